@@ -1,0 +1,1626 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * /dev/kfabric: the ioctl interface of the kfabric module.
+ *
+ * This header is the one source of the interface: the module and every
+ * user-space binding are made from it.  Documentation/abi.rst tells how a
+ * program uses it; this file says what each call takes, gives and refuses.
+ *
+ * Shape of a call
+ *   - Every argument structure begins with @size, its size as the caller knows
+ *     it.  A shorter structure is filled up with zeros, a longer one is taken
+ *     if what is beyond the kernel's knowledge is zero (-E2BIG otherwise).
+ *     The command is recognised by its type and number; the size coded in the
+ *     command is not looked at.
+ *   - All fields are fixed-width, naturally aligned, the same on 32 and 64
+ *     bits.  Pointers travel as __u64.  Reserved fields and padding must be 0.
+ *   - A call returns 0, or -1 with errno.  Results are written back to the
+ *     argument structure, and only if the call succeeded unless a call says
+ *     otherwise.
+ *   - Objects are named by handles: positive numbers that belong to the open
+ *     file that made them and go with it.  0 is "no object".
+ *   - Times are absolute, CLOCK_MONOTONIC, in nanoseconds.  0 (or any time that
+ *     has passed) polls; %KFABRIC_FOREVER waits without limit.  A wait is
+ *     ended by a signal with -EINTR, or restarted (SA_RESTART).
+ *   - Flags, enumerators and error numbers above 255 are kfabric's (KFI_*).
+ *
+ * Errors that any call can give
+ *   -EFAULT  a pointer does not point to accessible memory
+ *   -E2BIG   @size is larger than known and the rest is not zero
+ *   -EINVAL  @size is smaller than the first version of the structure; an
+ *            unknown flag; a reserved field that is not zero
+ *   -EBADF   a handle names nothing, or an object of another class
+ *   -ENOMEM  no memory
+ *   -ENOTTY  no such call
+ * Calls that make an object can also give -EMFILE (%KFABRIC_MAX_HANDLES).
+ * The errors of its own stand with each call.
+ */
+#ifndef _UAPI_KFABRIC_H
+#define _UAPI_KFABRIC_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define KFABRIC_ABI_VERSION	1
+#define KFABRIC_DEVICE		"/dev/kfabric"
+
+/* Not registered in ioctl-number.rst; free there at the time of writing. */
+#define KFABRIC_IOC_TYPE	0xBB
+
+#define KFABRIC_FOREVER		0xffffffffffffffffULL
+
+/* Limits.  The module's parameters can lower some; KFABRIC_IOC_QUERY tells. */
+#define KFABRIC_MAX_HANDLES	65535	/* objects of one open file */
+#define KFABRIC_MAX_MSG_SIZE	(1ULL << 30)
+#define KFABRIC_MAX_IOV		256	/* elements of an iov or RMA iov list */
+#define KFABRIC_INJECT_SIZE	256	/* bytes that KFI_INJECT can carry */
+#define KFABRIC_MAX_QUEUE	16384	/* tx_size, rx_size of an endpoint */
+#define KFABRIC_MAX_CQ		65536	/* entries of a CQ */
+#define KFABRIC_MAX_EQ		4096	/* events of an EQ */
+#define KFABRIC_MAX_AV		65536	/* addresses in an AV */
+#define KFABRIC_MAX_EVENT	256	/* bytes of an event's data */
+#define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
+#define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
+#define KFABRIC_NAME_MAX	64
+#define KFABRIC_LINK_NAME_MAX	16
+
+/* ---- Words of kfabric: capabilities, flags, enumerators ------------------ */
+
+/* Capabilities and operation kinds. */
+#define KFI_MSG			(1ULL << 1)
+#define KFI_RMA			(1ULL << 2)
+#define KFI_TAGGED		(1ULL << 3)
+#define KFI_ATOMIC		(1ULL << 4)
+#define KFI_MULTICAST		(1ULL << 5)
+#define KFI_TAGGED_RMA		(1ULL << 6)
+#define KFI_READ		(1ULL << 8)
+#define KFI_WRITE		(1ULL << 9)
+#define KFI_RECV		(1ULL << 10)
+#define KFI_SEND		(1ULL << 11)
+#define KFI_TRANSMIT		KFI_SEND
+#define KFI_REMOTE_READ		(1ULL << 12)
+#define KFI_REMOTE_WRITE	(1ULL << 13)
+
+/* Flags of operations and completions. */
+#define KFI_MULTI_RECV		(1ULL << 16)
+#define KFI_REMOTE_CQ_DATA	(1ULL << 17)
+#define KFI_MORE		(1ULL << 18)
+#define KFI_PEEK		(1ULL << 19)
+#define KFI_TRIGGER		(1ULL << 20)
+#define KFI_FENCE		(1ULL << 21)
+#define KFI_COMPLETION		(1ULL << 24)
+#define KFI_EVENT		KFI_COMPLETION
+#define KFI_INJECT		(1ULL << 25)
+#define KFI_INJECT_COMPLETE	(1ULL << 26)
+#define KFI_TRANSMIT_COMPLETE	(1ULL << 27)
+#define KFI_DELIVERY_COMPLETE	(1ULL << 28)
+#define KFI_AFFINITY		(1ULL << 29)
+#define KFI_COMMIT_COMPLETE	(1ULL << 30)
+
+/* Flags of objects; the high bits mean different things to different calls. */
+#define KFI_SOURCE_ERR		(1ULL << 50)
+#define KFI_LOCAL_COMM		(1ULL << 51)
+#define KFI_REMOTE_COMM		(1ULL << 52)
+#define KFI_RMA_EVENT		(1ULL << 56)
+#define KFI_SOURCE		(1ULL << 57)
+#define KFI_NAMED_RX_CTX	(1ULL << 58)
+#define KFI_DISCARD		(1ULL << 58)
+#define KFI_SYNC_ERR		(1ULL << 58)
+#define KFI_CLAIM		(1ULL << 59)
+#define KFI_DIRECTED_RECV	(1ULL << 59)
+#define KFI_REG_MR		(1ULL << 59)
+#define KFI_SELECTIVE_COMPLETION (1ULL << 59)
+
+#define KFI_ADDR_UNSPEC		0xffffffffffffffffULL
+#define KFI_ADDR_NOTAVAIL	0xffffffffffffffffULL
+#define KFI_KEY_NOTAVAIL	0xffffffffffffffffULL
+
+/* Memory registration modes (mr_mode). */
+#define KFI_MR_LOCAL		(1 << 1)
+#define KFI_MR_VIRT_ADDR	(1 << 3)
+#define KFI_MR_PROV_KEY		(1 << 4)
+#define KFI_MR_RMA_EVENT	(1 << 5)
+
+/* Message orders (msg_order): what stays in order towards one peer. */
+#define KFI_ORDER_NONE		0
+#define KFI_ORDER_RAR		(1 << 0)
+#define KFI_ORDER_RAW		(1 << 1)
+#define KFI_ORDER_RAS		(1 << 2)
+#define KFI_ORDER_WAR		(1 << 3)
+#define KFI_ORDER_WAW		(1 << 4)
+#define KFI_ORDER_WAS		(1 << 5)
+#define KFI_ORDER_SAR		(1 << 6)
+#define KFI_ORDER_SAW		(1 << 7)
+#define KFI_ORDER_SAS		(1 << 8)
+#define KFI_ORDER_STRICT	0x1ff
+#define KFI_ORDER_DATA		(1 << 16)
+
+enum kfi_ep_type {
+	KFI_EP_UNSPEC	= 0,
+	KFI_EP_MSG	= 1,
+	KFI_EP_DGRAM	= 2,
+	KFI_EP_RDM	= 3,
+};
+
+enum kfi_av_type {
+	KFI_AV_UNSPEC	= 0,
+	KFI_AV_MAP	= 1,
+	KFI_AV_TABLE	= 2,
+};
+
+enum kfi_cntr_events {
+	KFI_CNTR_EVENTS_COMP	= 0,
+};
+
+enum kfi_wait_obj {
+	KFI_WAIT_NONE	= 0,
+	KFI_WAIT_UNSPEC	= 1,
+	KFI_WAIT_SET	= 2,
+	KFI_WAIT_QUEUE	= 3,
+};
+
+enum kfi_cq_format {
+	KFI_CQ_FORMAT_UNSPEC	= 0,
+	KFI_CQ_FORMAT_CONTEXT	= 1,
+	KFI_CQ_FORMAT_MSG	= 2,
+	KFI_CQ_FORMAT_DATA	= 3,
+	KFI_CQ_FORMAT_TAGGED	= 4,
+};
+
+enum kfi_cq_wait_cond {
+	KFI_CQ_COND_NONE	= 0,
+	KFI_CQ_COND_THRESHOLD	= 1,
+};
+
+enum kfi_threading {
+	KFI_THREAD_UNSPEC	= 0,
+	KFI_THREAD_SAFE		= 1,
+};
+
+enum kfi_progress {
+	KFI_PROGRESS_UNSPEC	= 0,
+	KFI_PROGRESS_AUTO	= 1,
+	KFI_PROGRESS_MANUAL	= 2,
+};
+
+enum kfi_resource_mgmt {
+	KFI_RM_UNSPEC	= 0,
+	KFI_RM_DISABLED	= 1,
+	KFI_RM_ENABLED	= 2,
+};
+
+/* Address formats. */
+enum {
+	KFI_FORMAT_UNSPEC	= 0,
+	KFI_SOCKADDR		= 1,
+	KFI_SOCKADDR_IN		= 2,
+	KFI_SOCKADDR_IN6	= 3,
+};
+
+/* Wire protocols (ep_attr.protocol). */
+enum {
+	KFI_PROTO_UNSPEC	= 0,
+	KFI_PROTO_RDMA_CM_IB_RC	= 1,
+	KFI_PROTO_IB_UD		= 3,
+	KFI_PROTO_IB_RDM	= 7,
+};
+
+/* Object classes, as KFABRIC_IOC_STAT uses them. */
+enum {
+	KFI_CLASS_UNSPEC	= 0,
+	KFI_CLASS_FABRIC	= 1,
+	KFI_CLASS_DOMAIN	= 2,
+	KFI_CLASS_EP		= 3,
+	KFI_CLASS_AV		= 11,
+	KFI_CLASS_MR		= 12,
+	KFI_CLASS_EQ		= 13,
+	KFI_CLASS_CQ		= 14,
+	KFI_CLASS_CNTR		= 15,
+	KFI_CLASS_WAIT		= 16,
+	KFI_CLASS_POLL		= 17,
+};
+
+/* EQ events. */
+enum {
+	KFI_NOTIFY		= 0,
+	KFI_CONNREQ		= 1,
+	KFI_CONNECTED		= 2,
+	KFI_SHUTDOWN		= 3,
+	KFI_MR_COMPLETE		= 4,
+	KFI_AV_COMPLETE		= 5,
+	KFI_JOIN_COMPLETE	= 6,
+};
+
+/* Endpoint options (level KFI_OPT_ENDPOINT). */
+enum {
+	KFI_OPT_MIN_MULTI_RECV	= 0,
+	KFI_OPT_CM_DATA_SIZE	= 1,
+};
+#define KFI_OPT_ENDPOINT	0
+
+/* Error numbers of kfabric above the system's. */
+enum {
+	KFI_EOTHER		= 256,
+	KFI_ETOOSMALL		= 257,
+	KFI_EOPBADSTATE		= 258,
+	KFI_EAVAIL		= 259,
+	KFI_EBADFLAGS		= 260,
+	KFI_ENOEQ		= 261,
+	KFI_EDOMAIN		= 262,
+	KFI_ENOCQ		= 263,
+	KFI_ECRC		= 264,
+	KFI_ETRUNC		= 265,
+	KFI_ENOKEY		= 266,
+	KFI_ENOAV		= 267,
+	KFI_EOVERRUN		= 268,
+};
+
+/* ---- Parts that several calls share -------------------------------------- */
+
+/**
+ * struct kfabric_sockaddr - a socket address, IPv4 or IPv6
+ * @family: AF_INET or AF_INET6
+ * @port: service number, big endian
+ * @v4: IPv4 address, big endian (the flow information of an IPv6 address)
+ * @v6: IPv6 address; zero for IPv4
+ * @scope_id: scope of an IPv6 address (interface index), else 0
+ * @reserved: 0
+ *
+ * Laid out as struct sockaddr_in or struct sockaddr_in6, with room behind.
+ */
+struct kfabric_sockaddr {
+	__u16	family;
+	__be16	port;
+	__be32	v4;
+	__u8	v6[16];
+	__u32	scope_id;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_iov - a piece of local memory
+ * @addr: address in the calling process
+ * @len: bytes
+ */
+struct kfabric_iov {
+	__u64	addr;
+	__u64	len;
+};
+
+/**
+ * struct kfabric_rma_iov - a piece of a peer's memory
+ * @addr: virtual address (KFI_MR_VIRT_ADDR) or offset into the region
+ * @len: bytes
+ * @key: key of the region
+ */
+struct kfabric_rma_iov {
+	__u64	addr;
+	__u64	len;
+	__u64	key;
+};
+
+/* ---- The device and its links --------------------------------------------- */
+
+/**
+ * struct kfabric_query - what this module is and can
+ * @size: sizeof(struct kfabric_query)
+ * @abi_version: KFABRIC_ABI_VERSION of the module
+ * @module_version: version of the module, as KFI_VERSION(major, minor)
+ * @page_size: page size: the unit of mappings
+ * @caps: capabilities (KFI_MSG, ...) that some endpoint type has
+ * @max_msg_size: bytes in a message or RMA operation
+ * @inject_size: bytes that KFI_INJECT can carry
+ * @max_iov: elements of an iov list
+ * @max_handles: objects of one open file
+ * @max_queue: largest tx_size and rx_size
+ * @max_cq: largest CQ
+ * @max_eq: largest EQ
+ * @max_av: largest AV
+ * @max_post: operations in one post
+ * @max_buffered: largest total_buffered_recv
+ */
+struct kfabric_query {
+	__u32	size;
+	__u32	abi_version;
+	__u32	module_version;
+	__u32	page_size;
+	__u64	caps;
+	__u64	max_msg_size;
+	__u32	inject_size;
+	__u32	max_iov;
+	__u32	max_handles;
+	__u32	max_queue;
+	__u32	max_cq;
+	__u32	max_eq;
+	__u32	max_av;
+	__u32	max_post;
+	__u64	max_buffered;
+};
+
+/**
+ * struct kfabric_nop - a call that does nothing, to measure what a call costs
+ * @size: sizeof(struct kfabric_nop)
+ * @reserved: 0
+ */
+struct kfabric_nop {
+	__u32	size;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_link_add - make a link: the software device on an interface
+ * @size: sizeof(struct kfabric_link_add)
+ * @flags: 0
+ * @name: name of the link, unique in the network namespace; NUL-terminated,
+ *	printable, no '/' and no blank
+ * @netdev: name of the network interface in the caller's network namespace
+ *
+ * Needs CAP_NET_ADMIN in the user namespace of the caller's network namespace.
+ *
+ * Errors: -EPERM; -EINVAL a name is empty, not terminated or has bad
+ * characters; -EEXIST the name is taken, or the interface has a link;
+ * -ENODEV no such interface; -ENOSPC too many links (module parameter
+ * max_links).
+ */
+struct kfabric_link_add {
+	__u32	size;
+	__u32	flags;
+	char	name[KFABRIC_LINK_NAME_MAX];
+	char	netdev[KFABRIC_LINK_NAME_MAX];
+};
+
+/**
+ * struct kfabric_link_del - remove a link
+ * @size: sizeof(struct kfabric_link_del)
+ * @flags: 0
+ * @name: name of the link
+ *
+ * Errors: -EPERM; -EINVAL as above; -ENODEV no such link; -EBUSY a domain is
+ * open on it.
+ */
+struct kfabric_link_del {
+	__u32	size;
+	__u32	flags;
+	char	name[KFABRIC_LINK_NAME_MAX];
+};
+
+/* State of a link. */
+enum {
+	KFABRIC_LINK_DOWN	= 0,	/* interface down */
+	KFABRIC_LINK_UP		= 1,
+	KFABRIC_LINK_GONE	= 2,	/* interface removed; domains still open */
+};
+
+/**
+ * struct kfabric_link_get - the next link of the caller's network namespace
+ * @size: sizeof(struct kfabric_link_get)
+ * @after: id of the last link seen, 0 to begin; out: id of this link
+ * @name: out: name of the link
+ * @netdev: out: name of its interface
+ * @state: out: KFABRIC_LINK_*
+ * @mtu: out: MTU of the interface, bytes
+ * @ipv4: out: first IPv4 address, family 0 if there is none
+ * @ipv6: out: first IPv6 address, family 0 if there is none
+ * @domains: out: domains open on it
+ * @endpoints: out: endpoints enabled on it
+ * @tx_ops: out: operations that endpoints on it sent
+ * @tx_bytes: out: their bytes
+ * @rx_ops: out: operations that arrived for endpoints on it
+ * @rx_bytes: out: their bytes
+ *
+ * Errors: -ENOENT no link after @after.
+ */
+struct kfabric_link_get {
+	__u32	size;
+	__u32	after;
+	char	name[KFABRIC_LINK_NAME_MAX];
+	char	netdev[KFABRIC_LINK_NAME_MAX];
+	__u32	state;
+	__u32	mtu;
+	struct kfabric_sockaddr ipv4;
+	struct kfabric_sockaddr ipv6;
+	__u32	domains;
+	__u32	endpoints;
+	__u64	tx_ops;
+	__u64	tx_bytes;
+	__u64	rx_ops;
+	__u64	rx_bytes;
+};
+
+/**
+ * struct kfabric_info - one entry of KFABRIC_IOC_GETINFO, and its hints
+ *
+ * The members of struct kfi_info and its attributes, flat.  In hints a zero
+ * (or empty name) leaves the choice to the provider.
+ */
+struct kfabric_info {
+	__u64	caps;
+	__u64	mode;
+	__u32	addr_format;
+	__u32	ep_type;
+	struct kfabric_sockaddr src_addr;
+	struct kfabric_sockaddr dest_addr;
+
+	__u64	tx_caps;
+	__u64	tx_op_flags;
+	__u64	tx_msg_order;
+	__u64	tx_comp_order;
+	__u64	tx_inject_size;
+	__u64	tx_size;
+	__u64	tx_iov_limit;
+	__u64	tx_rma_iov_limit;
+
+	__u64	rx_caps;
+	__u64	rx_op_flags;
+	__u64	rx_msg_order;
+	__u64	rx_comp_order;
+	__u64	rx_total_buffered_recv;
+	__u64	rx_size;
+	__u64	rx_iov_limit;
+
+	__u32	protocol;
+	__u32	protocol_version;
+	__u64	max_msg_size;
+	__u64	mem_tag_format;
+
+	__u32	threading;
+	__u32	control_progress;
+	__u32	data_progress;
+	__u32	resource_mgmt;
+	__u32	av_type;
+	__u32	mr_mode;
+	__u64	mr_key_size;
+	__u64	cq_data_size;
+	__u64	cq_cnt;
+	__u64	ep_cnt;
+	__u64	cntr_cnt;
+	__u64	mr_cnt;
+	__u64	mr_iov_limit;
+
+	char	domain_name[KFABRIC_NAME_MAX];
+	char	fabric_name[KFABRIC_NAME_MAX];
+	char	prov_name[KFABRIC_NAME_MAX];
+	__u32	prov_version;
+	__u32	api_version;
+};
+
+/**
+ * struct kfabric_getinfo - what is there to be had, as kfi_getinfo()
+ * @size: sizeof(struct kfabric_getinfo)
+ * @version: API version asked for, KFI_VERSION(1, 7) or older; 0 is any
+ * @flags: KFI_SOURCE (@node and @service are the caller's own), or 0
+ * @hints: pointer to a struct kfabric_info, or 0
+ * @infos: pointer to an array of struct kfabric_info
+ * @count: in: room in @infos; out: how many there are (may be more than fit)
+ * @reserved: 0
+ * @node: numeric address, NUL-terminated; empty: not given
+ * @service: port number, NUL-terminated; empty: not given
+ *
+ * Errors: -KFI_ENODATA nothing fits the hints; -ENOSYS @version is newer than
+ * 1.7; -EINVAL @node or @service cannot be read as numbers.
+ */
+struct kfabric_getinfo {
+	__u32	size;
+	__u32	version;
+	__u64	flags;
+	__u64	hints;
+	__u64	infos;
+	__u32	count;
+	__u32	reserved;
+	char	node[KFABRIC_NAME_MAX];
+	char	service[KFABRIC_NAME_MAX];
+};
+
+/* ---- All objects ---------------------------------------------------------- */
+
+/**
+ * struct kfabric_close - close an object
+ * @size: sizeof(struct kfabric_close)
+ * @handle: the object
+ *
+ * An endpoint's posted receives are dropped without completions; a call
+ * waits until data is no longer being placed in the caller's memory.
+ *
+ * Errors: -EBUSY something that still exists was made from it or is bound to
+ * it, or somebody waits on it; nothing has changed then.
+ */
+struct kfabric_close {
+	__u32	size;
+	__u32	handle;
+};
+
+/**
+ * struct kfabric_getwait - the wait object as a file descriptor (KFI_GETWAIT)
+ * @size: sizeof(struct kfabric_getwait)
+ * @handle: a counter, CQ, EQ or wait set whose wait object is KFI_WAIT_QUEUE
+ *	(wait set: any)
+ * @flags: 0
+ * @fd: out: the descriptor, close-on-exec
+ * @reserved: 0
+ *
+ * It becomes readable (POLLIN) for poll, select, epoll and io_uring:
+ *   CQ, EQ    while an entry, an event or an error is to be read;
+ *   wait set  while a member is;
+ *   counter   once the value has reached the armed threshold or the error
+ *             value has changed since; read(2) gives struct kfabric_cntr_values
+ *             and arms for the next change of either; write(2) of a __u64 arms
+ *             for that threshold.  A new descriptor is armed for the next
+ *             change.  read(2) waits, or gives -EAGAIN with O_NONBLOCK.
+ * The descriptor counts as a use of the object: close gives -EBUSY while it is
+ * open.
+ *
+ * Errors: -EINVAL the object has no such wait object; -EMFILE, -ENFILE.
+ */
+struct kfabric_getwait {
+	__u32	size;
+	__u32	handle;
+	__u32	flags;
+	__s32	fd;
+};
+
+/**
+ * struct kfabric_opsflag - default operation flags (KFI_GETOPSFLAG, _SETOPSFLAG)
+ * @size: sizeof(struct kfabric_opsflag)
+ * @handle: an endpoint or a counter
+ * @set: 0: get; 1: set
+ * @reserved: 0
+ * @flags: endpoint: KFI_TRANSMIT or KFI_RECV (exactly one, which side) with
+ *	that side's default flags; counter: its flags (always 0)
+ *
+ * Errors: -EINVAL neither or both sides, or flags that are not operation
+ * flags of that side.
+ */
+struct kfabric_opsflag {
+	__u32	size;
+	__u32	handle;
+	__u32	set;
+	__u32	reserved;
+	__u64	flags;
+};
+
+/**
+ * struct kfabric_bind - bind one object to another
+ * @size: sizeof(struct kfabric_bind)
+ * @handle: the object that is bound: domain, endpoint, AV or MR
+ * @to: what it is bound to
+ * @reserved: 0
+ * @flags: see below
+ *
+ *   domain   to EQ       KFI_REG_MR (asynchronous registration), or 0
+ *   AV       to EQ       0
+ *   endpoint to AV, EQ   0
+ *   endpoint to CQ       KFI_TRANSMIT, KFI_RECV or both, and
+ *                        KFI_SELECTIVE_COMPLETION
+ *   endpoint to counter  one or more of KFI_SEND, KFI_RECV, KFI_READ,
+ *                        KFI_WRITE, KFI_REMOTE_READ, KFI_REMOTE_WRITE
+ *   MR       to counter  KFI_REMOTE_READ, KFI_REMOTE_WRITE or both
+ *
+ * Errors: -EINVAL a pair or a flag that is not in the table, another domain,
+ * a counter or CQ already bound for one of @flags, a second AV or EQ;
+ * -KFI_EOPBADSTATE the endpoint is enabled.
+ */
+struct kfabric_bind {
+	__u32	size;
+	__u32	handle;
+	__u32	to;
+	__u32	reserved;
+	__u64	flags;
+};
+
+/* ---- Fabric and domain ---------------------------------------------------- */
+
+/**
+ * struct kfabric_fabric_open - open the fabric of the caller's network namespace
+ * @size: sizeof(struct kfabric_fabric_open)
+ * @handle: out
+ * @context: the caller's, returned in events
+ */
+struct kfabric_fabric_open {
+	__u32	size;
+	__u32	handle;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_domain_open - open a domain: the objects on one link
+ * @size: sizeof(struct kfabric_domain_open)
+ * @fabric: fabric handle
+ * @link: name of the link
+ * @mr_mode: KFI_MR_VIRT_ADDR, KFI_MR_PROV_KEY or both: virtual addresses
+ *	instead of offsets, keys by the provider instead of by the caller
+ * @handle: out
+ * @context: the caller's
+ *
+ * Errors: -EINVAL unknown mr_mode; -ENODEV no such link, or its interface is
+ * gone.
+ */
+struct kfabric_domain_open {
+	__u32	size;
+	__u32	fabric;
+	char	link[KFABRIC_LINK_NAME_MAX];
+	__u32	mr_mode;
+	__u32	handle;
+	__u64	context;
+};
+
+/* ---- Event queue ---------------------------------------------------------- */
+
+/**
+ * struct kfabric_eq_open - open an event queue
+ * @size: sizeof(struct kfabric_eq_open)
+ * @fabric: fabric handle
+ * @entries: events it holds, 0: default; out: as made
+ * @wait_obj: enum kfi_wait_obj
+ * @wait_set: wait set, with KFI_WAIT_SET
+ * @handle: out
+ * @flags: KFI_WRITE (KFABRIC_IOC_EQ_WRITE is allowed), KFI_AFFINITY (ignored)
+ * @context: the caller's
+ *
+ * Errors: -EINVAL unknown wait_obj, a wait set without KFI_WAIT_SET or none
+ * with it, more than KFABRIC_MAX_EQ entries.
+ */
+struct kfabric_eq_open {
+	__u32	size;
+	__u32	fabric;
+	__u32	entries;
+	__u32	wait_obj;
+	__u32	wait_set;
+	__u32	handle;
+	__u64	flags;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_eq_entry - head of an event of the module's own
+ * @handle: the object it is about
+ * @reserved: 0
+ * @context: context of the object (KFI_MR_COMPLETE) or of the call
+ *	(KFI_AV_COMPLETE)
+ * @data: KFI_AV_COMPLETE: how many addresses were inserted
+ */
+struct kfabric_eq_entry {
+	__u32	handle;
+	__u32	reserved;
+	__u64	context;
+	__u64	data;
+};
+
+/**
+ * struct kfabric_eq_read - take the next event (kfi_eq_read, kfi_eq_sread)
+ * @size: sizeof(struct kfabric_eq_read)
+ * @eq: event queue
+ * @deadline: 0: do not wait
+ * @flags: KFI_PEEK (leave the event), or 0
+ * @buf: where the event's data goes: struct kfabric_eq_entry, or what
+ *	KFABRIC_IOC_EQ_WRITE wrote
+ * @len: in: room; out: bytes of the event
+ * @event: out: KFI_NOTIFY, KFI_MR_COMPLETE, ...
+ *
+ * Errors: -EAGAIN no event (@deadline 0); -ETIMEDOUT; -KFI_EAVAIL an error
+ * event is to be read first; -KFI_ETOOSMALL (@len says what is needed, the
+ * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a
+ * wait on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
+ */
+struct kfabric_eq_read {
+	__u32	size;
+	__u32	eq;
+	__u64	deadline;
+	__u64	flags;
+	__u64	buf;
+	__u32	len;
+	__u32	event;
+};
+
+/**
+ * struct kfabric_eq_readerr - take the next error event
+ * @size: sizeof(struct kfabric_eq_readerr)
+ * @eq: event queue
+ * @flags: KFI_PEEK, or 0
+ * @handle: out: the object
+ * @err: out: positive error number
+ * @prov_errno: out: the module's own number
+ * @reserved: 0
+ * @context: out: context of the call that failed
+ * @data: out: KFI_AV_COMPLETE: index of the address that failed
+ *
+ * Errors: -EAGAIN there is none.
+ */
+struct kfabric_eq_readerr {
+	__u32	size;
+	__u32	eq;
+	__u64	flags;
+	__u32	handle;
+	__u32	err;
+	__u32	prov_errno;
+	__u32	reserved;
+	__u64	context;
+	__u64	data;
+};
+
+/**
+ * struct kfabric_eq_write - put an event into an EQ
+ * @size: sizeof(struct kfabric_eq_write)
+ * @eq: event queue, opened with KFI_WRITE
+ * @flags: 0
+ * @buf: data of the event
+ * @len: its bytes, at most KFABRIC_MAX_EVENT
+ * @event: event number
+ *
+ * Errors: -EINVAL not opened with KFI_WRITE, @len too long; -EAGAIN the queue
+ * is full.
+ */
+struct kfabric_eq_write {
+	__u32	size;
+	__u32	eq;
+	__u64	flags;
+	__u64	buf;
+	__u32	len;
+	__u32	event;
+};
+
+/* ---- Address vector -------------------------------------------------------- */
+
+/**
+ * struct kfabric_av_open - open an address vector
+ * @size: sizeof(struct kfabric_av_open)
+ * @domain: domain handle
+ * @type: enum kfi_av_type; out: as chosen.  TABLE gives 0, 1, 2, ...; MAP
+ *	gives values of the module's choice
+ * @count: expected addresses, 0: default; the AV grows to KFABRIC_MAX_AV
+ * @flags: KFI_EVENT (insertion reports to the EQ that the AV is bound to)
+ * @handle: out
+ * @reserved: 0
+ * @context: the caller's
+ *
+ * Errors: -EINVAL unknown type, @count above KFABRIC_MAX_AV.
+ */
+struct kfabric_av_open {
+	__u32	size;
+	__u32	domain;
+	__u32	type;
+	__u32	count;
+	__u64	flags;
+	__u32	handle;
+	__u32	reserved;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_av_insert - insert addresses
+ * @size: sizeof(struct kfabric_av_insert)
+ * @av: address vector
+ * @flags: KFI_SYNC_ERR (with @errors), KFI_MORE (ignored)
+ * @addrs: pointer to @count struct kfabric_sockaddr
+ * @fi_addrs: pointer to @count __u64 for the kfi_addr_t; KFI_ADDR_NOTAVAIL is
+ *	stored for an address that could not be inserted; 0: not wanted
+ *	(TABLE only)
+ * @errors: with KFI_SYNC_ERR: pointer to @count __s32, 0 or a positive error
+ *	number each; else 0
+ * @context: context of the events, with KFI_EVENT
+ * @count: how many addresses
+ * @inserted: out: how many were inserted; with KFI_EVENT 0, the event tells
+ *
+ * Errors: -EINVAL @count 0, a family that is not IPv4 or IPv6 where no address
+ * could be inserted; -KFI_ENOEQ opened with KFI_EVENT, not bound to an EQ;
+ * -ENOSPC the AV is full where no address could be inserted.
+ */
+struct kfabric_av_insert {
+	__u32	size;
+	__u32	av;
+	__u64	flags;
+	__u64	addrs;
+	__u64	fi_addrs;
+	__u64	errors;
+	__u64	context;
+	__u32	count;
+	__u32	inserted;
+};
+
+/**
+ * struct kfabric_av_insertsvc - insert one address given as text
+ * @size: sizeof(struct kfabric_av_insertsvc)
+ * @av: address vector
+ * @flags: as KFABRIC_IOC_AV_INSERT
+ * @context: context of the event, with KFI_EVENT
+ * @fi_addr: out: kfi_addr_t
+ * @node: numeric IPv4 or IPv6 address, NUL-terminated
+ * @service: port number, decimal, NUL-terminated
+ *
+ * Errors: -EINVAL text that is not an address or a port; -KFI_ENOEQ; -ENOSPC.
+ */
+struct kfabric_av_insertsvc {
+	__u32	size;
+	__u32	av;
+	__u64	flags;
+	__u64	context;
+	__u64	fi_addr;
+	char	node[KFABRIC_NAME_MAX];
+	char	service[KFABRIC_NAME_MAX];
+};
+
+/**
+ * struct kfabric_av_remove - remove addresses
+ * @size: sizeof(struct kfabric_av_remove)
+ * @av: address vector
+ * @flags: 0
+ * @fi_addrs: pointer to @count __u64
+ * @count: how many
+ * @reserved: 0
+ *
+ * All or nothing.
+ *
+ * Errors: -EINVAL @count 0; -ENOENT one of them is not in the AV.
+ */
+struct kfabric_av_remove {
+	__u32	size;
+	__u32	av;
+	__u64	flags;
+	__u64	fi_addrs;
+	__u32	count;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_av_lookup - the socket address of a kfi_addr_t
+ * @size: sizeof(struct kfabric_av_lookup)
+ * @av: address vector
+ * @fi_addr: kfi_addr_t
+ * @addr: out
+ *
+ * Errors: -ENOENT not in the AV.
+ */
+struct kfabric_av_lookup {
+	__u32	size;
+	__u32	av;
+	__u64	fi_addr;
+	struct kfabric_sockaddr addr;
+};
+
+/**
+ * struct kfabric_av_straddr - a socket address as text
+ * @size: sizeof(struct kfabric_av_straddr)
+ * @av: address vector
+ * @addr: the address
+ * @text: out: "fi_sockaddr_in://10.0.0.1:7471" and the like, NUL-terminated
+ *
+ * Errors: -EINVAL a family that is not IPv4 or IPv6.
+ */
+struct kfabric_av_straddr {
+	__u32	size;
+	__u32	av;
+	struct kfabric_sockaddr addr;
+	char	text[KFABRIC_NAME_MAX];
+};
+
+/* ---- Memory region --------------------------------------------------------- */
+
+/**
+ * struct kfabric_mr_reg - register memory
+ * @size: sizeof(struct kfabric_mr_reg)
+ * @domain: domain handle
+ * @iov: pointer to @iov_count struct kfabric_iov; the region is their bytes in
+ *	a row
+ * @iov_count: 1..KFABRIC_MAX_IOV
+ * @handle: out
+ * @access: one or more of KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE,
+ *	KFI_REMOTE_READ, KFI_REMOTE_WRITE
+ * @offset: 0 (reserved by kfi_mr)
+ * @requested_key: the key, unless the domain has KFI_MR_PROV_KEY
+ * @flags: KFI_RMA_EVENT (counters may be bound; ignored, they always may)
+ * @context: the caller's
+ * @key: out: the key
+ * @iova: out: address of the first byte for peers: that of the first element
+ *	with KFI_MR_VIRT_ADDR, else 0
+ *
+ * The pages are pinned and charged to RLIMIT_MEMLOCK until the region closes.
+ * Access that lets anyone write to the memory (KFI_RECV, KFI_READ,
+ * KFI_REMOTE_WRITE) needs the caller's right to write to it.
+ *
+ * Errors: -EINVAL @access or @iov_count 0, an unknown access bit, @offset,
+ * length 0, longer than KFABRIC_MAX_MSG_SIZE or wrapping; -KFI_ENOKEY the key
+ * is in use; -ENOMEM also: over RLIMIT_MEMLOCK; -EFAULT memory that is not
+ * there or not writable.
+ */
+struct kfabric_mr_reg {
+	__u32	size;
+	__u32	domain;
+	__u64	iov;
+	__u32	iov_count;
+	__u32	handle;
+	__u64	access;
+	__u64	offset;
+	__u64	requested_key;
+	__u64	flags;
+	__u64	context;
+	__u64	key;
+	__u64	iova;
+};
+
+/* ---- Completion queue ------------------------------------------------------ */
+
+/**
+ * struct kfabric_cq_open - open a completion queue
+ * @size: sizeof(struct kfabric_cq_open)
+ * @domain: domain handle
+ * @entries: how many completions it holds, 0: default; rounded up to a power
+ *	of two; out: as made
+ * @format: enum kfi_cq_format; out: as chosen for KFI_CQ_FORMAT_UNSPEC
+ * @wait_obj: enum kfi_wait_obj
+ * @wait_cond: enum kfi_cq_wait_cond
+ * @wait_set: wait set, with KFI_WAIT_SET
+ * @signaling_vector: CPU, with KFI_AFFINITY: a hint, ignored
+ * @flags: KFI_AFFINITY, or 0
+ * @context: the caller's
+ * @handle: out
+ * @reserved: 0
+ * @ring_offset: out: offset for mmap(2) of the ring
+ * @ring_size: out: bytes to map
+ *
+ * Errors: -EINVAL unknown format, wait_obj or wait_cond, wait set without
+ * KFI_WAIT_SET or none with it, more than KFABRIC_MAX_CQ entries.
+ */
+struct kfabric_cq_open {
+	__u32	size;
+	__u32	domain;
+	__u32	entries;
+	__u32	format;
+	__u32	wait_obj;
+	__u32	wait_cond;
+	__u32	wait_set;
+	__s32	signaling_vector;
+	__u64	flags;
+	__u64	context;
+	__u32	handle;
+	__u32	reserved;
+	__u64	ring_offset;
+	__u64	ring_size;
+};
+
+/**
+ * struct kfabric_cq_entry - one completion, as it stands in the ring
+ * @op_context: context of the operation
+ * @flags: completion flags
+ * @len: receive: bytes placed
+ * @buf: multi-receive: where they were placed
+ * @data: remote CQ data, with KFI_REMOTE_CQ_DATA
+ * @tag: tagged receive: the message's tag
+ * @src_addr: receive: kfi_addr_t of the sender, KFI_ADDR_NOTAVAIL if unknown
+ * @reserved: 0
+ *
+ * KFABRIC_IOC_CQ_READ copies the first 8 (CONTEXT), 24 (MSG), 40 (DATA) or 48
+ * bytes (TAGGED) of each, as the format has it; the ring has all of it.
+ */
+struct kfabric_cq_entry {
+	__u64	op_context;
+	__u64	flags;
+	__u64	len;
+	__u64	buf;
+	__u64	data;
+	__u64	tag;
+	__u64	src_addr;
+	__u64	reserved;
+};
+
+/**
+ * struct kfabric_cq_ring - head of a mapped CQ
+ * @tail: completions ever written; written by the module, with release
+ * @errors: error entries waiting for KFABRIC_IOC_CQ_READERR
+ * @overruns: completions that were lost for want of room
+ * @entries: size of the ring, a power of two
+ * @entry_offset: where the array of struct kfabric_cq_entry begins, in bytes
+ *	from the start of the mapping
+ * @pad: room, so that @head has a cache line of its own
+ * @head: completions ever taken; written by the program, with release
+ *
+ * Entry n stands at n & (@entries - 1).  A program reads @tail with acquire,
+ * the entries @head .. @tail, and then stores the new @head.  While @errors is
+ * not 0 it should take the error entries first.  Of this memory the module
+ * reads @head only, and believes it only between the last head it saw and the
+ * tail; any other value counts as the last head seen, and reading by call then
+ * gives -EIO.
+ */
+struct kfabric_cq_ring {
+	__u64	tail;
+	__u64	errors;
+	__u64	overruns;
+	__u32	entries;
+	__u32	entry_offset;
+	__u64	pad[12];
+	__u64	head;
+	__u64	pad2[15];
+};
+
+/**
+ * struct kfabric_cq_read - take completions (kfi_cq_read .. kfi_cq_sreadfrom)
+ * @size: sizeof(struct kfabric_cq_read)
+ * @cq: completion queue
+ * @buf: array for @count entries of the CQ's format
+ * @src_addrs: array of @count __u64 for the senders' kfi_addr_t, or 0
+ * @count: in: room, 0: take nothing, only wait; out: entries taken
+ * @cond: KFI_CQ_COND_THRESHOLD: entries to wait for, else 0
+ * @deadline: 0: do not wait
+ *
+ * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
+ * -ETIMEDOUT; -KFI_EAVAIL an error entry is to be read first; -KFI_EOVERRUN
+ * completions that nobody posted for were lost (reported once); -EINVAL a wait
+ * on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET, @cond without
+ * KFI_CQ_COND_THRESHOLD; -EIO the mapped head was spoilt; -EINTR.
+ */
+struct kfabric_cq_read {
+	__u32	size;
+	__u32	cq;
+	__u64	buf;
+	__u64	src_addrs;
+	__u32	count;
+	__u32	cond;
+	__u64	deadline;
+};
+
+/**
+ * struct kfabric_cq_readerr - take an error entry
+ * @size: sizeof(struct kfabric_cq_readerr)
+ * @cq: completion queue
+ * @flags: 0
+ * @op_context: out: as the rest, see struct kfi_cq_err_entry
+ * @comp_flags: out: completion flags of the operation
+ * @len: out: bytes placed
+ * @buf: out: where, for multi-receive
+ * @data: out: remote CQ data
+ * @tag: out: tag
+ * @olen: out: bytes of the message that did not fit
+ * @src_addr: out: kfi_addr_t of the peer, or KFI_ADDR_NOTAVAIL
+ * @err: out: positive error number
+ * @prov_errno: out: the module's own number, see KFABRIC_IOC_CQ_STRERROR
+ *
+ * Errors: -EAGAIN there is none.
+ */
+struct kfabric_cq_readerr {
+	__u32	size;
+	__u32	cq;
+	__u64	flags;
+	__u64	op_context;
+	__u64	comp_flags;
+	__u64	len;
+	__u64	buf;
+	__u64	data;
+	__u64	tag;
+	__u64	olen;
+	__u64	src_addr;
+	__u32	err;
+	__u32	prov_errno;
+};
+
+/**
+ * struct kfabric_cq_signal - release those who wait in KFABRIC_IOC_CQ_READ
+ * @size: sizeof(struct kfabric_cq_signal)
+ * @cq: completion queue
+ *
+ * Errors: -EINVAL the CQ has KFI_WAIT_NONE.
+ */
+struct kfabric_cq_signal {
+	__u32	size;
+	__u32	cq;
+};
+
+/**
+ * struct kfabric_cq_strerror - what a prov_errno means
+ * @size: sizeof(struct kfabric_cq_strerror)
+ * @cq: completion queue
+ * @prov_errno: the number
+ * @reserved: 0
+ * @text: out: NUL-terminated
+ */
+struct kfabric_cq_strerror {
+	__u32	size;
+	__u32	cq;
+	__u32	prov_errno;
+	__u32	reserved;
+	char	text[KFABRIC_NAME_MAX];
+};
+
+/* ---- Counter ---------------------------------------------------------------- */
+
+/**
+ * struct kfabric_cntr_values - the two values of a counter
+ * @value: successes
+ * @err: errors
+ *
+ * Also the beginning of the page that can be mapped, read-only; each of the
+ * two is always whole.
+ */
+struct kfabric_cntr_values {
+	__u64	value;
+	__u64	err;
+};
+
+/**
+ * struct kfabric_cntr_open - open a counter
+ * @size: sizeof(struct kfabric_cntr_open)
+ * @domain: domain handle
+ * @events: KFI_CNTR_EVENTS_COMP
+ * @wait_obj: enum kfi_wait_obj
+ * @wait_set: wait set, with KFI_WAIT_SET
+ * @handle: out
+ * @flags: 0
+ * @max_value: largest value; the next one is 0.  0: 2^64 - 1
+ * @context: the caller's
+ * @page_offset: out: offset for mmap(2) of one page, struct
+ *	kfabric_cntr_values, PROT_READ
+ *
+ * Errors: -EINVAL unknown events or wait_obj, wait set without KFI_WAIT_SET
+ * or none with it.
+ */
+struct kfabric_cntr_open {
+	__u32	size;
+	__u32	domain;
+	__u32	events;
+	__u32	wait_obj;
+	__u32	wait_set;
+	__u32	handle;
+	__u64	flags;
+	__u64	max_value;
+	__u64	context;
+	__u64	page_offset;
+};
+
+/**
+ * struct kfabric_cntr_read - read both values
+ * @size: sizeof(struct kfabric_cntr_read)
+ * @cntr: counter
+ * @value: out
+ * @err: out
+ */
+struct kfabric_cntr_read {
+	__u32	size;
+	__u32	cntr;
+	__u64	value;
+	__u64	err;
+};
+
+/* What KFABRIC_IOC_CNTR_MODIFY does. */
+enum {
+	KFABRIC_CNTR_ADD	= 0,
+	KFABRIC_CNTR_SET	= 1,
+	KFABRIC_CNTR_ADDERR	= 2,
+	KFABRIC_CNTR_SETERR	= 3,
+};
+
+/**
+ * struct kfabric_cntr_modify - kfi_cntr_add, _set, _adderr, _seterr
+ * @size: sizeof(struct kfabric_cntr_modify)
+ * @cntr: counter
+ * @what: KFABRIC_CNTR_*
+ * @reserved: 0
+ * @value: to add or to set
+ *
+ * Errors: -EINVAL unknown @what, a value to set above the counter's max_value.
+ */
+struct kfabric_cntr_modify {
+	__u32	size;
+	__u32	cntr;
+	__u32	what;
+	__u32	reserved;
+	__u64	value;
+};
+
+/**
+ * struct kfabric_cntr_wait - wait until a counter reaches a threshold
+ * @size: sizeof(struct kfabric_cntr_wait)
+ * @cntr: counter
+ * @threshold: the value to reach
+ * @deadline: see the top
+ * @value: out, also with -KFI_EAVAIL and -ETIMEDOUT
+ * @err: out, as @value
+ *
+ * Errors: -KFI_EAVAIL the error value changed while waiting; -ETIMEDOUT;
+ * -EINVAL a wait (@deadline not 0) on a counter with KFI_WAIT_NONE; -EINTR.
+ */
+struct kfabric_cntr_wait {
+	__u32	size;
+	__u32	cntr;
+	__u64	threshold;
+	__u64	deadline;
+	__u64	value;
+	__u64	err;
+};
+
+/* ---- Wait set and poll set --------------------------------------------------- */
+
+/**
+ * struct kfabric_wait_open - open a wait set
+ * @size: sizeof(struct kfabric_wait_open)
+ * @fabric: fabric handle
+ * @wait_obj: KFI_WAIT_UNSPEC or KFI_WAIT_QUEUE
+ * @handle: out
+ * @flags: 0
+ *
+ * Errors: -EINVAL another wait_obj.
+ */
+struct kfabric_wait_open {
+	__u32	size;
+	__u32	fabric;
+	__u32	wait_obj;
+	__u32	handle;
+	__u64	flags;
+};
+
+/**
+ * struct kfabric_wait - wait until a member of a wait set is signalled
+ * @size: sizeof(struct kfabric_wait)
+ * @wait_set: wait set
+ * @deadline: see the top
+ *
+ * A CQ or EQ signals when an entry, event or error arrives; a counter, when
+ * either value changes.  A signal is taken by one waiter.
+ *
+ * Errors: -ETIMEDOUT; -EINTR.
+ */
+struct kfabric_wait {
+	__u32	size;
+	__u32	wait_set;
+	__u64	deadline;
+};
+
+/**
+ * struct kfabric_poll_open - open a poll set
+ * @size: sizeof(struct kfabric_poll_open)
+ * @domain: domain handle
+ * @flags: 0
+ * @handle: out
+ * @reserved: 0
+ */
+struct kfabric_poll_open {
+	__u32	size;
+	__u32	domain;
+	__u64	flags;
+	__u32	handle;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_poll_change - add to a poll set or take from it
+ * @size: sizeof(struct kfabric_poll_change)
+ * @poll: poll set
+ * @handle: CQ or counter of the same domain
+ * @remove: 0: add; 1: remove
+ * @flags: 0
+ *
+ * Errors: -EINVAL another class or domain, @remove above 1; -EEXIST it is
+ * there; -ENOENT it is not; -ENOSPC 1024 members.
+ */
+struct kfabric_poll_change {
+	__u32	size;
+	__u32	poll;
+	__u32	handle;
+	__u32	remove;
+	__u64	flags;
+};
+
+/**
+ * struct kfabric_poll - which members have something to read
+ * @size: sizeof(struct kfabric_poll)
+ * @poll: poll set
+ * @contexts: array of @count __u64: the contexts of such members
+ * @count: in: room; out: how many were stored
+ * @reserved: 0
+ *
+ * A CQ has with an entry or error queued, a counter with values other than at
+ * the last poll.
+ *
+ * Errors: -EINVAL @count 0.
+ */
+struct kfabric_poll {
+	__u32	size;
+	__u32	poll;
+	__u64	contexts;
+	__u32	count;
+	__u32	reserved;
+};
+
+/* ---- Endpoint ----------------------------------------------------------------- */
+
+/**
+ * struct kfabric_ep_open - open an endpoint
+ * @size: sizeof(struct kfabric_ep_open)
+ * @domain: domain handle
+ * @type: KFI_EP_RDM (KFI_EP_UNSPEC is the same)
+ * @handle: out
+ * @caps: capabilities wanted, 0: KFI_MSG, KFI_TAGGED and KFI_RMA, both ways.
+ *	Kinds without a direction get both.  KFI_SOURCE, KFI_DIRECTED_RECV,
+ *	KFI_MULTI_RECV as in kfi_getinfo
+ * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
+ *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE
+ * @rx_op_flags: default flags of receives: KFI_COMPLETION, KFI_MULTI_RECV
+ * @tx_size: transmits that can be under way, 0: default
+ * @rx_size: receives that can be posted, 0: default
+ * @total_buffered_recv: bytes of unexpected messages kept here, 0: default
+ * @src_addr: address and port to have; family 0: any address of the link;
+ *	port 0: the module chooses one when the endpoint is enabled
+ * @context: the caller's
+ *
+ * Errors: -EINVAL unknown type, flags or capabilities, sizes above
+ * KFABRIC_MAX_QUEUE or KFABRIC_MAX_BUFFERED; -EOPNOTSUPP a type or capability
+ * that is not there yet; -EADDRNOTAVAIL an address that the link does not have.
+ */
+struct kfabric_ep_open {
+	__u32	size;
+	__u32	domain;
+	__u32	type;
+	__u32	handle;
+	__u64	caps;
+	__u64	tx_op_flags;
+	__u64	rx_op_flags;
+	__u32	tx_size;
+	__u32	rx_size;
+	__u64	total_buffered_recv;
+	struct kfabric_sockaddr src_addr;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_ep_enable - enable an endpoint
+ * @size: sizeof(struct kfabric_ep_enable)
+ * @ep: endpoint
+ *
+ * Errors: -KFI_ENOCQ no CQ for a direction that its capabilities have;
+ * -KFI_ENOAV no AV; -EADDRINUSE the port is taken; -EADDRNOTAVAIL the link has
+ * no address; -KFI_EOPBADSTATE enabled already.
+ */
+struct kfabric_ep_enable {
+	__u32	size;
+	__u32	ep;
+};
+
+/**
+ * struct kfabric_ep_name - get or set the address (kfi_getname, kfi_setname)
+ * @size: sizeof(struct kfabric_ep_name)
+ * @ep: endpoint
+ * @set: 0: get; 1: set
+ * @reserved: 0
+ * @addr: the address
+ *
+ * Errors: -EINVAL @set above 1, family; -EADDRNOTAVAIL not the link's (set);
+ * -KFI_EOPBADSTATE set after enable, get before.
+ */
+struct kfabric_ep_name {
+	__u32	size;
+	__u32	ep;
+	__u32	set;
+	__u32	reserved;
+	struct kfabric_sockaddr addr;
+};
+
+/**
+ * struct kfabric_ep_cancel - cancel one operation by its context
+ * @size: sizeof(struct kfabric_ep_cancel)
+ * @ep: endpoint
+ * @context: context of the operation
+ *
+ * The oldest receive, else the oldest waiting transmit, with that context
+ * completes with the error ECANCELED.
+ *
+ * Errors: -ENOENT there is none that can still be cancelled;
+ * -KFI_EOPBADSTATE not enabled.
+ */
+struct kfabric_ep_cancel {
+	__u32	size;
+	__u32	ep;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_ep_opt - get or set an option (kfi_getopt, kfi_setopt)
+ * @size: sizeof(struct kfabric_ep_opt)
+ * @ep: endpoint
+ * @set: 0: get; 1: set
+ * @level: KFI_OPT_ENDPOINT
+ * @name: KFI_OPT_MIN_MULTI_RECV: a multi-receive buffer with less room than
+ *	this many bytes is released; KFI_OPT_CM_DATA_SIZE: get only
+ * @reserved: 0
+ * @value: the value
+ *
+ * Errors: -EINVAL @set above 1; -ENOPROTOOPT unknown level or name, or one
+ * that cannot be set.
+ */
+struct kfabric_ep_opt {
+	__u32	size;
+	__u32	ep;
+	__u32	set;
+	__u32	level;
+	__u32	name;
+	__u32	reserved;
+	__u64	value;
+};
+
+/* ---- Operations ----------------------------------------------------------------- */
+
+/* Kinds of operations. */
+enum kfabric_op_code {
+	KFABRIC_OP_RECV		= 0,
+	KFABRIC_OP_SEND		= 1,
+	KFABRIC_OP_TRECV	= 2,
+	KFABRIC_OP_TSEND	= 3,
+	KFABRIC_OP_READ		= 4,
+	KFABRIC_OP_WRITE	= 5,
+};
+
+/* The flags are all there is; the endpoint's default flags are not added. */
+#define KFABRIC_OP_EXPLICIT	(1U << 0)
+
+/**
+ * struct kfabric_op - one operation
+ * @opcode: enum kfabric_op_code
+ * @control: KFABRIC_OP_EXPLICIT (as kfi_sendmsg and the like) or 0 (as
+ *	kfi_send: @flags are added to the endpoint's defaults)
+ * @flags: transmits: KFI_COMPLETION, KFI_INJECT, KFI_INJECT_COMPLETE,
+ *	KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE, KFI_FENCE, KFI_MORE and,
+ *	on SEND, TSEND and WRITE, KFI_REMOTE_CQ_DATA.
+ *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
+ *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
+ * @context: returned in the completion
+ * @buf: address of the buffer, or of an array of struct kfabric_iov
+ * @len: bytes in the buffer
+ * @iov_count: 0: @buf is the buffer; else elements of the array
+ * @mr: local memory region that holds the buffer, so that it need not be
+ *	pinned anew; 0: none
+ * @peer: transmits: destination; receives: source to receive from (with
+ *	KFI_DIRECTED_RECV), KFI_ADDR_UNSPEC: any
+ * @data: with KFI_REMOTE_CQ_DATA
+ * @tag: TSEND, TRECV
+ * @ignore: TRECV: bits of @tag that do not matter
+ * @rma_addr: READ, WRITE: remote address or offset, or address of an array of
+ *	struct kfabric_rma_iov
+ * @rma_key: READ, WRITE: remote key
+ * @rma_iov_count: 0: @rma_addr, @rma_key; else elements of the array
+ * @reserved: 0
+ * @reserved2: 0
+ */
+struct kfabric_op {
+	__u32	opcode;
+	__u32	control;
+	__u64	flags;
+	__u64	context;
+	__u64	buf;
+	__u64	len;
+	__u32	iov_count;
+	__u32	mr;
+	__u64	peer;
+	__u64	data;
+	__u64	tag;
+	__u64	ignore;
+	__u64	rma_addr;
+	__u64	rma_key;
+	__u32	rma_iov_count;
+	__u32	reserved;
+	__u64	reserved2[3];
+};
+
+/**
+ * struct kfabric_post - post operations on an endpoint, in order
+ * @size: sizeof(struct kfabric_post)
+ * @ep: endpoint
+ * @ops: pointer to @count struct kfabric_op
+ * @count: 1..KFABRIC_MAX_POST
+ * @op_size: sizeof(struct kfabric_op) as the caller knows it
+ * @flags: 0
+ * @done: out: operations that were accepted, also if the call fails
+ * @error: out: why the next one was not, a positive error number; 0: all were
+ *
+ * Returns 0 if at least one operation was accepted; else the error of the
+ * first.  What was accepted completes exactly once: as an entry on a CQ (or
+ * silently, if so asked), an error entry, and on the counters.
+ *
+ * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown
+ * opcode or flag, lengths that wrap; -KFI_EOPBADSTATE the endpoint is not
+ * enabled; -EOPNOTSUPP the endpoint does not have the capability; -EAGAIN no
+ * room in the transmit or receive queue, in the CQ, or at the peer for an
+ * injected message: try again after reading completions; -EMSGSIZE longer
+ * than KFABRIC_MAX_MSG_SIZE, or than KFABRIC_INJECT_SIZE with KFI_INJECT;
+ * -ENOENT @peer is not in the AV; -EHOSTUNREACH no endpoint at that address;
+ * -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -EACCES @mr does not
+ * allow it; -ENOMSG (KFI_PEEK never: its answer is a completion).
+ */
+struct kfabric_post {
+	__u32	size;
+	__u32	ep;
+	__u64	ops;
+	__u32	count;
+	__u32	op_size;
+	__u64	flags;
+	__u32	done;
+	__u32	error;
+};
+
+/* ---- Live figures --------------------------------------------------------------- */
+
+/**
+ * struct kfabric_stat - the next object of a class, for a look from outside
+ * @size: sizeof(struct kfabric_stat)
+ * @class: KFI_CLASS_EP, KFI_CLASS_CQ or KFI_CLASS_CNTR
+ * @after: id of the last object seen, 0 to begin; out: its id
+ * @pid: out: process that opened the device, in the caller's PID namespace
+ * @handle: out: its handle there
+ * @link: out: name of the link
+ * @addr: out: endpoint: its address
+ * @v: out: endpoint: transmits, bytes sent, receives, bytes received, transmits
+ *	under way, receives posted, unexpected messages, bytes of those;
+ *	CQ: size, entries queued, errors queued, entries ever, overruns,
+ *	reserved, waiters, 0; counter: value, error value, waiters, lowest
+ *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0
+ *
+ * Shows objects on links of the caller's network namespace: with CAP_NET_ADMIN
+ * there all of them, else those of the caller's user.
+ *
+ * Errors: -EINVAL another class; -ENOENT no object after @after.
+ */
+struct kfabric_stat {
+	__u32	size;
+	__u32	class;
+	__u64	after;
+	__s32	pid;
+	__u32	handle;
+	char	link[KFABRIC_LINK_NAME_MAX];
+	struct kfabric_sockaddr addr;
+	__u64	v[8];
+};
+
+/* ---- The calls -------------------------------------------------------------------- */
+
+#define KFABRIC_IO(nr, type)	_IOWR(KFABRIC_IOC_TYPE, nr, type)
+
+#define KFABRIC_IOC_QUERY	KFABRIC_IO(0x00, struct kfabric_query)
+#define KFABRIC_IOC_NOP		KFABRIC_IO(0x01, struct kfabric_nop)
+#define KFABRIC_IOC_LINK_ADD	KFABRIC_IO(0x02, struct kfabric_link_add)
+#define KFABRIC_IOC_LINK_DEL	KFABRIC_IO(0x03, struct kfabric_link_del)
+#define KFABRIC_IOC_LINK_GET	KFABRIC_IO(0x04, struct kfabric_link_get)
+#define KFABRIC_IOC_GETINFO	KFABRIC_IO(0x05, struct kfabric_getinfo)
+#define KFABRIC_IOC_STAT	KFABRIC_IO(0x06, struct kfabric_stat)
+
+#define KFABRIC_IOC_CLOSE	KFABRIC_IO(0x08, struct kfabric_close)
+#define KFABRIC_IOC_GETWAIT	KFABRIC_IO(0x09, struct kfabric_getwait)
+#define KFABRIC_IOC_OPSFLAG	KFABRIC_IO(0x0a, struct kfabric_opsflag)
+#define KFABRIC_IOC_BIND	KFABRIC_IO(0x0b, struct kfabric_bind)
+
+#define KFABRIC_IOC_FABRIC_OPEN	KFABRIC_IO(0x10, struct kfabric_fabric_open)
+#define KFABRIC_IOC_DOMAIN_OPEN	KFABRIC_IO(0x11, struct kfabric_domain_open)
+
+#define KFABRIC_IOC_EQ_OPEN	KFABRIC_IO(0x18, struct kfabric_eq_open)
+#define KFABRIC_IOC_EQ_READ	KFABRIC_IO(0x19, struct kfabric_eq_read)
+#define KFABRIC_IOC_EQ_READERR	KFABRIC_IO(0x1a, struct kfabric_eq_readerr)
+#define KFABRIC_IOC_EQ_WRITE	KFABRIC_IO(0x1b, struct kfabric_eq_write)
+
+#define KFABRIC_IOC_AV_OPEN	KFABRIC_IO(0x20, struct kfabric_av_open)
+#define KFABRIC_IOC_AV_INSERT	KFABRIC_IO(0x21, struct kfabric_av_insert)
+#define KFABRIC_IOC_AV_INSERTSVC KFABRIC_IO(0x22, struct kfabric_av_insertsvc)
+#define KFABRIC_IOC_AV_REMOVE	KFABRIC_IO(0x23, struct kfabric_av_remove)
+#define KFABRIC_IOC_AV_LOOKUP	KFABRIC_IO(0x24, struct kfabric_av_lookup)
+#define KFABRIC_IOC_AV_STRADDR	KFABRIC_IO(0x25, struct kfabric_av_straddr)
+
+#define KFABRIC_IOC_MR_REG	KFABRIC_IO(0x28, struct kfabric_mr_reg)
+
+#define KFABRIC_IOC_CQ_OPEN	KFABRIC_IO(0x30, struct kfabric_cq_open)
+#define KFABRIC_IOC_CQ_READ	KFABRIC_IO(0x31, struct kfabric_cq_read)
+#define KFABRIC_IOC_CQ_READERR	KFABRIC_IO(0x32, struct kfabric_cq_readerr)
+#define KFABRIC_IOC_CQ_SIGNAL	KFABRIC_IO(0x33, struct kfabric_cq_signal)
+#define KFABRIC_IOC_CQ_STRERROR	KFABRIC_IO(0x34, struct kfabric_cq_strerror)
+
+#define KFABRIC_IOC_CNTR_OPEN	KFABRIC_IO(0x38, struct kfabric_cntr_open)
+#define KFABRIC_IOC_CNTR_READ	KFABRIC_IO(0x39, struct kfabric_cntr_read)
+#define KFABRIC_IOC_CNTR_MODIFY	KFABRIC_IO(0x3a, struct kfabric_cntr_modify)
+#define KFABRIC_IOC_CNTR_WAIT	KFABRIC_IO(0x3b, struct kfabric_cntr_wait)
+
+#define KFABRIC_IOC_WAIT_OPEN	KFABRIC_IO(0x40, struct kfabric_wait_open)
+#define KFABRIC_IOC_WAIT	KFABRIC_IO(0x41, struct kfabric_wait)
+#define KFABRIC_IOC_POLL_OPEN	KFABRIC_IO(0x44, struct kfabric_poll_open)
+#define KFABRIC_IOC_POLL_CHANGE	KFABRIC_IO(0x45, struct kfabric_poll_change)
+#define KFABRIC_IOC_POLL	KFABRIC_IO(0x46, struct kfabric_poll)
+
+#define KFABRIC_IOC_EP_OPEN	KFABRIC_IO(0x48, struct kfabric_ep_open)
+#define KFABRIC_IOC_EP_ENABLE	KFABRIC_IO(0x49, struct kfabric_ep_enable)
+#define KFABRIC_IOC_EP_NAME	KFABRIC_IO(0x4a, struct kfabric_ep_name)
+#define KFABRIC_IOC_EP_CANCEL	KFABRIC_IO(0x4b, struct kfabric_ep_cancel)
+#define KFABRIC_IOC_EP_OPT	KFABRIC_IO(0x4c, struct kfabric_ep_opt)
+
+#define KFABRIC_IOC_POST	KFABRIC_IO(0x50, struct kfabric_post)
+
+#endif /* _UAPI_KFABRIC_H */
