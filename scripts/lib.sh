@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the scripts share: messages, progress of long steps, failures that say
+# what to do next, the cache and its locks, packages of the host, and the way
+# into the toolchain root. Sourced, never run.
+#
+# Standard output belongs to results (a path, a word); everything for a person
+# goes to standard error.
+
+set -euo pipefail
+umask 022
+
+KF_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+KF_CACHE=${KFABRIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kfabric}
+KF_BUILD=$KF_TOP/build
+KF_LOG_DIR=$KF_BUILD/log
+mkdir -p "$KF_CACHE" "$KF_LOG_DIR"
+KF_CACHE=$(cd "$KF_CACHE" && pwd -P)
+export KFABRIC_CACHE=$KF_CACHE
+
+# --- messages ---------------------------------------------------------------
+
+say() { printf '%s\n' "$*" >&2; }
+
+# step TITLE: one line per thing a person waits for.
+step() { printf '== %s\n' "$*" >&2; }
+
+# die CAUSE [NEXT [LOG]]: why it stopped, what to try, where the log is.
+die() {
+	printf 'error: %s\n' "$1" >&2
+	[ -z "${2:-}" ] || printf '  next: %s\n' "$2" >&2
+	[ -z "${3:-}" ] || printf '  log:  %s\n' "$3" >&2
+	exit 1
+}
+
+# run_logged TITLE LOG HOW_FAR -- COMMAND...
+# Runs COMMAND with its output in LOG and shows how it goes: on a terminal one
+# line that changes, elsewhere a line every 15 s. HOW_FAR is a function that
+# prints how far the work is ("" for none). Returns the command's status; after
+# a failure the end of the log has been shown.
+run_logged() {
+	local title=$1 log=$2 how_far=$3 start=$SECONDS shown=$SECONDS pid status=0
+	shift 4
+	mkdir -p "$(dirname "$log")"
+	step "$title"
+	"$@" >"$log" 2>&1 </dev/null &
+	pid=$!
+	# shellcheck disable=SC2064 # this pid, now
+	trap "kill $pid 2>/dev/null || :; exit 130" INT TERM
+	while kill -0 "$pid" 2>/dev/null; do
+		if [ -t 2 ]; then
+			printf '\r   %4d s  %s\033[K' $((SECONDS - start)) "$(${how_far:-:} "$log")" >&2
+		elif ((SECONDS - shown >= 15)); then
+			shown=$SECONDS
+			say "   $title: $((SECONDS - start)) s  $(${how_far:-:} "$log")"
+		fi
+		sleep 0.5
+	done
+	wait "$pid" || status=$?
+	trap - INT TERM
+	[ ! -t 2 ] || printf '\r\033[K' >&2
+	if ((status)); then
+		say "   failed after $((SECONDS - start)) s; the end of the log:"
+		tail -n 25 "$log" | sed 's/^/   | /' >&2
+	else
+		say "   done in $((SECONDS - start)) s"
+	fi
+	return $status
+}
+
+# --- cache ------------------------------------------------------------------
+
+# hash_of: sixteen hex digits of standard input, to key a cache entry.
+hash_of() { sha256sum | cut -c1-16; }
+
+# with_lock NAME COMMAND...: one holder of NAME at a time on this cache. The
+# kernel drops the lock when the last process of the holder is gone, so that a
+# killed build never blocks the next one, and never races with it either.
+with_lock() {
+	local name=$1 fd status=0
+	shift
+	mkdir -p "$KF_CACHE/lock"
+	exec {fd}>"$KF_CACHE/lock/$name"
+	if ! flock -n "$fd"; then
+		say "   another build holds '$name'; waiting for it"
+		flock "$fd"
+	fi
+	"$@" || status=$?
+	exec {fd}>&-
+	return $status
+}
+
+# --- the host ---------------------------------------------------------------
+
+# need_host COMMAND=PACKAGE...: the host has these commands, or gets them. Root
+# installs what is missing; anybody else is told the one line to run.
+need_host() {
+	local pair missing=()
+	for pair; do
+		command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+	done
+	((${#missing[@]})) || return 0
+	command -v apt-get >/dev/null ||
+		die "missing on this machine: ${missing[*]}" "install them with your package manager"
+	if [ "$(id -u)" != 0 ]; then
+		die "missing on this machine: ${missing[*]}" "sudo apt-get install ${missing[*]}"
+	fi
+	with_lock apt install_host "${missing[@]}"
+}
+
+install_host() {
+	local log=$KF_LOG_DIR/apt.log
+	export DEBIAN_FRONTEND=noninteractive
+	run_logged "apt-get install $* (on this machine)" "$log" "" -- \
+		sh -c 'apt-get install -y --no-install-recommends "$@" ||
+			{ apt-get update && apt-get install -y --no-install-recommends "$@"; }' sh "$@" ||
+		die "apt-get could not install: $*" "apt-get update && apt-get install $*" "$log"
+}
+
+# as_root_here COMMAND...: run in a mount namespace of its own, as root of it.
+# Root needs nothing more; a user becomes root of a user namespace in which the
+# user's subordinate ids are mapped too.
+as_root_here() {
+	if [ "$(id -u)" = 0 ]; then
+		unshare --mount --propagation private -- "$@"
+	else
+		unshare --user --map-root-user --map-auto --mount --propagation private -- "$@"
+	fi
+}
