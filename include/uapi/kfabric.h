@@ -918,7 +918,8 @@ struct kfabric_av_straddr {
  *
  * Errors: -EINVAL @access or @iov_count 0, an unknown access bit, @offset,
  * length 0, longer than KFABRIC_MAX_MSG_SIZE or wrapping; -KFI_ENOKEY the key
- * is in use; -ENOMEM also: over RLIMIT_MEMLOCK; -EFAULT memory that is not
+ * is in use; -EKEYREJECTED the key does not fit in 4 bytes (keys are RKEYs on
+ * the wire); -ENOMEM also: over RLIMIT_MEMLOCK; -EFAULT memory that is not
  * there or not writable.
  */
 struct kfabric_mr_reg {
@@ -1462,7 +1463,7 @@ enum kfabric_op_code {
  * @len: bytes in the buffer
  * @iov_count: 0: @buf is the buffer; else elements of the array
  * @mr: local memory region that holds the buffer, so that it need not be
- *	pinned anew; 0: none
+ *	pinned anew; 0: none.  The buffer is named by its address as always
  * @peer: transmits: destination; receives: source to receive from (with
  *	KFI_DIRECTED_RECV), KFI_ADDR_UNSPEC: any
  * @data: with KFI_REMOTE_CQ_DATA
@@ -1517,6 +1518,7 @@ struct kfabric_op {
  * injected message: try again after reading completions; -EMSGSIZE longer
  * than KFABRIC_MAX_MSG_SIZE, or than KFABRIC_INJECT_SIZE with KFI_INJECT;
  * -ENOENT @peer is not in the AV; -EHOSTUNREACH no endpoint at that address;
+ * -ENETDOWN the link's interface is down; -ENODEV it is gone;
  * -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -EACCES @mr does not
  * allow it; -ENOMSG (KFI_PEEK never: its answer is a completion).
  */

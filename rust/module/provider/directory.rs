@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The directory: which endpoint has which address.
+//!
+//! One directory per network namespace, shared by its domains; it comes with the first of them and
+//! goes with the last. An endpoint enters when it is enabled and leaves first thing when it
+//! closes. A message finds its peer here: an address that is in the directory is on this host, and
+//! delivery is a function call; any other address belongs to the wire.
+//!
+//! Entries are spread over buckets by a hash of the address, each an ordered tree under a spin
+//! lock of its own, so that senders to different endpoints do not meet. The buckets' locks are
+//! leaves, held for a look-up.
+
+use kernel::{
+    new_mutex,
+    new_spinlock,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        Arc,
+        Mutex,
+        SpinLock, //
+    }, //
+};
+
+use kfi_core::addr::SockAddr;
+
+use super::ep::Endpoint;
+use crate::net::NetNsId;
+
+/// How many buckets a directory has; a power of two.
+const BUCKETS: usize = 64;
+
+/// Ports that are given to endpoints which do not ask for one: the dynamic range of RFC 6335.
+const EPHEMERAL: core::ops::RangeInclusive<u16> = 49152..=65535;
+
+type Bucket = SpinLock<RBTree<SockAddr, Arc<Endpoint>>>;
+
+/// The directory of one network namespace.
+#[pin_data]
+pub(crate) struct Directory {
+    netns: NetNsId,
+    #[pin]
+    buckets: [Bucket; BUCKETS],
+    /// Where the search for a free port goes on.
+    #[pin]
+    next_port: Mutex<u16>,
+}
+
+struct Space {
+    users: usize,
+    directory: Arc<Directory>,
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: `init` is called by the module's init before anything else of the provider.
+    unsafe(uninit) static SPACES: Mutex<KVec<Space>> = KVec::new();
+}
+
+/// Prepares the directories.
+///
+/// # Safety
+///
+/// To be called once, before any other function of the provider.
+pub(super) unsafe fn init() {
+    // SAFETY: Called once, by the requirement above.
+    unsafe { SPACES.init() }
+}
+
+/// A domain's use of its namespace's directory.
+pub(crate) struct DirectoryUse(Arc<Directory>);
+
+impl DirectoryUse {
+    /// The directory of `netns`, made if there is none yet. `ENOMEM`. Sleeps.
+    pub(crate) fn of(netns: NetNsId) -> Result<Self> {
+        let mut spaces = SPACES.lock();
+        if let Some(space) = spaces.iter_mut().find(|s| s.directory.netns == netns) {
+            space.users = space.users.wrapping_add(1);
+            return Ok(Self(space.directory.clone()));
+        }
+        let directory = Arc::pin_init(Directory::new(netns), GFP_KERNEL)?;
+        spaces.push(
+            Space {
+                users: 1,
+                directory: directory.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        Ok(Self(directory))
+    }
+}
+
+impl core::ops::Deref for DirectoryUse {
+    type Target = Directory;
+
+    fn deref(&self) -> &Directory {
+        &self.0
+    }
+}
+
+impl Drop for DirectoryUse {
+    fn drop(&mut self) {
+        let mut spaces = SPACES.lock();
+        for space in spaces.iter_mut() {
+            if Arc::ptr_eq(&space.directory, &self.0) {
+                space.users = space.users.wrapping_sub(1);
+            }
+        }
+        spaces.retain(|space| space.users != 0);
+        if spaces.is_empty() {
+            // The memory of a static is not given back when the module goes.
+            *spaces = KVec::new();
+        }
+    }
+}
+
+impl Directory {
+    fn new(netns: NetNsId) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            netns,
+            buckets <- pin_init::pin_init_array_from_fn(|_| new_spinlock!(RBTree::new(), "directory")),
+            next_port <- new_mutex!(*EPHEMERAL.start()),
+        })
+    }
+
+    fn bucket(&self, addr: &SockAddr) -> &Bucket {
+        let index = addr.hash() as usize % BUCKETS;
+        // `index` is below BUCKETS, so the fallback is never taken; it stands for a panic that the
+        // compiler would have to keep otherwise.
+        self.buckets.get(index).unwrap_or(&self.buckets[0])
+    }
+
+    /// Enters `endpoint` under `addr`, whose port is not 0. `EADDRINUSE`, `ENOMEM`. Sleeps.
+    fn enter_at(&self, addr: SockAddr, endpoint: &Arc<Endpoint>) -> Result {
+        let node = RBTreeNode::new(addr, endpoint.clone(), GFP_KERNEL_ACCOUNT)?;
+        let mut tree = self.bucket(&addr).lock();
+        if tree.get(&addr).is_some() {
+            drop(tree);
+            return Err(EADDRINUSE);
+        }
+        tree.insert(node);
+        Ok(())
+    }
+
+    /// Enters `endpoint` under `addr`, with a port of the directory's choice if that has none;
+    /// gives the address as entered. `EADDRINUSE`, `ENOMEM`. Sleeps.
+    pub(crate) fn enter(&self, addr: SockAddr, endpoint: &Arc<Endpoint>) -> Result<SockAddr> {
+        if addr.port() != 0 {
+            return self.enter_at(addr, endpoint).map(|()| addr);
+        }
+        let mut next = self.next_port.lock();
+        for _ in EPHEMERAL {
+            let candidate = addr.with_port(*next);
+            *next = match next.checked_add(1) {
+                Some(port) => port,
+                None => *EPHEMERAL.start(),
+            };
+            match self.enter_at(candidate, endpoint) {
+                Err(e) if e == EADDRINUSE => {}
+                result => return result.map(|()| candidate),
+            }
+        }
+        Err(EADDRINUSE)
+    }
+
+    /// Takes the entry at `addr` out. Sleeps not.
+    pub(crate) fn leave(&self, addr: &SockAddr) {
+        let endpoint = self.bucket(addr).lock().remove_node(addr);
+        // The last reference may go here, so not under the lock.
+        drop(endpoint);
+    }
+
+    /// The endpoint at `addr`, if it is on this host. Sleeps not.
+    pub(crate) fn find(&self, addr: &SockAddr) -> Option<Arc<Endpoint>> {
+        self.bucket(addr).lock().get(addr).cloned()
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fabric: what can be reached from one network namespace.
+//!
+//! Domains, event queues and wait sets are made from it. It holds no resource of its own beyond
+//! the identity of its namespace.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::object::{
+    Ident,
+    Object,
+    Uses, //
+};
+use crate::net::NetNsId;
+
+/// See the module's story.
+pub(crate) struct Fabric {
+    ident: Ident,
+    netns: NetNsId,
+    uses: Uses,
+}
+
+impl Fabric {
+    /// The name that all fabrics of this provider have.
+    pub(crate) const NAME: &'static str = "kfabric";
+
+    /// Opens the fabric of `netns`. `ENOMEM`. Sleeps.
+    pub(crate) fn open(netns: NetNsId, ident: Ident) -> Result<Arc<Self>> {
+        let uses = Uses::new();
+        Ok(Arc::new(Self { ident, netns, uses }, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Its network namespace.
+    pub(crate) fn netns(&self) -> NetNsId {
+        self.netns
+    }
+
+    /// Who it is to its owner.
+    pub(crate) fn ident(&self) -> &Ident {
+        &self.ident
+    }
+}
+
+impl Object for Fabric {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn teardown(&self) {}
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The provider: the objects of kfabric, and the one way that operations take through them.
+//!
+//! A face (`uapi`, later `capi`) makes objects and calls their methods; it never reaches past
+//! them. Below is `net` with the links. One file is one object:
+//!
+//! ```text
+//! fabric -> domain -> ep  -> av, cq, cntr, mr   (an arrow: "is made from" or "is bound to")
+//!        -> eq, wait      poll -> cq, cntr
+//! ```
+//!
+//! An operation enters at [`ep::Endpoint::post`], meets its peer through [`directory`], and ends
+//! in [`ep::complete`], which alone feeds CQs, counters and, through them, wait objects.
+//!
+//! # Life
+//!
+//! Objects are reference-counted inside ([`Arc`](kernel::sync::Arc)) and closed explicitly
+//! outside: [`object`] says how use is counted and what closing means. Nothing here is ever
+//! called from interrupt context; spin locks are leaves unless a lock says otherwise, and no lock
+//! is held while data is copied, memory is allocated or somebody is called back.
+//!
+//! # Lock order
+//!
+//! `roster` -> nothing; `eq`, `cq`, `cntr` -> `wait` (set) -> wait queues. The lock of an
+//! endpoint's receive side, of its transmit side, of an AV, of the MR table and of the directory
+//! are leaves; no two of them are held at once.
+
+pub(crate) mod av;
+pub(crate) mod cntr;
+pub(crate) mod cq;
+pub(crate) mod directory;
+pub(crate) mod domain;
+pub(crate) mod ep;
+pub(crate) mod eq;
+pub(crate) mod fabric;
+pub(crate) mod mr;
+pub(crate) mod object;
+pub(crate) mod poll;
+pub(crate) mod roster;
+pub(crate) mod rundown;
+pub(crate) mod wait;
+
+/// Prepares the provider's global locks.
+///
+/// # Safety
+///
+/// To be called once, before anything else of the provider.
+pub(crate) unsafe fn init() {
+    // SAFETY: Called once and first, by the requirement above.
+    unsafe {
+        roster::init();
+        directory::init();
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory region: bytes that operations may touch, and who may.
+//!
+//! A region names pinned memory ([`MemRef`]), the access it grants, and the address under which
+//! peers know its first byte. Its key is good from registration to close. Local operations use it
+//! to save pinning their buffers anew; remote ones are checked here, and nowhere else, before they
+//! touch a byte ([`Mr::remote`]).
+//!
+//! Closing a region takes its key away first, so that no operation can begin, and then waits for
+//! those that are still placing bytes.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SetOnce, //
+    }, //
+};
+
+use kfi_core::{
+    errno::Errno,
+    flags::Access,
+    mr::Region, //
+};
+
+use super::{
+    cntr::Cntr,
+    domain::Domain,
+    object::{
+        Ident,
+        Object,
+        Used,
+        Uses, //
+    },
+    rundown::{
+        Inside,
+        Rundown, //
+    }, //
+};
+use crate::{
+    mem::{
+        MemRef,
+        UserRange, //
+    },
+    shim::errno::to_error, //
+};
+
+/// How many regions one domain can have.
+pub(super) const MAX_REGIONS: u32 = 1 << 20;
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Mr {
+    ident: Ident,
+    domain: Used<Domain>,
+    memory: MemRef,
+    /// What the bytes of `memory` are called by their owner, in the same order.
+    ranges: KVec<UserRange>,
+    region: Region,
+    key: SetOnce<u32>,
+    uses: Uses,
+    #[pin]
+    run: Rundown,
+    /// Counters of remote accesses; set while nobody counts yet, read by every remote access.
+    remote_read: SetOnce<Used<Cntr>>,
+    remote_write: SetOnce<Used<Cntr>>,
+    /// Serialises binding.
+    #[pin]
+    binding: Mutex<()>,
+}
+
+impl Mr {
+    /// Registers `memory`, which its owner calls `ranges`.
+    ///
+    /// `KFI_ENOKEY` the requested key is in use, `EKEYREJECTED` it does not fit in 4 bytes (RKEYs
+    /// have no more), `EBADF` the domain is closed, `ENOMEM`. With an EQ bound for registrations
+    /// (KFI_REG_MR) KFI_MR_COMPLETE is reported there. Sleeps.
+    pub(crate) fn reg(
+        domain: &Arc<Domain>,
+        memory: MemRef,
+        ranges: KVec<UserRange>,
+        access: Access,
+        requested_key: u64,
+        ident: Ident,
+    ) -> Result<Arc<Self>> {
+        let mode = domain.mr_mode();
+        let requested = if mode.prov_key {
+            None
+        } else {
+            Some(u32::try_from(requested_key).map_err(|_| to_error(Errno::EKEYREJECTED))?)
+        };
+        let iova = match ranges.first() {
+            Some(first) if mode.virt_addr => first.addr,
+            _ => 0,
+        };
+        let region = Region::new(iova, memory.len() as u64, access).map_err(to_error)?;
+        let domain = Used::new(domain.clone())?;
+        let mr = Arc::pin_init(
+            try_pin_init!(Self {
+                ident,
+                domain,
+                memory,
+                ranges,
+                region,
+                key: SetOnce::new(),
+                uses: Uses::new(),
+                run <- Rundown::new(),
+                remote_read: SetOnce::new(),
+                remote_write: SetOnce::new(),
+                binding <- new_mutex!(()),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let key = mr.domain.enter_key(requested, &mr)?;
+        mr.key.populate(key);
+        mr.domain.with_mr_eq(|eq| eq.mr_complete(&mr.ident));
+        Ok(mr)
+    }
+
+    /// The key that peers use.
+    pub(crate) fn key(&self) -> u64 {
+        self.key.copy().map_or(u64::MAX, u64::from)
+    }
+
+    /// The address of the first byte for peers.
+    pub(crate) fn iova(&self) -> u64 {
+        self.region.iova()
+    }
+
+    /// The domain that it was made from.
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
+    }
+
+    /// Binds a counter for remote reads, remote writes or both.
+    ///
+    /// `EINVAL` another domain, or a counter is bound for one of them already; `EBADF` the counter
+    /// is closed. Sleeps.
+    pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, read: bool, write: bool) -> Result {
+        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || !(read || write) {
+            return Err(EINVAL);
+        }
+        let _binding = self.binding.lock();
+        if (read && self.remote_read.as_ref().is_some())
+            || (write && self.remote_write.as_ref().is_some())
+        {
+            return Err(EINVAL);
+        }
+        // Both uses are taken before either is set, so that a failure leaves nothing behind.
+        let for_read = read.then(|| Used::new(cntr.clone())).transpose()?;
+        let for_write = write.then(|| Used::new(cntr.clone())).transpose()?;
+        if let Some(used) = for_read {
+            self.remote_read.populate(used);
+        }
+        if let Some(used) = for_write {
+            self.remote_write.populate(used);
+        }
+        Ok(())
+    }
+
+    /// Enters the region for as long as an operation touches its memory; `None` if it is closing.
+    pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        self.run.enter()
+    }
+
+    /// The bytes that a peer names by `addr` and `len`, if the region grants `access` to them.
+    ///
+    /// `EACCES` no right, `EINVAL` outside the region: see [`Region::check`].
+    pub(super) fn remote(&self, addr: u64, len: u64, access: Access) -> Result<MemRef> {
+        let offset = self.region.check(addr, len, access).map_err(to_error)?;
+        Ok(self.memory.slice(offset as usize, len as usize))
+    }
+
+    /// The `len` bytes that the owner calls `addr`, for a local operation that needs `access`.
+    ///
+    /// The result keeps the pages, not the region: closing the region does not wait for local
+    /// operations that were posted with it.
+    ///
+    /// `EACCES` no right; `EINVAL` not within one of the region's ranges.
+    pub(crate) fn local(&self, addr: u64, len: u64, access: Access) -> Result<MemRef> {
+        let mut before = 0u64;
+        for range in self.ranges.iter() {
+            let Some(offset) = addr.checked_sub(range.addr) else {
+                before = before.wrapping_add(range.len);
+                continue;
+            };
+            if offset <= range.len && len <= range.len.wrapping_sub(offset) {
+                let at = self.region.iova().wrapping_add(before).wrapping_add(offset);
+                return self.remote(at, len, access);
+            }
+            before = before.wrapping_add(range.len);
+        }
+        Err(EINVAL)
+    }
+
+    /// Counts a remote access of this region.
+    pub(super) fn count(&self, write: bool) {
+        let cntr = if write {
+            &self.remote_write
+        } else {
+            &self.remote_read
+        };
+        if let Some(cntr) = cntr.as_ref() {
+            cntr.add(1);
+        }
+    }
+}
+
+impl Object for Mr {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn teardown(&self) {
+        if let Some(key) = self.key.copy() {
+            self.domain.leave_key(key);
+        }
+        self.run.stop();
+        for cntr in [&self.remote_read, &self.remote_write] {
+            if let Some(used) = cntr.as_ref() {
+                used.release();
+            }
+        }
+        self.domain.release();
+    }
+}

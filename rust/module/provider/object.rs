@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all objects have in common: who made them, who uses them, how they end.
+//!
+//! An object lives in an [`Arc`], so memory is never the question. The question is *use*: an
+//! object may be closed only when nothing is made from it, bound to it or waiting on it. Use is
+//! counted by binding and never guessed from references: whoever builds on an object holds a
+//! [`Used`], taken while the object was open, and gives it back at a moment of its own choosing.
+//!
+//! ```text
+//!            take            take/put
+//!   open,0 --------> open,n --------> open,0 --close--> closed   (close of open,n: EBUSY)
+//!   any    --force_close-------------------------------> closed   (the owner is gone)
+//! ```
+//!
+//! [`close`] refuses while there is use and changes nothing then. [`force_close`] is for an owner
+//! that has gone (exit, kill): faces call it in order of dependence, so that the only uses still
+//! there are those of wait descriptors, which find the object closed.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use crate::shim::cred::Owner;
+
+/// Who an object is to its owner.
+#[derive(Clone)]
+pub(crate) struct Ident {
+    /// The object's name at the face that made it (a handle; later the address of a `struct kfid`).
+    pub(crate) fid: u64,
+    /// The owner's context, returned in events.
+    pub(crate) context: u64,
+    /// The process that made it.
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// Counts the uses of an object and knows whether it is open.
+///
+/// # Invariants
+///
+/// `state` is the number of uses, or [`Uses::CLOSED`] for ever.
+pub(crate) struct Uses {
+    state: Atomic<i32>,
+}
+
+impl Uses {
+    const CLOSED: i32 = -1;
+
+    /// An open object without uses.
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: Open, no uses.
+        Self {
+            state: Atomic::new(0),
+        }
+    }
+
+    /// Adds a use; `EBADF` if the object is closed, `EBUSY` if there are too many to count.
+    fn take(&self) -> Result {
+        let mut seen = self.state.load(Relaxed);
+        loop {
+            if seen == Self::CLOSED {
+                return Err(EBADF);
+            }
+            let next = seen.checked_add(1).ok_or(EBUSY)?;
+            match self.state.cmpxchg(seen, next, Full) {
+                Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives a use back; nothing if the object has been closed by force meanwhile.
+    fn put(&self) {
+        let mut seen = self.state.load(Relaxed);
+        while seen > 0 {
+            match self.state.cmpxchg(seen, seen.wrapping_sub(1), Full) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Closes an object without uses: `EBUSY` if there are any, `EBADF` if it was closed already.
+    fn close(&self) -> Result {
+        match self.state.cmpxchg(0, Self::CLOSED, Full) {
+            Ok(_) => Ok(()),
+            Err(Self::CLOSED) => Err(EBADF),
+            Err(_) => Err(EBUSY),
+        }
+    }
+
+    /// Closes in any state; `false` if it was closed already.
+    fn force_close(&self) -> bool {
+        self.state.xchg(Self::CLOSED, Full) != Self::CLOSED
+    }
+
+    /// Whether the object has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.load(Acquire) == Self::CLOSED
+    }
+}
+
+/// An object that can be used and closed.
+pub(crate) trait Object: Send + Sync {
+    /// Its uses.
+    fn uses(&self) -> &Uses;
+
+    /// Ends it: called once, after it has been marked closed. Gives back what it uses, wakes who
+    /// sleeps on it, and waits until nobody places data on its behalf. May sleep.
+    fn teardown(&self);
+}
+
+/// Closes `object`; `EBUSY` while it is used (nothing has changed then), `EBADF` if it was closed.
+pub(crate) fn close<T: Object>(object: &T) -> Result {
+    object.uses().close()?;
+    object.teardown();
+    Ok(())
+}
+
+/// Closes `object` whatever uses it.
+pub(crate) fn force_close<T: Object>(object: &T) {
+    if object.uses().force_close() {
+        object.teardown();
+    }
+}
+
+/// A use of an object, until it is released or dropped.
+pub(crate) struct Used<T: Object> {
+    object: Arc<T>,
+    held: Atomic<i32>,
+}
+
+impl<T: Object> Used<T> {
+    /// Takes a use of `object`; `EBADF` if it is closed.
+    pub(crate) fn new(object: Arc<T>) -> Result<Self> {
+        object.uses().take()?;
+        Ok(Self {
+            object,
+            held: Atomic::new(1),
+        })
+    }
+
+    /// Ends the use now, though others may still hold a reference to the user. Idempotent.
+    pub(crate) fn release(&self) {
+        if self.held.xchg(0, Full) == 1 {
+            self.object.uses().put();
+        }
+    }
+
+    /// The object itself, for comparing and for references that are no uses.
+    pub(crate) fn arc(&self) -> &Arc<T> {
+        &self.object
+    }
+}
+
+impl<T: Object> core::ops::Deref for Used<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.object
+    }
+}
+
+impl<T: Object> Drop for Used<T> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
