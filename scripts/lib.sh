@@ -10,6 +10,8 @@
 
 set -euo pipefail
 umask 022
+# An ordinary user often lacks the folders that chroot and modprobe are in.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 KF_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 KF_CACHE=${KFABRIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kfabric}
