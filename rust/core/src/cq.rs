@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The completion queue: credits, entries, error entries, sleepers.
+//!
+//! **Nothing is lost that was asked for.** Whoever posts an operation takes a
+//! [`Credit`] first: room for one completion, which may turn out an entry, an error
+//! entry or nothing. Entries queued + error entries queued + credits out never
+//! exceed the size; where they would, the post is refused with EAGAIN. So a
+//! completion that brings its credit always finds room. Completions that nobody
+//! posted for (remote CQ data, the messages in a multi-receive buffer) come
+//! without one: if they find no room they are lost, counted, and reported once as
+//! KFI_EOVERRUN, when what is queued has been read.
+//!
+//! **Two queues.** Entries go to a [`ring`](crate::ring), whose memory the caller
+//! has; error entries to a queue of their own, in slots that were lent. While an
+//! error entry is queued, a read gives KFI_EAVAIL; only a read that goes on after
+//! it has copied entries ends with their number instead ([`CompletionQueue::more`]).
+//!
+//! What a read answers, first match: EIO a spoilt head; KFI_EAVAIL an error entry;
+//! entries; KFI_EOVERRUN once; EAGAIN.
+//!
+//! **Sleepers** wait for a number of entries (KFI_CQ_COND_THRESHOLD; 1 without).
+//! All whose number is there are released; who then finds the queue emptied by
+//! another arms itself again. An error entry and an overrun release everybody.
+//! [`CompletionQueue::signal`] releases everybody with EAGAIN; if nobody sleeps, the
+//! signal is kept, one at most, for the next who would: a thread that looked at
+//! a stop flag, found it clear and is on its way to sleep must not miss the
+//! signal of who then set it. A read that finds something leaves it.
+//!
+//! Everything is O(1), and O(log n) in the number of sleepers for each that is
+//! armed or released. Context: any, under the CQ's lock.
+//!
+//! Source: fi_cq(3).
+
+use crate::{
+    due::{
+        Due,
+        DueMap,
+        Key, //
+    },
+    errno::{
+        Errno,
+        Result, //
+    },
+    fifo::Fifo,
+    ring::{
+        Batch,
+        Producer,
+        Words, //
+    },
+    word::Word,
+};
+use core::ops::DerefMut;
+
+/// A completion, as it stands in the ring: `struct kfabric_cq_entry`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Context of the operation.
+    pub op_context: u64,
+    /// Completion flags.
+    pub flags: u64,
+    /// Receive: bytes placed.
+    pub len: u64,
+    /// Multi-receive: where they were placed.
+    pub buf: u64,
+    /// Remote CQ data.
+    pub data: u64,
+    /// Tagged receive: the message's tag.
+    pub tag: u64,
+    /// Receive: address of the sender, or KFI_ADDR_NOTAVAIL.
+    pub src_addr: u64,
+    /// 0.
+    pub reserved: u64,
+}
+
+impl Entry {
+    /// Words of an entry.
+    pub const WORDS: usize = 8;
+
+    /// The entry as words, in the order of the structure: for a ring whose
+    /// memory is written word by word.
+    pub const fn words(&self) -> [u64; Self::WORDS] {
+        [
+            self.op_context,
+            self.flags,
+            self.len,
+            self.buf,
+            self.data,
+            self.tag,
+            self.src_addr,
+            self.reserved,
+        ]
+    }
+
+    /// Writes the entry to the front of `to` as a reader with this format gets
+    /// it. Returns the bytes written, `None` if there is no room for them.
+    pub fn copy_to(&self, format: Format, to: &mut [u8]) -> Option<usize> {
+        let size = format.size();
+        let to = to.get_mut(..size)?;
+        for (bytes, word) in to.chunks_exact_mut(8).zip(self.words()) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        Some(size)
+    }
+}
+
+/// A completion in error: what KFABRIC_IOC_CQ_READERR gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrEntry {
+    /// Context of the operation.
+    pub op_context: u64,
+    /// Completion flags of the operation.
+    pub flags: u64,
+    /// Bytes placed.
+    pub len: u64,
+    /// Multi-receive: where they were placed.
+    pub buf: u64,
+    /// Remote CQ data.
+    pub data: u64,
+    /// Tag.
+    pub tag: u64,
+    /// Bytes of the message that did not fit.
+    pub olen: u64,
+    /// Address of the peer, or KFI_ADDR_NOTAVAIL.
+    pub src_addr: u64,
+    /// Positive error number.
+    pub err: u32,
+    /// The module's own number, 0: none.
+    pub prov_errno: u32,
+}
+
+/// How much of an entry a reader gets: `enum kfi_cq_format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Format {
+    /// The context.
+    Context = 1,
+    /// And flags, length.
+    Msg = 2,
+    /// And buffer, remote CQ data.
+    Data = 3,
+    /// And tag.
+    Tagged = 4,
+}
+
+impl Format {
+    /// The format with this number; KFI_CQ_FORMAT_UNSPEC (0) is made CONTEXT,
+    /// the smallest: who does not say what it expects may have room for no more.
+    ///
+    /// Errors: EINVAL no such format.
+    pub const fn from_abi(format: u32) -> Result<Self> {
+        match format {
+            0 | 1 => Ok(Self::Context),
+            2 => Ok(Self::Msg),
+            3 => Ok(Self::Data),
+            4 => Ok(Self::Tagged),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The number of the format.
+    pub const fn to_abi(self) -> u32 {
+        self as u32
+    }
+
+    /// Bytes of an entry in this format; each is the beginning of the next.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Context => 8,
+            Self::Msg => 24,
+            Self::Data => 40,
+            Self::Tagged => 48,
+        }
+    }
+}
+
+/// Room for one completion in the CQ that gave it. It goes back to that CQ: with
+/// a completion or by [`CompletionQueue::release`]. One that is dropped is room
+/// lost for as long as the CQ lives.
+#[must_use = "a credit that is dropped is never given back"]
+#[derive(Debug)]
+pub struct Credit(());
+
+/// What became of a completion that came without a credit.
+#[must_use = "a lost completion is to be known to its source"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Push {
+    /// It is queued.
+    Queued,
+    /// There was no room: it is lost, and counted.
+    Overrun,
+}
+
+/// Why a sleeper was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// There is something to read; if another was faster, to arm again.
+    Ready,
+    /// A signal: the read returns EAGAIN.
+    Signalled,
+}
+
+/// What came of arming a sleeper.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Armed<S> {
+    /// The condition holds: read. The slot comes back.
+    Ready(S),
+    /// A signal was kept: return EAGAIN. The slot comes back.
+    Signalled(S),
+    /// To sleep until the token is released; the key is for
+    /// [`CompletionQueue::disarm`].
+    Waiting(Key),
+}
+
+/// A completion queue. `W`: the shared words; `E`: slots for error entries; `M`:
+/// the map of sleepers.
+///
+/// # Invariants
+///
+/// `ring.queued() + errors.len() + reserved <= ring.size() <= errors.capacity()`.
+pub struct CompletionQueue<W: Word, E, M: DueMap> {
+    ring: Producer<W>,
+    errors: Fifo<E>,
+    reserved: u32,
+    overruns: u64,
+    overrun_to_report: bool,
+    signalled: bool,
+    sleepers: Due<M>,
+}
+
+impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E, M> {
+    /// An empty CQ of `size` entries; `errors` has at least as many slots.
+    /// Writes all words.
+    ///
+    /// Errors: EINVAL `size` is not a power of two, or too few slots.
+    pub fn new(words: Words<W>, size: u32, errors: E, sleepers: M) -> Result<Self> {
+        if errors.len() < size as usize {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self {
+            ring: Producer::new(words, size)?,
+            errors: Fifo::new(errors),
+            reserved: 0,
+            overruns: 0,
+            overrun_to_report: false,
+            signalled: false,
+            sleepers: Due::new(sleepers),
+        })
+    }
+
+    // ---- Credits --------------------------------------------------------------
+
+    /// Takes room for one completion.
+    ///
+    /// Errors: EAGAIN there is none; read completions and try again.
+    #[inline]
+    pub fn reserve(&mut self) -> Result<Credit> {
+        if !self.has_room() {
+            return Err(Errno::EAGAIN);
+        }
+        // INVARIANT: there is room for one more.
+        self.reserved = self.reserved.wrapping_add(1);
+        Ok(Credit(()))
+    }
+
+    /// Gives a credit back unused: the operation left no completion.
+    #[inline]
+    pub fn release(&mut self, credit: Credit) {
+        let Credit(()) = credit;
+        // Credits come from `reserve` only.
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Room taken: entries, error entries, credits.
+    #[inline]
+    fn used(&self) -> u32 {
+        // INVARIANT: each term is at most the size, which is a u32's half at most
+        // in any CQ that can exist; the sum is at most the size.
+        self.ring
+            .queued()
+            .wrapping_add(self.errors())
+            .wrapping_add(self.reserved)
+    }
+
+    /// Whether one more fits. Looks at the head only if it matters.
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        if self.used() < self.ring.size() {
+            return true;
+        }
+        self.look();
+        self.used() < self.ring.size()
+    }
+
+    /// Looks where a reader of the mapped ring is.
+    fn look(&mut self) {
+        // A spoilt head is remembered by the ring; the last good one stands.
+        let _ = self.ring.observe();
+    }
+
+    // ---- Completions ----------------------------------------------------------
+
+    /// Queues a completion that has a credit. `write` writes the entry to the slot
+    /// it is given, before readers can see it; `wake` is called for each sleeper
+    /// to wake.
+    pub fn push(
+        &mut self,
+        credit: Credit,
+        write: impl FnOnce(u32),
+        wake: impl FnMut(M::Token, Woken),
+    ) {
+        self.release(credit);
+        self.append(write, wake);
+    }
+
+    /// Queues a completion that nobody posted for, if there is room.
+    pub fn push_uncredited(
+        &mut self,
+        write: impl FnOnce(u32),
+        wake: impl FnMut(M::Token, Woken),
+    ) -> Push {
+        if !self.has_room() {
+            self.overrun(wake);
+            return Push::Overrun;
+        }
+        self.append(write, wake);
+        Push::Queued
+    }
+
+    /// Queues an error entry that has a credit.
+    pub fn push_err(
+        &mut self,
+        credit: Credit,
+        entry: ErrEntry,
+        wake: impl FnMut(M::Token, Woken),
+    ) {
+        self.release(credit);
+        self.append_err(entry, wake);
+    }
+
+    /// Queues an error entry that nobody posted for, if there is room.
+    pub fn push_err_uncredited(
+        &mut self,
+        entry: ErrEntry,
+        wake: impl FnMut(M::Token, Woken),
+    ) -> Push {
+        if !self.has_room() {
+            self.overrun(wake);
+            return Push::Overrun;
+        }
+        self.append_err(entry, wake);
+        Push::Queued
+    }
+
+    fn append(&mut self, write: impl FnOnce(u32), mut wake: impl FnMut(M::Token, Woken)) {
+        // INVARIANT: the caller saw to the room.
+        self.ring.push(write);
+        if self.sleepers.is_empty() {
+            return;
+        }
+        // Who sleeps wants a number of entries that are there now.
+        self.look();
+        let queued = u64::from(self.ring.queued());
+        while let Some((_, token)) = self.sleepers.pop_due(queued) {
+            wake(token, Woken::Ready);
+        }
+    }
+
+    fn append_err(&mut self, entry: ErrEntry, wake: impl FnMut(M::Token, Woken)) {
+        // INVARIANT: the caller saw to the room.
+        self.errors.push_with(|slot| *slot = entry);
+        self.ring.tell_errors(self.errors());
+        self.wake_all(Woken::Ready, wake);
+    }
+
+    fn overrun(&mut self, wake: impl FnMut(M::Token, Woken)) {
+        self.overruns = self.overruns.wrapping_add(1);
+        self.overrun_to_report = true;
+        self.ring.tell_overruns(self.overruns);
+        self.wake_all(Woken::Ready, wake);
+    }
+
+    // ---- Reading --------------------------------------------------------------
+
+    /// The oldest entries, at most `want`, to be copied and then
+    /// [`taken`](Self::take). `want` 0 asks whether there are any.
+    ///
+    /// Errors, first match: EIO the mapped head is spoilt; KFI_EAVAIL an error
+    /// entry is to be read first; KFI_EOVERRUN completions were lost, told once,
+    /// when there is no entry left; EAGAIN nothing there.
+    pub fn peek(&mut self, want: u32) -> Result<Batch> {
+        if self.ring.observe().is_err() {
+            return Err(Errno::EIO);
+        }
+        if !self.errors.is_empty() {
+            return Err(Errno::KFI_EAVAIL);
+        }
+        if self.ring.queued() > 0 {
+            return Ok(self.ring.batch(want));
+        }
+        if core::mem::replace(&mut self.overrun_to_report, false) {
+            return Err(Errno::KFI_EOVERRUN);
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// [`Self::peek`] for a reader that has copied entries and let go of the lock
+    /// in between: where that would be an error, nothing more; the next read
+    /// will tell.
+    pub fn more(&mut self, want: u32) -> Batch {
+        let sound = self.ring.observe().is_ok();
+        let want = if sound && self.errors.is_empty() {
+            want
+        } else {
+            0
+        };
+        self.ring.batch(want)
+    }
+
+    /// The oldest `n` entries are read: their room is free.
+    pub fn take(&mut self, n: u32) {
+        self.ring.take(n);
+    }
+
+    /// Takes the oldest error entry.
+    ///
+    /// Errors: EAGAIN there is none.
+    pub fn read_err(&mut self) -> Result<ErrEntry> {
+        let entry = *self.errors.front().ok_or(Errno::EAGAIN)?;
+        self.errors.pop();
+        self.ring.tell_errors(self.errors());
+        Ok(entry)
+    }
+
+    /// Whether a read would give something other than EAGAIN: what poll(2) on
+    /// the CQ's fd and a poll set ask.
+    pub fn ready(&mut self) -> bool {
+        self.holds(1)
+    }
+
+    // ---- Sleeping -------------------------------------------------------------
+
+    /// Puts a sleeper in line, unless there is a reason not to sleep. `want`:
+    /// entries to wait for, taken as at least 1 and at most the size.
+    pub fn arm(&mut self, want: u64, slot: M::Slot) -> Armed<M::Slot> {
+        let want = want.clamp(1, u64::from(self.ring.size()));
+        if self.holds(want) {
+            return Armed::Ready(slot);
+        }
+        if core::mem::replace(&mut self.signalled, false) {
+            return Armed::Signalled(slot);
+        }
+        Armed::Waiting(self.sleepers.insert(want, slot))
+    }
+
+    /// Takes a sleeper out of the line, when its time is over or a signal of
+    /// the system's came. `None`: it was released before. O(log n).
+    pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
+        self.sleepers.remove(key)
+    }
+
+    /// Releases all who sleep; if nobody does, the next who would
+    /// (fi_cq_signal).
+    pub fn signal(&mut self, wake: impl FnMut(M::Token, Woken)) {
+        if self.sleepers.is_empty() {
+            self.signalled = true;
+        }
+        self.wake_all(Woken::Signalled, wake);
+    }
+
+    /// Whether who wants this many entries is not to sleep.
+    fn holds(&mut self, want: u64) -> bool {
+        self.look();
+        self.ring.spoilt()
+            || !self.errors.is_empty()
+            || self.overrun_to_report
+            || u64::from(self.ring.queued()) >= want
+    }
+
+    fn wake_all(&mut self, why: Woken, mut wake: impl FnMut(M::Token, Woken)) {
+        while let Some((_, token)) = self.sleepers.pop() {
+            wake(token, why);
+        }
+    }
+
+    // ---- Figures --------------------------------------------------------------
+
+    /// Entries it holds at most.
+    pub fn size(&self) -> u32 {
+        self.ring.size()
+    }
+
+    /// Entries queued, as far as the reader's head was looked at.
+    pub fn queued(&self) -> u32 {
+        self.ring.queued()
+    }
+
+    /// Error entries queued.
+    #[inline]
+    pub fn errors(&self) -> u32 {
+        // INVARIANT: at most the size.
+        self.errors.len() as u32
+    }
+
+    /// Credits out.
+    pub fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
+    /// Entries ever queued.
+    pub fn entries_ever(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    /// Completions ever lost.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// How many sleep.
+    pub fn sleepers(&self) -> u32 {
+        self.sleepers.len()
+    }
+}

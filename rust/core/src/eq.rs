@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The event queue: control events, and errors beside them.
+//!
+//! An event is a number and up to [`MAX_EVENT`] bytes. The module's own (a memory
+//! region is registered, addresses are inserted) are pushed, a user's are
+//! written. Errors of asynchronous calls stand in a queue of their own, and while
+//! one is there a read gives KFI_EAVAIL. An event that the caller's buffer is too
+//! short for stays, as does one that is only peeked at.
+//!
+//! Nobody reserves room here: control events are few, and their number is not
+//! known beforehand. A user's write to a full queue is refused with EAGAIN; an
+//! event of the module's that finds no room is lost, counted, and reported once
+//! as KFI_EOVERRUN, when what is queued has been read. A peek shows that report
+//! and leaves it.
+//!
+//! What a read answers, first match: KFI_EAVAIL an error; an event (or
+//! KFI_ETOOSMALL); KFI_EOVERRUN once; EAGAIN.
+//!
+//! Everything is O(1), and O(log n) in the number of sleepers for each that is
+//! armed or released. Context: any, under the EQ's lock.
+//!
+//! Source: fi_eq(3).
+
+use crate::{
+    due::{
+        Due,
+        DueMap,
+        Key, //
+    },
+    errno::{
+        Errno,
+        Result, //
+    },
+    fifo::Fifo,
+};
+use core::ops::DerefMut;
+
+/// Bytes of an event's data: KFABRIC_MAX_EVENT.
+pub const MAX_EVENT: usize = 256;
+
+/// A slot for an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    event: u32,
+    /// At most `MAX_EVENT`.
+    len: u16,
+    data: [u8; MAX_EVENT],
+}
+
+impl Event {
+    /// What slots are filled with before they are lent.
+    pub const EMPTY: Self = Self {
+        event: 0,
+        len: 0,
+        data: [0; MAX_EVENT],
+    };
+
+    /// The event's number: KFI_NOTIFY, KFI_MR_COMPLETE, ...
+    pub fn event(&self) -> u32 {
+        self.event
+    }
+
+    /// The event's data.
+    pub fn data(&self) -> &[u8] {
+        self.data.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+
+    /// False: `data` is too long.
+    fn write(&mut self, event: u32, data: &[u8]) -> bool {
+        let (Some(to), Ok(len)) = (self.data.get_mut(..data.len()), u16::try_from(data.len()))
+        else {
+            return false;
+        };
+        to.copy_from_slice(data);
+        self.event = event;
+        self.len = len;
+        true
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+/// An error event: what KFABRIC_IOC_EQ_READERR gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrEvent {
+    /// The object it is about.
+    pub handle: u32,
+    /// Positive error number.
+    pub err: u32,
+    /// The module's own number, 0: none.
+    pub prov_errno: u32,
+    /// Context of the call that failed.
+    pub context: u64,
+    /// KFI_AV_COMPLETE: index of the address that failed.
+    pub data: u64,
+}
+
+/// Whether a read leaves what it reads (KFI_PEEK).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Takes it out.
+    Take,
+    /// Leaves it.
+    Peek,
+}
+
+/// An event that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Its number.
+    pub event: u32,
+    /// Its bytes, at the front of the buffer.
+    pub len: usize,
+}
+
+/// What became of an event of the module's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Push {
+    /// It is queued.
+    Queued,
+    /// There was no room: it is lost, and counted.
+    Overrun,
+}
+
+/// What came of arming a sleeper.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Armed<S> {
+    /// There is something to read. The slot comes back.
+    Ready(S),
+    /// To sleep until the token is released; the key is for
+    /// [`EventQueue::disarm`].
+    Waiting(Key),
+}
+
+/// An event queue. `V`: slots for events; `R`: slots for errors; `M`: the map of
+/// sleepers.
+pub struct EventQueue<V, R, M: DueMap> {
+    events: Fifo<V>,
+    errors: Fifo<R>,
+    overruns: u64,
+    overrun_to_report: bool,
+    sleepers: Due<M>,
+}
+
+impl<V, R, M> EventQueue<V, R, M>
+where
+    V: DerefMut<Target = [Event]>,
+    R: DerefMut<Target = [ErrEvent]>,
+    M: DueMap,
+{
+    /// An empty EQ that holds as many events and errors as there are slots.
+    pub const fn new(events: V, errors: R, sleepers: M) -> Self {
+        Self {
+            events: Fifo::new(events),
+            errors: Fifo::new(errors),
+            overruns: 0,
+            overrun_to_report: false,
+            sleepers: Due::new(sleepers),
+        }
+    }
+
+    /// Queues an event of the module's own; `wake` is called for each sleeper to
+    /// wake. One that is lost wakes them as well, to hear of it.
+    ///
+    /// Errors: EINVAL more than [`MAX_EVENT`] bytes; nothing is changed.
+    pub fn push(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result<Push> {
+        match self.write(event, data, wake) {
+            // `wake` was not called: the queue is full, and a sleeper is asleep
+            // only while it is empty.
+            Err(Errno::EAGAIN) => Ok(self.overrun()),
+            done => done.map(|()| Push::Queued),
+        }
+    }
+
+    /// Queues a user's event (kfi_eq_write).
+    ///
+    /// Errors: EINVAL more than [`MAX_EVENT`] bytes; EAGAIN the queue is full.
+    pub fn write(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
+        if data.len() > MAX_EVENT {
+            return Err(Errno::EINVAL);
+        }
+        let queued = self.events.push_with(|slot| {
+            // The length was checked.
+            slot.write(event, data);
+        });
+        if !queued {
+            return Err(Errno::EAGAIN);
+        }
+        self.wake_all(wake);
+        Ok(())
+    }
+
+    /// Queues an error; `wake` as in [`Self::push`].
+    pub fn push_err(&mut self, error: ErrEvent, wake: impl FnMut(M::Token)) -> Push {
+        if !self.errors.push_with(|slot| *slot = error) {
+            return self.overrun();
+        }
+        self.wake_all(wake);
+        Push::Queued
+    }
+
+    fn overrun(&mut self) -> Push {
+        self.overruns = self.overruns.wrapping_add(1);
+        self.overrun_to_report = true;
+        Push::Overrun
+    }
+
+    /// Copies the oldest event's data to the front of `buf`.
+    ///
+    /// Errors, first match: KFI_EAVAIL an error is to be read first;
+    /// KFI_ETOOSMALL `buf` is too short, [`Self::next_len`] says what is needed
+    /// and the event stays; KFI_EOVERRUN events were lost, told once, when there
+    /// is no event left; EAGAIN nothing there.
+    pub fn read(&mut self, buf: &mut [u8], mode: Mode) -> Result<Read> {
+        if !self.errors.is_empty() {
+            return Err(Errno::KFI_EAVAIL);
+        }
+        let Some(event) = self.events.front() else {
+            if self.overrun_to_report {
+                self.overrun_to_report = mode == Mode::Peek;
+                return Err(Errno::KFI_EOVERRUN);
+            }
+            return Err(Errno::EAGAIN);
+        };
+        let data = event.data();
+        let read = Read {
+            event: event.event(),
+            len: data.len(),
+        };
+        buf.get_mut(..data.len())
+            .ok_or(Errno::KFI_ETOOSMALL)?
+            .copy_from_slice(data);
+        if mode == Mode::Take {
+            self.events.pop();
+        }
+        Ok(read)
+    }
+
+    /// Bytes of the oldest event.
+    pub fn next_len(&self) -> Option<usize> {
+        self.events.front().map(|event| event.data().len())
+    }
+
+    /// The oldest error.
+    ///
+    /// Errors: EAGAIN there is none.
+    pub fn read_err(&mut self, mode: Mode) -> Result<ErrEvent> {
+        let error = *self.errors.front().ok_or(Errno::EAGAIN)?;
+        if mode == Mode::Take {
+            self.errors.pop();
+        }
+        Ok(error)
+    }
+
+    /// Whether a read would give something other than EAGAIN.
+    pub fn ready(&self) -> bool {
+        !self.errors.is_empty() || !self.events.is_empty() || self.overrun_to_report
+    }
+
+    /// Puts a sleeper in line, unless there is something to read. O(log n).
+    pub fn arm(&mut self, slot: M::Slot) -> Armed<M::Slot> {
+        if self.ready() {
+            return Armed::Ready(slot);
+        }
+        Armed::Waiting(self.sleepers.insert(0, slot))
+    }
+
+    /// Takes a sleeper out of the line, when its time is over or a signal came.
+    /// `None`: it was released before. O(log n).
+    pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
+        self.sleepers.remove(key)
+    }
+
+    fn wake_all(&mut self, mut wake: impl FnMut(M::Token)) {
+        while let Some((_, token)) = self.sleepers.pop() {
+            wake(token);
+        }
+    }
+
+    /// Events it holds at most.
+    pub fn capacity(&self) -> usize {
+        self.events.capacity()
+    }
+
+    /// Events queued.
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Errors queued.
+    pub fn errors(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// Events and errors ever lost.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// How many sleep.
+    pub fn sleepers(&self) -> u32 {
+        self.sleepers.len()
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the objects of kfabric mean: counters, completion queues, event queues,
+//! matching.
+//!
+//! State machines without a kernel: no memory of their own (the caller lends
+//! it), no locks (`&mut self`, under the caller's lock), no clock (times are
+//! arguments), no callbacks kept (who is to be woken is handed out). The module
+//! puts them on the kernel's locks, pages and wait queues; cargo's tests put
+//! them on a plain model, proptest and loom.
+//!
+//! What two CPUs touch without a lock is in two places only, each with its
+//! argument and its loom test: [`cntr::Gate`] and [`ring`]. They are generic
+//! over [`word::Word`], the shared word.
+//!
+//! Two builds compile this crate: cargo's for the host and Kbuild's for the
+//! kernel. Nothing here may panic: a panic in the kernel is BUG(). Arithmetic on
+//! sequence numbers is `wrapping_*`.
+//!
+//! The unit tests inside the files run in both worlds: under `cargo test`, and
+//! as KUnit suites when Kbuild is given `KFI_KUNIT=1` (cfg `kfi_kunit`).
+
+#![no_std]
+// A KUnit suite is made of unsafe code by its macro; nothing else is ever let in.
+#![cfg_attr(not(kfi_kunit), forbid(unsafe_code))]
+
+pub mod cntr;
+pub mod cq;
+pub mod due;
+pub mod eq;
+pub mod errno;
+pub mod fifo;
+pub mod ring;
+pub mod wait;
+pub mod word;
+
+#[cfg(any(test, kfi_kunit))]
+pub(crate) mod testing;
+
+// modules of the other owner
+pub mod enums;
+pub mod flags;
+pub mod limits;
+pub mod op;
+pub mod slab;

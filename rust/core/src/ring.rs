@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ring: completions passed to one reader through shared memory.
+//!
+//! Entries are numbered for ever; number n stands in slot n modulo the size, a
+//! power of two. Two numbers say it all: `tail`, entries ever written, is the
+//! producer's; `head`, entries ever taken, the consumer's. `tail - head` are
+//! there to be read. The producer writes an entry and then releases the new
+//! tail; the consumer acquires the tail, reads the entry, and releases the new
+//! head; the producer acquires the head before it writes over what was there.
+//!
+//! The consumer is a program that maps the ring, so the head is a number that
+//! anybody may have written. [`Producer::observe`] believes it between the last
+//! head believed and the tail, and nothing else: a spoilt head costs its writer
+//! its completions and nobody anything else. The producer never reads an entry
+//! back from shared memory.
+//!
+//! The words are laid out as `struct kfabric_cq_ring`. Who reads by call instead
+//! ([`Producer::take`]) moves the same head; a program that does both at once
+//! gets what it asked for, some entries twice.
+//!
+//! Everything is O(1). Context: the producer under its CQ's lock; the consumer
+//! belongs to one thread.
+
+use crate::{
+    errno::{
+        Errno,
+        Result, //
+    },
+    word::Word,
+};
+
+/// The shared words of a ring.
+pub struct Words<W> {
+    /// Entries ever written. The producer's.
+    pub tail: W,
+    /// Error entries waiting, for the consumer's information. The producer's.
+    pub errors: W,
+    /// Completions lost, likewise.
+    pub overruns: W,
+    /// Entries ever taken. The consumer's; not to be trusted.
+    pub head: W,
+}
+
+/// The head word holds a number that cannot be a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spoilt;
+
+/// Slots of consecutive entries, oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    next: u64,
+    count: u32,
+    mask: u32,
+}
+
+impl Batch {
+    /// How many entries are left in it.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+impl Iterator for Batch {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.count = self.count.checked_sub(1)?;
+        let slot = slot_of(self.next, self.mask);
+        self.next = self.next.wrapping_add(1);
+        Some(slot)
+    }
+}
+
+/// The slot of entry `n`.
+#[inline]
+fn slot_of(n: u64, mask: u32) -> u32 {
+    // The mask leaves 32 bits.
+    (n & u64::from(mask)) as u32
+}
+
+/// The end that writes: the module's.
+///
+/// # Invariants
+///
+/// `tail - head <= size`, modulo 2^64; `size` is a power of two.
+pub struct Producer<W: Word> {
+    words: Words<W>,
+    size: u32,
+    /// The last head believed.
+    head: u64,
+    tail: u64,
+    spoilt: bool,
+}
+
+impl<W: Word> Producer<W> {
+    /// An empty ring of `size` entries. Writes all words.
+    ///
+    /// Errors: EINVAL `size` is not a power of two.
+    pub fn new(words: Words<W>, size: u32) -> Result<Self> {
+        Self::starting_at(words, size, 0)
+    }
+
+    /// [`Self::new`] whose first entry has the number `first`.
+    fn starting_at(words: Words<W>, size: u32, first: u64) -> Result<Self> {
+        if !size.is_power_of_two() {
+            return Err(Errno::EINVAL);
+        }
+        words.tail.store(first);
+        words.errors.store(0);
+        words.overruns.store(0);
+        words.head.store(first);
+        // INVARIANT: the numbers are equal; `size` was checked.
+        Ok(Self {
+            words,
+            size,
+            head: first,
+            tail: first,
+            spoilt: false,
+        })
+    }
+
+    /// Entries the ring has room for.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Entries ever written.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Entries in the ring, by the last head believed: at least those that the
+    /// consumer has not taken.
+    #[inline]
+    pub fn queued(&self) -> u32 {
+        // INVARIANT: at most `size`, a u32.
+        self.tail.wrapping_sub(self.head) as u32
+    }
+
+    /// Looks where the consumer is. Believes the head word if it lies between
+    /// the last head believed and the tail; if not, the last one stands, and
+    /// the ring is spoilt until a later look finds a good one.
+    pub fn observe(&mut self) -> Result<u64, Spoilt> {
+        // ORDERING: acquire, with the consumer's release: it is done with the
+        // entries before this head, their slots may be written over.
+        let head = self.words.head.load_acquire();
+        // Distances from the last head: modulo 2^64, nothing else compares.
+        let forward = head.wrapping_sub(self.head);
+        if forward > self.tail.wrapping_sub(self.head) {
+            self.spoilt = true;
+            return Err(Spoilt);
+        }
+        // INVARIANT: closer to the tail than before.
+        self.head = head;
+        self.spoilt = false;
+        Ok(head)
+    }
+
+    /// Whether the last look found a bad head.
+    pub fn spoilt(&self) -> bool {
+        self.spoilt
+    }
+
+    /// Appends an entry, which `write` writes to the slot it is given. False:
+    /// there is no room by the last head believed, and `write` was not called.
+    #[inline]
+    pub fn push(&mut self, write: impl FnOnce(u32)) -> bool {
+        if self.queued() >= self.size {
+            return false;
+        }
+        write(slot_of(self.tail, self.mask()));
+        // INVARIANT: there was room for one.
+        self.tail = self.tail.wrapping_add(1);
+        // ORDERING: release: the entry is seen by who acquires this tail.
+        self.words.tail.store_release(self.tail);
+        true
+    }
+
+    /// The oldest entries, at most `want`, for a reader by call.
+    pub fn batch(&self, want: u32) -> Batch {
+        Batch {
+            next: self.head,
+            count: self.queued().min(want),
+            mask: self.mask(),
+        }
+    }
+
+    /// The consumer, by call, is done with the oldest `n` entries.
+    pub fn take(&mut self, n: u32) {
+        let n = n.min(self.queued());
+        // INVARIANT: not beyond the tail.
+        self.head = self.head.wrapping_add(u64::from(n));
+        // ORDERING: release, as a consumer's would be: two callers may be on
+        // two CPUs.
+        self.words.head.store_release(self.head);
+    }
+
+    /// Tells the consumer how many error entries wait. Release: who sees the
+    /// number finds the entry by call.
+    pub fn tell_errors(&self, errors: u32) {
+        self.words.errors.store_release(u64::from(errors));
+    }
+
+    /// Tells the consumer how many completions were lost.
+    pub fn tell_overruns(&self, overruns: u64) {
+        self.words.overruns.store(overruns);
+    }
+
+    #[inline]
+    fn mask(&self) -> u32 {
+        // A power of two: not 0.
+        self.size.wrapping_sub(1)
+    }
+}
+
+/// The end that reads: a program's. Here so that both ends of the protocol
+/// stand in one place and are tested together.
+pub struct Consumer<'a, W: Word> {
+    tail: &'a W,
+    head: &'a W,
+    mask: u32,
+    next: u64,
+}
+
+impl<'a, W: Word> Consumer<'a, W> {
+    /// A reader of the ring with these words and `size` (a power of two)
+    /// entries, from where the last reader stopped.
+    pub fn new(tail: &'a W, head: &'a W, size: u32) -> Self {
+        Self {
+            tail,
+            head,
+            mask: size.wrapping_sub(1),
+            next: head.load(),
+        }
+    }
+
+    /// The entries that are there to be read.
+    pub fn ready(&self) -> Batch {
+        // ORDERING: acquire, with the producer's release: the entries before
+        // this tail are whole.
+        let tail = self.tail.load_acquire();
+        Batch {
+            next: self.next,
+            // At most the size, if the producer is sound.
+            count: tail.wrapping_sub(self.next).min(u64::from(u32::MAX)) as u32,
+            mask: self.mask,
+        }
+    }
+
+    /// Done with the oldest `n` of [`Self::ready`].
+    pub fn release(&mut self, n: u32) {
+        self.next = self.next.wrapping_add(u64::from(n));
+        // ORDERING: release: the entries were read before their slots are
+        // given back.
+        self.head.store_release(self.next);
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the unit tests stand on, here and in the kernel: a [`Word`] for one
+//! thread, a [`DueMap`] in an array, and a list of what was released.
+
+use crate::{
+    due::{
+        DueMap,
+        Key, //
+    },
+    word::Word, //
+};
+use core::cell::Cell;
+
+/// A word that one thread alone uses.
+pub(crate) struct Plain(Cell<u64>);
+
+impl Plain {
+    pub(crate) const fn new(value: u64) -> Self {
+        Self(Cell::new(value))
+    }
+}
+
+impl Word for Plain {
+    fn load(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn load_acquire(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn store(&self, value: u64) {
+        self.0.set(value);
+    }
+
+    fn store_release(&self, value: u64) {
+        self.0.set(value);
+    }
+
+    fn fetch_add(&self, n: u64) -> u64 {
+        self.0.replace(self.0.get().wrapping_add(n))
+    }
+
+    fn swap(&self, value: u64) -> u64 {
+        self.0.replace(value)
+    }
+
+    fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+        let held = self.0.get();
+        if held != old {
+            return Err(held);
+        }
+        self.0.set(new);
+        Ok(held)
+    }
+}
+
+/// Names of waiters in the tests.
+pub(crate) type Name = u32;
+
+/// Eight places, searched from end to end.
+pub(crate) struct ArrayMap([Option<(Key, Name)>; 8]);
+
+impl ArrayMap {
+    pub(crate) const fn new() -> Self {
+        Self([None; 8])
+    }
+
+    fn take(&mut self, key: &Key) -> Option<(Key, Name)> {
+        self.0
+            .iter_mut()
+            .find(|place| matches!(place, Some((held, _)) if held == key))?
+            .take()
+    }
+}
+
+impl DueMap for ArrayMap {
+    type Slot = Name;
+    type Token = Name;
+
+    fn insert(&mut self, key: Key, slot: Name) {
+        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
+            *place = Some((key, slot));
+        }
+    }
+
+    fn first(&self) -> Option<Key> {
+        self.0.iter().flatten().map(|(key, _)| *key).min()
+    }
+
+    fn pop_first(&mut self) -> Option<(Key, Name)> {
+        let key = self.first()?;
+        self.take(&key)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Name> {
+        self.take(key).map(|(_, name)| name)
+    }
+}
+
+/// What was released, in order; compared as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Log<T> {
+    entries: [Option<T>; 8],
+    len: usize,
+}
+
+impl<T: Copy> Log<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: [None; 8],
+            len: 0,
+        }
+    }
+
+    pub(crate) fn of(list: &[T]) -> Self {
+        let mut log = Self::new();
+        for entry in list {
+            log.push(*entry);
+        }
+        log
+    }
+
+    pub(crate) fn push(&mut self, entry: T) {
+        if let Some(place) = self.entries.get_mut(self.len) {
+            *place = Some(entry);
+        }
+        self.len += 1;
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waiting: how long, and the state of a wait set.
+//!
+//! A [`Deadline`] is the one form of a time limit inside: the ABI's absolute
+//! nanoseconds of CLOCK_MONOTONIC, or the relative milliseconds of the kernel
+//! interface, become one at the face.
+//!
+//! A [`WaitSet`] is what CQs, EQs and counters signal when they were opened with
+//! KFI_WAIT_SET. It does not know its members' state: a member says "something
+//! happened here" by [`WaitSet::signal`], and that is all. A signal is taken by
+//! exactly one waiter: the one that sleeps longest, or, if nobody sleeps, the
+//! next that would. Signals that nobody has taken yet are one signal: who takes
+//! it is to look at all members, so a second one would tell nothing new. It
+//! follows that a waiter can find nothing left to read, where another was faster.
+//!
+//! Everything is O(log n) in the number of sleepers. Context: any, under the
+//! wait set's lock.
+
+use crate::due::{
+    Due,
+    DueMap,
+    Key, //
+};
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// Not at all.
+    Poll,
+    /// Until this time, ns of CLOCK_MONOTONIC.
+    At(u64),
+    /// Without limit.
+    Forever,
+}
+
+/// Nanoseconds in a millisecond.
+const NS_PER_MS: u64 = 1_000_000;
+
+impl Deadline {
+    /// The limit that the ABI's `deadline` means: 0 polls, KFABRIC_FOREVER is
+    /// without limit, else absolute ns.
+    pub const fn from_abi(deadline: u64) -> Self {
+        match deadline {
+            0 => Self::Poll,
+            u64::MAX => Self::Forever,
+            at => Self::At(at),
+        }
+    }
+
+    /// The limit that the kernel interface's `timeout` means: ms from `now`
+    /// (ns); 0 polls, negative is without limit. Source: kfi_cntr(3).
+    pub const fn from_timeout(timeout: i32, now: u64) -> Self {
+        if timeout < 0 {
+            return Self::Forever;
+        }
+        if timeout == 0 {
+            return Self::Poll;
+        }
+        // At most 2^31 * 10^6: no overflow before the sum.
+        Self::At(now.saturating_add((timeout.unsigned_abs() as u64).wrapping_mul(NS_PER_MS)))
+    }
+
+    /// Whether it has passed at `now` (ns).
+    pub const fn passed(self, now: u64) -> bool {
+        match self {
+            Self::Poll => true,
+            Self::At(at) => at <= now,
+            Self::Forever => false,
+        }
+    }
+
+    /// Nanoseconds left at `now`; `None`: without limit.
+    pub const fn left(self, now: u64) -> Option<u64> {
+        match self {
+            Self::Poll => Some(0),
+            Self::At(at) => Some(at.saturating_sub(now)),
+            Self::Forever => None,
+        }
+    }
+}
+
+/// What came of arming a waiter of a wait set.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Armed<S> {
+    /// A signal was there, and is taken. The slot comes back.
+    Signalled(S),
+    /// To sleep until the token is released; the key is for
+    /// [`WaitSet::disarm`].
+    Waiting(Key),
+}
+
+/// The signal of a wait set and who sleeps on it.
+pub struct WaitSet<M: DueMap> {
+    pending: bool,
+    sleepers: Due<M>,
+}
+
+impl<M: DueMap> WaitSet<M> {
+    /// Without a signal. `sleepers` must be empty.
+    pub const fn new(sleepers: M) -> Self {
+        Self {
+            pending: false,
+            sleepers: Due::new(sleepers),
+        }
+    }
+
+    /// A member has something new: gives back the sleeper to wake, which has
+    /// thereby taken the signal, or keeps the signal if nobody sleeps.
+    #[must_use = "the sleeper must be woken: the signal is its own"]
+    pub fn signal(&mut self) -> Option<M::Token> {
+        match self.sleepers.pop() {
+            Some((_, token)) => Some(token),
+            None => {
+                self.pending = true;
+                None
+            }
+        }
+    }
+
+    /// Takes a pending signal without waiting.
+    pub fn take(&mut self) -> bool {
+        core::mem::replace(&mut self.pending, false)
+    }
+
+    /// Whether a signal is pending: what poll(2) on the set's fd asks.
+    pub fn pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Takes a pending signal, or puts a sleeper in line.
+    pub fn arm(&mut self, slot: M::Slot) -> Armed<M::Slot> {
+        if self.take() {
+            return Armed::Signalled(slot);
+        }
+        Armed::Waiting(self.sleepers.insert(0, slot))
+    }
+
+    /// Takes a sleeper out, when its time is over or a signal came. `None`: it
+    /// was released before, so it has taken a signal and must report that and
+    /// not the timeout, or the signal would be lost.
+    pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
+        self.sleepers.remove(key)
+    }
+
+    /// How many sleep.
+    pub fn sleepers(&self) -> u32 {
+        self.sleepers.len()
+    }
+}
