@@ -52,128 +52,14 @@ use crate::{
 };
 use core::ops::DerefMut;
 
-/// A completion, as it stands in the ring: `struct kfabric_cq_entry`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// Context of the operation.
-    pub op_context: u64,
-    /// Completion flags.
-    pub flags: u64,
-    /// Receive: bytes placed.
-    pub len: u64,
-    /// Multi-receive: where they were placed.
-    pub buf: u64,
-    /// Remote CQ data.
-    pub data: u64,
-    /// Tagged receive: the message's tag.
-    pub tag: u64,
-    /// Receive: address of the sender, or KFI_ADDR_NOTAVAIL.
-    pub src_addr: u64,
-    /// 0.
-    pub reserved: u64,
-}
+mod entry;
 
-impl Entry {
-    /// Words of an entry.
-    pub const WORDS: usize = 8;
-
-    /// The entry as words, in the order of the structure: for a ring whose
-    /// memory is written word by word.
-    pub const fn words(&self) -> [u64; Self::WORDS] {
-        [
-            self.op_context,
-            self.flags,
-            self.len,
-            self.buf,
-            self.data,
-            self.tag,
-            self.src_addr,
-            self.reserved,
-        ]
-    }
-
-    /// Writes the entry to the front of `to` as a reader with this format gets
-    /// it. Returns the bytes written, `None` if there is no room for them.
-    pub fn copy_to(&self, format: Format, to: &mut [u8]) -> Option<usize> {
-        let size = format.size();
-        let to = to.get_mut(..size)?;
-        for (bytes, word) in to.chunks_exact_mut(8).zip(self.words()) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        Some(size)
-    }
-}
-
-/// A completion in error: what KFABRIC_IOC_CQ_READERR gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ErrEntry {
-    /// Context of the operation.
-    pub op_context: u64,
-    /// Completion flags of the operation.
-    pub flags: u64,
-    /// Bytes placed.
-    pub len: u64,
-    /// Multi-receive: where they were placed.
-    pub buf: u64,
-    /// Remote CQ data.
-    pub data: u64,
-    /// Tag.
-    pub tag: u64,
-    /// Bytes of the message that did not fit.
-    pub olen: u64,
-    /// Address of the peer, or KFI_ADDR_NOTAVAIL.
-    pub src_addr: u64,
-    /// Positive error number.
-    pub err: u32,
-    /// The module's own number, 0: none.
-    pub prov_errno: u32,
-}
-
-/// How much of an entry a reader gets: `enum kfi_cq_format`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Format {
-    /// The context.
-    Context = 1,
-    /// And flags, length.
-    Msg = 2,
-    /// And buffer, remote CQ data.
-    Data = 3,
-    /// And tag.
-    Tagged = 4,
-}
-
-impl Format {
-    /// The format with this number; KFI_CQ_FORMAT_UNSPEC (0) is made CONTEXT,
-    /// the smallest: who does not say what it expects may have room for no more.
-    ///
-    /// Errors: EINVAL no such format.
-    pub const fn from_abi(format: u32) -> Result<Self> {
-        match format {
-            0 | 1 => Ok(Self::Context),
-            2 => Ok(Self::Msg),
-            3 => Ok(Self::Data),
-            4 => Ok(Self::Tagged),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    /// The number of the format.
-    pub const fn to_abi(self) -> u32 {
-        self as u32
-    }
-
-    /// Bytes of an entry in this format; each is the beginning of the next.
-    pub const fn size(self) -> usize {
-        match self {
-            Self::Context => 8,
-            Self::Msg => 24,
-            Self::Data => 40,
-            Self::Tagged => 48,
-        }
-    }
-}
+pub use crate::fifo::Push;
+pub use entry::{
+    Entry,
+    ErrEntry,
+    Format, //
+};
 
 /// Room for one completion in the CQ that gave it. It goes back to that CQ: with
 /// a completion or by [`CompletionQueue::release`]. One that is dropped is room
@@ -181,16 +67,6 @@ impl Format {
 #[must_use = "a credit that is dropped is never given back"]
 #[derive(Debug)]
 pub struct Credit(());
-
-/// What became of a completion that came without a credit.
-#[must_use = "a lost completion is to be known to its source"]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Push {
-    /// It is queued.
-    Queued,
-    /// There was no room: it is lost, and counted.
-    Overrun,
-}
 
 /// Why a sleeper was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,12 +205,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     }
 
     /// Queues an error entry that has a credit.
-    pub fn push_err(
-        &mut self,
-        credit: Credit,
-        entry: ErrEntry,
-        wake: impl FnMut(M::Token, Woken),
-    ) {
+    pub fn push_err(&mut self, credit: Credit, entry: ErrEntry, wake: impl FnMut(M::Token, Woken)) {
         self.release(credit);
         self.append_err(entry, wake);
     }
@@ -418,9 +289,10 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.ring.batch(want)
     }
 
-    /// The oldest `n` entries are read: their room is free.
-    pub fn take(&mut self, n: u32) {
-        self.ring.take(n);
+    /// The first `n` entries of `batch` are read: their room is free. Readers
+    /// are one after the other from [`Self::peek`] to here; the caller sees to it.
+    pub fn take(&mut self, batch: &Batch, n: u32) {
+        self.ring.take(batch, n);
     }
 
     /// Takes the oldest error entry.

@@ -36,6 +36,8 @@ use crate::{
 };
 use core::ops::DerefMut;
 
+pub use crate::fifo::Push;
+
 /// Bytes of an event's data: KFABRIC_MAX_EVENT.
 pub const MAX_EVENT: usize = 256;
 
@@ -66,16 +68,15 @@ impl Event {
         self.data.get(..usize::from(self.len)).unwrap_or(&[])
     }
 
-    /// False: `data` is too long.
-    fn write(&mut self, event: u32, data: &[u8]) -> bool {
-        let (Some(to), Ok(len)) = (self.data.get_mut(..data.len()), u16::try_from(data.len()))
-        else {
-            return false;
-        };
-        to.copy_from_slice(data);
+    /// Writes the slot; `data` is cut at `MAX_EVENT`.
+    fn write(&mut self, event: u32, data: &[u8]) {
         self.event = event;
-        self.len = len;
-        true
+        self.len = 0;
+        for (to, from) in self.data.iter_mut().zip(data) {
+            *to = *from;
+            // At most MAX_EVENT.
+            self.len = self.len.wrapping_add(1);
+        }
     }
 }
 
@@ -118,15 +119,6 @@ pub struct Read {
     pub len: usize,
 }
 
-/// What became of an event of the module's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Push {
-    /// It is queued.
-    Queued,
-    /// There was no room: it is lost, and counted.
-    Overrun,
-}
-
 /// What came of arming a sleeper.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
@@ -165,30 +157,25 @@ where
     }
 
     /// Queues an event of the module's own; `wake` is called for each sleeper to
-    /// wake. One that is lost wakes them as well, to hear of it.
+    /// wake. If it is lost, that is told to them.
     ///
     /// Errors: EINVAL more than [`MAX_EVENT`] bytes; nothing is changed.
     pub fn push(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result<Push> {
-        match self.write(event, data, wake) {
-            // `wake` was not called: the queue is full, and a sleeper is asleep
-            // only while it is empty.
-            Err(Errno::EAGAIN) => Ok(self.overrun()),
-            done => done.map(|()| Push::Queued),
+        if data.len() <= MAX_EVENT && self.events.is_full() {
+            return Ok(self.overrun(wake));
         }
+        self.write(event, data, wake)?;
+        Ok(Push::Queued)
     }
 
-    /// Queues a user's event (kfi_eq_write).
+    /// Queues a user's event (kfi_eq_write); `wake` as in [`Self::push`].
     ///
     /// Errors: EINVAL more than [`MAX_EVENT`] bytes; EAGAIN the queue is full.
     pub fn write(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
         if data.len() > MAX_EVENT {
             return Err(Errno::EINVAL);
         }
-        let queued = self.events.push_with(|slot| {
-            // The length was checked.
-            slot.write(event, data);
-        });
-        if !queued {
+        if !self.events.push_with(|slot| slot.write(event, data)) {
             return Err(Errno::EAGAIN);
         }
         self.wake_all(wake);
@@ -198,15 +185,16 @@ where
     /// Queues an error; `wake` as in [`Self::push`].
     pub fn push_err(&mut self, error: ErrEvent, wake: impl FnMut(M::Token)) -> Push {
         if !self.errors.push_with(|slot| *slot = error) {
-            return self.overrun();
+            return self.overrun(wake);
         }
         self.wake_all(wake);
         Push::Queued
     }
 
-    fn overrun(&mut self) -> Push {
+    fn overrun(&mut self, wake: impl FnMut(M::Token)) -> Push {
         self.overruns = self.overruns.wrapping_add(1);
         self.overrun_to_report = true;
+        self.wake_all(wake);
         Push::Overrun
     }
 

@@ -11,6 +11,16 @@
 
 use core::ops::DerefMut;
 
+/// What became of an entry for which nobody had taken room beforehand.
+#[must_use = "a lost entry is to be known to its source"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Push {
+    /// It is queued.
+    Queued,
+    /// There was no room: it is lost, and counted.
+    Overrun,
+}
+
 /// A first-in first-out queue over lent slots.
 ///
 /// # Invariants

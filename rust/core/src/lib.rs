@@ -43,3 +43,6 @@ pub mod flags;
 pub mod limits;
 pub mod op;
 pub mod slab;
+pub mod matching;
+pub mod mr;
+pub mod multi_recv;

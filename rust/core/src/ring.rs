@@ -16,8 +16,9 @@
 //! back from shared memory.
 //!
 //! The words are laid out as `struct kfabric_cq_ring`. Who reads by call instead
-//! ([`Producer::take`]) moves the same head; a program that does both at once
-//! gets what it asked for, some entries twice.
+//! ([`Producer::batch`], [`Producer::take`]) moves the same head. One such reader
+//! at a time: the caller sees to that. A program that reads both ways at once gets
+//! what it asked for: some entries twice.
 //!
 //! Everything is O(1). Context: the producer under its CQ's lock; the consumer
 //! belongs to one thread.
@@ -46,29 +47,29 @@ pub struct Words<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spoilt;
 
-/// Slots of consecutive entries, oldest first.
+/// Consecutive entries that are there to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    next: u64,
+    first: u64,
     count: u32,
     mask: u32,
 }
 
 impl Batch {
-    /// How many entries are left in it.
+    /// How many entries it is.
     pub fn count(&self) -> u32 {
         self.count
     }
-}
 
-impl Iterator for Batch {
-    type Item = u32;
+    /// Their slots, oldest first.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        let Batch { first, count, mask } = *self;
+        (0..u64::from(count)).map(move |i| slot_of(first.wrapping_add(i), mask))
+    }
 
-    fn next(&mut self) -> Option<u32> {
-        self.count = self.count.checked_sub(1)?;
-        let slot = slot_of(self.next, self.mask);
-        self.next = self.next.wrapping_add(1);
-        Some(slot)
+    /// The number of the entry behind the first `n`.
+    fn after(&self, n: u32) -> u64 {
+        self.first.wrapping_add(u64::from(n.min(self.count)))
     }
 }
 
@@ -147,13 +148,11 @@ impl<W: Word> Producer<W> {
         // ORDERING: acquire, with the consumer's release: it is done with the
         // entries before this head, their slots may be written over.
         let head = self.words.head.load_acquire();
-        // Distances from the last head: modulo 2^64, nothing else compares.
-        let forward = head.wrapping_sub(self.head);
-        if forward > self.tail.wrapping_sub(self.head) {
+        if !self.believable(head) {
             self.spoilt = true;
             return Err(Spoilt);
         }
-        // INVARIANT: closer to the tail than before.
+        // INVARIANT: believable.
         self.head = head;
         self.spoilt = false;
         Ok(head)
@@ -182,20 +181,30 @@ impl<W: Word> Producer<W> {
     /// The oldest entries, at most `want`, for a reader by call.
     pub fn batch(&self, want: u32) -> Batch {
         Batch {
-            next: self.head,
+            first: self.head,
             count: self.queued().min(want),
             mask: self.mask(),
         }
     }
 
-    /// The consumer, by call, is done with the oldest `n` entries.
-    pub fn take(&mut self, n: u32) {
-        let n = n.min(self.queued());
-        // INVARIANT: not beyond the tail.
-        self.head = self.head.wrapping_add(u64::from(n));
-        // ORDERING: release, as a consumer's would be: two callers may be on
-        // two CPUs.
-        self.words.head.store_release(self.head);
+    /// The reader by call is done with the first `n` entries of `batch`.
+    pub fn take(&mut self, batch: &Batch, n: u32) {
+        let head = batch.after(n);
+        if !self.believable(head) {
+            // The program that maps the ring has taken more meanwhile.
+            return;
+        }
+        // INVARIANT: believable.
+        self.head = head;
+        // ORDERING: release, as a consumer's would be.
+        self.words.head.store_release(head);
+    }
+
+    /// Whether this can be a head: between the last one and the tail. Distances
+    /// modulo 2^64 from the last one; nothing else compares.
+    #[inline]
+    fn believable(&self, head: u64) -> bool {
+        head.wrapping_sub(self.head) <= self.tail.wrapping_sub(self.head)
     }
 
     /// Tells the consumer how many error entries wait. Release: who sees the
@@ -243,7 +252,7 @@ impl<'a, W: Word> Consumer<'a, W> {
         // this tail are whole.
         let tail = self.tail.load_acquire();
         Batch {
-            next: self.next,
+            first: self.next,
             // At most the size, if the producer is sound.
             count: tail.wrapping_sub(self.next).min(u64::from(u32::MAX)) as u32,
             mask: self.mask,

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The half of a counter under the lock: who waits, for what, in which order.
+//!
+//! The story is in [`crate::cntr`].
+
+use super::gate::{
+    Crossed,
+    Crossing,
+    Gate,
+    NOBODY, //
+};
+use crate::{
+    due::{
+        Due,
+        DueMap,
+        Key, //
+    },
+    errno::{
+        Errno,
+        Result, //
+    },
+    word::Word, //
+};
+
+/// The values of a counter as somebody saw them, and how many writing calls
+/// there had been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Success value.
+    pub value: u64,
+    /// Error value.
+    pub err: u64,
+    writes: u64,
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cond {
+    /// The success value reaches this, or the error value changes from now on.
+    /// A value above the counter's maximum is never reached.
+    AtLeast(u64),
+    /// Anything changes that was not seen in this.
+    AnyChange(Seen),
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The condition was met.
+    Reached,
+    /// The error value was written while waiting.
+    ErrorChanged,
+}
+
+impl Outcome {
+    /// What kfi_cntr_wait() returns: KFI_EAVAIL for a changed error value.
+    pub const fn into_result(self) -> Result {
+        match self {
+            Self::Reached => Ok(()),
+            Self::ErrorChanged => Err(Errno::KFI_EAVAIL),
+        }
+    }
+}
+
+/// A waiter in line, for [`Waiters::disarm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    line: Line,
+    key: Key,
+}
+
+/// The line a waiter stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    AtLeast,
+    AnyChange,
+}
+
+/// What came of arming a waiter.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Armed<S> {
+    /// The condition holds already. The slot comes back.
+    Reached(S),
+    /// To sleep until the token is released.
+    Waiting(Waiter),
+}
+
+/// Who waits on a counter. One per [`Gate`], under one lock; each call is given
+/// the gate, always the same.
+///
+/// Context: under the counter's lock. Where a call wants a `release`, it is called
+/// for each who is to be woken, under that lock, in the order in which they
+/// became due.
+pub struct Waiters<M: DueMap> {
+    at_least: Due<M>,
+    /// Keyed by the first value that was not seen.
+    any_change: Due<M>,
+    /// Calls of set, adderr and seterr.
+    writes: u64,
+}
+
+impl<M: DueMap> Waiters<M> {
+    /// Nobody. Both maps must be empty.
+    pub const fn new(at_least: M, any_change: M) -> Self {
+        Self {
+            at_least: Due::new(at_least),
+            any_change: Due::new(any_change),
+            writes: 0,
+        }
+    }
+
+    /// Puts a waiter in line, unless its condition holds. O(log n).
+    pub fn arm<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        cond: Cond,
+        slot: M::Slot,
+    ) -> Armed<M::Slot> {
+        let (line, threshold) = match cond {
+            Cond::AtLeast(threshold) => (Line::AtLeast, threshold),
+            Cond::AnyChange(seen) => (Line::AnyChange, seen.value.saturating_add(1)),
+        };
+        // ORDERING: fully ordered: `due` is written before the value is read.
+        // An adder writes the value before it reads `due`, so either it sees the
+        // threshold or its value is seen here. Done also where a lower threshold
+        // stands already: arming is not the fast path.
+        gate.due.swap(self.bound_with(Some(threshold)));
+        let holds = match cond {
+            Cond::AtLeast(threshold) => gate.read() >= threshold,
+            Cond::AnyChange(seen) => self.changed(gate, &seen),
+        };
+        if holds {
+            self.announce(gate);
+            return Armed::Reached(slot);
+        }
+        let due = match line {
+            Line::AtLeast => &mut self.at_least,
+            Line::AnyChange => &mut self.any_change,
+        };
+        let key = due.insert(threshold, slot);
+        Armed::Waiting(Waiter { line, key })
+    }
+
+    /// Takes a waiter out of the line, when its time is over or a signal came.
+    /// `None`: it was released before; what it was released with counts.
+    /// O(log n).
+    pub fn disarm<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        waiter: &Waiter,
+    ) -> Option<M::Token> {
+        let token = match waiter.line {
+            Line::AtLeast => self.at_least.remove(&waiter.key),
+            Line::AnyChange => self.any_change.remove(&waiter.key),
+        };
+        self.announce(gate);
+        token
+    }
+
+    /// Releases who is due after an add. O(log n) for each.
+    pub fn fire<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        crossed: Crossed,
+        mut release: impl FnMut(M::Token, Outcome),
+    ) {
+        let wrapped = match crossed.0 {
+            Crossing::Reached => false,
+            Crossing::Wrapped => true,
+            Crossing::ToAdd(n) => gate.add_modulo(n),
+        };
+        if wrapped {
+            // Passed: all that a counter with this maximum can reach.
+            self.writes = self.writes.wrapping_add(1);
+            self.release_reached(gate.max(), &mut release);
+            self.release_any_change(&mut release);
+        } else {
+            // The value did not fall since the add, or a set released who was
+            // due by then.
+            let value = gate.read();
+            self.release_reached(value, &mut release);
+            while let Some((_, token)) = self.any_change.pop_due(value) {
+                release(token, Outcome::Reached);
+            }
+        }
+        self.announce(gate);
+    }
+
+    /// Sets the success value (kfi_cntr_set).
+    ///
+    /// Errors: EINVAL above the counter's maximum; nothing is changed.
+    pub fn set<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        value: u64,
+        mut release: impl FnMut(M::Token, Outcome),
+    ) -> Result {
+        if value > gate.max() {
+            return Err(Errno::EINVAL);
+        }
+        // ORDERING: an exchange, so that no add before it goes unseen: who it
+        // made due is released here, whatever its adder finds later. Ordered
+        // before what the caller does next, as an add is.
+        let old = gate.value.swap(value);
+        self.writes = self.writes.wrapping_add(1);
+        self.release_reached(old.max(value), &mut release);
+        self.release_any_change(&mut release);
+        self.announce(gate);
+        Ok(())
+    }
+
+    /// Adds to the error value (kfi_cntr_adderr, and each failed operation),
+    /// modulo the maximum + 1.
+    pub fn add_err<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        n: u64,
+        release: impl FnMut(M::Token, Outcome),
+    ) {
+        let (err, _) = gate.sum(gate.err.load(), n);
+        self.write_err(gate, err, release);
+    }
+
+    /// Sets the error value (kfi_cntr_seterr).
+    ///
+    /// Errors: EINVAL above the counter's maximum; nothing is changed.
+    pub fn set_err<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        err: u64,
+        release: impl FnMut(M::Token, Outcome),
+    ) -> Result {
+        if err > gate.max() {
+            return Err(Errno::EINVAL);
+        }
+        self.write_err(gate, err, release);
+        Ok(())
+    }
+
+    fn write_err<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        err: u64,
+        mut release: impl FnMut(M::Token, Outcome),
+    ) {
+        // ORDERING: release: what was done before is seen by who reads the error
+        // value. There is no other writer, we are under the lock.
+        gate.err.store_release(err);
+        self.writes = self.writes.wrapping_add(1);
+        // Success is looked at first.
+        self.release_reached(gate.read(), &mut release);
+        self.release_any_change(&mut release);
+        while let Some((_, token)) = self.at_least.pop() {
+            release(token, Outcome::ErrorChanged);
+        }
+        self.announce(gate);
+    }
+
+    /// Both values as they are now, to be compared with later ones.
+    pub fn seen<V: Word, D: Word>(&self, gate: &Gate<V, D>) -> Seen {
+        Seen {
+            value: gate.read(),
+            err: gate.read_err(),
+            writes: self.writes,
+        }
+    }
+
+    /// Whether anything changed since: what poll(2) on the counter's fd and a
+    /// poll set ask.
+    pub fn changed<V: Word, D: Word>(&self, gate: &Gate<V, D>, since: &Seen) -> bool {
+        self.seen(gate) != *since
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> u32 {
+        self.at_least.len().wrapping_add(self.any_change.len())
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The lowest threshold that somebody waits for.
+    pub fn lowest(&self) -> Option<u64> {
+        self.at_least.lowest()
+    }
+
+    fn release_reached(&mut self, reached: u64, release: &mut impl FnMut(M::Token, Outcome)) {
+        while let Some((_, token)) = self.at_least.pop_due(reached) {
+            release(token, Outcome::Reached);
+        }
+    }
+
+    fn release_any_change(&mut self, release: &mut impl FnMut(M::Token, Outcome)) {
+        while let Some((_, token)) = self.any_change.pop() {
+            release(token, Outcome::Reached);
+        }
+    }
+
+    /// What `due` is to be for those in line and one more.
+    fn bound_with(&self, one_more: Option<u64>) -> u64 {
+        let lines = [
+            self.at_least.lowest(),
+            self.any_change.lowest(),
+            one_more, //
+        ];
+        match lines.into_iter().flatten().min() {
+            Some(lowest) => lowest.min(NOBODY.wrapping_sub(1)),
+            None => NOBODY,
+        }
+    }
+
+    /// Makes `due` fit who is in line, after somebody left it.
+    fn announce<V: Word, D: Word>(&self, gate: &Gate<V, D>) {
+        // ORDERING: none needed. This raises `due`, to the lowest threshold at
+        // most; an adder that still reads the lower one comes to the lock for
+        // nothing. Whoever is in line was written to `due` by its own `arm`.
+        gate.due.store(self.bound_with(None));
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a completion looks like: the entry, the error entry, the formats.
+//!
+//! Inside there is one entry, with everything; a format is how much of its
+//! beginning a reader gets. Source: fi_cq(3), "Completion Fields".
+
+use crate::errno::{
+    Errno,
+    Result, //
+};
+
+/// A completion, as it stands in the ring: `struct kfabric_cq_entry`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Context of the operation.
+    pub op_context: u64,
+    /// Completion flags.
+    pub flags: u64,
+    /// Receive: bytes placed.
+    pub len: u64,
+    /// Multi-receive: where they were placed.
+    pub buf: u64,
+    /// Remote CQ data.
+    pub data: u64,
+    /// Tagged receive: the message's tag.
+    pub tag: u64,
+    /// Receive: address of the sender, or KFI_ADDR_NOTAVAIL.
+    pub src_addr: u64,
+    /// 0.
+    pub reserved: u64,
+}
+
+impl Entry {
+    /// Words of an entry.
+    pub const WORDS: usize = 8;
+
+    /// The entry as words, in the order of the structure: for a ring whose
+    /// memory is written word by word.
+    pub const fn words(&self) -> [u64; Self::WORDS] {
+        [
+            self.op_context,
+            self.flags,
+            self.len,
+            self.buf,
+            self.data,
+            self.tag,
+            self.src_addr,
+            self.reserved,
+        ]
+    }
+
+    /// Writes the entry to the front of `to` as a reader with this format gets
+    /// it. Returns the bytes written, `None` if there is no room for them.
+    pub fn copy_to(&self, format: Format, to: &mut [u8]) -> Option<usize> {
+        let size = format.size();
+        let to = to.get_mut(..size)?;
+        for (bytes, word) in to.chunks_exact_mut(8).zip(self.words()) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        Some(size)
+    }
+}
+
+/// A completion in error: what KFABRIC_IOC_CQ_READERR gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrEntry {
+    /// Context of the operation.
+    pub op_context: u64,
+    /// Completion flags of the operation.
+    pub flags: u64,
+    /// Bytes placed.
+    pub len: u64,
+    /// Multi-receive: where they were placed.
+    pub buf: u64,
+    /// Remote CQ data.
+    pub data: u64,
+    /// Tag.
+    pub tag: u64,
+    /// Bytes of the message that did not fit.
+    pub olen: u64,
+    /// Address of the peer, or KFI_ADDR_NOTAVAIL.
+    pub src_addr: u64,
+    /// Positive error number.
+    pub err: u32,
+    /// The module's own number, 0: none.
+    pub prov_errno: u32,
+}
+
+/// How much of an entry a reader gets: `enum kfi_cq_format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Format {
+    /// The context.
+    Context = 1,
+    /// And flags, length.
+    Msg = 2,
+    /// And buffer, remote CQ data.
+    Data = 3,
+    /// And tag.
+    Tagged = 4,
+}
+
+impl Format {
+    /// The format with this number; KFI_CQ_FORMAT_UNSPEC (0) is made CONTEXT,
+    /// the smallest: who does not say what it expects may have room for no more.
+    ///
+    /// Errors: EINVAL no such format.
+    pub const fn from_abi(format: u32) -> Result<Self> {
+        match format {
+            0 | 1 => Ok(Self::Context),
+            2 => Ok(Self::Msg),
+            3 => Ok(Self::Data),
+            4 => Ok(Self::Tagged),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The number of the format.
+    pub const fn to_abi(self) -> u32 {
+        self as u32
+    }
+
+    /// Bytes of an entry in this format; each is the beginning of the next.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Context => 8,
+            Self::Msg => 24,
+            Self::Data => 40,
+            Self::Tagged => 48,
+        }
+    }
+}
