@@ -28,13 +28,18 @@ help:
 all: modules
 
 ifdef KDIR
+# A kernel built with clang wants its modules built with clang.
+KDIR_LLVM := $(if $(shell grep -s '^CONFIG_CC_IS_CLANG=y' '$(KDIR)/.config'),LLVM=1)
+KDIR_MAKE = $(MAKE) -C "$(KDIR)" $(KDIR_LLVM) M="$(CURDIR)" MO="$(CURDIR)/build/module-kdir"
+
 modules:
 	@scripts/check-kdir "$(KDIR)"
-	+$(MAKE) -C "$(KDIR)" M="$(CURDIR)" MO="$(CURDIR)/build/module-kdir" modules
+	@mkdir -p build/module-kdir
+	+@$(KDIR_MAKE) modules
+	@echo "$(CURDIR)/build/module-kdir/kfabric.ko"
 
-modules_install:
-	@scripts/check-kdir "$(KDIR)"
-	+$(MAKE) -C "$(KDIR)" M="$(CURDIR)" MO="$(CURDIR)/build/module-kdir" modules_install
+modules_install: modules
+	+@$(KDIR_MAKE) modules_install
 else
 modules:
 	@scripts/module plain

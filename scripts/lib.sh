@@ -46,10 +46,13 @@ run_logged() {
 	shift 4
 	mkdir -p "$(dirname "$log")"
 	step "$title"
+	# A process group of its own, so that all of it can be stopped
+	set -m
 	"$@" >"$log" 2>&1 </dev/null &
 	pid=$!
+	set +m
 	# shellcheck disable=SC2064 # this pid, now
-	trap "kill $pid 2>/dev/null || :; exit 130" INT TERM
+	trap "kill -- -$pid 2>/dev/null || :; exit 130" INT TERM
 	while kill -0 "$pid" 2>/dev/null; do
 		if [ -t 2 ]; then
 			printf '\r   %4d s  %s\033[K' $((SECONDS - start)) "$(${how_far:-:} "$log")" >&2
