@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_net`: links, as far as a kernel without programs can show them.
+//!
+//! All tests use the loopback interface of the first network namespace, which has to be up
+//! (127.0.0.1 and, with IPv6, ::1). Tests run one after the other; each begins with no link there
+//! and leaves none. What needs more interfaces, namespaces or users is shown by guest scenarios.
+
+use super::{
+    add,
+    del,
+    find,
+    find_by_address,
+    name::NAME_MAX,
+    next,
+    table::{
+        set_max_links,
+        Changes, //
+    },
+    IfName,
+    Link,
+    LinkName,
+    LinkState,
+    NetNs,
+    NetNsId, //
+};
+use crate::shim::net::{
+    Netdev,
+    NetdevEvent,
+    NetdevEvents,
+    NetdevId,
+    Rtnl, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::addr::SockAddr;
+
+const LOOPBACK_V6: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+/// A name as it stands in the ABI.
+fn raw(name: &[u8]) -> [u8; NAME_MAX] {
+    let mut raw = [0; NAME_MAX];
+    for (to, &from) in raw.iter_mut().zip(name) {
+        *to = from;
+    }
+    raw
+}
+
+fn link_name(name: &[u8]) -> Result<LinkName> {
+    LinkName::from_bytes(name)
+}
+
+/// Makes the link `name` on the loopback interface.
+fn add_lo(name: &[u8]) -> Result<Arc<Link>> {
+    add(
+        &NetNs::current()?,
+        link_name(name)?,
+        IfName::from_bytes(b"lo")?,
+    )
+}
+
+fn del_named(name: &[u8]) -> Result {
+    del(&NetNs::current()?, &link_name(name)?)
+}
+
+/// Has the table believe that something happened to the interface.
+fn happens(event: NetdevEvent) {
+    let _rtnl = Rtnl::lock();
+    Changes::event(event);
+}
+
+/// The interface of `link`, as the kernel would describe it.
+fn netdev(link: &Link, up: bool, mtu: u32, name: &[u8]) -> Netdev {
+    Netdev {
+        id: id(link),
+        mtu,
+        up,
+        name: raw(name),
+    }
+}
+
+fn id(link: &Link) -> NetdevId {
+    NetdevId {
+        netns: link.netns(),
+        ifindex: link.ifindex(),
+    }
+}
+
+#[kunit_tests(kfabric_net)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_names() {
+        assert!(LinkName::new(&raw(b"roce0")).is_ok_and(|n| n.as_bytes() == b"roce0"));
+        assert!(LinkName::new(&raw(b"123456789012345")).is_ok_and(|n| n.as_bytes().len() == 15));
+        // Empty, not terminated, blanks, '/', a control character, not ASCII.
+        assert!(LinkName::new(&raw(b"")) == Err(EINVAL));
+        assert!(LinkName::new(&raw(b"1234567890123456")) == Err(EINVAL));
+        assert!(LinkName::new(&raw(b"a b")) == Err(EINVAL));
+        assert!(LinkName::new(&raw(b"a/b")) == Err(EINVAL));
+        assert!(LinkName::new(&raw(b"a\nb")) == Err(EINVAL));
+        assert!(LinkName::new(&raw(b"\x7f")) == Err(EINVAL));
+        assert!(LinkName::new(&raw("é".as_bytes())) == Err(EINVAL));
+        // What stands behind the NUL is no part of the name.
+        let noise = LinkName::new(&raw(b"a\0b"));
+        assert!(noise.is_ok_and(|n| n.to_array() == raw(b"a")));
+        assert!(LinkName::from_bytes(b"1234567890123456") == Err(EINVAL));
+        assert!(LinkName::from_bytes(b"a\0") == Err(EINVAL));
+    }
+
+    #[test]
+    fn interface_names() {
+        assert!(IfName::new(&raw(b"veth-0.1@x")).is_ok_and(|n| n.as_bytes() == b"veth-0.1@x"));
+        assert!(IfName::new(&raw(b"")) == Err(EINVAL));
+        assert!(IfName::new(&raw(b"1234567890123456")) == Err(EINVAL));
+        assert!(IfName::new(&raw(b"a b")) == Err(EINVAL));
+        assert!(IfName::new(&raw(b"a/b")) == Err(EINVAL));
+        assert!(IfName::new(&raw(b"a:b")) == Err(EINVAL));
+        assert!(IfName::new(&raw(b"a\x0bb")) == Err(EINVAL));
+    }
+
+    #[test]
+    fn namespaces() -> Result {
+        let here = NetNs::current()?;
+        assert!(here.clone() == here);
+        assert!(here.id() == NetNsId::current()?);
+        assert!(here.capable_net_admin());
+        Ok(())
+    }
+
+    #[test]
+    fn add_and_del() -> Result {
+        let here = NetNsId::current()?;
+        assert!(next(here, 0).is_err_and(|e| e == ENOENT));
+        let link = add_lo(b"t0")?;
+        assert!(link.id() > 0);
+        assert!(link.name().as_bytes() == b"t0");
+        assert!(link.ifname().as_bytes() == b"lo");
+        assert!(link.netns() == here);
+        assert!(link.ifindex() == 1);
+        assert!(link.state() == LinkState::Up);
+        assert!(link.mtu() == 65536);
+        assert!(find(here, link.name()).is_ok_and(|found| Arc::ptr_eq(&found, &link)));
+        assert!(find(here, &link_name(b"t")?).is_err_and(|e| e == ENODEV));
+        assert!(del_named(b"t0").is_ok());
+        assert!(link.state() == LinkState::Gone);
+        assert!(find(here, link.name()).is_err_and(|e| e == ENODEV));
+        assert!(del_named(b"t0") == Err(ENODEV));
+        assert!(link.open().is_err_and(|e| e == ENODEV));
+        Ok(())
+    }
+
+    #[test]
+    fn refusals() -> Result {
+        let ifname = IfName::from_bytes(b"nonesuch")?;
+        let none = add(&NetNs::current()?, link_name(b"t0")?, ifname);
+        assert!(none.is_err_and(|e| e == ENODEV));
+        let link = add_lo(b"t0")?;
+        // The name is taken and the interface has a link; the interface has a link.
+        assert!(add_lo(b"t0").is_err_and(|e| e == EEXIST));
+        assert!(add_lo(b"t1").is_err_and(|e| e == EEXIST));
+        assert!(del(&NetNs::current()?, link.name()).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn limit() {
+        let before = set_max_links(0);
+        let refused = add_lo(b"t0");
+        set_max_links(before);
+        assert!(refused.is_err_and(|e| e == ENOSPC));
+        assert!(add_lo(b"t0").is_ok());
+        assert!(del_named(b"t0").is_ok());
+    }
+
+    #[test]
+    fn iteration() -> Result {
+        let here = NetNsId::current()?;
+        let first = add_lo(b"t0")?;
+        assert!(next(here, 0).is_ok_and(|found| Arc::ptr_eq(&found, &first)));
+        assert!(next(here, first.id().wrapping_sub(1)).is_ok());
+        assert!(next(here, first.id()).is_err_and(|e| e == ENOENT));
+        assert!(next(here, u32::MAX).is_err_and(|e| e == ENOENT));
+        assert!(del_named(b"t0").is_ok());
+        let second = add_lo(b"t0")?;
+        assert!(second.id() > first.id());
+        assert!(next(here, first.id()).is_ok_and(|found| Arc::ptr_eq(&found, &second)));
+        assert!(del_named(b"t0").is_ok());
+        assert!(next(here, 0).is_err_and(|e| e == ENOENT));
+        Ok(())
+    }
+
+    #[test]
+    fn use_is_counted() -> Result {
+        let link = add_lo(b"t0")?;
+        let one = link.open()?;
+        let two = link.open()?;
+        let endpoint = link.add_endpoint();
+        assert!(link.info().domains == 2);
+        assert!(link.info().endpoints == 1);
+        assert!(del_named(b"t0") == Err(EBUSY));
+        one.release();
+        one.release();
+        assert!(link.info().domains == 1);
+        drop(one);
+        assert!(link.info().domains == 1);
+        assert!(del_named(b"t0") == Err(EBUSY));
+        assert!(link.state() == LinkState::Up);
+        drop(two);
+        drop(endpoint);
+        assert!(link.info().domains == 0);
+        assert!(link.info().endpoints == 0);
+        assert!(del_named(b"t0").is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn traffic() -> Result {
+        let link = add_lo(b"t0")?;
+        link.count_tx(100);
+        link.count_tx(0);
+        link.count_rx(u64::from(u32::MAX) + 1);
+        let info = link.info();
+        assert!(info.tx_ops == 2 && info.tx_bytes == 100);
+        assert!(info.rx_ops == 1 && info.rx_bytes == 1 << 32);
+        assert!(del_named(b"t0").is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn addresses() -> Result {
+        let here = NetNsId::current()?;
+        let link = add_lo(b"t0")?;
+        let lo = SockAddr::v4([127, 0, 0, 1], 7471);
+        assert!(link.first_ipv4() == Some(SockAddr::v4([127, 0, 0, 1], 0)));
+        assert!(link.has_address(&lo));
+        // All of the loopback network is local, as in routing.
+        assert!(link.has_address(&SockAddr::v4([127, 1, 2, 3], 0)));
+        assert!(!link.has_address(&SockAddr::v4([10, 9, 8, 7], 0)));
+        assert!(!link.has_address(&SockAddr::v4([0; 4], 0)));
+        if cfg!(CONFIG_IPV6) {
+            assert!(link.first_ipv6() == Some(SockAddr::v6(LOOPBACK_V6, 0, 0)));
+            assert!(link.has_address(&SockAddr::v6(LOOPBACK_V6, 1, 0)));
+            assert!(link.has_address(&SockAddr::v6(LOOPBACK_V6, 1, link.ifindex())));
+            assert!(!link.has_address(&SockAddr::v6(LOOPBACK_V6, 1, link.ifindex() + 1)));
+            assert!(!link.has_address(&SockAddr::v6([0; 16], 0, 0)));
+        }
+        assert!(find_by_address(here, &lo).is_ok_and(|found| Arc::ptr_eq(&found, &link)));
+        assert!(del_named(b"t0").is_ok());
+        // Nobody's interface any more.
+        assert!(!link.has_address(&lo));
+        assert!(link.first_ipv4().is_none());
+        assert!(find_by_address(here, &lo).is_err_and(|e| e == ENODEV));
+        Ok(())
+    }
+
+    #[test]
+    fn interface_changes() -> Result {
+        let link = add_lo(b"t0")?;
+        happens(NetdevEvent::Changed(netdev(&link, false, 1500, b"lo1")));
+        assert!(link.state() == LinkState::Down);
+        assert!(link.mtu() == 1500);
+        assert!(link.ifname().as_bytes() == b"lo1");
+        happens(NetdevEvent::Changed(netdev(&link, true, 9000, b"lo")));
+        assert!(link.state() == LinkState::Up);
+        assert!(link.mtu() == 9000);
+        // Another interface's affairs.
+        let mut other = netdev(&link, false, 1, b"x");
+        other.id.ifindex = 1000;
+        happens(NetdevEvent::Changed(other));
+        happens(NetdevEvent::Gone(other.id));
+        assert!(link.state() == LinkState::Up);
+        assert!(link.mtu() == 9000);
+        assert!(del_named(b"t0").is_ok());
+        // A link that has gone follows nothing.
+        happens(NetdevEvent::Changed(netdev(&link, true, 1, b"x")));
+        assert!(link.state() == LinkState::Gone);
+        assert!(link.mtu() == 9000);
+        Ok(())
+    }
+
+    #[test]
+    fn gone_without_use() -> Result {
+        let link = add_lo(b"t0")?;
+        happens(NetdevEvent::Gone(id(&link)));
+        assert!(link.state() == LinkState::Gone);
+        assert!(next(link.netns(), 0).is_err_and(|e| e == ENOENT));
+        Ok(())
+    }
+
+    #[test]
+    fn gone_in_use() -> Result {
+        let link = add_lo(b"t0")?;
+        let held = link.open()?;
+        happens(NetdevEvent::Gone(id(&link)));
+        assert!(link.state() == LinkState::Gone);
+        // Still listed, under its name, but no good for anything.
+        assert!(next(link.netns(), 0).is_ok_and(|found| Arc::ptr_eq(&found, &link)));
+        assert!(link.open().is_err_and(|e| e == ENODEV));
+        assert!(!link.has_address(&SockAddr::v4([127, 0, 0, 1], 0)));
+        assert!(del_named(b"t0") == Err(EBUSY));
+        assert!(add_lo(b"t0").is_err_and(|e| e == EEXIST));
+        // The interface is free for another, which its end does not touch.
+        let heir = add_lo(b"t1")?;
+        drop(held);
+        assert!(find(link.netns(), link.name()).is_err_and(|e| e == ENODEV));
+        assert!(heir.state() == LinkState::Up);
+        assert!(del_named(b"t1").is_ok());
+        Ok(())
+    }
+}

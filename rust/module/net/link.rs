@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link: the software device on one network interface.
+//!
+//! A link is known by a name and by an id that grows and is never given twice. Domains are opened
+//! on it and count as its use ([`LinkUse`]); endpoints, operations and bytes are counted for those
+//! who look. What it says about its interface (state, MTU, name) is kept up to date by
+//! [`table`](super::table) from what the kernel tells about interfaces; addresses are read from
+//! the interface at the moment of asking.
+//!
+//! `state` and `domains` change under the table's mutex only, so that "gone" and "in use" are
+//! decided together; both may be read at any time.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        SpinLock, //
+    }, //
+};
+
+use kfi_core::addr::{
+    Ip,
+    SockAddr, //
+};
+
+use super::{
+    name::{
+        IfName,
+        LinkName, //
+    },
+    table, //
+};
+use crate::shim::{
+    bindings::{
+        KFABRIC_LINK_DOWN,
+        KFABRIC_LINK_GONE,
+        KFABRIC_LINK_UP, //
+    },
+    net::{
+        NetNsId,
+        Netdev,
+        NetdevId,
+        Traffic, //
+    }, //
+};
+
+/// The state of a link, numbered as `KFABRIC_LINK_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum LinkState {
+    /// The interface is administratively down.
+    Down = KFABRIC_LINK_DOWN,
+    /// The interface is administratively up.
+    Up = KFABRIC_LINK_UP,
+    /// The interface or the link was removed. Final.
+    Gone = KFABRIC_LINK_GONE,
+}
+
+impl LinkState {
+    fn of(netdev: &Netdev) -> Self {
+        if netdev.up {
+            Self::Up
+        } else {
+            Self::Down
+        }
+    }
+}
+
+/// Everything about a link at one moment, for `struct kfabric_link_get`.
+pub(crate) struct LinkInfo {
+    /// See [`Link::id`].
+    pub(crate) id: u32,
+    /// See [`Link::name`].
+    pub(crate) name: LinkName,
+    /// See [`Link::ifname`].
+    pub(crate) ifname: IfName,
+    /// See [`Link::state`].
+    pub(crate) state: LinkState,
+    /// See [`Link::mtu`].
+    pub(crate) mtu: u32,
+    /// See [`Link::first_ipv4`].
+    pub(crate) ipv4: Option<SockAddr>,
+    /// See [`Link::first_ipv6`].
+    pub(crate) ipv6: Option<SockAddr>,
+    /// Domains open on it.
+    pub(crate) domains: u32,
+    /// Endpoints enabled on it.
+    pub(crate) endpoints: u32,
+    /// Operations that its endpoints sent.
+    pub(crate) tx_ops: u64,
+    /// Their bytes.
+    pub(crate) tx_bytes: u64,
+    /// Operations that arrived for its endpoints.
+    pub(crate) rx_ops: u64,
+    /// Their bytes.
+    pub(crate) rx_bytes: u64,
+}
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Link {
+    id: u32,
+    name: LinkName,
+    netdev: NetdevId,
+    /// A [`LinkState`]. Written under the table's mutex; `Gone` is final.
+    state: Atomic<u32>,
+    /// Written under the table's mutex.
+    mtu: Atomic<u32>,
+    /// Interfaces can be renamed. A leaf; process context only.
+    #[pin]
+    ifname: SpinLock<IfName>,
+    /// Domains open on it. Written under the table's mutex.
+    domains: Atomic<u32>,
+    /// Whether [`LinkEvents`](super::LinkEvents) has to be told that it went. Written under the
+    /// table's mutex.
+    untold: Atomic<bool>,
+    endpoints: Atomic<u32>,
+    traffic: Traffic,
+}
+
+impl Link {
+    /// A link on the interface that is `now`. `ENOMEM`. Sleeps.
+    pub(super) fn new(id: u32, name: LinkName, now: &Netdev) -> Result<Arc<Self>> {
+        let traffic = Traffic::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                id,
+                name,
+                netdev: now.id,
+                state: Atomic::new(LinkState::of(now) as u32),
+                mtu: Atomic::new(now.mtu),
+                ifname <- new_spinlock!(IfName::from_kernel(&now.name), "Link::ifname"),
+                domains: Atomic::new(0),
+                untold: Atomic::new(false),
+                endpoints: Atomic::new(0),
+                traffic,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Its id: never 0, larger than those of all links made before. Any context.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its name, unique in its namespace among the links that are listed. Any context.
+    pub(crate) fn name(&self) -> &LinkName {
+        &self.name
+    }
+
+    /// Its network namespace. Any context.
+    pub(crate) fn netns(&self) -> NetNsId {
+        self.netdev.netns
+    }
+
+    /// The index of its interface. Any context.
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.netdev.ifindex
+    }
+
+    /// Its interface, as long as it is not [`LinkState::Gone`]. Any context.
+    pub(super) fn netdev(&self) -> NetdevId {
+        self.netdev
+    }
+
+    /// The name of its interface, the last one it had if that has gone. Process context.
+    pub(crate) fn ifname(&self) -> IfName {
+        *self.ifname.lock()
+    }
+
+    /// Its state. Any context.
+    pub(crate) fn state(&self) -> LinkState {
+        // Acquire pairs with the release in `set_state`: who sees Gone sees all that led to it.
+        match self.state.load(Acquire) {
+            KFABRIC_LINK_UP => LinkState::Up,
+            KFABRIC_LINK_DOWN => LinkState::Down,
+            _ => LinkState::Gone,
+        }
+    }
+
+    /// The MTU of its interface, bytes. Any context.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu.load(Relaxed)
+    }
+
+    /// The interface's first IPv4 address, with port 0; none if it has none or has gone. Process
+    /// context or softirq.
+    pub(crate) fn first_ipv4(&self) -> Option<SockAddr> {
+        let netdev = self.present()?;
+        Some(SockAddr::v4(netdev.first_ipv4()?, 0))
+    }
+
+    /// The interface's first IPv6 address that can be used, with port 0; none if it has none or
+    /// has gone. A link-local one carries the interface as its scope. Process context or softirq.
+    pub(crate) fn first_ipv6(&self) -> Option<SockAddr> {
+        let netdev = self.present()?;
+        let addr = netdev.first_ipv6()?;
+        let scope_id = if is_link_local(&addr) {
+            netdev.ifindex
+        } else {
+            0
+        };
+        Some(SockAddr::v6(addr, 0, scope_id))
+    }
+
+    /// Whether `addr` is an address of the interface; its port does not matter.
+    ///
+    /// A link-local IPv6 address needs the interface as its scope, any other may have scope 0 or
+    /// the interface. On a loopback interface all of the subnet of an IPv4 address belongs to it
+    /// (127.0.0.0/8 as a rule), as in the kernel's routing. The wildcard addresses belong to
+    /// nobody. Process context or softirq.
+    pub(crate) fn has_address(&self, addr: &SockAddr) -> bool {
+        let Some(netdev) = self.present() else {
+            return false;
+        };
+        match addr.ip() {
+            Ip::V4(ip) => ip != [0; 4] && netdev.has_ipv4(&ip),
+            Ip::V6(ip) => {
+                let scope_id = addr.scope_id();
+                let scope_fits =
+                    scope_id == netdev.ifindex || (scope_id == 0 && !is_link_local(&ip));
+                scope_fits && netdev.has_ipv6(&ip)
+            }
+        }
+    }
+
+    /// The interface, unless it has gone.
+    fn present(&self) -> Option<NetdevId> {
+        (self.state() != LinkState::Gone).then_some(self.netdev)
+    }
+
+    /// Everything about it. Process context.
+    pub(crate) fn info(&self) -> LinkInfo {
+        let traffic = self.traffic.sum();
+        LinkInfo {
+            id: self.id,
+            name: self.name,
+            ifname: self.ifname(),
+            state: self.state(),
+            mtu: self.mtu(),
+            ipv4: self.first_ipv4(),
+            ipv6: self.first_ipv6(),
+            domains: self.domains(),
+            endpoints: self.endpoints.load(Relaxed),
+            tx_ops: traffic.tx_ops,
+            tx_bytes: traffic.tx_bytes,
+            rx_ops: traffic.rx_ops,
+            rx_bytes: traffic.rx_bytes,
+        }
+    }
+
+    /// Opens it for a domain. `ENODEV` it has gone; `EBUSY` there are too many to count. Takes the
+    /// table's mutex.
+    pub(crate) fn open(self: &Arc<Self>) -> Result<LinkUse> {
+        table::open(self)?;
+        Ok(LinkUse {
+            link: self.clone(),
+            held: Atomic::new(true),
+        })
+    }
+
+    /// Counts an endpoint as enabled, until the result is dropped. Any context.
+    pub(crate) fn add_endpoint(self: &Arc<Self>) -> EndpointCount {
+        self.endpoints.add(1, Relaxed);
+        EndpointCount { link: self.clone() }
+    }
+
+    /// Counts an operation of `bytes` that an endpoint sent. Any context; touches memory of this
+    /// CPU only.
+    #[inline]
+    pub(crate) fn count_tx(&self, bytes: u64) {
+        self.traffic.tx(bytes);
+    }
+
+    /// Counts an operation of `bytes` that arrived for an endpoint. Any context; touches memory of
+    /// this CPU only.
+    #[inline]
+    pub(crate) fn count_rx(&self, bytes: u64) {
+        self.traffic.rx(bytes);
+    }
+}
+
+/// What only [`table`] may do, under its mutex.
+impl Link {
+    /// Domains open on it. May be read without the mutex.
+    pub(super) fn domains(&self) -> u32 {
+        self.domains.load(Relaxed)
+    }
+
+    pub(super) fn set_domains(&self, domains: u32) {
+        self.domains.store(domains, Relaxed);
+    }
+
+    /// Takes over how the interface is now.
+    pub(super) fn update(&self, netdev: &Netdev) {
+        self.set_state(LinkState::of(netdev));
+        self.mtu.store(netdev.mtu, Relaxed);
+        *self.ifname.lock() = IfName::from_kernel(&netdev.name);
+    }
+
+    pub(super) fn set_gone(&self) {
+        self.set_state(LinkState::Gone);
+    }
+
+    fn set_state(&self, state: LinkState) {
+        // Release: see `state`.
+        self.state.store(state as u32, Release);
+    }
+
+    pub(super) fn set_untold(&self, untold: bool) {
+        self.untold.store(untold, Relaxed);
+    }
+
+    pub(super) fn is_untold(&self) -> bool {
+        self.untold.load(Relaxed)
+    }
+}
+
+/// fe80::/10: an address that means something on one link only.
+fn is_link_local(addr: &[u8; 16]) -> bool {
+    let [first, second, ..] = *addr;
+    first == 0xfe && second & 0xc0 == 0x80
+}
+
+/// A domain's use of a link, until it is released or dropped. The link cannot be removed by hand
+/// meanwhile, but its interface can go.
+pub(crate) struct LinkUse {
+    link: Arc<Link>,
+    held: Atomic<bool>,
+}
+
+impl LinkUse {
+    /// Ends the use now, though the value may live on. Idempotent. Takes the table's mutex.
+    pub(crate) fn release(&self) {
+        if self.held.xchg(false, Full) {
+            table::close(&self.link);
+        }
+    }
+}
+
+impl core::ops::Deref for LinkUse {
+    type Target = Arc<Link>;
+
+    fn deref(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+impl Drop for LinkUse {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// An enabled endpoint, as the link counts it.
+pub(crate) struct EndpointCount {
+    link: Arc<Link>,
+}
+
+impl Drop for EndpointCount {
+    fn drop(&mut self) {
+        let _ = self.link.endpoints.fetch_sub(1, Relaxed);
+    }
+}

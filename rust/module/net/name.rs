@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Names of links and of network interfaces: user input, checked once.
+//!
+//! Both are at most 15 bytes. A link's name also becomes the name of domains and part of command
+//! lines and file names, so it is plain printable ASCII; what an interface may be called is the
+//! kernel's matter, and only what could name none is refused.
+
+use kernel::prelude::*;
+
+use crate::shim::{
+    bindings::KFABRIC_LINK_NAME_MAX,
+    net::IFNAMSIZ, //
+};
+
+/// Bytes of a name of either kind in the ABI, with the NUL.
+pub(crate) const NAME_MAX: usize = KFABRIC_LINK_NAME_MAX as usize;
+
+const _: () = assert!(NAME_MAX == IFNAMSIZ);
+
+/// A name filled up with NULs.
+///
+/// # Invariants
+///
+/// The first byte is not NUL, the last one is, and behind the first NUL are only NULs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name([u8; NAME_MAX]);
+
+impl Name {
+    /// Takes the bytes up to the first NUL, which must be within reach. `EINVAL`: none, or no
+    /// bytes before it, or one that `good` does not like.
+    fn new(raw: &[u8], good: impl Fn(u8) -> bool) -> Result<Self> {
+        let len = raw.iter().position(|&b| b == 0).ok_or(EINVAL)?;
+        Self::from_bytes(raw.get(..len).ok_or(EINVAL)?, good)
+    }
+
+    /// Takes all of `bytes`. `EINVAL`: none, too many, or one that `good` does not like.
+    fn from_bytes(bytes: &[u8], good: impl Fn(u8) -> bool) -> Result<Self> {
+        if bytes.is_empty() || bytes.len() >= NAME_MAX {
+            return Err(EINVAL);
+        }
+        let mut name = [0; NAME_MAX];
+        for (to, &from) in name.iter_mut().zip(bytes) {
+            if from == 0 || !good(from) {
+                return Err(EINVAL);
+            }
+            *to = from;
+        }
+        // INVARIANT: At least one byte and at most NAME_MAX - 1, none of them NUL; the rest is 0.
+        Ok(Self(name))
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.0.split(|&b| b == 0).next().unwrap_or_default()
+    }
+}
+
+/// The name of a link: printable ASCII without blanks and '/'.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkName(Name);
+
+impl LinkName {
+    fn good(byte: u8) -> bool {
+        byte.is_ascii_graphic() && byte != b'/'
+    }
+
+    /// A name as it stands in the ABI. `EINVAL`: empty, not terminated, a byte that is not allowed.
+    pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
+        Name::new(raw, Self::good).map(Self)
+    }
+
+    /// A name without its NUL. `EINVAL`: empty, too long, a byte that is not allowed.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Name::from_bytes(bytes, Self::good).map(Self)
+    }
+
+    /// The bytes, without NUL.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The name as it stands in the ABI.
+    pub(crate) fn to_array(self) -> [u8; NAME_MAX] {
+        self.0 .0
+    }
+}
+
+/// The name of a network interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IfName(Name);
+
+impl IfName {
+    /// What the kernel lets no interface have in its name.
+    fn good(byte: u8) -> bool {
+        !byte.is_ascii_whitespace() && byte != 0x0b && byte != b'/' && byte != b':'
+    }
+
+    /// A name as it stands in the ABI. `EINVAL`: empty, not terminated, a byte that no interface
+    /// can have in its name.
+    pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
+        Name::new(raw, Self::good).map(Self)
+    }
+
+    /// A name without its NUL. `EINVAL`: empty, too long, a byte that is not allowed.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Name::from_bytes(bytes, Self::good).map(Self)
+    }
+
+    /// The name that the kernel gives; anything that is not one becomes "?".
+    pub(super) fn from_kernel(raw: &[u8; IFNAMSIZ]) -> Self {
+        Self(Name::new(raw, |_| true).unwrap_or(Self::UNKNOWN.0))
+    }
+
+    /// Stands for a name that is none.
+    // INVARIANT: One byte, then NULs.
+    const UNKNOWN: Self = Self(Name([b'?', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+
+    /// The bytes, without NUL.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The name as it stands in the ABI.
+    pub(crate) fn to_array(self) -> [u8; NAME_MAX] {
+        self.0 .0
+    }
+
+    /// The name for a look-up.
+    pub(super) fn as_c_str(&self) -> &CStr {
+        // By the invariant there is a NUL, so the name is never taken for empty.
+        CStr::from_bytes_until_nul(&self.0 .0).unwrap_or_default()
+    }
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the Rust code of this module sees of the kernel's networking.
+ *
+ * Part of bindings.h; net.c holds the bodies and says what each needs and
+ * gives.  An interface is named by the cookie of its network namespace and its
+ * index, so that nothing here keeps an interface or a namespace alive.
+ */
+#ifndef _KFABRIC_SHIM_NET_H
+#define _KFABRIC_SHIM_NET_H
+
+#include <linux/types.h>
+
+struct net;
+struct notifier_block;
+
+#define KFABRIC_SHIM_IFNAMSIZ	16
+
+/**
+ * struct kfabric_shim_netdev - what there is to know about an interface
+ * @netns: cookie of its network namespace
+ * @ifindex: index in that namespace
+ * @mtu: MTU, bytes
+ * @up: it is administratively up
+ * @name: NUL-terminated
+ */
+struct kfabric_shim_netdev {
+	u64 netns;
+	u32 ifindex;
+	u32 mtu;
+	bool up;
+	char name[KFABRIC_SHIM_IFNAMSIZ];
+};
+
+/* What a notifier was told. */
+enum kfabric_shim_netdev_event {
+	KFABRIC_SHIM_NETDEV_OTHER,
+	KFABRIC_SHIM_NETDEV_CHANGED,
+	KFABRIC_SHIM_NETDEV_GONE,
+};
+
+/**
+ * struct kfabric_shim_traffic - what passed over a link, one per CPU
+ * @tx_ops: operations sent
+ * @tx_bytes: their bytes
+ * @rx_ops: operations that arrived
+ * @rx_bytes: their bytes
+ */
+struct kfabric_shim_traffic {
+	u64 tx_ops;
+	u64 tx_bytes;
+	u64 rx_ops;
+	u64 rx_bytes;
+};
+
+/* Network namespaces. */
+struct net *kfabric_shim_net_get_current(void);
+struct net *kfabric_shim_net_get(struct net *net);
+void kfabric_shim_net_put(struct net *net);
+u64 kfabric_shim_net_cookie(const struct net *net);
+u64 kfabric_shim_net_current_cookie(void);
+bool kfabric_shim_net_admin(const struct net *net);
+
+/* Interfaces. */
+void kfabric_shim_rtnl_lock(void);
+void kfabric_shim_rtnl_unlock(void);
+bool kfabric_shim_netdev_find(struct net *net, const char *name,
+			      struct kfabric_shim_netdev *to);
+int kfabric_shim_netdev_notifier_register(struct notifier_block *nb);
+void kfabric_shim_netdev_notifier_unregister(struct notifier_block *nb);
+enum kfabric_shim_netdev_event
+kfabric_shim_netdev_event(unsigned long event, void *info,
+			  struct kfabric_shim_netdev *to);
+
+/* Addresses of an interface. */
+bool kfabric_shim_netdev_first_ipv4(u64 netns, u32 ifindex, u8 addr[4]);
+bool kfabric_shim_netdev_has_ipv4(u64 netns, u32 ifindex, const u8 addr[4]);
+bool kfabric_shim_netdev_first_ipv6(u64 netns, u32 ifindex, u8 addr[16]);
+bool kfabric_shim_netdev_has_ipv6(u64 netns, u32 ifindex, const u8 addr[16]);
+
+/* Traffic. */
+struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void);
+void kfabric_shim_traffic_free(struct kfabric_shim_traffic *traffic);
+void kfabric_shim_traffic_tx(struct kfabric_shim_traffic *traffic, u64 bytes);
+void kfabric_shim_traffic_rx(struct kfabric_shim_traffic *traffic, u64 bytes);
+void kfabric_shim_traffic_sum(const struct kfabric_shim_traffic *traffic,
+			      struct kfabric_shim_traffic *sum);
+
+#endif /* _KFABRIC_SHIM_NET_H */
