@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Naming bytes, and moving them.
+//!
+//! [`MemRef`] names bytes that can be kept and written: a part of pinned memory,
+//! or of a buffer of the module's.  It is small and cheap to clone; a part of it
+//! is another one, without an allocation.  [`Source`] names what a transmit
+//! reads: a `MemRef`, or [`Inline`] bytes that were copied in when the operation
+//! was posted (injected and small messages).
+//!
+//! Kernel consumers' memory (kvec, bvec, scatterlists, dma-buf) becomes further
+//! variants of `Mem`; nobody outside this file sees the difference.
+//!
+//! [`copy`] moves bytes between two of them: the longest runs that both sides
+//! have in the direct map, one C copy each.  It cannot fail: what could go wrong
+//! was settled when the memory was pinned or allocated.  Where two ranges overlap
+//! at different positions, the bytes there are unspecified afterwards; a range
+//! copied onto itself stays what it was.
+//!
+//! A program may change its memory during a copy; then some mixture arrives.
+
+use super::pinned::{
+    Pinned,
+    Segment,
+    UserRange, //
+};
+use crate::shim::{
+    bindings as shim,
+    sched, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+
+/// Bytes that [`Inline`] holds: what `KFI_INJECT` can carry.
+pub(crate) const INLINE_MAX: usize = shim::KFABRIC_INJECT_SIZE as usize;
+
+/// Bytes that are copied before others may run.
+const RESCHED_BYTES: usize = 1 << 20;
+
+/// A range of bytes that can be kept, and written if it is [`writable`](Self::writable).
+///
+/// **Dropping the last reference to pinned memory may sleep**: a `MemRef` is
+/// never dropped under a spinlock, nor outside process context.
+///
+/// # Invariants
+///
+/// `offset + len` is at most the length of `mem`.
+#[derive(Clone)]
+pub(crate) struct MemRef {
+    mem: Mem,
+    offset: usize,
+    len: usize,
+}
+
+/// The memory behind a [`MemRef`].
+#[derive(Clone)]
+enum Mem {
+    None,
+    Pinned(Arc<Pinned>),
+    Buffer(Arc<Buffer>),
+}
+
+/// Kernel memory that is accessed by copying only.
+struct Buffer {
+    /// Empty, with room for what is wanted: the bytes are never a slice.
+    memory: KVVec<u8>,
+}
+
+// The tables of posted receives hold one per entry.
+kernel::static_assert!(size_of::<MemRef>() <= 48);
+
+impl MemRef {
+    /// No bytes.
+    pub(crate) const fn empty() -> Self {
+        // INVARIANT: 0 + 0 is 0.
+        Self {
+            mem: Mem::None,
+            offset: 0,
+            len: 0,
+        }
+    }
+
+    /// All of pinned memory.
+    pub(crate) fn pinned(pinned: Arc<Pinned>) -> Self {
+        // INVARIANT: The length is that of the memory.
+        Self {
+            offset: 0,
+            len: pinned.len(),
+            mem: Mem::Pinned(pinned),
+        }
+    }
+
+    /// A new buffer of `len` bytes, zero, charged to the current memory control
+    /// group.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn buffer(len: usize) -> Result<Self> {
+        let buffer = Self::buffer_unset(len)?;
+        fill(&buffer, 0);
+        Ok(buffer)
+    }
+
+    /// A buffer whose bytes are yet to be set, all of them.
+    fn buffer_unset(len: usize) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self::empty());
+        }
+        let buffer = Buffer {
+            memory: KVVec::with_capacity(len, GFP_KERNEL_ACCOUNT)?,
+        };
+        // INVARIANT: The length is that of the memory.
+        Ok(Self {
+            mem: Mem::Buffer(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?),
+            offset: 0,
+            len,
+        })
+    }
+
+    /// Bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it may be the target of a copy.
+    #[inline]
+    pub(crate) fn writable(&self) -> bool {
+        match &self.mem {
+            Mem::None | Mem::Buffer(_) => true,
+            Mem::Pinned(pinned) => pinned.writable(),
+        }
+    }
+
+    /// The part of `len` bytes at `offset`, as much of it as there is.
+    #[inline]
+    pub(crate) fn slice(&self, offset: usize, len: usize) -> Self {
+        let offset = offset.min(self.len);
+        // INVARIANT: Within the range of `self`, which is within the memory.
+        Self {
+            mem: self.mem.clone(),
+            offset: self.offset + offset,
+            len: len.min(self.len - offset),
+        }
+    }
+
+    /// Leaves the first `len` bytes, or all if there are fewer.
+    #[inline]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        // INVARIANT: Not longer than before.
+        self.len = self.len.min(len);
+    }
+
+    /// Copies all bytes into a new buffer.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn to_buffer(&self) -> Result<Self> {
+        let buffer = Self::buffer_unset(self.len)?;
+        copy_mem(&buffer, self);
+        Ok(buffer)
+    }
+
+    /// A cursor at byte `skip`.
+    #[inline]
+    fn cursor(&self, skip: usize) -> Cursor<'_> {
+        let skip = skip.min(self.len);
+        let (offset, len) = (self.offset + skip, self.len - skip);
+        match &self.mem {
+            Mem::None => Cursor::flat(core::ptr::null_mut(), 0),
+            Mem::Pinned(pinned) => Cursor::segments(pinned.segments(), offset, len),
+            Mem::Buffer(buffer) => {
+                let addr = buffer.memory.as_ptr().cast_mut();
+                Cursor::flat(addr.wrapping_add(offset), len)
+            }
+        }
+    }
+
+    /// A cursor for writing, if that is allowed.
+    #[inline]
+    fn cursor_mut(&self) -> Option<Cursor<'_>> {
+        // Whoever got here without the right to write has a bug.
+        if kernel::warn_on!(!self.writable()) {
+            return None;
+        }
+        if let Mem::Pinned(pinned) = &self.mem {
+            pinned.mark_written();
+        }
+        Some(self.cursor(0))
+    }
+}
+
+/// Up to [`INLINE_MAX`] bytes, taken along by value.
+#[derive(Clone)]
+pub(crate) struct Inline {
+    bytes: [u8; INLINE_MAX],
+    len: usize,
+}
+
+impl Inline {
+    /// The bytes of `ranges` of the current process, end to end.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` more than [`INLINE_MAX`] bytes; `EFAULT`.
+    pub(crate) fn from_user(ranges: &[UserRange]) -> Result<Self> {
+        let mut inline = Self {
+            bytes: [0; INLINE_MAX],
+            len: 0,
+        };
+        for range in ranges {
+            let len = usize::try_from(range.len).map_err(|_| EMSGSIZE)?;
+            let end = inline.len.checked_add(len).ok_or(EMSGSIZE)?;
+            let room = inline.bytes.get_mut(inline.len..end).ok_or(EMSGSIZE)?;
+            if len > 0 {
+                let addr = UserPtr::from_addr(usize::try_from(range.addr)?);
+                UserSlice::new(addr, len).reader().read_slice(room)?;
+            }
+            inline.len = end;
+        }
+        Ok(inline)
+    }
+
+    /// A copy of `bytes`; `None` if they are too many.
+    pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
+        let mut inline = Self {
+            bytes: [0; INLINE_MAX],
+            len: bytes.len(),
+        };
+        inline.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(inline)
+    }
+
+    /// The bytes.
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// What a transmit reads.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the point of Inline is to need no allocation"
+)]
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// Bytes that were taken when the operation was posted.
+    Inline(Inline),
+    /// Memory that is read when the bytes are needed.
+    Mem(MemRef),
+}
+
+impl Source {
+    /// No bytes.
+    pub(crate) const fn empty() -> Self {
+        Self::Mem(MemRef::empty())
+    }
+
+    /// Bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Inline(inline) => inline.len,
+            Self::Mem(mem) => mem.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies all bytes into a new buffer, for a message that nobody waits for
+    /// yet.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn to_buffer(&self) -> Result<MemRef> {
+        let buffer = MemRef::buffer_unset(self.len())?;
+        copy(&buffer, self);
+        Ok(buffer)
+    }
+
+    /// A cursor at byte `skip`.
+    #[inline]
+    fn cursor(&self, skip: usize) -> Cursor<'_> {
+        match self {
+            Self::Inline(inline) => {
+                let bytes = inline.as_slice().get(skip..).unwrap_or_default();
+                Cursor::flat(bytes.as_ptr().cast_mut(), bytes.len())
+            }
+            Self::Mem(mem) => mem.cursor(skip),
+        }
+    }
+}
+
+/// Copies `src` to `dst`, as many bytes as the shorter of the two has, and
+/// returns how many.  Nothing if `dst` is not writable.
+///
+/// Process context, no spinlock held: others may run in between.
+pub(crate) fn copy(dst: &MemRef, src: &Source) -> usize {
+    copy_part(dst, src, 0)
+}
+
+/// Copies `src` from byte `skip` on to `dst`; else as [`copy`].
+pub(crate) fn copy_part(dst: &MemRef, src: &Source, skip: usize) -> usize {
+    dst.cursor_mut()
+        .map_or(0, |dst| run(dst, src.cursor(skip), sched::cond_resched))
+}
+
+/// Copies between two ranges; else as [`copy`].
+pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
+    dst.cursor_mut()
+        .map_or(0, |dst| run(dst, src.cursor(0), sched::cond_resched))
+}
+
+/// As [`copy_part`], in any context: nobody else runs in between, so it is for
+/// few bytes.
+pub(crate) fn copy_atomic(dst: &MemRef, src: &Source, skip: usize) -> usize {
+    dst.cursor_mut()
+        .map_or(0, |dst| run(dst, src.cursor(skip), || {}))
+}
+
+/// The loop of all copies; `pause` is called now and then.
+#[inline]
+fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>, pause: impl Fn()) -> usize {
+    let total = dst.left.min(src.left);
+    let mut left = total;
+    let mut unpaused = 0;
+    while left > 0 {
+        let len = dst.here.min(src.here).min(left).min(RESCHED_BYTES);
+        // SAFETY: By the invariants of `Cursor` both point to at least `len` bytes of memory that
+        // stays; that of `dst` is writable, as `cursor_mut` gave it. It may be changed by others
+        // meanwhile, which is why this is done in C.
+        unsafe { shim::kfabric_shim_copy(dst.addr.cast(), src.addr.cast(), len) };
+        dst.advance(len);
+        src.advance(len);
+        left -= len;
+        unpaused += len;
+        if unpaused >= RESCHED_BYTES && left > 0 {
+            unpaused = 0;
+            pause();
+        }
+    }
+    total
+}
+
+/// Sets all bytes of `dst`, if it is writable.
+///
+/// Process context, no spinlock held.
+pub(crate) fn fill(dst: &MemRef, byte: u8) {
+    let Some(mut dst) = dst.cursor_mut() else {
+        return;
+    };
+    while dst.left > 0 {
+        let len = dst.here.min(RESCHED_BYTES);
+        // SAFETY: As in `run`.
+        unsafe { shim::kfabric_shim_fill(dst.addr.cast(), byte, len) };
+        dst.advance(len);
+        sched::cond_resched();
+    }
+}
+
+/// Whether two ranges have the same bytes, and as many.
+///
+/// Process context, no spinlock held.
+pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
+    let (mut a, mut b) = (a.cursor(0), b.cursor(0));
+    if a.left != b.left {
+        return false;
+    }
+    while a.left > 0 {
+        let len = a.here.min(b.here).min(RESCHED_BYTES);
+        // SAFETY: As in `run`; both are read only.
+        if !unsafe { shim::kfabric_shim_equal(a.addr.cast(), b.addr.cast(), len) } {
+            return false;
+        }
+        a.advance(len);
+        b.advance(len);
+        sched::cond_resched();
+    }
+    true
+}
+
+/// A place in memory, and the bytes that follow.
+///
+/// # Invariants
+///
+/// `addr` points to `here` bytes that follow each other, valid for reads during
+/// `'a`; the rest of `left` is in `rest`. `here` is 0 only if `left` is.
+struct Cursor<'a> {
+    addr: *mut u8,
+    here: usize,
+    left: usize,
+    rest: &'a [Segment],
+}
+
+impl<'a> Cursor<'a> {
+    /// `len` bytes at `addr`, valid during `'a`.
+    #[inline]
+    fn flat(addr: *mut u8, len: usize) -> Self {
+        // INVARIANT: All of it is here.
+        Self {
+            addr,
+            here: len,
+            left: len,
+            rest: &[],
+        }
+    }
+
+    /// `len` bytes from byte `offset` of `segments`, which have so many.
+    #[inline]
+    fn segments(segments: &'a [Segment], offset: usize, len: usize) -> Self {
+        let index = match segments {
+            [first, ..] if offset < first.end => 0,
+            _ => segments.partition_point(|segment| segment.end <= offset),
+        };
+        let Some((first, rest)) = segments.get(index..).and_then(<[_]>::split_first) else {
+            return Self::flat(core::ptr::null_mut(), 0);
+        };
+        let here = first.end - offset;
+        // INVARIANT: `here` bytes are left of the first segment, and the rest follows.
+        Self {
+            addr: first.addr.wrapping_add(first.len - here),
+            here: here.min(len),
+            left: len,
+            rest,
+        }
+    }
+
+    /// Goes on by `len` bytes, at most `here`.
+    #[inline]
+    fn advance(&mut self, len: usize) {
+        self.addr = self.addr.wrapping_add(len);
+        self.here -= len;
+        self.left -= len;
+        if self.here == 0 && self.left > 0 {
+            match self.rest.split_first() {
+                Some((next, rest)) => {
+                    // INVARIANT: The next segment is all here, or what is left of the range.
+                    self.addr = next.addr;
+                    self.here = next.len.min(self.left);
+                    self.rest = rest;
+                }
+                // Not so by the invariant; it ends here.
+                None => self.left = 0,
+            }
+        }
+    }
+}

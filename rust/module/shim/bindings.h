@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the Rust code of this module sees of C.
+ *
+ * bindgen turns this header into bindings (see Kbuild): the structures and
+ * constants of <uapi/kfabric.h>, and the functions of the shim below.  Types
+ * of the kernel are those of the kernel crate's own bindings.
+ *
+ * A function is here only because Rust cannot reach the thing itself: a macro,
+ * an inline function, or a header that the kernel crate does not bind.  Each is
+ * a line or two; what is decided is decided in Rust.  shim.c holds the bodies.
+ */
+#ifndef _KFABRIC_SHIM_BINDINGS_H
+#define _KFABRIC_SHIM_BINDINGS_H
+
+#include <linux/types.h>
+#include <uapi/kfabric.h>
+
+#include "calls.h"
+#include "net.h"
+
+struct file;
+struct file_operations;
+struct mm_struct;
+struct page;
+struct task_struct;
+struct user_struct;
+struct wait_queue_head;
+
+/* Sleeping and waking: shim/wait.rs, shim/sched.rs. */
+void kfabric_shim_set_interruptible(void);
+void kfabric_shim_set_uninterruptible(void);
+void kfabric_shim_set_running(void);
+bool kfabric_shim_sleep_until(u64 deadline);
+bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
+void kfabric_shim_cond_resched(void);
+bool kfabric_shim_fatal_signal_pending(void);
+struct task_struct *kfabric_shim_kthread_run(int (*fn)(void *data), void *data,
+					     const char *name);
+void kfabric_shim_kthread_stop(struct task_struct *task);
+
+/* User memory: shim/user.rs. */
+int kfabric_shim_copy_struct_from_user(void *dst, size_t ksize,
+				       const void *src, size_t usize);
+
+/* Files: shim/anon_file.rs. */
+struct file *kfabric_shim_anon_file(const char *name,
+				    const struct file_operations *fops,
+				    void *priv);
+
+/* Charges on a user: shim/cred.rs. */
+int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
+			struct mm_struct **mm);
+void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
+			   struct mm_struct *mm);
+
+/* Memory: mem/. */
+void *kfabric_shim_page_address(struct page *page);
+struct page *kfabric_shim_virt_to_page(void *addr);
+void kfabric_shim_copy(void *dst, const void *src, size_t len);
+void kfabric_shim_fill(void *dst, u8 byte, size_t len);
+bool kfabric_shim_equal(const void *a, const void *b, size_t len);
+
+#endif /* _KFABRIC_SHIM_BINDINGS_H */

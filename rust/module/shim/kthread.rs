@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Kernel threads for the test suites: somebody else to wake or to be woken.
+
+use crate::shim::bindings as shim;
+use core::ptr::NonNull;
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        Arc,
+        Completion, //
+    }, //
+};
+
+/// A thread that runs a closure once.
+///
+/// Dropping it waits for the thread to end.
+pub(crate) struct Join {
+    done: Arc<Completion>,
+    task: NonNull<bindings::task_struct>,
+}
+
+/// What the thread is given.
+struct Start<F> {
+    run: F,
+    done: Arc<Completion>,
+}
+
+/// Runs `run` in a kernel thread.
+///
+/// Process context.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -> Result<Join> {
+    let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+    let start = KBox::new(
+        Start {
+            run,
+            done: done.clone(),
+        },
+        GFP_KERNEL,
+    )?;
+    let start = KBox::into_raw(start);
+    // SAFETY: `main::<F>` expects what `start` is, and takes it over; the name is static.
+    let task = from_err_ptr(unsafe {
+        shim::kfabric_shim_kthread_run(Some(main::<F>), start.cast(), name.as_char_ptr())
+    })
+    .inspect_err(|_| {
+        // SAFETY: No thread was made, so `start` is still ours.
+        drop(unsafe { KBox::from_raw(start) });
+    })?;
+    Ok(Join {
+        done,
+        task: NonNull::new(task).ok_or(ENOMEM)?,
+    })
+}
+
+/// # Safety
+///
+/// `data` is a `Start<F>` that `spawn` made and gives away.
+unsafe extern "C" fn main<F: FnOnce() + Send + 'static>(data: *mut c_void) -> c_int {
+    // SAFETY: By the requirements.
+    let start = KBox::into_inner(unsafe { KBox::from_raw(data.cast::<Start<F>>()) });
+    (start.run)();
+    start.done.complete_all();
+    0
+}
+
+impl Join {
+    /// Waits for the thread to end.
+    pub(crate) fn join(self) {}
+}
+
+impl Drop for Join {
+    fn drop(&mut self) {
+        self.done.wait_for_completion();
+        // SAFETY: The task is valid, as `kfabric_shim_kthread_run` took a reference, which this
+        // gives back. The closure has run, so the thread ends by itself or has ended; afterwards
+        // it runs nothing of this module.
+        unsafe { shim::kfabric_shim_kthread_stop(self.task.as_ptr()) };
+    }
+}

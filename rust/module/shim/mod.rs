@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lowest floor: what the kernel crate does not have.
+//!
+//! One file per thing, each a safe face over raw bindings of the kernel or over
+//! the C helpers of shim.c.  Together with [`mem`](crate::mem) and the edge of
+//! the faces this is where unsafe code lives; the floors above have none.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`bindings`] | bindgen's view of `bindings.h`: the ABI and the C helpers |
+//! | [`abi`] | which structures of the ABI may be copied from and to user space |
+//! | [`user`] | copying them, by the rules of extensible structures |
+//! | [`errno`] | error numbers of the core crate as errors of the kernel |
+//! | [`wait`] | wait queues and single sleepers, with absolute deadlines |
+//! | [`sched`] | the clock, giving way, being killed |
+//! | [`anon_file`] | file descriptors without a name, for poll and read |
+//! | [`cred`] | who opened something, and what they have locked in memory |
+//! | [`word`] | 64-bit words shared without a lock |
+//! | [`net`] | network namespaces, interfaces, addresses |
+//! | [`rb`] | what is due at a threshold, on the kernel's red-black tree |
+//! | [`kthread`] | kernel threads for the test suites |
+
+pub(crate) mod abi;
+pub(crate) mod anon_file;
+#[allow(
+    dead_code,
+    improper_ctypes,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unused_imports,
+    clippy::all,
+    reason = "made by bindgen"
+)]
+pub(crate) mod bindings;
+pub(crate) mod cred;
+pub(crate) mod errno;
+#[cfg(kfi_kunit)]
+pub(crate) mod kthread;
+pub(crate) mod net;
+pub(crate) mod rb;
+pub(crate) mod sched;
+pub(crate) mod user;
+pub(crate) mod wait;
+pub(crate) mod word;

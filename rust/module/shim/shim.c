@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of shim/: bodies for what Rust cannot call itself.
+ *
+ * Macros and inline functions of the kernel, each behind one plain function.
+ * No decisions are taken here, and no state is kept.
+ */
+
+/*
+ * The structures of the ABI are copied to user space byte by byte, so they must
+ * have no padding.  The compiler checks it for each that abi_size.h lays out.
+ */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+#include <uapi/kfabric.h>
+#include "abi_size.h"
+#pragma GCC diagnostic pop
+
+#include "bindings.h"
+
+#include <linux/anon_inodes.h>
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/fcntl.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/rt.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/user.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include <linux/wait.h>
+
+/* Pages of user memory are read and written through the direct map. */
+#ifdef CONFIG_HIGHMEM
+#error "kfabric needs all memory in the direct map: a 64-bit kernel"
+#endif
+/* A run of pages is one array of struct page: mem/pinned.rs. */
+#if defined(CONFIG_SPARSEMEM) && !defined(CONFIG_SPARSEMEM_VMEMMAP)
+#error "kfabric needs CONFIG_SPARSEMEM_VMEMMAP"
+#endif
+
+/**
+ * kfabric_shim_set_interruptible - announce that current is about to sleep
+ *
+ * A full barrier follows the store: what is looked at afterwards is newer than
+ * any wake-up that could be missed.
+ */
+void kfabric_shim_set_interruptible(void)
+{
+	set_current_state(TASK_INTERRUPTIBLE);
+}
+
+/**
+ * kfabric_shim_set_uninterruptible - the same, not to be woken by signals
+ */
+void kfabric_shim_set_uninterruptible(void)
+{
+	set_current_state(TASK_UNINTERRUPTIBLE);
+}
+
+/**
+ * kfabric_shim_set_running - take the announcement back
+ */
+void kfabric_shim_set_running(void)
+{
+	__set_current_state(TASK_RUNNING);
+}
+
+/**
+ * kfabric_shim_sleep_until - sleep in the state that current has announced
+ * @deadline: CLOCK_MONOTONIC, ns; %U64_MAX: without limit
+ *
+ * Return: true if the deadline has passed, false if current was woken.
+ */
+bool kfabric_shim_sleep_until(u64 deadline)
+{
+	ktime_t expires;
+
+	if (deadline == U64_MAX) {
+		schedule();
+		return false;
+	}
+	/* 0 would mean "do not sleep" to schedule_hrtimeout_range(). */
+	expires = clamp_t(u64, deadline, 1, KTIME_MAX);
+	return !schedule_hrtimeout_range(&expires, current->timer_slack_ns,
+					 HRTIMER_MODE_ABS);
+}
+
+/**
+ * kfabric_shim_has_sleeper - is anybody on a wait queue
+ * @head: the wait queue
+ *
+ * A full barrier precedes the look.
+ */
+bool kfabric_shim_has_sleeper(struct wait_queue_head *head)
+{
+	return wq_has_sleeper(head);
+}
+
+/**
+ * kfabric_shim_cond_resched - let others run, if it is their turn
+ */
+void kfabric_shim_cond_resched(void)
+{
+	cond_resched();
+}
+
+/**
+ * kfabric_shim_fatal_signal_pending - is current being killed
+ */
+bool kfabric_shim_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+/**
+ * kfabric_shim_kthread_run - start a kernel thread, holding a reference to it
+ * @fn: what it runs
+ * @data: argument of @fn
+ * @name: its name
+ *
+ * Return: the task, with a reference for kthread_stop_put(), or an ERR_PTR.
+ */
+struct task_struct *kfabric_shim_kthread_run(int (*fn)(void *data), void *data,
+					     const char *name)
+{
+	struct task_struct *task = kthread_create(fn, data, "%s", name);
+
+	if (!IS_ERR(task)) {
+		get_task_struct(task);
+		wake_up_process(task);
+	}
+	return task;
+}
+
+/**
+ * kfabric_shim_kthread_stop - wait until a kernel thread has ended
+ * @task: what kfabric_shim_kthread_run() gave; the reference is put
+ */
+void kfabric_shim_kthread_stop(struct task_struct *task)
+{
+	kthread_stop_put(task);
+}
+
+/**
+ * kfabric_shim_copy_struct_from_user - copy_struct_from_user()
+ * @dst: a structure of @ksize bytes
+ * @ksize: its size as the module knows it
+ * @src: user memory
+ * @usize: its size as the caller knows it
+ *
+ * Return: 0, -EFAULT, -E2BIG.
+ */
+int kfabric_shim_copy_struct_from_user(void *dst, size_t ksize,
+				       const void *src, size_t usize)
+{
+	return copy_struct_from_user(dst, ksize, (const void __user *)src,
+				     usize);
+}
+
+/**
+ * kfabric_shim_anon_file - a file without a name, open for reading and writing
+ * @name: class of the file, as /proc/PID/fd shows it
+ * @fops: its operations; their owner is held while the file is open
+ * @priv: private_data
+ *
+ * Return: the file, or an ERR_PTR.
+ */
+struct file *kfabric_shim_anon_file(const char *name,
+				    const struct file_operations *fops,
+				    void *priv)
+{
+	return anon_inode_getfile(name, fops, priv, O_RDWR);
+}
+
+/**
+ * kfabric_shim_charge - charge pinned pages to the user of current
+ * @pages: how many
+ * @user: out: who was charged, with a reference
+ * @mm: out: whose VmPin was raised, with a reference (mmgrab)
+ *
+ * The limit is RLIMIT_MEMLOCK, for all that a user has locked in this way
+ * together; CAP_IPC_LOCK lifts it.
+ *
+ * Return: 0, or -ENOMEM.
+ */
+int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
+			struct mm_struct **mm)
+{
+	struct user_struct *u = current_user();
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	long old = atomic_long_read(&u->locked_vm);
+
+	do {
+		if (old + pages > limit && !capable_noaudit(CAP_IPC_LOCK))
+			return -ENOMEM;
+	} while (!atomic_long_try_cmpxchg(&u->locked_vm, &old, old + pages));
+
+	atomic64_add(pages, &current->mm->pinned_vm);
+	mmgrab(current->mm);
+	*user = get_uid(u);
+	*mm = current->mm;
+	return 0;
+}
+
+/**
+ * kfabric_shim_uncharge - undo kfabric_shim_charge()
+ * @pages: as there
+ * @user: as it gave
+ * @mm: as it gave
+ */
+void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
+			   struct mm_struct *mm)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
+	mmdrop(mm);
+	atomic_long_sub(pages, &user->locked_vm);
+	free_uid(user);
+}
+
+/**
+ * kfabric_shim_page_address - where a page is in the direct map
+ * @page: the page
+ */
+void *kfabric_shim_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+/**
+ * kfabric_shim_virt_to_page - the page at an address of the direct map
+ * @addr: the address
+ */
+struct page *kfabric_shim_virt_to_page(void *addr)
+{
+	return virt_to_page(addr);
+}
+
+/**
+ * kfabric_shim_copy - copy bytes that user space may be changing meanwhile
+ * @dst: where to
+ * @src: where from; may overlap @dst
+ * @len: how many
+ *
+ * A copy in C: to Rust, memory that somebody else writes to is no slice.
+ */
+void kfabric_shim_copy(void *dst, const void *src, size_t len)
+{
+	memmove(dst, src, len);
+}
+
+/**
+ * kfabric_shim_fill - set bytes that user space may be reading meanwhile
+ * @dst: where
+ * @byte: to what
+ * @len: how many
+ */
+void kfabric_shim_fill(void *dst, u8 byte, size_t len)
+{
+	memset(dst, byte, len);
+}
+
+/**
+ * kfabric_shim_equal - compare bytes that user space may be changing meanwhile
+ * @a: some
+ * @b: others
+ * @len: how many
+ */
+bool kfabric_shim_equal(const void *a, const void *b, size_t len)
+{
+	return !memcmp(a, b, len);
+}

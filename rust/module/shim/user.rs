@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Structures of the ABI from and to user space.
+//!
+//! The rules of extensible structures (`copy_struct_from_user()`): a caller may
+//! know a shorter structure, which is filled up with zeros, or a longer one,
+//! which is taken if what this module does not know is zero.  The size is read
+//! once; what comes back has that size in it, whatever the caller's other
+//! threads do to the memory meanwhile.
+//!
+//! Process context; all of this can fault and sleep.
+
+use crate::shim::{
+    abi::{
+        Abi,
+        Versioned, //
+    },
+    bindings, //
+};
+use kernel::{
+    error::to_result,
+    page::PAGE_SIZE,
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+
+/// Reads a structure that begins with its size.
+///
+/// Returns the structure, and its size as the caller knows it, which
+/// [`write_struct`] asks for.
+///
+/// # Errors
+///
+/// `EFAULT`; `EINVAL` the size is below that of the first version; `E2BIG` it is
+/// above a page, or what lies beyond this module's knowledge is not zero.
+pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
+    let size: u32 = UserSlice::new(ptr, size_of::<u32>()).reader().read()?;
+    let user_size = usize::try_from(size)?;
+    let mut value: T = read_sized(ptr, user_size, T::V1_SIZE)?;
+    value.set_size(size);
+    Ok((value, user_size))
+}
+
+/// Writes a structure back to where [`read_struct`] read it: as many bytes as
+/// both sides know.
+///
+/// # Errors
+///
+/// `EFAULT`.
+pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usize) -> Result {
+    let bytes = value.as_bytes();
+    let len = bytes.len().min(user_size);
+    let known = bytes.get(..len).ok_or(EINVAL)?;
+    UserSlice::new(ptr, len).writer().write_slice(known)
+}
+
+/// Reads element `index` of an array whose elements are `stride` bytes long, as
+/// the caller knows them, by the rules of [`read_struct`]; `v1_size` is the size
+/// of an element's first version.
+///
+/// # Errors
+///
+/// As [`read_struct`]; `EFAULT` also where the address wraps.
+pub(crate) fn read_element<T: Abi>(
+    array: UserPtr,
+    index: usize,
+    stride: usize,
+    v1_size: usize,
+) -> Result<T> {
+    let offset = index.checked_mul(stride).ok_or(EFAULT)?;
+    read_sized(array.wrapping_byte_add(offset), stride, v1_size)
+}
+
+/// Reads a structure of `user_size` bytes.
+fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize) -> Result<T> {
+    if user_size < v1_size {
+        return Err(EINVAL);
+    }
+    if user_size > PAGE_SIZE {
+        return Err(E2BIG);
+    }
+    let mut value = T::default();
+    // SAFETY: `value` is `size_of::<T>()` bytes that may take any value (`FromBytes`). A user
+    // pointer may be anything: it is checked, and faults are errors.
+    to_result(unsafe {
+        bindings::kfabric_shim_copy_struct_from_user(
+            (&raw mut value).cast(),
+            size_of::<T>(),
+            ptr.as_const_ptr(),
+            user_size,
+        )
+    })?;
+    Ok(value)
+}
