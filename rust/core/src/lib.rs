@@ -24,25 +24,25 @@
 // A KUnit suite is made of unsafe code by its macro; nothing else is ever let in.
 #![cfg_attr(not(kfi_kunit), forbid(unsafe_code))]
 
+pub mod addr;
+pub mod av;
 pub mod cntr;
 pub mod cq;
 pub mod due;
+pub mod enums;
 pub mod eq;
 pub mod errno;
 pub mod fifo;
+pub mod flags;
+pub mod limits;
+pub mod matching;
+pub mod mr;
+pub mod multi_recv;
+pub mod op;
 pub mod ring;
+pub mod slab;
 pub mod wait;
 pub mod word;
 
 #[cfg(any(test, kfi_kunit))]
 pub(crate) mod testing;
-
-// modules of the other owner
-pub mod enums;
-pub mod flags;
-pub mod limits;
-pub mod op;
-pub mod slab;
-pub mod matching;
-pub mod mr;
-pub mod multi_recv;

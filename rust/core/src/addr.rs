@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Socket addresses: the addresses of links and endpoints.
+//!
+//! A [`SockAddr`] is an IP address and a service number as port. It comes from outside in two
+//! forms, which are read here and nowhere else:
+//! - 32 bytes, `struct kfabric_sockaddr` ([`SockAddr::from_raw`]). `struct sockaddr_in` and
+//!   `sockaddr_in6` are the same with zeros behind;
+//! - text, a numeric address and a decimal port ([`SockAddr::parse`]), as kfi_av_insertsvc() and
+//!   kfi_getinfo() take it. No names are resolved.
+//!
+//! [`SockAddr::straddr`] writes one as kfi_av_straddr() does: `fi_sockaddr_in://10.0.0.1:7471`,
+//! `fi_sockaddr_in6://[fe80::1%2]:7471`.
+//!
+//! # Equal means equal
+//!
+//! Addresses are compared to find out who sent a message, so one peer must have one form: the
+//! scope is kept for link-local IPv6 addresses only, where it means something (the IP stack
+//! ignores it elsewhere), and the flow information is not kept. An IPv4 address mapped into IPv6
+//! (`::ffff:10.0.0.1`) is refused: no link has such an address.
+
+use crate::errno::Errno;
+use core::{
+    fmt::{
+        self,
+        Write, //
+    },
+    net::{
+        IpAddr,
+        Ipv4Addr,
+        Ipv6Addr, //
+    }, //
+};
+
+/// `AF_INET`.
+pub const AF_INET: u16 = 2;
+/// `AF_INET6`.
+pub const AF_INET6: u16 = 10;
+
+/// Bytes of `struct kfabric_sockaddr`.
+pub const RAW_LEN: usize = 32;
+
+/// Bytes of the longest text that [`SockAddr::straddr`] writes, its NUL included:
+/// `fi_sockaddr_in6://[` + 39 + `%4294967295` + `]:65535`.
+pub const TEXT_MAX: usize = 19 + 39 + 11 + 7 + 1;
+
+/// A socket address.
+///
+/// # Invariants
+///
+/// `scope` is 0 unless `ip` is a link-local IPv6 address. `ip` is not an IPv4 address mapped into
+/// IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SockAddr {
+    ip: IpAddr,
+    port: u16,
+    scope: u32,
+}
+
+impl SockAddr {
+    /// Makes an IPv4 socket address.
+    pub const fn v4(ip: Ipv4Addr, port: u16) -> Self {
+        let ip = IpAddr::V4(ip);
+        let scope = 0;
+        Self { ip, port, scope }
+    }
+
+    /// Makes an IPv6 socket address. `scope`, an interface index, is dropped unless `ip` is
+    /// link-local.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: an IPv4 address mapped into IPv6.
+    pub const fn v6(ip: Ipv6Addr, port: u16, scope: u32) -> Result<Self, Errno> {
+        if ip.to_ipv4_mapped().is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let scope = if is_link_local(&ip) { scope } else { 0 };
+        let ip = IpAddr::V6(ip);
+        Ok(Self { ip, port, scope })
+    }
+
+    /// Reads a `struct kfabric_sockaddr`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a family that is not IPv4 or IPv6, a field that must be 0 and is not, an IPv4
+    /// address mapped into IPv6.
+    pub fn from_raw(raw: &[u8; RAW_LEN]) -> Result<Self, Errno> {
+        // Laid out as: family (2, host order), port (2, big endian), IPv4 address or flow
+        // information (4), IPv6 address (16), scope (4, host order), reserved (4).
+        let [f0, f1, p0, p1, a, b, c, d, rest @ ..] = *raw;
+        let (v6, rest) = rest.split_first_chunk::<16>().ok_or(Errno::EINVAL)?;
+        let (scope, rest) = rest.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
+        let port = u16::from_be_bytes([p0, p1]);
+        let scope = u32::from_ne_bytes(*scope);
+        if rest != [0; 4] {
+            return Err(Errno::EINVAL);
+        }
+        match u16::from_ne_bytes([f0, f1]) {
+            AF_INET if *v6 == [0; 16] && scope == 0 => Ok(Self::v4([a, b, c, d].into(), port)),
+            AF_INET6 => Self::v6((*v6).into(), port, scope),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Reads a `struct kfabric_sockaddr` that may be absent: all zeros.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_raw`].
+    pub fn from_raw_or_none(raw: &[u8; RAW_LEN]) -> Result<Option<Self>, Errno> {
+        if *raw == [0; RAW_LEN] {
+            return Ok(None);
+        }
+        Self::from_raw(raw).map(Some)
+    }
+
+    /// Writes a `struct kfabric_sockaddr`.
+    pub fn to_raw(&self) -> [u8; RAW_LEN] {
+        let [p0, p1] = self.port.to_be_bytes();
+        let (family, v4, v6) = match self.ip {
+            IpAddr::V4(ip) => (AF_INET, ip.octets(), [0; 16]),
+            IpAddr::V6(ip) => (AF_INET6, [0; 4], ip.octets()),
+        };
+        let [f0, f1] = family.to_ne_bytes();
+        let head = [f0, f1, p0, p1];
+        let scope = self.scope.to_ne_bytes();
+        let mut fields = head.iter().chain(&v4).chain(&v6).chain(&scope);
+        core::array::from_fn(|_| fields.next().copied().unwrap_or(0))
+    }
+
+    /// Reads text: a numeric address, for a link-local IPv6 address with `%` and the decimal
+    /// interface index if wanted, and a decimal port.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: anything else.
+    pub fn parse(node: &[u8], service: &[u8]) -> Result<Self, Errno> {
+        Ok(Self::parse_node(node)?.with_port(parse_service(service)?))
+    }
+
+    /// Reads the text of an address, without a port (it becomes 0).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not a numeric address.
+    pub fn parse_node(node: &[u8]) -> Result<Self, Errno> {
+        let node = core::str::from_utf8(node).map_err(|_| Errno::EINVAL)?;
+        let (ip, scope) = match node.split_once('%') {
+            Some((ip, scope)) => (ip, Some(parse_decimal(scope.as_bytes(), u32::MAX)?)),
+            None => (node, None),
+        };
+        match (ip.parse().map_err(|_| Errno::EINVAL)?, scope) {
+            (IpAddr::V4(ip), None) => Ok(Self::v4(ip, 0)),
+            (IpAddr::V4(_), Some(_)) => Err(Errno::EINVAL),
+            (IpAddr::V6(ip), scope) => Self::v6(ip, 0, scope.unwrap_or(0)),
+        }
+    }
+
+    /// Returns the IP address.
+    pub const fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// Returns the port; 0: none.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the interface index of a link-local IPv6 address; 0: none.
+    pub const fn scope(&self) -> u32 {
+        self.scope
+    }
+
+    /// Returns the family: [`AF_INET`] or [`AF_INET6`].
+    pub const fn family(&self) -> u16 {
+        match self.ip {
+            IpAddr::V4(_) => AF_INET,
+            IpAddr::V6(_) => AF_INET6,
+        }
+    }
+
+    /// Returns the same address with another port.
+    pub const fn with_port(self, port: u16) -> Self {
+        Self { port, ..self }
+    }
+
+    /// Returns whether this host alone has this address: 127.0.0.0/8, ::1.
+    pub const fn is_loopback(&self) -> bool {
+        self.ip.is_loopback()
+    }
+
+    /// Returns whether this is no address but stands for any: 0.0.0.0, ::.
+    pub const fn is_unspecified(&self) -> bool {
+        self.ip.is_unspecified()
+    }
+
+    /// Writes the address as text with a NUL behind it, as much of it as `buf` has room for (the
+    /// NUL always, if there is room for anything). Returns the bytes of the whole text, its NUL
+    /// included, at most [`TEXT_MAX`]: as kfi_av_straddr().
+    pub fn straddr(&self, buf: &mut [u8]) -> usize {
+        let mut text = Text { buf, len: 0 };
+        // INVARIANT of `Text`: it takes everything, so this cannot fail.
+        let _ = write!(text, "{self}");
+        let Text { buf, len } = text;
+        let nul = len.min(buf.len().saturating_sub(1));
+        if let Some(end) = buf.get_mut(nul) {
+            *end = 0;
+        }
+        len.saturating_add(1)
+    }
+}
+
+impl fmt::Display for SockAddr {
+    /// Writes the address as kfi_av_straddr() does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = self.port;
+        match self.ip {
+            IpAddr::V4(ip) => write!(f, "fi_sockaddr_in://{ip}:{port}"),
+            IpAddr::V6(ip) if self.scope == 0 => write!(f, "fi_sockaddr_in6://[{ip}]:{port}"),
+            IpAddr::V6(ip) => {
+                let scope = self.scope;
+                write!(f, "fi_sockaddr_in6://[{ip}%{scope}]:{port}")
+            }
+        }
+    }
+}
+
+/// Reads the text of a port: one to five decimal digits, at most 65535.
+///
+/// # Errors
+///
+/// `EINVAL`: anything else.
+pub fn parse_service(service: &[u8]) -> Result<u16, Errno> {
+    let port = parse_decimal(service, u32::from(u16::MAX))?;
+    u16::try_from(port).map_err(|_| Errno::EINVAL)
+}
+
+/// Reads decimal digits, no sign, no blanks, at most ten.
+fn parse_decimal(text: &[u8], max: u32) -> Result<u32, Errno> {
+    if text.is_empty() || text.len() > 10 {
+        return Err(Errno::EINVAL);
+    }
+    let mut value: u32 = 0;
+    for byte in text {
+        if !byte.is_ascii_digit() {
+            return Err(Errno::EINVAL);
+        }
+        value = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add(u32::from(byte.wrapping_sub(b'0'))))
+            .ok_or(Errno::EINVAL)?;
+    }
+    if value > max {
+        return Err(Errno::EINVAL);
+    }
+    Ok(value)
+}
+
+/// fe80::/10, and multicast within the link.
+const fn is_link_local(ip: &Ipv6Addr) -> bool {
+    let [first, ..] = ip.segments();
+    first & 0xffc0 == 0xfe80 || first & 0xff0f == 0xff02
+}
+
+/// Text in a lent buffer. Counts what does not fit.
+struct Text<'a> {
+    buf: &'a mut [u8],
+    len: usize,
+}
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let start = self.len.min(self.buf.len());
+        if let Some(room) = self.buf.get_mut(start..) {
+            for (to, from) in room.iter_mut().zip(text.as_bytes()) {
+                *to = *from;
+            }
+        }
+        self.len = self.len.saturating_add(text.len());
+        Ok(())
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_addr))]
+mod tests {
+    use super::*;
+
+    fn reads(node: &str, service: &str) -> bool {
+        SockAddr::parse(node.as_bytes(), service.as_bytes()).is_ok()
+    }
+
+    /// Whether `node` and `service` are written as `text`.
+    fn writes(node: &str, service: &str, text: &str) -> bool {
+        let Ok(addr) = SockAddr::parse(node.as_bytes(), service.as_bytes()) else {
+            return false;
+        };
+        let mut buf = [0xff; TEXT_MAX];
+        let len = addr.straddr(&mut buf);
+        let Some((nul, written)) = buf.get(..len).and_then(|buf| buf.split_last()) else {
+            return false;
+        };
+        *nul == 0 && written == text.as_bytes()
+    }
+
+    #[test]
+    fn text_is_written_as_libfabric_does() {
+        assert!(writes("10.0.0.1", "7471", "fi_sockaddr_in://10.0.0.1:7471"));
+        assert!(writes("::1", "7471", "fi_sockaddr_in6://[::1]:7471"));
+        assert!(writes("0:0::1", "0", "fi_sockaddr_in6://[::1]:0"));
+        assert!(writes("fe80::1%2", "1", "fi_sockaddr_in6://[fe80::1%2]:1"));
+        assert!(writes("fe80::1", "1", "fi_sockaddr_in6://[fe80::1]:1"));
+        // The scope of a global address is dropped.
+        assert!(writes(
+            "2001:db8::1%2",
+            "1",
+            "fi_sockaddr_in6://[2001:db8::1]:1"
+        ));
+        assert!(writes("ff02::1%3", "1", "fi_sockaddr_in6://[ff02::1%3]:1"));
+    }
+
+    #[test]
+    fn the_longest_text() {
+        let node = "fe80:1111:1111:1111:1111:1111:1111:1111%4294967295";
+        let addr = SockAddr::parse(node.as_bytes(), b"65535");
+        let mut buf = [0xff; TEXT_MAX];
+        assert_eq!(addr.map(|addr| addr.straddr(&mut buf)), Ok(TEXT_MAX));
+        assert_eq!(buf.get(TEXT_MAX - 2..), Some(&b"5\0"[..]));
+    }
+
+    #[test]
+    fn a_short_buffer_gets_the_beginning() {
+        let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 80);
+        let mut buf = [0xff; 8];
+        assert_eq!(
+            addr.straddr(&mut buf),
+            b"fi_sockaddr_in://127.0.0.1:80\0".len()
+        );
+        assert_eq!(&buf, b"fi_sock\0");
+        let mut buf = [0xff; 1];
+        assert_eq!(addr.straddr(&mut buf), 30);
+        assert_eq!(buf, [0]);
+        assert_eq!(addr.straddr(&mut []), 30);
+    }
+
+    #[test]
+    fn text_that_is_refused() {
+        assert!(reads("10.0.0.1", "1"));
+        for node in [
+            "",
+            "localhost",
+            "10.0.0",
+            "10.0.0.1.2",
+            "10.0.0.256",
+            "010.0.0.1",
+        ] {
+            assert!(!reads(node, "1"));
+        }
+        for node in [
+            "10.0.0.1%1",
+            " 10.0.0.1",
+            "10.0.0.1 ",
+            "[::1]",
+            "::1::",
+            ":::",
+            "1:2:3",
+        ] {
+            assert!(!reads(node, "1"));
+        }
+        for node in [
+            "::ffff:10.0.0.1",
+            "fe80::1%",
+            "fe80::1%eth0",
+            "fe80::1%4294967296",
+        ] {
+            assert!(!reads(node, "1"));
+        }
+        for node in ["fe80::1%1%1", "fe80::1%-1", "fe80::1%00000000001"] {
+            assert!(!reads(node, "1"));
+        }
+        for service in [
+            "",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "0x1",
+            "65536",
+            "99999999999",
+            "http",
+        ] {
+            assert!(!reads("::1", service));
+        }
+        assert!(reads("::1", "65535"));
+        assert!(reads("::1", "00080"));
+        assert_eq!(SockAddr::parse(b"\xff", b"1"), Err(Errno::EINVAL));
+        assert_eq!(SockAddr::parse(b"::1\0", b"1"), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn raw_ipv4() {
+        let mut raw = [0; RAW_LEN];
+        raw[..2].copy_from_slice(&2u16.to_ne_bytes());
+        raw[2..8].copy_from_slice(&[0x1d, 0x2f, 10, 0, 0, 1]);
+        let addr = SockAddr::from_raw(&raw);
+        assert_eq!(addr, Ok(SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), 0x1d2f)));
+        assert_eq!(addr.map(|addr| addr.to_raw()), Ok(raw));
+        for at in 8..RAW_LEN {
+            let mut raw = raw;
+            raw[at] = 1;
+            assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
+        }
+        raw[..2].copy_from_slice(&1u16.to_ne_bytes());
+        assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn raw_ipv6() {
+        let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
+        let addr = SockAddr::v6(ip, 0x1234, 7);
+        assert!(addr.is_ok());
+        let Ok(addr) = addr else {
+            return;
+        };
+        let mut raw = addr.to_raw();
+        assert_eq!(raw[..2], 10u16.to_ne_bytes());
+        assert_eq!(raw[2..8], [0x12, 0x34, 0, 0, 0, 0]);
+        assert_eq!(raw[8..24], ip.octets());
+        assert_eq!(raw[24..28], 7u32.to_ne_bytes());
+        assert_eq!(SockAddr::from_raw(&raw), Ok(addr));
+        // Flow information is not kept.
+        raw[4] = 1;
+        assert_eq!(SockAddr::from_raw(&raw), Ok(addr));
+        raw[31] = 1;
+        assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
+        let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+        assert_eq!(SockAddr::v6(mapped, 1, 0), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn an_absent_address_is_all_zeros() {
+        let mut raw = [0; RAW_LEN];
+        assert_eq!(SockAddr::from_raw_or_none(&raw), Ok(None));
+        raw[3] = 1;
+        assert_eq!(SockAddr::from_raw_or_none(&raw), Err(Errno::EINVAL));
+        let raw = SockAddr::v4(Ipv4Addr::UNSPECIFIED, 0).to_raw();
+        assert!(matches!(SockAddr::from_raw_or_none(&raw), Ok(Some(_))));
+    }
+
+    #[test]
+    fn what_an_address_is() {
+        let at = |node: &str| SockAddr::parse(node.as_bytes(), b"1");
+        assert_eq!(at("127.1.2.3").map(|addr| addr.is_loopback()), Ok(true));
+        assert_eq!(at("::1").map(|addr| addr.is_loopback()), Ok(true));
+        assert_eq!(at("128.0.0.1").map(|addr| addr.is_loopback()), Ok(false));
+        assert_eq!(at("0.0.0.0").map(|addr| addr.is_unspecified()), Ok(true));
+        assert_eq!(at("::").map(|addr| addr.is_unspecified()), Ok(true));
+        assert_eq!(at("::1").map(|addr| addr.is_unspecified()), Ok(false));
+        assert_eq!(at("::").map(|addr| addr.family()), Ok(AF_INET6));
+        assert_eq!(at("0.0.0.0").map(|addr| addr.family()), Ok(AF_INET));
+        assert_eq!(at("fe80::1%2").map(|addr| addr.scope()), Ok(2));
+        assert_eq!(at("::1").map(|addr| addr.with_port(5).port()), Ok(5));
+    }
+}

@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The address vector: `kfi_addr_t` to socket address, and back.
+//!
+//! An [`Av`] is a table of addresses and a hash index over it, both in memory that the caller
+//! lends and can replace by larger ([`Av::grow`]).
+//!
+//! # Values
+//!
+//! - `KFI_AV_TABLE`: the `kfi_addr_t` is the index in the table. An insertion takes the lowest
+//!   index that is free, so insertions into an AV from which nothing was removed give 0, 1, 2, ...
+//!   A removed index is given again, and an old value then names the new address: that is what a
+//!   table is.
+//! - `KFI_AV_MAP`: index and generation of the table's entry. A value that was removed names
+//!   nothing (`ENOENT`), though its entry be in use again, until the entry has been reused 2^28
+//!   times. Values stay below 2^48: the upper bits are those in which kfi_rx_addr() puts the number
+//!   of a receive context, and no value is `KFI_ADDR_UNSPEC`.
+//!
+//! # The same address twice
+//!
+//! is two entries with two values; each is removed by itself. [`Av::reverse`], which names the
+//! sources of messages, gives the one that was inserted first of those there are.
+//!
+//! # The index
+//!
+//! Open addressing with linear probing, at most half full, one place for each different address;
+//! entries with the same address hang on the first of them in a ring, in the order of insertion.
+//! So lookups take O(1), however often one address is inserted. The hash is keyed with a number
+//! that a stranger cannot know (`seed`), lest it choose addresses that collide. Finding the lowest
+//! free index can take O(n) after removals.
+//!
+//! Nothing here panics. Context: any, under the AV's lock.
+
+use crate::{
+    addr::SockAddr,
+    enums::AvType,
+    errno::Errno,
+    flags, //
+};
+use core::{
+    mem,
+    net::IpAddr,
+    ops::DerefMut, //
+};
+
+/// Bits of a `KFI_AV_MAP` value that are the index.
+const INDEX_BITS: u32 = 20;
+/// Bits of a `KFI_AV_MAP` value that are the generation.
+const GENERATION_BITS: u32 = 28;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+
+/// A place in the index that names no entry.
+const VACANT: u32 = u32::MAX;
+
+const _: () = assert!(crate::limits::MAX_AV <= 1 << INDEX_BITS);
+
+/// Room for one address.
+#[derive(Clone, Copy, Debug)]
+pub struct AvSlot {
+    addr: Option<SockAddr>,
+    generation: u32,
+    /// Ring of the entries with this address, in the order of insertion.
+    next: u32,
+    prev: u32,
+}
+
+impl AvSlot {
+    /// Returns an empty slot, to fill storage with.
+    pub const fn new() -> Self {
+        Self {
+            addr: None,
+            generation: 0,
+            next: VACANT,
+            prev: VACANT,
+        }
+    }
+}
+
+impl Default for AvSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A place in the index.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexSlot(u32);
+
+impl IndexSlot {
+    /// Returns an empty place, to fill storage with.
+    pub const fn new() -> Self {
+        Self(VACANT)
+    }
+}
+
+impl Default for IndexSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns how many [`IndexSlot`]s an AV with `slots` [`AvSlot`]s needs.
+pub const fn index_len(slots: usize) -> usize {
+    // A storage is never near the end of the address space.
+    match slots.saturating_mul(2).checked_next_power_of_two() {
+        Some(len) if len >= 2 => len,
+        _ => 2,
+    }
+}
+
+/// Storage that does not fit: not [`index_len`] places, or fewer slots than there are. Gives it
+/// back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misfit<T, X>(pub T, pub X);
+
+/// An address vector.
+///
+/// # Invariants
+///
+/// `index.len()` is a power of two, more than the number of entries. Each different address of
+/// `slots` has one place in `index`, which names the entry that was inserted first; from that
+/// entry, `next` leads through all with this address in the order of insertion, and back; `prev`
+/// the other way. No place between an address's home and its place is vacant. All indices below
+/// `lowest` are in use.
+#[derive(Debug)]
+pub struct Av<T, X> {
+    kind: AvType,
+    slots: T,
+    index: X,
+    seed: u64,
+    lowest: u32,
+    len: u32,
+}
+
+impl<T, X> Av<T, X>
+where
+    T: DerefMut<Target = [AvSlot]>,
+    X: DerefMut<Target = [IndexSlot]>,
+{
+    /// Makes an empty AV of the type `kind` (`Unspec` is a table) with room for as many addresses
+    /// as there are `slots`; `seed` is random.
+    ///
+    /// # Errors
+    ///
+    /// [`Misfit`]: `index` is not [`index_len`] long, or more than 2^20 slots.
+    pub fn new(kind: AvType, slots: T, index: X, seed: u64) -> Result<Self, Misfit<T, X>> {
+        if slots.len() > 1 << INDEX_BITS || index.len() != index_len(slots.len()) {
+            return Err(Misfit(slots, index));
+        }
+        let kind = match kind {
+            AvType::Map => AvType::Map,
+            AvType::Unspec | AvType::Table => AvType::Table,
+        };
+        let mut av = Self {
+            kind,
+            slots,
+            index,
+            seed,
+            lowest: 0,
+            len: 0,
+        };
+        av.slots.fill(AvSlot::new());
+        av.index.fill(IndexSlot::new());
+        Ok(av)
+    }
+
+    /// Returns the type: a table or a map.
+    pub fn kind(&self) -> AvType {
+        self.kind
+    }
+
+    /// Returns how many addresses there are.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns whether there is no address.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns how many addresses there is room for.
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns whether an insertion would fail for want of room.
+    pub fn is_full(&self) -> bool {
+        usize::try_from(self.len).is_ok_and(|len| len >= self.slots.len())
+    }
+
+    /// Inserts an address; returns its `kfi_addr_t`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: no room; the AV can [`grow`](Self::grow).
+    pub fn insert(&mut self, addr: SockAddr) -> Result<u64, Errno> {
+        let free = self
+            .slots
+            .iter()
+            .skip(usize::try_from(self.lowest).unwrap_or(usize::MAX))
+            .position(|slot| slot.addr.is_none())
+            .and_then(|skipped| u32::try_from(skipped).ok())
+            .and_then(|skipped| self.lowest.checked_add(skipped))
+            .ok_or(Errno::ENOSPC)?;
+        let slot = self.slot_mut(free).ok_or(Errno::ENOSPC)?;
+        slot.addr = Some(addr);
+        slot.next = free;
+        slot.prev = free;
+        // INVARIANT: Up to and including `free` all are in use.
+        self.lowest = free.wrapping_add(1);
+        self.len = self.len.wrapping_add(1);
+        self.enter(free, &addr);
+        self.value(free).ok_or(Errno::ENOSPC)
+    }
+
+    /// Returns the address of a `kfi_addr_t`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: it is not in the AV.
+    pub fn lookup(&self, fi_addr: u64) -> Result<SockAddr, Errno> {
+        let index = self.index_of(fi_addr)?;
+        self.slot(index)
+            .and_then(|slot| slot.addr)
+            .ok_or(Errno::ENOENT)
+    }
+
+    /// Returns the `kfi_addr_t` of an address: of several the one inserted first.
+    pub fn reverse(&self, addr: &SockAddr) -> Option<u64> {
+        let place = self.find_place(addr)?;
+        let first = self.place(place)?;
+        self.slot(first)?.addr?;
+        self.value(first)
+    }
+
+    /// Returns the `kfi_addr_t` of an address, `KFI_ADDR_NOTAVAIL` if it is not there: what a
+    /// completion says of its source.
+    pub fn source(&self, addr: &SockAddr) -> u64 {
+        self.reverse(addr).unwrap_or(flags::KFI_ADDR_NOTAVAIL)
+    }
+
+    /// Removes a `kfi_addr_t`; returns its address.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: it is not in the AV.
+    pub fn remove(&mut self, fi_addr: u64) -> Result<SockAddr, Errno> {
+        let index = self.index_of(fi_addr)?;
+        let slot = self.slot_mut(index).ok_or(Errno::ENOENT)?;
+        let addr = slot.addr.take().ok_or(Errno::ENOENT)?;
+        let (next, prev) = (slot.next, slot.prev);
+        slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+        slot.next = VACANT;
+        slot.prev = VACANT;
+        self.len = self.len.wrapping_sub(1);
+        self.lowest = self.lowest.min(index);
+        self.leave(index, &addr, next, prev);
+        Ok(addr)
+    }
+
+    /// Moves everything to larger storage; returns the old, to be freed when the lock is not held.
+    ///
+    /// # Errors
+    ///
+    /// [`Misfit`]: `index` is not [`index_len`] long, fewer slots than there are, or more than
+    /// 2^20; nothing has changed.
+    pub fn grow(&mut self, slots: T, index: X) -> Result<(T, X), Misfit<T, X>> {
+        let fits = slots.len() >= self.slots.len()
+            && slots.len() <= 1 << INDEX_BITS
+            && index.len() == index_len(slots.len());
+        if !fits {
+            return Err(Misfit(slots, index));
+        }
+        let old_slots = mem::replace(&mut self.slots, slots);
+        let old_index = mem::replace(&mut self.index, index);
+        self.slots.fill(AvSlot::new());
+        self.index.fill(IndexSlot::new());
+        for (to, from) in self.slots.iter_mut().zip(old_slots.iter()) {
+            *to = *from;
+        }
+        // INVARIANT: The rings moved as they are; the first entry of each has a place in the old
+        // index and gets one in the new.
+        for place in old_index.iter() {
+            if let Some(addr) = self.slot(place.0).and_then(|slot| slot.addr) {
+                if let Some(vacant) = self.find_vacant(&addr) {
+                    self.set_place(vacant, place.0);
+                }
+            }
+        }
+        Ok((old_slots, old_index))
+    }
+
+    /// Goes through the addresses, lowest index first.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, SockAddr)> + '_ {
+        (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
+            let addr = slot.addr?;
+            Some((self.value(index)?, addr))
+        })
+    }
+
+    fn slot(&self, index: u32) -> Option<&AvSlot> {
+        self.slots.get(usize::try_from(index).ok()?)
+    }
+
+    fn slot_mut(&mut self, index: u32) -> Option<&mut AvSlot> {
+        self.slots.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Returns the `kfi_addr_t` of a slot.
+    fn value(&self, index: u32) -> Option<u64> {
+        let generation = match self.kind {
+            AvType::Map => self.slot(index)?.generation,
+            AvType::Unspec | AvType::Table => 0,
+        };
+        Some(u64::from(generation) << INDEX_BITS | u64::from(index))
+    }
+
+    /// Returns the slot of a `kfi_addr_t`, which may be empty.
+    fn index_of(&self, fi_addr: u64) -> Result<u32, Errno> {
+        let index = match self.kind {
+            AvType::Map => fi_addr & ((1 << INDEX_BITS) - 1),
+            AvType::Unspec | AvType::Table => fi_addr,
+        };
+        let index = u32::try_from(index).map_err(|_| Errno::ENOENT)?;
+        if self.value(index) != Some(fi_addr) {
+            return Err(Errno::ENOENT);
+        }
+        Ok(index)
+    }
+
+    /// Puts a slot, which is a ring by itself, in the index.
+    fn enter(&mut self, index: u32, addr: &SockAddr) {
+        let first = self.find_place(addr).and_then(|place| self.place(place));
+        let Some(first) = first else {
+            if let Some(vacant) = self.find_vacant(addr) {
+                self.set_place(vacant, index);
+            }
+            return;
+        };
+        // INVARIANT: The last of the ring comes before the first; `index` goes between them.
+        let last = self.slot(first).map_or(first, |slot| slot.prev);
+        self.link(last, index);
+        self.link(index, first);
+    }
+
+    /// Takes a slot, whose neighbours in the ring were `next` and `prev`, out of the index.
+    fn leave(&mut self, index: u32, addr: &SockAddr, next: u32, prev: u32) {
+        if next != index {
+            self.link(prev, next);
+        }
+        let place = self
+            .find_place(addr)
+            .or_else(|| self.find_entry(addr, index));
+        let Some(place) = place.filter(|place| self.place(*place) == Some(index)) else {
+            // Not the first of its ring.
+            return;
+        };
+        if next == index {
+            self.vacate(place);
+        } else {
+            self.set_place(place, next);
+        }
+    }
+
+    fn link(&mut self, left: u32, right: u32) {
+        if let Some(slot) = self.slot_mut(left) {
+            slot.next = right;
+        }
+        if let Some(slot) = self.slot_mut(right) {
+            slot.prev = left;
+        }
+    }
+
+    fn place(&self, place: usize) -> Option<u32> {
+        self.index.get(place).map(|place| place.0)
+    }
+
+    fn set_place(&mut self, place: usize, index: u32) {
+        if let Some(place) = self.index.get_mut(place) {
+            place.0 = index;
+        }
+    }
+
+    /// Returns the mask of a place's number.
+    fn mask(&self) -> usize {
+        self.index.len().wrapping_sub(1)
+    }
+
+    /// Returns the place where the search for an address begins.
+    fn home(&self, addr: &SockAddr) -> usize {
+        // The cut to the size of a word is wanted.
+        hash(self.seed, addr) as usize & self.mask()
+    }
+
+    /// Searches from the home of `addr` for the first place of which `stop` says so.
+    fn probe(&self, addr: &SockAddr, mut stop: impl FnMut(u32) -> bool) -> Option<usize> {
+        let mask = self.mask();
+        let home = self.home(addr);
+        (0..self.index.len())
+            .map(|step| home.wrapping_add(step) & mask)
+            .find(|place| self.place(*place).is_none_or(&mut stop))
+    }
+
+    /// Returns the place of an address.
+    fn find_place(&self, addr: &SockAddr) -> Option<usize> {
+        let place = self.probe(addr, |index| {
+            index == VACANT
+                || self
+                    .slot(index)
+                    .is_some_and(|slot| slot.addr == Some(*addr))
+        })?;
+        self.place(place)
+            .filter(|index| *index != VACANT)
+            .map(|_| place)
+    }
+
+    /// Returns the place that names `index`, whose slot is empty already.
+    fn find_entry(&self, addr: &SockAddr, index: u32) -> Option<usize> {
+        let place = self.probe(addr, |at| at == VACANT || at == index)?;
+        self.place(place).filter(|at| *at == index).map(|_| place)
+    }
+
+    fn find_vacant(&self, addr: &SockAddr) -> Option<usize> {
+        self.probe(addr, |index| index == VACANT)
+    }
+
+    /// Empties a place and moves up those behind it that it kept from their home.
+    fn vacate(&mut self, place: usize) {
+        let mask = self.mask();
+        let mut hole = place;
+        let mut at = place;
+        for _ in 0..self.index.len() {
+            at = at.wrapping_add(1) & mask;
+            let Some(index) = self.place(at).filter(|index| *index != VACANT) else {
+                break;
+            };
+            let Some(addr) = self.slot(index).and_then(|slot| slot.addr) else {
+                break;
+            };
+            // It may move if its home is not between the hole and itself.
+            let from_home = at.wrapping_sub(self.home(&addr)) & mask;
+            let from_hole = at.wrapping_sub(hole) & mask;
+            if from_home >= from_hole {
+                self.set_place(hole, index);
+                hole = at;
+            }
+        }
+        self.set_place(hole, VACANT);
+    }
+}
+
+/// Hashes an address with a key: three words, each folded in by a multiplication to 128 bits. Not a
+/// cryptographic hash; without the key its collisions cannot be told beforehand.
+fn hash(seed: u64, addr: &SockAddr) -> u64 {
+    let (high, low) = match addr.ip() {
+        IpAddr::V4(ip) => (0, u64::from(ip.to_bits())),
+        IpAddr::V6(ip) => {
+            let bits = ip.to_bits();
+            // The cuts are wanted.
+            ((bits >> 64) as u64, bits as u64)
+        }
+    };
+    let rest =
+        u64::from(addr.scope()) << 32 | u64::from(addr.family()) << 16 | u64::from(addr.port());
+    [high, low, rest]
+        .iter()
+        .fold(seed, |hash, word| fold(hash ^ word, seed))
+}
+
+/// Mixes two words: the two halves of a product, added bit by bit. The constants are bits without a
+/// pattern; the factor made of `b` is odd and so never 0.
+fn fold(a: u64, b: u64) -> u64 {
+    let a = u128::from(a.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    let b = u128::from((b ^ 0xd6e8_feb8_6659_fd93) | 1);
+    let product = a.wrapping_mul(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_av))]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+
+    type Lent<'a> = Av<&'a mut [AvSlot], &'a mut [IndexSlot]>;
+
+    const SEED: u64 = 0x0123_4567_89ab_cdef;
+
+    fn addr(port: u16) -> SockAddr {
+        SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), port)
+    }
+
+    /// Runs `test` with an empty AV of four slots.
+    fn with_av(kind: AvType, test: impl FnOnce(Lent<'_>)) {
+        let mut slots = [AvSlot::new(); 4];
+        let mut index = [IndexSlot::new(); 8];
+        let av = Av::new(kind, &mut slots[..], &mut index[..], SEED);
+        assert!(av.is_ok());
+        if let Ok(av) = av {
+            test(av);
+        }
+    }
+
+    #[test]
+    fn storage_must_fit() {
+        assert_eq!(index_len(0), 2);
+        assert_eq!(index_len(1), 2);
+        assert_eq!(index_len(3), 8);
+        assert_eq!(index_len(4), 8);
+        assert_eq!(index_len(5), 16);
+        assert_eq!(index_len(1 << 16), 1 << 17);
+        let mut slots = [AvSlot::new(); 4];
+        for len in [0, 4, 7, 9] {
+            let mut index = [IndexSlot::new(); 9];
+            let index = index.get_mut(..len).unwrap_or_default();
+            assert!(Av::new(AvType::Map, &mut slots[..], index, SEED).is_err());
+        }
+    }
+
+    #[test]
+    fn a_table_takes_the_lowest_free_index() {
+        with_av(AvType::Table, |mut av| {
+            for n in 0..4 {
+                assert_eq!(av.insert(addr(n)), Ok(u64::from(n)));
+            }
+            assert!(av.is_full());
+            assert_eq!(av.insert(addr(9)), Err(Errno::ENOSPC));
+            assert_eq!(av.remove(2), Ok(addr(2)));
+            assert_eq!(av.remove(1), Ok(addr(1)));
+            assert_eq!(av.lookup(1), Err(Errno::ENOENT));
+            assert_eq!(av.insert(addr(5)), Ok(1));
+            assert_eq!(av.insert(addr(6)), Ok(2));
+            assert_eq!(av.lookup(2), Ok(addr(6)));
+            assert_eq!(av.len(), 4);
+        });
+    }
+
+    #[test]
+    fn an_unspecified_type_is_a_table() {
+        with_av(AvType::Unspec, |mut av| {
+            assert_eq!(av.kind(), AvType::Table);
+            assert_eq!(av.insert(addr(1)), Ok(0));
+            assert_eq!(av.remove(0), Ok(addr(1)));
+            assert_eq!(av.insert(addr(1)), Ok(0));
+        });
+    }
+
+    #[test]
+    fn an_old_map_value_names_nothing() {
+        with_av(AvType::Map, |mut av| {
+            let old = av.insert(addr(1));
+            assert!(old.is_ok());
+            let Ok(old) = old else {
+                return;
+            };
+            assert_eq!(av.remove(old), Ok(addr(1)));
+            let new = av.insert(addr(2));
+            assert!(new != Ok(old));
+            assert_eq!(av.lookup(old), Err(Errno::ENOENT));
+            assert_eq!(av.remove(old), Err(Errno::ENOENT));
+            assert_eq!(new.and_then(|new| av.lookup(new)), Ok(addr(2)));
+            assert_eq!(new.map(|new| new >> 48), Ok(0));
+        });
+    }
+
+    #[test]
+    fn values_that_never_were() {
+        for kind in [AvType::Table, AvType::Map] {
+            with_av(kind, |mut av| {
+                assert!(av.insert(addr(1)).is_ok());
+                for value in [1, 4, 1 << 20, 1 << 32, 1 << 48, flags::KFI_ADDR_UNSPEC] {
+                    assert_eq!(av.lookup(value), Err(Errno::ENOENT));
+                    assert_eq!(av.remove(value), Err(Errno::ENOENT));
+                }
+                assert_eq!(av.len(), 1);
+            });
+        }
+    }
+
+    #[test]
+    fn generations_come_round_within_their_bits() {
+        with_av(AvType::Map, |mut av| {
+            if let Some(slot) = av.slot_mut(0) {
+                slot.generation = GENERATION_MASK;
+            }
+            let last = av.insert(addr(1));
+            assert_eq!(last, Ok((1 << 48) - (1 << 20)));
+            assert_eq!(last.and_then(|last| av.remove(last)), Ok(addr(1)));
+            assert_eq!(av.insert(addr(1)), Ok(0));
+        });
+    }
+
+    #[test]
+    fn the_first_of_equal_addresses_is_the_source() {
+        with_av(AvType::Table, |mut av| {
+            for n in [7, 8, 7, 7] {
+                assert!(av.insert(addr(n)).is_ok());
+            }
+            assert_eq!(av.reverse(&addr(7)), Some(0));
+            assert_eq!(av.remove(2), Ok(addr(7)));
+            assert_eq!(av.reverse(&addr(7)), Some(0));
+            assert_eq!(av.remove(0), Ok(addr(7)));
+            assert_eq!(av.reverse(&addr(7)), Some(3));
+            // A lower index, but inserted later.
+            assert_eq!(av.insert(addr(7)), Ok(0));
+            assert_eq!(av.reverse(&addr(7)), Some(3));
+            assert_eq!(av.remove(3), Ok(addr(7)));
+            assert_eq!(av.reverse(&addr(7)), Some(0));
+            assert_eq!(av.remove(0), Ok(addr(7)));
+            assert_eq!(av.reverse(&addr(7)), None);
+            assert_eq!(av.source(&addr(7)), flags::KFI_ADDR_NOTAVAIL);
+            assert_eq!(av.source(&addr(8)), 1);
+        });
+    }
+
+    #[test]
+    fn growing_keeps_values() {
+        let (mut slots, mut index) = ([AvSlot::new(); 4], [IndexSlot::new(); 8]);
+        let (mut more_slots, mut more_index) = ([AvSlot::new(); 6], [IndexSlot::new(); 16]);
+        let (mut few_slots, mut few_index) = ([AvSlot::new(); 5], [IndexSlot::new(); 16]);
+        let av = Av::new(AvType::Map, &mut slots[..], &mut index[..], SEED);
+        assert!(av.is_ok());
+        let Ok(mut av) = av else {
+            return;
+        };
+        let gone = av.insert(addr(1));
+        assert_eq!(gone.and_then(|gone| av.remove(gone)), Ok(addr(1)));
+        let values = [1, 2, 2].map(|n| av.insert(addr(n)));
+        assert!(av.grow(&mut more_slots[..], &mut more_index[..]).is_ok());
+        assert_eq!(av.capacity(), 6);
+        assert_eq!(av.len(), 3);
+        for (value, n) in values.iter().zip([1, 2, 2]) {
+            assert_eq!(value.and_then(|value| av.lookup(value)), Ok(addr(n)));
+        }
+        assert_eq!(gone.and_then(|gone| av.lookup(gone)), Err(Errno::ENOENT));
+        let [_, second, _] = values;
+        assert_eq!(av.reverse(&addr(2)).ok_or(Errno::ENOENT), second);
+        for n in 3..6 {
+            assert!(av.insert(addr(n)).is_ok());
+        }
+        assert_eq!(av.insert(addr(6)), Err(Errno::ENOSPC));
+        assert!(av.grow(&mut few_slots[..], &mut few_index[..]).is_err());
+        assert_eq!(av.len(), 6);
+    }
+
+    #[test]
+    fn the_key_changes_the_hash() {
+        assert!(hash(1, &addr(1)) != hash(2, &addr(1)));
+        assert!(hash(1, &addr(1)) != hash(1, &addr(2)));
+    }
+}

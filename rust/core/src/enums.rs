@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The enumerators of kfabric, as types.
+//!
+//! Each has the numbers of its C namesake in `include/uapi/kfabric.h` (where that has fewer than
+//! the kfabric 1.7 headers, theirs) and is made from a caller's number with `try_from`, which
+//! refuses what is not in the list with `EINVAL`. `u32::from` gives the number back.
+
+use crate::errno::Errno;
+
+/// Makes an enumerator with a checked conversion from the number that a caller gave.
+macro_rules! enumerator {
+    (
+        $(#[$meta:meta])*
+        $name:ident {
+            $( $(#[$variant_meta:meta])* $variant:ident = $value:expr, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $name {
+            $( $(#[$variant_meta])* $variant = $value, )*
+        }
+
+        impl TryFrom<u32> for $name {
+            type Error = Errno;
+
+            /// Takes a number from outside; `EINVAL` for one that is not in the list.
+            fn try_from(value: u32) -> Result<Self, Errno> {
+                $(
+                    if value == $value {
+                        return Ok(Self::$variant);
+                    }
+                )*
+                Err(Errno::EINVAL)
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(value: $name) -> u32 {
+                value as u32
+            }
+        }
+    };
+}
+
+enumerator! {
+    /// Endpoint types (`enum kfi_ep_type`).
+    EpType {
+        /// The provider's choice.
+        Unspec = 0,
+        /// Connected, reliable.
+        Msg = 1,
+        /// Datagrams, unreliable.
+        Dgram = 2,
+        /// Datagrams, reliable.
+        Rdm = 3,
+    }
+}
+
+enumerator! {
+    /// Types of address vectors (`enum kfi_av_type`).
+    AvType {
+        /// The provider's choice.
+        Unspec = 0,
+        /// Values of the provider's choice.
+        Map = 1,
+        /// Indices from 0.
+        Table = 2,
+    }
+}
+
+enumerator! {
+    /// What a counter counts (`enum kfi_cntr_events`).
+    CntrEvents {
+        /// Completions.
+        Comp = 0,
+    }
+}
+
+enumerator! {
+    /// Wait objects (`enum kfi_wait_obj`).
+    WaitObj {
+        /// No waiting.
+        None = 0,
+        /// Waiting through calls only.
+        Unspec = 1,
+        /// Through a wait set.
+        Set = 2,
+        /// A wait queue that can be had.
+        Queue = 3,
+    }
+}
+
+enumerator! {
+    /// Formats of completions (`enum kfi_cq_format`).
+    CqFormat {
+        /// The provider's choice.
+        Unspec = 0,
+        /// Context only.
+        Context = 1,
+        /// And flags and length.
+        Msg = 2,
+        /// And buffer and remote CQ data.
+        Data = 3,
+        /// And tag.
+        Tagged = 4,
+    }
+}
+
+enumerator! {
+    /// Wait conditions of a CQ (`enum kfi_cq_wait_cond`).
+    CqWaitCond {
+        /// Any entry.
+        None = 0,
+        /// A number of entries.
+        Threshold = 1,
+    }
+}
+
+enumerator! {
+    /// Threading models (`enum kfi_threading`).
+    Threading {
+        /// The provider's choice.
+        Unspec = 0,
+        /// All calls from anywhere.
+        Safe = 1,
+        /// One thread for each object.
+        Fid = 2,
+        /// One thread for each domain.
+        Domain = 3,
+        /// One thread for each completion.
+        Completion = 4,
+        /// One thread for each endpoint.
+        Endpoint = 5,
+    }
+}
+
+enumerator! {
+    /// Progress models (`enum kfi_progress`).
+    Progress {
+        /// The provider's choice.
+        Unspec = 0,
+        /// Without calls.
+        Auto = 1,
+        /// In calls.
+        Manual = 2,
+    }
+}
+
+enumerator! {
+    /// Resource management (`enum kfi_resource_mgmt`).
+    ResourceMgmt {
+        /// The provider's choice.
+        Unspec = 0,
+        /// The caller keeps queues from overrunning.
+        Disabled = 1,
+        /// The provider does.
+        Enabled = 2,
+    }
+}
+
+enumerator! {
+    /// Address formats.
+    AddrFormat {
+        /// The provider's choice.
+        Unspec = 0,
+        /// A socket address of either family.
+        Sockaddr = 1,
+        /// IPv4.
+        SockaddrIn = 2,
+        /// IPv6.
+        SockaddrIn6 = 3,
+    }
+}
+
+enumerator! {
+    /// Wire protocols.
+    Protocol {
+        /// The provider's choice.
+        Unspec = 0,
+        /// One RC QP, connected by the RDMA CM.
+        RdmaCmIbRc = 1,
+        /// One UD QP.
+        IbUd = 3,
+        /// Reliable datagrams over RC QPs.
+        IbRdm = 7,
+    }
+}
+
+enumerator! {
+    /// Classes of objects, as far as the module has them.
+    Class {
+        /// None.
+        Unspec = 0,
+        /// Fabric.
+        Fabric = 1,
+        /// Domain.
+        Domain = 2,
+        /// Endpoint.
+        Ep = 3,
+        /// Address vector.
+        Av = 11,
+        /// Memory region.
+        Mr = 12,
+        /// Event queue.
+        Eq = 13,
+        /// Completion queue.
+        Cq = 14,
+        /// Counter.
+        Cntr = 15,
+        /// Wait set.
+        Wait = 16,
+        /// Poll set.
+        Poll = 17,
+    }
+}
+
+enumerator! {
+    /// Events of an EQ.
+    EqEvent {
+        /// A notification.
+        Notify = 0,
+        /// A connection is asked for.
+        ConnReq = 1,
+        /// A connection is there.
+        Connected = 2,
+        /// A connection is gone.
+        Shutdown = 3,
+        /// A region is registered.
+        MrComplete = 4,
+        /// Addresses are inserted.
+        AvComplete = 5,
+        /// A multicast group is joined.
+        JoinComplete = 6,
+    }
+}
+
+enumerator! {
+    /// Options of an endpoint (level `KFI_OPT_ENDPOINT`).
+    EpOpt {
+        /// Room below which a multi-receive buffer is released, bytes.
+        MinMultiRecv = 0,
+        /// Bytes of data that a connection request can carry.
+        CmDataSize = 1,
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_enums))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enumerators_refuse_the_next_number() {
+        assert_eq!(EpType::try_from(3), Ok(EpType::Rdm));
+        assert_eq!(EpType::try_from(4), Err(Errno::EINVAL));
+        assert_eq!(AvType::try_from(3), Err(Errno::EINVAL));
+        assert_eq!(CntrEvents::try_from(1), Err(Errno::EINVAL));
+        assert_eq!(WaitObj::try_from(3), Ok(WaitObj::Queue));
+        assert_eq!(WaitObj::try_from(4), Err(Errno::EINVAL));
+        assert_eq!(CqFormat::try_from(4), Ok(CqFormat::Tagged));
+        assert_eq!(CqFormat::try_from(5), Err(Errno::EINVAL));
+        assert_eq!(CqWaitCond::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(Threading::try_from(6), Err(Errno::EINVAL));
+        assert_eq!(Progress::try_from(3), Err(Errno::EINVAL));
+        assert_eq!(ResourceMgmt::try_from(3), Err(Errno::EINVAL));
+        assert_eq!(AddrFormat::try_from(4), Err(Errno::EINVAL));
+        assert_eq!(Protocol::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(Protocol::try_from(7), Ok(Protocol::IbRdm));
+        assert_eq!(Class::try_from(4), Err(Errno::EINVAL));
+        assert_eq!(Class::try_from(17), Ok(Class::Poll));
+        assert_eq!(EqEvent::try_from(7), Err(Errno::EINVAL));
+        assert_eq!(EpOpt::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(u32::from(Class::Cntr), 15);
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a memory region allows.
+//!
+//! A [`Region`] is an address range and access rights. Peers name it by a key; the address in
+//! their request is an offset from 0, or a virtual address with `KFI_MR_VIRT_ADDR`: that is the
+//! region's [`base`](Region::base). [`Region::check`] turns address and length into an offset
+//! within the region, or says why not.
+//!
+//! # What the initiator is told
+//!
+//! A request that a target refuses completes at its initiator with `EACCES`, whatever the reason
+//! ([`Refusal`]): an unknown key, a right that is missing, bytes outside the region. On the wire
+//! these three are one answer, InfiniBand's remote access error, and a request within the host is
+//! answered no better, lest programs come to rely on it. The reason stands in `prov_errno`, where
+//! the host itself knows it.
+//!
+//! A request of no bytes is allowed at every address of the region and just behind it; the rights
+//! are checked all the same.
+
+use crate::{
+    errno::Errno,
+    flags::Access,
+    limits, //
+};
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// No region has the key.
+    Key = 1,
+    /// The region does not have the right.
+    Rights = 2,
+    /// Not all bytes are within the region.
+    Bounds = 3,
+}
+
+impl Refusal {
+    /// Returns the error of the completion at the initiator, and of a call that names a local
+    /// region which does not serve.
+    pub const fn errno(self) -> Errno {
+        Errno::EACCES
+    }
+
+    /// Returns the `prov_errno` of the completion.
+    pub const fn prov_errno(self) -> u32 {
+        self as u32
+    }
+}
+
+/// An address range with rights.
+///
+/// # Invariants
+///
+/// `len` is not 0 and `base + len` does not wrap; `access` is not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    base: u64,
+    len: u64,
+    access: Access,
+}
+
+impl Region {
+    /// Makes a region of `len` bytes that begins at `base`: 0, or the virtual address of its first
+    /// byte.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no access right, an unknown one, no bytes, more than
+    /// [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE), or a range that wraps.
+    pub fn new(base: u64, len: u64, access: u64) -> Result<Self, Errno> {
+        let access = Access::from_bits(access)?;
+        if access.is_empty() || len == 0 || len > limits::MAX_MSG_SIZE {
+            return Err(Errno::EINVAL);
+        }
+        base.checked_add(len).ok_or(Errno::EINVAL)?;
+        Ok(Self { base, len, access })
+    }
+
+    /// Returns the address of the first byte.
+    pub const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Returns the bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the rights.
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Returns the offset of `addr`, where `len` bytes are wanted for `need`.
+    ///
+    /// `need` is [`OpType::target_access`](crate::op::OpType::target_access) for a peer's request,
+    /// [`OpType::local_access`](crate::op::OpType::local_access) for a local buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Rights`], then [`Refusal::Bounds`].
+    pub fn check(&self, addr: u64, len: u64, need: Access) -> Result<u64, Refusal> {
+        if !self.access.contains(need) {
+            return Err(Refusal::Rights);
+        }
+        let offset = addr.checked_sub(self.base).ok_or(Refusal::Bounds)?;
+        let behind = self.len.checked_sub(offset).ok_or(Refusal::Bounds)?;
+        if len > behind {
+            return Err(Refusal::Bounds);
+        }
+        Ok(offset)
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_mr))]
+mod tests {
+    use super::*;
+
+    const READ: Access = Access::REMOTE_READ;
+
+    fn region(base: u64, len: u64) -> Result<Region, Errno> {
+        Region::new(base, len, READ.bits())
+    }
+
+    #[test]
+    fn what_is_not_a_region() {
+        assert_eq!(region(0, 0), Err(Errno::EINVAL));
+        assert_eq!(region(u64::MAX, 1), Err(Errno::EINVAL));
+        assert!(region(u64::MAX - 1, 1).is_ok());
+        assert!(region(0, 1 << 30).is_ok());
+        assert_eq!(region(0, (1 << 30) + 1), Err(Errno::EINVAL));
+        assert_eq!(Region::new(0, 1, 0), Err(Errno::EINVAL));
+        assert_eq!(Region::new(0, 1, 1), Err(Errno::EINVAL));
+        assert_eq!(Region::new(0, 1, 1 << 14).err(), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn bounds() {
+        let bounds = Err(Refusal::Bounds);
+        let region = region(0x1000, 0x100);
+        assert!(region.is_ok());
+        let Ok(region) = region else {
+            return;
+        };
+        assert_eq!(region.check(0x1000, 0x100, READ), Ok(0));
+        assert_eq!(region.check(0x10ff, 1, READ), Ok(0xff));
+        assert_eq!(region.check(0x10ff, 2, READ), bounds);
+        assert_eq!(region.check(0xfff, 1, READ), bounds);
+        assert_eq!(region.check(0xfff, 0, READ), bounds);
+        assert_eq!(region.check(0x1000, 0, READ), Ok(0));
+        assert_eq!(region.check(0x1100, 0, READ), Ok(0x100));
+        assert_eq!(region.check(0x1100, 1, READ), bounds);
+        assert_eq!(region.check(0x1101, 0, READ), bounds);
+        // Nothing wraps.
+        assert_eq!(region.check(0x1001, u64::MAX, READ), bounds);
+        assert_eq!(region.check(u64::MAX, 2, READ), bounds);
+        assert_eq!(region.check(0, u64::MAX, READ), bounds);
+    }
+
+    #[test]
+    fn rights_come_before_bounds() {
+        let region = region(0, 8);
+        assert!(region.is_ok());
+        let Ok(region) = region else {
+            return;
+        };
+        assert_eq!(
+            region.check(0, 8, Access::REMOTE_WRITE),
+            Err(Refusal::Rights)
+        );
+        assert_eq!(
+            region.check(9, 8, Access::REMOTE_WRITE),
+            Err(Refusal::Rights)
+        );
+        assert_eq!(
+            region.check(0, 0, Access::REMOTE_WRITE),
+            Err(Refusal::Rights)
+        );
+        assert_eq!(
+            region.check(0, 8, READ | Access::SEND),
+            Err(Refusal::Rights)
+        );
+        assert_eq!(region.check(0, 8, Access::EMPTY), Ok(0));
+    }
+
+    #[test]
+    fn the_initiator_learns_one_error() {
+        for refusal in [Refusal::Key, Refusal::Rights, Refusal::Bounds] {
+            assert_eq!(refusal.errno(), Errno::EACCES);
+        }
+        assert_eq!(Refusal::Key.prov_errno(), 1);
+        assert_eq!(Refusal::Rights.prov_errno(), 2);
+        assert_eq!(Refusal::Bounds.prov_errno(), 3);
+    }
+}

@@ -1,0 +1,710 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What an operation is: what it may ask for, what it needs, what it reports.
+//!
+//! One table, [`OpType`], from which everything follows that does not depend on the objects
+//! involved:
+//!
+//! | kind    | completion flags   | needs here     | needs at the peer    | counts here / there   |
+//! |---------|--------------------|----------------|----------------------|-----------------------|
+//! | `Recv`  | `MSG, RECV`        | `MSG, RECV`    |                      | `RECV`                |
+//! | `Send`  | `MSG, SEND`        | `MSG, SEND`    | `MSG, RECV`          | `SEND` / a receive's  |
+//! | `TRecv` | `TAGGED, RECV`     | `TAGGED, RECV` |                      | `RECV`                |
+//! | `TSend` | `TAGGED, SEND`     | `TAGGED, SEND` | `TAGGED, RECV`       | `SEND` / a receive's  |
+//! | `Read`  | `RMA, READ`        | `RMA, READ`    | `RMA, REMOTE_READ`   | `READ`/`REMOTE_READ`  |
+//! | `Write` | `RMA, WRITE`       | `RMA, WRITE`   | `RMA, REMOTE_WRITE`  | `WRITE`/`REMOTE_WRITE`|
+//!
+//! A receive whose message brought remote CQ data has `REMOTE_CQ_DATA` too, and so has the entry
+//! `RMA, REMOTE_WRITE` that a write with CQ data makes at its target; the sender's completion
+//! never has. Numbers 6 to 8 of `enum kfi_op_type`, the atomics, will be rows of this table.
+//!
+//! # Flags
+//!
+//! [`OpType::flags`] makes the flags of one operation from what the caller gave and from the
+//! endpoint's default flags. Defaults that a kind cannot have (`KFI_INJECT` for a read,
+//! `KFI_MULTI_RECV` for a tagged receive) are left out; flags that the caller gave and that the
+//! kind cannot have are refused.
+//!
+//! # Which successes make an entry
+//!
+//! [`reports_success`] decides (fi_endpoint(3), fi_msg(3), fi_tagged(3)):
+//! - `KFI_COMPLETION` on the operation: an entry;
+//! - a search (`KFI_PEEK`): an entry, for the entry is its answer;
+//! - `KFI_INJECT`: none. That is kfi_inject(); kfi_sendmsg() with `KFI_INJECT` on a CQ that is not
+//!   selective is posted with `KFI_COMPLETION` added;
+//! - else: an entry, unless the CQ is bound with `KFI_SELECTIVE_COMPLETION`.
+//!
+//! Errors always make an entry, and so does the release of a multi-receive buffer. Counters count
+//! whether there is an entry or not.
+
+use crate::{
+    errno::Errno,
+    flags::{
+        Access,
+        Caps,
+        CntrBind,
+        CompFlags,
+        OpFlags, //
+    },
+    limits, //
+};
+
+/// The kind of an operation, with the numbers of `enum kfi_op_type` and `enum kfabric_op_code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum OpType {
+    /// Receive a plain message.
+    Recv = 0,
+    /// Send a plain message.
+    Send = 1,
+    /// Receive a tagged message.
+    TRecv = 2,
+    /// Send a tagged message.
+    TSend = 3,
+    /// Read a peer's memory.
+    Read = 4,
+    /// Write a peer's memory.
+    Write = 5,
+}
+
+/// The two sides of an endpoint, each with its queue, its default flags and its CQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Sends, reads and writes.
+    Transmit,
+    /// Receives.
+    Receive,
+}
+
+/// Flags that every transmit takes.
+const TRANSMIT_FLAGS: OpFlags = OpFlags::COMPLETION
+    .union(OpFlags::INJECT_COMPLETE)
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::MORE);
+
+/// Flags that every receive takes.
+const RECEIVE_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
+
+impl Side {
+    /// Returns the flags that can be defaults of this side (`tx_op_flags`, `rx_op_flags`).
+    pub const fn default_flags_allowed(self) -> OpFlags {
+        match self {
+            Side::Transmit => OpFlags::COMPLETION
+                .union(OpFlags::INJECT)
+                .union(OpFlags::INJECT_COMPLETE)
+                .union(OpFlags::TRANSMIT_COMPLETE)
+                .union(OpFlags::DELIVERY_COMPLETE),
+            Side::Receive => OpFlags::COMPLETION.union(OpFlags::MULTI_RECV),
+        }
+    }
+
+    /// Checks default flags for this side.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a flag that is not known, or cannot be a default of this side.
+    pub fn default_flags(self, flags: u64) -> Result<OpFlags, Errno> {
+        let flags = OpFlags::from_bits(flags)?;
+        if !self.default_flags_allowed().contains(flags) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(flags)
+    }
+
+    /// Returns whether an endpoint with `caps` uses this side, and so needs a CQ for it.
+    ///
+    /// Being the target of RMA needs none.
+    pub const fn is_used_by(self, caps: Caps) -> bool {
+        match self {
+            Side::Transmit => caps.intersects(Caps::SEND.union(Caps::READ).union(Caps::WRITE)),
+            Side::Receive => caps.intersects(Caps::RECV),
+        }
+    }
+}
+
+impl TryFrom<u32> for OpType {
+    type Error = Errno;
+
+    /// Takes a number from outside; `EINVAL` for one that is not in the list.
+    fn try_from(value: u32) -> Result<Self, Errno> {
+        match value {
+            0 => Ok(Self::Recv),
+            1 => Ok(Self::Send),
+            2 => Ok(Self::TRecv),
+            3 => Ok(Self::TSend),
+            4 => Ok(Self::Read),
+            5 => Ok(Self::Write),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+impl OpType {
+    /// Returns the side that this kind belongs to.
+    pub const fn side(self) -> Side {
+        match self {
+            Self::Recv | Self::TRecv => Side::Receive,
+            Self::Send | Self::TSend | Self::Read | Self::Write => Side::Transmit,
+        }
+    }
+
+    /// Returns whether this kind is matched by tag.
+    pub const fn is_tagged(self) -> bool {
+        matches!(self, Self::TRecv | Self::TSend)
+    }
+
+    /// Returns whether this kind names a peer's memory.
+    pub const fn is_rma(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
+    /// Returns the flags that this kind can have.
+    pub const fn flags_allowed(self) -> OpFlags {
+        match self {
+            Self::Recv => RECEIVE_FLAGS.union(OpFlags::MULTI_RECV),
+            Self::TRecv => RECEIVE_FLAGS
+                .union(OpFlags::PEEK)
+                .union(OpFlags::CLAIM)
+                .union(OpFlags::DISCARD),
+            Self::Send | Self::TSend | Self::Write => TRANSMIT_FLAGS
+                .union(OpFlags::INJECT)
+                .union(OpFlags::REMOTE_CQ_DATA),
+            Self::Read => TRANSMIT_FLAGS,
+        }
+    }
+
+    /// Makes the flags of one operation.
+    ///
+    /// `flags` are the caller's. With `explicit` they are all there is (kfi_sendmsg() and the
+    /// like); else those of `defaults`, the default flags of the endpoint's side, that this kind
+    /// can have are added.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a flag that is not known or that this kind cannot have; `KFI_DISCARD` without
+    /// `KFI_PEEK` or `KFI_CLAIM`, or with both.
+    pub fn flags(self, flags: u64, explicit: bool, defaults: OpFlags) -> Result<OpFlags, Errno> {
+        let allowed = self.flags_allowed();
+        let mut flags = OpFlags::from_bits(flags)?;
+        if !allowed.contains(flags) {
+            return Err(Errno::EINVAL);
+        }
+        if flags.contains(OpFlags::DISCARD)
+            && flags.contains(OpFlags::PEEK) == flags.contains(OpFlags::CLAIM)
+        {
+            return Err(Errno::EINVAL);
+        }
+        if !explicit {
+            flags |= defaults & allowed;
+        }
+        Ok(flags)
+    }
+
+    /// Checks the length of an operation's buffer, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE`: longer than [`limits::MAX_MSG_SIZE`], or than [`limits::INJECT_SIZE`] with
+    /// `KFI_INJECT`.
+    pub fn check_len(self, flags: OpFlags, len: u64) -> Result<(), Errno> {
+        let limit = if flags.contains(OpFlags::INJECT) {
+            limits::INJECT_SIZE as u64
+        } else {
+            limits::MAX_MSG_SIZE
+        };
+        if len > limit {
+            return Err(Errno::EMSGSIZE);
+        }
+        Ok(())
+    }
+
+    /// Returns the capabilities that the poster's endpoint needs.
+    pub const fn caps(self) -> Caps {
+        match self {
+            Self::Recv => Caps::MSG.union(Caps::RECV),
+            Self::Send => Caps::MSG.union(Caps::SEND),
+            Self::TRecv => Caps::TAGGED.union(Caps::RECV),
+            Self::TSend => Caps::TAGGED.union(Caps::SEND),
+            Self::Read => Caps::RMA.union(Caps::READ),
+            Self::Write => Caps::RMA.union(Caps::WRITE),
+        }
+    }
+
+    /// Checks that an endpoint with `caps` can post this kind with `flags`, to or from `directed`
+    /// (for a receive: whether it names a source).
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: a capability is missing.
+    pub fn check_caps(self, caps: Caps, flags: OpFlags, directed: bool) -> Result<(), Errno> {
+        let mut need = self.caps();
+        if flags.contains(OpFlags::MULTI_RECV) {
+            need |= Caps::MULTI_RECV;
+        }
+        if directed && matches!(self.side(), Side::Receive) {
+            need |= Caps::DIRECTED_RECV;
+        }
+        if !caps.contains(need) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(())
+    }
+
+    /// Returns the capabilities that the peer's endpoint needs; none for a receive.
+    pub const fn target_caps(self) -> Caps {
+        match self {
+            Self::Recv | Self::TRecv => Caps::EMPTY,
+            Self::Send => Caps::MSG.union(Caps::RECV),
+            Self::TSend => Caps::TAGGED.union(Caps::RECV),
+            Self::Read => Caps::RMA.union(Caps::REMOTE_READ),
+            Self::Write => Caps::RMA.union(Caps::REMOTE_WRITE),
+        }
+    }
+
+    /// Returns the flags of this kind's completion, of a success as of an error.
+    ///
+    /// `cq_data`: a receive whose message brought remote CQ data.
+    pub const fn comp_flags(self, cq_data: bool) -> CompFlags {
+        match self {
+            Self::Recv => CompFlags::MSG
+                .union(CompFlags::RECV)
+                .union(data_flag(cq_data)),
+            Self::TRecv => CompFlags::TAGGED
+                .union(CompFlags::RECV)
+                .union(data_flag(cq_data)),
+            Self::Send => CompFlags::MSG.union(CompFlags::SEND),
+            Self::TSend => CompFlags::TAGGED.union(CompFlags::SEND),
+            Self::Read => CompFlags::RMA.union(CompFlags::READ),
+            Self::Write => CompFlags::RMA.union(CompFlags::WRITE),
+        }
+    }
+
+    /// Returns the flags of the entry that this operation makes at its target besides a receive's
+    /// completion, or `None` if it makes none: only a write with remote CQ data makes one.
+    pub const fn target_comp_flags(self, flags: OpFlags) -> Option<CompFlags> {
+        match self {
+            Self::Write if flags.contains(OpFlags::REMOTE_CQ_DATA) => Some(
+                CompFlags::RMA
+                    .union(CompFlags::REMOTE_WRITE)
+                    .union(CompFlags::REMOTE_CQ_DATA),
+            ),
+            _ => None,
+        }
+    }
+
+    /// Returns which of the poster's counters this operation moves.
+    pub const fn counts(self) -> CntrBind {
+        match self {
+            Self::Recv | Self::TRecv => CntrBind::RECV,
+            Self::Send | Self::TSend => CntrBind::SEND,
+            Self::Read => CntrBind::READ,
+            Self::Write => CntrBind::WRITE,
+        }
+    }
+
+    /// Returns which counters of the target (its endpoint's and its region's) this operation
+    /// moves besides those of a receive that it completes.
+    pub const fn counts_at_target(self) -> CntrBind {
+        match self {
+            Self::Recv | Self::TRecv | Self::Send | Self::TSend => CntrBind::EMPTY,
+            Self::Read => CntrBind::REMOTE_READ,
+            Self::Write => CntrBind::REMOTE_WRITE,
+        }
+    }
+
+    /// Returns the access that a local region must allow for this kind's buffer.
+    pub const fn local_access(self) -> Access {
+        match self {
+            Self::Recv | Self::TRecv => Access::RECV,
+            Self::Send | Self::TSend => Access::SEND,
+            Self::Read => Access::READ,
+            Self::Write => Access::WRITE,
+        }
+    }
+
+    /// Returns the access that the peer's region must allow; none for messages.
+    pub const fn target_access(self) -> Access {
+        match self {
+            Self::Recv | Self::TRecv | Self::Send | Self::TSend => Access::EMPTY,
+            Self::Read => Access::REMOTE_READ,
+            Self::Write => Access::REMOTE_WRITE,
+        }
+    }
+}
+
+const fn data_flag(cq_data: bool) -> CompFlags {
+    if cq_data {
+        CompFlags::REMOTE_CQ_DATA
+    } else {
+        CompFlags::EMPTY
+    }
+}
+
+/// Returns whether a success of an operation with `flags` makes an entry in the CQ of its side,
+/// which is bound with `KFI_SELECTIVE_COMPLETION` or not. See the top of the file.
+pub const fn reports_success(flags: OpFlags, selective: bool) -> bool {
+    if flags.intersects(OpFlags::COMPLETION.union(OpFlags::PEEK)) {
+        return true;
+    }
+    !flags.contains(OpFlags::INJECT) && !selective
+}
+
+/// How far a transmit must have come before it completes (fi_endpoint(3), completion levels).
+///
+/// They are ordered: a transmit that has come to a level has come to those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// `KFI_INJECT_COMPLETE`: the buffer can be used again.
+    Inject,
+    /// `KFI_TRANSMIT_COMPLETE`: the peer's endpoint has it, in a receive's buffer or among its
+    /// unexpected messages. The default of reliable endpoints.
+    Transmit,
+    /// `KFI_DELIVERY_COMPLETE`: it is in the buffer of the peer's receive (or was discarded by the
+    /// peer), or in the peer's region.
+    Delivery,
+}
+
+impl Level {
+    /// Returns the level that `flags` ask for: the furthest, if several are set.
+    pub const fn of(flags: OpFlags) -> Self {
+        if flags.contains(OpFlags::DELIVERY_COMPLETE) {
+            Self::Delivery
+        } else if flags.contains(OpFlags::TRANSMIT_COMPLETE) {
+            Self::Transmit
+        } else if flags.contains(OpFlags::INJECT_COMPLETE) {
+            Self::Inject
+        } else {
+            Self::Transmit
+        }
+    }
+
+    /// Returns whether a transmit that asks for this level completes, having come to `level`.
+    pub fn is_reached_at(self, level: Self) -> bool {
+        level >= self
+    }
+}
+
+/// The kinds of an endpoint that asks for none.
+const DEFAULT_KINDS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::RMA);
+const MESSAGE_KINDS: Caps = Caps::MSG.union(Caps::TAGGED);
+const MESSAGE_DIRECTIONS: Caps = Caps::SEND.union(Caps::RECV);
+const RMA_KINDS: Caps = Caps::RMA.union(Caps::ATOMIC);
+const RMA_DIRECTIONS: Caps = Caps::READ
+    .union(Caps::WRITE)
+    .union(Caps::REMOTE_READ)
+    .union(Caps::REMOTE_WRITE);
+
+/// Completes capabilities that leave something open (fi_getinfo(3)).
+///
+/// Neither kind nor direction: plain and tagged messages and RMA. A direction without a kind: the
+/// kinds that have it (`SEND` and `RECV`: plain and tagged messages; the others: RMA). A kind
+/// without one of its directions: all of its directions.
+pub fn expand_caps(caps: Caps) -> Caps {
+    let mut caps = caps;
+    let kinds = MESSAGE_KINDS | RMA_KINDS;
+    if !caps.intersects(kinds) {
+        if caps.intersects(MESSAGE_DIRECTIONS) {
+            caps |= MESSAGE_KINDS;
+        }
+        if caps.intersects(RMA_DIRECTIONS) {
+            caps |= Caps::RMA;
+        }
+        if !caps.intersects(kinds) {
+            caps |= DEFAULT_KINDS;
+        }
+    }
+    if caps.intersects(MESSAGE_KINDS) && !caps.intersects(MESSAGE_DIRECTIONS) {
+        caps |= MESSAGE_DIRECTIONS;
+    }
+    if caps.intersects(RMA_KINDS) && !caps.intersects(RMA_DIRECTIONS) {
+        caps |= RMA_DIRECTIONS;
+    }
+    caps
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_op))]
+mod tests {
+    use super::*;
+
+    const ALL: [OpType; 6] = [
+        OpType::Recv,
+        OpType::Send,
+        OpType::TRecv,
+        OpType::TSend,
+        OpType::Read,
+        OpType::Write,
+    ];
+
+    #[test]
+    fn numbers_are_those_of_kfabric() {
+        for (number, kind) in ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, number);
+            assert_eq!(OpType::try_from(number as u32), Ok(*kind));
+        }
+        assert_eq!(OpType::try_from(6), Err(Errno::EINVAL));
+        assert_eq!(OpType::try_from(u32::MAX), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn completion_flags_are_what_consumers_compare_with() {
+        assert_eq!(OpType::Recv.comp_flags(false).bits(), (1 << 1) | (1 << 10));
+        assert_eq!(
+            OpType::Recv.comp_flags(true).bits(),
+            (1 << 1) | (1 << 10) | (1 << 17)
+        );
+        assert_eq!(
+            OpType::TRecv.comp_flags(true).bits(),
+            (1 << 3) | (1 << 10) | (1 << 17)
+        );
+        assert_eq!(OpType::Send.comp_flags(true).bits(), (1 << 1) | (1 << 11));
+        assert_eq!(OpType::TSend.comp_flags(true).bits(), (1 << 3) | (1 << 11));
+        assert_eq!(OpType::Read.comp_flags(true).bits(), (1 << 2) | (1 << 8));
+        assert_eq!(OpType::Write.comp_flags(true).bits(), (1 << 2) | (1 << 9));
+    }
+
+    #[test]
+    fn only_a_write_with_data_reports_at_the_target() {
+        for kind in ALL {
+            assert_eq!(kind.target_comp_flags(OpFlags::EMPTY), None);
+            let with = kind.target_comp_flags(OpFlags::REMOTE_CQ_DATA);
+            assert_eq!(with.is_some(), kind == OpType::Write);
+        }
+        let flags = OpType::Write.target_comp_flags(OpFlags::REMOTE_CQ_DATA);
+        assert_eq!(
+            flags.map(CompFlags::bits),
+            Some((1 << 2) | (1 << 13) | (1 << 17))
+        );
+    }
+
+    #[test]
+    fn flags_of_another_kind_are_refused() {
+        let none = OpFlags::EMPTY;
+        let inject = OpFlags::INJECT.bits();
+        let data = OpFlags::REMOTE_CQ_DATA.bits();
+        let multi = OpFlags::MULTI_RECV.bits();
+        assert!(OpType::Send.flags(inject | data, true, none).is_ok());
+        assert!(OpType::TSend.flags(inject | data, true, none).is_ok());
+        assert!(OpType::Write.flags(inject | data, true, none).is_ok());
+        assert_eq!(OpType::Read.flags(inject, true, none), Err(Errno::EINVAL));
+        assert_eq!(OpType::Read.flags(data, true, none), Err(Errno::EINVAL));
+        assert_eq!(OpType::Recv.flags(inject, true, none), Err(Errno::EINVAL));
+        assert!(OpType::Recv.flags(multi, true, none).is_ok());
+        assert_eq!(OpType::TRecv.flags(multi, true, none), Err(Errno::EINVAL));
+        assert_eq!(OpType::Send.flags(multi, true, none), Err(Errno::EINVAL));
+        let fence = OpFlags::FENCE.bits();
+        assert!(OpType::Read.flags(fence, true, none).is_ok());
+        assert_eq!(OpType::TRecv.flags(fence, true, none), Err(Errno::EINVAL));
+        for kind in ALL {
+            assert_eq!(kind.flags(1 << 63, true, none), Err(Errno::EINVAL));
+            assert_eq!(kind.flags(1 << 20, true, none), Err(Errno::EINVAL));
+            assert_eq!(kind.flags(1 << 30, true, none), Err(Errno::EINVAL));
+            let both = OpFlags::COMPLETION | OpFlags::MORE;
+            assert_eq!(kind.flags(both.bits(), true, none), Ok(both));
+        }
+    }
+
+    #[test]
+    fn search_flags_go_together() {
+        let none = OpFlags::EMPTY;
+        let (p, c, d) = (OpFlags::PEEK, OpFlags::CLAIM, OpFlags::DISCARD);
+        for good in [p, c, p | c, p | d, c | d] {
+            assert_eq!(OpType::TRecv.flags(good.bits(), true, none), Ok(good));
+            assert_eq!(
+                OpType::Recv.flags(good.bits(), true, none),
+                Err(Errno::EINVAL)
+            );
+            assert_eq!(
+                OpType::TSend.flags(good.bits(), true, none),
+                Err(Errno::EINVAL)
+            );
+        }
+        assert_eq!(
+            OpType::TRecv.flags(d.bits(), true, none),
+            Err(Errno::EINVAL)
+        );
+        assert_eq!(
+            OpType::TRecv.flags((p | c | d).bits(), true, none),
+            Err(Errno::EINVAL)
+        );
+    }
+
+    #[test]
+    fn defaults_are_added_where_they_fit() {
+        let defaults = OpFlags::COMPLETION | OpFlags::INJECT | OpFlags::DELIVERY_COMPLETE;
+        assert_eq!(OpType::Send.flags(0, false, defaults), Ok(defaults));
+        assert_eq!(OpType::Send.flags(0, true, defaults), Ok(OpFlags::EMPTY));
+        assert_eq!(
+            OpType::Read.flags(0, false, defaults),
+            Ok(OpFlags::COMPLETION | OpFlags::DELIVERY_COMPLETE)
+        );
+        let defaults = OpFlags::MULTI_RECV;
+        assert_eq!(
+            OpType::Recv.flags(0, false, defaults),
+            Ok(OpFlags::MULTI_RECV)
+        );
+        assert_eq!(OpType::TRecv.flags(0, false, defaults), Ok(OpFlags::EMPTY));
+    }
+
+    #[test]
+    fn default_flags_have_a_side() {
+        let tx = OpFlags::COMPLETION
+            | OpFlags::INJECT
+            | OpFlags::INJECT_COMPLETE
+            | OpFlags::TRANSMIT_COMPLETE
+            | OpFlags::DELIVERY_COMPLETE;
+        let rx = OpFlags::COMPLETION | OpFlags::MULTI_RECV;
+        assert_eq!(Side::Transmit.default_flags(tx.bits()), Ok(tx));
+        assert_eq!(Side::Receive.default_flags(rx.bits()), Ok(rx));
+        for bit in 0..64 {
+            let flag = 1u64 << bit;
+            assert_eq!(
+                Side::Transmit.default_flags(flag).is_ok(),
+                tx.bits() & flag != 0
+            );
+            assert_eq!(
+                Side::Receive.default_flags(flag).is_ok(),
+                rx.bits() & flag != 0
+            );
+        }
+    }
+
+    #[test]
+    fn selective_completion() {
+        let none = OpFlags::EMPTY;
+        assert!(reports_success(none, false));
+        assert!(!reports_success(none, true));
+        assert!(reports_success(OpFlags::COMPLETION, true));
+        assert!(!reports_success(OpFlags::INJECT, false));
+        assert!(!reports_success(OpFlags::INJECT, true));
+        assert!(reports_success(OpFlags::INJECT | OpFlags::COMPLETION, true));
+        assert!(reports_success(OpFlags::PEEK, true));
+        assert!(!reports_success(OpFlags::CLAIM, true));
+    }
+
+    #[test]
+    fn levels() {
+        assert_eq!(Level::of(OpFlags::EMPTY), Level::Transmit);
+        assert_eq!(Level::of(OpFlags::INJECT), Level::Transmit);
+        assert_eq!(Level::of(OpFlags::INJECT_COMPLETE), Level::Inject);
+        assert_eq!(Level::of(OpFlags::TRANSMIT_COMPLETE), Level::Transmit);
+        assert_eq!(Level::of(OpFlags::DELIVERY_COMPLETE), Level::Delivery);
+        let all = OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
+        assert_eq!(Level::of(all), Level::Transmit);
+        assert_eq!(Level::of(all | OpFlags::DELIVERY_COMPLETE), Level::Delivery);
+        assert!(Level::Inject.is_reached_at(Level::Inject));
+        assert!(Level::Inject.is_reached_at(Level::Delivery));
+        assert!(!Level::Transmit.is_reached_at(Level::Inject));
+        assert!(Level::Transmit.is_reached_at(Level::Transmit));
+        assert!(!Level::Delivery.is_reached_at(Level::Transmit));
+        assert!(Level::Delivery.is_reached_at(Level::Delivery));
+    }
+
+    #[test]
+    fn counters_and_access() {
+        assert_eq!(OpType::TSend.counts(), CntrBind::SEND);
+        assert_eq!(OpType::Send.counts(), CntrBind::SEND);
+        assert_eq!(OpType::Recv.counts(), CntrBind::RECV);
+        assert_eq!(OpType::TRecv.counts(), CntrBind::RECV);
+        assert_eq!(OpType::Read.counts(), CntrBind::READ);
+        assert_eq!(OpType::Write.counts(), CntrBind::WRITE);
+        assert_eq!(OpType::Read.counts_at_target(), CntrBind::REMOTE_READ);
+        assert_eq!(OpType::Write.counts_at_target(), CntrBind::REMOTE_WRITE);
+        assert_eq!(OpType::TSend.counts_at_target(), CntrBind::EMPTY);
+        for kind in ALL {
+            // A counter's bind flags and a region's access are the same bits.
+            assert_eq!(kind.local_access().bits(), kind.counts().bits());
+            assert_eq!(kind.target_access().bits(), kind.counts_at_target().bits());
+            assert_eq!(kind.target_access().is_empty(), !kind.is_rma());
+        }
+    }
+
+    #[test]
+    fn capabilities_needed() {
+        let none = OpFlags::EMPTY;
+        for kind in ALL {
+            assert!(kind.check_caps(Caps::ALL, none, true).is_ok());
+            assert!(kind.check_caps(kind.caps(), none, false).is_ok());
+            for bit in 0..64 {
+                let Ok(cap) = Caps::from_bits(1 << bit) else {
+                    continue;
+                };
+                let enough = kind.check_caps(Caps::ALL.without(cap), none, false).is_ok();
+                assert_eq!(enough, !kind.caps().contains(cap));
+            }
+        }
+        let recv = OpType::Recv.caps();
+        let multi = OpFlags::MULTI_RECV;
+        assert_eq!(
+            OpType::Recv.check_caps(recv, multi, false),
+            Err(Errno::EOPNOTSUPP)
+        );
+        assert!(OpType::Recv
+            .check_caps(recv | Caps::MULTI_RECV, multi, false)
+            .is_ok());
+        assert_eq!(
+            OpType::Recv.check_caps(recv, none, true),
+            Err(Errno::EOPNOTSUPP)
+        );
+        assert!(OpType::Recv
+            .check_caps(recv | Caps::DIRECTED_RECV, none, true)
+            .is_ok());
+        assert!(OpType::Send
+            .check_caps(OpType::Send.caps(), none, true)
+            .is_ok());
+        assert_eq!(OpType::TSend.target_caps(), Caps::TAGGED | Caps::RECV);
+        assert_eq!(OpType::Send.target_caps(), Caps::MSG | Caps::RECV);
+        assert_eq!(OpType::Read.target_caps(), Caps::RMA | Caps::REMOTE_READ);
+        assert_eq!(OpType::Write.target_caps(), Caps::RMA | Caps::REMOTE_WRITE);
+        assert_eq!(OpType::TRecv.target_caps(), Caps::EMPTY);
+    }
+
+    #[test]
+    fn sides() {
+        assert!(Side::Transmit.is_used_by(Caps::WRITE));
+        assert!(!Side::Transmit.is_used_by(Caps::RMA | Caps::REMOTE_WRITE | Caps::RECV));
+        assert!(Side::Receive.is_used_by(Caps::RECV));
+        assert!(!Side::Receive.is_used_by(Caps::REMOTE_WRITE | Caps::SEND));
+    }
+
+    #[test]
+    fn lengths() {
+        let none = OpFlags::EMPTY;
+        assert!(OpType::Send.check_len(none, 1 << 30).is_ok());
+        assert_eq!(
+            OpType::Send.check_len(none, (1 << 30) + 1),
+            Err(Errno::EMSGSIZE)
+        );
+        assert_eq!(OpType::Recv.check_len(none, u64::MAX), Err(Errno::EMSGSIZE));
+        assert!(OpType::Write.check_len(OpFlags::INJECT, 256).is_ok());
+        assert_eq!(
+            OpType::Write.check_len(OpFlags::INJECT, 257),
+            Err(Errno::EMSGSIZE)
+        );
+    }
+
+    #[test]
+    fn open_capabilities_are_completed() {
+        let directions = MESSAGE_DIRECTIONS | RMA_DIRECTIONS;
+        assert_eq!(expand_caps(Caps::EMPTY), DEFAULT_KINDS | directions);
+        assert_eq!(
+            expand_caps(Caps::SOURCE),
+            DEFAULT_KINDS | directions | Caps::SOURCE
+        );
+        assert_eq!(expand_caps(Caps::MSG), Caps::MSG | Caps::SEND | Caps::RECV);
+        assert_eq!(expand_caps(Caps::MSG | Caps::SEND), Caps::MSG | Caps::SEND);
+        assert_eq!(expand_caps(Caps::RMA), Caps::RMA | RMA_DIRECTIONS);
+        let write = Caps::RMA | Caps::WRITE;
+        assert_eq!(expand_caps(write), write);
+        assert_eq!(
+            expand_caps(write | Caps::MSG),
+            write | Caps::MSG | MESSAGE_DIRECTIONS
+        );
+        assert_eq!(
+            expand_caps(Caps::SEND),
+            Caps::SEND | Caps::MSG | Caps::TAGGED
+        );
+        assert_eq!(expand_caps(Caps::READ), Caps::READ | Caps::RMA);
+    }
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A fixed number of slots, lent by the caller, that keep their values in an order.
+//!
+//! Posted receives and unexpected messages are queues out of whose middle entries are taken. A
+//! [`Slab`] is such a queue without memory of its own: its [`Slot`]s are a slice that the caller
+//! got before (in the kernel a `KVVec`, in tests a `Vec`), and the order is a doubly linked list
+//! of slot numbers through them. Free slots form a second list.
+//!
+//! - [`Slab::push_back`] puts a value at the end, O(1). No slot free is a result, [`Full`], that
+//!   gives the value back.
+//! - [`Slab::remove`] takes a value from anywhere, O(1), together with its sequence number;
+//! - [`Slab::put_back`] puts it where it was: before the first value with a later number. O(1) at
+//!   the front of the queue, where it mostly belongs; O(n) else.
+//! - [`Slab::iter`] and the cursor [`Slab::front`], [`Slab::next`] go through them in order.
+//!
+//! A slot is named by an [`Id`]: its number and its generation, which changes when the value
+//! leaves. An old id therefore finds nothing, never a stranger.
+//!
+//! Nothing here panics: a slot number that does not exist (it cannot) reads as the end of the
+//! list.
+
+use core::ops::DerefMut;
+
+/// The slot number that is no slot: the end of a list.
+const END: u32 = u32::MAX;
+
+/// Memory for a [`Slab`]: anything that is a slice of slots behind a pointer.
+///
+/// A `Vec<Slot<T>>`, a `KVVec<Slot<T>>`, a `Box<[Slot<T>]>`, a `&mut [Slot<T>]`.
+pub trait Storage<T>: DerefMut<Target = [Slot<T>]> {}
+
+impl<T, S: DerefMut<Target = [Slot<T>]>> Storage<T> for S {}
+
+/// Room for one value.
+#[derive(Debug)]
+pub struct Slot<T> {
+    generation: u32,
+    prev: u32,
+    next: u32,
+    seq: u64,
+    value: Option<T>,
+}
+
+impl<T> Slot<T> {
+    /// Returns an empty slot, to fill storage with.
+    pub const fn new() -> Self {
+        Self {
+            generation: 0,
+            prev: END,
+            next: END,
+            seq: 0,
+            value: None,
+        }
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The name of a value in a [`Slab`]. It names nothing once the value has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id {
+    index: u32,
+    generation: u32,
+}
+
+/// No slot is free. Gives the value back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full<T>(pub T);
+
+/// A value that was taken out, and its place in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed<T> {
+    /// Its place, for [`Slab::put_back`].
+    pub seq: u64,
+    /// The value.
+    pub value: T,
+}
+
+/// A queue in lent slots.
+///
+/// # Invariants
+///
+/// A slot is in exactly one of two lists: with a value in the one from `head` to `tail`, in which
+/// `seq` grows and `prev` and `next` agree; without in the one from `free`, through `next`. `len`
+/// is the number of values.
+#[derive(Debug)]
+pub struct Slab<T, S: Storage<T>> {
+    slots: S,
+    head: u32,
+    tail: u32,
+    free: u32,
+    len: u32,
+    next_seq: u64,
+    _values: core::marker::PhantomData<T>,
+}
+
+impl<T, S: Storage<T>> Slab<T, S> {
+    /// Makes a queue of the slots of `slots`, dropping what is in them. Slots beyond 2^32 - 2 are
+    /// not used.
+    pub fn new(slots: S) -> Self {
+        let mut slab = Self {
+            slots,
+            head: END,
+            tail: END,
+            free: END,
+            len: 0,
+            next_seq: 0,
+            _values: core::marker::PhantomData,
+        };
+        // INVARIANT: Every slot goes to the free list, the first one foremost.
+        for index in (0..slab.capacity()).rev() {
+            let free = slab.free;
+            if let Some(slot) = slab.slot_mut(index) {
+                slot.value = None;
+                slot.prev = END;
+                slot.next = free;
+                slab.free = index;
+            }
+        }
+        slab
+    }
+
+    /// Returns how many values there can be.
+    pub fn capacity(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(END).min(END - 1)
+    }
+
+    /// Returns how many values there are.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns whether no slot is free.
+    pub fn is_full(&self) -> bool {
+        self.free == END
+    }
+
+    /// Puts `value` at the end of the order.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: no slot is free.
+    pub fn push_back(&mut self, value: T) -> Result<Id, Full<T>> {
+        let seq = self.next_seq;
+        let id = self.fill(seq, value, self.tail)?;
+        // 2^64 values are never pushed.
+        self.next_seq = seq.wrapping_add(1);
+        Ok(id)
+    }
+
+    /// Puts a value back to where it was when [`Self::remove`] took it. It gets a new [`Id`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: its slot has been used for another meanwhile, and no other is free.
+    pub fn put_back(&mut self, removed: Removed<T>) -> Result<Id, Full<Removed<T>>> {
+        let mut before = END;
+        let mut cursor = self.head;
+        while let Some(slot) = self.slot(cursor) {
+            if slot.seq > removed.seq {
+                break;
+            }
+            before = cursor;
+            cursor = slot.next;
+        }
+        let Removed { seq, value } = removed;
+        self.fill(seq, value, before)
+            .map_err(|Full(value)| Full(Removed { seq, value }))
+    }
+
+    /// Returns the value named `id`.
+    pub fn get(&self, id: Id) -> Option<&T> {
+        self.slot(id.index)
+            .filter(|slot| slot.generation == id.generation)?
+            .value
+            .as_ref()
+    }
+
+    /// Returns the value named `id`, to change.
+    pub fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        self.slot_mut(id.index)
+            .filter(|slot| slot.generation == id.generation)?
+            .value
+            .as_mut()
+    }
+
+    /// Takes the value named `id` out.
+    pub fn remove(&mut self, id: Id) -> Option<Removed<T>> {
+        let free = self.free;
+        let slot = self
+            .slot_mut(id.index)
+            .filter(|slot| slot.generation == id.generation)?;
+        let value = slot.value.take()?;
+        let (seq, prev, next) = (slot.seq, slot.prev, slot.next);
+        // INVARIANT: The slot leaves the list of values, whose neighbours close up, and becomes
+        // the foremost of the free list.
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.prev = END;
+        slot.next = free;
+        self.free = id.index;
+        self.link(prev, next);
+        self.len = self.len.wrapping_sub(1);
+        Some(Removed { seq, value })
+    }
+
+    /// Takes the first value out.
+    pub fn pop_front(&mut self) -> Option<Removed<T>> {
+        let id = self.front()?;
+        self.remove(id)
+    }
+
+    /// Returns the name of the first value.
+    pub fn front(&self) -> Option<Id> {
+        self.id(self.head)
+    }
+
+    /// Returns the name of the value after `id`; `None` also if `id` has left.
+    pub fn next(&self, id: Id) -> Option<Id> {
+        let slot = self
+            .slot(id.index)
+            .filter(|slot| slot.generation == id.generation && slot.value.is_some())?;
+        self.id(slot.next)
+    }
+
+    /// Goes through the values in order.
+    pub fn iter(&self) -> Iter<'_, T, S> {
+        Iter {
+            slab: self,
+            cursor: self.head,
+        }
+    }
+
+    /// Returns the name of the first value, in order, for which `want` holds. O(n).
+    pub fn find(&self, mut want: impl FnMut(&T) -> bool) -> Option<Id> {
+        self.iter().find(|(_, value)| want(value)).map(|(id, _)| id)
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        self.slots.get(usize::try_from(index).ok()?)
+    }
+
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
+        self.slots.get_mut(usize::try_from(index).ok()?)
+    }
+
+    fn id(&self, index: u32) -> Option<Id> {
+        self.slot(index).map(|slot| Id {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    /// Puts a value in a free slot and that into the order behind `before` (`END`: at the front).
+    fn fill(&mut self, seq: u64, value: T, before: u32) -> Result<Id, Full<T>> {
+        let after = match self.slot(before) {
+            Some(slot) => slot.next,
+            None => self.head,
+        };
+        let index = self.free;
+        let Some(slot) = self.slot_mut(index) else {
+            return Err(Full(value));
+        };
+        let next_free = slot.next;
+        let generation = slot.generation;
+        // INVARIANT: The slot leaves the free list, of which it was the foremost, and joins the
+        // other between `before` and `after`, which were neighbours.
+        slot.seq = seq;
+        slot.value = Some(value);
+        self.free = next_free;
+        self.link(before, index);
+        self.link(index, after);
+        self.len = self.len.wrapping_add(1);
+        Ok(Id { index, generation })
+    }
+
+    /// Makes two slots neighbours; `END` stands for the end of the list on that side.
+    fn link(&mut self, left: u32, right: u32) {
+        match self.slot_mut(left) {
+            Some(slot) => slot.next = right,
+            None => self.head = right,
+        }
+        match self.slot_mut(right) {
+            Some(slot) => slot.prev = left,
+            None => self.tail = left,
+        }
+    }
+}
+
+/// The values of a [`Slab`] in order, with their names. Made by [`Slab::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T, S: Storage<T>> {
+    slab: &'a Slab<T, S>,
+    cursor: u32,
+}
+
+impl<'a, T, S: Storage<T>> Iterator for Iter<'a, T, S> {
+    type Item = (Id, &'a T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let slot = self.slab.slot(self.cursor)?;
+        let id = Id {
+            index: self.cursor,
+            generation: slot.generation,
+        };
+        self.cursor = slot.next;
+        slot.value.as_ref().map(|value| (id, value))
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_slab))]
+mod tests {
+    use super::*;
+
+    fn slots() -> [Slot<u32>; 3] {
+        [Slot::new(), Slot::new(), Slot::new()]
+    }
+
+    fn order(slab: &Slab<u32, &mut [Slot<u32>]>) -> [Option<u32>; 4] {
+        let mut values = slab.iter().map(|(_, value)| *value);
+        [values.next(), values.next(), values.next(), values.next()]
+    }
+
+    #[test]
+    fn order_is_kept() {
+        let mut slots = slots();
+        let mut slab = Slab::new(&mut slots[..]);
+        assert!(slab.is_empty());
+        assert_eq!(slab.capacity(), 3);
+        assert!(slab.push_back(10).is_ok());
+        let second = slab.push_back(11).ok();
+        assert!(slab.push_back(12).is_ok());
+        assert!(slab.is_full());
+        assert_eq!(slab.push_back(13), Err(Full(13)));
+        assert_eq!(order(&slab), [Some(10), Some(11), Some(12), None]);
+        assert_eq!(
+            second.and_then(|id| slab.remove(id)).map(|r| r.value),
+            Some(11)
+        );
+        assert_eq!(order(&slab), [Some(10), Some(12), None, None]);
+        assert!(slab.push_back(14).is_ok());
+        assert_eq!(order(&slab), [Some(10), Some(12), Some(14), None]);
+        assert_eq!(slab.len(), 3);
+        assert_eq!(slab.pop_front().map(|r| r.value), Some(10));
+        assert_eq!(slab.pop_front().map(|r| r.value), Some(12));
+        assert_eq!(slab.pop_front().map(|r| r.value), Some(14));
+        assert_eq!(slab.pop_front(), None);
+        assert_eq!(order(&slab), [None; 4]);
+        assert!(slab.is_empty());
+    }
+
+    #[test]
+    fn old_ids_name_nothing() {
+        let mut slots = slots();
+        let mut slab = Slab::new(&mut slots[..]);
+        let old = slab.push_back(1);
+        assert!(old.is_ok());
+        let Ok(old) = old else {
+            return;
+        };
+        assert!(slab.remove(old).is_some());
+        assert!(slab.push_back(2).is_ok());
+        assert_eq!(slab.get(old), None);
+        assert_eq!(slab.get_mut(old), None);
+        assert_eq!(slab.remove(old), None);
+        assert_eq!(slab.next(old), None);
+        assert_eq!(order(&slab), [Some(2), None, None, None]);
+    }
+
+    #[test]
+    fn put_back_to_front_middle_and_end() {
+        let mut slots = slots();
+        let mut slab = Slab::new(&mut slots[..]);
+        for value in 0..3 {
+            assert!(slab.push_back(value).is_ok());
+        }
+        for value in 0..3 {
+            let id = slab.find(|v| *v == value);
+            let removed = id.and_then(|id| slab.remove(id));
+            assert!(removed.is_some());
+            let Some(removed) = removed else {
+                return;
+            };
+            assert!(slab.put_back(removed).is_ok());
+            assert_eq!(order(&slab), [Some(0), Some(1), Some(2), None]);
+        }
+        let removed = slab.pop_front();
+        assert!(removed.is_some());
+        let Some(removed) = removed else {
+            return;
+        };
+        assert!(slab.push_back(3).is_ok());
+        assert_eq!(
+            slab.put_back(removed),
+            Err(Full(Removed { seq: 0, value: 0 }))
+        );
+        assert_eq!(order(&slab), [Some(1), Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn the_cursor_goes_through() {
+        let mut slots = slots();
+        let mut slab = Slab::new(&mut slots[..]);
+        for value in 0..3 {
+            assert!(slab.push_back(value).is_ok());
+        }
+        let first = slab.front();
+        let second = first.and_then(|id| slab.next(id));
+        let third = second.and_then(|id| slab.next(id));
+        assert_eq!(second.and_then(|id| slab.get(id)), Some(&1));
+        assert_eq!(third.and_then(|id| slab.get(id)), Some(&2));
+        assert_eq!(third.and_then(|id| slab.next(id)), None);
+        if let Some(value) = second.and_then(|id| slab.get_mut(id)) {
+            *value = 7;
+        }
+        assert_eq!(order(&slab), [Some(0), Some(7), Some(2), None]);
+    }
+
+    #[test]
+    fn no_slots_at_all() {
+        let mut slab: Slab<u32, &mut [Slot<u32>]> = Slab::new(&mut []);
+        assert_eq!(slab.capacity(), 0);
+        assert!(slab.is_full());
+        assert_eq!(slab.push_back(1), Err(Full(1)));
+        assert_eq!(slab.pop_front(), None);
+    }
+}
