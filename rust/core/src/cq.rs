@@ -53,6 +53,8 @@ use crate::{
 use core::ops::DerefMut;
 
 mod entry;
+#[cfg(any(test, kfi_kunit))]
+mod tests;
 
 pub use crate::fifo::Push;
 pub use entry::{

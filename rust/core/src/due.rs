@@ -131,3 +131,61 @@ impl<M: DueMap> Due<M> {
         self.len == 0
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_due))]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        ArrayMap,
+        Log, //
+    };
+
+    fn due_at(due: &mut Due<ArrayMap>, reached: u64) -> Log<u32> {
+        let mut log = Log::new();
+        while let Some((_, name)) = due.pop_due(reached) {
+            log.push(name);
+        }
+        log
+    }
+
+    #[test]
+    fn by_threshold_then_by_arrival() {
+        let mut due = Due::new(ArrayMap::new());
+        due.insert(7, 70);
+        due.insert(3, 30);
+        due.insert(7, 71);
+        due.insert(3, 31);
+        due.insert(5, 50);
+        assert_eq!(due.lowest(), Some(3));
+        assert_eq!(due_at(&mut due, 6), Log::of(&[30, 31, 50]));
+        assert_eq!(due_at(&mut due, 7), Log::of(&[70, 71]));
+        assert!(due.is_empty());
+    }
+
+    #[test]
+    fn below_the_threshold_nothing_is_due() {
+        let mut due = Due::new(ArrayMap::new());
+        due.insert(u64::MAX, 1);
+        due.insert(4, 2);
+        assert_eq!(due_at(&mut due, 3), Log::of(&[]));
+        assert_eq!(due_at(&mut due, 4), Log::of(&[2]));
+        assert_eq!(due_at(&mut due, u64::MAX - 1), Log::of(&[]));
+        assert_eq!(due_at(&mut due, u64::MAX), Log::of(&[1]));
+    }
+
+    #[test]
+    fn what_is_removed_is_not_due() {
+        let mut due = Due::new(ArrayMap::new());
+        let first = due.insert(3, 30);
+        let second = due.insert(3, 31);
+        assert_eq!(due.len(), 2);
+        assert_eq!(due.remove(&first), Some(30));
+        assert_eq!(due.remove(&first), None);
+        assert_eq!(due.len(), 1);
+        assert_eq!(due.pop(), Some((second, 31)));
+        assert_eq!(due.remove(&second), None);
+        assert_eq!(due.lowest(), None);
+        assert_eq!(due.pop(), None);
+    }
+}

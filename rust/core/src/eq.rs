@@ -295,3 +295,130 @@ where
         self.sleepers.len()
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_eq))]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        ArrayMap,
+        Log, //
+    };
+
+    const EMPTY_ERR: ErrEvent = ErrEvent {
+        handle: 0,
+        err: 0,
+        prov_errno: 0,
+        context: 0,
+        data: 0,
+    };
+
+    const READ_7: Result<Read> = Ok(Read { event: 7, len: 3 });
+
+    #[test]
+    fn an_event_is_read_once_and_peeked_at_often() {
+        let (mut events, mut errors) = ([Event::EMPTY; 2], [EMPTY_ERR; 1]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let mut buf = [0; 8];
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
+        assert_eq!(eq.write(7, b"abc", |_| ()), Ok(()));
+        assert_eq!(eq.read(&mut buf, Mode::Peek), READ_7);
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+        assert_eq!(&buf, b"abc\0\0\0\0\0");
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn a_short_buffer_leaves_the_event() {
+        let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let mut buf = [9; 3];
+        assert_eq!(eq.write(7, b"abc", |_| ()), Ok(()));
+        assert_eq!(
+            eq.read(&mut buf[..2], Mode::Take),
+            Err(Errno::KFI_ETOOSMALL)
+        );
+        assert_eq!(buf, [9; 3]);
+        assert_eq!(eq.next_len(), Some(3));
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+        assert_eq!(eq.next_len(), None);
+    }
+
+    #[test]
+    fn lengths_from_nothing_to_the_limit() {
+        let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let long = [5; MAX_EVENT + 1];
+        assert_eq!(eq.write(1, &long, |_| ()), Err(Errno::EINVAL));
+        assert_eq!(eq.push(1, &long, |_| ()), Err(Errno::EINVAL));
+        assert_eq!(eq.overruns(), 0);
+        assert_eq!(eq.write(1, &long[1..], |_| ()), Ok(()));
+        assert_eq!(eq.next_len(), Some(MAX_EVENT));
+        let mut buf = [0; MAX_EVENT];
+        assert!(eq.read(&mut buf, Mode::Take).is_ok());
+        assert_eq!(buf, [5; MAX_EVENT]);
+        assert_eq!(eq.write(1, &[], |_| ()), Ok(()));
+        assert_eq!(eq.read(&mut [], Mode::Take), Ok(Read { event: 1, len: 0 }));
+    }
+
+    #[test]
+    fn an_error_is_read_first() {
+        let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let error = ErrEvent {
+            err: 12,
+            ..EMPTY_ERR
+        };
+        let mut buf = [0; 8];
+        assert_eq!(eq.read_err(Mode::Take), Err(Errno::EAGAIN));
+        assert_eq!(eq.write(7, b"abc", |_| ()), Ok(()));
+        assert_eq!(eq.push_err(error, |_| ()), Push::Queued);
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::KFI_EAVAIL));
+        assert_eq!(eq.read_err(Mode::Peek), Ok(error));
+        assert_eq!(eq.read_err(Mode::Take), Ok(error));
+        assert_eq!(eq.read_err(Mode::Take), Err(Errno::EAGAIN));
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+    }
+
+    #[test]
+    fn an_overrun_is_told_once_when_all_is_read() {
+        let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let mut buf = [0; 8];
+        assert_eq!(eq.push(7, b"abc", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.write(8, b"", |_| ()), Err(Errno::EAGAIN));
+        assert_eq!(eq.overruns(), 0);
+        assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Overrun));
+        assert_eq!(eq.push_err(EMPTY_ERR, |_| ()), Push::Queued);
+        assert_eq!(eq.push_err(EMPTY_ERR, |_| ()), Push::Overrun);
+        assert_eq!(eq.overruns(), 2);
+        assert_eq!(eq.read_err(Mode::Take), Ok(EMPTY_ERR));
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+        assert!(eq.ready());
+        assert_eq!(eq.read(&mut buf, Mode::Peek), Err(Errno::KFI_EOVERRUN));
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::KFI_EOVERRUN));
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
+        assert!(!eq.ready());
+    }
+
+    #[test]
+    fn sleepers_are_woken_by_whatever_comes() {
+        let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 0]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let mut log = Log::new();
+        assert!(matches!(eq.arm(1), Armed::Waiting(_)));
+        assert!(matches!(eq.arm(2), Armed::Waiting(_)));
+        if let Armed::Waiting(key) = eq.arm(3) {
+            assert_eq!(eq.disarm(&key), Some(3));
+        }
+        assert_eq!(eq.sleepers(), 2);
+        // No slot for errors: what is lost is told all the same.
+        assert_eq!(eq.push_err(EMPTY_ERR, |name| log.push(name)), Push::Overrun);
+        assert_eq!(log, Log::of(&[1, 2]));
+        assert_eq!(eq.arm(4), Armed::Ready(4));
+        assert_eq!(eq.read(&mut [], Mode::Take), Err(Errno::KFI_EOVERRUN));
+        assert!(matches!(eq.arm(5), Armed::Waiting(_)));
+        assert_eq!(eq.push(1, &[], |name| log.push(name)), Ok(Push::Queued));
+        assert_eq!(log, Log::of(&[1, 2, 5]));
+    }
+}

@@ -103,3 +103,50 @@ impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
         true
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_fifo))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_in_first_out_round_and_round() {
+        let mut slots = [0_u32; 3];
+        let mut fifo = Fifo::new(&mut slots[..]);
+        assert_eq!(fifo.capacity(), 3);
+        for i in 0..20 {
+            assert!(fifo.push_with(|slot| *slot = i));
+            assert!(fifo.push_with(|slot| *slot = i + 100));
+            assert_eq!(fifo.len(), 2);
+            assert_eq!(fifo.front(), Some(&i));
+            assert!(fifo.pop());
+            assert_eq!(fifo.front(), Some(&(i + 100)));
+            assert!(fifo.pop());
+            assert!(fifo.is_empty());
+        }
+    }
+
+    #[test]
+    fn full_takes_no_more_and_empty_gives_none() {
+        let mut slots = [0_u32; 2];
+        let mut fifo = Fifo::new(&mut slots[..]);
+        assert!(!fifo.pop());
+        assert_eq!(fifo.front(), None);
+        assert!(fifo.push_with(|slot| *slot = 1));
+        assert!(fifo.push_with(|slot| *slot = 2));
+        assert!(fifo.is_full());
+        assert!(!fifo.push_with(|slot| *slot = 3));
+        assert_eq!(fifo.front(), Some(&1));
+        assert_eq!(fifo.len(), 2);
+    }
+
+    #[test]
+    fn no_slots_at_all() {
+        let mut slots: [u32; 0] = [];
+        let mut fifo = Fifo::new(&mut slots[..]);
+        assert!(!fifo.push_with(|slot| *slot = 1));
+        assert!(!fifo.pop());
+        assert!(fifo.is_empty());
+        assert!(fifo.is_full());
+    }
+}

@@ -267,3 +267,153 @@ impl<'a, W: Word> Consumer<'a, W> {
         self.head.store_release(self.next);
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_ring))]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        Log,
+        Plain, //
+    };
+
+    struct Page {
+        tail: Plain,
+        errors: Plain,
+        overruns: Plain,
+        head: Plain,
+    }
+
+    impl Page {
+        fn new() -> Self {
+            Self {
+                tail: Plain::new(1),
+                errors: Plain::new(2),
+                overruns: Plain::new(3),
+                head: Plain::new(4),
+            }
+        }
+
+        fn words(&self) -> Words<&Plain> {
+            Words {
+                tail: &self.tail,
+                errors: &self.errors,
+                overruns: &self.overruns,
+                head: &self.head,
+            }
+        }
+    }
+
+    fn slots(batch: Batch) -> Log<u32> {
+        let mut log = Log::new();
+        for slot in batch.slots() {
+            log.push(slot);
+        }
+        log
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two() {
+        let page = Page::new();
+        for size in [0, 3, 6, u32::MAX] {
+            assert_eq!(
+                Producer::new(page.words(), size).map(|_| ()),
+                Err(Errno::EINVAL)
+            );
+        }
+        for size in [1, 2, 65536, 1 << 31] {
+            assert!(Producer::new(page.words(), size).is_ok());
+        }
+    }
+
+    #[test]
+    fn entries_go_round_also_past_the_end_of_numbers() -> Result {
+        let page = Page::new();
+        let mut ring = Producer::starting_at(page.words(), 4, u64::MAX - 1)?;
+        let mut consumer = Consumer::new(&page.tail, &page.head, 4);
+        for round in 0..3 {
+            for i in 0..4 {
+                assert!(ring.push(|slot| assert_eq!(slot, (round * 4 + i + 2) % 4)));
+            }
+            assert!(!ring.push(|_| ()));
+            assert_eq!(ring.queued(), 4);
+            assert_eq!(slots(consumer.ready()), Log::of(&[2, 3, 0, 1]));
+            consumer.release(1);
+            assert_eq!(slots(consumer.ready()), Log::of(&[3, 0, 1]));
+            assert_eq!(ring.queued(), 4);
+            assert!(ring.observe().is_ok());
+            assert_eq!(ring.queued(), 3);
+            consumer.release(3);
+            assert_eq!(consumer.ready().count(), 0);
+            assert!(ring.observe().is_ok());
+        }
+        assert_eq!(ring.tail(), 10);
+        Ok(())
+    }
+
+    #[test]
+    fn a_head_is_believed_between_the_last_one_and_the_tail() -> Result {
+        let page = Page::new();
+        let mut ring = Producer::starting_at(page.words(), 8, u64::MAX - 2)?;
+        for _ in 0..6 {
+            assert!(ring.push(|_| ()));
+        }
+        // Entries MAX-2 .. 3; the tail is 3.
+        for bad in [u64::MAX - 3, 4, 5, 1 << 63, (1 << 63) - 1] {
+            page.head.store(bad);
+            assert_eq!(ring.observe(), Err(Spoilt));
+            assert!(ring.spoilt());
+            assert_eq!(ring.queued(), 6);
+        }
+        for (good, queued) in [(u64::MAX - 2, 6), (u64::MAX, 4), (0, 3), (3, 0)] {
+            page.head.store(good);
+            assert_eq!(ring.observe(), Ok(good));
+            assert!(!ring.spoilt());
+            assert_eq!(ring.queued(), queued);
+        }
+        // Never back.
+        page.head.store(2);
+        assert_eq!(ring.observe(), Err(Spoilt));
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_by_call_takes_what_it_read_and_no_more() -> Result {
+        let page = Page::new();
+        let mut ring = Producer::new(page.words(), 4)?;
+        for _ in 0..4 {
+            assert!(ring.push(|_| ()));
+        }
+        let batch = ring.batch(2);
+        assert_eq!(slots(batch), Log::of(&[0, 1]));
+        ring.take(&batch, 1);
+        assert_eq!(page.head.load(), 1);
+        // The program reads on through the mapped ring meanwhile.
+        let batch = ring.batch(9);
+        assert_eq!(slots(batch), Log::of(&[1, 2, 3]));
+        page.head.store(3);
+        assert_eq!(ring.observe(), Ok(3));
+        ring.take(&batch, 1);
+        assert_eq!(page.head.load(), 3);
+        assert_eq!(ring.queued(), 1);
+        ring.take(&batch, 9);
+        assert_eq!(ring.queued(), 0);
+        assert_eq!(page.head.load(), 4);
+        Ok(())
+    }
+
+    #[test]
+    fn the_consumer_is_told() -> Result {
+        let page = Page::new();
+        let ring = Producer::new(page.words(), 4)?;
+        assert_eq!(page.tail.load(), 0);
+        assert_eq!(page.head.load(), 0);
+        assert_eq!(page.errors.load(), 0);
+        assert_eq!(page.overruns.load(), 0);
+        ring.tell_errors(5);
+        ring.tell_overruns(6);
+        assert_eq!(page.errors.load(), 5);
+        assert_eq!(page.overruns.load(), 6);
+        Ok(())
+    }
+}

@@ -148,3 +148,81 @@ impl<M: DueMap> WaitSet<M> {
         self.sleepers.len()
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_wait))]
+mod tests {
+    use super::*;
+    use crate::testing::ArrayMap;
+
+    #[test]
+    fn deadline_of_the_abi() {
+        assert_eq!(Deadline::from_abi(0), Deadline::Poll);
+        assert_eq!(Deadline::from_abi(1), Deadline::At(1));
+        assert_eq!(Deadline::from_abi(u64::MAX - 1), Deadline::At(u64::MAX - 1));
+        assert_eq!(Deadline::from_abi(u64::MAX), Deadline::Forever);
+    }
+
+    #[test]
+    fn deadline_of_the_kernel_interface() {
+        assert_eq!(Deadline::from_timeout(0, 5), Deadline::Poll);
+        assert_eq!(Deadline::from_timeout(-1, 5), Deadline::Forever);
+        assert_eq!(Deadline::from_timeout(i32::MIN, 5), Deadline::Forever);
+        assert_eq!(Deadline::from_timeout(3, 5), Deadline::At(3_000_005));
+        assert_eq!(
+            Deadline::from_timeout(i32::MAX, 0),
+            Deadline::At(2_147_483_647_000_000)
+        );
+        assert_eq!(Deadline::from_timeout(1, u64::MAX), Deadline::At(u64::MAX));
+    }
+
+    #[test]
+    fn deadline_passes() {
+        assert!(Deadline::Poll.passed(0));
+        assert!(!Deadline::At(7).passed(6));
+        assert!(Deadline::At(7).passed(7));
+        assert!(!Deadline::Forever.passed(u64::MAX));
+        assert_eq!(Deadline::Poll.left(3), Some(0));
+        assert_eq!(Deadline::At(7).left(3), Some(4));
+        assert_eq!(Deadline::At(7).left(8), Some(0));
+        assert_eq!(Deadline::Forever.left(3), None);
+    }
+
+    #[test]
+    fn a_signal_nobody_slept_for_is_one_signal() {
+        let mut set = WaitSet::new(ArrayMap::new());
+        assert!(!set.pending());
+        assert_eq!(set.signal(), None);
+        assert_eq!(set.signal(), None);
+        assert!(set.pending());
+        assert_eq!(set.arm(1), Armed::Signalled(1));
+        assert!(!set.pending());
+        assert!(matches!(set.arm(2), Armed::Waiting(_)));
+        assert!(!set.take());
+    }
+
+    #[test]
+    fn a_signal_is_taken_by_the_longest_sleeper() {
+        let mut set = WaitSet::new(ArrayMap::new());
+        assert!(matches!(set.arm(1), Armed::Waiting(_)));
+        assert!(matches!(set.arm(2), Armed::Waiting(_)));
+        assert_eq!(set.sleepers(), 2);
+        assert_eq!(set.signal(), Some(1));
+        assert!(!set.pending());
+        assert_eq!(set.signal(), Some(2));
+        assert_eq!(set.signal(), None);
+        assert!(set.take());
+    }
+
+    #[test]
+    fn who_leaves_is_not_woken() {
+        let mut set = WaitSet::new(ArrayMap::new());
+        if let Armed::Waiting(key) = set.arm(1) {
+            assert_eq!(set.disarm(&key), Some(1));
+            assert_eq!(set.disarm(&key), None);
+        }
+        assert_eq!(set.sleepers(), 0);
+        assert_eq!(set.signal(), None);
+        assert!(set.pending());
+    }
+}

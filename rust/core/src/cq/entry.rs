@@ -132,3 +132,55 @@ impl Format {
         }
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cq_entry))]
+mod tests {
+    use super::*;
+
+    const ENTRY: Entry = Entry {
+        op_context: 1,
+        flags: 2,
+        len: 3,
+        buf: 4,
+        data: 5,
+        tag: 6,
+        src_addr: 7,
+        reserved: 0,
+    };
+
+    #[test]
+    fn formats_of_the_abi() {
+        assert_eq!(Format::from_abi(0), Ok(Format::Context));
+        for (number, size) in [(1, 8), (2, 24), (3, 40), (4, 48)] {
+            let format = Format::from_abi(number);
+            assert_eq!(format.map(Format::to_abi), Ok(number));
+            assert_eq!(format.map(Format::size), Ok(size));
+        }
+        assert_eq!(Format::from_abi(5), Err(Errno::EINVAL));
+        assert_eq!(Format::from_abi(u32::MAX), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_format_is_the_beginning_of_the_entry() -> Result {
+        let words = ENTRY.words();
+        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 0]);
+        assert_eq!(core::mem::size_of::<Entry>(), 64);
+        for number in 1..=4 {
+            let format = Format::from_abi(number)?;
+            let mut bytes = [0xee; 64];
+            assert_eq!(ENTRY.copy_to(format, &mut bytes), Some(format.size()));
+            for (i, byte) in bytes.iter().enumerate() {
+                let word = words.get(i / 8).copied().unwrap_or(0);
+                let expected = if i < format.size() {
+                    word.to_ne_bytes().get(i % 8).copied()
+                } else {
+                    Some(0xee)
+                };
+                assert_eq!(Some(*byte), expected);
+            }
+            assert_eq!(ENTRY.copy_to(format, &mut bytes[..format.size() - 1]), None);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The CQ through its interface, with one thread.
+
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cq))]
+mod suite {
+    use super::super::*;
+    use crate::testing::{
+        ArrayMap,
+        Log,
+        Plain, //
+    };
+
+    const EMPTY_ERR: ErrEntry = ErrEntry {
+        op_context: 0,
+        flags: 0,
+        len: 0,
+        buf: 0,
+        data: 0,
+        tag: 0,
+        olen: 0,
+        src_addr: 0,
+        err: 0,
+        prov_errno: 0,
+    };
+
+    const ERR_5: ErrEntry = ErrEntry {
+        err: 5,
+        ..EMPTY_ERR
+    };
+
+    type Cq<'a> = CompletionQueue<Plain, &'a mut [ErrEntry], ArrayMap>;
+
+    /// A CQ of four entries.
+    fn cq(errors: &mut [ErrEntry; 4]) -> Result<Cq<'_>> {
+        let words = Words {
+            tail: Plain::new(0),
+            errors: Plain::new(0),
+            overruns: Plain::new(0),
+            head: Plain::new(0),
+        };
+        CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())
+    }
+
+    /// Completes an operation posted now.
+    fn complete(cq: &mut Cq<'_>) -> Result<Log<(u32, Woken)>> {
+        let mut log = Log::new();
+        let credit = cq.reserve()?;
+        cq.push(credit, |_| (), |name, why| log.push((name, why)));
+        Ok(log)
+    }
+
+    fn fail(cq: &mut Cq<'_>) -> Result<Log<(u32, Woken)>> {
+        let mut log = Log::new();
+        let credit = cq.reserve()?;
+        cq.push_err(credit, ERR_5, |name, why| log.push((name, why)));
+        Ok(log)
+    }
+
+    /// Reads up to `want` entries; how many.
+    fn read(cq: &mut Cq<'_>, want: u32) -> Result<u32> {
+        let batch = cq.peek(want)?;
+        cq.take(&batch, batch.count());
+        Ok(batch.count())
+    }
+
+    #[test]
+    fn slots_for_errors_are_as_many_as_entries() {
+        let mut errors = [EMPTY_ERR; 3];
+        let words = || Words {
+            tail: Plain::new(0),
+            errors: Plain::new(0),
+            overruns: Plain::new(0),
+            head: Plain::new(0),
+        };
+        let few = CompletionQueue::new(words(), 4, &mut errors[..], ArrayMap::new());
+        assert_eq!(few.map(|_| ()), Err(Errno::EINVAL));
+        let odd = CompletionQueue::new(words(), 3, &mut errors[..], ArrayMap::new());
+        assert_eq!(odd.map(|_| ()), Err(Errno::EINVAL));
+        let good = CompletionQueue::new(words(), 2, &mut errors[..], ArrayMap::new());
+        assert!(good.is_ok());
+    }
+
+    #[test]
+    fn a_credit_is_room_for_an_entry_an_error_or_nothing() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let (a, b, c, d) = (cq.reserve()?, cq.reserve()?, cq.reserve()?, cq.reserve()?);
+        assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
+        assert_eq!(cq.reserved(), 4);
+        cq.push(a, |slot| assert_eq!(slot, 0), |_, _| ());
+        cq.push_err(b, ERR_5, |_, _| ());
+        assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
+        cq.release(c);
+        assert!(complete(&mut cq).is_ok());
+        cq.push_err(d, ERR_5, |_, _| ());
+        assert_eq!((cq.queued(), cq.errors(), cq.reserved()), (2, 2, 0));
+        assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
+        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert!(complete(&mut cq).is_ok());
+        assert_eq!((cq.queued(), cq.errors(), cq.reserved()), (3, 1, 0));
+        assert_eq!(cq.entries_ever(), 3);
+        assert_eq!(cq.size(), 4);
+        Ok(())
+    }
+
+    #[test]
+    fn errors_are_read_before_entries() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert_eq!(read(&mut cq, 1), Err(Errno::EAGAIN));
+        assert_eq!(cq.read_err(), Err(Errno::EAGAIN));
+        complete(&mut cq)?;
+        fail(&mut cq)?;
+        assert_eq!(read(&mut cq, 1), Err(Errno::KFI_EAVAIL));
+        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(read(&mut cq, 0), Ok(0));
+        assert_eq!(cq.queued(), 1);
+        assert_eq!(read(&mut cq, 9), Ok(1));
+        assert_eq!(read(&mut cq, 0), Err(Errno::EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn a_read_that_has_copied_entries_ends_with_their_number() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        complete(&mut cq)?;
+        complete(&mut cq)?;
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        assert_eq!(cq.more(5).count(), 1);
+        fail(&mut cq)?;
+        assert_eq!(cq.more(5).count(), 0);
+        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.more(5).count(), 1);
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        assert_eq!(cq.more(5).count(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn an_overrun_is_counted_and_told_once_when_all_is_read() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let credit = cq.reserve()?;
+        for _ in 0..3 {
+            assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
+        }
+        assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Overrun);
+        assert_eq!(cq.push_err_uncredited(ERR_5, |_, _| ()), Push::Overrun);
+        assert_eq!(cq.overruns(), 2);
+        // The credit's room was not taken.
+        cq.push(credit, |_| (), |_, _| ());
+        assert_eq!(read(&mut cq, 9), Ok(4));
+        assert!(cq.ready());
+        assert_eq!(cq.more(1).count(), 0);
+        assert_eq!(read(&mut cq, 9), Err(Errno::KFI_EOVERRUN));
+        assert_eq!(read(&mut cq, 9), Err(Errno::EAGAIN));
+        assert!(!cq.ready());
+        assert_eq!(cq.push_err_uncredited(ERR_5, |_, _| ()), Push::Queued);
+        assert_eq!(cq.overruns(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_of_the_mapped_ring_frees_room() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let head = Plain::new(0);
+        let (tail, errs, lost) = (Plain::new(0), Plain::new(0), Plain::new(0));
+        let words = Words {
+            tail: &tail,
+            errors: &errs,
+            overruns: &lost,
+            head: &head,
+        };
+        let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
+        for _ in 0..4 {
+            assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
+        }
+        assert_eq!(tail.load(), 4);
+        assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
+        assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Overrun);
+        assert_eq!(lost.load(), 1);
+        head.store(3);
+        let credit = cq.reserve()?;
+        assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
+        cq.push_err(credit, ERR_5, |_, _| ());
+        assert_eq!(errs.load(), 1);
+        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(errs.load(), 0);
+        assert_eq!(cq.queued(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_spoilt_head_is_an_error_of_reads_by_call() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let head = Plain::new(0);
+        let words = Words {
+            tail: &Plain::new(0),
+            errors: &Plain::new(0),
+            overruns: &Plain::new(0),
+            head: &head,
+        };
+        let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
+        for _ in 0..4 {
+            assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
+        }
+        head.store(5);
+        assert_eq!(cq.peek(1), Err(Errno::EIO));
+        assert_eq!(cq.more(1).count(), 0);
+        assert!(cq.ready());
+        assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
+        assert_eq!(cq.push_err_uncredited(ERR_5, |_, _| ()), Push::Overrun);
+        head.store(4);
+        assert_eq!(cq.peek(1), Err(Errno::KFI_EOVERRUN));
+        head.store(u64::MAX);
+        assert_eq!(cq.arm(1, 1), Armed::Ready(1));
+        Ok(())
+    }
+
+    #[test]
+    fn sleepers_wait_for_their_number_of_entries() -> Result {
+        use Woken::Ready;
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert!(matches!(cq.arm(2, 2), Armed::Waiting(_)));
+        assert!(matches!(cq.arm(0, 1), Armed::Waiting(_)));
+        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
+        // More than the size is the size.
+        assert!(matches!(cq.arm(u64::MAX, 4), Armed::Waiting(_)));
+        assert_eq!(complete(&mut cq)?, Log::of(&[(1, Ready)]));
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        assert_eq!(complete(&mut cq)?, Log::of(&[]));
+        assert_eq!(cq.arm(1, 8), Armed::Ready(8));
+        assert_eq!(complete(&mut cq)?, Log::of(&[(2, Ready)]));
+        assert_eq!(cq.sleepers(), 2);
+        assert_eq!(complete(&mut cq)?, Log::of(&[(3, Ready)]));
+        assert_eq!(complete(&mut cq)?, Log::of(&[(4, Ready)]));
+        Ok(())
+    }
+
+    #[test]
+    fn errors_and_overruns_wake_everybody() -> Result {
+        use Woken::Ready;
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
+        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        assert_eq!(fail(&mut cq)?, Log::of(&[(1, Ready), (3, Ready)]));
+        assert_eq!(cq.arm(3, 3), Armed::Ready(3));
+        assert_eq!(cq.read_err(), Ok(ERR_5));
+        let credits = (cq.reserve()?, cq.reserve()?, cq.reserve()?, cq.reserve()?);
+        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
+        let mut log = Log::new();
+        assert_eq!(
+            cq.push_uncredited(|_| (), |name, why| log.push((name, why))),
+            Push::Overrun
+        );
+        assert_eq!(log, Log::of(&[(3, Ready)]));
+        assert_eq!(cq.arm(3, 3), Armed::Ready(3));
+        cq.release(credits.0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_releases_sleepers_or_is_kept_for_one() -> Result {
+        use Woken::Signalled;
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let mut log = Log::new();
+        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
+        if let Armed::Waiting(key) = cq.arm(2, 2) {
+            assert_eq!(cq.disarm(&key), Some(2));
+            assert_eq!(cq.disarm(&key), None);
+        }
+        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        cq.signal(|name, why| log.push((name, why)));
+        assert_eq!(log, Log::of(&[(1, Signalled), (3, Signalled)]));
+        // Nothing was kept: it was heard.
+        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        assert_eq!(complete(&mut cq)?, Log::of(&[(1, Woken::Ready)]));
+        cq.signal(|_, _| ());
+        cq.signal(|_, _| ());
+        // Kept, but not for who finds something to read.
+        assert_eq!(cq.arm(1, 1), Armed::Ready(1));
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        assert!(!cq.ready());
+        assert_eq!(cq.arm(1, 1), Armed::Signalled(1));
+        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        Ok(())
+    }
+}
