@@ -1538,7 +1538,7 @@ struct kfabric_post {
 /**
  * struct kfabric_stat - the next object of a class, for a look from outside
  * @size: sizeof(struct kfabric_stat)
- * @class: KFI_CLASS_EP, KFI_CLASS_CQ or KFI_CLASS_CNTR
+ * @object_class: KFI_CLASS_EP, KFI_CLASS_CQ or KFI_CLASS_CNTR
  * @after: id of the last object seen, 0 to begin; out: its id
  * @pid: out: process that opened the device, in the caller's PID namespace
  * @handle: out: its handle there
@@ -1557,7 +1557,7 @@ struct kfabric_post {
  */
 struct kfabric_stat {
 	__u32	size;
-	__u32	class;
+	__u32	object_class;
 	__u64	after;
 	__s32	pid;
 	__u32	handle;

@@ -11,6 +11,8 @@
 //! lock of its own, so that senders to different endpoints do not meet. The buckets' locks are
 //! leaves, held for a look-up.
 
+use core::net::IpAddr;
+
 use kernel::{
     new_mutex,
     new_spinlock,
@@ -127,7 +129,12 @@ impl Directory {
     }
 
     fn bucket(&self, addr: &SockAddr) -> &Bucket {
-        let index = addr.hash() as usize % BUCKETS;
+        // Endpoints of one host differ in their ports above all.
+        let low = match addr.ip() {
+            IpAddr::V4(ip) => ip.to_bits(),
+            IpAddr::V6(ip) => ip.to_bits() as u32,
+        };
+        let index = (low ^ u32::from(addr.port())) as usize % BUCKETS;
         // `index` is below BUCKETS, so the fallback is never taken; it stands for a panic that the
         // compiler would have to keep otherwise.
         self.buckets.get(index).unwrap_or(&self.buckets[0])

@@ -148,7 +148,7 @@ impl Domain {
     }
 
     /// The link that it is on.
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }
 
@@ -188,7 +188,7 @@ impl Domain {
             }
             _ => {
                 drop(keys);
-                Err(to_error(Errno::ENOKEY))
+                Err(to_error(Errno::KFI_ENOKEY))
             }
         }
     }

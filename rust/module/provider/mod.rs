@@ -41,6 +41,31 @@ pub(crate) mod roster;
 pub(crate) mod rundown;
 pub(crate) mod wait;
 
+use kernel::sync::Arc;
+
+use crate::net::{
+    Link,
+    LinkEvents, //
+};
+
+/// What happens to the provider's objects when a link's interface goes.
+pub(crate) static LINK_EVENTS: LinkWatch = LinkWatch;
+
+/// See [`LINK_EVENTS`].
+pub(crate) struct LinkWatch;
+
+impl LinkEvents for LinkWatch {
+    /// Fails the sends that wait at their peers; what is posted from now on is refused. Sleeps.
+    fn link_gone(&self, link: &Arc<Link>) {
+        let mut after = 0;
+        let on_link = |object: &dyn roster::Listed| Arc::ptr_eq(object.domain().link(), link);
+        while let Some((id, endpoint)) = roster::next(roster::Class::Endpoint, after, on_link) {
+            endpoint.link_gone();
+            after = id;
+        }
+    }
+}
+
 /// Prepares the provider's global locks.
 ///
 /// # Safety

@@ -23,7 +23,10 @@ use kernel::{
 use kfi_core::{
     errno::Errno,
     flags::Access,
-    mr::Region, //
+    mr::{
+        Refusal,
+        Region, //
+    }, //
 };
 
 use super::{
@@ -96,7 +99,7 @@ impl Mr {
             Some(first) if mode.virt_addr => first.addr,
             _ => 0,
         };
-        let region = Region::new(iova, memory.len() as u64, access).map_err(to_error)?;
+        let region = Region::new(iova, memory.len() as u64, access.bits()).map_err(to_error)?;
         let domain = Used::new(domain.clone())?;
         let mr = Arc::pin_init(
             try_pin_init!(Self {
@@ -127,7 +130,7 @@ impl Mr {
 
     /// The address of the first byte for peers.
     pub(crate) fn iova(&self) -> u64 {
-        self.region.iova()
+        self.region.base()
     }
 
     /// The domain that it was made from.
@@ -168,9 +171,14 @@ impl Mr {
 
     /// The bytes that a peer names by `addr` and `len`, if the region grants `access` to them.
     ///
-    /// `EACCES` no right, `EINVAL` outside the region: see [`Region::check`].
-    pub(super) fn remote(&self, addr: u64, len: u64, access: Access) -> Result<MemRef> {
-        let offset = self.region.check(addr, len, access).map_err(to_error)?;
+    /// See [`Region::check`].
+    pub(super) fn remote(
+        &self,
+        addr: u64,
+        len: u64,
+        access: Access,
+    ) -> core::result::Result<MemRef, Refusal> {
+        let offset = self.region.check(addr, len, access)?;
         Ok(self.memory.slice(offset as usize, len as usize))
     }
 
@@ -188,8 +196,10 @@ impl Mr {
                 continue;
             };
             if offset <= range.len && len <= range.len.wrapping_sub(offset) {
-                let at = self.region.iova().wrapping_add(before).wrapping_add(offset);
-                return self.remote(at, len, access);
+                let at = self.region.base().wrapping_add(before).wrapping_add(offset);
+                return self
+                    .remote(at, len, access)
+                    .map_err(|refusal| to_error(refusal.errno()));
             }
             before = before.wrapping_add(range.len);
         }

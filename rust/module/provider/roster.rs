@@ -55,18 +55,21 @@ pub(crate) trait Listed: Send + Sync {
     fn domain(&self) -> &Domain;
     /// Its figures now. May take its locks.
     fn figures(&self) -> Figures;
+    /// Its link's interface has gone. Sleeps.
+    fn link_gone(&self) {}
 }
 
 struct Roster {
     last_id: u64,
-    objects: RBTree<u64, Arc<dyn Listed>>,
+    /// `None` until the first object comes: a tree cannot be made in a constant.
+    objects: Option<RBTree<u64, Arc<dyn Listed>>>,
 }
 
 kernel::sync::global_lock! {
     // SAFETY: `init` is called by the module's init before anything else of the provider.
     unsafe(uninit) static ROSTER: Mutex<Roster> = Roster {
         last_id: 0,
-        objects: RBTree::new(),
+        objects: None,
     };
 }
 
@@ -90,7 +93,10 @@ pub(crate) struct Place(u64);
 impl Place {
     /// Takes the object off the roster. Idempotent. Sleeps.
     pub(crate) fn leave(self) {
-        let object = ROSTER.lock().objects.remove(&self.0);
+        let object = match &mut ROSTER.lock().objects {
+            Some(objects) => objects.remove(&self.0),
+            None => None,
+        };
         // The last reference may go here, so not under the lock.
         drop(object);
     }
@@ -104,7 +110,7 @@ pub(crate) fn enter(object: Arc<dyn Listed>) -> Result<Place> {
     let id = roster.last_id.wrapping_add(1);
     roster.last_id = id;
     let node: RBTreeNode<_, _> = reservation.into_node(id, object);
-    roster.objects.insert(node);
+    roster.objects.get_or_insert_with(RBTree::new).insert(node);
     Ok(Place(id))
 }
 
@@ -116,12 +122,14 @@ pub(crate) fn next(
     mut wanted: impl FnMut(&dyn Listed) -> bool,
 ) -> Option<(u64, Arc<dyn Listed>)> {
     let roster = ROSTER.lock();
-    let mut cursor = roster.objects.cursor_lower_bound(&after.checked_add(1)?)?;
+    let objects = roster.objects.as_ref()?;
+    let mut at = after.checked_add(1)?;
     loop {
+        let cursor = objects.cursor_lower_bound(&at)?;
         let (id, object) = cursor.current();
         if object.class() == class && wanted(&**object) {
             return Some((*id, object.clone()));
         }
-        cursor = cursor.move_next()?;
+        at = id.checked_add(1)?;
     }
 }

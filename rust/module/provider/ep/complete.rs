@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where operations end.
+//!
+//! Whatever became of an operation, here or at its peer, its end is a call of
+//! [`Endpoint::complete`], which alone feeds CQs and counters; wait objects follow from those. An
+//! operation that was accepted carries a [`Ticket`]: its right to one entry in the CQ of its side,
+//! taken before anything else was done, so that the end can always be told. A ticket is spent by
+//! completing, or given back when the operation was refused after all or its endpoint closes.
+//!
+//! What arrives without having been posted for (remote CQ data of a write, the parts of a
+//! multi-receive buffer) has no ticket; an entry that finds no room then is an overrun of the CQ.
+
+use kernel::prelude::*;
+
+use kfi_core::{
+    cq::{
+        Entry,
+        ErrEntry, //
+    },
+    errno::Errno,
+    flags::{
+        CntrBind,
+        CompFlags,
+        OpFlags,
+        KFI_ADDR_NOTAVAIL, //
+    },
+    mr::Refusal,
+    op::{
+        self,
+        OpType,
+        Side, //
+    }, //
+};
+
+use super::{
+    Bound,
+    CqBinding,
+    Endpoint, //
+};
+use crate::provider::cq::Credit;
+
+/// The right of one operation to be reported.
+pub(super) struct Ticket {
+    kind: OpType,
+    /// Whether success makes an entry; errors always do.
+    report: bool,
+    context: u64,
+    len: u64,
+    credit: Credit,
+}
+
+impl Ticket {
+    /// The context of the operation.
+    pub(super) fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Whether success makes an entry.
+    pub(super) fn reports(&self) -> bool {
+        self.report
+    }
+}
+
+/// What is told about an operation, besides what its ticket says.
+pub(super) struct Outcome {
+    /// Flags beyond those of its kind.
+    pub(super) flags: CompFlags,
+    /// Bytes placed (receives), or moved.
+    pub(super) len: u64,
+    /// Where they were placed, for multi-receive; else 0.
+    pub(super) buf: u64,
+    /// Remote CQ data, if a flag says that there is.
+    pub(super) data: u64,
+    /// The tag of a received message.
+    pub(super) tag: u64,
+    /// Who sent it.
+    pub(super) src: u64,
+    /// What went wrong.
+    pub(super) error: Option<Failure>,
+}
+
+/// What went wrong with an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Failure {
+    /// The error.
+    pub(super) errno: Errno,
+    /// Why, in the provider's own numbers; 0: nothing to add.
+    pub(super) prov_errno: u32,
+    /// Bytes of the message that did not fit.
+    pub(super) olen: u64,
+}
+
+impl Outcome {
+    /// A success of an operation that received nothing.
+    pub(super) const fn done(len: u64) -> Self {
+        Self {
+            flags: CompFlags::EMPTY,
+            len,
+            buf: 0,
+            data: 0,
+            tag: 0,
+            src: KFI_ADDR_NOTAVAIL,
+            error: None,
+        }
+    }
+
+    /// A failure of an operation that moved nothing.
+    pub(super) const fn failed(errno: Errno) -> Self {
+        let mut outcome = Self::done(0);
+        outcome.error = Some(Failure {
+            errno,
+            prov_errno: 0,
+            olen: 0,
+        });
+        outcome
+    }
+
+    /// A failure because the target's memory is not open to the operation.
+    pub(super) const fn refused(refusal: Refusal) -> Self {
+        let mut outcome = Self::done(0);
+        outcome.error = Some(Failure {
+            errno: refusal.errno(),
+            prov_errno: refusal.prov_errno(),
+            olen: 0,
+        });
+        outcome
+    }
+
+    fn entry(&self, context: u64, flags: CompFlags) -> Entry {
+        Entry {
+            op_context: context,
+            flags: flags.union(self.flags).bits(),
+            len: self.len,
+            buf: self.buf,
+            data: self.data,
+            tag: self.tag,
+            src_addr: self.src,
+            reserved: 0,
+        }
+    }
+
+    fn err_entry(&self, context: u64, flags: CompFlags, failure: Failure) -> ErrEntry {
+        ErrEntry {
+            op_context: context,
+            flags: flags.union(self.flags).bits(),
+            len: self.len,
+            buf: self.buf,
+            data: self.data,
+            tag: self.tag,
+            olen: failure.olen,
+            src_addr: self.src,
+            err: failure.errno.number(),
+            prov_errno: failure.prov_errno,
+        }
+    }
+}
+
+impl Bound {
+    fn cq(&self, side: Side) -> Option<&CqBinding> {
+        match side {
+            Side::Transmit => self.tx_cq.as_ref(),
+            Side::Receive => self.rx_cq.as_ref(),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Takes a ticket for an operation. `EAGAIN` no room in the CQ. Does not sleep.
+    pub(super) fn ticket(
+        &self,
+        bound: &Bound,
+        kind: OpType,
+        flags: OpFlags,
+        context: u64,
+        len: u64,
+    ) -> Result<Ticket> {
+        // The capability was checked, and an endpoint is not enabled without the CQs that its
+        // capabilities need.
+        let binding = bound.cq(kind.side()).ok_or(EOPNOTSUPP)?;
+        Ok(Ticket {
+            kind,
+            report: op::reports_success(flags, binding.selective),
+            context,
+            len,
+            credit: binding.cq.reserve()?,
+        })
+    }
+
+    /// Gives a ticket back: the operation never was. Does not sleep.
+    pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
+        if let Some(binding) = bound.cq(ticket.kind.side()) {
+            binding.cq.unreserve(ticket.credit);
+        }
+    }
+
+    /// Ends an operation. Does not sleep.
+    pub(super) fn complete(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
+        let Some(binding) = bound.cq(ticket.kind.side()) else {
+            return;
+        };
+        let flags = ticket.kind.comp_flags(false);
+        match outcome.error {
+            None => {
+                if ticket.report {
+                    let entry = outcome.entry(ticket.context, flags);
+                    binding.cq.push(ticket.credit, &entry);
+                } else {
+                    binding.cq.unreserve(ticket.credit);
+                }
+            }
+            Some(failure) => {
+                let entry = outcome.err_entry(ticket.context, flags, failure);
+                binding.cq.push_err(ticket.credit, &entry);
+            }
+        }
+        self.count(bound, ticket.kind.counts(), outcome.error.is_none());
+    }
+
+    /// Ends an operation whose end is told even if its success is silent: the release of a
+    /// multi-receive buffer. Does not sleep.
+    pub(super) fn complete_reported(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
+        ticket.report = true;
+        self.complete(bound, ticket, outcome);
+    }
+
+    /// Ends a transmit well: all its bytes have gone. Does not sleep.
+    pub(super) fn complete_transmit(&self, bound: &Bound, ticket: Ticket) {
+        let len = ticket.len;
+        self.tally_tx(len);
+        // fi_cq(3): `len` is for receives only.
+        self.complete(bound, ticket, Outcome::done(0));
+    }
+
+    /// Reports a part of a multi-receive buffer that is not its last. Does not sleep.
+    pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
+        let Some(binding) = &bound.rx_cq else {
+            return;
+        };
+        let flags = OpType::Recv.comp_flags(false);
+        match part.error {
+            None if report => binding.cq.push_unposted(&part.entry(context, flags)),
+            None => {}
+            Some(failure) => binding
+                .cq
+                .push_err_unposted(&part.err_entry(context, flags, failure)),
+        }
+        self.count(bound, CntrBind::RECV, part.error.is_none());
+    }
+
+    /// Tells the target of RMA: its counter, and its CQ if the operation brought data. Does not
+    /// sleep.
+    pub(super) fn complete_remote(
+        &self,
+        bound: &Bound,
+        kind: OpType,
+        flags: OpFlags,
+        data: u64,
+        len: u64,
+    ) {
+        self.tally_rx(len);
+        if let Some(comp_flags) = kind.target_comp_flags(flags) {
+            if let Some(binding) = &bound.rx_cq {
+                let mut outcome = Outcome::done(len);
+                outcome.data = data;
+                binding.cq.push_unposted(&outcome.entry(0, comp_flags));
+            }
+        }
+        self.count(bound, kind.counts_at_target(), true);
+    }
+
+    fn count(&self, bound: &Bound, what: CntrBind, success: bool) {
+        if let Some(counter) = bound.counters.get(what) {
+            if success {
+                counter.add(1);
+            } else {
+                counter.adderr(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Endpoint: where operations enter, meet their peer and end.
+//!
+//! ```text
+//!  face -> Endpoint::post -+-> send.rs ---> peer's receive.rs -+-> complete.rs -> CQ, counters
+//!                          +-> receive.rs (waits, or finds) ---+
+//!                          +-> rma.rs ----> peer's regions ----+
+//! ```
+//!
+//! An endpoint is opened, bound to its AV, CQs and counters, and enabled; then its bindings never
+//! change, so operations read them without a lock ([`Bound`]). It has a receive side with the
+//! posted receives and the messages that came before their receive ([`receive`]), and a transmit
+//! side with the sends that wait at their peer ([`pending`]). Each has one spin lock, a leaf; bytes
+//! are copied outside both.
+//!
+//! Every operation runs inside the endpoint's [`Rundown`], and inside its peer's while it touches
+//! that, so closing waits until nobody places bytes for this endpoint. Closing takes the endpoint
+//! out of the directory first; then receives are dropped, sends that wait here fail at their
+//! senders, and sends of its own that wait elsewhere are taken back.
+//!
+//! Everything is process context. Functions that copy, allocate or drop pinned memory may sleep.
+
+mod complete;
+mod limits;
+mod multi_recv;
+pub(crate) mod op;
+mod options;
+mod pending;
+mod receive;
+mod rma;
+mod send;
+mod transmit;
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex,
+        SetOnce, //
+    }, //
+};
+
+use kfi_core::{
+    addr::SockAddr,
+    errno::Errno,
+    flags::{
+        Caps,
+        CntrBind,
+        CqBind,
+        OpFlags, //
+    }, //
+};
+
+use self::{
+    op::Op,
+    receive::{
+        Queues,
+        RxSide, //
+    },
+    transmit::TxSide, //
+};
+use super::{
+    av::Av,
+    cntr::Cntr,
+    cq::Cq,
+    domain::Domain,
+    eq::Eq,
+    object::{
+        Ident,
+        Object,
+        Used,
+        Uses, //
+    },
+    roster::{
+        self,
+        Class,
+        Figures,
+        Listed,
+        Place, //
+    },
+    rundown::Rundown, //
+};
+use crate::{
+    net::{
+        EndpointCount,
+        LinkState, //
+    },
+    shim::errno::to_error, //
+};
+
+/// What an endpoint is opened with; checked by the face.
+pub(crate) struct EpAttr {
+    /// Capabilities, expanded (no zero).
+    pub(crate) caps: Caps,
+    /// Default flags of transmits.
+    pub(crate) tx_op_flags: OpFlags,
+    /// Default flags of receives.
+    pub(crate) rx_op_flags: OpFlags,
+    /// Sends that can wait at their peers.
+    pub(crate) tx_size: usize,
+    /// Receives that can be posted, of each kind (plain, tagged).
+    pub(crate) rx_size: usize,
+    /// Bytes of unexpected messages that are kept here.
+    pub(crate) total_buffered_recv: u64,
+    /// The address to have; `None`: the link's first. Port 0: any.
+    pub(crate) src_addr: Option<SockAddr>,
+}
+
+/// A CQ bound to one side of an endpoint.
+pub(super) struct CqBinding {
+    cq: Used<Cq>,
+    /// Successes are reported on request only.
+    selective: bool,
+}
+
+/// The counters bound to an endpoint, by what they count.
+#[derive(Default)]
+struct Counters {
+    send: Option<Used<Cntr>>,
+    recv: Option<Used<Cntr>>,
+    read: Option<Used<Cntr>>,
+    write: Option<Used<Cntr>>,
+    remote_read: Option<Used<Cntr>>,
+    remote_write: Option<Used<Cntr>>,
+}
+
+impl Counters {
+    /// The places of `what`, in a fixed order.
+    fn all_mut(&mut self) -> [(CntrBind, &mut Option<Used<Cntr>>); 6] {
+        [
+            (CntrBind::SEND, &mut self.send),
+            (CntrBind::RECV, &mut self.recv),
+            (CntrBind::READ, &mut self.read),
+            (CntrBind::WRITE, &mut self.write),
+            (CntrBind::REMOTE_READ, &mut self.remote_read),
+            (CntrBind::REMOTE_WRITE, &mut self.remote_write),
+        ]
+    }
+
+    /// The counter of the one bit in `what`.
+    fn get(&self, what: CntrBind) -> Option<&Cntr> {
+        let counter = match what {
+            CntrBind::SEND => &self.send,
+            CntrBind::RECV => &self.recv,
+            CntrBind::READ => &self.read,
+            CntrBind::WRITE => &self.write,
+            CntrBind::REMOTE_READ => &self.remote_read,
+            CntrBind::REMOTE_WRITE => &self.remote_write,
+            _ => &None,
+        };
+        counter.as_deref()
+    }
+}
+
+/// What is bound to an endpoint before it is enabled.
+#[derive(Default)]
+struct Bindings {
+    av: Option<Used<Av>>,
+    eq: Option<Used<Eq>>,
+    tx_cq: Option<CqBinding>,
+    rx_cq: Option<CqBinding>,
+    counters: Counters,
+}
+
+/// What an enabled endpoint works with; never changes.
+struct Bound {
+    av: Used<Av>,
+    eq: Option<Used<Eq>>,
+    tx_cq: Option<CqBinding>,
+    rx_cq: Option<CqBinding>,
+    counters: Counters,
+    name: SockAddr,
+}
+
+impl Bound {
+    fn release(&self) {
+        self.av.release();
+        if let Some(eq) = &self.eq {
+            eq.release();
+        }
+        for binding in [&self.tx_cq, &self.rx_cq].into_iter().flatten() {
+            binding.cq.release();
+        }
+        let c = &self.counters;
+        for counter in [
+            &c.send,
+            &c.recv,
+            &c.read,
+            &c.write,
+            &c.remote_read,
+            &c.remote_write,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            counter.release();
+        }
+    }
+}
+
+/// How far an endpoint is.
+enum Stage {
+    /// Being bound; the address that it shall have.
+    Setup(Bindings, Option<SockAddr>),
+    /// Enabled: counted on its link.
+    Enabled {
+        _on_link: EndpointCount,
+    },
+    /// Closed.
+    Closed,
+}
+
+/// What an endpoint has done, for a look from outside. Relaxed: figures, not truths.
+struct Tally {
+    tx: Atomic<u64>,
+    tx_bytes: Atomic<u64>,
+    rx: Atomic<u64>,
+    rx_bytes: Atomic<u64>,
+}
+
+impl Tally {
+    const fn new() -> Self {
+        Self {
+            tx: Atomic::new(0),
+            tx_bytes: Atomic::new(0),
+            rx: Atomic::new(0),
+            rx_bytes: Atomic::new(0),
+        }
+    }
+}
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Endpoint {
+    ident: Ident,
+    domain: Used<Domain>,
+    uses: Uses,
+    caps: Caps,
+    tx_op_flags: Atomic<u64>,
+    rx_op_flags: Atomic<u64>,
+    min_multi_recv: Atomic<u64>,
+    /// Serialises binding, enabling and closing; held while sleeping.
+    #[pin]
+    stage: Mutex<Stage>,
+    bound: SetOnce<Bound>,
+    #[pin]
+    run: Rundown,
+    #[pin]
+    rx: RxSide,
+    #[pin]
+    tx: TxSide,
+    tally: Tally,
+    place: SetOnce<Place>,
+}
+
+impl Endpoint {
+    /// Opens an endpoint.
+    ///
+    /// `EADDRNOTAVAIL` an address that the link does not have, `EBADF` the domain is closed,
+    /// `ENOMEM`. Sleeps.
+    pub(crate) fn open(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
+        let domain = Used::new(domain.clone())?;
+        if let Some(addr) = &attr.src_addr {
+            if !domain.link().has_address(addr) {
+                return Err(EADDRNOTAVAIL);
+            }
+        }
+        let queues = Queues::new(attr.rx_size, attr.total_buffered_recv)?;
+        let endpoint = Arc::pin_init(
+            try_pin_init!(Self {
+                ident,
+                domain,
+                uses: Uses::new(),
+                caps: attr.caps,
+                tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
+                rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
+                min_multi_recv: Atomic::new(limits::MIN_MULTI_RECV),
+                stage <- new_mutex!(
+                    Stage::Setup(Bindings::default(), attr.src_addr),
+                    "Endpoint::stage"
+                ),
+                bound: SetOnce::new(),
+                run <- Rundown::new_shut(),
+                rx <- RxSide::new(queues),
+                tx <- TxSide::new(attr.tx_size),
+                tally: Tally::new(),
+                place: SetOnce::new(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let place = roster::enter(endpoint.clone())?;
+        endpoint.place.populate(place);
+        Ok(endpoint)
+    }
+
+    /// Runs `change` on the bindings of an endpoint that is not enabled yet; `KFI_EOPBADSTATE` if
+    /// it is, `EBADF` if it is closed.
+    fn set_up<T>(
+        &self,
+        change: impl FnOnce(&mut Bindings, &mut Option<SockAddr>) -> Result<T>,
+    ) -> Result<T> {
+        match &mut *self.stage.lock() {
+            Stage::Setup(bindings, addr) => change(bindings, addr),
+            Stage::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            Stage::Closed => Err(EBADF),
+        }
+    }
+
+    /// Binds the AV. `EINVAL` another domain or a second AV, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
+    pub(crate) fn bind_av(&self, av: &Arc<Av>) -> Result {
+        if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
+            return Err(EINVAL);
+        }
+        self.set_up(|bindings, _| put_once(&mut bindings.av, || Used::new(av.clone())))
+    }
+
+    /// Binds an EQ. `EINVAL` another fabric or a second EQ, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
+    pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
+        if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
+            return Err(EINVAL);
+        }
+        self.set_up(|bindings, _| put_once(&mut bindings.eq, || Used::new(eq.clone())))
+    }
+
+    /// Binds a CQ to the sides in `flags`.
+    ///
+    /// `EINVAL` no side, another domain, a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    pub(crate) fn bind_cq(&self, cq: &Arc<Cq>, flags: CqBind) -> Result {
+        let tx = flags.contains(CqBind::TRANSMIT);
+        let rx = flags.contains(CqBind::RECV);
+        if !Arc::ptr_eq(cq.domain(), self.domain.arc()) || !(tx || rx) {
+            return Err(EINVAL);
+        }
+        let selective = flags.contains(CqBind::SELECTIVE_COMPLETION);
+        let make = || -> Result<CqBinding> {
+            Ok(CqBinding {
+                cq: Used::new(cq.clone())?,
+                selective,
+            })
+        };
+        self.set_up(|bindings, _| {
+            if (tx && bindings.tx_cq.is_some()) || (rx && bindings.rx_cq.is_some()) {
+                return Err(EINVAL);
+            }
+            // Both uses are taken before either is set, so that a failure leaves nothing behind.
+            let for_tx = tx.then(make).transpose()?;
+            let for_rx = rx.then(make).transpose()?;
+            bindings.tx_cq = for_tx.or(bindings.tx_cq.take());
+            bindings.rx_cq = for_rx.or(bindings.rx_cq.take());
+            Ok(())
+        })
+    }
+
+    /// Binds a counter to what is in `flags`.
+    ///
+    /// `EINVAL` nothing, another domain, something that has a counter; `KFI_EOPBADSTATE`;
+    /// `EBADF`. Sleeps.
+    pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, flags: CntrBind) -> Result {
+        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || flags.is_empty() {
+            return Err(EINVAL);
+        }
+        self.set_up(|bindings, _| {
+            let mut places = bindings.counters.all_mut();
+            let wanted = |what: &CntrBind| flags.contains(*what);
+            if places.iter().any(|(what, place)| wanted(what) && place.is_some()) {
+                return Err(EINVAL);
+            }
+            for (what, place) in &mut places {
+                if wanted(what) {
+                    // Fails for the first or, if somebody closes the counter meanwhile by force,
+                    // for a later one; then the endpoint is on its way out as well.
+                    **place = Some(Used::new(cntr.clone())?);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Enables the endpoint: from now on it has its address and takes operations.
+    ///
+    /// `KFI_ENOCQ` a direction of its capabilities has no CQ, `KFI_ENOAV`, `EADDRINUSE`,
+    /// `EADDRNOTAVAIL` the link has no address, `ENODEV` the link is gone, `KFI_EOPBADSTATE`
+    /// enabled already, `EBADF`. Sleeps.
+    pub(crate) fn enable(self: &Arc<Self>) -> Result {
+        let mut stage = self.stage.lock();
+        let (bindings, want) = match &mut *stage {
+            Stage::Setup(bindings, want) => (bindings, want),
+            Stage::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
+            Stage::Closed => return Err(EBADF),
+        };
+        let transmits = self
+            .caps
+            .intersects(Caps::SEND | Caps::READ | Caps::WRITE);
+        if (transmits && bindings.tx_cq.is_none())
+            || (self.caps.contains(Caps::RECV) && bindings.rx_cq.is_none())
+        {
+            return Err(to_error(Errno::KFI_ENOCQ));
+        }
+        if bindings.av.is_none() {
+            return Err(to_error(Errno::KFI_ENOAV));
+        }
+        let link = self.domain.link();
+        if link.state() == LinkState::Gone {
+            return Err(ENODEV);
+        }
+        let addr = match want {
+            Some(addr) => *addr,
+            None => link
+                .first_ipv4()
+                .or_else(|| link.first_ipv6())
+                .ok_or(EADDRNOTAVAIL)?,
+        };
+        let name = self.domain.directory().enter(addr, self)?;
+        let bindings = core::mem::take(bindings);
+        let Some(av) = bindings.av else {
+            // Looked at above.
+            return Err(to_error(Errno::KFI_ENOAV));
+        };
+        self.bound.populate(Bound {
+            av,
+            eq: bindings.eq,
+            tx_cq: bindings.tx_cq,
+            rx_cq: bindings.rx_cq,
+            counters: bindings.counters,
+            name,
+        });
+        *stage = Stage::Enabled {
+            _on_link: link.add_endpoint(),
+        };
+        self.run.start();
+        Ok(())
+    }
+
+    /// Does an operation, in the caller's process.
+    ///
+    /// What is accepted (`Ok`) ends in exactly one completion, reported as asked; what is refused
+    /// has no effect. See `struct kfabric_post` for every error. Sleeps.
+    pub(crate) fn post(self: &Arc<Self>, op: Op) -> Result {
+        let Some(_inside) = self.run.enter() else {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        };
+        let Some(bound) = self.bound.as_ref() else {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        };
+        match op {
+            Op::Send(op) => self.send(bound, op),
+            Op::Receive(op) => self.receive(bound, op),
+            Op::Read(op) => self.read(bound, op),
+            Op::Write(op) => self.write(bound, op),
+        }
+    }
+
+    /// Cancels the oldest receive, else the oldest waiting send, with `context`: it completes with
+    /// ECANCELED.
+    ///
+    /// `ENOENT` there is none that can still be cancelled, `KFI_EOPBADSTATE` not enabled. Sleeps.
+    pub(crate) fn cancel(&self, context: u64) -> Result {
+        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        };
+        if self.cancel_receive(bound, context) || self.cancel_send(bound, context) {
+            Ok(())
+        } else {
+            Err(ENOENT)
+        }
+    }
+
+    /// The domain that it was made from.
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
+    }
+
+    /// Its capabilities.
+    pub(crate) fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
+    /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`. Does not sleep.
+    fn peer(&self, bound: &Bound, fi_addr: u64) -> Result<Arc<Endpoint>> {
+        match self.domain.link().state() {
+            LinkState::Up => {}
+            LinkState::Down => return Err(ENETDOWN),
+            LinkState::Gone => return Err(ENODEV),
+        }
+        let addr = bound.av.lookup(fi_addr)?;
+        self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)
+    }
+
+    fn tally_tx(&self, bytes: u64) {
+        self.tally.tx.add(1, Relaxed);
+        self.tally.tx_bytes.add(bytes, Relaxed);
+        self.domain.link().count_tx(bytes);
+    }
+
+    fn tally_rx(&self, bytes: u64) {
+        self.tally.rx.add(1, Relaxed);
+        self.tally.rx_bytes.add(bytes, Relaxed);
+        self.domain.link().count_rx(bytes);
+    }
+}
+
+/// Fills an empty place; `EINVAL` if it is not empty.
+fn put_once<T>(place: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
+    if place.is_some() {
+        return Err(EINVAL);
+    }
+    *place = Some(make()?);
+    Ok(())
+}
+
+impl Object for Endpoint {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn teardown(&self) {
+        if let Some(place) = self.place.copy() {
+            place.leave();
+        }
+        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
+        if let Some(bound) = self.bound.as_ref() {
+            self.domain.directory().leave(&bound.name);
+        }
+        self.run.stop();
+        if let Some(bound) = self.bound.as_ref() {
+            self.drop_receives(bound);
+            self.fail_unexpected();
+            self.take_back_sends(bound);
+            bound.release();
+        }
+        // Bindings of an endpoint that was never enabled, or its count on the link.
+        drop(stage);
+        self.domain.release();
+    }
+}
+
+impl Listed for Endpoint {
+    fn class(&self) -> Class {
+        Class::Endpoint
+    }
+
+    fn ident(&self) -> &Ident {
+        &self.ident
+    }
+
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    fn link_gone(&self) {
+        self.fail_sends();
+    }
+
+    fn figures(&self) -> Figures {
+        let [posted, unexpected, buffered] = self.rx.figures();
+        Figures {
+            addr: self.bound.as_ref().map(|bound| bound.name),
+            values: [
+                self.tally.tx.load(Relaxed),
+                self.tally.tx_bytes.load(Relaxed),
+                self.tally.rx.load(Relaxed),
+                self.tally.rx_bytes.load(Relaxed),
+                self.tx.waiting(),
+                posted,
+                unexpected,
+                buffered,
+            ],
+        }
+    }
+}

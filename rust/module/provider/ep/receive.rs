@@ -1,0 +1,677 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive side of an endpoint: where messages and receives meet.
+//!
+//! It has two pairs of queues, one for plain and one for tagged messages: receives that wait for a
+//! message ([`Posted`]), and messages that wait for a receive ([`Unexpected`]). Whoever comes,
+//! message or receive, looks into the other queue and, finding nothing there, joins its own, both
+//! under one lock. So no posted receive ever matches a message that waits, and order is kept.
+//!
+//! What is found is taken out under the lock and placed outside it: a [`Place`] is a receive, or a
+//! part of a multi-receive buffer, on its way to completion. A message that waits lies here in a
+//! buffer ([`Held::Here`], charged to this endpoint's budget) or with its sender
+//! ([`Held::There`]).
+//!
+//! The lock is a spin lock; only that of a multi-receive buffer is taken under it. Nothing that
+//! can sleep, dropping memory included, happens under it.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
+};
+
+use kfi_core::{
+    addr::SockAddr,
+    errno::Errno,
+    flags::{
+        Caps,
+        CompFlags,
+        OpFlags,
+        KFI_ADDR_NOTAVAIL,
+        KFI_ADDR_UNSPEC, //
+    },
+    limits::MAX_UNEXPECTED,
+    matching::{
+        posted::PostedSlot,
+        unexpected::{
+            Answer,
+            Message as Known,
+            Search,
+            UnexpectedSlot, //
+        },
+        Criteria,
+        Envelope,
+        Placement,
+        Posted,
+        Unexpected, //
+    },
+    multi_recv::Part,
+    op::OpType, //
+};
+
+use super::{
+    complete::{
+        Failure,
+        Outcome,
+        Ticket, //
+    },
+    multi_recv::{
+        End,
+        MultiBuffer, //
+    },
+    op::Receive,
+    pending::WaitingSend,
+    Bound,
+    Endpoint, //
+};
+use crate::{
+    mem::{
+        self,
+        MemRef,
+        Source, //
+    },
+    shim::errno::to_error, //
+};
+
+/// A message that comes to this endpoint.
+pub(super) struct Message {
+    pub(super) tagged: bool,
+    pub(super) envelope: Envelope<SockAddr>,
+    pub(super) data: Option<u64>,
+    pub(super) len: u64,
+}
+
+/// Where a message is that waits for its receive.
+pub(super) enum Held {
+    /// Here, in a buffer that was charged for.
+    Here(MemRef),
+    /// With its sender.
+    There(Arc<WaitingSend>),
+}
+
+/// A posted receive for one message.
+pub(super) struct Single {
+    into: MemRef,
+    ticket: Ticket,
+}
+
+/// What waits for messages.
+enum Waiting {
+    Single(Single),
+    Multi(Arc<MultiBuffer>),
+}
+
+impl Waiting {
+    fn context(&self) -> u64 {
+        match self {
+            Self::Single(single) => single.ticket.context(),
+            Self::Multi(buffer) => buffer.context(),
+        }
+    }
+}
+
+/// Where a message goes.
+pub(super) enum Place {
+    /// Into a receive of its own.
+    Single(Single),
+    /// Into a part of a multi-receive buffer.
+    Part(Arc<MultiBuffer>, Part),
+}
+
+/// What a message meets when it comes.
+pub(super) enum Offer {
+    /// A receive: place it.
+    Taken(Place),
+    /// No receive, but the budget has been charged for a copy.
+    Charged,
+    /// No receive, and no copy wanted or no budget for it.
+    NoRoom,
+}
+
+/// What becomes of a message that shall wait.
+pub(super) enum Arrival {
+    /// It waits.
+    Kept,
+    /// A receive has come meanwhile: place it.
+    Taken(Place),
+    /// There is no slot for it.
+    Full,
+}
+
+type PostedQueue = Posted<SockAddr, Waiting, KVVec<PostedSlot<SockAddr, Waiting>>>;
+type UnexpectedQueue = Unexpected<SockAddr, Held, KVVec<UnexpectedSlot<SockAddr, Held>>>;
+
+/// One pair of queues.
+struct Pair {
+    posted: PostedQueue,
+    unexpected: UnexpectedQueue,
+}
+
+impl Pair {
+    fn new(rx_size: usize, budget: u64) -> Result<Self> {
+        let mut posted = KVVec::with_capacity(rx_size, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..rx_size {
+            posted.push(PostedSlot::new(), GFP_KERNEL_ACCOUNT)?;
+        }
+        let messages = rx_size.clamp(64, MAX_UNEXPECTED as usize);
+        let mut unexpected = KVVec::with_capacity(messages, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..messages {
+            unexpected.push(UnexpectedSlot::new(), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Self {
+            posted: Posted::new(posted),
+            unexpected: Unexpected::new(unexpected, budget),
+        })
+    }
+
+    /// Takes the receive, or the part of one, that `message` goes to.
+    fn take_place(&mut self, message: &Message) -> Option<Place> {
+        let mut found = self.posted.match_message(&message.envelope)?;
+        let Waiting::Multi(buffer) = found.token()? else {
+            let Waiting::Single(single) = found.take()?.token else {
+                return None;
+            };
+            return Some(Place::Single(single));
+        };
+        let buffer = buffer.clone();
+        // A buffer that has closed is not in the queue.
+        let part = buffer.take(message.len)?;
+        if part.closes {
+            // The queue's reference goes here; the clone above keeps the buffer, so nothing is
+            // freed under the lock.
+            let _ = found.take();
+        }
+        Some(Place::Part(buffer, part))
+    }
+}
+
+/// Both pairs of queues.
+pub(super) struct Queues {
+    plain: Pair,
+    tagged: Pair,
+}
+
+impl Queues {
+    /// Queues for `rx_size` receives of each kind, and `budget` bytes of buffered messages of both
+    /// together. `ENOMEM`. Sleeps.
+    pub(super) fn new(rx_size: usize, budget: u64) -> Result<Self> {
+        Ok(Self {
+            // The budget is kept by the plain queue for both.
+            plain: Pair::new(rx_size, budget)?,
+            tagged: Pair::new(rx_size, 0)?,
+        })
+    }
+
+    fn pair(&mut self, tagged: bool) -> &mut Pair {
+        if tagged {
+            &mut self.tagged
+        } else {
+            &mut self.plain
+        }
+    }
+}
+
+/// See the module's story.
+#[pin_data]
+pub(super) struct RxSide {
+    #[pin]
+    queues: SpinLock<Queues>,
+}
+
+impl RxSide {
+    /// A side with `queues`.
+    pub(super) fn new(queues: Queues) -> impl PinInit<Self> {
+        pin_init!(Self {
+            queues <- new_spinlock!(queues, "RxSide::queues"),
+        })
+    }
+
+    /// Receives posted, messages that wait, bytes of them that are buffered. Does not sleep.
+    pub(super) fn figures(&self) -> [u64; 3] {
+        let queues = self.queues.lock();
+        let (plain, tagged) = (&queues.plain, &queues.tagged);
+        [
+            u64::from(plain.posted.len()).wrapping_add(u64::from(tagged.posted.len())),
+            u64::from(plain.unexpected.len()).wrapping_add(u64::from(tagged.unexpected.len())),
+            plain.unexpected.charged(),
+        ]
+    }
+}
+
+/// As the target of messages.
+impl Endpoint {
+    /// Shows a message to the receives that wait; with `eager`, charges the budget for a copy if
+    /// there is none for it. Does not sleep.
+    pub(super) fn offer(&self, message: &Message, eager: bool) -> Offer {
+        let mut queues = self.rx.queues.lock();
+        if let Some(place) = queues.pair(message.tagged).take_place(message) {
+            return Offer::Taken(place);
+        }
+        if eager && queues.plain.unexpected.charge(message.len).is_ok() {
+            return Offer::Charged;
+        }
+        Offer::NoRoom
+    }
+
+    /// Gives back what [`Offer::Charged`] charged. Does not sleep.
+    pub(super) fn uncharge(&self, message: &Message) {
+        self.uncharge_bytes(message.len);
+    }
+
+    fn uncharge_bytes(&self, bytes: u64) {
+        self.rx.queues.lock().plain.unexpected.uncharge(bytes);
+    }
+
+    /// Lets a message wait, unless a receive has come for it meanwhile. Sleeps (drops `held` if it
+    /// is not kept).
+    pub(super) fn arrive(&self, message: &Message, held: Held) -> Arrival {
+        let known = Known {
+            envelope: message.envelope,
+            len: message.len,
+            data: message.data,
+            charged: match &held {
+                Held::Here(_) => message.len,
+                Held::There(_) => 0,
+            },
+        };
+        let not_kept;
+        let arrival = {
+            let mut queues = self.rx.queues.lock();
+            let pair = queues.pair(message.tagged);
+            match pair.take_place(message) {
+                Some(place) => {
+                    not_kept = Some(held);
+                    Arrival::Taken(place)
+                }
+                None => match pair.unexpected.arrive(known, held) {
+                    Ok(()) => return Arrival::Kept,
+                    Err(full) => {
+                        not_kept = Some(full.0);
+                        Arrival::Full
+                    }
+                },
+            }
+        };
+        drop(not_kept);
+        arrival
+    }
+
+    /// Places a message and completes its receive. Sleeps.
+    pub(super) fn place(&self, bound: &Bound, place: Place, message: &Message, from: &Source) {
+        match place {
+            Place::Single(single) => {
+                let fit = Placement::new(message.len, single.into.len() as u64);
+                mem::copy(&single.into, from);
+                let outcome = self.outcome(bound, message, fit, 0);
+                self.tally_rx(fit.len);
+                self.complete(bound, single.ticket, outcome);
+            }
+            Place::Part(buffer, part) => {
+                let fit = part.placement;
+                mem::copy(&buffer.memory(part.offset, fit.len), from);
+                let at = buffer.address(part.offset);
+                let outcome = self.outcome(bound, message, fit, at);
+                self.tally_rx(fit.len);
+                self.complete_multi(bound, &buffer, outcome);
+            }
+        }
+    }
+
+    /// Completes a part of a multi-receive buffer, and the buffer with its last one. Does not
+    /// sleep.
+    fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
+        match buffer.finish() {
+            End::Part => {
+                self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
+            }
+            End::Last(ticket) => {
+                outcome.flags |= CompFlags::MULTI_RECV;
+                self.complete_reported(bound, ticket, outcome);
+            }
+            End::LastOfCancelled(ticket) => {
+                self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
+                self.complete(bound, ticket, cancelled_buffer());
+            }
+        }
+    }
+
+    fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
+        Outcome {
+            flags: match message.data {
+                Some(_) => CompFlags::REMOTE_CQ_DATA,
+                None => CompFlags::EMPTY,
+            },
+            len: fit.len,
+            buf,
+            data: message.data.unwrap_or(0),
+            tag: message.envelope.tag,
+            src: self.source(bound, &message.envelope.src),
+            error: fit.status().err().map(|errno| Failure {
+                errno,
+                prov_errno: 0,
+                olen: fit.olen,
+            }),
+        }
+    }
+
+    fn source(&self, bound: &Bound, addr: &SockAddr) -> u64 {
+        if self.caps.contains(Caps::SOURCE) {
+            bound.av.source(addr)
+        } else {
+            KFI_ADDR_NOTAVAIL
+        }
+    }
+
+    /// Forgets a message that waited here: its sender takes it back. Sleeps.
+    pub(super) fn forget(&self, send: &Arc<WaitingSend>) {
+        let is_it = |held: &Held| match held {
+            Held::There(there) => Arc::ptr_eq(there, send),
+            Held::Here(_) => false,
+        };
+        let withdrawn = {
+            let mut queues = self.rx.queues.lock();
+            match queues.plain.unexpected.withdraw(is_it) {
+                None => queues.tagged.unexpected.withdraw(is_it),
+                found => found,
+            }
+        };
+        drop(withdrawn);
+    }
+}
+
+/// How a multi-receive buffer that was cancelled completes.
+fn cancelled_buffer() -> Outcome {
+    let mut outcome = Outcome::failed(Errno::ECANCELED);
+    outcome.flags = CompFlags::MULTI_RECV;
+    outcome
+}
+
+/// As the one who receives.
+impl Endpoint {
+    /// RECV and TRECV. See [`Endpoint::post`] for errors. Sleeps.
+    pub(super) fn receive(&self, bound: &Bound, op: Receive) -> Result {
+        let kind = match op.tag {
+            None => OpType::Recv,
+            Some(_) => OpType::TRecv,
+        };
+        let flags = self.flags_of(kind, op.flags)?;
+        let len = op.into.len() as u64;
+        let directed = op.peer != KFI_ADDR_UNSPEC && self.caps.contains(Caps::DIRECTED_RECV);
+        kind.check_caps(self.caps, flags, directed)
+            .and_then(|()| kind.check_len(flags, len))
+            .map_err(to_error)?;
+        // fi_msg(3): without KFI_DIRECTED_RECV the source address is ignored.
+        let src = if directed {
+            Some(bound.av.lookup(op.peer)?)
+        } else {
+            None
+        };
+        let tag = op.tag.unwrap_or_default();
+        let want = Criteria {
+            src,
+            tag: tag.tag,
+            ignore: tag.ignore,
+        };
+        let ticket = self.ticket(bound, kind, flags, op.context, len)?;
+        if flags.contains(OpFlags::MULTI_RECV) {
+            return self.receive_multi(bound, want, op, ticket);
+        }
+        let single = Single {
+            into: op.into,
+            ticket,
+        };
+        self.receive_single(bound, op.tag.is_some(), Search::of(flags), want, single)
+    }
+
+    fn receive_single(
+        &self,
+        bound: &Bound,
+        tagged: bool,
+        search: Search,
+        want: Criteria<SockAddr>,
+        single: Single,
+    ) -> Result {
+        let mut single = single;
+        loop {
+            let answer = {
+                let mut queues = self.rx.queues.lock();
+                let pair = queues.pair(tagged);
+                match pair.unexpected.receive(search, &want, single.ticket.context()) {
+                    Answer::Post => match pair.posted.post(want, Waiting::Single(single)) {
+                        Ok(()) => return Ok(()),
+                        Err(full) => Err(full.0),
+                    },
+                    answer => Ok((answer, single)),
+                }
+            };
+            let (answer, receive) = match answer {
+                Ok(found) => found,
+                Err(Waiting::Single(single)) => {
+                    self.give_back(bound, single.ticket);
+                    return Err(EAGAIN);
+                }
+                // What was put in was a single one.
+                Err(Waiting::Multi(_)) => return Err(EAGAIN),
+            };
+            single = receive;
+            match answer {
+                Answer::Post => {}
+                Answer::Received(known, held) => {
+                    let mut receive = Some(single);
+                    self.bring(tagged, &known, held, |message, from| {
+                        if let Some(single) = receive.take() {
+                            self.place(bound, Place::Single(single), message, from);
+                        }
+                    });
+                    match receive {
+                        // The sender took it back just before; look again.
+                        Some(again) => single = again,
+                        None => return Ok(()),
+                    }
+                }
+                Answer::Found(known) => {
+                    self.complete_search(bound, single.ticket, tagged, &known);
+                    return Ok(());
+                }
+                Answer::Discarded(known, held) => {
+                    if self.discard(&known, held) {
+                        self.complete_search(bound, single.ticket, tagged, &known);
+                        return Ok(());
+                    }
+                }
+                Answer::NoMessage => {
+                    self.complete(bound, single.ticket, Outcome::failed(Errno::ENOMSG));
+                    return Ok(());
+                }
+                Answer::NotClaimed => {
+                    self.give_back(bound, single.ticket);
+                    return Err(to_error(Errno::ENOMSG));
+                }
+            }
+        }
+    }
+
+    /// Posts a multi-receive buffer, after it has taken what waits for it.
+    fn receive_multi(
+        &self,
+        bound: &Bound,
+        want: Criteria<SockAddr>,
+        op: Receive,
+        ticket: Ticket,
+    ) -> Result {
+        let min = self.min_multi_recv();
+        let buffer = match MultiBuffer::new(op.into, op.addr, min, ticket) {
+            Ok(buffer) => buffer,
+            Err((e, ticket)) => {
+                self.give_back(bound, ticket);
+                return Err(e);
+            }
+        };
+        let mut used = false;
+        loop {
+            let (known, held) = {
+                let mut queues = self.rx.queues.lock();
+                let pair = &mut queues.plain;
+                if !used && pair.posted.is_full() {
+                    drop(queues);
+                    if let Some(ticket) = buffer.cancel() {
+                        self.give_back(bound, ticket);
+                    }
+                    return Err(EAGAIN);
+                }
+                match pair.unexpected.receive(Search::Receive, &want, 0) {
+                    Answer::Received(known, held) => (known, held),
+                    _ => {
+                        let posted = pair.posted.post(want, Waiting::Multi(buffer.clone()));
+                        drop(queues);
+                        if posted.is_err() {
+                            // Others took the last slots while this buffer took messages. It
+                            // cannot be refused any more, so it is released.
+                            if let Some(ticket) = buffer.cancel() {
+                                let mut released = Outcome::done(0);
+                                released.flags = CompFlags::MULTI_RECV;
+                                self.complete_reported(bound, ticket, released);
+                            }
+                        }
+                        return Ok(());
+                    }
+                }
+            };
+            self.bring(false, &known, held, |message, from| {
+                // Nobody else knows the buffer yet, and it is open, so there is a part.
+                if let Some(part) = buffer.take(message.len) {
+                    used = true;
+                    self.place(bound, Place::Part(buffer.clone(), part), message, from);
+                }
+            });
+            if buffer.is_closed() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Brings a message that waited to `put`; `false`, without calling it, if its sender has taken
+    /// it back. Sleeps.
+    fn bring(
+        &self,
+        tagged: bool,
+        known: &Known<SockAddr>,
+        held: Held,
+        put: impl FnOnce(&Message, &Source),
+    ) -> bool {
+        let message = Message {
+            tagged,
+            envelope: known.envelope,
+            data: known.data,
+            len: known.len,
+        };
+        match held {
+            Held::Here(buffer) => {
+                put(&message, &Source::Mem(buffer));
+                self.uncharge_bytes(known.charged);
+                true
+            }
+            Held::There(send) => send.deliver(|from| put(&message, from)),
+        }
+    }
+
+    /// Throws a message away; `false` if its sender has taken it back. Sleeps.
+    fn discard(&self, known: &Known<SockAddr>, held: Held) -> bool {
+        match held {
+            Held::Here(buffer) => {
+                drop(buffer);
+                self.uncharge_bytes(known.charged);
+                true
+            }
+            Held::There(send) => send.deliver(|_| ()),
+        }
+    }
+
+    /// Completes a search that found `known`. Does not sleep.
+    fn complete_search(
+        &self,
+        bound: &Bound,
+        ticket: Ticket,
+        tagged: bool,
+        known: &Known<SockAddr>,
+    ) {
+        let message = Message {
+            tagged,
+            envelope: known.envelope,
+            data: known.data,
+            len: known.len,
+        };
+        let fit = Placement::new(known.len, known.len);
+        self.complete(bound, ticket, self.outcome(bound, &message, fit, 0));
+    }
+
+    /// Cancels the oldest receive with `context`; `false` if there is none. Sleeps.
+    pub(super) fn cancel_receive(&self, bound: &Bound, context: u64) -> bool {
+        let wanted = |waiting: &Waiting| waiting.context() == context;
+        let cancelled = {
+            let mut queues = self.rx.queues.lock();
+            match queues.plain.posted.cancel(wanted) {
+                None => queues.tagged.posted.cancel(wanted),
+                found => found,
+            }
+        };
+        match cancelled.map(|taken| taken.token) {
+            None => false,
+            Some(Waiting::Single(single)) => {
+                self.complete(bound, single.ticket, Outcome::failed(Errno::ECANCELED));
+                true
+            }
+            Some(Waiting::Multi(buffer)) => {
+                // If parts are still being filled, the last of them releases the buffer.
+                if let Some(ticket) = buffer.cancel() {
+                    self.complete(bound, ticket, cancelled_buffer());
+                }
+                true
+            }
+        }
+    }
+
+    /// Drops all posted receives without completions, at teardown: nobody is inside. Sleeps.
+    pub(super) fn drop_receives(&self, bound: &Bound) {
+        loop {
+            let waiting = {
+                let mut queues = self.rx.queues.lock();
+                match queues.plain.posted.drain() {
+                    None => queues.tagged.posted.drain(),
+                    found => found,
+                }
+            };
+            let ticket = match waiting.map(|taken| taken.token) {
+                None => return,
+                Some(Waiting::Single(single)) => Some(single.ticket),
+                Some(Waiting::Multi(buffer)) => buffer.cancel(),
+            };
+            if let Some(ticket) = ticket {
+                self.give_back(bound, ticket);
+            }
+        }
+    }
+
+    /// Drops the messages that wait, at teardown; the sends of those that are with their senders
+    /// fail. Sleeps.
+    pub(super) fn fail_unexpected(&self) {
+        loop {
+            let message = {
+                let mut queues = self.rx.queues.lock();
+                match queues.plain.unexpected.drain() {
+                    None => queues.tagged.unexpected.drain(),
+                    found => found,
+                }
+            };
+            match message {
+                None => return,
+                Some((_, Held::Here(buffer))) => drop(buffer),
+                Some((_, Held::There(send))) => send.fail(Errno::EHOSTUNREACH),
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RMA: reading and writing a peer's memory.
+//!
+//! The peer's regions say what may be touched; its endpoint only says that RMA is allowed at all
+//! and counts it. All pieces are checked before the first byte moves. Bytes move in the poster's
+//! process, from or to pages that are pinned on both sides, inside the region, so that its owner
+//! cannot close it meanwhile.
+//!
+//! What the peer does not allow is the operation's error, told by its completion, as it would be
+//! over the wire: `EACCES`, with the reason in `prov_errno` ([`Refusal`]).
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    flags::{
+        Access,
+        OpFlags, //
+    },
+    mr::Refusal,
+    op::OpType, //
+};
+
+use super::{
+    complete::Outcome,
+    op::{
+        Read,
+        Remote,
+        Write, //
+    },
+    Bound,
+    Endpoint, //
+};
+use crate::{
+    mem::{
+        self,
+        MemRef, //
+    },
+    provider::mr::Mr,
+    shim::errno::to_error, //
+};
+
+/// What both kinds of RMA have in common.
+struct Rma<'a> {
+    kind: OpType,
+    flags: OpFlags,
+    context: u64,
+    peer: u64,
+    remote: &'a Remote,
+    data: u64,
+    len: usize,
+}
+
+impl Endpoint {
+    /// READ. See [`Endpoint::post`] for errors. Sleeps.
+    pub(super) fn read(self: &Arc<Self>, bound: &Bound, op: Read) -> Result {
+        let kind = OpType::Read;
+        let rma = Rma {
+            kind,
+            flags: self.flags_of(kind, op.flags)?,
+            context: op.context,
+            peer: op.peer,
+            remote: &op.remote,
+            data: 0,
+            len: op.into.len(),
+        };
+        self.rma(bound, &rma, |offset, theirs| {
+            mem::copy_mem(&op.into.slice(offset, theirs.len()), theirs);
+        })
+    }
+
+    /// WRITE. See [`Endpoint::post`] for errors. Sleeps.
+    pub(super) fn write(self: &Arc<Self>, bound: &Bound, op: Write) -> Result {
+        let kind = OpType::Write;
+        let rma = Rma {
+            kind,
+            flags: self.flags_of(kind, op.flags)?,
+            context: op.context,
+            peer: op.peer,
+            remote: &op.remote,
+            data: op.data,
+            len: op.from.len(),
+        };
+        self.rma(bound, &rma, |offset, theirs| {
+            mem::copy_part(theirs, &op.from, offset);
+        })
+    }
+
+    /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`.
+    fn rma(
+        &self,
+        bound: &Bound,
+        rma: &Rma<'_>,
+        mut transfer: impl FnMut(usize, &MemRef),
+    ) -> Result {
+        rma.kind
+            .check_caps(self.caps, rma.flags, false)
+            .and_then(|()| rma.kind.check_len(rma.flags, rma.len as u64))
+            .map_err(to_error)?;
+        if rma.remote.len() != Some(rma.len as u64) {
+            return Err(EINVAL);
+        }
+        let target = self.peer(bound, rma.peer)?;
+        let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
+        else {
+            return Err(EHOSTUNREACH);
+        };
+        if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(&target) {
+            return Err(EAGAIN);
+        }
+        let ticket = self.ticket(bound, rma.kind, rma.flags, rma.context, rma.len as u64)?;
+
+        match target.transfer_all(rma, &mut transfer) {
+            Ok(()) => {
+                target.complete_remote(
+                    target_bound,
+                    rma.kind,
+                    rma.flags,
+                    rma.data,
+                    rma.len as u64,
+                );
+                self.complete_transmit(bound, ticket);
+            }
+            Err(refusal) => self.complete(bound, ticket, Outcome::refused(refusal)),
+        }
+        Ok(())
+    }
+
+    /// Does an RMA operation on this endpoint's domain, as the target.
+    fn transfer_all(
+        &self,
+        rma: &Rma<'_>,
+        transfer: &mut impl FnMut(usize, &MemRef),
+    ) -> core::result::Result<(), Refusal> {
+        if !self.caps.contains(rma.kind.target_caps()) {
+            return Err(Refusal::Rights);
+        }
+        let access = rma.kind.target_access();
+        let pieces = rma.remote.pieces();
+        if pieces.len() > 1 {
+            // Nothing may move if any piece is refused. What is checked here can only be refused
+            // below if its owner closes the region in between.
+            for piece in pieces {
+                self.with_region(piece.key, |region| {
+                    region.remote(piece.addr, piece.len, access).map(|_| ())
+                })?;
+            }
+        }
+        let mut offset = 0usize;
+        for piece in pieces {
+            self.with_region(piece.key, |region| {
+                let memory = region.remote(piece.addr, piece.len, access)?;
+                transfer(offset, &memory);
+                region.count(access.contains(Access::REMOTE_WRITE));
+                Ok(())
+            })?;
+            // The sum of all lengths is the length of a buffer.
+            offset = offset.wrapping_add(piece.len as usize);
+        }
+        Ok(())
+    }
+
+    /// Runs `work` inside the region under `key`.
+    fn with_region(
+        &self,
+        key: u64,
+        work: impl FnOnce(&Mr) -> core::result::Result<(), Refusal>,
+    ) -> core::result::Result<(), Refusal> {
+        let region = self.domain.region(key).ok_or(Refusal::Key)?;
+        let Some(_inside) = region.enter() else {
+            return Err(Refusal::Key);
+        };
+        work(&region)
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending: how a message gets to its peer on this host.
+//!
+//! ```text
+//!  a receive waits for it -------------------------> placed at once, both sides complete
+//!  nobody waits, it is small and may be buffered --> copied to the peer, the send completes
+//!  nobody waits, otherwise ------------------------> stays here, waits there (pending.rs)
+//! ```
+//!
+//! "May be buffered" is: up to [`EAGER_SIZE`] bytes, no wish to know of its delivery, and room in
+//! the peer's budget. An injected message cannot wait, because its sender may reuse the bytes and
+//! never asks again: where it would have to, posting it gives `EAGAIN`.
+//!
+//! Messages between two endpoints keep their order because a sender's operations are posted one
+//! after another, and each is in the peer's hands, in one of its two queues, when its call
+//! returns.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    errno::Errno,
+    flags::OpFlags,
+    limits::EAGER_SIZE,
+    matching::Envelope,
+    op::{
+        Level,
+        OpType, //
+    }, //
+};
+
+use super::{
+    complete::{
+        Outcome,
+        Ticket, //
+    },
+    op::{
+        Flags,
+        Send, //
+    },
+    pending::{
+        Cargo,
+        WaitingSend, //
+    },
+    receive::{
+        Arrival,
+        Held,
+        Message,
+        Offer, //
+    },
+    Bound,
+    Endpoint, //
+};
+use crate::{
+    mem::Source,
+    shim::errno::to_error, //
+};
+
+/// A message on its way: what is needed beyond the message to complete its send.
+struct Departure<'a> {
+    target: &'a Arc<Endpoint>,
+    target_bound: &'a Bound,
+    context: u64,
+    flags: OpFlags,
+}
+
+impl Endpoint {
+    /// The effective flags of an operation: its own, with the endpoint's defaults unless they are
+    /// all there is. `EINVAL` a flag that `kind` cannot have. Does not sleep.
+    pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> Result<OpFlags> {
+        let defaults = self.op_flags(kind.side());
+        kind.flags(flags.own.bits(), flags.explicit, defaults)
+            .map_err(to_error)
+    }
+
+    /// SEND and TSEND. See [`Endpoint::post`] for errors. Sleeps.
+    pub(super) fn send(self: &Arc<Self>, bound: &Bound, op: Send) -> Result {
+        let kind = match op.tag {
+            None => OpType::Send,
+            Some(_) => OpType::TSend,
+        };
+        let flags = self.flags_of(kind, op.flags)?;
+        let len = op.from.len() as u64;
+        kind.check_caps(self.caps, flags, false)
+            .and_then(|()| kind.check_len(flags, len))
+            .map_err(to_error)?;
+        let target = self.peer(bound, op.peer)?;
+        let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
+        else {
+            return Err(EHOSTUNREACH);
+        };
+        if flags.contains(OpFlags::FENCE) && self.tx.waits_at(&target) {
+            return Err(EAGAIN);
+        }
+        let ticket = self.ticket(bound, kind, flags, op.context, len)?;
+        if !target.caps.contains(kind.target_caps()) {
+            self.complete(bound, ticket, Outcome::failed(Errno::EREMOTEIO));
+            return Ok(());
+        }
+
+        let message = Message {
+            tagged: op.tag.is_some(),
+            envelope: Envelope {
+                src: bound.name,
+                tag: op.tag.map_or(0, |tag| tag.tag),
+            },
+            data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
+            len,
+        };
+        let eager = len <= EAGER_SIZE && Level::of(flags) != Level::Delivery;
+        let departure = Departure {
+            target: &target,
+            target_bound,
+            context: op.context,
+            flags,
+        };
+        match target.offer(&message, eager) {
+            Offer::Taken(place) => {
+                target.place(target_bound, place, &message, &op.from);
+                self.complete_transmit(bound, ticket);
+                Ok(())
+            }
+            Offer::Charged => self.send_eager(bound, departure, message, op.from, ticket),
+            Offer::NoRoom => self.send_waiting(bound, departure, message, op.from, ticket),
+        }
+    }
+
+    /// Leaves a copy with the peer, whose budget has been charged for it.
+    fn send_eager(
+        self: &Arc<Self>,
+        bound: &Bound,
+        departure: Departure<'_>,
+        message: Message,
+        from: Source,
+        ticket: Ticket,
+    ) -> Result {
+        let Departure {
+            target,
+            target_bound,
+            ..
+        } = departure;
+        let copy = match from.to_buffer() {
+            Ok(copy) => copy,
+            Err(e) => {
+                target.uncharge(&message);
+                self.give_back(bound, ticket);
+                return Err(e);
+            }
+        };
+        match target.arrive(&message, Held::Here(copy)) {
+            Arrival::Kept => {}
+            Arrival::Taken(place) => {
+                target.uncharge(&message);
+                target.place(target_bound, place, &message, &from);
+            }
+            Arrival::Full => {
+                target.uncharge(&message);
+                return self.send_waiting(bound, departure, message, from, ticket);
+            }
+        }
+        self.complete_transmit(bound, ticket);
+        Ok(())
+    }
+
+    /// Lets the message wait at the peer.
+    fn send_waiting(
+        self: &Arc<Self>,
+        bound: &Bound,
+        departure: Departure<'_>,
+        message: Message,
+        from: Source,
+        ticket: Ticket,
+    ) -> Result {
+        let Departure {
+            target,
+            target_bound,
+            context,
+            flags,
+        } = departure;
+        let seat = if flags.contains(OpFlags::INJECT) {
+            Err(EAGAIN)
+        } else {
+            self.tx.reserve()
+        };
+        let seat = match seat {
+            Ok(seat) => seat,
+            Err(e) => {
+                self.give_back(bound, ticket);
+                return Err(e);
+            }
+        };
+        let cargo = Cargo { from, ticket };
+        let send = match WaitingSend::new(self, target, context, seat.number, cargo) {
+            Ok(send) => send,
+            Err((e, cargo)) => {
+                self.tx.unreserve(seat);
+                self.give_back(bound, cargo.ticket);
+                return Err(e);
+            }
+        };
+        match target.arrive(&message, Held::There(send.clone())) {
+            Arrival::Kept => {
+                let number = seat.number;
+                self.tx.seat(seat, send.clone());
+                if !send.is_waiting() {
+                    // Somebody was quick.
+                    self.tx.remove(number);
+                }
+                Ok(())
+            }
+            Arrival::Taken(place) => {
+                self.tx.unreserve(seat);
+                // Nobody else has seen it.
+                if let Some(cargo) = send.take() {
+                    target.place(target_bound, place, &message, &cargo.from);
+                    self.complete_transmit(bound, cargo.ticket);
+                }
+                Ok(())
+            }
+            Arrival::Full => {
+                self.tx.unreserve(seat);
+                if let Some(cargo) = send.take() {
+                    self.give_back(bound, cargo.ticket);
+                }
+                Err(EAGAIN)
+            }
+        }
+    }
+}

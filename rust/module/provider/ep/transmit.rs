@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The transmit side of an endpoint: its sends that wait at their peers.
+//!
+//! Most sends are done when the call returns and never stand here. One that waits takes a place
+//! ([`Seat`]) in the order of posting; `tx_size` is how many there may be. The spin lock is a leaf, held for a
+//! look at the tree.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
+};
+
+use kfi_core::errno::Errno;
+
+use super::{
+    complete::Outcome,
+    pending::WaitingSend,
+    Bound,
+    Endpoint, //
+};
+
+struct Waiting {
+    sends: RBTree<u64, Arc<WaitingSend>>,
+    count: usize,
+    last: u64,
+}
+
+/// A place for one send.
+#[must_use = "a place is used or given back"]
+pub(super) struct Seat {
+    /// Its number, in the order of posting.
+    pub(super) number: u64,
+    node: RBTreeNodeReservation<u64, Arc<WaitingSend>>,
+}
+
+/// See the module's story.
+#[pin_data]
+pub(super) struct TxSide {
+    #[pin]
+    waiting: SpinLock<Waiting>,
+    size: usize,
+}
+
+impl TxSide {
+    /// A side with room for `size` sends.
+    pub(super) fn new(size: usize) -> impl PinInit<Self> {
+        pin_init!(Self {
+            waiting <- new_spinlock!(
+                Waiting {
+                    sends: RBTree::new(),
+                    count: 0,
+                    last: 0,
+                },
+                "TxSide::waiting"
+            ),
+            size,
+        })
+    }
+
+    /// Takes a place for a send that may have to wait. `EAGAIN` all are taken, `ENOMEM`. Sleeps.
+    pub(super) fn reserve(&self) -> Result<Seat> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let number = {
+            let mut waiting = self.waiting.lock();
+            if waiting.count >= self.size {
+                None
+            } else {
+                let number = waiting.last.wrapping_add(1);
+                waiting.last = number;
+                waiting.count = waiting.count.wrapping_add(1);
+                Some(number)
+            }
+        };
+        // Without a number the node goes here, not under the lock.
+        let number = number.ok_or(EAGAIN)?;
+        Ok(Seat { number, node })
+    }
+
+    /// Gives a place back: the send did not have to wait. Does not sleep.
+    pub(super) fn unreserve(&self, _seat: Seat) {
+        let mut waiting = self.waiting.lock();
+        waiting.count = waiting.count.wrapping_sub(1);
+    }
+
+    /// Seats a send that waits at its peer already. Does not sleep.
+    ///
+    /// Its fate may have been decided by then; the caller looks, and removes it.
+    pub(super) fn seat(&self, seat: Seat, send: Arc<WaitingSend>) {
+        let node = seat.node.into_node(seat.number, send);
+        self.waiting.lock().sends.insert(node);
+    }
+
+    /// Takes a send out, if it is still there. Does not sleep.
+    pub(super) fn remove(&self, number: u64) -> Option<Arc<WaitingSend>> {
+        let node = {
+            let mut waiting = self.waiting.lock();
+            let node = waiting.sends.remove_node(&number)?;
+            waiting.count = waiting.count.wrapping_sub(1);
+            node
+        };
+        Some(node.to_key_value().1)
+    }
+
+    /// The oldest send for which `wanted` holds. Does not sleep.
+    fn find(&self, wanted: impl Fn(&WaitingSend) -> bool) -> Option<Arc<WaitingSend>> {
+        let waiting = self.waiting.lock();
+        let found = waiting.sends.values().find(|send| wanted(send)).cloned();
+        found
+    }
+
+    /// How many there are. Does not sleep.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.lock().count as u64
+    }
+
+    /// Whether one waits at `target`. Does not sleep.
+    pub(super) fn waits_at(&self, target: &Arc<Endpoint>) -> bool {
+        self.find(|send| Arc::ptr_eq(&send.target, target)).is_some()
+    }
+}
+
+impl Endpoint {
+    /// Cancels the oldest waiting send with `context`; `false` if there is none. Sleeps.
+    pub(super) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
+        loop {
+            let Some(send) = self.tx.find(|send| send.context == context) else {
+                return false;
+            };
+            self.tx.remove(send.number);
+            if let Some(cargo) = send.take() {
+                send.target.forget(&send);
+                self.complete(bound, cargo.ticket, Outcome::failed(Errno::ECANCELED));
+                return true;
+            }
+            // Its fate was decided just before; there may be another with the same context.
+        }
+    }
+
+    /// Ends all waiting sends, at teardown: their credits go back, and nothing is reported.
+    /// Sleeps.
+    pub(super) fn take_back_sends(&self, bound: &Bound) {
+        while let Some(send) = self.tx.find(|_| true) {
+            self.tx.remove(send.number);
+            if let Some(cargo) = send.take() {
+                send.target.forget(&send);
+                self.give_back(bound, cargo.ticket);
+            }
+        }
+    }
+
+    /// Fails all waiting sends: the link is gone. Sleeps.
+    pub(super) fn fail_sends(&self) {
+        let Some(_inside) = self.run.enter() else {
+            return;
+        };
+        let Some(bound) = self.bound.as_ref() else {
+            return;
+        };
+        while let Some(send) = self.tx.find(|_| true) {
+            self.tx.remove(send.number);
+            if let Some(cargo) = send.take() {
+                send.target.forget(&send);
+                self.complete(bound, cargo.ticket, Outcome::failed(Errno::ENODEV));
+            }
+        }
+    }
+}
