@@ -20,16 +20,24 @@
 //! is two entries with two values; each is removed by itself. [`Av::reverse`], which names the
 //! sources of messages, gives the one that was inserted first of those there are.
 //!
-//! # The index
+//! # Cost
 //!
-//! Open addressing with linear probing, at most half full, one place for each different address;
-//! entries with the same address hang on the first of them in a ring, in the order of insertion.
-//! So lookups take O(1), however often one address is inserted. The hash is keyed with a number
-//! that a stranger cannot know (`seed`), lest it choose addresses that collide. Finding the lowest
-//! free index can take O(n) after removals.
+//! The hash index, at most half full, has one place for each different address; entries with the
+//! same address hang on the first of them in a ring, in the order of insertion. So all that is done
+//! here takes O(1), however often one address is inserted, but for the search for the lowest free
+//! index after removals, which can take O(n). The hash is keyed with a number that a stranger
+//! cannot know (`seed`), lest it choose addresses that collide.
 //!
 //! Nothing here panics. Context: any, under the AV's lock.
 
+mod index;
+
+pub use self::index::{
+    index_len,
+    IndexSlot, //
+};
+
+use self::index::Index;
 use crate::{
     addr::SockAddr,
     enums::AvType,
@@ -47,9 +55,6 @@ const INDEX_BITS: u32 = 20;
 /// Bits of a `KFI_AV_MAP` value that are the generation.
 const GENERATION_BITS: u32 = 28;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-
-/// A place in the index that names no entry.
-const VACANT: u32 = u32::MAX;
 
 const _: () = assert!(crate::limits::MAX_AV <= 1 << INDEX_BITS);
 
@@ -69,8 +74,8 @@ impl AvSlot {
         Self {
             addr: None,
             generation: 0,
-            next: VACANT,
-            prev: VACANT,
+            next: 0,
+            prev: 0,
         }
     }
 }
@@ -78,32 +83,6 @@ impl AvSlot {
 impl Default for AvSlot {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A place in the index.
-#[derive(Clone, Copy, Debug)]
-pub struct IndexSlot(u32);
-
-impl IndexSlot {
-    /// Returns an empty place, to fill storage with.
-    pub const fn new() -> Self {
-        Self(VACANT)
-    }
-}
-
-impl Default for IndexSlot {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Returns how many [`IndexSlot`]s an AV with `slots` [`AvSlot`]s needs.
-pub const fn index_len(slots: usize) -> usize {
-    // A storage is never near the end of the address space.
-    match slots.saturating_mul(2).checked_next_power_of_two() {
-        Some(len) if len >= 2 => len,
-        _ => 2,
     }
 }
 
@@ -116,16 +95,14 @@ pub struct Misfit<T, X>(pub T, pub X);
 ///
 /// # Invariants
 ///
-/// `index.len()` is a power of two, more than the number of entries. Each different address of
-/// `slots` has one place in `index`, which names the entry that was inserted first; from that
-/// entry, `next` leads through all with this address in the order of insertion, and back; `prev`
-/// the other way. No place between an address's home and its place is vacant. All indices below
-/// `lowest` are in use.
+/// Each different address of `slots` has one place in `index`, which names the entry that was
+/// inserted first; from that entry, `next` leads through all with this address in the order of
+/// insertion, and back; `prev` the other way. All indices below `lowest` are in use.
 #[derive(Debug)]
 pub struct Av<T, X> {
     kind: AvType,
     slots: T,
-    index: X,
+    index: Index<X>,
     seed: u64,
     lowest: u32,
     len: u32,
@@ -153,13 +130,12 @@ where
         let mut av = Self {
             kind,
             slots,
-            index,
+            index: Index::new(index),
             seed,
             lowest: 0,
             len: 0,
         };
         av.slots.fill(AvSlot::new());
-        av.index.fill(IndexSlot::new());
         Ok(av)
     }
 
@@ -202,14 +178,11 @@ where
             .and_then(|skipped| u32::try_from(skipped).ok())
             .and_then(|skipped| self.lowest.checked_add(skipped))
             .ok_or(Errno::ENOSPC)?;
-        let slot = self.slot_mut(free).ok_or(Errno::ENOSPC)?;
-        slot.addr = Some(addr);
-        slot.next = free;
-        slot.prev = free;
+        self.enter(free, &addr);
+        self.slot_mut(free).ok_or(Errno::ENOSPC)?.addr = Some(addr);
         // INVARIANT: Up to and including `free` all are in use.
         self.lowest = free.wrapping_add(1);
         self.len = self.len.wrapping_add(1);
-        self.enter(free, &addr);
         self.value(free).ok_or(Errno::ENOSPC)
     }
 
@@ -227,9 +200,7 @@ where
 
     /// Returns the `kfi_addr_t` of an address: of several the one inserted first.
     pub fn reverse(&self, addr: &SockAddr) -> Option<u64> {
-        let place = self.find_place(addr)?;
-        let first = self.place(place)?;
-        self.slot(first)?.addr?;
+        let first = self.first(addr)?;
         self.value(first)
     }
 
@@ -250,8 +221,6 @@ where
         let addr = slot.addr.take().ok_or(Errno::ENOENT)?;
         let (next, prev) = (slot.next, slot.prev);
         slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
-        slot.next = VACANT;
-        slot.prev = VACANT;
         self.len = self.len.wrapping_sub(1);
         self.lowest = self.lowest.min(index);
         self.leave(index, &addr, next, prev);
@@ -272,22 +241,19 @@ where
             return Err(Misfit(slots, index));
         }
         let old_slots = mem::replace(&mut self.slots, slots);
-        let old_index = mem::replace(&mut self.index, index);
+        let old_index = mem::replace(&mut self.index, Index::new(index));
         self.slots.fill(AvSlot::new());
-        self.index.fill(IndexSlot::new());
         for (to, from) in self.slots.iter_mut().zip(old_slots.iter()) {
             *to = *from;
         }
-        // INVARIANT: The rings moved as they are; the first entry of each has a place in the old
-        // index and gets one in the new.
-        for place in old_index.iter() {
-            if let Some(addr) = self.slot(place.0).and_then(|slot| slot.addr) {
-                if let Some(vacant) = self.find_vacant(&addr) {
-                    self.set_place(vacant, place.0);
-                }
+        // INVARIANT: The rings moved as they are; the first entry of each was in the old index and
+        // is put in the new.
+        for first in old_index.entries() {
+            if let Some(addr) = self.slot(first).and_then(|slot| slot.addr) {
+                self.index.insert(hash(self.seed, &addr), first);
             }
         }
-        Ok((old_slots, old_index))
+        Ok((old_slots, old_index.into_places()))
     }
 
     /// Goes through the addresses, lowest index first.
@@ -328,38 +294,48 @@ where
         Ok(index)
     }
 
-    /// Puts a slot, which is a ring by itself, in the index.
-    fn enter(&mut self, index: u32, addr: &SockAddr) {
-        let first = self.find_place(addr).and_then(|place| self.place(place));
-        let Some(first) = first else {
-            if let Some(vacant) = self.find_vacant(addr) {
-                self.set_place(vacant, index);
-            }
-            return;
-        };
-        // INVARIANT: The last of the ring comes before the first; `index` goes between them.
-        let last = self.slot(first).map_or(first, |slot| slot.prev);
-        self.link(last, index);
-        self.link(index, first);
+    /// Returns the entry with this address that was inserted first.
+    fn first(&self, addr: &SockAddr) -> Option<u32> {
+        let is = |index| self.slot(index).and_then(|slot| slot.addr) == Some(*addr);
+        let place = self.index.find(hash(self.seed, addr), is)?;
+        Some(place.entry)
     }
 
-    /// Takes a slot, whose neighbours in the ring were `next` and `prev`, out of the index.
-    fn leave(&mut self, index: u32, addr: &SockAddr, next: u32, prev: u32) {
-        if next != index {
-            self.link(prev, next);
+    /// Makes an entry known under its address, which it has not got yet.
+    fn enter(&mut self, index: u32, addr: &SockAddr) {
+        match self.first(addr) {
+            None => {
+                // INVARIANT: A ring by itself.
+                self.link(index, index);
+                self.index.insert(hash(self.seed, addr), index);
+            }
+            Some(first) => {
+                // INVARIANT: Before the first of a ring comes its last; `index` goes between them.
+                let last = self.slot(first).map_or(first, |slot| slot.prev);
+                self.link(last, index);
+                self.link(index, first);
+            }
         }
-        let place = self
-            .find_place(addr)
-            .or_else(|| self.find_entry(addr, index));
-        let Some(place) = place.filter(|place| self.place(*place) == Some(index)) else {
+    }
+
+    /// Undoes [`Self::enter`]. The entry has its address no longer; its neighbours in the ring were
+    /// `next` and `prev`.
+    fn leave(&mut self, index: u32, addr: &SockAddr, next: u32, prev: u32) {
+        self.link(prev, next);
+        let seed = self.seed;
+        let Some(place) = self.index.find(hash(seed, addr), |at| at == index) else {
             // Not the first of its ring.
             return;
         };
-        if next == index {
-            self.vacate(place);
-        } else {
-            self.set_place(place, next);
+        if next != index {
+            self.index.replace(place, next);
+            return;
         }
+        let slots = &self.slots;
+        self.index.remove(place, |index| {
+            let slot = slots.get(usize::try_from(index).ok()?)?;
+            Some(hash(seed, &slot.addr?))
+        });
     }
 
     fn link(&mut self, left: u32, right: u32) {
@@ -369,83 +345,6 @@ where
         if let Some(slot) = self.slot_mut(right) {
             slot.prev = left;
         }
-    }
-
-    fn place(&self, place: usize) -> Option<u32> {
-        self.index.get(place).map(|place| place.0)
-    }
-
-    fn set_place(&mut self, place: usize, index: u32) {
-        if let Some(place) = self.index.get_mut(place) {
-            place.0 = index;
-        }
-    }
-
-    /// Returns the mask of a place's number.
-    fn mask(&self) -> usize {
-        self.index.len().wrapping_sub(1)
-    }
-
-    /// Returns the place where the search for an address begins.
-    fn home(&self, addr: &SockAddr) -> usize {
-        // The cut to the size of a word is wanted.
-        hash(self.seed, addr) as usize & self.mask()
-    }
-
-    /// Searches from the home of `addr` for the first place of which `stop` says so.
-    fn probe(&self, addr: &SockAddr, mut stop: impl FnMut(u32) -> bool) -> Option<usize> {
-        let mask = self.mask();
-        let home = self.home(addr);
-        (0..self.index.len())
-            .map(|step| home.wrapping_add(step) & mask)
-            .find(|place| self.place(*place).is_none_or(&mut stop))
-    }
-
-    /// Returns the place of an address.
-    fn find_place(&self, addr: &SockAddr) -> Option<usize> {
-        let place = self.probe(addr, |index| {
-            index == VACANT
-                || self
-                    .slot(index)
-                    .is_some_and(|slot| slot.addr == Some(*addr))
-        })?;
-        self.place(place)
-            .filter(|index| *index != VACANT)
-            .map(|_| place)
-    }
-
-    /// Returns the place that names `index`, whose slot is empty already.
-    fn find_entry(&self, addr: &SockAddr, index: u32) -> Option<usize> {
-        let place = self.probe(addr, |at| at == VACANT || at == index)?;
-        self.place(place).filter(|at| *at == index).map(|_| place)
-    }
-
-    fn find_vacant(&self, addr: &SockAddr) -> Option<usize> {
-        self.probe(addr, |index| index == VACANT)
-    }
-
-    /// Empties a place and moves up those behind it that it kept from their home.
-    fn vacate(&mut self, place: usize) {
-        let mask = self.mask();
-        let mut hole = place;
-        let mut at = place;
-        for _ in 0..self.index.len() {
-            at = at.wrapping_add(1) & mask;
-            let Some(index) = self.place(at).filter(|index| *index != VACANT) else {
-                break;
-            };
-            let Some(addr) = self.slot(index).and_then(|slot| slot.addr) else {
-                break;
-            };
-            // It may move if its home is not between the hole and itself.
-            let from_home = at.wrapping_sub(self.home(&addr)) & mask;
-            let from_hole = at.wrapping_sub(hole) & mask;
-            if from_home >= from_hole {
-                self.set_place(hole, index);
-                hole = at;
-            }
-        }
-        self.set_place(hole, VACANT);
     }
 }
 
@@ -503,12 +402,6 @@ mod tests {
 
     #[test]
     fn storage_must_fit() {
-        assert_eq!(index_len(0), 2);
-        assert_eq!(index_len(1), 2);
-        assert_eq!(index_len(3), 8);
-        assert_eq!(index_len(4), 8);
-        assert_eq!(index_len(5), 16);
-        assert_eq!(index_len(1 << 16), 1 << 17);
         let mut slots = [AvSlot::new(); 4];
         for len in [0, 4, 7, 9] {
             let mut index = [IndexSlot::new(); 9];

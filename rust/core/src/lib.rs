@@ -34,6 +34,7 @@ pub mod eq;
 pub mod errno;
 pub mod fifo;
 pub mod flags;
+pub mod info;
 pub mod limits;
 pub mod matching;
 pub mod mr;

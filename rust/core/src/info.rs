@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+//! kfi_getinfo(): what is asked for against what there is.
+//!
+//! A provider makes an [`Offer`] for each link, address and endpoint type. The caller's arguments
+//! become a [`Request`]; its hints are an [`Info`] in which 0 leaves the choice to the provider.
+//! [`Offer::negotiate`] makes the entry that the caller gets, or says which attribute does not fit
+//! ([`Mismatch`]; the call ends in `KFI_ENODATA` when nothing fits, never in a partial fit).
+//!
+//! | attribute              | fits                                | the entry says                  |
+//! |------------------------|-------------------------------------|---------------------------------|
+//! | caps                   | all that are wanted are offered     | those, completed, and `*_COMM`  |
+//! | mode                   | any: what the caller could do       | 0: nothing is demanded          |
+//! | addr_format            | any, socket address, that family    | the family's                    |
+//! | ep_type, protocol      | any, the offer's                    | the offer's                     |
+//! | src_addr               | the link's address, any             | the link's, the port asked for  |
+//! | dest_addr              | the same family                     | the hint                        |
+//! | tx_caps, rx_caps       | within caps and of that side        | those, completed, or all        |
+//! | op_flags               | defaults of that side               | the hint, or `KFI_COMPLETION`   |
+//! | msg_order, comp_order  | all that are wanted are offered     | the offer's                     |
+//! | sizes (queues, buffer) | at most the limit                   | the hint, or the default        |
+//! | limits, counts         | at most the offer's                 | the offer's                     |
+//! | threading              | any: the safest serves all          | `KFI_THREAD_SAFE`               |
+//! | progress               | any: automatic serves all           | `KFI_PROGRESS_AUTO`             |
+//! | resource_mgmt          | any: protection serves all          | `KFI_RM_ENABLED`                |
+//! | av_type                | any                                 | the hint, or `KFI_AV_TABLE`     |
+//! | mr_mode                | any: what the caller could do       | `VIRT_ADDR`, `PROV_KEY` of it   |
+//! | mr_key_size            | at most the offer's                 | the hint, or the offer's        |
+//! | mem_tag_format         | any: all bits of a tag matter       | the hint, or every bit a field  |
+//! | names                  | none, the same                      | the offer's                     |
+//! | api_version            | not newer than 1.7                  | the one asked for, or 1.7       |
+//!
+//! An enumerator that is not known fits nothing.
+//!
+//! The consumer kfilnd asks for RMA to tagged buffers, named receive contexts and remote peers.
+//! [`RDM_CAPS`] has none of the three yet, so it is told that there is nothing, rather than given
+//! an endpoint on which its bulk transfers would fail. Everything else that it asks for fits.
+
+mod offer;
+
+pub use self::offer::{
+    Mismatch,
+    Offer,
+    RDM_CAPS,
+    RDM_ORDER, //
+};
+
+use crate::{
+    addr::{
+        self,
+        SockAddr, //
+    },
+    errno::Errno,
+    flags,
+    limits, //
+};
+
+/// A name: of a domain, a fabric, a provider; a node, a service. Empty: not given.
+///
+/// # Invariants
+///
+/// `len` is less than the bytes there are, those before it are not 0, all others are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    bytes: [u8; limits::NAME_MAX],
+    len: usize,
+}
+
+impl Name {
+    /// No name.
+    pub const EMPTY: Self = Self {
+        bytes: [0; limits::NAME_MAX],
+        len: 0,
+    };
+
+    /// Takes a name without a NUL.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: longer than [`NAME_MAX`](limits::NAME_MAX) - 1 bytes, or with a NUL in it.
+    pub fn new(text: &[u8]) -> Result<Self, Errno> {
+        let mut name = Self::EMPTY;
+        let len = text.len();
+        if len >= limits::NAME_MAX || text.contains(&0) {
+            return Err(Errno::EINVAL);
+        }
+        for (to, from) in name.bytes.iter_mut().zip(text) {
+            *to = *from;
+        }
+        name.len = len;
+        Ok(name)
+    }
+
+    /// Takes a name that ends at the first NUL of `field`, as it stands in a structure.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: there is no NUL, or it comes too late.
+    pub fn from_field(field: &[u8]) -> Result<Self, Errno> {
+        let len = field
+            .iter()
+            .position(|byte| *byte == 0)
+            .ok_or(Errno::EINVAL)?;
+        Self::new(field.get(..len).ok_or(Errno::EINVAL)?)
+    }
+
+    /// Returns the name without its NUL.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// Returns the name with zeros behind it, at least one.
+    pub const fn field(&self) -> &[u8; limits::NAME_MAX] {
+        &self.bytes
+    }
+
+    /// Returns whether there is no name.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Attributes of the transmit side (`struct kfi_tx_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the members of struct kfi_tx_attr")]
+pub struct TxAttr {
+    pub caps: u64,
+    pub op_flags: u64,
+    pub msg_order: u64,
+    pub comp_order: u64,
+    pub inject_size: u64,
+    pub size: u64,
+    pub iov_limit: u64,
+    pub rma_iov_limit: u64,
+}
+
+/// Attributes of the receive side (`struct kfi_rx_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the members of struct kfi_rx_attr")]
+pub struct RxAttr {
+    pub caps: u64,
+    pub op_flags: u64,
+    pub msg_order: u64,
+    pub comp_order: u64,
+    pub total_buffered_recv: u64,
+    pub size: u64,
+    pub iov_limit: u64,
+}
+
+/// Attributes of the endpoint (`struct kfi_ep_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the members of struct kfi_ep_attr")]
+pub struct EpAttr {
+    pub ep_type: u32,
+    pub protocol: u32,
+    pub protocol_version: u32,
+    pub max_msg_size: u64,
+    pub mem_tag_format: u64,
+}
+
+/// Attributes of the domain (`struct kfi_domain_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the members of struct kfi_domain_attr")]
+pub struct DomainAttr {
+    pub name: Name,
+    pub threading: u32,
+    pub control_progress: u32,
+    pub data_progress: u32,
+    pub resource_mgmt: u32,
+    pub av_type: u32,
+    pub mr_mode: u32,
+    pub mr_key_size: u64,
+    pub cq_data_size: u64,
+    pub cq_cnt: u64,
+    pub ep_cnt: u64,
+    pub cntr_cnt: u64,
+    pub mr_cnt: u64,
+    pub mr_iov_limit: u64,
+}
+
+/// Attributes of the fabric (`struct kfi_fabric_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the members of struct kfi_fabric_attr")]
+pub struct FabricAttr {
+    pub name: Name,
+    pub prov_name: Name,
+    pub prov_version: u32,
+    pub api_version: u32,
+}
+
+/// Hints, and an entry of what there is to be had (`struct kfi_info`, `struct kfabric_info`).
+///
+/// The numbers are the caller's, unchecked: one that means nothing fits nothing. In an entry that
+/// [`Offer::negotiate`] made they are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the members of struct kfi_info")]
+pub struct Info {
+    pub caps: u64,
+    pub mode: u64,
+    pub addr_format: u32,
+    pub src_addr: Option<SockAddr>,
+    pub dest_addr: Option<SockAddr>,
+    pub tx: TxAttr,
+    pub rx: RxAttr,
+    pub ep: EpAttr,
+    pub domain: DomainAttr,
+    pub fabric: FabricAttr,
+}
+
+impl Info {
+    /// Hints that leave everything to the provider.
+    pub const ANY: Self = Self {
+        caps: 0,
+        mode: 0,
+        addr_format: 0,
+        src_addr: None,
+        dest_addr: None,
+        tx: TxAttr {
+            caps: 0,
+            op_flags: 0,
+            msg_order: 0,
+            comp_order: 0,
+            inject_size: 0,
+            size: 0,
+            iov_limit: 0,
+            rma_iov_limit: 0,
+        },
+        rx: RxAttr {
+            caps: 0,
+            op_flags: 0,
+            msg_order: 0,
+            comp_order: 0,
+            total_buffered_recv: 0,
+            size: 0,
+            iov_limit: 0,
+        },
+        ep: EpAttr {
+            ep_type: 0,
+            protocol: 0,
+            protocol_version: 0,
+            max_msg_size: 0,
+            mem_tag_format: 0,
+        },
+        domain: DomainAttr {
+            name: Name::EMPTY,
+            threading: 0,
+            control_progress: 0,
+            data_progress: 0,
+            resource_mgmt: 0,
+            av_type: 0,
+            mr_mode: 0,
+            mr_key_size: 0,
+            cq_data_size: 0,
+            cq_cnt: 0,
+            ep_cnt: 0,
+            cntr_cnt: 0,
+            mr_cnt: 0,
+            mr_iov_limit: 0,
+        },
+        fabric: FabricAttr {
+            name: Name::EMPTY,
+            prov_name: Name::EMPTY,
+            prov_version: 0,
+            api_version: 0,
+        },
+    };
+}
+
+/// The arguments of kfi_getinfo() besides the hints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// API version asked for; 0: any.
+    version: u32,
+    /// The address is the caller's own (`KFI_SOURCE`).
+    source: bool,
+    /// The address of `node`, with the port of `service`, if that was given.
+    addr: Option<SockAddr>,
+    /// The port of `service`.
+    port: Option<u16>,
+}
+
+impl Request {
+    /// A request for anything.
+    pub const ANY: Self = Self {
+        version: 0,
+        source: false,
+        addr: None,
+        port: None,
+    };
+
+    /// Takes the arguments. `node` and `service` without NUL; empty: not given.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSYS`: `version` is newer than 1.7. `EINVAL`: an unknown flag; `node` is not a numeric
+    /// address, `service` not a port; `service` alone without `KFI_SOURCE`: a port of no one.
+    pub fn new(version: u32, flags: u64, node: &[u8], service: &[u8]) -> Result<Self, Errno> {
+        if version > limits::API_VERSION {
+            return Err(Errno::ENOSYS);
+        }
+        if flags & !flags::KFI_SOURCE != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let source = flags & flags::KFI_SOURCE != 0;
+        let port = match service {
+            [] => None,
+            text => Some(addr::parse_service(text)?),
+        };
+        let addr = match node {
+            [] => None,
+            text => Some(SockAddr::parse_node(text)?.with_port(port.unwrap_or(0))),
+        };
+        if addr.is_none() && port.is_some() && !source {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self {
+            version,
+            source,
+            addr,
+            port,
+        })
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_info))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let longest = [b'x'; limits::NAME_MAX - 1];
+        assert_eq!(
+            Name::new(&longest).as_ref().map(Name::as_bytes),
+            Ok(&longest[..])
+        );
+        assert_eq!(Name::new(&[b'x'; limits::NAME_MAX]), Err(Errno::EINVAL));
+        assert_eq!(Name::new(b"a\0b"), Err(Errno::EINVAL));
+        assert_eq!(Name::new(b""), Ok(Name::EMPTY));
+        assert_eq!(Name::from_field(b"ab\0cd"), Name::new(b"ab"));
+        assert_eq!(Name::from_field(b"ab"), Err(Errno::EINVAL));
+        assert_eq!(Name::from_field(b"\0"), Ok(Name::EMPTY));
+        let mut field = [b'x'; limits::NAME_MAX + 1];
+        if let Some(last) = field.last_mut() {
+            *last = 0;
+        }
+        assert_eq!(Name::from_field(&field), Err(Errno::EINVAL));
+        assert_eq!(Name::EMPTY.field(), &[0; limits::NAME_MAX]);
+        assert!(Name::EMPTY.is_empty());
+    }
+
+    #[test]
+    fn versions() {
+        for version in [0, 1, 1 << 16, (1 << 16) | 7] {
+            assert!(Request::new(version, 0, b"", b"").is_ok());
+        }
+        for version in [(1 << 16) | 8, 2 << 16, u32::MAX] {
+            assert_eq!(Request::new(version, 0, b"", b""), Err(Errno::ENOSYS));
+        }
+    }
+
+    #[test]
+    fn flags_and_text() {
+        let einval = Err(Errno::EINVAL);
+        let source = flags::KFI_SOURCE;
+        assert_eq!(Request::new(0, 0, b"", b""), Ok(Request::ANY));
+        assert!(Request::new(0, source, b"::1", b"80").is_ok());
+        assert!(Request::new(0, source, b"", b"80").is_ok());
+        assert!(Request::new(0, 0, b"::1", b"").is_ok());
+        assert_eq!(Request::new(0, source | 1, b"", b""), einval);
+        assert_eq!(Request::new(0, 1 << 54, b"", b""), einval);
+        assert_eq!(Request::new(0, 0, b"", b"80"), einval);
+        assert_eq!(Request::new(0, 0, b"host", b""), einval);
+        assert_eq!(Request::new(0, 0, b"::1", b"http"), einval);
+    }
+}

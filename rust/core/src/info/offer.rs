@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a provider has, and whether it serves.
+//!
+//! The rules, attribute by attribute, stand at the top of [`info`](super). [`Offer::negotiate`]
+//! applies them in the order of `struct kfi_info` and stops at the first [`Mismatch`].
+
+use super::{
+    DomainAttr,
+    EpAttr,
+    FabricAttr,
+    Info,
+    Name,
+    Request,
+    RxAttr,
+    TxAttr, //
+};
+use crate::{
+    addr::SockAddr,
+    enums::{
+        AddrFormat,
+        AvType,
+        EpType,
+        Progress,
+        Protocol,
+        ResourceMgmt,
+        Threading, //
+    },
+    errno::Errno,
+    flags::{
+        self,
+        Caps,
+        MrMode,
+        MsgOrder,
+        OpFlags, //
+    },
+    limits,
+    op::{
+        expand_caps,
+        Side, //
+    }, //
+};
+use core::net::IpAddr;
+
+/// What a reliable-datagram endpoint can do today.
+pub const RDM_CAPS: Caps = Caps::MSG
+    .union(Caps::RMA)
+    .union(Caps::TAGGED)
+    .union(Caps::SEND)
+    .union(Caps::RECV)
+    .union(Caps::READ)
+    .union(Caps::WRITE)
+    .union(Caps::REMOTE_READ)
+    .union(Caps::REMOTE_WRITE)
+    .union(Caps::MULTI_RECV)
+    .union(Caps::SOURCE)
+    .union(Caps::DIRECTED_RECV)
+    .union(Caps::FENCE)
+    .union(Caps::RMA_EVENT)
+    .union(Caps::LOCAL_COMM);
+
+/// What stays in order on reliable datagrams: everything but sends and writes after reads, which an
+/// RC QP does not order without a fence.
+pub const RDM_ORDER: MsgOrder = MsgOrder::ALL.without(MsgOrder::SAR).without(MsgOrder::WAR);
+
+/// Where endpoints can reach: said of every entry, asked for or not.
+const REACH: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
+
+const KINDS: Caps = Caps::MSG
+    .union(Caps::RMA)
+    .union(Caps::TAGGED)
+    .union(Caps::ATOMIC)
+    .union(Caps::MULTICAST)
+    .union(Caps::TAGGED_RMA);
+
+/// Capabilities that the transmit side can have.
+const TX_CAPS: Caps = KINDS
+    .union(REACH)
+    .union(Caps::SEND)
+    .union(Caps::READ)
+    .union(Caps::WRITE)
+    .union(Caps::TRIGGER)
+    .union(Caps::FENCE);
+
+/// Capabilities that the receive side can have.
+const RX_CAPS: Caps = KINDS
+    .union(REACH)
+    .union(Caps::RECV)
+    .union(Caps::REMOTE_READ)
+    .union(Caps::REMOTE_WRITE)
+    .union(Caps::TRIGGER)
+    .union(Caps::MULTI_RECV)
+    .union(Caps::SOURCE)
+    .union(Caps::SOURCE_ERR)
+    .union(Caps::DIRECTED_RECV)
+    .union(Caps::NAMED_RX_CTX)
+    .union(Caps::RMA_EVENT);
+
+/// Why an offer does not fit: the first attribute that does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "the members of struct kfi_info and its attributes"
+)]
+pub enum Mismatch {
+    Caps,
+    AddrFormat,
+    SrcAddr,
+    DestAddr,
+    TxCaps,
+    TxOpFlags,
+    TxMsgOrder,
+    TxCompOrder,
+    TxInjectSize,
+    TxSize,
+    TxIovLimit,
+    TxRmaIovLimit,
+    RxCaps,
+    RxOpFlags,
+    RxMsgOrder,
+    RxCompOrder,
+    RxTotalBufferedRecv,
+    RxSize,
+    RxIovLimit,
+    EpType,
+    Protocol,
+    ProtocolVersion,
+    MaxMsgSize,
+    DomainName,
+    Threading,
+    Progress,
+    ResourceMgmt,
+    AvType,
+    MrKeySize,
+    CqDataSize,
+    CqCnt,
+    EpCnt,
+    CntrCnt,
+    MrCnt,
+    MrIovLimit,
+    FabricName,
+    ProvName,
+    ApiVersion,
+}
+
+impl From<Mismatch> for Errno {
+    fn from(_: Mismatch) -> Self {
+        Errno::ENODATA
+    }
+}
+
+/// What there is on one address of one link, for one type of endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Type of endpoint.
+    pub ep_type: EpType,
+    /// Protocol on the wire.
+    pub protocol: Protocol,
+    /// Version of that.
+    pub protocol_version: u32,
+    /// All capabilities.
+    pub caps: Caps,
+    /// All orders.
+    pub msg_order: MsgOrder,
+    /// The link's address, port 0.
+    pub addr: SockAddr,
+    /// The link's name.
+    pub domain_name: Name,
+    /// The fabric's name.
+    pub fabric_name: Name,
+    /// The provider's name.
+    pub prov_name: Name,
+    /// The provider's version.
+    pub prov_version: u32,
+}
+
+impl Offer {
+    /// Offers reliable datagrams at `addr` of the link `domain_name`. The fabric and the provider
+    /// are to be named.
+    pub const fn rdm(addr: SockAddr, domain_name: Name) -> Self {
+        Self {
+            ep_type: EpType::Rdm,
+            protocol: Protocol::IbRdm,
+            protocol_version: 1,
+            caps: RDM_CAPS,
+            msg_order: RDM_ORDER,
+            addr: addr.with_port(0),
+            domain_name,
+            fabric_name: Name::EMPTY,
+            prov_name: Name::EMPTY,
+            prov_version: 0,
+        }
+    }
+
+    /// Makes the entry for `request` with `hints`. See the top of the file.
+    ///
+    /// # Errors
+    ///
+    /// The first attribute that does not fit.
+    pub fn negotiate(&self, request: &Request, hints: &Info) -> Result<Info, Mismatch> {
+        let caps = self.caps_for(hints.caps)?;
+        let (src_addr, dest_addr) = self.addresses(request, hints)?;
+        Ok(Info {
+            caps: caps.bits(),
+            mode: 0,
+            addr_format: self.addr_format(hints.addr_format)?,
+            src_addr: Some(src_addr),
+            dest_addr,
+            tx: self.tx(caps, &hints.tx)?,
+            rx: self.rx(caps, &hints.rx)?,
+            ep: self.ep(&hints.ep)?,
+            domain: self.domain(&hints.domain)?,
+            fabric: self.fabric(request, &hints.fabric)?,
+        })
+    }
+
+    fn caps_for(&self, hint: u64) -> Result<Caps, Mismatch> {
+        if hint == 0 {
+            return Ok(self.caps);
+        }
+        let wanted = expand_caps(Caps::from_bits(hint).map_err(|_| Mismatch::Caps)?);
+        if !self.caps.contains(wanted) {
+            return Err(Mismatch::Caps);
+        }
+        Ok(wanted | (self.caps & REACH))
+    }
+
+    fn addr_format(&self, hint: u32) -> Result<u32, Mismatch> {
+        let format = match self.addr.ip() {
+            IpAddr::V4(_) => AddrFormat::SockaddrIn,
+            IpAddr::V6(_) => AddrFormat::SockaddrIn6,
+        };
+        match AddrFormat::try_from(hint) {
+            Ok(AddrFormat::Unspec | AddrFormat::Sockaddr) => Ok(format.into()),
+            Ok(hint) if hint == format => Ok(format.into()),
+            _ => Err(Mismatch::AddrFormat),
+        }
+    }
+
+    fn addresses(
+        &self,
+        request: &Request,
+        hints: &Info,
+    ) -> Result<(SockAddr, Option<SockAddr>), Mismatch> {
+        // `node` goes before the hint.
+        let (src, dest) = match request.source {
+            true => (request.addr.or(hints.src_addr), hints.dest_addr),
+            false => (hints.src_addr, request.addr.or(hints.dest_addr)),
+        };
+        let own = src.is_none_or(|src| {
+            src.family() == self.addr.family()
+                && (src.is_unspecified() || src.with_port(0) == self.addr)
+        });
+        if !own {
+            return Err(Mismatch::SrcAddr);
+        }
+        if dest.is_some_and(|dest| dest.family() != self.addr.family()) {
+            return Err(Mismatch::DestAddr);
+        }
+        let port = match request.port {
+            Some(port) if request.source => port,
+            _ => src.map_or(0, |src| src.port()),
+        };
+        Ok((self.addr.with_port(port), dest))
+    }
+
+    fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, Mismatch> {
+        let (inject_size, iov_limit) = (limits::INJECT_SIZE as u64, limits::MAX_IOV as u64);
+        at_most(hint.inject_size, inject_size, Mismatch::TxInjectSize)?;
+        at_most(hint.iov_limit, iov_limit, Mismatch::TxIovLimit)?;
+        at_most(hint.rma_iov_limit, iov_limit, Mismatch::TxRmaIovLimit)?;
+        let max = u64::from(limits::MAX_QUEUE);
+        at_most(hint.size, max, Mismatch::TxSize)?;
+        // Completions keep no order: what needs more time is overtaken.
+        at_most(
+            hint.comp_order,
+            flags::KFI_ORDER_NONE,
+            Mismatch::TxCompOrder,
+        )?;
+        Ok(TxAttr {
+            caps: side_caps(hint.caps, caps, TX_CAPS).ok_or(Mismatch::TxCaps)?,
+            op_flags: op_flags(hint.op_flags, Side::Transmit).ok_or(Mismatch::TxOpFlags)?,
+            msg_order: self.order(hint.msg_order).ok_or(Mismatch::TxMsgOrder)?,
+            comp_order: flags::KFI_ORDER_NONE,
+            inject_size,
+            size: given_or(hint.size, u64::from(limits::DEFAULT_TX_SIZE)),
+            iov_limit,
+            rma_iov_limit: iov_limit,
+        })
+    }
+
+    fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, Mismatch> {
+        let iov_limit = limits::MAX_IOV as u64;
+        at_most(hint.iov_limit, iov_limit, Mismatch::RxIovLimit)?;
+        let (max, max_buffered) = (u64::from(limits::MAX_QUEUE), limits::MAX_BUFFERED);
+        at_most(hint.size, max, Mismatch::RxSize)?;
+        let buffered = hint.total_buffered_recv;
+        at_most(buffered, max_buffered, Mismatch::RxTotalBufferedRecv)?;
+        at_most(
+            hint.comp_order,
+            flags::KFI_ORDER_NONE,
+            Mismatch::RxCompOrder,
+        )?;
+        Ok(RxAttr {
+            caps: side_caps(hint.caps, caps, RX_CAPS).ok_or(Mismatch::RxCaps)?,
+            op_flags: op_flags(hint.op_flags, Side::Receive).ok_or(Mismatch::RxOpFlags)?,
+            msg_order: self.order(hint.msg_order).ok_or(Mismatch::RxMsgOrder)?,
+            comp_order: flags::KFI_ORDER_NONE,
+            total_buffered_recv: given_or(buffered, limits::DEFAULT_BUFFERED),
+            size: given_or(hint.size, u64::from(limits::DEFAULT_RX_SIZE)),
+            iov_limit,
+        })
+    }
+
+    fn order(&self, hint: u64) -> Option<u64> {
+        let wanted = MsgOrder::from_bits(hint).ok()?;
+        self.msg_order
+            .contains(wanted)
+            .then_some(self.msg_order.bits())
+    }
+
+    fn ep(&self, hint: &EpAttr) -> Result<EpAttr, Mismatch> {
+        same_or_0(hint.ep_type, self.ep_type.into(), Mismatch::EpType)?;
+        same_or_0(hint.protocol, self.protocol.into(), Mismatch::Protocol)?;
+        let version = self.protocol_version;
+        same_or_0(hint.protocol_version, version, Mismatch::ProtocolVersion)?;
+        let max_msg_size = limits::MAX_MSG_SIZE;
+        at_most(hint.max_msg_size, max_msg_size, Mismatch::MaxMsgSize)?;
+        Ok(EpAttr {
+            ep_type: self.ep_type.into(),
+            protocol: self.protocol.into(),
+            protocol_version: version,
+            max_msg_size,
+            mem_tag_format: given_or(hint.mem_tag_format, limits::TAG_FORMAT_GENERIC),
+        })
+    }
+
+    fn domain(&self, hint: &DomainAttr) -> Result<DomainAttr, Mismatch> {
+        let name = same_name(&hint.name, &self.domain_name, Mismatch::DomainName)?;
+        Threading::try_from(hint.threading).map_err(|_| Mismatch::Threading)?;
+        for progress in [hint.control_progress, hint.data_progress] {
+            Progress::try_from(progress).map_err(|_| Mismatch::Progress)?;
+        }
+        ResourceMgmt::try_from(hint.resource_mgmt).map_err(|_| Mismatch::ResourceMgmt)?;
+        let av_type = match AvType::try_from(hint.av_type) {
+            Ok(AvType::Unspec | AvType::Table) => AvType::Table,
+            Ok(AvType::Map) => AvType::Map,
+            Err(_) => return Err(Mismatch::AvType),
+        };
+        let mr_mode = MrMode::from_bits_truncate(hint.mr_mode);
+        let (mr_key_size, cq_data_size) = (limits::MR_KEY_SIZE, limits::CQ_DATA_SIZE);
+        let (count, mr_iov_limit) = (limits::MAX_OBJECTS, limits::MAX_IOV as u64);
+        at_most(hint.mr_key_size, mr_key_size, Mismatch::MrKeySize)?;
+        at_most(hint.cq_data_size, cq_data_size, Mismatch::CqDataSize)?;
+        at_most(hint.cq_cnt, count, Mismatch::CqCnt)?;
+        at_most(hint.ep_cnt, count, Mismatch::EpCnt)?;
+        at_most(hint.cntr_cnt, count, Mismatch::CntrCnt)?;
+        at_most(hint.mr_cnt, count, Mismatch::MrCnt)?;
+        at_most(hint.mr_iov_limit, mr_iov_limit, Mismatch::MrIovLimit)?;
+        Ok(DomainAttr {
+            name,
+            threading: Threading::Safe.into(),
+            control_progress: Progress::Auto.into(),
+            data_progress: Progress::Auto.into(),
+            resource_mgmt: ResourceMgmt::Enabled.into(),
+            av_type: av_type.into(),
+            mr_mode: (mr_mode & (MrMode::VIRT_ADDR | MrMode::PROV_KEY)).bits(),
+            mr_key_size: given_or(hint.mr_key_size, mr_key_size),
+            cq_data_size,
+            cq_cnt: count,
+            ep_cnt: count,
+            cntr_cnt: count,
+            mr_cnt: count,
+            mr_iov_limit,
+        })
+    }
+
+    fn fabric(&self, request: &Request, hint: &FabricAttr) -> Result<FabricAttr, Mismatch> {
+        if hint.api_version > limits::API_VERSION {
+            return Err(Mismatch::ApiVersion);
+        }
+        let api_version = match request.version {
+            0 if hint.api_version == 0 => limits::API_VERSION,
+            0 => hint.api_version,
+            version => version,
+        };
+        Ok(FabricAttr {
+            name: same_name(&hint.name, &self.fabric_name, Mismatch::FabricName)?,
+            prov_name: same_name(&hint.prov_name, &self.prov_name, Mismatch::ProvName)?,
+            prov_version: self.prov_version,
+            api_version,
+        })
+    }
+}
+
+/// Refuses a hint above `max`.
+fn at_most(hint: u64, max: u64, mismatch: Mismatch) -> Result<(), Mismatch> {
+    if hint > max {
+        return Err(mismatch);
+    }
+    Ok(())
+}
+
+/// Refuses a hint that is neither 0 nor `value`.
+fn same_or_0(hint: u32, value: u32, mismatch: Mismatch) -> Result<(), Mismatch> {
+    if hint != 0 && hint != value {
+        return Err(mismatch);
+    }
+    Ok(())
+}
+
+/// Refuses a name that is given and another.
+fn same_name(hint: &Name, name: &Name, mismatch: Mismatch) -> Result<Name, Mismatch> {
+    if !hint.is_empty() && hint != name {
+        return Err(mismatch);
+    }
+    Ok(*name)
+}
+
+const fn given_or(hint: u64, default: u64) -> u64 {
+    if hint != 0 {
+        hint
+    } else {
+        default
+    }
+}
+
+/// Returns the capabilities of one side, which can have those of `mask`.
+fn side_caps(hint: u64, caps: Caps, mask: Caps) -> Option<u64> {
+    let hint = Caps::from_bits(hint).ok()?;
+    if hint.is_empty() {
+        return Some((caps & mask).bits());
+    }
+    let wanted = expand_caps(hint) & mask;
+    (mask.contains(hint) && caps.contains(wanted)).then_some(wanted.bits())
+}
+
+/// Returns the default operation flags of one side.
+fn op_flags(hint: u64, side: Side) -> Option<u64> {
+    let hint = side.default_flags(hint).ok()?;
+    match hint.is_empty() {
+        true => Some(OpFlags::COMPLETION.bits()),
+        false => Some(hint.bits()),
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_offer))]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+
+    fn link() -> SockAddr {
+        SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), 0)
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).unwrap_or(Name::EMPTY)
+    }
+
+    fn offer() -> Offer {
+        Offer {
+            fabric_name: name("fab"),
+            prov_name: name("prov"),
+            prov_version: 3,
+            ..Offer::rdm(link().with_port(9), name("roce0"))
+        }
+    }
+
+    /// What becomes of hints that `change` made of none.
+    fn ask(change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
+        let mut hints = Info::ANY;
+        change(&mut hints);
+        offer().negotiate(&Request::ANY, &hints)
+    }
+
+    #[test]
+    fn everything_left_open() {
+        let info = ask(|_| ());
+        assert!(info.is_ok());
+        let Ok(info) = info else {
+            return;
+        };
+        assert_eq!(info.caps, RDM_CAPS.bits());
+        assert_eq!(info.mode, 0);
+        assert_eq!(info.addr_format, 2);
+        assert_eq!(info.src_addr, Some(link()));
+        assert_eq!(info.dest_addr, None);
+        assert_eq!(info.tx.caps & Caps::RECV.bits(), 0);
+        assert_eq!(info.rx.caps & Caps::SEND.bits(), 0);
+        assert_eq!(info.tx.caps | info.rx.caps, info.caps);
+        assert_eq!(info.tx.op_flags, OpFlags::COMPLETION.bits());
+        assert_eq!(info.rx.op_flags, OpFlags::COMPLETION.bits());
+        assert_eq!(info.tx.inject_size, 256);
+        assert_eq!((info.tx.size, info.rx.size), (256, 256));
+        assert_eq!((info.tx.iov_limit, info.tx.rma_iov_limit), (256, 256));
+        assert_eq!((info.rx.iov_limit, info.domain.mr_iov_limit), (256, 256));
+        assert_eq!(info.rx.total_buffered_recv, 1 << 20);
+        assert_eq!((info.ep.ep_type, info.ep.protocol), (3, 7));
+        assert_eq!(info.ep.max_msg_size, 1 << 30);
+        assert_eq!(info.ep.mem_tag_format, 0xaaaa_aaaa_aaaa_aaaa);
+        assert_eq!(info.domain.name, name("roce0"));
+        assert_eq!(info.domain.threading, 1);
+        assert_eq!(
+            (info.domain.control_progress, info.domain.data_progress),
+            (1, 1)
+        );
+        assert_eq!(info.domain.resource_mgmt, 2);
+        assert_eq!(info.domain.av_type, 2);
+        assert_eq!(info.domain.mr_mode, 0);
+        assert_eq!((info.domain.mr_key_size, info.domain.cq_data_size), (8, 8));
+        assert_eq!(info.fabric.name, name("fab"));
+        assert_eq!(info.fabric.prov_name, name("prov"));
+        assert_eq!(info.fabric.prov_version, 3);
+        assert_eq!(info.fabric.api_version, (1 << 16) | 7);
+        // An entry is a hint that gets the same entry again.
+        assert_eq!(offer().negotiate(&Request::ANY, &info), Ok(info));
+    }
+
+    #[test]
+    fn wishes_that_are_granted() {
+        let is = |change: fn(&mut Info), holds: fn(&Info) -> bool| {
+            ask(change).is_ok_and(|info| holds(&info))
+        };
+        assert!(is(|i| i.tx.size = 16_384, |i| i.tx.size == 16_384));
+        assert!(is(|i| i.rx.size = 1, |i| i.rx.size == 1));
+        assert!(is(|i| i.tx.inject_size = 8, |i| i.tx.inject_size == 256));
+        assert!(is(|i| i.mode = u64::MAX, |i| i.mode == 0));
+        assert!(is(|i| i.addr_format = 1, |i| i.addr_format == 2));
+        assert!(is(
+            |i| i.ep.mem_tag_format = 5,
+            |i| i.ep.mem_tag_format == 5
+        ));
+        assert!(is(|i| i.domain.av_type = 1, |i| i.domain.av_type == 1));
+        assert!(is(
+            |i| i.domain.mr_key_size = 4,
+            |i| i.domain.mr_key_size == 4
+        ));
+        assert!(is(
+            |i| i.domain.mr_mode = u32::MAX,
+            |i| i.domain.mr_mode == 0x18
+        ));
+        assert!(is(|i| i.domain.threading = 5, |i| i.domain.threading == 1));
+        assert!(is(
+            |i| i.domain.data_progress = 2,
+            |i| i.domain.data_progress == 1
+        ));
+        assert!(is(
+            |i| i.domain.resource_mgmt = 1,
+            |i| i.domain.resource_mgmt == 2
+        ));
+        assert!(is(
+            |i| i.tx.op_flags = 1 << 28,
+            |i| i.tx.op_flags == 1 << 28
+        ));
+        assert!(is(
+            |i| i.rx.msg_order = 1 << 8,
+            |i| i.rx.msg_order == RDM_ORDER.bits()
+        ));
+        assert!(is(
+            |i| i.fabric.api_version = 1 << 16,
+            |i| i.fabric.api_version == 1 << 16
+        ));
+    }
+
+    #[test]
+    fn capabilities() {
+        let caps = |hint: Caps| ask(|i| i.caps = hint.bits()).map(|i| i.caps);
+        let all = Caps::MSG | Caps::SEND | Caps::RECV | Caps::LOCAL_COMM;
+        assert_eq!(caps(Caps::MSG), Ok(all.bits()));
+        let send = Caps::MSG | Caps::SEND | Caps::LOCAL_COMM;
+        assert_eq!(caps(Caps::MSG | Caps::SEND), Ok(send.bits()));
+        for missing in [
+            Caps::ATOMIC,
+            Caps::TAGGED_RMA,
+            Caps::REMOTE_COMM,
+            Caps::TRIGGER,
+        ] {
+            assert_eq!(caps(Caps::MSG | missing), Err(Mismatch::Caps));
+        }
+        assert_eq!(ask(|i| i.caps = 1 << 63).err(), Some(Mismatch::Caps));
+
+        let tx = |hint: u64| ask(|i| i.tx.caps = hint).map(|i| i.tx.caps);
+        assert_eq!(tx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::SEND).bits()));
+        assert_eq!(tx(Caps::RECV.bits()), Err(Mismatch::TxCaps));
+        assert_eq!(tx(1 << 63), Err(Mismatch::TxCaps));
+        assert_eq!(tx(Caps::ATOMIC.bits()), Err(Mismatch::TxCaps));
+        let rx = |hint: u64| ask(|i| i.rx.caps = hint).map(|i| i.rx.caps);
+        assert_eq!(rx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::RECV).bits()));
+        assert_eq!(rx(Caps::SEND.bits()), Err(Mismatch::RxCaps));
+        // Not more than the endpoint has.
+        let more = ask(|i| {
+            i.caps = Caps::MSG.bits();
+            i.tx.caps = Caps::TAGGED.bits();
+        });
+        assert_eq!(more.err(), Some(Mismatch::TxCaps));
+    }
+
+    #[test]
+    fn wishes_that_are_not() {
+        let no = |mismatch: Mismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
+        assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 3));
+        assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 4));
+        assert!(no(Mismatch::TxOpFlags, |i| i.tx.op_flags = 1 << 16));
+        assert!(no(Mismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 3));
+        assert!(no(Mismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 16));
+        assert!(no(Mismatch::TxCompOrder, |i| i.tx.comp_order = 1));
+        assert!(no(Mismatch::TxInjectSize, |i| i.tx.inject_size = 257));
+        assert!(no(Mismatch::TxSize, |i| i.tx.size = 16_385));
+        assert!(no(Mismatch::TxIovLimit, |i| i.tx.iov_limit = 257));
+        assert!(no(Mismatch::TxRmaIovLimit, |i| i.tx.rma_iov_limit = 257));
+        assert!(no(Mismatch::RxOpFlags, |i| i.rx.op_flags = 1 << 25));
+        assert!(no(Mismatch::RxMsgOrder, |i| i.rx.msg_order = 1 << 6));
+        assert!(no(Mismatch::RxCompOrder, |i| i.rx.comp_order = 1));
+        assert!(no(Mismatch::RxTotalBufferedRecv, |i| {
+            i.rx.total_buffered_recv = (64 << 20) + 1;
+        }));
+        assert!(no(Mismatch::RxSize, |i| i.rx.size = 16_385));
+        assert!(no(Mismatch::RxIovLimit, |i| i.rx.iov_limit = 257));
+        assert!(no(Mismatch::EpType, |i| i.ep.ep_type = 1));
+        assert!(no(Mismatch::EpType, |i| i.ep.ep_type = 2));
+        assert!(no(Mismatch::Protocol, |i| i.ep.protocol = 1));
+        assert!(no(Mismatch::ProtocolVersion, |i| i.ep.protocol_version = 2));
+        assert!(no(Mismatch::MaxMsgSize, |i| i.ep.max_msg_size = (1 << 30) + 1));
+        assert!(no(Mismatch::DomainName, |i| i.domain.name = name("roce1")));
+        assert!(no(Mismatch::Threading, |i| i.domain.threading = 6));
+        assert!(no(Mismatch::Progress, |i| i.domain.control_progress = 3));
+        assert!(no(Mismatch::Progress, |i| i.domain.data_progress = 3));
+        assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 3));
+        assert!(no(Mismatch::AvType, |i| i.domain.av_type = 3));
+        assert!(no(Mismatch::MrKeySize, |i| i.domain.mr_key_size = 9));
+        assert!(no(Mismatch::CqDataSize, |i| i.domain.cq_data_size = 9));
+        assert!(no(Mismatch::CqCnt, |i| i.domain.cq_cnt = 65_536));
+        assert!(no(Mismatch::EpCnt, |i| i.domain.ep_cnt = 65_536));
+        assert!(no(Mismatch::CntrCnt, |i| i.domain.cntr_cnt = 65_536));
+        assert!(no(Mismatch::MrCnt, |i| i.domain.mr_cnt = 65_536));
+        assert!(no(Mismatch::MrIovLimit, |i| i.domain.mr_iov_limit = 257));
+        assert!(no(Mismatch::FabricName, |i| i.fabric.name = name("fabric")));
+        assert!(no(Mismatch::ProvName, |i| i.fabric.prov_name = name("pro")));
+        assert!(no(Mismatch::ApiVersion, |i| i.fabric.api_version =
+            (1 << 16) | 8));
+        assert_eq!(Errno::from(Mismatch::Caps), Errno::ENODATA);
+    }
+
+    #[test]
+    fn addresses() {
+        let asks = |flags: u64, node: &str, service: &str| {
+            let request = Request::new(0, flags, node.as_bytes(), service.as_bytes());
+            let request = request.unwrap_or(Request::ANY);
+            offer().negotiate(&request, &Info::ANY)
+        };
+        let src = |node: &str, service: &str| {
+            asks(flags::KFI_SOURCE, node, service).map(|info| info.src_addr)
+        };
+        assert_eq!(src("10.0.0.1", "80"), Ok(Some(link().with_port(80))));
+        assert_eq!(src("0.0.0.0", "80"), Ok(Some(link().with_port(80))));
+        assert_eq!(src("", "80"), Ok(Some(link().with_port(80))));
+        assert_eq!(src("10.0.0.1", ""), Ok(Some(link())));
+        assert_eq!(src("10.0.0.2", "80"), Err(Mismatch::SrcAddr));
+        assert_eq!(src("::", "80"), Err(Mismatch::SrcAddr));
+        let dest = asks(0, "10.0.0.2", "80");
+        let peer = SockAddr::v4(Ipv4Addr::new(10, 0, 0, 2), 80);
+        assert_eq!(
+            dest.map(|info| (info.src_addr, info.dest_addr)),
+            Ok((Some(link()), Some(peer)))
+        );
+        assert_eq!(asks(0, "::1", "80").err(), Some(Mismatch::DestAddr));
+        // Hints count where the request says nothing.
+        let hint = ask(|i| {
+            i.src_addr = Some(link().with_port(81));
+            i.dest_addr = Some(link().with_port(82));
+        });
+        assert_eq!(
+            hint.map(|info| (info.src_addr, info.dest_addr)),
+            Ok((Some(link().with_port(81)), Some(link().with_port(82))))
+        );
+    }
+
+    #[test]
+    fn what_kfilnd_asks_for() {
+        let missing = Caps::REMOTE_COMM | Caps::NAMED_RX_CTX | Caps::TAGGED_RMA;
+        let caps =
+            RDM_CAPS.without(Caps::SOURCE | Caps::FENCE | Caps::RMA_EVENT | Caps::LOCAL_COMM);
+        let hints = |caps: Caps| {
+            let mut hints = Info::ANY;
+            hints.caps = caps.bits();
+            hints.tx.iov_limit = 256;
+            hints.tx.rma_iov_limit = 256;
+            hints.rx.iov_limit = 256;
+            hints.domain.mr_iov_limit = 256;
+            hints.domain.mr_key_size = 4;
+            hints.domain.resource_mgmt = ResourceMgmt::Disabled.into();
+            hints
+        };
+        let request = Request::new(0, flags::KFI_SOURCE, b"10.0.0.1", b"988");
+        let request = request.unwrap_or(Request::ANY);
+        let whole = offer().negotiate(&request, &hints(caps | missing));
+        assert_eq!(whole.err(), Some(Mismatch::Caps));
+        let rest = offer().negotiate(&request, &hints(caps));
+        assert_eq!(
+            rest.map(|info| info.caps),
+            Ok((caps | Caps::LOCAL_COMM).bits())
+        );
+    }
+}
