@@ -11,6 +11,8 @@
 //! `state` and `domains` change under the table's mutex only, so that "gone" and "in use" are
 //! decided together; both may be read at any time.
 
+use core::net::IpAddr;
+
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -27,10 +29,7 @@ use kernel::{
     }, //
 };
 
-use kfi_core::addr::{
-    Ip,
-    SockAddr, //
-};
+use kfi_core::addr::SockAddr;
 
 use super::{
     name::{
@@ -197,26 +196,20 @@ impl Link {
     /// context or softirq.
     pub(crate) fn first_ipv4(&self) -> Option<SockAddr> {
         let netdev = self.present()?;
-        Some(SockAddr::v4(netdev.first_ipv4()?, 0))
+        Some(SockAddr::v4(netdev.first_ipv4()?.into(), 0))
     }
 
     /// The interface's first IPv6 address that can be used, with port 0; none if it has none or
     /// has gone. A link-local one carries the interface as its scope. Process context or softirq.
     pub(crate) fn first_ipv6(&self) -> Option<SockAddr> {
         let netdev = self.present()?;
-        let addr = netdev.first_ipv6()?;
-        let scope_id = if is_link_local(&addr) {
-            netdev.ifindex
-        } else {
-            0
-        };
-        Some(SockAddr::v6(addr, 0, scope_id))
+        // The scope is dropped for all but link-local addresses.
+        SockAddr::v6(netdev.first_ipv6()?.into(), 0, netdev.ifindex).ok()
     }
 
     /// Whether `addr` is an address of the interface; its port does not matter.
     ///
-    /// A link-local IPv6 address needs the interface as its scope, any other may have scope 0 or
-    /// the interface. On a loopback interface all of the subnet of an IPv4 address belongs to it
+    /// A link-local IPv6 address needs the interface as its scope. On a loopback interface all of the subnet of an IPv4 address belongs to it
     /// (127.0.0.0/8 as a rule), as in the kernel's routing. The wildcard addresses belong to
     /// nobody. Process context or softirq.
     pub(crate) fn has_address(&self, addr: &SockAddr) -> bool {
@@ -224,12 +217,10 @@ impl Link {
             return false;
         };
         match addr.ip() {
-            Ip::V4(ip) => ip != [0; 4] && netdev.has_ipv4(&ip),
-            Ip::V6(ip) => {
-                let scope_id = addr.scope_id();
-                let scope_fits =
-                    scope_id == netdev.ifindex || (scope_id == 0 && !is_link_local(&ip));
-                scope_fits && netdev.has_ipv6(&ip)
+            IpAddr::V4(ip) => !ip.is_unspecified() && netdev.has_ipv4(&ip.octets()),
+            IpAddr::V6(ip) => {
+                let elsewhere = ip.is_unicast_link_local() && addr.scope() != netdev.ifindex;
+                !elsewhere && netdev.has_ipv6(&ip.octets())
             }
         }
     }
@@ -324,12 +315,6 @@ impl Link {
     pub(super) fn is_untold(&self) -> bool {
         self.untold.load(Relaxed)
     }
-}
-
-/// fe80::/10: an address that means something on one link only.
-fn is_link_local(addr: &[u8; 16]) -> bool {
-    let [first, second, ..] = *addr;
-    first == 0xfe && second & 0xc0 == 0x80
 }
 
 /// A domain's use of a link, until it is released or dropped. The link cannot be removed by hand

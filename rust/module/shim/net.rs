@@ -230,11 +230,6 @@ pub(crate) struct Netdev {
 
 impl Netdev {
     fn from_raw(raw: &shim::kfabric_shim_netdev) -> Self {
-        let mut name = [0; IFNAMSIZ];
-        for (to, from) in name.iter_mut().zip(raw.name) {
-            // `char` of C is i8 or u8; bytes they are either way.
-            *to = from as u8;
-        }
         Self {
             id: NetdevId {
                 netns: NetNsId(raw.netns),
@@ -242,7 +237,7 @@ impl Netdev {
             },
             mtu: raw.mtu,
             up: raw.up,
-            name,
+            name: raw.name,
         }
     }
 }
