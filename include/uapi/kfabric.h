@@ -3,7 +3,7 @@
  * /dev/kfabric: the ioctl interface of the kfabric module.
  *
  * This header is the one source of the interface: the module and every
- * user-space binding are made from it.  Documentation/abi.rst tells how a
+ * user-space binding are made from it.  Documentation/abi.md tells how a
  * program uses it; this file says what each call takes, gives and refuses.
  *
  * Shape of a call
