@@ -96,6 +96,30 @@ with_lock() {
 	return $status
 }
 
+# used ENTRY: note that an entry of the cache is in use.
+used() {
+	mkdir -p "$KF_CACHE/used"
+	: >"$KF_CACHE/used/$(basename "$1")"
+}
+
+# prune KIND: remove what nobody needs: entries not used for 30 days, and what
+# killed builds left unfinished (nobody holds their lock).
+prune() {
+	local entry name fd
+	for entry in "$KF_CACHE/$1"-*; do
+		name=$(basename "${entry%%.tmp*}")
+		if [ "$entry" = "${entry%.tmp*}" ] &&
+			[ -z "$(find "$KF_CACHE/used/$name" -mtime +30 2>/dev/null)" ]; then
+			continue
+		fi
+		exec {fd}>"$KF_CACHE/lock/$name"
+		if flock -n "$fd"; then
+			as_root_here rm -rf --one-file-system "$entry"
+		fi
+		exec {fd}>&-
+	done
+}
+
 # --- the host ---------------------------------------------------------------
 
 # need_host COMMAND=PACKAGE...: the host has these commands, or gets them. Root

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A counter as a descriptor: `KFI_GETWAIT` of a counter.
+//!
+//! A descriptor is armed for one thing at a time, and readable once that has happened:
+//!
+//! ```text
+//!               armed for the next change of a value since what was read last
+//!                  |                                         ^
+//!   write(2) of    |            it happens                   | read(2): struct kfabric_cntr_values
+//!   a threshold    v                                         |
+//!               armed for a value of at least t ---------> readable
+//!                               it happens, or the
+//!                               error value is written
+//! ```
+//!
+//! A new one is armed for the next change. It stays readable until it is read or armed anew, also
+//! if the value falls again meanwhile.
+//!
+//! An armed descriptor stands in the counter's line as a task in a call does ([`Bell`]), so an
+//! add that it does not wait for costs the adder nothing. While it is readable it does not stand in
+//! line. Each has a wait queue of its own, so that a wake-up reaches only those who wait for a
+//! descriptor that has become readable.
+//!
+//! Nothing is lost in read(2): the values are copied out first, and then it is armed for a change
+//! since those values.
+//!
+//! A descriptor is a use of its counter. If the counter is closed by force (its owner's device file
+//! is gone, and another process has the descriptor), poll(2) gives `POLLERR | POLLHUP`, read(2) and
+//! write(2) `EBADF`.
+//!
+//! # Locks
+//!
+//! `Fd::place` is a mutex and held while values are copied out; the counter's line lock is taken
+//! under it.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            AtomicFlag,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+    uaccess::{
+        UserSliceReader,
+        UserSliceWriter, //
+    }, //
+};
+
+use kfi_core::{
+    cntr::{
+        Cond,
+        Waiter, //
+    },
+    wait::Deadline, //
+};
+
+use super::counter::{
+    Counter,
+    Slot,
+    Token, //
+};
+use crate::{
+    provider::wait::fd::READABLE,
+    shim::{
+        anon_file::{
+            AnonFile,
+            PollTable,
+            EPOLLERR,
+            EPOLLHUP, //
+        },
+        bindings::kfabric_cntr_values,
+        rb::RbSlot,
+        wait::{
+            new_wait_queue,
+            WaitQueue, //
+        }, //
+    }, //
+};
+
+/// What a counter has of a descriptor in its line: whether it is readable, and who waits for that.
+#[pin_data]
+pub(super) struct Bell {
+    rung: AtomicFlag,
+    #[pin]
+    queue: WaitQueue,
+}
+
+impl Bell {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            rung: AtomicFlag::new(false),
+            queue <- new_wait_queue!("cntr::Bell::queue"),
+        })
+    }
+
+    /// It has happened. Under the counter's line lock, or out of line.
+    pub(super) fn ring(&self) {
+        self.rung.store(true, Release);
+        // The wait queue's lock orders this with who gets on the queue and then looks.
+        self.queue.wake_poll(READABLE);
+    }
+
+    /// Armed anew. Under the counter's line lock.
+    pub(super) fn silence(&self) {
+        self.rung.store(false, Release);
+    }
+
+    fn is_rung(&self) -> bool {
+        self.rung.load(Acquire)
+    }
+}
+
+/// What keeps a counter for a descriptor: a use of a [`Cntr`](super::Cntr).
+pub(super) trait Holder: Send + Sync + 'static {
+    /// The counter.
+    fn counter(&self) -> &Counter;
+}
+
+/// See the module's story.
+#[pin_data(PinnedDrop)]
+pub(super) struct Fd<H: Holder> {
+    holder: H,
+    bell: Arc<Bell>,
+    /// Where it stands in line, or stood last.
+    #[pin]
+    place: Mutex<Option<Waiter>>,
+}
+
+impl<H: Holder> Fd<H> {
+    /// A descriptor of `holder`'s counter, armed for the next change. `EBADF` the counter was
+    /// closed by force, `ENOMEM`. Sleeps.
+    pub(super) fn new(holder: H) -> Result<Arc<Self>> {
+        let bell = Arc::pin_init(Bell::new(), GFP_KERNEL_ACCOUNT)?;
+        let fd = Arc::pin_init(
+            pin_init!(Self {
+                holder,
+                bell,
+                place <- new_mutex!(None, "cntr::Fd::place"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let since = Cond::AnyChange(fd.counter().seen());
+        fd.arm(&mut fd.place.lock(), since, fd.slot()?)?;
+        Ok(fd)
+    }
+
+    fn counter(&self) -> &Counter {
+        self.holder.counter()
+    }
+
+    fn slot(&self) -> Result<Slot> {
+        RbSlot::new(Token::Fd(self.bell.clone()))
+    }
+
+    /// Arms it for `cond`. `EBADF`; it is left readable then, so that nobody waits for it in vain.
+    fn arm(&self, place: &mut Option<Waiter>, cond: Cond, slot: Slot) -> Result {
+        let entered = self
+            .counter()
+            .move_bell(&self.bell, place.take(), cond, slot);
+        match entered {
+            Ok(Some(waiter)) => *place = Some(waiter),
+            // It has happened already, or never will. It is out of line, and who could arm it
+            // waits for `place`.
+            Ok(None) | Err(_) => self.bell.ring(),
+        }
+        entered.map(|_| ())
+    }
+
+    /// Arms it for a value of at least `threshold`. `EBADF`, `ENOMEM`. Sleeps.
+    pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
+        let slot = self.slot()?;
+        self.arm(&mut self.place.lock(), Cond::AtLeast(threshold), slot)
+    }
+
+    /// Gives `sink` the values and arms for the next change. `EAGAIN` it is not readable; `EBADF`;
+    /// `ENOMEM`; the error of `sink`, and nothing has changed then. Sleeps.
+    pub(super) fn take(&self, sink: impl FnOnce(&kfabric_cntr_values) -> Result) -> Result {
+        let mut place = self.place.lock();
+        if self.counter().is_closed() {
+            return Err(EBADF);
+        }
+        if !self.is_readable() {
+            return Err(EAGAIN);
+        }
+        let slot = self.slot()?;
+        let seen = self.counter().seen();
+        sink(&kfabric_cntr_values {
+            value: seen.value,
+            err: seen.err,
+        })?;
+        self.arm(&mut place, Cond::AnyChange(seen), slot)
+    }
+
+    /// Whether it is readable. Does not sleep.
+    pub(super) fn is_readable(&self) -> bool {
+        self.bell.is_rung()
+    }
+}
+
+#[pinned_drop]
+impl<H: Holder> PinnedDrop for Fd<H> {
+    fn drop(self: Pin<&mut Self>) {
+        let place = self.place.lock().take();
+        if let Some(waiter) = place {
+            self.counter().leave(&waiter);
+        }
+    }
+}
+
+impl<H: Holder> AnonFile for Fd<H> {
+    const NAME: &'static CStr = c"[kfabric-cntr]";
+
+    fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
+        table.register(&self.bell.queue);
+        if self.counter().is_closed() {
+            EPOLLERR | EPOLLHUP
+        } else if self.is_readable() {
+            READABLE
+        } else {
+            0
+        }
+    }
+
+    /// `EINVAL` less room than `struct kfabric_cntr_values`; `EAGAIN`; `EBADF`; `ERESTARTSYS`;
+    /// `EFAULT`, `ENOMEM` and nothing has changed.
+    fn read(&self, to: &mut UserSliceWriter, nonblock: bool) -> Result<usize> {
+        const SIZE: usize = size_of::<kfabric_cntr_values>();
+        if to.len() < SIZE {
+            return Err(EINVAL);
+        }
+        loop {
+            match self.take(|values| to.write(values)) {
+                Ok(()) => return Ok(SIZE),
+                // Not readable, or another reader was faster.
+                Err(error) if error == EAGAIN && !nonblock => {
+                    self.bell
+                        .queue
+                        .wait_until(Deadline::Forever, || self.is_readable().then_some(()))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `EINVAL` not 8 bytes; `EBADF`; `EFAULT`, `ENOMEM` and nothing has changed.
+    fn write(&self, from: &mut UserSliceReader, _nonblock: bool) -> Result<usize> {
+        const SIZE: usize = size_of::<u64>();
+        if from.len() != SIZE {
+            return Err(EINVAL);
+        }
+        self.arm_threshold(from.read()?)?;
+        Ok(SIZE)
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counter: `kfi_cntr`, as kfi_cntr(3) has it.
+//!
+//! [`Cntr`] is a [`Counter`] that belongs to a domain, has a wait object, and can be closed. What
+//! counts into it is bound to it: endpoints and memory regions hold it in use.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`counter`] | the primitive: values, waiters, waking |
+//! | [`fd`] | a counter as a descriptor for poll(2), epoll and io_uring |
+
+mod counter;
+mod fd;
+
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/cntr.rs"]
+mod kunit;
+
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        SetOnce, //
+    }, //
+};
+
+use kfi_core::{
+    cntr::Seen,
+    wait::Deadline, //
+};
+
+use self::fd::{
+    Fd,
+    Holder, //
+};
+use super::{
+    domain::Domain,
+    object::{
+        Ident,
+        Object,
+        Used,
+        Uses, //
+    },
+    roster::{
+        self,
+        Class,
+        Figures,
+        Listed,
+        Place, //
+    },
+    wait::WaitObj, //
+};
+use crate::{
+    mem::SharedPages,
+    shim::anon_file::PendingFd, //
+};
+
+pub(crate) use self::counter::Counter;
+
+/// What a counter is to be.
+pub(crate) struct CntrAttr {
+    /// Its wait object.
+    pub(crate) wait: WaitObj,
+    /// Its largest value, after which it wraps to 0; 0 stands for 2^64 - 1.
+    pub(crate) max_value: u64,
+}
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Cntr {
+    #[pin]
+    counter: Counter,
+    wait: WaitObj,
+    uses: Uses,
+    domain: Used<Domain>,
+    ident: Ident,
+    place: SetOnce<Place>,
+}
+
+impl Cntr {
+    /// Opens a counter of `domain`. `EINVAL` a wait set of another fabric; `EBADF` the domain is
+    /// closed; `ENOMEM`. Sleeps.
+    pub(crate) fn open(domain: &Arc<Domain>, attr: CntrAttr, ident: Ident) -> Result<Arc<Self>> {
+        attr.wait.check_fabric(domain.fabric())?;
+        let domain = Used::new(domain.clone())?;
+        let counter = Counter::new(attr.max_value)?;
+        let cntr = Arc::pin_init(
+            pin_init!(Self {
+                counter <- counter,
+                wait: attr.wait,
+                uses: Uses::new(),
+                domain,
+                ident,
+                place: SetOnce::new(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        cntr.place.populate(roster::enter(cntr.clone())?);
+        Ok(cntr)
+    }
+
+    /// The domain that it was made from.
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
+    }
+
+    /// Who it is to its owner.
+    pub(crate) fn ident(&self) -> &Ident {
+        &self.ident
+    }
+
+    /// The page with its values, to be mapped read-only.
+    pub(crate) fn page(&self) -> &Arc<SharedPages> {
+        self.counter.page()
+    }
+
+    /// The success value (kfi_cntr_read). Does not sleep.
+    #[inline]
+    pub(crate) fn read(&self) -> u64 {
+        self.counter.read()
+    }
+
+    /// The error value (kfi_cntr_readerr). Does not sleep.
+    #[inline]
+    pub(crate) fn err(&self) -> u64 {
+        self.counter.err()
+    }
+
+    /// Adds to the success value (kfi_cntr_add, and each success of what is bound). Does not sleep.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.counter.add(n);
+        if let WaitObj::Set(set) = &self.wait {
+            // An add of 0 changes nothing.
+            if n != 0 {
+                set.signal();
+            }
+        }
+    }
+
+    /// Adds to the error value (kfi_cntr_adderr, and each failure of what is bound). Does not
+    /// sleep.
+    pub(crate) fn adderr(&self, n: u64) {
+        self.counter.adderr(n);
+        self.wait.signal();
+    }
+
+    /// Sets the success value (kfi_cntr_set). `EINVAL` above the maximum. Does not sleep.
+    pub(crate) fn set(&self, value: u64) -> Result {
+        self.counter.set(value)?;
+        self.wait.signal();
+        Ok(())
+    }
+
+    /// Sets the error value (kfi_cntr_seterr). `EINVAL` above the maximum. Does not sleep.
+    pub(crate) fn seterr(&self, value: u64) -> Result {
+        self.counter.seterr(value)?;
+        self.wait.signal();
+        Ok(())
+    }
+
+    /// Waits until the success value reaches `threshold` (kfi_cntr_wait).
+    ///
+    /// `EINVAL` the counter has `KFI_WAIT_NONE` and the deadline does not poll; `ETIMEDOUT`;
+    /// `KFI_EAVAIL` the error value was written meanwhile; `ERESTARTSYS` a signal is pending;
+    /// `EBADF` closed, before or meanwhile; `ENOMEM`. Sleeps, unless the deadline polls. Who waits
+    /// uses the counter.
+    pub(crate) fn wait(self: &Arc<Self>, threshold: u64, deadline: Deadline) -> Result {
+        if deadline == Deadline::Poll {
+            return self.counter.wait(threshold, deadline);
+        }
+        if matches!(self.wait, WaitObj::None) {
+            return Err(EINVAL);
+        }
+        let _used = Used::new(self.clone())?;
+        self.counter.wait(threshold, deadline)
+    }
+
+    /// Its operation flags (KFI_GETOPSFLAG): there are none.
+    pub(crate) fn flags(&self) -> u64 {
+        0
+    }
+
+    /// Sets its operation flags (KFI_SETOPSFLAG). `EINVAL` any.
+    pub(crate) fn set_flags(&self, flags: u64) -> Result {
+        if flags == 0 {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// Makes a descriptor (KFI_GETWAIT), which is a use. `EINVAL` its wait object is not
+    /// `KFI_WAIT_QUEUE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
+        self.wait.check_getwait()?;
+        PendingFd::new(Fd::new(Used::new(self.clone())?)?)
+    }
+
+    /// Both values as they are now, for [`changed`](Self::changed). Does not sleep.
+    pub(super) fn seen(&self) -> Seen {
+        self.counter.seen()
+    }
+
+    /// Both values as they are now, if anything was written since `since`. Does not sleep.
+    pub(super) fn changed(&self, since: &Seen) -> Option<Seen> {
+        self.counter.changed(since)
+    }
+}
+
+impl Holder for Used<Cntr> {
+    fn counter(&self) -> &Counter {
+        &self.arc().counter
+    }
+}
+
+impl Object for Cntr {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn teardown(&self) {
+        if let Some(place) = self.place.copy() {
+            place.leave();
+        }
+        self.counter.close();
+        self.wait.release();
+        self.domain.release();
+    }
+}
+
+impl Listed for Cntr {
+    fn class(&self) -> Class {
+        Class::Cntr
+    }
+
+    fn ident(&self) -> &Ident {
+        &self.ident
+    }
+
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    fn figures(&self) -> Figures {
+        let (waiters, lowest) = self.counter.waiting();
+        Figures {
+            addr: None,
+            values: [
+                self.read(),
+                self.err(),
+                u64::from(waiters),
+                lowest.unwrap_or(u64::MAX),
+                0,
+                0,
+                0,
+                0,
+            ],
+        }
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Wait objects: how a caller learns that there is something for it.
+//!
+//! A counter, CQ or EQ is opened with one of four wait objects ([`WaitObj`]):
+//!
+//! | | calls that sleep | descriptor | wait set |
+//! |---|---|---|---|
+//! | `KFI_WAIT_NONE` | no | no | no |
+//! | `KFI_WAIT_UNSPEC` | yes | no | no |
+//! | `KFI_WAIT_QUEUE` | yes | yes | no |
+//! | `KFI_WAIT_SET` | counter only | the set's | yes |
+//!
+//! Who sleeps in a call is one task that waits for one decision: it stands in a line of the object
+//! that it waits on, in the order of what it waits for, and who makes its condition true takes it
+//! out of the line and wakes it, and nobody else. The lines are state machines of the core crate
+//! under the object's spin lock; a place in one is memory that was got before the lock was taken.
+//!
+//! Two rules make every line safe:
+//!
+//! - Who takes a sleeper out of a line wakes it before it lets go of the line's lock. So a sleeper
+//!   whose time is over, or that got a signal, and that does not find itself in the line any more
+//!   ([`sleep`]) has been woken and knows why.
+//! - An object that is closed by force marks itself closed and then empties its lines under their
+//!   locks; nobody enters a line of a closed object. So nobody sleeps on something that is gone.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`set`] | the wait set: one thing to wait on for many objects |
+//! | [`fd`] | a CQ or EQ as a descriptor for poll(2), epoll and io_uring |
+
+pub(crate) mod fd;
+pub(crate) mod set;
+
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/wait_set.rs"]
+mod kunit;
+
+use core::num::NonZeroU32;
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    enums,
+    wait::Deadline, //
+};
+
+use super::{
+    fabric::Fabric,
+    object::Used, //
+};
+use crate::shim::{
+    errno::to_error,
+    wait::{
+        Sleeper,
+        WaitError, //
+    }, //
+};
+
+pub(crate) use set::WaitSet;
+
+/// The wait object that a counter, CQ or EQ was opened with.
+pub(crate) enum WaitObj {
+    /// Nobody waits.
+    None,
+    /// Calls that sleep.
+    Unspec,
+    /// The object signals this wait set.
+    Set(Used<WaitSet>),
+    /// Calls that sleep, and descriptors.
+    Queue,
+}
+
+impl WaitObj {
+    /// Makes one of what a caller gave: `enum kfi_wait_obj`, and the wait set if there is one.
+    ///
+    /// `EINVAL` no such wait object, `KFI_WAIT_SET` without a set, or a set without it; `EBADF`
+    /// the set is closed. Does not sleep.
+    pub(crate) fn new(wait_obj: u32, set: Option<Arc<WaitSet>>) -> Result<Self> {
+        let wait_obj = enums::WaitObj::try_from(wait_obj).map_err(to_error)?;
+        match (wait_obj, set) {
+            (enums::WaitObj::None, None) => Ok(Self::None),
+            (enums::WaitObj::Unspec, None) => Ok(Self::Unspec),
+            (enums::WaitObj::Set, Some(set)) => Ok(Self::Set(Used::new(set)?)),
+            (enums::WaitObj::Queue, None) => Ok(Self::Queue),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// `EINVAL` if it is a wait set of another fabric than `fabric`.
+    pub(super) fn check_fabric(&self, fabric: &Arc<Fabric>) -> Result {
+        match self {
+            Self::Set(set) if !Arc::ptr_eq(set.fabric(), fabric) => Err(EINVAL),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a read of a queue with this wait object may sleep.
+    pub(super) fn allows_sread(&self) -> bool {
+        matches!(self, Self::Unspec | Self::Queue)
+    }
+
+    /// Whether there can be descriptors: `EINVAL` unless it is `KFI_WAIT_QUEUE`.
+    pub(super) fn check_getwait(&self) -> Result {
+        match self {
+            Self::Queue => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Signals the wait set, if there is one. Process context, no spin lock held.
+    #[inline]
+    pub(super) fn signal(&self) {
+        if let Self::Set(set) = self {
+            set.signal();
+        }
+    }
+
+    /// Ends the use of the wait set, if there is one. Idempotent.
+    pub(super) fn release(&self) {
+        if let Self::Set(set) = self {
+            set.release();
+        }
+    }
+}
+
+/// Why a sleeper was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// What it waits for is there.
+    Ready,
+    /// The error value of the counter was written.
+    ErrorChanged,
+    /// Somebody called `kfi_cq_signal()`.
+    Signalled,
+    /// The object was closed by force.
+    Closed,
+}
+
+impl Why {
+    /// As a [`Waker`](crate::shim::wait::Waker) carries it.
+    #[inline]
+    pub(super) const fn reason(self) -> NonZeroU32 {
+        NonZeroU32::MIN.saturating_add(self as u32)
+    }
+
+    fn from_reason(reason: NonZeroU32) -> Self {
+        match reason {
+            reason if reason == Self::Ready.reason() => Self::Ready,
+            reason if reason == Self::ErrorChanged.reason() => Self::ErrorChanged,
+            reason if reason == Self::Signalled.reason() => Self::Signalled,
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// Sleeps in a line until woken; at once if that was done before.
+///
+/// `leave` takes the sleeper out of the line and tells whether it was still there; it is called
+/// when the deadline has passed or a signal is pending. Being woken goes before both. Sleeps.
+pub(super) fn sleep(
+    sleeper: &Sleeper,
+    deadline: Deadline,
+    leave: impl FnOnce() -> bool,
+) -> Result<Why, WaitError> {
+    match sleeper.wait(deadline) {
+        Ok(reason) => Ok(Why::from_reason(reason)),
+        Err(error) if leave() => Err(error),
+        // Whoever took it out woke it under the lock that `leave` has just held.
+        Err(error) => sleeper.reason().map(Why::from_reason).ok_or(error),
+    }
+}

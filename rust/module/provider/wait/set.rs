@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Wait set: one thing to wait on for many counters, CQs and EQs.
+//!
+//! Members are the objects that were opened with `KFI_WAIT_SET` and this set; each holds it in use.
+//! A member signals the set when something happens to it: an entry, an event or an error arrives, a
+//! value changes. The set does not know what its members hold, and remembers one signal:
+//!
+//! ```text
+//!   signal --- somebody sleeps ----> the one that sleeps longest has taken it, and runs
+//!         \--- nobody sleeps ------> pending, until somebody takes it; more signals add nothing
+//! ```
+//!
+//! Who takes a signal, by [`WaitSet::wait`] or read(2) on a descriptor, looks at all members and
+//! takes what is there. It can find nothing, where another was faster; it cannot miss anything,
+//! because whatever comes after it took the signal makes a new one.
+//!
+//! A descriptor is readable while a signal is pending. read(2) of 8 bytes or more takes the signal
+//! and gives a `__u64` 1; it waits for one, or gives `EAGAIN` with `O_NONBLOCK`. So a descriptor is
+//! used as an eventfd is: poll, read, look at the members.
+//!
+//! # Locks
+//!
+//! The spin lock of the set is taken by members that hold no lock of their own; under it only
+//! the wait queue's own lock is taken.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+    uaccess::UserSliceWriter, //
+};
+
+use kfi_core::{
+    due::Key,
+    wait::{
+        self,
+        Armed,
+        Deadline, //
+    }, //
+};
+
+use super::{
+    sleep,
+    Why, //
+};
+use crate::{
+    provider::{
+        fabric::Fabric,
+        object::{
+            Ident,
+            Object,
+            Used,
+            Uses, //
+        }, //
+    },
+    shim::{
+        anon_file::{
+            AnonFile,
+            PendingFd,
+            PollTable,
+            EPOLLERR,
+            EPOLLHUP,
+            EPOLLIN,
+            EPOLLRDNORM, //
+        },
+        rb::{
+            RbDueMap,
+            RbSlot, //
+        },
+        wait::{
+            new_wait_queue,
+            Sleeper,
+            WaitQueue,
+            Waker, //
+        }, //
+    }, //
+};
+
+type Slot = RbSlot<Arc<Waker>>;
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct WaitSet {
+    fabric: Used<Fabric>,
+    uses: Uses,
+    #[pin]
+    line: SpinLock<wait::WaitSet<RbDueMap<Arc<Waker>>>>,
+    /// Who polls.
+    #[pin]
+    readable: WaitQueue,
+}
+
+impl WaitSet {
+    /// Opens a wait set. `EBADF` the fabric is closed, `ENOMEM`. Sleeps.
+    pub(crate) fn open(fabric: &Arc<Fabric>, _ident: Ident) -> Result<Arc<Self>> {
+        let fabric = Used::new(fabric.clone())?;
+        Arc::pin_init(
+            pin_init!(Self {
+                fabric,
+                uses: Uses::new(),
+                line <- new_spinlock!(wait::WaitSet::new(RbDueMap::new()), "WaitSet::line"),
+                readable <- new_wait_queue!("WaitSet::readable"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// The fabric that it was made from.
+    pub(crate) fn fabric(&self) -> &Arc<Fabric> {
+        self.fabric.arc()
+    }
+
+    /// Something happened to a member. Any context but hard interrupts, no spin lock held that a
+    /// member or the set has.
+    pub(crate) fn signal(&self) {
+        let mut line = self.line.lock();
+        match line.signal() {
+            Some(waker) => {
+                waker.wake(Why::Ready.reason());
+            }
+            None => {
+                drop(line);
+                // Polling begins with a look at the set after getting on the queue, so either the
+                // poller saw the signal or it is found here.
+                if self.readable.has_sleepers() {
+                    self.readable.wake_poll(EPOLLIN | EPOLLRDNORM);
+                }
+            }
+        }
+    }
+
+    /// Waits until a member is signalled, and takes the signal.
+    ///
+    /// `ETIMEDOUT` the deadline has passed; `ERESTARTSYS` a signal (of the system's) is pending;
+    /// `EBADF` the set was closed by force; `ENOMEM`. Sleeps, unless the deadline polls.
+    pub(crate) fn wait(self: &Arc<Self>, deadline: Deadline) -> Result {
+        let _used = Used::new(self.clone())?;
+        self.take(deadline)
+    }
+
+    /// Takes a signal, [`wait`](Self::wait) for who holds a use already.
+    pub(super) fn take(&self, deadline: Deadline) -> Result {
+        if self.line.lock().take() {
+            return Ok(());
+        }
+        if deadline == Deadline::Poll {
+            return Err(ETIMEDOUT);
+        }
+        let sleeper = Sleeper::new()?;
+        let Some(key) = self.enter(RbSlot::new(sleeper.waker())?)? else {
+            return Ok(());
+        };
+        let leave = || self.line.lock().disarm(&key).is_some();
+        match sleep(&sleeper, deadline, leave)? {
+            Why::Closed => Err(EBADF),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a pending signal (`None`) or gets in line. `EBADF` closed by force.
+    fn enter(&self, slot: Slot) -> Result<Option<Key>> {
+        let mut line = self.line.lock();
+        if self.uses.is_closed() {
+            return Err(EBADF);
+        }
+        Ok(match line.arm(slot) {
+            Armed::Signalled(_slot) => None,
+            Armed::Waiting(key) => Some(key),
+        })
+    }
+
+    /// Whether a signal is pending. Does not sleep.
+    pub(super) fn pending(&self) -> bool {
+        self.line.lock().pending()
+    }
+
+    /// Makes a descriptor; it is a use of the set. `EBADF` the set is closed, `EMFILE`, `ENFILE`,
+    /// `ENOMEM`. Sleeps.
+    pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
+        let set = Used::new(self.clone())?;
+        PendingFd::new(Arc::new(SetFd { set }, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+impl Object for WaitSet {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn teardown(&self) {
+        self.line.lock().release_all(|waker| {
+            waker.wake(Why::Closed.reason());
+        });
+        self.readable.wake_all();
+        self.fabric.release();
+    }
+}
+
+/// The file behind a descriptor of a wait set.
+struct SetFd {
+    set: Used<WaitSet>,
+}
+
+impl AnonFile for SetFd {
+    const NAME: &'static CStr = c"[kfabric-wait]";
+
+    fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
+        table.register(&self.set.readable);
+        if self.set.uses.is_closed() {
+            EPOLLERR | EPOLLHUP
+        } else if self.set.pending() {
+            EPOLLIN | EPOLLRDNORM
+        } else {
+            0
+        }
+    }
+
+    /// Takes the signal. `EINVAL` less than 8 bytes; `EAGAIN`; `EBADF` the set was closed by force;
+    /// `ERESTARTSYS`; `EFAULT`, and the signal is pending again.
+    fn read(&self, to: &mut UserSliceWriter, nonblock: bool) -> Result<usize> {
+        const ONE: u64 = 1;
+        if to.len() < size_of_val(&ONE) {
+            return Err(EINVAL);
+        }
+        if self.set.uses.is_closed() {
+            return Err(EBADF);
+        }
+        if nonblock {
+            self.set.take(Deadline::Poll).map_err(|_| EAGAIN)?;
+        } else {
+            self.set.take(Deadline::Forever)?;
+        }
+        to.write(&ONE).inspect_err(|_| self.set.signal())?;
+        Ok(size_of_val(&ONE))
+    }
+}
