@@ -63,6 +63,7 @@
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
 #define KFABRIC_NAME_MAX	64
 #define KFABRIC_LINK_NAME_MAX	16
+#define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
 
 /* ---- Words of kfabric: capabilities, flags, enumerators ------------------ */
 
@@ -540,7 +541,8 @@ struct kfabric_close {
  *
  * It becomes readable (POLLIN) for poll, select, epoll and io_uring:
  *   CQ, EQ    while an entry, an event or an error is to be read;
- *   wait set  while a member is;
+ *   wait set  while a signal of a member is pending; read(2) of 8 bytes or more
+ *             takes it and gives a __u64 1, and then all members are looked at;
  *   counter   once the value has reached the armed threshold or the error
  *             value has changed since; read(2) gives struct kfabric_cntr_values
  *             and arms for the next change of either; write(2) of a __u64 arms
@@ -800,7 +802,7 @@ struct kfabric_av_open {
  * @count: how many addresses
  * @inserted: out: how many were inserted; with KFI_EVENT 0, the event tells
  *
- * Errors: -EINVAL @count 0, a family that is not IPv4 or IPv6 where no address
+ * Errors: -EINVAL @count 0 or above KFABRIC_MAX_AV, a family that is not IPv4 or IPv6 where no address
  * could be inserted; -KFI_ENOEQ opened with KFI_EVENT, not bound to an EQ;
  * -ENOSPC the AV is full where no address could be inserted.
  */
@@ -849,7 +851,8 @@ struct kfabric_av_insertsvc {
  *
  * All or nothing.
  *
- * Errors: -EINVAL @count 0; -ENOENT one of them is not in the AV.
+ * Errors: -EINVAL @count 0 or above KFABRIC_MAX_AV; -ENOENT one of them is not
+ * in the AV, or stands there twice.
  */
 struct kfabric_av_remove {
 	__u32	size;
@@ -889,7 +892,7 @@ struct kfabric_av_straddr {
 	__u32	size;
 	__u32	av;
 	struct kfabric_sockaddr addr;
-	char	text[KFABRIC_NAME_MAX];
+	char	text[KFABRIC_STRADDR_MAX];
 };
 
 /* ---- Memory region --------------------------------------------------------- */

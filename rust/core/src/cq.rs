@@ -297,6 +297,13 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.ring.take(batch, n);
     }
 
+    /// The oldest error entry, which stays.
+    ///
+    /// Errors: EAGAIN there is none.
+    pub fn peek_err(&self) -> Result<ErrEntry> {
+        self.errors.front().copied().ok_or(Errno::EAGAIN)
+    }
+
     /// Takes the oldest error entry.
     ///
     /// Errors: EAGAIN there is none.
@@ -343,13 +350,22 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.wake_all(Woken::Signalled, wake);
     }
 
-    /// Whether who wants this many entries is not to sleep.
-    fn holds(&mut self, want: u64) -> bool {
+    /// Whether who wants this many entries is not to sleep. `want` as in
+    /// [`Self::arm`].
+    pub fn holds(&mut self, want: u64) -> bool {
+        let want = want.clamp(1, u64::from(self.ring.size()));
         self.look();
         self.ring.spoilt()
             || !self.errors.is_empty()
             || self.overrun_to_report
             || u64::from(self.ring.queued()) >= want
+    }
+
+    /// Takes all sleepers out, for a CQ that is closed by force.
+    pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
+        while let Some((_, token)) = self.sleepers.pop() {
+            release(token);
+        }
     }
 
     fn wake_all(&mut self, why: Woken, mut wake: impl FnMut(M::Token, Woken)) {

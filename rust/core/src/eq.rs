@@ -229,6 +229,11 @@ where
         Ok(read)
     }
 
+    /// Drops the oldest event, which was read with [`Mode::Peek`].
+    pub fn drop_front(&mut self) {
+        self.events.pop();
+    }
+
     /// Bytes of the oldest event.
     pub fn next_len(&self) -> Option<usize> {
         self.events.front().map(|event| event.data().len())
@@ -262,6 +267,11 @@ where
     /// `None`: it was released before. O(log n).
     pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
         self.sleepers.remove(key)
+    }
+
+    /// Takes all sleepers out, for an EQ that is closed by force.
+    pub fn release_all(&mut self, release: impl FnMut(M::Token)) {
+        self.wake_all(release);
     }
 
     fn wake_all(&mut self, mut wake: impl FnMut(M::Token)) {

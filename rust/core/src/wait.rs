@@ -143,6 +143,13 @@ impl<M: DueMap> WaitSet<M> {
         self.sleepers.remove(key)
     }
 
+    /// Takes all sleepers out, for a wait set that is closed by force.
+    pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
+        while let Some((_, token)) = self.sleepers.pop() {
+            release(token);
+        }
+    }
+
     /// How many sleep.
     pub fn sleepers(&self) -> u32 {
         self.sleepers.len()

@@ -171,19 +171,21 @@ impl Av {
         }
     }
 
-    /// Removes addresses, all or none. `ENOENT` one of them is not there (or stands in the list
-    /// twice). Sleeps.
-    pub(crate) fn remove(&self, fi_addrs: &[u64]) -> Result {
+    /// Removes addresses, all or none; sorts the list. `ENOENT` one of them is not there, or stands
+    /// in the list twice. Sleeps.
+    pub(crate) fn remove(&self, fi_addrs: &mut [u64]) -> Result {
         let _change = self.change.lock();
+        fi_addrs.sort_unstable();
+        let twice = fi_addrs.windows(2).any(|pair| pair.first() == pair.last());
+        if twice {
+            return Err(ENOENT);
+        }
         // One by one, so that the spin lock is not held for long; those who look up meanwhile may
         // see some of them gone.
-        for (i, fi_addr) in fi_addrs.iter().enumerate() {
-            let twice = fi_addrs.iter().take(i).any(|before| before == fi_addr);
-            if twice || self.table.lock().lookup(*fi_addr).is_err() {
-                return Err(ENOENT);
-            }
+        for fi_addr in fi_addrs.iter() {
+            self.table.lock().lookup(*fi_addr).map_err(to_error)?;
         }
-        for fi_addr in fi_addrs {
+        for fi_addr in fi_addrs.iter() {
             self.table.lock().remove(*fi_addr).map_err(to_error)?;
         }
         Ok(())

@@ -17,14 +17,17 @@
 //!
 //! Objects are reference-counted inside ([`Arc`](kernel::sync::Arc)) and closed explicitly
 //! outside: [`object`] says how use is counted and what closing means. Nothing here is ever
-//! called from interrupt context; spin locks are leaves unless a lock says otherwise, and no lock
-//! is held while data is copied, memory is allocated or somebody is called back.
+//! called from interrupt context; spin locks are leaves unless a lock says otherwise, and none is
+//! held while data is copied, memory is allocated or somebody is called back.
 //!
 //! # Lock order
 //!
-//! `roster` -> nothing; `eq`, `cq`, `cntr` -> `wait` (set) -> wait queues. The lock of an
-//! endpoint's receive side, of its transmit side, of an AV, of the MR table and of the directory
-//! are leaves; no two of them are held at once.
+//! Mutexes: an object's own (an endpoint's stage, an AV's change, the readers of a CQ, an EQ, a
+//! poll set or a counter's descriptor), then the roster or the directories' list. Below them spin
+//! locks: of a CQ, an EQ or a counter, and under it wait queues' own; of a wait set, taken when its
+//! member's lock has been let go. An endpoint's receive side, and under it that of a multi-receive
+//! buffer. An endpoint's transmit side, and under it that of a waiting send. The locks of an AV, of
+//! the keys and of the directory are leaves. No two of these lines are held at once.
 
 pub(crate) mod av;
 pub(crate) mod cntr;

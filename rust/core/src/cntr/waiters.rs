@@ -257,6 +257,21 @@ impl<M: DueMap> Waiters<M> {
         self.announce(gate);
     }
 
+    /// Takes all waiters out, for a counter that is closed by force.
+    pub fn release_all<V: Word, D: Word>(
+        &mut self,
+        gate: &Gate<V, D>,
+        mut release: impl FnMut(M::Token),
+    ) {
+        while let Some((_, token)) = self.at_least.pop() {
+            release(token);
+        }
+        while let Some((_, token)) = self.any_change.pop() {
+            release(token);
+        }
+        self.announce(gate);
+    }
+
     /// Both values as they are now, to be compared with later ones.
     pub fn seen<V: Word, D: Word>(&self, gate: &Gate<V, D>) -> Seen {
         Seen {

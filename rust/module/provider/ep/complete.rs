@@ -239,11 +239,14 @@ impl Endpoint {
         };
         let flags = OpType::Recv.comp_flags(false);
         match part.error {
-            None if report => binding.cq.push_unposted(&part.entry(context, flags)),
+            None if report => {
+                let _ = binding.cq.push_unposted(&part.entry(context, flags));
+            }
             None => {}
-            Some(failure) => binding
-                .cq
-                .push_err_unposted(&part.err_entry(context, flags, failure)),
+            Some(failure) => {
+                let entry = part.err_entry(context, flags, failure);
+                let _ = binding.cq.push_err_unposted(&entry);
+            }
         }
         self.count(bound, CntrBind::RECV, part.error.is_none());
     }
@@ -263,7 +266,8 @@ impl Endpoint {
             if let Some(binding) = &bound.rx_cq {
                 let mut outcome = Outcome::done(len);
                 outcome.data = data;
-                binding.cq.push_unposted(&outcome.entry(0, comp_flags));
+                // For want of room it is counted there as an overrun.
+                let _ = binding.cq.push_unposted(&outcome.entry(0, comp_flags));
             }
         }
         self.count(bound, kind.counts_at_target(), true);

@@ -25,7 +25,7 @@ mod complete;
 mod limits;
 mod multi_recv;
 pub(crate) mod op;
-mod options;
+pub(crate) mod options;
 mod pending;
 mod receive;
 mod rma;
