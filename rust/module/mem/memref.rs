@@ -3,7 +3,7 @@
 //! Naming bytes, and moving them.
 //!
 //! [`MemRef`] names bytes that can be kept and written: a part of pinned memory,
-//! or of a buffer of the module's.  It is small and cheap to clone; a part of it
+//! or of a buffer of the module's. It is small and cheap to clone; a part of it
 //! is another one, without an allocation.  [`Source`] names what a transmit
 //! reads: a `MemRef`, or [`Inline`] bytes that were copied in when the operation
 //! was posted (injected and small messages).
@@ -12,8 +12,8 @@
 //! variants of `Mem`; nobody outside this file sees the difference.
 //!
 //! [`copy`] moves bytes between two of them: the longest runs that both sides
-//! have in the direct map, one C copy each.  It cannot fail: what could go wrong
-//! was settled when the memory was pinned or allocated.  Where two ranges overlap
+//! have in the direct map, one C copy each. It cannot fail: what could go wrong
+//! was settled when the memory was pinned or allocated. Where two ranges overlap
 //! at different positions, the bytes there are unspecified afterwards; a range
 //! copied onto itself stays what it was.
 //!
@@ -320,7 +320,7 @@ impl Source {
 }
 
 /// Copies `src` to `dst`, as many bytes as the shorter of the two has, and
-/// returns how many.  Nothing if `dst` is not writable.
+/// returns how many. Nothing if `dst` is not writable.
 ///
 /// Process context, no spinlock held: others may run in between.
 pub(crate) fn copy(dst: &MemRef, src: &Source) -> usize {

@@ -4,7 +4,7 @@
 //!
 //! One type names it, whatever it is: a [`MemRef`] is a range of pinned pages of
 //! a program, of a registered region, or of a buffer of the module's own; a
-//! [`Source`] is that, or up to 256 bytes taken along.  What moves bytes is
+//! [`Source`] is that, or up to 256 bytes taken along. What moves bytes is
 //! [`copy`], in the direct map, segment by segment.
 //!
 //! | file | what |
@@ -21,9 +21,15 @@ pub(crate) mod memref;
 pub(crate) mod pinned;
 pub(crate) mod shared;
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/mem.rs"]
+mod kunit;
+
 pub(crate) use memref::{
     copy,
     copy_atomic,
+    copy_mem,
+    copy_part,
     Inline,
     MemRef,
     Source, //

@@ -3,14 +3,14 @@
 //! Pages of a program, pinned where they are.
 //!
 //! [`Pinned`] holds the pages under one or several ranges of the caller's memory,
-//! end to end: byte 0 is the first byte of the first range.  The pages stay in
+//! end to end: byte 0 is the first byte of the first range. The pages stay in
 //! place (`FOLL_LONGTERM`), whatever the program does with its mappings, and are
-//! charged to `RLIMIT_MEMLOCK` until the last reference goes.  A range over memory
+//! charged to `RLIMIT_MEMLOCK` until the last reference goes. A range over memory
 //! that the program may only read can be pinned for reading only.
 //!
 //! What is kept of the pages is their place in the direct map, as [`Segment`]s:
 //! pages that follow each other there are one segment, so that a huge page is one
-//! segment and a copy of it is one copy.  Two segments, which is what a small
+//! segment and a copy of it is one copy. Two segments, which is what a small
 //! buffer has at most, need no memory of their own.
 //!
 //! Pinning goes in steps of a few pages, so that a process that is being killed
@@ -127,10 +127,7 @@ impl Segments {
             Self::Few { count, .. } if *count + more <= FEW => {}
             Self::Few { list, count } => {
                 let mut many = KVVec::with_capacity(*count + more, GFP_KERNEL_ACCOUNT)?;
-                many.extend_from_slice(
-                    list.get(..*count).unwrap_or_default(),
-                    GFP_KERNEL_ACCOUNT,
-                )?;
+                many.extend_from_slice(list.get(..*count).unwrap_or_default(), GFP_KERNEL_ACCOUNT)?;
                 *self = Self::Many(many);
             }
             Self::Many(list) => list.reserve(more, GFP_KERNEL_ACCOUNT)?,
@@ -163,13 +160,13 @@ impl Segments {
 
 /// Pinned pages under ranges of a program's memory.
 ///
-/// Shared in an [`Arc`].  **Dropping the last reference may sleep**: it is never
+/// Shared in an [`Arc`]. **Dropping the last reference may sleep**: it is never
 /// dropped under a spinlock, nor outside process context.
 ///
 /// # Invariants
 ///
 /// Each of `segments` lies in the direct map, over pages that are pinned once
-/// for it; with write access if `access` is [`Access::Write`].  The segments hold
+/// for it; with write access if `access` is [`Access::Write`]. The segments hold
 /// `len` bytes.
 pub(crate) struct Pinned {
     segments: Segments,

@@ -2,13 +2,13 @@
 
 //! Pages of the module that programs map: a counter's values, a CQ's ring.
 //!
-//! [`SharedPages`] is a number of zeroed pages.  A mapping holds the pages
+//! [`SharedPages`] is a number of zeroed pages. A mapping holds the pages
 //! themselves, so they stay as long as anybody maps them, also when the object
 //! that they belong to has been closed and its memory forgotten.
 //!
 //! The module reaches them through the direct map: as [`SharedWord`]s, each an
 //! aligned 64-bit word that is accessed atomically, and by copying bytes in and
-//! out.  There is never a reference to their bytes: a program may change them at
+//! out. There is never a reference to their bytes: a program may change them at
 //! any moment, and what is read from them is not to be trusted.
 
 use crate::shim::{
@@ -165,7 +165,9 @@ impl SharedPages {
             let (now, rest) = bytes.split_at(here.min(bytes.len()));
             // SAFETY: `addr` points to `here` bytes of a page that stays. A program may read or
             // change them meanwhile, which is why this is done in C.
-            unsafe { shim::kfabric_shim_copy(addr.as_ptr().cast(), now.as_ptr().cast(), now.len()) };
+            unsafe {
+                shim::kfabric_shim_copy(addr.as_ptr().cast(), now.as_ptr().cast(), now.len())
+            };
             offset += now.len();
             bytes = rest;
         }

@@ -3,7 +3,7 @@
 //! Which structures of the ABI may be copied from and to user space.
 //!
 //! [`Abi`] is every structure of `<uapi/kfabric.h>`; [`Versioned`] are those
-//! that begin with their size and can grow.  The list at the end of this file is
+//! that begin with their size and can grow. The list at the end of this file is
 //! the only place where a structure is admitted; shim.c has the compiler check
 //! the same structures for padding.
 

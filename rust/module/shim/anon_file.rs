@@ -5,7 +5,7 @@
 //! An object that can be polled implements [`AnonFile`].  [`PendingFd`] makes the
 //! descriptor in two steps, so that a call which cannot tell its caller the
 //! number leaves nothing behind: reserve and make the file, copy the results out,
-//! then install.  The open file owns an [`Arc`] of the object, and a reference to
+//! then install. The open file owns an [`Arc`] of the object, and a reference to
 //! the module, which therefore cannot be unloaded while the file is open.
 
 use crate::{
@@ -62,16 +62,16 @@ pub(crate) trait AnonFile: Send + Sync + 'static {
     /// The events that hold now (`EPOLLIN | EPOLLRDNORM`, ...).
     ///
     /// First registers with the wait queues that will be woken when more do, and
-    /// then looks.  Process context.
+    /// then looks. Process context.
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32;
 
     /// read(2): writes at most `to.len()` bytes and returns how many; `nonblock`
-    /// is `O_NONBLOCK`.  `EINVAL` where nothing can be read.
+    /// is `O_NONBLOCK`. `EINVAL` where nothing can be read.
     fn read(&self, _to: &mut UserSliceWriter, _nonblock: bool) -> Result<usize> {
         Err(EINVAL)
     }
 
-    /// write(2): takes at most `from.len()` bytes and returns how many.  `EINVAL`
+    /// write(2): takes at most `from.len()` bytes and returns how many. `EINVAL`
     /// where nothing can be written.
     fn write(&self, _from: &mut UserSliceReader, _nonblock: bool) -> Result<usize> {
         Err(EINVAL)
@@ -156,7 +156,7 @@ impl PendingFd {
         self.reservation.reserved_fd() as i32
     }
 
-    /// Gives the descriptor to the process.  Cannot fail.
+    /// Gives the descriptor to the process. Cannot fail.
     pub(crate) fn install(self) {
         self.reservation.fd_install(self.file);
     }
@@ -248,10 +248,7 @@ impl<T: AnonFile> Operations<T> {
     /// # Safety
     ///
     /// As [`poll`](Self::poll), for the last time.
-    unsafe extern "C" fn release(
-        _inode: *mut bindings::inode,
-        file: *mut bindings::file,
-    ) -> c_int {
+    unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: The private data is what `Arc::into_raw` gave in `PendingFd::new`; the file
         // gives its reference back here and is not used again.
         drop(unsafe { Arc::from_raw((*file).private_data.cast::<T>()) });

@@ -35,9 +35,6 @@ bool kfabric_shim_sleep_until(u64 deadline);
 bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
 void kfabric_shim_cond_resched(void);
 bool kfabric_shim_fatal_signal_pending(void);
-struct task_struct *kfabric_shim_kthread_run(int (*fn)(void *data), void *data,
-					     const char *name);
-void kfabric_shim_kthread_stop(struct task_struct *task);
 
 /* User memory: shim/user.rs. */
 int kfabric_shim_copy_struct_from_user(void *dst, size_t ksize,
@@ -60,5 +57,15 @@ struct page *kfabric_shim_virt_to_page(void *addr);
 void kfabric_shim_copy(void *dst, const void *src, size_t len);
 void kfabric_shim_fill(void *dst, u8 byte, size_t len);
 bool kfabric_shim_equal(const void *a, const void *b, size_t len);
+
+#ifdef KFI_KUNIT
+/* For the KUnit suites: shim/kunit.rs, shim/kunit.c. */
+long kfabric_shim_kunit_map(size_t len, bool writable);
+void kfabric_shim_kunit_unmap(unsigned long addr, size_t len);
+long kfabric_shim_kunit_pinned(void);
+struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
+					      const char *name);
+void kfabric_shim_kunit_join(struct task_struct *task);
+#endif
 
 #endif /* _KFABRIC_SHIM_BINDINGS_H */

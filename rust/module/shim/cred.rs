@@ -42,9 +42,8 @@ impl Owner {
     /// `ENOMEM`.
     pub(crate) fn current() -> Result<Arc<Self>> {
         // SAFETY: The current task is valid.
-        let pid = unsafe {
-            bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID)
-        };
+        let pid =
+            unsafe { bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID) };
         // INVARIANT: `get_task_pid` took a reference.
         let owner = Self {
             uid: Kuid::current_euid(),
@@ -79,10 +78,10 @@ impl Drop for Owner {
 }
 
 /// Pages charged to a user: `locked_vm` against `RLIMIT_MEMLOCK`, and shown as
-/// `VmPin` of the process.  Given back when dropped.
+/// `VmPin` of the process. Given back when dropped.
 ///
 /// All that one user has locked through descriptors of any kind, such as
-/// io_uring's, stands against one limit.  `CAP_IPC_LOCK` lifts it.
+/// io_uring's, stands against one limit. `CAP_IPC_LOCK` lifts it.
 ///
 /// # Invariants
 ///
@@ -121,9 +120,7 @@ impl Charge {
             return Err(EFAULT);
         }
         // SAFETY: The current task has an mm; the two pointers are written to.
-        to_result(unsafe {
-            shim::kfabric_shim_charge(pages, &mut charge.user, &mut charge.mm)
-        })?;
+        to_result(unsafe { shim::kfabric_shim_charge(pages, &mut charge.user, &mut charge.mm) })?;
         // INVARIANT: Charged, and both references taken.
         charge.pages = pages;
         Ok(charge)

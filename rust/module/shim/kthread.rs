@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kernel threads for the test suites: somebody else to wake or to be woken.
+//! Kernel threads for the KUnit suites: somebody else to wake or to be woken.
+//!
+//! Built with the suites only (cfg `kfi_kunit`).
 
 use crate::shim::bindings as shim;
 use core::ptr::NonNull;
@@ -22,7 +24,7 @@ pub(crate) struct Join {
     task: NonNull<bindings::task_struct>,
 }
 
-/// What the thread is given.
+/// What a [`Join`]'s thread is given.
 struct Start<F> {
     run: F,
     done: Arc<Completion>,
@@ -47,7 +49,7 @@ pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -
     let start = KBox::into_raw(start);
     // SAFETY: `main::<F>` expects what `start` is, and takes it over; the name is static.
     let task = from_err_ptr(unsafe {
-        shim::kfabric_shim_kthread_run(Some(main::<F>), start.cast(), name.as_char_ptr())
+        shim::kfabric_shim_kunit_thread(Some(main::<F>), start.cast(), name.as_char_ptr())
     })
     .inspect_err(|_| {
         // SAFETY: No thread was made, so `start` is still ours.
@@ -78,9 +80,9 @@ impl Join {
 impl Drop for Join {
     fn drop(&mut self) {
         self.done.wait_for_completion();
-        // SAFETY: The task is valid, as `kfabric_shim_kthread_run` took a reference, which this
+        // SAFETY: The task is valid, as `kfabric_shim_kunit_thread` took a reference, which this
         // gives back. The closure has run, so the thread ends by itself or has ended; afterwards
         // it runs nothing of this module.
-        unsafe { shim::kfabric_shim_kthread_stop(self.task.as_ptr()) };
+        unsafe { shim::kfabric_shim_kunit_join(self.task.as_ptr()) };
     }
 }

@@ -3,7 +3,7 @@
 //! The lowest floor: what the kernel crate does not have.
 //!
 //! One file per thing, each a safe face over raw bindings of the kernel or over
-//! the C helpers of shim.c.  Together with [`mem`](crate::mem) and the edge of
+//! the C helpers of shim.c. Together with [`mem`](crate::mem) and the edge of
 //! the faces this is where unsafe code lives; the floors above have none.
 //!
 //! | file | what |
@@ -18,8 +18,9 @@
 //! | [`cred`] | who opened something, and what they have locked in memory |
 //! | [`word`] | 64-bit words shared without a lock |
 //! | [`net`] | network namespaces, interfaces, addresses |
+//! | [`random`] | random numbers |
 //! | [`rb`] | what is due at a threshold, on the kernel's red-black tree |
-//! | [`kthread`] | kernel threads for the test suites |
+//! | `kthread`, `kunit` | other threads and user memory, for the test suites |
 
 pub(crate) mod abi;
 pub(crate) mod anon_file;
@@ -40,7 +41,10 @@ pub(crate) mod cred;
 pub(crate) mod errno;
 #[cfg(kfi_kunit)]
 pub(crate) mod kthread;
+#[cfg(kfi_kunit)]
+pub(crate) mod kunit;
 pub(crate) mod net;
+pub(crate) mod random;
 pub(crate) mod rb;
 pub(crate) mod sched;
 pub(crate) mod user;

@@ -5,7 +5,7 @@
 //! The core crate keeps the order ([`kfi_core::due`]); this is the map under it.
 //! The memory of an entry is made before the lock of the map is taken
 //! ([`RbSlot::new`]), so that nothing is allocated under it and an entry, once
-//! promised, always finds its place.  Taking an entry out gives its memory back
+//! promised, always finds its place. Taking an entry out gives its memory back
 //! with `kfree()`, which any context allows.
 
 use kernel::{

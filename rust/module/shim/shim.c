@@ -23,7 +23,6 @@
 #include <linux/cred.h>
 #include <linux/fcntl.h>
 #include <linux/hrtimer.h>
-#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/rt.h>
@@ -114,35 +113,6 @@ void kfabric_shim_cond_resched(void)
 bool kfabric_shim_fatal_signal_pending(void)
 {
 	return fatal_signal_pending(current);
-}
-
-/**
- * kfabric_shim_kthread_run - start a kernel thread, holding a reference to it
- * @fn: what it runs
- * @data: argument of @fn
- * @name: its name
- *
- * Return: the task, with a reference for kthread_stop_put(), or an ERR_PTR.
- */
-struct task_struct *kfabric_shim_kthread_run(int (*fn)(void *data), void *data,
-					     const char *name)
-{
-	struct task_struct *task = kthread_create(fn, data, "%s", name);
-
-	if (!IS_ERR(task)) {
-		get_task_struct(task);
-		wake_up_process(task);
-	}
-	return task;
-}
-
-/**
- * kfabric_shim_kthread_stop - wait until a kernel thread has ended
- * @task: what kfabric_shim_kthread_run() gave; the reference is put
- */
-void kfabric_shim_kthread_stop(struct task_struct *task)
-{
-	kthread_stop_put(task);
 }
 
 /**

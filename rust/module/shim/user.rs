@@ -4,7 +4,7 @@
 //!
 //! The rules of extensible structures (`copy_struct_from_user()`): a caller may
 //! know a shorter structure, which is filled up with zeros, or a longer one,
-//! which is taken if what this module does not know is zero.  The size is read
+//! which is taken if what this module does not know is zero. The size is read
 //! once; what comes back has that size in it, whatever the caller's other
 //! threads do to the memory meanwhile.
 //!

@@ -5,19 +5,19 @@
 //! Two things, for two needs:
 //!
 //! - [`WaitQueue`] is a real `wait_queue_head_t`, as `KFI_WAIT_QUEUE` promises it
-//!   and poll(2) needs it.  A wake-up reaches everybody on the queue; each looks
+//!   and poll(2) needs it. A wake-up reaches everybody on the queue; each looks
 //!   at its own condition.
-//! - [`Sleeper`] is one task that waits for one decision.  Others hold its
+//! - [`Sleeper`] is one task that waits for one decision. Others hold its
 //!   [`Waker`], sorted in whatever way tells them whose turn it is, and wake
 //!   exactly that task: one `cmpxchg` and one `wake_up_process()`, no queue and
-//!   no lock.  This is how a counter with a thousand waiters wakes one.
+//!   no lock. This is how a counter with a thousand waiters wakes one.
 //!
-//! No wake-up is lost.  Who sleeps first announces it (`set_current_state()`, a
+//! No wake-up is lost. Who sleeps first announces it (`set_current_state()`, a
 //! full barrier), then looks at the condition; who wakes first changes the
 //! condition, then looks for the announcement (`try_to_wake_up()`, a full
-//! barrier).  One of the two sees the other.
+//! barrier). One of the two sees the other.
 //!
-//! Deadlines are absolute, on `CLOCK_MONOTONIC`, kept by an hrtimer.  Sleeps are
+//! Deadlines are absolute, on `CLOCK_MONOTONIC`, kept by an hrtimer. Sleeps are
 //! interruptible; [`WaitError::Interrupted`] becomes `ERESTARTSYS`, and because
 //! the deadline is absolute, the restarted call is right.
 
@@ -50,6 +50,10 @@ use kernel::{
 };
 
 pub(crate) use kfi_core::wait::Deadline;
+
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/wait.rs"]
+mod kunit;
 
 /// Why a wait ended without what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,10 +124,7 @@ unsafe impl Sync for WaitQueue {}
 
 impl WaitQueue {
     /// An empty queue; see [`new_wait_queue!`].
-    pub(crate) fn new(
-        name: &'static CStr,
-        key: Pin<&'static LockClassKey>,
-    ) -> impl PinInit<Self> {
+    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         pin_init!(Self {
             // INVARIANT: Initialized here; nobody is on it yet.
             // SAFETY: `slot` is valid while the closure runs; `name` and `key` are static.
@@ -174,7 +175,7 @@ impl WaitQueue {
     /// Whether anybody sleeps or polls here.
     ///
     /// A full barrier precedes the look: if a condition was changed before the
-    /// call and the answer is no, whoever comes later sees the change.  Any
+    /// call and the answer is no, whoever comes later sees the change. Any
     /// context.
     #[inline]
     pub(crate) fn has_sleepers(&self) -> bool {
@@ -185,7 +186,7 @@ impl WaitQueue {
     /// Sleeps until `cond` gives something.
     ///
     /// `cond` is looked at first, at each wake-up, and once more when the
-    /// deadline has passed; what it gives goes before everything else.  It runs
+    /// deadline has passed; what it gives goes before everything else. It runs
     /// while the task has announced that it will sleep: it may take spinlocks,
     /// and must not sleep.
     ///
@@ -208,7 +209,7 @@ impl WaitQueue {
     /// Sleeps until `cond` holds, signals or not: for waits that are bounded by
     /// what the module itself does.
     ///
-    /// `cond` as in [`wait_until`](Self::wait_until).  Process context, no
+    /// `cond` as in [`wait_until`](Self::wait_until). Process context, no
     /// spinlock held.
     pub(crate) fn wait_uninterruptible(&self, mut cond: impl FnMut() -> bool) {
         task::might_sleep();
@@ -257,7 +258,7 @@ impl WaitQueue {
 
 /// What others hold of a [`Sleeper`]: the means to wake it.
 ///
-/// Made by [`Sleeper::new`], shared in an [`Arc`].  Dropping it frees memory
+/// Made by [`Sleeper::new`], shared in an [`Arc`]. Dropping it frees memory
 /// and may drop the last reference to a task: any context but a hard interrupt.
 pub(crate) struct Waker {
     task: ARef<Task>,
@@ -269,9 +270,9 @@ impl Waker {
     /// Wakes the sleeper with a reason, unless that was done already: the first
     /// reason stays.
     ///
-    /// Returns whether this call did it.  What was written before the call is
-    /// seen by the sleeper after it learnt the reason.  Any context, under any
-    /// spinlock.  Once the sleeper knows the reason it goes on, without waiting
+    /// Returns whether this call did it. What was written before the call is
+    /// seen by the sleeper after it learnt the reason. Any context, under any
+    /// spinlock. Once the sleeper knows the reason it goes on, without waiting
     /// for this function to return.
     #[inline]
     pub(crate) fn wake(&self, reason: NonZeroU32) -> bool {
@@ -293,8 +294,8 @@ impl Waker {
 ///
 /// How a list of sleepers is kept without losing anybody: under the lock of the
 /// list, look at the condition; if it does not hold, put the [`Waker`] on the
-/// list; unlock; [`wait`](Self::wait).  Who makes a condition true takes its
-/// waker off the list and wakes it, both under the lock.  After a timeout or a
+/// list; unlock; [`wait`](Self::wait). Who makes a condition true takes its
+/// waker off the list and wakes it, both under the lock. After a timeout or a
 /// signal, take the lock: if the waker is on the list, take it off; if it is not,
 /// [`reason`](Self::reason) tells why.
 ///
@@ -332,7 +333,7 @@ impl Sleeper {
     /// Sleeps until somebody has woken this sleeper, and returns the reason;
     /// at once if that was done before.
     ///
-    /// A reason goes before a timeout or a signal.  Process context, no spinlock
+    /// A reason goes before a timeout or a signal. Process context, no spinlock
     /// held.
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<NonZeroU32, WaitError> {
         task::might_sleep();

@@ -3,14 +3,14 @@
 //! 64-bit words that several CPUs, or user space too, change without a lock.
 //!
 //! The operations are those of the kernel's memory model, as `kernel::sync::atomic`
-//! has them, where they are calls of C functions.  A counter lives from one add
+//! has them, where they are calls of C functions. A counter lives from one add
 //! and one load, and a call costs as much as either; so on x86-64 they are written
 //! out here: a plain load is an acquire and a plain store a release there, and a
-//! locked instruction is a full barrier.  Elsewhere the kernel's own are used.
+//! locked instruction is a full barrier. Elsewhere the kernel's own are used.
 
-use kernel::sync::atomic::Atomic;
 #[cfg(not(CONFIG_X86_64))]
 use kernel::sync::atomic::ordering;
+use kernel::sync::atomic::Atomic;
 use kfi_core::word::Word;
 
 /// A 64-bit word that is shared without a lock.

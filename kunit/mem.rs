@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_mem`: memory of programs, of the module, and between the two.
+//!
+//! The thread of a test gets memory of its own (`UserMemory`), as a program has it. What needs a
+//! limit on locked memory, or a mapping of the module's pages, is shown by guest scenarios.
+
+use super::{
+    memref::{
+        copy_mem,
+        copy_part,
+        equal,
+        fill,
+        INLINE_MAX, //
+    },
+    pinned::PINNED_MAX,
+    *, //
+};
+use crate::shim::{
+    bindings::{
+        kfabric_bind,
+        kfabric_nop,
+        kfabric_op, //
+    },
+    kthread,
+    kunit::UserMemory,
+    user::{
+        read_element,
+        read_struct,
+        write_struct, //
+    },
+    word::AtomicWord, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::word::Word;
+
+/// Byte `index` of a pattern that repeats at no power of two.
+fn pattern(index: usize) -> u8 {
+    (index % 251) as u8
+}
+
+/// A buffer with `len` bytes of the pattern, from byte `skip` on.
+fn buffer(skip: usize, len: usize) -> Result<MemRef> {
+    let memory = MemRef::buffer(len)?;
+    for at in (0..len).step_by(INLINE_MAX) {
+        let bytes: [u8; INLINE_MAX] = core::array::from_fn(|index| pattern(skip + at + index));
+        let inline = Inline::from_slice(&bytes).ok_or(EINVAL)?;
+        copy(&memory.slice(at, len), &Source::Inline(inline));
+    }
+    Ok(memory)
+}
+
+/// Memory of the test's thread, with the pattern in it.
+fn user(len: usize) -> Result<UserMemory> {
+    let memory = UserMemory::map(len, true)?;
+    for at in (0..len).step_by(PAGE_SIZE) {
+        let bytes: KVec<u8> = page_of_pattern(at)?;
+        memory.write(at, &bytes)?;
+    }
+    Ok(memory)
+}
+
+fn page_of_pattern(skip: usize) -> Result<KVec<u8>> {
+    let mut bytes = KVec::with_capacity(PAGE_SIZE, GFP_KERNEL)?;
+    for index in 0..PAGE_SIZE {
+        bytes.push(pattern(skip + index), GFP_KERNEL)?;
+    }
+    Ok(bytes)
+}
+
+fn range(memory: &UserMemory, offset: usize, len: usize) -> UserRange {
+    UserRange {
+        addr: (memory.addr() + offset) as u64,
+        len: len as u64,
+    }
+}
+
+/// The error of something that must fail.
+fn error<T>(result: Result<T>) -> Option<Error> {
+    result.err()
+}
+
+#[kunit_tests(kfabric_mem)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_bytes_have_a_limit() -> Result {
+        let most = Inline::from_slice(&[9; INLINE_MAX]).ok_or(EINVAL)?;
+        assert_eq!(most.as_slice().len(), INLINE_MAX);
+        assert!(Inline::from_slice(&[9; INLINE_MAX + 1]).is_none());
+        assert!(Inline::from_slice(&[]).ok_or(EINVAL)?.as_slice().is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn inline_bytes_from_user() -> Result {
+        let memory = user(PAGE_SIZE)?;
+        let ranges = [
+            range(&memory, 3, 100),
+            range(&memory, 0, 0),
+            range(&memory, 500, 156),
+        ];
+        let inline = Inline::from_user(&ranges)?;
+        assert_eq!(inline.as_slice().len(), INLINE_MAX);
+        assert!((0..100).all(|index| inline.as_slice().get(index) == Some(&pattern(3 + index))));
+        assert!(
+            (0..156).all(|index| inline.as_slice().get(100 + index) == Some(&pattern(500 + index)))
+        );
+
+        let over = [range(&memory, 0, 100), range(&memory, 0, 157)];
+        assert_eq!(error(Inline::from_user(&over)), Some(EMSGSIZE));
+        let endless = [range(&memory, 0, 1), range(&memory, 0, usize::MAX)];
+        assert_eq!(error(Inline::from_user(&endless)), Some(EMSGSIZE));
+        assert_eq!(
+            error(Inline::from_user(&[range(&memory, PAGE_SIZE - 1, 2)])),
+            Some(EFAULT)
+        );
+        let kernel = [UserRange {
+            addr: u64::MAX - 4095,
+            len: 8,
+        }];
+        assert_eq!(error(Inline::from_user(&kernel)), Some(EFAULT));
+        // No bytes, no access.
+        let nothing = [UserRange {
+            addr: u64::MAX,
+            len: 0,
+        }];
+        assert!(Inline::from_user(&nothing)?.as_slice().is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_slice_is_what_there_is() -> Result {
+        let memory = buffer(0, 1000)?;
+        assert_eq!(memory.slice(0, 1000).len(), 1000);
+        assert_eq!(memory.slice(990, 100).len(), 10);
+        assert_eq!(memory.slice(1000, 1).len(), 0);
+        assert_eq!(memory.slice(usize::MAX, usize::MAX).len(), 0);
+        let part = memory.slice(100, 200);
+        assert!(equal(&part.slice(50, 60), &buffer(150, 60)?));
+        assert_eq!(part.slice(150, 100).len(), 50);
+        let mut short = part.clone();
+        short.truncate(500);
+        assert_eq!(short.len(), 200);
+        short.truncate(7);
+        assert!(equal(&short, &buffer(100, 7)?));
+        assert!(MemRef::empty().is_empty());
+        assert!(MemRef::empty().slice(0, 10).is_empty());
+        assert!(MemRef::buffer(0)?.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_new_buffer_is_zero() -> Result {
+        let memory = MemRef::buffer(3 * PAGE_SIZE + 5)?;
+        assert!(memory.writable());
+        let zero = Inline::from_slice(&[0; INLINE_MAX]).ok_or(EINVAL)?;
+        let zero = Source::Inline(zero).to_buffer()?;
+        for at in (0..memory.len()).step_by(INLINE_MAX) {
+            let part = memory.slice(at, INLINE_MAX);
+            assert!(equal(&part, &zero.slice(0, part.len())));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_copy_ends_with_the_shorter_side() -> Result {
+        let source = Source::Mem(buffer(0, 300)?);
+        let target = MemRef::buffer(1000)?;
+        assert_eq!(copy(&target, &source), 300);
+        assert_eq!(copy(&target.slice(0, 10), &source), 10);
+        assert_eq!(copy(&target.slice(300, 1000), &source), 300);
+        assert!(equal(&target.slice(0, 300), &buffer(0, 300)?));
+        assert!(equal(&target.slice(300, 300), &buffer(0, 300)?));
+        assert_eq!(copy(&MemRef::empty(), &source), 0);
+        assert_eq!(copy(&target, &Source::empty()), 0);
+        assert_eq!(copy_part(&target, &source, 290), 10);
+        assert!(equal(&target.slice(0, 10), &buffer(290, 10)?));
+        assert_eq!(copy_part(&target, &source, 300), 0);
+        assert_eq!(copy_part(&target, &source, usize::MAX), 0);
+        let inline = Source::Inline(Inline::from_slice(&[1, 2, 3]).ok_or(EINVAL)?);
+        assert_eq!(copy_part(&target, &inline, 2), 1);
+        assert_eq!(copy_part(&target, &inline, 4), 0);
+        assert_eq!(copy_atomic(&target, &inline, 0), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn pinned_memory_is_the_programs() -> Result {
+        let memory = user(8 * PAGE_SIZE)?;
+        let before = UserMemory::charged();
+        let (from, len) = (100, 5 * PAGE_SIZE + 17);
+        let pinned = Pinned::new(&[range(&memory, from, len)], Access::Write)?;
+        assert_eq!(pinned.len(), len);
+        assert!(pinned.writable());
+        assert_eq!(UserMemory::charged() - before, 6);
+        let all = MemRef::pinned(pinned);
+        assert!(equal(&all, &buffer(from, len)?));
+        // Odd parts of it, over page boundaries.
+        for (offset, part) in [(0, 1), (1, 4095), (3995, 2), (4000, 9000), (len - 1, 1)] {
+            assert!(equal(
+                &all.slice(offset, part),
+                &buffer(from + offset, part)?
+            ));
+        }
+        // What is written arrives, and nothing beside it.
+        assert_eq!(
+            copy(&all.slice(4090, 5000), &Source::Mem(buffer(7, 5000)?)),
+            5000
+        );
+        let mut byte = [0];
+        for (offset, expected) in [
+            (from + 4089, pattern(from + 4089)),
+            (from + 4090, pattern(7)),
+            (from + 9089, pattern(7 + 4999)),
+            (from + 9090, pattern(from + 9090)),
+        ] {
+            memory.read(offset, &mut byte)?;
+            assert_eq!(byte[0], expected);
+        }
+        // What the program writes is seen.
+        memory.write(from, &[0xee])?;
+        let seen = all.slice(0, 1);
+        let expected = Source::Inline(Inline::from_slice(&[0xee]).ok_or(EINVAL)?).to_buffer()?;
+        assert!(equal(&seen, &expected));
+        drop(seen);
+        drop(all);
+        assert_eq!(UserMemory::charged(), before);
+        Ok(())
+    }
+
+    #[test]
+    fn ranges_are_pinned_end_to_end() -> Result {
+        let memory = user(4 * PAGE_SIZE)?;
+        let before = UserMemory::charged();
+        // Neighbours in one page, an empty one, the same page twice, and a long one.
+        let ranges = [
+            range(&memory, 0, 100),
+            range(&memory, 100, 50),
+            range(&memory, 4000, 0),
+            range(&memory, 10, 20),
+            range(&memory, 4000, 8000),
+        ];
+        let pinned = Pinned::new(&ranges, Access::Read)?;
+        assert_eq!(pinned.len(), 8170);
+        assert!(!pinned.writable());
+        assert_eq!(UserMemory::charged() - before, 6);
+        let all = MemRef::pinned(pinned);
+        assert!(!all.writable());
+        assert!(equal(&all.slice(0, 150), &buffer(0, 150)?));
+        assert!(equal(&all.slice(150, 20), &buffer(10, 20)?));
+        assert!(equal(&all.slice(170, 8000), &buffer(4000, 8000)?));
+        let kept = all.to_buffer()?;
+        assert!(equal(&all, &kept));
+        drop(all);
+        assert_eq!(UserMemory::charged(), before);
+        // Nothing at all.
+        let none = Pinned::new(&[], Access::Write)?;
+        assert_eq!(none.len(), 0);
+        assert!(MemRef::pinned(none).is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_large_region() -> Result {
+        const LEN: usize = 16 << 20;
+        let memory = user(LEN)?;
+        let all = MemRef::pinned(Pinned::new(&[range(&memory, 1, LEN - 1)], Access::Write)?);
+        let kept = all.to_buffer()?;
+        assert!(equal(&kept, &all));
+        assert!(equal(
+            &kept.slice(LEN - 1000, 999),
+            &buffer(LEN - 999, 999)?
+        ));
+        fill(&all, 0x5a);
+        let mut bytes = [0; 2];
+        memory.read(0, &mut bytes)?;
+        assert_eq!(bytes, [pattern(0), 0x5a]);
+        memory.read(LEN - 2, &mut bytes)?;
+        assert_eq!(bytes, [0x5a, 0x5a]);
+        assert_eq!(copy_mem(&all, &kept), LEN - 1);
+        assert!(equal(&kept, &all));
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_pinned() -> Result {
+        let memory = user(2 * PAGE_SIZE)?;
+        let hole = {
+            let mapped = UserMemory::map(PAGE_SIZE, true)?;
+            mapped.addr() as u64
+        };
+        let before = UserMemory::charged();
+        let wraps = UserRange {
+            addr: u64::MAX - 10,
+            len: 20,
+        };
+        assert_eq!(error(Pinned::new(&[wraps], Access::Read)), Some(EINVAL));
+        let last_page = UserRange {
+            addr: u64::MAX - 10,
+            len: 5,
+        };
+        assert_eq!(error(Pinned::new(&[last_page], Access::Read)), Some(EINVAL));
+        let long = range(&memory, 0, PINNED_MAX + 1);
+        assert_eq!(error(Pinned::new(&[long], Access::Read)), Some(EINVAL));
+        let half = range(&memory, 0, PINNED_MAX / 2 + 1);
+        assert_eq!(
+            error(Pinned::new(&[half, half], Access::Read)),
+            Some(EINVAL)
+        );
+        let kernel = UserRange {
+            addr: 1 << 63,
+            len: 8,
+        };
+        assert_eq!(error(Pinned::new(&[kernel], Access::Read)), Some(EFAULT));
+        let nobodys = UserRange { addr: hole, len: 8 };
+        assert_eq!(error(Pinned::new(&[nobodys], Access::Read)), Some(EFAULT));
+        // What was pinned before the failure is unpinned.
+        let partly = [range(&memory, 0, 2 * PAGE_SIZE), nobodys];
+        assert_eq!(error(Pinned::new(&partly, Access::Write)), Some(EFAULT));
+        assert_eq!(UserMemory::charged(), before);
+        Ok(())
+    }
+
+    #[test]
+    fn what_may_only_be_read_is_pinned_for_reading_only() -> Result {
+        let memory = UserMemory::map(PAGE_SIZE, false)?;
+        let ranges = [range(&memory, 0, 64)];
+        assert_eq!(error(Pinned::new(&ranges, Access::Write)), Some(EFAULT));
+        let pinned = MemRef::pinned(Pinned::new(&ranges, Access::Read)?);
+        assert!(equal(&pinned, &MemRef::buffer(64)?));
+        Ok(())
+    }
+
+    #[test]
+    fn pages_outlive_their_mapping() -> Result {
+        let memory = user(3 * PAGE_SIZE)?;
+        let pinned = Pinned::new(&[range(&memory, 5, 2 * PAGE_SIZE)], Access::Write)?;
+        drop(memory);
+        assert!(equal(&MemRef::pinned(pinned), &buffer(5, 2 * PAGE_SIZE)?));
+        Ok(())
+    }
+
+    #[test]
+    fn shared_pages_have_bounds() -> Result {
+        let pages = SharedPages::new(PAGE_SIZE + 1)?;
+        assert_eq!(pages.size(), 2 * PAGE_SIZE);
+        assert_eq!(SharedPages::new(0)?.size(), PAGE_SIZE);
+        let mut bytes = [1; 16];
+        pages.read_bytes(PAGE_SIZE - 8, &mut bytes)?;
+        assert_eq!(bytes, [0; 16]);
+        let text = *b"over a boundary.";
+        pages.write_bytes(PAGE_SIZE - 8, &text)?;
+        pages.read_bytes(PAGE_SIZE - 8, &mut bytes)?;
+        assert_eq!(bytes, text);
+        pages.write(2 * PAGE_SIZE - 8, &0x1122_3344_5566_7788u64)?;
+        assert_eq!(pages.read::<u64>(2 * PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
+        for offset in [2 * PAGE_SIZE - 15, 2 * PAGE_SIZE, usize::MAX - 3] {
+            assert_eq!(error(pages.write_bytes(offset, &text)), Some(EINVAL));
+            assert_eq!(error(pages.read_bytes(offset, &mut bytes)), Some(EINVAL));
+        }
+        pages.write_bytes(2 * PAGE_SIZE, &[])?;
+        assert_eq!(pages.read::<u64>(2 * PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
+        assert!(pages.word(4).is_none());
+        assert!(pages.word(2 * PAGE_SIZE).is_none());
+        assert!(pages.word(2 * PAGE_SIZE - 8).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_shared_word() -> Result {
+        let pages = SharedPages::new(8)?;
+        let word = pages.word(16).ok_or(EINVAL)?;
+        let same = word.clone();
+        assert_eq!(word.load(), 0);
+        word.store(5);
+        assert_eq!(same.load_acquire(), 5);
+        same.store_release(u64::MAX);
+        assert_eq!(word.fetch_add(3), u64::MAX);
+        assert_eq!(word.swap(10), 2);
+        assert_eq!(word.compare_exchange(9, 1), Err(10));
+        assert_eq!(word.compare_exchange(10, 1), Ok(10));
+        assert_eq!(pages.read::<u64>(16)?, 1);
+        assert_eq!(pages.read::<u64>(8)?, 0);
+        drop(pages);
+        assert_eq!(word.load(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn no_addition_is_lost() -> Result {
+        const EACH: u64 = 100_000;
+        let word = Arc::new(AtomicWord::new(0), GFP_KERNEL)?;
+        let other = word.clone();
+        let thread = kthread::spawn(c"kfi-adder", move || {
+            for _ in 0..EACH {
+                other.fetch_add(1);
+            }
+        })?;
+        for _ in 0..EACH {
+            let mut old = word.load();
+            while let Err(found) = word.compare_exchange(old, old.wrapping_add(1)) {
+                old = found;
+            }
+        }
+        thread.join();
+        assert_eq!(word.load(), 2 * EACH);
+        Ok(())
+    }
+
+    #[test]
+    fn structures_that_are_shorter_or_longer() -> Result {
+        const KNOWN: usize = size_of::<kfabric_bind>();
+        let memory = UserMemory::map(3 * PAGE_SIZE, true)?;
+        let ptr = memory.ptr(0);
+        let size = |bytes: usize| memory.write(0, &(bytes as u32).to_ne_bytes());
+        memory.write(0, &[0xff; KNOWN])?;
+
+        // As it is, and shorter than its first version.
+        size(KNOWN)?;
+        let (value, user_size) = read_struct::<kfabric_bind>(ptr)?;
+        assert_eq!(user_size, KNOWN);
+        assert_eq!(value.size as usize, KNOWN);
+        assert_eq!(value.flags, u64::MAX);
+        for short in [0, 4, KNOWN - 1] {
+            size(short)?;
+            assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(EINVAL));
+        }
+
+        // Longer, with and without something in what is not known.
+        for long in [KNOWN + 1, KNOWN + 8, PAGE_SIZE] {
+            size(long)?;
+            let (value, user_size) = read_struct::<kfabric_bind>(ptr)?;
+            assert_eq!(user_size, long);
+            assert_eq!(value.size as usize, long);
+            memory.write(long - 1, &[1])?;
+            assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
+            memory.write(long - 1, &[0])?;
+        }
+        size(PAGE_SIZE + 1)?;
+        assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
+        size(usize::MAX)?;
+        assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
+
+        // Memory that is not there.
+        let end = memory.ptr(3 * PAGE_SIZE - 4);
+        memory.write(3 * PAGE_SIZE - 4, &(KNOWN as u32).to_ne_bytes())?;
+        assert_eq!(error(read_struct::<kfabric_bind>(end)), Some(EFAULT));
+        assert_eq!(
+            error(read_struct::<kfabric_bind>(memory.ptr(3 * PAGE_SIZE))),
+            Some(EFAULT)
+        );
+
+        // Back as much as both know.
+        let value = kfabric_bind {
+            size: KNOWN as u32,
+            flags: 7,
+            ..Default::default()
+        };
+        let mut bytes = [0; KNOWN + 8];
+        memory.write(0, &[0xaa; KNOWN + 8])?;
+        write_struct(ptr, &value, KNOWN + 8)?;
+        memory.read(0, &mut bytes)?;
+        assert!(bytes.iter().rev().take(8).all(|byte| *byte == 0xaa));
+        memory.write(0, &[0xaa; KNOWN + 8])?;
+        write_struct(ptr, &value, KNOWN - 8)?;
+        memory.read(0, &mut bytes)?;
+        assert!(bytes.iter().rev().take(16).all(|byte| *byte == 0xaa));
+        assert_eq!(bytes[0], KNOWN as u8);
+        let gone = write_struct(memory.ptr(3 * PAGE_SIZE - 4), &kfabric_nop::default(), 8);
+        assert_eq!(error(gone), Some(EFAULT));
+        Ok(())
+    }
+
+    #[test]
+    fn elements_of_an_array_with_a_stride() -> Result {
+        const V1: usize = size_of::<kfabric_op>();
+        let memory = UserMemory::map(PAGE_SIZE, true)?;
+        let stride = V1 + 8;
+        let array = memory.ptr(0);
+        memory.write(2 * stride, &3u32.to_ne_bytes())?;
+        let op: kfabric_op = read_element(array, 2, stride, V1)?;
+        assert_eq!(op.opcode, 3);
+        memory.write(2 * stride + V1, &[1])?;
+        assert_eq!(
+            error(read_element::<kfabric_op>(array, 2, stride, V1)),
+            Some(E2BIG)
+        );
+        assert_eq!(
+            error(read_element::<kfabric_op>(array, 0, V1 - 1, V1)),
+            Some(EINVAL)
+        );
+        assert_eq!(
+            error(read_element::<kfabric_op>(array, 0, PAGE_SIZE + 1, V1)),
+            Some(E2BIG)
+        );
+        assert_eq!(
+            error(read_element::<kfabric_op>(array, usize::MAX, V1, V1)),
+            Some(EFAULT)
+        );
+        assert_eq!(
+            error(read_element::<kfabric_op>(array, PAGE_SIZE, V1, V1)),
+            Some(EFAULT)
+        );
+        Ok(())
+    }
+}

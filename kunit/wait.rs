@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_wait`: sleeping and waking, with the scheduler and the clock as they are.
+//!
+//! Signals are shown by guest scenarios: the threads of these tests take none.
+
+use super::*;
+use crate::shim::{
+    kthread,
+    sched::now_ns, //
+};
+use kernel::{
+    new_spinlock,
+    sync::SpinLock, //
+};
+
+const MS: u64 = 1_000_000;
+
+/// Time in which everything that must happen has happened, or it never does.
+const LONG: u64 = 10_000 * MS;
+
+/// A deadline that long from now.
+fn soon() -> Deadline {
+    Deadline::At(now_ns() + LONG)
+}
+
+/// What `wait` gives, unless that took it until its deadline: then a wake-up was lost, though the
+/// last look at the condition may have hidden that.
+fn woken<T>(wait: impl FnOnce(Deadline) -> Result<T, WaitError>) -> Result<T, WaitError> {
+    let end = now_ns() + LONG;
+    let value = wait(Deadline::At(end))?;
+    if now_ns() >= end {
+        return Err(WaitError::TimedOut);
+    }
+    Ok(value)
+}
+
+/// What two threads share.
+#[pin_data]
+struct Shared {
+    #[pin]
+    queue: WaitQueue,
+    value: Atomic<u32>,
+    #[pin]
+    wakers: SpinLock<KVec<Arc<Waker>>>,
+}
+
+impl Shared {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                queue <- new_wait_queue!("kunit::queue"),
+                value: Atomic::new(0),
+                wakers <- new_spinlock!(KVec::new(), "kunit::wakers"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn value(&self) -> u32 {
+        self.value.load(Acquire)
+    }
+
+    /// Whether the value is `value`, as a condition.
+    fn is(&self, value: u32) -> Option<u32> {
+        Some(self.value()).filter(|now| *now == value)
+    }
+
+    fn set(&self, value: u32) {
+        self.value.store(value, Relaxed);
+        self.queue.wake_all();
+    }
+}
+
+const fn reason(value: u32) -> NonZeroU32 {
+    match NonZeroU32::new(value) {
+        Some(value) => value,
+        None => NonZeroU32::MIN,
+    }
+}
+
+#[kunit_tests(kfabric_wait)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_holds_needs_no_wait() -> Result {
+        let shared = Shared::new()?;
+        for deadline in [Deadline::Poll, Deadline::At(1), soon(), Deadline::Forever] {
+            assert_eq!(shared.queue.wait_until(deadline, || Some(7)), Ok(7));
+        }
+        shared.queue.wait_uninterruptible(|| true);
+        Ok(())
+    }
+
+    #[test]
+    fn poll_and_a_time_past_do_not_sleep() -> Result {
+        let shared = Shared::new()?;
+        let before = now_ns();
+        for deadline in [
+            Deadline::Poll,
+            Deadline::At(0),
+            Deadline::At(1),
+            Deadline::At(before),
+        ] {
+            let mut looks = 0;
+            let result = shared.queue.wait_until(deadline, || {
+                looks += 1;
+                None::<()>
+            });
+            assert_eq!(result, Err(WaitError::TimedOut));
+            assert!(looks >= 1);
+        }
+        assert!(now_ns() - before < 1000 * MS);
+        Ok(())
+    }
+
+    #[test]
+    fn a_deadline_is_kept() -> Result {
+        let shared = Shared::new()?;
+        let deadline = now_ns() + 20 * MS;
+        let result = shared
+            .queue
+            .wait_until(Deadline::At(deadline), || None::<()>);
+        assert_eq!(result, Err(WaitError::TimedOut));
+        assert!(now_ns() >= deadline);
+
+        let sleeper = Sleeper::new()?;
+        let deadline = now_ns() + 20 * MS;
+        assert_eq!(
+            sleeper.wait(Deadline::At(deadline)),
+            Err(WaitError::TimedOut)
+        );
+        assert!(now_ns() >= deadline);
+        Ok(())
+    }
+
+    #[test]
+    fn the_condition_is_looked_at_once_more_at_the_deadline() -> Result {
+        let shared = Shared::new()?;
+        let deadline = now_ns() + 20 * MS;
+        let result = shared.queue.wait_until(Deadline::At(deadline), || {
+            (now_ns() >= deadline).then_some(5)
+        });
+        assert_eq!(result, Ok(5));
+        Ok(())
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_clock_is_a_wait() -> Result {
+        let shared = Shared::new()?;
+        let other = shared.clone();
+        let thread = kthread::spawn(c"kfi-late", move || {
+            let _ = other
+                .queue
+                .wait_until(Deadline::At(now_ns() + 20 * MS), || None::<()>);
+            other.set(1);
+        })?;
+        let late = Deadline::At(u64::MAX - 1);
+        assert_eq!(shared.queue.wait_until(late, || shared.is(1)), Ok(1));
+        thread.join();
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_knows_its_sleepers() -> Result {
+        let shared = Shared::new()?;
+        assert!(!shared.queue.has_sleepers());
+        let other = shared.clone();
+        let thread = kthread::spawn(c"kfi-sleeper", move || {
+            let _ = other.queue.wait_until(Deadline::Forever, || other.is(1));
+            other.queue.wait_uninterruptible(|| other.value() == 2);
+        })?;
+        for value in [1, 2] {
+            while !shared.queue.has_sleepers() {
+                kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
+            }
+            shared.set(value);
+        }
+        thread.join();
+        assert!(!shared.queue.has_sleepers());
+        Ok(())
+    }
+
+    #[test]
+    fn no_wake_up_of_a_queue_is_lost() -> Result {
+        const ROUNDS: u32 = 2000;
+        let shared = Shared::new()?;
+        let other = shared.clone();
+        let thread = kthread::spawn(c"kfi-pong", move || {
+            for round in 0..ROUNDS {
+                let odd = 2 * round + 1;
+                if woken(|end| other.queue.wait_until(end, || other.is(odd))).is_err() {
+                    return;
+                }
+                other.set(odd + 1);
+            }
+        })?;
+        for round in 0..ROUNDS {
+            shared.set(2 * round + 1);
+            let even = 2 * round + 2;
+            if woken(|end| shared.queue.wait_until(end, || shared.is(even))).is_err() {
+                break;
+            }
+        }
+        thread.join();
+        assert_eq!(shared.value(), 2 * ROUNDS);
+        Ok(())
+    }
+
+    #[test]
+    fn a_waker_wakes_with_the_first_reason() -> Result {
+        let mut sleeper = Sleeper::new()?;
+        let waker = sleeper.waker();
+        assert_eq!(sleeper.reason(), None);
+        assert_eq!(sleeper.wait(Deadline::Poll), Err(WaitError::TimedOut));
+        assert!(waker.wake(reason(3)));
+        assert!(!waker.wake(reason(4)));
+        assert_eq!(waker.reason(), Some(reason(3)));
+        assert_eq!(sleeper.reason(), Some(reason(3)));
+        for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
+            assert_eq!(sleeper.wait(deadline), Ok(reason(3)));
+        }
+        sleeper.rearm();
+        assert_eq!(sleeper.wait(Deadline::At(1)), Err(WaitError::TimedOut));
+        assert!(waker.wake(reason(5)));
+        assert_eq!(sleeper.wait(Deadline::Forever), Ok(reason(5)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_waker_outlives_its_sleeper() -> Result {
+        let shared = Shared::new()?;
+        let other = shared.clone();
+        kthread::spawn(c"kfi-gone", move || {
+            if let Ok(sleeper) = Sleeper::new() {
+                let _ = other.wakers.lock().push(sleeper.waker(), GFP_ATOMIC);
+            }
+        })?
+        .join();
+        let waker = shared.wakers.lock().pop().ok_or(ENOENT)?;
+        assert!(waker.wake(reason(1)));
+        Ok(())
+    }
+
+    #[test]
+    fn no_wake_up_of_a_sleeper_is_lost() -> Result {
+        const ROUNDS: u32 = 2000;
+        let shared = Shared::new()?;
+        let other = shared.clone();
+        // Each round: put a waker on the list, wait for the reason, check that it is the round's.
+        let thread = kthread::spawn(c"kfi-sleeper", move || {
+            for round in 1..=ROUNDS {
+                let Ok(sleeper) = Sleeper::new() else { return };
+                let _ = other.wakers.lock().push(sleeper.waker(), GFP_ATOMIC);
+                other.queue.wake_all();
+                if woken(|end| sleeper.wait(end)) != Ok(reason(round)) {
+                    return;
+                }
+                other.value.store(round, Relaxed);
+            }
+        })?;
+        for round in 1..=ROUNDS {
+            let waker = woken(|end| {
+                let pop = || shared.wakers.lock().pop();
+                shared.queue.wait_until(end, pop)
+            });
+            match waker {
+                Ok(waker) => assert!(waker.wake(reason(round))),
+                Err(_) => break,
+            }
+        }
+        thread.join();
+        assert_eq!(shared.value(), ROUNDS);
+        Ok(())
+    }
+
+    #[test]
+    fn of_many_sleepers_exactly_one_is_woken() -> Result {
+        const MANY: usize = 50;
+        let shared = Shared::new()?;
+        shared.wakers.lock().reserve(0, GFP_ATOMIC)?;
+        let mut threads = KVec::new();
+        let mut wakers = KVec::with_capacity(MANY, GFP_KERNEL)?;
+        for _ in 0..MANY {
+            let other = shared.clone();
+            let thread = kthread::spawn(c"kfi-many", move || {
+                let Ok(sleeper) = Sleeper::new() else { return };
+                let _ = other.wakers.lock().push(sleeper.waker(), GFP_ATOMIC);
+                other.queue.wake_all();
+                if sleeper.wait(Deadline::Forever).is_ok() {
+                    other.value.fetch_add(1, Full);
+                    other.queue.wake_all();
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+            let waker = shared
+                .queue
+                .wait_until(soon(), || shared.wakers.lock().pop());
+            wakers.push(waker?, GFP_KERNEL)?;
+        }
+        let middle = wakers.remove(MANY / 2).map_err(|_| EINVAL)?;
+        assert!(middle.wake(reason(1)));
+        assert_eq!(shared.queue.wait_until(soon(), || shared.is(1)), Ok(1));
+        // Nobody else: give them time to show it.
+        let later = Deadline::At(now_ns() + 50 * MS);
+        let other = shared
+            .queue
+            .wait_until(later, || (shared.value() != 1).then_some(()));
+        assert_eq!(other, Err(WaitError::TimedOut));
+        for waker in &wakers {
+            assert!(waker.wake(reason(2)));
+        }
+        drop(threads);
+        assert_eq!(shared.value(), MANY as u32);
+        Ok(())
+    }
+
+    #[test]
+    fn errors_have_their_numbers() {
+        assert_eq!(Error::from(WaitError::TimedOut), ETIMEDOUT);
+        assert_eq!(Error::from(WaitError::Interrupted), ERESTARTSYS);
+    }
+}
