@@ -319,6 +319,13 @@ impl Request {
             port,
         })
     }
+
+    /// Returns the address that the caller says is its own: `node` with `KFI_SOURCE`, else that of
+    /// the hints.
+    pub fn own_addr(&self, hints: &Info) -> Option<SockAddr> {
+        let node = if self.source { self.addr } else { None };
+        node.or(hints.src_addr)
+    }
 }
 
 #[cfg(any(test, kfi_kunit))]

@@ -242,9 +242,10 @@ impl Offer {
         hints: &Info,
     ) -> Result<(SockAddr, Option<SockAddr>), Mismatch> {
         // `node` goes before the hint.
-        let (src, dest) = match request.source {
-            true => (request.addr.or(hints.src_addr), hints.dest_addr),
-            false => (hints.src_addr, request.addr.or(hints.dest_addr)),
+        let src = request.own_addr(hints);
+        let dest = match request.source {
+            true => hints.dest_addr,
+            false => request.addr.or(hints.dest_addr),
         };
         let own = src.is_none_or(|src| {
             src.family() == self.addr.family()

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of handles: numbers, publication, limits, and use by several threads.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::handles::Table;
+use crate::shim::kthread;
+
+fn table() -> Result<Arc<Table<Arc<u32>>>> {
+    Arc::pin_init(Table::new(), GFP_KERNEL)
+}
+
+fn entry(value: u32) -> Result<Arc<u32>> {
+    Ok(Arc::new(value, GFP_KERNEL)?)
+}
+
+/// Makes a handle that names `value`.
+fn put(table: &Table<Arc<u32>>, value: u32) -> Result<u32> {
+    let reserved = table.reserve()?;
+    let number = reserved.number();
+    reserved.publish(entry(value)?);
+    Ok(number)
+}
+
+fn value(table: &Table<Arc<u32>>, number: u32) -> Option<u32> {
+    table.get(number).map(|entry| *entry)
+}
+
+#[kunit_tests(kfabric_uapi_handles)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_names_its_object_once_published() -> Result {
+        let table = table()?;
+        let reserved = table.reserve()?;
+        let number = reserved.number();
+        assert!(number > 0);
+        assert!(table.get(number).is_none());
+        reserved.publish(entry(7)?);
+        assert_eq!(value(&table, number), Some(7));
+        Ok(())
+    }
+
+    #[test]
+    fn other_numbers_name_nothing() -> Result {
+        let table = table()?;
+        assert!(table.get(0).is_none());
+        let number = put(&table, 7)?;
+        assert!(table.get(0).is_none());
+        assert!(table.get(number + 1).is_none());
+        assert!(table.get(u32::MAX).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_reservation_that_is_dropped_leaves_nothing() -> Result {
+        let table = table()?;
+        let number = table.reserve()?.number();
+        assert!(table.get(number).is_none());
+        // All numbers can still be had.
+        for _ in 0..Table::<Arc<u32>>::MAX {
+            let _ = put(&table, 0)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_removed_handle_names_nothing_and_is_not_given_next() -> Result {
+        let table = table()?;
+        let number = put(&table, 7)?;
+        table.remove(number);
+        assert!(table.get(number).is_none());
+        assert!(put(&table, 8)? != number);
+        // Removing what is not there changes nothing.
+        table.remove(number);
+        table.remove(0);
+        table.remove(u32::MAX);
+        Ok(())
+    }
+
+    #[test]
+    fn removing_drops_the_reference() -> Result {
+        let table = table()?;
+        let object = entry(7)?;
+        let reserved = table.reserve()?;
+        let number = reserved.number();
+        reserved.publish(object.clone());
+        table.remove(number);
+        // Only the last owner can have it to itself.
+        assert!(Arc::into_unique_or_drop(object).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_are_distinct_and_below_the_bound() -> Result {
+        let table = table()?;
+        let mut last = 0;
+        for i in 0..1000 {
+            let number = put(&table, i)?;
+            assert!(number > last);
+            assert!(number <= table.bound());
+            last = number;
+        }
+        for i in 0..1000u32 {
+            assert_eq!(value(&table, i + 1), Some(i));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn there_is_a_limit() -> Result {
+        let table = table()?;
+        let mut last = 0;
+        for i in 0..Table::<Arc<u32>>::MAX {
+            last = put(&table, i)?;
+        }
+        assert_eq!(table.reserve().err(), Some(EMFILE));
+        table.remove(last);
+        assert_eq!(put(&table, 1)?, last);
+        assert_eq!(table.reserve().err(), Some(EMFILE));
+        Ok(())
+    }
+
+    #[test]
+    fn threads_make_look_up_and_remove() -> Result {
+        const ROUNDS: u32 = 5000;
+
+        fn worker(table: Arc<Table<Arc<u32>>>, failures: Arc<Table<Arc<u32>>>, own: u32) {
+            for _ in 0..ROUNDS {
+                let good = put(&table, own).is_ok_and(|number| {
+                    let good = value(&table, number) == Some(own);
+                    table.remove(number);
+                    good
+                });
+                if !good {
+                    let _ = put(&failures, own);
+                }
+            }
+        }
+
+        let table = table()?;
+        let failures = super::table()?;
+        let mut threads = KVec::new();
+        for own in 1..=3 {
+            let (table, failures) = (table.clone(), failures.clone());
+            let thread = kthread::spawn(c"kfi-handles", move || worker(table, failures, own))?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        // Whatever stands under a number meanwhile is one of theirs, whole.
+        let mut strange = 0;
+        for _ in 0..ROUNDS {
+            for number in 1..=16 {
+                if value(&table, number).is_some_and(|own| !(1..=3).contains(&own)) {
+                    strange += 1;
+                }
+            }
+        }
+        for thread in threads {
+            thread.join();
+        }
+        assert_eq!(strange, 0);
+        assert!((1..=failures.bound()).all(|number| failures.get(number).is_none()));
+        assert!((1..=table.bound()).all(|number| table.get(number).is_none()));
+        Ok(())
+    }
+}

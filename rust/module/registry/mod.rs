@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The registry: which providers there are, and what they offer to whom asks.
+//!
+//! [`getinfo`] asks the providers in their order; each makes the entries that fit the caller's
+//! request and hints. There is one, [`rdm`], the module's own. Providers of other modules, which
+//! register through the C interface, will be asked after it through the same trait.
+//!
+//! Process context; nothing is locked while a provider is asked or an entry handed on.
+
+mod rdm;
+
+use kernel::prelude::*;
+
+use kfi_core::info::{
+    Info,
+    Request, //
+};
+
+use crate::net::NetNsId;
+
+/// `KFI_VERSION(1, 0)`: the version of the module and of its provider.
+pub(crate) const VERSION: u32 = 1 << 16;
+
+/// Somebody who has endpoints to offer.
+trait Provider: Sync {
+    /// Hands each entry that fits to `found`, best first; stops with the error that `found` gives.
+    /// Sleeps.
+    fn getinfo(
+        &self,
+        netns: NetNsId,
+        request: &Request,
+        hints: &Info,
+        found: &mut dyn FnMut(&Info) -> Result,
+    ) -> Result;
+}
+
+/// The providers, in the order in which they are asked.
+static PROVIDERS: [&dyn Provider; 1] = [&rdm::Rdm];
+
+/// Hands everything in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
+///
+/// `ENODATA` nothing fits, or the error that `found` gives. Sleeps.
+pub(crate) fn getinfo(
+    netns: NetNsId,
+    request: &Request,
+    hints: &Info,
+    mut found: impl FnMut(&Info) -> Result,
+) -> Result {
+    let mut any = false;
+    for provider in PROVIDERS {
+        provider.getinfo(netns, request, hints, &mut |info| {
+            any = true;
+            found(info)
+        })?;
+    }
+    if any {
+        Ok(())
+    } else {
+        Err(ENODATA)
+    }
+}

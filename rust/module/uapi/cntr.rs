@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `KFABRIC_IOC_CNTR_*`.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    enums::CntrEvents,
+    wait::Deadline, //
+};
+
+use super::{
+    file::OpenFile,
+    mmap,
+    parse::{
+        wait_obj,
+        zero, //
+    }, //
+};
+use crate::{
+    provider::{
+        cntr::{
+            Cntr,
+            CntrAttr, //
+        },
+        domain::Domain,
+        object::Ident, //
+    },
+    shim::{
+        bindings::*,
+        errno::to_error, //
+    }, //
+};
+
+/// `KFABRIC_IOC_CNTR_OPEN`.
+pub(super) fn open(
+    file: &OpenFile,
+    arg: &mut kfabric_cntr_open,
+    ident: Ident,
+) -> Result<Arc<Cntr>> {
+    zero(&[arg.flags])?;
+    let CntrEvents::Comp = CntrEvents::try_from(arg.events).map_err(to_error)?;
+    let domain = file.object::<Domain>(arg.domain)?;
+    let attr = CntrAttr {
+        wait: wait_obj(file, arg.wait_obj, arg.wait_set)?,
+        max_value: arg.max_value,
+    };
+    arg.page_offset = mmap::offset_of(ident.fid);
+    Cntr::open(&domain, attr, ident)
+}
+
+/// `KFABRIC_IOC_CNTR_READ`.
+pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
+    let cntr = file.object::<Cntr>(arg.cntr)?;
+    arg.value = cntr.read();
+    arg.err = cntr.err();
+    Ok(())
+}
+
+/// `KFABRIC_IOC_CNTR_MODIFY`.
+pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
+    zero(&[arg.reserved])?;
+    let cntr = file.object::<Cntr>(arg.cntr)?;
+    match arg.what {
+        KFABRIC_CNTR_ADD => cntr.add(arg.value),
+        KFABRIC_CNTR_SET => cntr.set(arg.value)?,
+        KFABRIC_CNTR_ADDERR => cntr.adderr(arg.value),
+        KFABRIC_CNTR_SETERR => cntr.seterr(arg.value)?,
+        _ => return Err(EINVAL),
+    }
+    Ok(())
+}
+
+/// `KFABRIC_IOC_CNTR_WAIT`. The values are told whatever came of waiting.
+pub(super) fn wait(file: &OpenFile, arg: &mut kfabric_cntr_wait) -> Result {
+    let cntr = file.object::<Cntr>(arg.cntr)?;
+    let result = cntr.wait(arg.threshold, Deadline::from_abi(arg.deadline));
+    arg.value = cntr.read();
+    arg.err = cntr.err();
+    result
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `KFABRIC_IOC_CQ_*`.
+//!
+//! Reading takes entries away, so each is copied out before the CQ lets go of it, and the
+//! argument, in which the number taken comes back, is known to be writable before the first one
+//! (`dispatch::consume`): an address that cannot be written to costs no completion.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    flags::KFI_AFFINITY,
+    limits,
+    wait::Deadline, //
+};
+
+use super::{
+    file::OpenFile,
+    mmap,
+    parse::{
+        put_text,
+        user_slice,
+        wait_obj,
+        zero, //
+    }, //
+};
+use crate::{
+    provider::{
+        cq::{
+            Cq,
+            CqAttr, //
+        },
+        domain::Domain,
+        object::Ident, //
+    },
+    shim::{
+        bindings::*,
+        user::{
+            read_struct,
+            write_struct, //
+        }, //
+    }, //
+};
+
+/// `KFABRIC_IOC_CQ_OPEN`.
+pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> Result<Arc<Cq>> {
+    zero(&[arg.reserved])?;
+    if arg.flags & !KFI_AFFINITY != 0 || arg.entries > limits::MAX_CQ {
+        return Err(EINVAL);
+    }
+    let domain = file.object::<Domain>(arg.domain)?;
+    let attr = CqAttr::new(
+        arg.entries,
+        arg.format,
+        wait_obj(file, arg.wait_obj, arg.wait_set)?,
+        arg.wait_cond,
+    )?;
+    let offset = mmap::offset_of(ident.fid);
+    let cq = Cq::open(&domain, attr, ident)?;
+    arg.entries = cq.entries();
+    arg.format = cq.format().to_abi();
+    arg.ring_offset = offset;
+    arg.ring_size = cq.ring().size() as u64;
+    Ok(cq)
+}
+
+/// `KFABRIC_IOC_CQ_READ`.
+pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
+    let cq = file.object::<Cq>(arg.cq)?;
+    let count = arg.count as usize;
+    let mut entries = user_slice::<u8>(arg.buf, count.saturating_mul(cq.format().size()))?.writer();
+    let mut sources = match arg.src_addrs {
+        0 => None,
+        addr => Some(user_slice::<u64>(addr, count)?.writer()),
+    };
+    let taken = cq.sread(
+        count,
+        arg.cond,
+        Deadline::from_abi(arg.deadline),
+        |entry, source| {
+            entries.write_slice(entry)?;
+            match &mut sources {
+                Some(sources) => sources.write(&source),
+                None => Ok(()),
+            }
+        },
+    )?;
+    arg.count = u32::try_from(taken)?;
+    Ok(())
+}
+
+/// `KFABRIC_IOC_CQ_READERR`: the entry goes straight to the argument, and then leaves the CQ.
+pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
+    let (mut value, size) = read_struct::<kfabric_cq_readerr>(arg)?;
+    zero(&[value.flags])?;
+    let cq = file.object::<Cq>(value.cq)?;
+    cq.readerr(|error| {
+        value.op_context = error.op_context;
+        value.comp_flags = error.flags;
+        value.len = error.len;
+        value.buf = error.buf;
+        value.data = error.data;
+        value.tag = error.tag;
+        value.olen = error.olen;
+        value.src_addr = error.src_addr;
+        value.err = error.err;
+        value.prov_errno = error.prov_errno;
+        write_struct(arg, &value, size)
+    })
+}
+
+/// `KFABRIC_IOC_CQ_SIGNAL`.
+pub(super) fn signal(file: &OpenFile, arg: &kfabric_cq_signal) -> Result {
+    file.object::<Cq>(arg.cq)?.signal()
+}
+
+/// `KFABRIC_IOC_CQ_STRERROR`.
+pub(super) fn strerror(file: &OpenFile, arg: &mut kfabric_cq_strerror) -> Result {
+    zero(&[arg.reserved])?;
+    let cq = file.object::<Cq>(arg.cq)?;
+    put_text(&mut arg.text, cq.strerror(arg.prov_errno).as_bytes());
+    Ok(())
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `KFABRIC_IOC_EQ_*`.
+//!
+//! An event goes straight to where the program wants it, and leaves the EQ once it is there.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    errno::Errno,
+    flags::{
+        KFI_AFFINITY,
+        KFI_PEEK,
+        KFI_WRITE, //
+    },
+    limits,
+    wait::Deadline, //
+};
+
+use super::{
+    file::OpenFile,
+    parse::{
+        user_slice,
+        wait_obj,
+        zero, //
+    }, //
+};
+use crate::{
+    provider::{
+        eq::{
+            Eq,
+            EqAttr, //
+        },
+        fabric::Fabric,
+        object::Ident, //
+    },
+    shim::{
+        bindings::*,
+        errno::to_error,
+        user::{
+            read_struct,
+            write_struct, //
+        }, //
+    }, //
+};
+
+/// `KFABRIC_IOC_EQ_OPEN`.
+pub(super) fn open(file: &OpenFile, arg: &mut kfabric_eq_open, ident: Ident) -> Result<Arc<Eq>> {
+    if arg.flags & !(KFI_WRITE | KFI_AFFINITY) != 0 || arg.entries > limits::MAX_EQ {
+        return Err(EINVAL);
+    }
+    let fabric = file.object::<Fabric>(arg.fabric)?;
+    let attr = EqAttr {
+        entries: arg.entries,
+        wait: wait_obj(file, arg.wait_obj, arg.wait_set)?,
+        writable: arg.flags & KFI_WRITE != 0,
+    };
+    let eq = Eq::open(&fabric, attr, ident)?;
+    arg.entries = eq.entries();
+    Ok(eq)
+}
+
+/// `KFABRIC_IOC_EQ_READ`.
+pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
+    let (mut value, size) = read_struct::<kfabric_eq_read>(arg)?;
+    let peek = peek(value.flags)?;
+    let eq = file.object::<Eq>(value.eq)?;
+    let room = value.len as usize;
+    let buf = value.buf;
+    eq.sread(peek, Deadline::from_abi(value.deadline), |event, data| {
+        value.len = u32::try_from(data.len())?;
+        value.event = event;
+        if data.len() > room {
+            // The program is told how much room the event needs, and that is all.
+            value.event = 0;
+            write_struct(arg, &value, size)?;
+            return Err(to_error(Errno::KFI_ETOOSMALL));
+        }
+        user_slice::<u8>(buf, data.len())?
+            .writer()
+            .write_slice(data)?;
+        write_struct(arg, &value, size)
+    })
+}
+
+/// `KFABRIC_IOC_EQ_READERR`.
+pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
+    let (mut value, size) = read_struct::<kfabric_eq_readerr>(arg)?;
+    zero(&[value.reserved])?;
+    let peek = peek(value.flags)?;
+    let eq = file.object::<Eq>(value.eq)?;
+    eq.readerr(peek, |error| {
+        value.handle = error.handle;
+        value.err = error.err;
+        value.prov_errno = error.prov_errno;
+        value.context = error.context;
+        value.data = error.data;
+        write_struct(arg, &value, size)
+    })
+}
+
+/// `KFABRIC_IOC_EQ_WRITE`.
+pub(super) fn write(file: &OpenFile, arg: &kfabric_eq_write) -> Result {
+    zero(&[arg.flags])?;
+    let eq = file.object::<Eq>(arg.eq)?;
+    let mut data = [0u8; limits::MAX_EVENT];
+    let data = data.get_mut(..arg.len as usize).ok_or(EINVAL)?;
+    user_slice::<u8>(arg.buf, data.len())?
+        .reader()
+        .read_slice(data)?;
+    eq.write(arg.event, data)
+}
+
+/// The flags of a read: `KFI_PEEK` or none.
+fn peek(flags: u64) -> Result<bool> {
+    match flags {
+        0 => Ok(false),
+        KFI_PEEK => Ok(true),
+        _ => Err(EINVAL),
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One open file of `/dev/kfabric`: who opened it, and what it has made.
+//!
+//! Calls on one file may run in parallel; what they share is the table of handles, which has its
+//! own locks, and the objects, which have theirs. The file belongs to no network namespace: calls
+//! that look for links look in the caller's, and a fabric remembers the one it was opened in.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    handles::Table,
+    objects::{
+        Entry,
+        Named, //
+    },
+    teardown, //
+};
+use crate::{
+    provider::object::Ident,
+    shim::cred::Owner, //
+};
+
+/// See the module's story.
+#[pin_data(PinnedDrop)]
+pub(crate) struct OpenFile {
+    owner: Arc<Owner>,
+    #[pin]
+    handles: Table<Entry>,
+}
+
+impl OpenFile {
+    /// A file opened by the current process. `ENOMEM`. Sleeps.
+    pub(super) fn open() -> Result<Pin<KBox<Self>>> {
+        let owner = Owner::current()?;
+        KBox::pin_init(
+            pin_init!(Self {
+                owner,
+                handles <- Table::new(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// The handles.
+    pub(super) fn handles(&self) -> &Table<Entry> {
+        &self.handles
+    }
+
+    /// What `handle` names. `EBADF` nothing. Does not sleep.
+    #[inline]
+    pub(super) fn entry(&self, handle: u32) -> Result<Entry> {
+        self.handles.get(handle).ok_or(EBADF)
+    }
+
+    /// The object of class `T` that `handle` names. `EBADF` nothing, or an object of another
+    /// class. Does not sleep.
+    #[inline]
+    pub(super) fn object<T: Named>(&self, handle: u32) -> Result<Arc<T>> {
+        T::from_entry(self.entry(handle)?).ok_or(EBADF)
+    }
+
+    /// The object of class `T` that `handle` names, none if it is 0.
+    pub(super) fn optional<T: Named>(&self, handle: u32) -> Result<Option<Arc<T>>> {
+        if handle == 0 {
+            return Ok(None);
+        }
+        self.object(handle).map(Some)
+    }
+
+    /// Who an object with this handle and context is.
+    pub(super) fn ident(&self, handle: u32, context: u64) -> Ident {
+        Ident {
+            fid: u64::from(handle),
+            context,
+            owner: self.owner.clone(),
+        }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for OpenFile {
+    fn drop(self: Pin<&mut Self>) {
+        teardown::all(&self.handles);
+    }
+}

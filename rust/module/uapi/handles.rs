@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Handles: the numbers by which a program names what its open file has made.
+//!
+//! A handle is positive, belongs to one open file and goes with it. A number is handed out in two
+//! steps, because an object must know its handle when it is made, and must not be found by it
+//! before the program has been told:
+//!
+//! ```text
+//!   reserve --> number taken, names nothing --publish--> names an object --remove--> free
+//!                       \----------------- dropped ---------------------------------^
+//! ```
+//!
+//! Numbers are given in a circle, so that one that was just freed does not come back at once and a
+//! program that uses a stale handle is told so.
+//!
+//! # Locks
+//!
+//! The lock of the array is a spin lock and a leaf: a look-up takes it, loads one pointer, counts
+//! one reference. `ids` is a mutex for those who make and close objects; the array's lock may be
+//! taken inside it, never the other way round. Both are private to one open file.
+//!
+//! The table itself is generic, so that its tests need no fabric.
+
+use kernel::{
+    id_pool::IdPool,
+    new_mutex,
+    prelude::*,
+    sync::Mutex,
+    xarray::{
+        AllocKind,
+        XArray, //
+    }, //
+};
+
+use crate::shim::bindings::KFABRIC_MAX_HANDLES;
+
+/// What stands under a number that is not free.
+enum Slot<E> {
+    /// The object is still being made.
+    Reserved,
+    /// The object.
+    Taken(E),
+}
+
+struct Ids {
+    pool: IdPool,
+    used: u32,
+    /// Where the search for a free number begins.
+    next: usize,
+}
+
+/// A table of handles; see the module's story. `E` is a counted reference, cheap to clone and
+/// allowed to be cloned under a spin lock.
+///
+/// # Invariants
+///
+/// Number `n` is acquired in `ids` exactly if slot `n` stands in `slots` or is on its way there or
+/// away, in the hands of one task.
+#[pin_data]
+pub(crate) struct Table<E: Clone + Send + 'static> {
+    #[pin]
+    slots: XArray<KBox<Slot<E>>>,
+    #[pin]
+    ids: Mutex<Ids>,
+}
+
+impl<E: Clone + Send + 'static> Table<E> {
+    /// How many handles there can be.
+    pub(crate) const MAX: u32 = KFABRIC_MAX_HANDLES;
+
+    /// An empty table.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        // INVARIANT: No number acquired, no slot.
+        pin_init!(Self {
+            slots <- XArray::new(AllocKind::Alloc1),
+            ids <- new_mutex!(
+                Ids {
+                    pool: IdPool::new(),
+                    used: 0,
+                    next: 0,
+                },
+                "kfabric::handles"
+            ),
+        })
+    }
+
+    /// Takes a number. `EMFILE` if all [`Self::MAX`] are in use, `ENOMEM`. Sleeps.
+    pub(crate) fn reserve(&self) -> Result<Reserved<'_, E>> {
+        let slot = KBox::new(Slot::Reserved, GFP_KERNEL_ACCOUNT)?;
+        // INVARIANT: From here until the store, the number is in this task's hands; if the store
+        // fails, dropping `reserved` gives it back.
+        let reserved = Reserved {
+            table: self,
+            number: self.acquire()?,
+        };
+        self.slots
+            .lock()
+            .store(reserved.number as usize, slot, GFP_KERNEL_ACCOUNT)?;
+        Ok(reserved)
+    }
+
+    /// What `number` names, if it names anything. Does not sleep.
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<E> {
+        match self.slots.lock().get(number as usize)? {
+            Slot::Taken(entry) => Some(entry.clone()),
+            Slot::Reserved => None,
+        }
+    }
+
+    /// Frees the number of an object that has been closed. The caller is the one who closed it, so
+    /// that nobody else frees this number. Sleeps.
+    pub(crate) fn remove(&self, number: u32) {
+        let slot = self.slots.lock().remove(number as usize);
+        // The last reference to the object may go here, so not under a lock.
+        if slot.is_some() {
+            drop(slot);
+            self.release(number);
+        }
+    }
+
+    /// An upper bound of the numbers in use, for a walk over all of them. Sleeps.
+    pub(crate) fn bound(&self) -> u32 {
+        u32::try_from(self.ids.lock().pool.capacity()).unwrap_or(u32::MAX)
+    }
+
+    fn acquire(&self) -> Result<u32> {
+        let mut ids = self.ids.lock();
+        if ids.used >= Self::MAX {
+            return Err(EMFILE);
+        }
+        let id = loop {
+            let next = ids.next;
+            let capacity = ids.pool.capacity();
+            let start = if next < capacity { next } else { 0 };
+            if let Some(id) = ids.pool.find_unused_id(start) {
+                break id.acquire();
+            }
+            if let Some(id) = ids.pool.find_unused_id(0) {
+                break id.acquire();
+            }
+            let resizer = ids
+                .pool
+                .grow_request()
+                .ok_or(EMFILE)?
+                .realloc(GFP_KERNEL_ACCOUNT)?;
+            ids.pool.grow(resizer);
+        };
+        ids.used = ids.used.saturating_add(1);
+        ids.next = id.wrapping_add(1);
+        // Ids begin at 0, handles at 1.
+        u32::try_from(id.wrapping_add(1)).map_err(|_| EMFILE)
+    }
+
+    fn release(&self, number: u32) {
+        let mut ids = self.ids.lock();
+        ids.pool.release_id((number as usize).wrapping_sub(1));
+        ids.used = ids.used.saturating_sub(1);
+    }
+}
+
+/// A number that is taken and names nothing yet; free again when dropped. Dropping sleeps.
+#[must_use]
+pub(crate) struct Reserved<'a, E: Clone + Send + 'static> {
+    table: &'a Table<E>,
+    number: u32,
+}
+
+impl<E: Clone + Send + 'static> Reserved<'_, E> {
+    /// The handle.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Makes the number name `entry`. Cannot fail.
+    pub(crate) fn publish(self, entry: E) {
+        // The number stays taken: it belongs to the entry now.
+        let this = core::mem::ManuallyDrop::new(self);
+        if let Some(slot) = this.table.slots.lock().get_mut(this.number as usize) {
+            *slot = Slot::Taken(entry);
+        }
+    }
+}
+
+impl<E: Clone + Send + 'static> Drop for Reserved<'_, E> {
+    fn drop(&mut self) {
+        drop(self.table.slots.lock().remove(self.number as usize));
+        self.table.release(self.number);
+    }
+}

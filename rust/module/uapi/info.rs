@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What there is: `KFABRIC_IOC_QUERY`, `KFABRIC_IOC_NOP`, `KFABRIC_IOC_GETINFO`.
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+use kfi_core::{
+    info::{
+        DomainAttr,
+        EpAttr,
+        FabricAttr,
+        Info,
+        Name,
+        Request,
+        RxAttr,
+        TxAttr,
+        RDM_CAPS, //
+    },
+    limits, //
+};
+
+use super::{
+    file::OpenFile,
+    parse::{
+        put_sockaddr,
+        sockaddr_or_none,
+        text,
+        user_slice,
+        zero, //
+    }, //
+};
+use crate::{
+    net::NetNsId,
+    registry,
+    shim::{
+        bindings::*,
+        errno::to_error, //
+    }, //
+};
+
+/// `KFABRIC_IOC_QUERY`.
+pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
+    *arg = kfabric_query {
+        size: arg.size,
+        abi_version: KFABRIC_ABI_VERSION,
+        module_version: registry::VERSION,
+        page_size: PAGE_SIZE as u32,
+        caps: RDM_CAPS.bits(),
+        max_msg_size: limits::MAX_MSG_SIZE,
+        inject_size: limits::INJECT_SIZE as u32,
+        max_iov: limits::MAX_IOV as u32,
+        max_handles: limits::MAX_HANDLES,
+        max_queue: limits::MAX_QUEUE,
+        max_cq: limits::MAX_CQ,
+        max_eq: limits::MAX_EQ,
+        max_av: limits::MAX_AV,
+        max_post: limits::MAX_POST,
+        max_buffered: limits::MAX_BUFFERED,
+    };
+    Ok(())
+}
+
+/// `KFABRIC_IOC_NOP`.
+pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
+    zero(&[arg.reserved])
+}
+
+/// `KFABRIC_IOC_GETINFO`: entries that have no room are counted all the same.
+pub(super) fn getinfo(_file: &OpenFile, arg: &mut kfabric_getinfo) -> Result {
+    zero(&[arg.reserved])?;
+    let (node, service) = (text(&arg.node)?, text(&arg.service)?);
+    let request = Request::new(arg.version, arg.flags, node, service).map_err(to_error)?;
+    let hints = match arg.hints {
+        0 => KBox::new(Info::ANY, GFP_KERNEL)?,
+        addr => read_hints(addr)?,
+    };
+    let room = arg.count;
+    let mut infos = user_slice::<kfabric_info>(arg.infos, room as usize)?.writer();
+    let mut count = 0u32;
+    registry::getinfo(NetNsId::current()?, &request, &hints, |info| {
+        if count < room {
+            infos.write(&put_info(info))?;
+        }
+        count = count.saturating_add(1);
+        Ok(())
+    })?;
+    arg.count = count;
+    Ok(())
+}
+
+/// Reads hints. They are large, so they do not stand on the stack while providers are asked.
+#[inline(never)]
+fn read_hints(addr: u64) -> Result<KBox<Info>> {
+    let raw: kfabric_info = user_slice::<kfabric_info>(addr, 1)?.reader().read()?;
+    Ok(KBox::new(info(&raw)?, GFP_KERNEL)?)
+}
+
+/// A name in a fixed field: `EINVAL` no NUL.
+fn name(field: &[u8]) -> Result<Name> {
+    Name::from_field(field).map_err(to_error)
+}
+
+/// Hints as the core crate has them: `EINVAL` a name without end, a bad address.
+fn info(raw: &kfabric_info) -> Result<Info> {
+    Ok(Info {
+        caps: raw.caps,
+        mode: raw.mode,
+        addr_format: raw.addr_format,
+        src_addr: sockaddr_or_none(&raw.src_addr)?,
+        dest_addr: sockaddr_or_none(&raw.dest_addr)?,
+        tx: TxAttr {
+            caps: raw.tx_caps,
+            op_flags: raw.tx_op_flags,
+            msg_order: raw.tx_msg_order,
+            comp_order: raw.tx_comp_order,
+            inject_size: raw.tx_inject_size,
+            size: raw.tx_size,
+            iov_limit: raw.tx_iov_limit,
+            rma_iov_limit: raw.tx_rma_iov_limit,
+        },
+        rx: RxAttr {
+            caps: raw.rx_caps,
+            op_flags: raw.rx_op_flags,
+            msg_order: raw.rx_msg_order,
+            comp_order: raw.rx_comp_order,
+            total_buffered_recv: raw.rx_total_buffered_recv,
+            size: raw.rx_size,
+            iov_limit: raw.rx_iov_limit,
+        },
+        ep: EpAttr {
+            ep_type: raw.ep_type,
+            protocol: raw.protocol,
+            protocol_version: raw.protocol_version,
+            max_msg_size: raw.max_msg_size,
+            mem_tag_format: raw.mem_tag_format,
+        },
+        domain: DomainAttr {
+            name: name(&raw.domain_name)?,
+            threading: raw.threading,
+            control_progress: raw.control_progress,
+            data_progress: raw.data_progress,
+            resource_mgmt: raw.resource_mgmt,
+            av_type: raw.av_type,
+            mr_mode: raw.mr_mode,
+            mr_key_size: raw.mr_key_size,
+            cq_data_size: raw.cq_data_size,
+            cq_cnt: raw.cq_cnt,
+            ep_cnt: raw.ep_cnt,
+            cntr_cnt: raw.cntr_cnt,
+            mr_cnt: raw.mr_cnt,
+            mr_iov_limit: raw.mr_iov_limit,
+        },
+        fabric: FabricAttr {
+            name: name(&raw.fabric_name)?,
+            prov_name: name(&raw.prov_name)?,
+            prov_version: raw.prov_version,
+            api_version: raw.api_version,
+        },
+    })
+}
+
+/// An entry as the interface has it.
+#[inline(never)]
+fn put_info(info: &Info) -> kfabric_info {
+    let Info {
+        tx,
+        rx,
+        ep,
+        domain,
+        fabric,
+        ..
+    } = info;
+    kfabric_info {
+        caps: info.caps,
+        mode: info.mode,
+        addr_format: info.addr_format,
+        ep_type: ep.ep_type,
+        src_addr: put_sockaddr(info.src_addr),
+        dest_addr: put_sockaddr(info.dest_addr),
+        tx_caps: tx.caps,
+        tx_op_flags: tx.op_flags,
+        tx_msg_order: tx.msg_order,
+        tx_comp_order: tx.comp_order,
+        tx_inject_size: tx.inject_size,
+        tx_size: tx.size,
+        tx_iov_limit: tx.iov_limit,
+        tx_rma_iov_limit: tx.rma_iov_limit,
+        rx_caps: rx.caps,
+        rx_op_flags: rx.op_flags,
+        rx_msg_order: rx.msg_order,
+        rx_comp_order: rx.comp_order,
+        rx_total_buffered_recv: rx.total_buffered_recv,
+        rx_size: rx.size,
+        rx_iov_limit: rx.iov_limit,
+        protocol: ep.protocol,
+        protocol_version: ep.protocol_version,
+        max_msg_size: ep.max_msg_size,
+        mem_tag_format: ep.mem_tag_format,
+        threading: domain.threading,
+        control_progress: domain.control_progress,
+        data_progress: domain.data_progress,
+        resource_mgmt: domain.resource_mgmt,
+        av_type: domain.av_type,
+        mr_mode: domain.mr_mode,
+        mr_key_size: domain.mr_key_size,
+        cq_data_size: domain.cq_data_size,
+        cq_cnt: domain.cq_cnt,
+        ep_cnt: domain.ep_cnt,
+        cntr_cnt: domain.cntr_cnt,
+        mr_cnt: domain.mr_cnt,
+        mr_iov_limit: domain.mr_iov_limit,
+        domain_name: *domain.name.field(),
+        fabric_name: *fabric.name.field(),
+        prov_name: *fabric.prov_name.field(),
+        prov_version: fabric.prov_version,
+        api_version: fabric.api_version,
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a handle can name, one of the provider's objects, and closing it.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::file::OpenFile;
+use crate::provider::{
+    av::Av,
+    cntr::Cntr,
+    cq::Cq,
+    domain::Domain,
+    ep::Endpoint,
+    eq::Eq,
+    fabric::Fabric,
+    mr::Mr,
+    object,
+    poll::PollSet,
+    wait::WaitSet, //
+};
+use crate::shim::bindings::kfabric_close;
+
+/// Defines [`Entry`]: `Variant(Type)`, one line per class, in the order in which a file's objects
+/// are taken down: what is used stands below what uses it.
+macro_rules! classes {
+    ($( $(#[$meta:meta])* $variant:ident($class:ty), )*) => {
+        /// A counted reference to an object of any class.
+        #[derive(Clone)]
+        pub(super) enum Entry {
+            $( $(#[$meta])* $variant(Arc<$class>), )*
+        }
+
+        /// The class of an object, in order of dependence: users before what they use.
+        #[derive(Clone, Copy, PartialEq)]
+        pub(super) enum Class {
+            $( $(#[$meta])* $variant, )*
+        }
+
+        impl Class {
+            /// All of them, users before what they use.
+            pub(super) const IN_ORDER: &'static [Self] = &[$( Self::$variant, )*];
+        }
+
+        impl Entry {
+            /// The class of the object.
+            pub(super) fn class(&self) -> Class {
+                match self { $( Self::$variant(_) => Class::$variant, )* }
+            }
+
+            /// Closes the object: `EBUSY` while it is used, `EBADF` if somebody closes it too.
+            pub(super) fn close(&self) -> Result {
+                match self { $( Self::$variant(object) => object::close(&**object), )* }
+            }
+
+            /// Closes the object whatever uses it.
+            pub(super) fn force_close(&self) {
+                match self { $( Self::$variant(object) => object::force_close(&**object), )* }
+            }
+        }
+
+        $(
+            impl Named for $class {
+                #[inline]
+                fn from_entry(entry: Entry) -> Option<Arc<Self>> {
+                    match entry {
+                        Entry::$variant(object) => Some(object),
+                        _ => None,
+                    }
+                }
+            }
+
+            impl From<Arc<$class>> for Entry {
+                fn from(object: Arc<$class>) -> Self {
+                    Self::$variant(object)
+                }
+            }
+        )*
+    };
+}
+
+/// A class of objects that a handle can name.
+pub(super) trait Named: Sized {
+    /// The object, if `entry` is of this class.
+    fn from_entry(entry: Entry) -> Option<Arc<Self>>;
+}
+
+classes! {
+    /// An endpoint.
+    Endpoint(Endpoint),
+    /// A memory region.
+    Mr(Mr),
+    /// An address vector.
+    Av(Av),
+    /// A poll set.
+    PollSet(PollSet),
+    /// A completion queue.
+    Cq(Cq),
+    /// A counter.
+    Cntr(Cntr),
+    /// A domain.
+    Domain(Domain),
+    /// An event queue.
+    Eq(Eq),
+    /// A wait set.
+    WaitSet(WaitSet),
+    /// A fabric.
+    Fabric(Fabric),
+}
+
+/// `KFABRIC_IOC_CLOSE`.
+pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
+    // Of several who close one object, one succeeds, and that one frees the number.
+    file.entry(arg.handle)?.close()?;
+    file.handles().remove(arg.handle);
+    Ok(())
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From `struct kfabric_op` to an operation of the provider.
+//!
+//! Everything that a program says about an operation is checked here, except what only the
+//! endpoint knows (its state, its capabilities, its default flags, its peers).
+//!
+//! # Where the bytes are
+//!
+//! A transmit of at most [`limits::INJECT_SIZE`] bytes takes them along, whether it is injected or
+//! not: copying that little costs less than pinning pages. Larger ones, and the buffers of receives
+//! and reads, are pinned for the time of the operation, unless they lie in a memory region that the
+//! operation names: that is pinned already, and one reference is all it takes. A list of buffers in
+//! a region is checked against the region and pinned on its own.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    flags::OpFlags,
+    limits,
+    op::OpType, //
+};
+
+use super::{
+    file::OpenFile,
+    mr::pin_access,
+    parse::{
+        check_count,
+        user_ranges,
+        user_slice,
+        zero, //
+    }, //
+};
+use crate::{
+    mem::{
+        Inline,
+        MemRef,
+        Pinned,
+        Source,
+        UserRange, //
+    },
+    provider::{
+        ep::op::{
+            Flags,
+            Op,
+            Read,
+            Receive,
+            Remote,
+            RemoteRange,
+            Send,
+            Tag,
+            Write, //
+        },
+        mr::Mr, //
+    },
+    shim::{
+        bindings::{
+            kfabric_op,
+            kfabric_rma_iov,
+            KFABRIC_OP_EXPLICIT, //
+        },
+        errno::to_error, //
+    }, //
+};
+
+/// The local buffer of an operation: one range, or a list of them.
+enum Ranges {
+    One([UserRange; 1]),
+    List(KVec<UserRange>),
+}
+
+impl Ranges {
+    fn as_slice(&self) -> &[UserRange] {
+        match self {
+            Self::One(range) => range,
+            Self::List(list) => list,
+        }
+    }
+}
+
+/// Reads the operations of one call.
+pub(super) struct Reader<'a> {
+    file: &'a OpenFile,
+    /// The region that the last operation named, because the next one mostly names it again.
+    region: Option<(u32, Arc<Mr>)>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of operations that name objects of `file`.
+    pub(super) fn new(file: &'a OpenFile) -> Self {
+        Self { file, region: None }
+    }
+
+    /// Checks `op` and makes it an operation of the provider. In the context of the process whose
+    /// memory it names; sleeps. Errors as `struct kfabric_post` has them.
+    pub(super) fn read(&mut self, op: &kfabric_op) -> Result<Op> {
+        let kind = OpType::try_from(op.opcode).map_err(to_error)?;
+        zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
+        zero(&op.reserved2)?;
+        let flags = Flags {
+            own: kind
+                .flags(op.flags, true, OpFlags::EMPTY)
+                .map_err(to_error)?,
+            explicit: op.control & KFABRIC_OP_EXPLICIT != 0,
+        };
+        let (ranges, len) = self.ranges(op)?;
+        kind.check_len(flags.own, len).map_err(to_error)?;
+
+        Ok(match kind {
+            OpType::Send | OpType::TSend => Op::Send(Send {
+                flags,
+                context: op.context,
+                from: self.source(kind, op.mr, &ranges, len)?,
+                peer: op.peer,
+                data: op.data,
+                tag: kind.is_tagged().then_some(Tag {
+                    tag: op.tag,
+                    ignore: 0,
+                }),
+            }),
+            OpType::Recv | OpType::TRecv => Op::Receive(Receive {
+                flags,
+                context: op.context,
+                into: self.memory(kind, op.mr, &ranges, len)?,
+                addr: op.buf,
+                peer: op.peer,
+                tag: kind.is_tagged().then_some(Tag {
+                    tag: op.tag,
+                    ignore: op.ignore,
+                }),
+            }),
+            OpType::Read => Op::Read(Read {
+                flags,
+                context: op.context,
+                into: self.memory(kind, op.mr, &ranges, len)?,
+                peer: op.peer,
+                remote: remote(op, len)?,
+            }),
+            OpType::Write => Op::Write(Write {
+                flags,
+                context: op.context,
+                from: self.source(kind, op.mr, &ranges, len)?,
+                peer: op.peer,
+                remote: remote(op, len)?,
+                data: op.data,
+            }),
+        })
+    }
+
+    /// The local buffer and its length.
+    fn ranges(&self, op: &kfabric_op) -> Result<(Ranges, u64)> {
+        if op.iov_count != 0 {
+            let (list, len) = user_ranges(op.buf, op.iov_count)?;
+            return Ok((Ranges::List(list), len));
+        }
+        let range = UserRange {
+            addr: op.buf,
+            len: op.len,
+        };
+        Ok((Ranges::One([range]), op.len))
+    }
+
+    /// The bytes of a transmit.
+    #[inline]
+    fn source(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<Source> {
+        if len > limits::INJECT_SIZE as u64 {
+            return Ok(Source::Mem(self.memory(kind, mr, ranges, len)?));
+        }
+        if mr != 0 {
+            self.in_region(kind, mr, ranges)?;
+        }
+        Ok(Source::Inline(Inline::from_user(ranges.as_slice())?))
+    }
+
+    /// The memory of a buffer, pinned at least as long as the result lives.
+    fn memory(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<MemRef> {
+        let in_region = if mr != 0 {
+            self.in_region(kind, mr, ranges)?
+        } else {
+            None
+        };
+        match in_region {
+            Some(memory) => Ok(memory),
+            None if len == 0 => Ok(MemRef::empty()),
+            None => {
+                let access = pin_access(kind.local_access());
+                Ok(MemRef::pinned(Pinned::new(ranges.as_slice(), access)?))
+            }
+        }
+    }
+
+    /// Checks that region `mr` allows what `kind` does with its buffer, all of it; the region's own
+    /// memory if the buffer is one range.
+    fn in_region(&mut self, kind: OpType, mr: u32, ranges: &Ranges) -> Result<Option<MemRef>> {
+        let region = self.region(mr)?;
+        let access = kind.local_access();
+        match ranges {
+            Ranges::One([range]) => region.local(range.addr, range.len, access).map(Some),
+            Ranges::List(list) => {
+                for range in list {
+                    region.local(range.addr, range.len, access)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// The region `handle`, looked up once for operations in a row.
+    fn region(&mut self, handle: u32) -> Result<&Mr> {
+        let cached = matches!(&self.region, Some((number, _)) if *number == handle);
+        if !cached {
+            self.region = Some((handle, self.file.object::<Mr>(handle)?));
+        }
+        self.region
+            .as_ref()
+            .map(|(_, region)| &**region)
+            .ok_or(EBADF)
+    }
+}
+
+/// The peer's memory that an RMA operation on `len` local bytes names.
+fn remote(op: &kfabric_op, len: u64) -> Result<Remote> {
+    if op.rma_iov_count == 0 {
+        return Ok(Remote::One(RemoteRange {
+            addr: op.rma_addr,
+            len,
+            key: op.rma_key,
+        }));
+    }
+    let count = check_count(op.rma_iov_count)?;
+    let mut list = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+    let mut reader = user_slice::<kfabric_rma_iov>(op.rma_addr, count)?.reader();
+    for _ in 0..count {
+        let piece: kfabric_rma_iov = reader.read()?;
+        list.push(
+            RemoteRange {
+                addr: piece.addr,
+                len: piece.len,
+                key: piece.key,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+    }
+    Ok(Remote::List(list))
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `KFABRIC_IOC_POST`: an array of operations, done one after the other in the caller's process.
+//!
+//! The path of every byte that a program sends begins here, so what can be done once per call is
+//! done once: the endpoint is looked up once, and a memory region once for all operations in a row
+//! that name it. Nothing is allocated for an operation that brings its bytes along; how it is read
+//! and checked stands in [`op`](super::op).
+//!
+//! An operation that is refused ends the call; those before it stand. A process that is being
+//! killed posts no further operation, so a call ends within the time of one.
+
+use kernel::prelude::*;
+
+use kfi_core::limits;
+
+use super::{
+    file::OpenFile,
+    op::Reader,
+    parse::zero, //
+};
+use crate::{
+    provider::ep::Endpoint,
+    shim::{
+        bindings::{
+            kfabric_op,
+            kfabric_post, //
+        },
+        errno,
+        sched::{
+            cond_resched,
+            fatal_signal_pending, //
+        },
+        user::read_element, //
+    }, //
+};
+
+/// Bytes of the first version of `struct kfabric_op`; stays when the structure grows.
+const OP_V1_SIZE: usize = 128;
+
+/// How many operations are done before other tasks may run.
+const STRIDE: u32 = 64;
+
+/// `KFABRIC_IOC_POST`. `arg.done` and `arg.error` are right whatever is returned.
+pub(super) fn post(file: &OpenFile, arg: &mut kfabric_post) -> Result {
+    arg.done = 0;
+    arg.error = 0;
+    let result = post_all(file, arg);
+    match result {
+        Err(error) => {
+            arg.error = errno::number(error);
+            if arg.done != 0 {
+                return Ok(());
+            }
+            Err(error)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Posts until the first error, counting in `arg.done`.
+fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
+    zero(&[arg.flags])?;
+    if arg.count == 0 || arg.count > limits::MAX_POST {
+        return Err(EINVAL);
+    }
+    let endpoint = file.object::<Endpoint>(arg.ep)?;
+    let ops = UserPtr::from_addr(usize::try_from(arg.ops).map_err(|_| EFAULT)?);
+    let stride = usize::try_from(arg.op_size)?;
+    let mut reader = Reader::new(file);
+    for index in 0..arg.count {
+        if index % STRIDE == STRIDE - 1 {
+            cond_resched();
+        }
+        if fatal_signal_pending() {
+            return Err(EINTR);
+        }
+        let op: kfabric_op = read_element(ops, index as usize, stride, OP_V1_SIZE)?;
+        endpoint.post(reader.read(&op)?)?;
+        arg.done = arg.done.wrapping_add(1);
+    }
+    Ok(())
+}

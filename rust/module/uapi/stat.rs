@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `KFABRIC_IOC_STAT`: live figures of endpoints, CQs and counters, whoever made them.
+//!
+//! It shows what stands on links of the caller's network namespace: everything to who may
+//! administer the namespace, else what the caller's own user has made.
+
+use kernel::prelude::*;
+
+use super::{
+    file::OpenFile,
+    parse::put_sockaddr, //
+};
+use crate::{
+    net::NetNs,
+    provider::roster::{
+        self,
+        Class, //
+    },
+    shim::bindings::*, //
+};
+
+/// `KFABRIC_IOC_STAT`.
+pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
+    let class = match arg.object_class {
+        KFI_CLASS_EP => Class::Endpoint,
+        KFI_CLASS_CQ => Class::Cq,
+        KFI_CLASS_CNTR => Class::Cntr,
+        _ => return Err(EINVAL),
+    };
+    let netns = NetNs::current()?;
+    let all = netns.capable_net_admin();
+    let (id, object) = roster::next(class, arg.after, |object| {
+        object.domain().link().netns() == netns.id()
+            && (all || object.ident().owner.is_current_user())
+    })
+    .ok_or(ENOENT)?;
+    let figures = object.figures();
+    let ident = object.ident();
+    *arg = kfabric_stat {
+        size: arg.size,
+        object_class: arg.object_class,
+        after: id,
+        pid: ident.owner.pid_in_current_ns(),
+        // Handles are 32 bits; an object of the other face has none.
+        handle: u32::try_from(ident.fid).unwrap_or(0),
+        link: object.domain().link().name().to_array(),
+        addr: put_sockaddr(figures.addr),
+        v: figures.values,
+    };
+    Ok(())
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Wait sets, poll sets, and wait objects as descriptors: `KFABRIC_IOC_WAIT*`,
+//! `KFABRIC_IOC_POLL*`, `KFABRIC_IOC_GETWAIT`.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    enums,
+    wait::Deadline, //
+};
+
+use super::{
+    file::OpenFile,
+    objects::Entry,
+    parse::{
+        user_slice,
+        yes_or_no,
+        zero, //
+    }, //
+};
+use crate::{
+    provider::{
+        domain::Domain,
+        fabric::Fabric,
+        object::Ident,
+        poll::PollSet,
+        wait::WaitSet, //
+    },
+    shim::{
+        bindings::*,
+        errno::to_error,
+        user::{
+            read_struct,
+            write_struct, //
+        }, //
+    }, //
+};
+
+/// `KFABRIC_IOC_WAIT_OPEN`.
+pub(super) fn open(
+    file: &OpenFile,
+    arg: &mut kfabric_wait_open,
+    ident: Ident,
+) -> Result<Arc<WaitSet>> {
+    zero(&[arg.flags])?;
+    match enums::WaitObj::try_from(arg.wait_obj).map_err(to_error)? {
+        enums::WaitObj::Unspec | enums::WaitObj::Queue => {}
+        enums::WaitObj::None | enums::WaitObj::Set => return Err(EINVAL),
+    }
+    WaitSet::open(&file.object::<Fabric>(arg.fabric)?, ident)
+}
+
+/// `KFABRIC_IOC_WAIT`.
+pub(super) fn wait(file: &OpenFile, arg: &kfabric_wait) -> Result {
+    file.object::<WaitSet>(arg.wait_set)?
+        .wait(Deadline::from_abi(arg.deadline))
+}
+
+/// `KFABRIC_IOC_POLL_OPEN`.
+pub(super) fn poll_open(
+    file: &OpenFile,
+    arg: &mut kfabric_poll_open,
+    ident: Ident,
+) -> Result<Arc<PollSet>> {
+    zero(&[arg.flags])?;
+    zero(&[arg.reserved])?;
+    PollSet::open(&file.object::<Domain>(arg.domain)?, ident)
+}
+
+/// `KFABRIC_IOC_POLL_CHANGE`.
+pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result {
+    zero(&[arg.flags])?;
+    let remove = yes_or_no(arg.remove)?;
+    let set = file.object::<PollSet>(arg.poll)?;
+    match (file.entry(arg.handle)?, remove) {
+        (Entry::Cq(cq), false) => set.add_cq(&cq),
+        (Entry::Cq(cq), true) => set.remove_cq(&cq),
+        (Entry::Cntr(cntr), false) => set.add_cntr(&cntr),
+        (Entry::Cntr(cntr), true) => set.remove_cntr(&cntr),
+        _ => Err(EINVAL),
+    }
+}
+
+/// `KFABRIC_IOC_POLL`.
+pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
+    zero(&[arg.reserved])?;
+    let set = file.object::<PollSet>(arg.poll)?;
+    if arg.count == 0 {
+        return Err(EINVAL);
+    }
+    let count = arg.count as usize;
+    let mut contexts = user_slice::<u64>(arg.contexts, count)?.writer();
+    let stored = set.poll(count, |context| contexts.write(&context))?;
+    arg.count = u32::try_from(stored)?;
+    Ok(())
+}
+
+/// `KFABRIC_IOC_GETWAIT`: the program is told the number before the descriptor exists, so that one
+/// that cannot be told does not come to be.
+pub(super) fn getwait(file: &OpenFile, arg: UserPtr) -> Result {
+    let (mut value, size) = read_struct::<kfabric_getwait>(arg)?;
+    zero(&[value.flags])?;
+    let descriptor = match file.entry(value.handle)? {
+        Entry::Cntr(cntr) => cntr.getwait()?,
+        Entry::Cq(cq) => cq.getwait()?,
+        Entry::Eq(eq) => eq.getwait()?,
+        Entry::WaitSet(set) => set.getwait()?,
+        _ => return Err(EBADF),
+    };
+    value.fd = descriptor.fd();
+    write_struct(arg, &value, size)?;
+    descriptor.install();
+    Ok(())
+}
