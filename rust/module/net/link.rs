@@ -162,11 +162,6 @@ impl Link {
         self.netdev.netns
     }
 
-    /// The index of its interface. Any context.
-    pub(crate) fn ifindex(&self) -> u32 {
-        self.netdev.ifindex
-    }
-
     /// Its interface, as long as it is not [`LinkState::Gone`]. Any context.
     pub(super) fn netdev(&self) -> NetdevId {
         self.netdev

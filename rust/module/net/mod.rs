@@ -47,7 +47,6 @@ pub(crate) use self::{
     link::{
         EndpointCount,
         Link,
-        LinkInfo,
         LinkState,
         LinkUse, //
     },
@@ -59,7 +58,6 @@ pub(crate) use self::{
         add,
         del,
         find,
-        find_by_address,
         next,
         start,
         LinkEvents,

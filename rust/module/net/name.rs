@@ -101,11 +101,6 @@ impl IfName {
         Name::new(raw, Self::good).map(Self)
     }
 
-    /// A name without its NUL. `EINVAL`: empty, too long, a byte that is not allowed.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Name::from_bytes(bytes, Self::good).map(Self)
-    }
-
     /// The name that the kernel gives; anything that is not one becomes "?".
     pub(super) fn from_kernel(raw: &[u8; IFNAMSIZ]) -> Self {
         Self(Name::new(raw, |_| true).unwrap_or(Self::UNKNOWN.0))
@@ -114,11 +109,6 @@ impl IfName {
     /// Stands for a name that is none.
     // INVARIANT: One byte, then NULs.
     const UNKNOWN: Self = Self(Name([b'?', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
-
-    /// The bytes, without NUL.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
 
     /// The name as it stands in the ABI.
     pub(crate) fn to_array(self) -> [u8; NAME_MAX] {

@@ -21,8 +21,6 @@ use kernel::{
     sync::Arc, //
 };
 
-use kfi_core::addr::SockAddr;
-
 use super::{
     link::{
         Link,
@@ -171,16 +169,6 @@ pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
     LINKS
         .lock()
         .find(|link| link.netns() == netns && link.name() == name)
-        .cloned()
-        .ok_or(ENODEV)
-}
-
-/// The first link of `netns` whose interface has `addr` ([`Link::has_address`]). `ENODEV`: there
-/// is none. Takes the table's mutex.
-pub(crate) fn find_by_address(netns: NetNsId, addr: &SockAddr) -> Result<Arc<Link>> {
-    LINKS
-        .lock()
-        .find(|link| link.netns() == netns && link.has_address(addr))
         .cloned()
         .ok_or(ENODEV)
 }

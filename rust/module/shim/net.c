@@ -38,17 +38,6 @@ struct net *kfabric_shim_net_get_current(void)
 }
 
 /**
- * kfabric_shim_net_get - another reference
- * @net: a namespace to which the caller has a reference
- *
- * Context: any.
- */
-struct net *kfabric_shim_net_get(struct net *net)
-{
-	return get_net(net);
-}
-
-/**
  * kfabric_shim_net_put - a reference given back
  * @net: the namespace
  *

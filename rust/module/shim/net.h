@@ -55,7 +55,6 @@ struct kfabric_shim_traffic {
 
 /* Network namespaces. */
 struct net *kfabric_shim_net_get_current(void);
-struct net *kfabric_shim_net_get(struct net *net);
 void kfabric_shim_net_put(struct net *net);
 u64 kfabric_shim_net_cookie(const struct net *net);
 u64 kfabric_shim_net_current_cookie(void);

@@ -100,29 +100,12 @@ impl NetNs {
     }
 }
 
-impl Clone for NetNs {
-    fn clone(&self) -> Self {
-        // SAFETY: By the type invariant we own a reference, so another can be added.
-        unsafe { shim::kfabric_shim_net_get(self.net.as_ptr()) };
-        // INVARIANT: A reference was just added for the clone.
-        Self { net: self.net }
-    }
-}
-
 impl Drop for NetNs {
     fn drop(&mut self) {
         // SAFETY: By the type invariant we own the reference that is given back.
         unsafe { shim::kfabric_shim_net_put(self.net.as_ptr()) }
     }
 }
-
-impl PartialEq for NetNs {
-    fn eq(&self, other: &Self) -> bool {
-        self.net == other.net
-    }
-}
-
-impl Eq for NetNs {}
 
 /// Evidence that the RTNL is held: no interface comes, goes or changes meanwhile.
 ///
