@@ -425,14 +425,16 @@ const fn given_or(hint: u64, default: u64) -> u64 {
     }
 }
 
-/// Returns the capabilities of one side, which can have those of `mask`.
+/// Returns the capabilities of one side, which can have those of `mask`, of an endpoint with `caps`:
+/// those wanted, completed by what the endpoint has.
 fn side_caps(hint: u64, caps: Caps, mask: Caps) -> Option<u64> {
     let hint = Caps::from_bits(hint).ok()?;
+    let all = caps & mask;
     if hint.is_empty() {
-        return Some((caps & mask).bits());
+        return Some(all.bits());
     }
-    let wanted = expand_caps(hint) & mask;
-    (mask.contains(hint) && caps.contains(wanted)).then_some(wanted.bits())
+    all.contains(hint)
+        .then_some((expand_caps(hint) & all).bits())
 }
 
 /// Returns the default operation flags of one side.
@@ -588,6 +590,12 @@ mod tests {
         let rx = |hint: u64| ask(|i| i.rx.caps = hint).map(|i| i.rx.caps);
         assert_eq!(rx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::RECV).bits()));
         assert_eq!(rx(Caps::SEND.bits()), Err(Mismatch::RxCaps));
+        // A side on which a kind has no direction is one that was given so.
+        let read = (Caps::RMA | Caps::READ).bits();
+        let info = ask(|i| i.caps = read);
+        assert_eq!(info.map(|i| i.rx.caps), Ok((Caps::RMA | Caps::LOCAL_COMM).bits()));
+        let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
+        assert_eq!(again, info);
         // Not more than the endpoint has.
         let more = ask(|i| {
             i.caps = Caps::MSG.bits();

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the fuzz targets do, one function each.
+//!
+//! Each takes bytes from nowhere, hands them to what reads them in the core crate, and panics if
+//! the answer is not what it must be: what is accepted can be written and read again, what is
+//! refused is refused with an errno that is documented, and nothing is outside its limits. That the
+//! core itself does not panic is tested with it.
+//!
+//! [`TARGETS`] lists them, for those who run them all.
+
+#![forbid(unsafe_code)]
+
+use kfi_core::{
+    addr::{
+        self,
+        SockAddr, //
+    },
+    enums::*,
+    errno::Errno,
+    flags::*,
+    info::{
+        DomainAttr,
+        EpAttr,
+        FabricAttr,
+        Info,
+        Name,
+        Offer,
+        Request,
+        RxAttr,
+        TxAttr, //
+    },
+    limits,
+    mr::{
+        Refusal,
+        Region, //
+    },
+    op::{
+        reports_success,
+        Level,
+        OpType,
+        Side, //
+    },
+};
+
+/// A fuzz target: takes any bytes, panics on a defect.
+pub type Target = fn(&[u8]);
+
+/// Every target with its name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("addr_text", addr_text),
+    ("addr_raw", addr_raw),
+    ("getinfo", getinfo),
+    ("op", op),
+    ("mr", mr),
+];
+
+/// Takes values from bytes; zeros when there are no more.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        let (head, tail) = self.0.split_at(len.min(self.0.len()));
+        self.0 = tail;
+        head
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut array = [0; N];
+        let bytes = self.take(N);
+        array[..bytes.len()].copy_from_slice(bytes);
+        array
+    }
+
+    fn byte(&mut self) -> u8 {
+        let [byte] = self.array();
+        byte
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    /// A number that is mostly small, or a power of two, or near one: what finds limits.
+    fn number(&mut self) -> u64 {
+        match self.byte() {
+            byte @ 0..=63 => u64::from(byte),
+            byte @ 64..=127 => 1 << (byte & 63),
+            byte @ 128..=191 => (1 << (byte & 63)) + 1,
+            byte @ 192..=247 => (1 << (byte & 63)) - 1,
+            _ => self.u64(),
+        }
+    }
+
+    /// Flags: up to seven bits.
+    fn flags(&mut self) -> u64 {
+        let bits = self.byte() & 7;
+        (0..bits).fold(0, |flags, _| flags | 1 << (self.byte() & 63))
+    }
+
+    /// Text: up to 70 bytes, up to a zero byte.
+    fn text(&mut self) -> &'a [u8] {
+        let end = self.0.iter().position(|byte| *byte == 0);
+        let len = end.unwrap_or(self.0.len()).min(70);
+        let text = self.take(len);
+        self.take(1);
+        text
+    }
+
+    fn name(&mut self) -> Name {
+        let text = self.text();
+        let name = Name::new(text);
+        assert_eq!(name.is_ok(), text.len() < limits::NAME_MAX);
+        let name = name.unwrap_or(Name::EMPTY);
+        assert_eq!(Name::from_field(name.field()), Ok(name));
+        name
+    }
+
+    fn addr(&mut self) -> Option<SockAddr> {
+        match self.byte() & 3 {
+            0 => SockAddr::from_raw(&self.array()).ok(),
+            1 => Some(SockAddr::v4(self.array::<4>().into(), 0)),
+            2 => Some(SockAddr::v4([10, 0, 0, 1].into(), 7)),
+            _ => None,
+        }
+    }
+}
+
+/// An address that was accepted can be written and read again, and is the same.
+fn check_addr(addr: &SockAddr) {
+    assert_eq!(SockAddr::from_raw(&addr.to_raw()), Ok(*addr));
+    let mut text = [0xff; addr::TEXT_MAX];
+    let len = addr.straddr(&mut text);
+    assert!(len <= addr::TEXT_MAX);
+    let text = text[..len].strip_suffix(b"\0").expect("ends with a NUL");
+    let text = core::str::from_utf8(text).expect("is text");
+    let (node, service) = match text.strip_prefix("fi_sockaddr_in6://[") {
+        Some(rest) => rest.rsplit_once("]:").expect("has a port"),
+        None => {
+            let rest = text.strip_prefix("fi_sockaddr_in://").expect("has a head");
+            rest.rsplit_once(':').expect("has a port")
+        }
+    };
+    assert_eq!(SockAddr::parse(node.as_bytes(), service.as_bytes()), Ok(*addr));
+    let port = addr.port();
+    assert_eq!(addr.with_port(0).with_port(port), *addr);
+}
+
+/// Node and service as text, with a zero byte between them.
+pub fn addr_text(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let node = bytes.text();
+    let service = bytes.0;
+    match SockAddr::parse(node, service) {
+        Ok(addr) => {
+            check_addr(&addr);
+            assert_eq!(SockAddr::parse_node(node), Ok(addr.with_port(0)));
+            assert_eq!(addr::parse_service(service), Ok(addr.port()));
+            assert!(service.len() <= 10);
+        }
+        Err(error) => assert_eq!(error, Errno::EINVAL),
+    }
+}
+
+/// `struct kfabric_sockaddr`.
+pub fn addr_raw(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let mut raw: [u8; addr::RAW_LEN] = bytes.array();
+    // What follows says whether to help: else a random family is never good.
+    match bytes.byte() & 3 {
+        0 => raw[..2].copy_from_slice(&addr::AF_INET.to_ne_bytes()),
+        1 => {
+            raw[..2].copy_from_slice(&addr::AF_INET6.to_ne_bytes());
+            raw[28..].fill(0);
+        }
+        2 => {
+            raw[..2].copy_from_slice(&addr::AF_INET.to_ne_bytes());
+            raw[8..].fill(0);
+        }
+        _ => {}
+    }
+    match SockAddr::from_raw(&raw) {
+        Ok(addr) => {
+            check_addr(&addr);
+            assert_eq!(SockAddr::from_raw_or_none(&raw), Ok(Some(addr)));
+            assert_eq!(raw[28..], [0; 4]);
+            assert_eq!(addr.to_raw()[..4], raw[..4]);
+        }
+        Err(error) => {
+            assert_eq!(error, Errno::EINVAL);
+            let absent = raw == [0; addr::RAW_LEN];
+            let answer = if absent { Ok(None) } else { Err(Errno::EINVAL) };
+            assert_eq!(SockAddr::from_raw_or_none(&raw), answer);
+        }
+    }
+}
+
+/// Arguments and hints of kfi_getinfo().
+pub fn getinfo(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let version = match bytes.byte() & 3 {
+        0 => bytes.u32(),
+        version => (u32::from(version) - 1) << 16 | u32::from(bytes.byte() & 15),
+    };
+    let flags = match bytes.byte() & 3 {
+        0 => bytes.flags(),
+        1 => 0,
+        _ => KFI_SOURCE,
+    };
+    let (node, service) = (bytes.text(), bytes.text());
+    let request = match Request::new(version, flags, node, service) {
+        Ok(request) => request,
+        Err(error) => {
+            assert_eq!(error == Errno::ENOSYS, version > limits::API_VERSION);
+            assert!(error == Errno::ENOSYS || error == Errno::EINVAL);
+            Request::ANY
+        }
+    };
+    let names = [b"fabric", b"kfabtr"].map(|text| Name::new(text).expect("is short"));
+    let mut offer = Offer::rdm(SockAddr::v4([10, 0, 0, 1].into(), 0), names[0]);
+    offer.fabric_name = names[0];
+    offer.prov_name = names[1];
+    let hints = hints(&mut bytes);
+    let Ok(info) = offer.negotiate(&request, &hints) else {
+        return;
+    };
+    check_info(&offer, &hints, &info);
+    // An entry is a hint that gets the same entry again.
+    assert_eq!(offer.negotiate(&Request::ANY, &info).map(|again| again.caps), Ok(info.caps));
+    assert_eq!(offer.negotiate(&Request::ANY, &info).map(|again| again.tx), Ok(info.tx));
+    assert_eq!(offer.negotiate(&Request::ANY, &info).map(|again| again.rx), Ok(info.rx));
+    assert_eq!(offer.negotiate(&request, &info), Ok(info));
+}
+
+/// Hints of which some attributes are given.
+fn hints(bytes: &mut Bytes<'_>) -> Info {
+    let mut hints = Info::ANY;
+    let given = bytes.u32();
+    let is_given = |bit: u32| given >> bit & 1 != 0;
+    if is_given(0) {
+        hints.caps = bytes.flags();
+        hints.mode = bytes.flags();
+    }
+    if is_given(1) {
+        hints.addr_format = bytes.number() as u32;
+        hints.src_addr = bytes.addr();
+        hints.dest_addr = bytes.addr();
+    }
+    if is_given(2) {
+        hints.tx = TxAttr {
+            caps: bytes.flags(),
+            op_flags: bytes.flags(),
+            msg_order: bytes.flags(),
+            ..hints.tx
+        };
+    }
+    if is_given(3) {
+        hints.tx = TxAttr {
+            comp_order: bytes.number(),
+            inject_size: bytes.number(),
+            size: bytes.number(),
+            iov_limit: bytes.number(),
+            rma_iov_limit: bytes.number(),
+            ..hints.tx
+        };
+    }
+    if is_given(4) {
+        hints.rx = RxAttr {
+            caps: bytes.flags(),
+            op_flags: bytes.flags(),
+            msg_order: bytes.flags(),
+            ..hints.rx
+        };
+    }
+    if is_given(5) {
+        hints.rx = RxAttr {
+            comp_order: bytes.number(),
+            total_buffered_recv: bytes.number(),
+            size: bytes.number(),
+            iov_limit: bytes.number(),
+            ..hints.rx
+        };
+    }
+    if is_given(6) {
+        hints.ep = EpAttr {
+            ep_type: bytes.number() as u32,
+            protocol: bytes.number() as u32,
+            protocol_version: bytes.number() as u32,
+            max_msg_size: bytes.number(),
+            mem_tag_format: bytes.number(),
+        };
+    }
+    if is_given(7) {
+        hints.domain = DomainAttr {
+            threading: bytes.number() as u32,
+            control_progress: bytes.number() as u32,
+            data_progress: bytes.number() as u32,
+            resource_mgmt: bytes.number() as u32,
+            av_type: bytes.number() as u32,
+            mr_mode: bytes.flags() as u32,
+            ..hints.domain
+        };
+    }
+    if is_given(8) {
+        hints.domain = DomainAttr {
+            mr_key_size: bytes.number(),
+            cq_data_size: bytes.number(),
+            cq_cnt: bytes.number(),
+            ep_cnt: bytes.number(),
+            cntr_cnt: bytes.number(),
+            mr_cnt: bytes.number(),
+            mr_iov_limit: bytes.number(),
+            ..hints.domain
+        };
+    }
+    if is_given(9) {
+        hints.domain.name = bytes.name();
+        hints.fabric = FabricAttr {
+            name: bytes.name(),
+            prov_name: bytes.name(),
+            prov_version: bytes.u32(),
+            api_version: bytes.number() as u32,
+        };
+    }
+    hints
+}
+
+/// What must hold of an entry that was given for hints.
+fn check_info(offer: &Offer, hints: &Info, info: &Info) {
+    let caps = Caps::from_bits(info.caps).expect("has good capabilities");
+    assert!(offer.caps.contains(caps));
+    assert_eq!(hints.caps & !info.caps, 0);
+    for (side, wanted) in [(info.tx.caps, hints.tx.caps), (info.rx.caps, hints.rx.caps)] {
+        assert_eq!(side & !info.caps, 0);
+        assert_eq!(wanted & !side, 0);
+    }
+    assert_eq!(info.mode, 0);
+    assert!(AddrFormat::try_from(info.addr_format).is_ok());
+    assert_eq!(info.src_addr.map(|addr| addr.ip()), Some(offer.addr.ip()));
+    assert!(Side::Transmit.default_flags(info.tx.op_flags).is_ok());
+    assert!(Side::Receive.default_flags(info.rx.op_flags).is_ok());
+    for (order, wanted) in [
+        (info.tx.msg_order, hints.tx.msg_order),
+        (info.rx.msg_order, hints.rx.msg_order),
+    ] {
+        assert!(MsgOrder::from_bits(order).is_ok());
+        assert_eq!(wanted & !order, 0);
+    }
+    let iov = limits::MAX_IOV as u64;
+    let queue = u64::from(limits::MAX_QUEUE);
+    let objects = limits::MAX_OBJECTS;
+    let (tx, rx, domain) = (&info.tx, &info.rx, &info.domain);
+    let (hint_tx, hint_rx, hint_domain) = (&hints.tx, &hints.rx, &hints.domain);
+    // Given, wanted, largest.
+    for (given, wanted, max) in [
+        (tx.inject_size, hint_tx.inject_size, limits::INJECT_SIZE as u64),
+        (tx.size, hint_tx.size, queue),
+        (tx.iov_limit, hint_tx.iov_limit, iov),
+        (tx.rma_iov_limit, hint_tx.rma_iov_limit, iov),
+        (rx.size, hint_rx.size, queue),
+        (rx.iov_limit, hint_rx.iov_limit, iov),
+        (rx.total_buffered_recv, hint_rx.total_buffered_recv, limits::MAX_BUFFERED),
+        (info.ep.max_msg_size, hints.ep.max_msg_size, limits::MAX_MSG_SIZE),
+        (domain.mr_key_size, hint_domain.mr_key_size, limits::MR_KEY_SIZE),
+        (domain.cq_data_size, hint_domain.cq_data_size, limits::CQ_DATA_SIZE),
+        (domain.cq_cnt, hint_domain.cq_cnt, objects),
+        (domain.ep_cnt, hint_domain.ep_cnt, objects),
+        (domain.cntr_cnt, hint_domain.cntr_cnt, objects),
+        (domain.mr_cnt, hint_domain.mr_cnt, objects),
+        (domain.mr_iov_limit, hint_domain.mr_iov_limit, iov),
+    ] {
+        assert!(given >= 1 && given >= wanted && given <= max);
+    }
+    assert_eq!(EpType::try_from(info.ep.ep_type), Ok(offer.ep_type));
+    assert_eq!(Protocol::try_from(info.ep.protocol), Ok(offer.protocol));
+    assert_eq!(domain.threading, u32::from(Threading::Safe));
+    assert_eq!(domain.control_progress, u32::from(Progress::Auto));
+    assert_eq!(domain.data_progress, u32::from(Progress::Auto));
+    assert_eq!(domain.resource_mgmt, u32::from(ResourceMgmt::Enabled));
+    assert!(matches!(AvType::try_from(domain.av_type), Ok(AvType::Map | AvType::Table)));
+    assert_eq!(domain.mr_mode & !hint_domain.mr_mode, 0);
+    assert!(MrMode::from_bits(domain.mr_mode).is_ok());
+    assert_eq!(domain.name, offer.domain_name);
+    assert_eq!(info.fabric.prov_name, offer.prov_name);
+    assert!(info.fabric.api_version <= limits::API_VERSION);
+}
+
+/// Opcode, flags, defaults, capabilities and length of an operation.
+pub fn op(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let opcode = bytes.number() as u32;
+    let kind = match OpType::try_from(opcode) {
+        Ok(kind) => kind,
+        Err(error) => {
+            assert!(error == Errno::EINVAL && opcode > 5);
+            return;
+        }
+    };
+    assert_eq!(kind as u32, opcode);
+    let side = kind.side();
+    let defaults = side.default_flags(bytes.flags());
+    let defaults = defaults.unwrap_or(OpFlags::EMPTY);
+    let explicit = bytes.byte() & 1 == 0;
+    let wanted = bytes.flags();
+    let flags = match kind.flags(wanted, explicit, defaults) {
+        Ok(flags) => flags,
+        Err(error) => {
+            assert_eq!(error, Errno::EINVAL);
+            return;
+        }
+    };
+    assert_eq!(wanted & !flags.bits(), 0);
+    assert!(kind.flags_allowed().contains(flags));
+    assert_eq!(kind.flags(flags.bits(), true, OpFlags::EMPTY), Ok(flags));
+    let len = bytes.number();
+    if kind.check_len(flags, len).is_ok() {
+        assert!(len <= limits::MAX_MSG_SIZE);
+        assert!(!flags.contains(OpFlags::INJECT) || len <= limits::INJECT_SIZE as u64);
+    }
+    let caps = Caps::from_bits_truncate(bytes.u64());
+    let directed = bytes.byte() & 1 == 0;
+    match kind.check_caps(caps, flags, directed) {
+        Ok(()) => assert!(caps.contains(kind.caps())),
+        Err(error) => assert_eq!(error, Errno::EOPNOTSUPP),
+    }
+    // Asking for a completion never makes it less likely.
+    let asking = flags | OpFlags::COMPLETION;
+    assert!(reports_success(asking, true) && reports_success(asking, false));
+    assert!(reports_success(flags, false) || !reports_success(flags, true));
+    assert!(Level::of(flags).is_reached_at(Level::Delivery));
+    assert!(CompFlags::from_bits(kind.comp_flags(true).bits()).is_ok());
+}
+
+/// A region, and a request for it.
+pub fn mr(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let (base, len, rights) = (bytes.number(), bytes.number(), bytes.flags());
+    let region = match Region::new(base, len, rights) {
+        Ok(region) => region,
+        Err(error) => {
+            assert_eq!(error, Errno::EINVAL);
+            return;
+        }
+    };
+    let (addr, want) = (bytes.number(), bytes.number());
+    let need = Access::from_bits_truncate(bytes.flags());
+    match region.check(addr, want, need) {
+        Ok(offset) => {
+            assert_eq!(base.checked_add(offset), Some(addr));
+            let end = offset.checked_add(want).expect("does not wrap");
+            assert!(end <= len);
+            assert!(region.access().contains(need));
+        }
+        Err(refusal) => {
+            assert!(refusal == Refusal::Rights || refusal == Refusal::Bounds);
+            assert_eq!(refusal.errno(), Errno::EACCES);
+        }
+    }
+}

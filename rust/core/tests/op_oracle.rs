@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Flags of operations, all of them, against the table of `struct kfabric_op`.
+
+use kfi_core::{
+    errno::Errno,
+    flags::{
+        Caps,
+        OpFlags, //
+    },
+    op::{
+        expand_caps,
+        reports_success,
+        Level,
+        OpType, //
+    }, //
+};
+use proptest::prelude::*;
+
+const KINDS: [OpType; 6] = [
+    OpType::Recv,
+    OpType::Send,
+    OpType::TRecv,
+    OpType::TSend,
+    OpType::Read,
+    OpType::Write,
+];
+
+/// The bits that `struct kfabric_op` says a kind can have.
+fn documented(kind: OpType) -> u64 {
+    const COMPLETION: u64 = 1 << 24;
+    const MORE: u64 = 1 << 18;
+    const TRANSMIT: u64 = COMPLETION | MORE | 1 << 26 | 1 << 27 | 1 << 28 | 1 << 21;
+    const INJECT_AND_DATA: u64 = 1 << 25 | 1 << 17;
+    match kind {
+        OpType::Recv => COMPLETION | MORE | 1 << 16,
+        OpType::TRecv => COMPLETION | MORE | 1 << 19 | 1 << 59 | 1 << 58,
+        OpType::Send | OpType::TSend | OpType::Write => TRANSMIT | INJECT_AND_DATA,
+        OpType::Read => TRANSMIT,
+    }
+}
+
+/// Some bits, mostly such as operations have.
+fn flags() -> impl Strategy<Value = u64> {
+    let bit = prop_oneof![
+        20 => prop::sample::select(vec![16u32, 17, 18, 19, 21, 24, 25, 26, 27, 28, 58, 59]),
+        1 => 0u32..64,
+    ];
+    prop::collection::vec(bit, 0..5)
+        .prop_map(|bits| bits.into_iter().fold(0, |flags, bit| flags | 1u64 << bit))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn flags_are_those_documented(
+        kind in prop::sample::select(&KINDS[..]),
+        flags in flags(),
+        explicit in any::<bool>(),
+        defaults in flags(),
+    ) {
+        let defaults = OpFlags::from_bits_truncate(defaults).without(
+            OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD,
+        );
+        let (peek, claim, discard) = (flags >> 19 & 1, flags >> 59 & 1, flags >> 58 & 1);
+        let search = discard == 0 || peek + claim == 1;
+        let good = flags & !documented(kind) == 0 && search;
+        let added = if explicit { 0 } else { defaults.bits() & documented(kind) };
+        let want = if good { Ok(flags | added) } else { Err(Errno::EINVAL) };
+        prop_assert_eq!(kind.flags(flags, explicit, defaults).map(OpFlags::bits), want);
+    }
+
+    #[test]
+    fn successes_are_reported_as_documented(flags in flags(), selective in any::<bool>()) {
+        let flags = OpFlags::from_bits_truncate(flags);
+        let asked = flags.contains(OpFlags::COMPLETION) || flags.contains(OpFlags::PEEK);
+        let want = asked || !(selective || flags.contains(OpFlags::INJECT));
+        prop_assert_eq!(reports_success(flags, selective), want);
+    }
+
+    #[test]
+    fn levels_grow_with_flags(one in flags(), other in flags()) {
+        let levels = OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE
+            | OpFlags::DELIVERY_COMPLETE;
+        let one = OpFlags::from_bits_truncate(one);
+        let both = one | OpFlags::from_bits_truncate(other);
+        if one.intersects(levels) {
+            prop_assert!(Level::of(both) >= Level::of(one));
+        }
+        prop_assert!(Level::of(one).is_reached_at(Level::Delivery));
+    }
+
+    #[test]
+    fn capabilities_grow_to_something_useful(caps in any::<u64>()) {
+        let caps = Caps::from_bits_truncate(caps);
+        let whole = expand_caps(caps);
+        prop_assert!(whole.contains(caps));
+        prop_assert_eq!(expand_caps(whole), whole);
+        // Something can be done with it, or it is a target.
+        let useful = KINDS.iter().any(|kind| {
+            whole.contains(kind.caps())
+                || (kind.is_rma() && whole.contains(kind.target_caps()))
+        });
+        let other = Caps::ATOMIC;
+        prop_assert!(useful || whole.intersects(other));
+    }
+}
