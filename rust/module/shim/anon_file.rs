@@ -43,6 +43,10 @@ use kernel::{
     }, //
 };
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/anon_file.rs"]
+mod kunit;
+
 /// There is something to read.
 pub(crate) const EPOLLIN: u32 = 0x1;
 /// Writing would not wait.

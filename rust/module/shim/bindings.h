@@ -66,6 +66,10 @@ long kfabric_shim_kunit_pinned(void);
 struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
 					      const char *name);
 void kfabric_shim_kunit_join(struct task_struct *task);
+u32 kfabric_shim_kunit_poll(unsigned int fd);
+long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
+			   unsigned long addr, size_t len);
+int kfabric_shim_kunit_close(unsigned int fd);
 #endif
 
 #endif /* _KFABRIC_SHIM_BINDINGS_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User memory and threads for the KUnit suites, which run in kernel threads
- * that have no memory of their own.
+ * User memory, threads and files for the KUnit suites, which run in kernel
+ * threads that have no memory of their own.
  *
  * Empty unless the module is built with its suites (KFI_KUNIT=1).
  */
@@ -11,9 +11,14 @@
 #include "bindings.h"
 
 #include <kunit/test.h>
+#include <linux/fcntl.h>
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/fs.h>
 #include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/poll.h>
 #include <linux/sched.h>
 
 /**
@@ -80,6 +85,62 @@ struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
 void kfabric_shim_kunit_join(struct task_struct *task)
 {
 	kthread_stop_put(task);
+}
+
+/**
+ * kfabric_shim_kunit_poll - poll a descriptor, without waiting
+ * @fd: the descriptor
+ *
+ * Return: its events, or 0 for no such descriptor.
+ */
+u32 kfabric_shim_kunit_poll(unsigned int fd)
+{
+	struct file *file = fget(fd);
+	u32 events;
+
+	if (!file)
+		return 0;
+	events = (__force u32)vfs_poll(file, NULL);
+	fput(file);
+	return events;
+}
+
+/**
+ * kfabric_shim_kunit_io - read or write a descriptor of an anonymous file
+ * @fd: the descriptor
+ * @write: write rather than read
+ * @nonblock: set O_NONBLOCK first
+ * @addr: user memory
+ * @len: its bytes
+ *
+ * Return: what the operation does, or -EBADF.
+ */
+long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
+			   unsigned long addr, size_t len)
+{
+	struct file *file = fget(fd);
+	char __user *buf = (char __user *)addr;
+	long ret;
+
+	if (!file)
+		return -EBADF;
+	if (nonblock)
+		file->f_flags |= O_NONBLOCK;
+	ret = write ? file->f_op->write(file, buf, len, NULL) :
+		      file->f_op->read(file, buf, len, NULL);
+	fput(file);
+	return ret;
+}
+
+/**
+ * kfabric_shim_kunit_close - close a descriptor
+ * @fd: the descriptor
+ *
+ * Return: 0, or -EBADF.
+ */
+int kfabric_shim_kunit_close(unsigned int fd)
+{
+	return close_fd(fd);
 }
 
 #endif /* KFI_KUNIT */

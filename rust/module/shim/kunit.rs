@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User memory for the KUnit suites, whose threads have none of their own.
+//! User memory and file descriptors for the KUnit suites, whose threads have none of their own.
 //!
 //! Built with the suites only (cfg `kfi_kunit`).
 
@@ -70,5 +70,46 @@ impl Drop for UserMemory {
     fn drop(&mut self) {
         // SAFETY: Mapped by this thread, and nobody has it as a slice.
         unsafe { shim::kfabric_shim_kunit_unmap(self.addr, self.len) }
+    }
+}
+
+/// A file descriptor of the current test's thread, closed when dropped.
+pub(crate) struct UserFd(u32);
+
+impl UserFd {
+    /// Takes a descriptor over that was installed.
+    pub(crate) fn new(fd: i32) -> Self {
+        Self(fd.unsigned_abs())
+    }
+
+    /// The events that poll(2) finds, without waiting.
+    pub(crate) fn poll(&self) -> u32 {
+        // SAFETY: Any number may be given.
+        unsafe { shim::kfabric_shim_kunit_poll(self.0) }
+    }
+
+    /// read(2) of at most `len` bytes to the beginning of `memory`.
+    pub(crate) fn read(&self, memory: &UserMemory, len: usize, nonblock: bool) -> Result<usize> {
+        self.io(false, memory, len, nonblock)
+    }
+
+    /// write(2) of `len` bytes from the beginning of `memory`.
+    pub(crate) fn write(&self, memory: &UserMemory, len: usize, nonblock: bool) -> Result<usize> {
+        self.io(true, memory, len, nonblock)
+    }
+
+    fn io(&self, write: bool, memory: &UserMemory, len: usize, nonblock: bool) -> Result<usize> {
+        // SAFETY: The descriptor is that of an anonymous file, which has both operations.
+        let ret =
+            unsafe { shim::kfabric_shim_kunit_io(self.0, write, nonblock, memory.addr(), len) };
+        // CAST: Error numbers are small.
+        usize::try_from(ret).map_err(|_| Error::from_errno(ret as i32))
+    }
+}
+
+impl Drop for UserFd {
+    fn drop(&mut self) {
+        // SAFETY: Any number may be given.
+        unsafe { shim::kfabric_shim_kunit_close(self.0) };
     }
 }

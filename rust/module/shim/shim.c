@@ -216,10 +216,16 @@ struct page *kfabric_shim_virt_to_page(void *addr)
  * @len: how many
  *
  * A copy in C: to Rust, memory that somebody else writes to is no slice.
+ *
+ * memcpy() where that is right, as it is by much the faster of the two where
+ * string instructions are slow: 10 times in an emulated machine.
  */
 void kfabric_shim_copy(void *dst, const void *src, size_t len)
 {
-	memmove(dst, src, len);
+	if (dst + len <= src || src + len <= dst)
+		memcpy(dst, src, len);
+	else
+		memmove(dst, src, len);
 }
 
 /**

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_anon_file`: descriptors without a name, from reservation to release.
+//!
+//! What sleeps in poll(2), epoll and io_uring is shown by guest scenarios.
+
+use super::*;
+use crate::shim::{
+    kunit::{
+        UserFd,
+        UserMemory, //
+    },
+    sched::now_ns,
+    wait::{
+        new_wait_queue,
+        Deadline, //
+    },
+};
+use kernel::sync::atomic::{
+    ordering::{
+        Acquire,
+        Full,
+        Relaxed, //
+    },
+    Atomic, //
+};
+
+/// What has become of a [`Mailbox`].
+#[pin_data]
+struct Fate {
+    #[pin]
+    queue: WaitQueue,
+    released: Atomic<u32>,
+}
+
+/// A number that can be written and read: 0 is none.
+#[pin_data(PinnedDrop)]
+struct Mailbox {
+    #[pin]
+    queue: WaitQueue,
+    number: Atomic<u32>,
+    fate: Arc<Fate>,
+}
+
+impl Mailbox {
+    fn new() -> Result<(Arc<Self>, Arc<Fate>)> {
+        let fate = Arc::pin_init(
+            pin_init!(Fate {
+                queue <- new_wait_queue!("kunit::Fate"),
+                released: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )?;
+        let its_fate = fate.clone();
+        let mailbox = Arc::pin_init(
+            pin_init!(Self {
+                queue <- new_wait_queue!("kunit::Mailbox"),
+                number: Atomic::new(0),
+                fate: its_fate,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok((mailbox, fate))
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Mailbox {
+    fn drop(self: Pin<&mut Self>) {
+        self.fate.released.fetch_add(1, Full);
+        self.fate.queue.wake_all();
+    }
+}
+
+impl AnonFile for Mailbox {
+    const NAME: &'static CStr = c"[kfabric-mailbox]";
+
+    fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
+        table.register(&self.queue);
+        if self.number.load(Acquire) == 0 {
+            EPOLLOUT
+        } else {
+            EPOLLIN | EPOLLRDNORM
+        }
+    }
+
+    fn read(&self, to: &mut UserSliceWriter, nonblock: bool) -> Result<usize> {
+        if to.len() < size_of::<u32>() {
+            return Err(EINVAL);
+        }
+        match self.number.xchg(0, Full) {
+            0 if nonblock => Err(EAGAIN),
+            0 => Ok(0),
+            number => to.write(&number).map(|()| size_of::<u32>()),
+        }
+    }
+
+    fn write(&self, from: &mut UserSliceReader, _nonblock: bool) -> Result<usize> {
+        self.number.store(from.read()?, Relaxed);
+        self.queue.wake_poll(EPOLLIN);
+        Ok(size_of::<u32>())
+    }
+}
+
+/// Nothing can be read or written.
+struct Silent;
+
+impl AnonFile for Silent {
+    const NAME: &'static CStr = c"[kfabric-silent]";
+
+    fn poll<'a>(&'a self, _table: &PollTable<'a>) -> u32 {
+        EPOLLHUP
+    }
+}
+
+/// Waits until the object is released: the file system does that a little after the close.
+fn released(fate: &Fate) -> u32 {
+    let soon = Deadline::At(now_ns() + 10_000_000_000);
+    let count = || fate.released.load(Acquire);
+    let seen = || Some(count()).filter(|count| *count > 0);
+    fate.queue.wait_until(soon, seen).unwrap_or(0)
+}
+
+#[kunit_tests(kfabric_anon_file)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_undone() -> Result {
+        let (mailbox, fate) = Mailbox::new()?;
+        let pending = PendingFd::new(mailbox)?;
+        let number = pending.fd();
+        assert!(number >= 0);
+        // Reserved, and nobody's yet.
+        assert_eq!(UserFd::new(number).poll(), 0);
+        assert_eq!(fate.released.load(Acquire), 0);
+        drop(pending);
+        assert_eq!(released(&fate), 1);
+        // The number is free again.
+        let (mailbox, fate) = Mailbox::new()?;
+        let again = PendingFd::new(mailbox)?;
+        assert_eq!(again.fd(), number);
+        drop(again);
+        assert_eq!(released(&fate), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_descriptor_reaches_its_object() -> Result {
+        let memory = UserMemory::map(4096, true)?;
+        let (mailbox, fate) = Mailbox::new()?;
+        let pending = PendingFd::new(mailbox.clone())?;
+        let fd = UserFd::new(pending.fd());
+        pending.install();
+
+        assert_eq!(fd.poll(), EPOLLOUT);
+        assert_eq!(fd.read(&memory, 4, false), Ok(0));
+        memory.write(0, &77u32.to_ne_bytes())?;
+        assert_eq!(fd.write(&memory, 4, false), Ok(4));
+        assert_eq!(mailbox.number.load(Acquire), 77);
+        assert_eq!(fd.poll(), EPOLLIN | EPOLLRDNORM);
+        memory.write(0, &[0; 4])?;
+        assert_eq!(fd.read(&memory, 3, false), Err(EINVAL));
+        assert_eq!(fd.write(&memory, 3, false), Err(EFAULT));
+        assert_eq!(fd.read(&memory, 4096, false), Ok(4));
+        let mut bytes = [0; 4];
+        memory.read(0, &mut bytes)?;
+        assert_eq!(u32::from_ne_bytes(bytes), 77);
+        assert_eq!(fd.read(&memory, 4, true), Err(EAGAIN));
+
+        // The file holds the object, and nothing else does any more.
+        drop(mailbox);
+        assert_eq!(fd.poll(), EPOLLOUT);
+        assert_eq!(fate.released.load(Acquire), 0);
+        drop(fd);
+        assert_eq!(released(&fate), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_not_there_cannot_be_read_or_written() -> Result {
+        let memory = UserMemory::map(4096, true)?;
+        let silent = Arc::new(Silent, GFP_KERNEL)?;
+        let pending = PendingFd::new(silent)?;
+        let fd = UserFd::new(pending.fd());
+        pending.install();
+        assert_eq!(fd.poll(), EPOLLHUP);
+        assert_eq!(fd.read(&memory, 8, false), Err(EINVAL));
+        assert_eq!(fd.write(&memory, 8, false), Err(EINVAL));
+        Ok(())
+    }
+}
