@@ -2,13 +2,35 @@
 
 //! kfabric.ko: the kfabric API and a software RoCEv2 device under it.
 //!
-//! The floors of the module, from the lowest: [`shim`], [`mem`].  Each knows
-//! only those below it.  Documentation/design tells what stands where.
+//! The floors of the module, from the lowest; each knows only those below it:
+//!
+//! ```text
+//!   uapi       /dev/kfabric: the objects for programs
+//!   registry   which providers there are, and what they offer
+//!   provider   the objects: domain, endpoint, av, mr, cq, cntr, eq, wait, poll
+//!   net        links: the device on network interfaces
+//!   mem        memory of programs and of the module's own
+//!   shim       what only C can reach
+//! ```
+//!
+//! Everybody may use `kfi_core`, which knows what things mean and nothing of the kernel.
+//! Documentation/design.rst tells what stands where.
+//!
+//! Loading brings the floors up from below and opens nothing to the network: that takes a link.
+//! Unloading takes them down from above; it is refused while a file of the device, or a descriptor
+//! that was made through one, is open.
 
-use kernel::prelude::*;
+use kernel::{
+    miscdevice::MiscDeviceRegistration,
+    prelude::*, //
+};
 
 mod mem;
+mod net;
+mod provider;
+mod registry;
 mod shim;
+mod uapi;
 
 module! {
     type: Kfabric,
@@ -16,13 +38,32 @@ module! {
     authors: ["The kfabric authors"],
     description: "kfabric: fabric objects over a software RoCEv2 device",
     license: "GPL",
+    params: {
+        max_links: u32 {
+            default: 64,
+            description: "Links that one network namespace may have",
+        },
+    },
 }
 
-/// The loaded module.
-struct Kfabric;
+/// The loaded module. What stands first is taken down first.
+#[pin_data]
+struct Kfabric {
+    #[pin]
+    _device: MiscDeviceRegistration<uapi::OpenFile>,
+    _links: net::Registration,
+}
 
-impl kernel::Module for Kfabric {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self)
+impl kernel::InPlaceModule for Kfabric {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        // SAFETY: The module is loaded once, and nothing of the provider is used before.
+        unsafe { provider::init() };
+        try_pin_init!(Self {
+            // SAFETY: The module is loaded once, and nothing of net is used before.
+            _links: unsafe {
+                net::start(module_parameters::max_links.value(), &provider::LINK_EVENTS)?
+            },
+            _device <- uapi::register(),
+        })
     }
 }
