@@ -27,26 +27,22 @@ const _: () = assert!(NAME_MAX == IFNAMSIZ);
 struct Name([u8; NAME_MAX]);
 
 impl Name {
-    /// Takes the bytes up to the first NUL, which must be within reach. `EINVAL`: none, or no
-    /// bytes before it, or one that `good` does not like.
-    fn new(raw: &[u8], good: impl Fn(u8) -> bool) -> Result<Self> {
-        let len = raw.iter().position(|&b| b == 0).ok_or(EINVAL)?;
-        Self::from_bytes(raw.get(..len).ok_or(EINVAL)?, good)
-    }
-
-    /// Takes all of `bytes`. `EINVAL`: none, too many, or one that `good` does not like.
-    fn from_bytes(bytes: &[u8], good: impl Fn(u8) -> bool) -> Result<Self> {
-        if bytes.is_empty() || bytes.len() >= NAME_MAX {
-            return Err(EINVAL);
-        }
+    /// Takes the bytes up to the first NUL; `EINVAL`: there is no NUL, nothing before it, or a byte
+    /// that `good` does not like.
+    fn new(raw: &[u8; NAME_MAX], good: impl Fn(u8) -> bool) -> Result<Self> {
+        let len = raw.iter().position(|&byte| byte == 0).ok_or(EINVAL)?;
         let mut name = [0; NAME_MAX];
-        for (to, &from) in name.iter_mut().zip(bytes) {
-            if from == 0 || !good(from) {
+        for (to, &from) in name.iter_mut().zip(raw).take(len) {
+            if !good(from) {
                 return Err(EINVAL);
             }
             *to = from;
         }
-        // INVARIANT: At least one byte and at most NAME_MAX - 1, none of them NUL; the rest is 0.
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        // INVARIANT: `len` bytes that are not NUL, at least 1 and, a NUL having been found behind
+        // them, at most NAME_MAX - 1; the rest is 0.
         Ok(Self(name))
     }
 
@@ -67,11 +63,6 @@ impl LinkName {
     /// A name as it stands in the ABI. `EINVAL`: empty, not terminated, a byte that is not allowed.
     pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
         Name::new(raw, Self::good).map(Self)
-    }
-
-    /// A name without its NUL. `EINVAL`: empty, too long, a byte that is not allowed.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Name::from_bytes(bytes, Self::good).map(Self)
     }
 
     /// The bytes, without NUL.
