@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address vectors: socket addresses of peers, under the short addresses that
+//! operations use.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use crate::{
+    abi::{self, Call, calls},
+    addr::FiAddr,
+    domain::Domain,
+    enums::AvKind,
+    eq::Eq,
+    errno::Errno,
+    error::{Error, Result},
+    object::{Inner, Node, object},
+};
+
+/// Opens an address vector; from [`Domain::av`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `open`"]
+pub struct AvBuilder {
+    domain: Domain,
+    kind: AvKind,
+    count: u32,
+    flags: u64,
+    context: u64,
+}
+
+impl AvBuilder {
+    pub(crate) fn new(domain: &Domain) -> Self {
+        Self {
+            domain: domain.clone(),
+            kind: AvKind::Unspec,
+            count: 0,
+            flags: 0,
+            context: 0,
+        }
+    }
+
+    /// Its type.
+    pub fn kind(mut self, kind: AvKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Addresses that are expected; it grows beyond.
+    pub fn count(mut self, count: u32) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// Insertion reports to the event queue that the address vector is bound
+    /// to.
+    pub fn events(mut self) -> Self {
+        self.flags |= abi::KFI_EVENT;
+        self
+    }
+
+    /// A number of the caller's.
+    pub fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a count above [`Query::max_av`](crate::Query::max_av);
+    /// `EMFILE`; `ENOMEM`.
+    pub fn open(self) -> Result<Av> {
+        let mut arg = abi::kfabric_av_open {
+            domain: self.domain.handle(),
+            type_: self.kind.raw(),
+            count: self.count,
+            flags: self.flags,
+            context: self.context,
+            ..Call::sized()
+        };
+        let device = self.domain.device();
+        calls::plain(device, &mut arg)?;
+        Ok(Av {
+            kind: AvKind::from_raw(arg.type_),
+            inner: Inner::new(device, arg.handle, vec![self.domain.as_hold()]),
+        })
+    }
+}
+
+/// An address vector.
+///
+/// ```no_run
+/// # fn f(domain: kfi::Domain) -> kfi::Result<()> {
+/// let av = domain.av().open()?;
+/// let peer = av.insert_one(kfi::parse_address("10.0.0.2:7471")?)?;
+/// assert_eq!(av.lookup(peer)?.port(), 7471);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Av {
+    inner: Arc<Inner>,
+    kind: AvKind,
+}
+
+object!(Av);
+
+impl Av {
+    /// Its type, as chosen.
+    pub fn kind(&self) -> AvKind {
+        self.kind
+    }
+
+    /// Reports to an event queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: bound already.
+    pub fn bind_eq(&self, eq: &Eq) -> Result<()> {
+        let node: &Node = &self.inner.node;
+        node.bind(eq.handle(), 0, eq.as_hold())
+    }
+
+    /// Inserts addresses.  What could not be inserted is
+    /// [`FiAddr::NOTAVAIL`] in the answer.
+    ///
+    /// With [`events`](AvBuilder::events) the event of the event queue tells
+    /// how many were inserted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: the address vector is full, and no address could be inserted;
+    /// `KFI_ENOEQ`: opened with events, and not bound to an event queue.
+    pub fn insert(&self, addrs: &[SocketAddr]) -> Result<Vec<FiAddr>> {
+        self.insert_with_context(addrs, 0)
+    }
+
+    /// As [`Av::insert`], with the context of the event.
+    ///
+    /// # Errors
+    ///
+    /// As [`Av::insert`].
+    pub fn insert_with_context(&self, addrs: &[SocketAddr], context: u64) -> Result<Vec<FiAddr>> {
+        let mut fi_addrs = vec![FiAddr::NOTAVAIL; addrs.len()];
+        calls::av_insert(
+            self.device(),
+            self.handle(),
+            addrs,
+            &mut fi_addrs,
+            &mut [],
+            context,
+        )?;
+        Ok(fi_addrs)
+    }
+
+    /// Inserts one address.
+    ///
+    /// # Errors
+    ///
+    /// As [`Av::insert`].
+    pub fn insert_one(&self, addr: SocketAddr) -> Result<FiAddr> {
+        self.insert(&[addr])?
+            .into_iter()
+            .find_map(FiAddr::known)
+            .ok_or(Error::Nonsense("no address for the one inserted"))
+    }
+
+    /// Inserts addresses, and tells for each what became of it
+    /// (`KFI_SYNC_ERR`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Av::insert`].
+    pub fn insert_sync_err(&self, addrs: &[SocketAddr]) -> Result<Vec<Result<FiAddr, Errno>>> {
+        let mut fi_addrs = vec![FiAddr::NOTAVAIL; addrs.len()];
+        let mut errors = vec![0; addrs.len()];
+        calls::av_insert(
+            self.device(),
+            self.handle(),
+            addrs,
+            &mut fi_addrs,
+            &mut errors,
+            0,
+        )?;
+        let results = fi_addrs.into_iter().zip(errors);
+        Ok(results
+            .map(|(fi_addr, error)| match error {
+                0 => Ok(fi_addr),
+                error => Err(Errno::from_raw(error)),
+            })
+            .collect())
+    }
+
+    /// Inserts an address given as text: numeric address and port.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the text is not an address or a port; else as
+    /// [`Av::insert`].
+    pub fn insertsvc(&self, node: &str, service: &str) -> Result<FiAddr> {
+        let mut arg = abi::kfabric_av_insertsvc {
+            av: self.handle(),
+            node: calls::chars("node", node)?,
+            service: calls::chars("service", service)?,
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(FiAddr(arg.fi_addr))
+    }
+
+    /// Removes addresses, all or none.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: one of them is not there; `EINVAL`: none given.
+    pub fn remove(&self, fi_addrs: &[FiAddr]) -> Result<()> {
+        calls::av_remove(self.device(), self.handle(), fi_addrs)
+    }
+
+    /// The socket address behind a short one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: it is not there.
+    pub fn lookup(&self, fi_addr: FiAddr) -> Result<SocketAddr> {
+        let mut arg = abi::kfabric_av_lookup {
+            av: self.handle(),
+            fi_addr: fi_addr.0,
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        arg.addr
+            .to_std()
+            .ok_or(Error::Nonsense("an address of no family"))
+    }
+
+    /// A socket address as the module writes it.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn straddr(&self, addr: SocketAddr) -> Result<String> {
+        let mut arg = abi::kfabric_av_straddr {
+            av: self.handle(),
+            addr: addr.into(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(calls::text(&arg.text))
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion counters: how many operations succeeded, and how many failed.
+//!
+//! As kfi_cntr(3) has them.  The two values stand in a page that every counter
+//! maps read-only, so that [`Cntr::value`] and [`Cntr::err`] are a load and no
+//! system call.
+//!
+//! [`Cntr::wait`] ends when a threshold is reached, also if the value falls
+//! again before the sleeper runs; with `KFI_EAVAIL` when the error value
+//! changes meanwhile; with `ETIMEDOUT` at the deadline.  A [`CntrFd`] does the
+//! same for poll, epoll and io_uring.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed},
+            fence,
+        },
+    },
+};
+
+use crate::{
+    abi::{self, Call, calls},
+    deadline::Deadline,
+    domain::Domain,
+    enums::Wait,
+    error::{Error, Result},
+    map::Mapping,
+    object::{Held, Node, object},
+};
+
+/// The two values of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Values {
+    /// Successes.
+    pub value: u64,
+    /// Errors.
+    pub err: u64,
+}
+
+/// Opens a counter; from [`Domain::cntr`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `open`"]
+pub struct CntrBuilder {
+    domain: Domain,
+    wait: Wait,
+    max_value: u64,
+    context: u64,
+}
+
+impl CntrBuilder {
+    pub(crate) fn new(domain: &Domain) -> Self {
+        Self {
+            domain: domain.clone(),
+            wait: Wait::default(),
+            max_value: 0,
+            context: 0,
+        }
+    }
+
+    /// How one can wait on it.
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Largest value; the next one is 0.  0, as without this: 2^64 - 1.
+    pub fn max_value(mut self, max_value: u64) -> Self {
+        self.max_value = max_value;
+        self
+    }
+
+    /// The context that a [poll set](crate::PollSet) gives for it.
+    pub fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Opens it, and maps its values.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`; `ENOMEM`; mmap(2)'s.
+    pub fn open(self) -> Result<Cntr> {
+        let (wait_obj, wait_set) = self.wait.raw();
+        let mut arg = abi::kfabric_cntr_open {
+            domain: self.domain.handle(),
+            events: abi::KFI_CNTR_EVENTS_COMP,
+            wait_obj,
+            wait_set,
+            max_value: self.max_value,
+            context: self.context,
+            ..Call::sized()
+        };
+        let device = self.domain.device();
+        calls::plain(device, &mut arg)?;
+        let mut parents = vec![self.domain.as_hold()];
+        if let Wait::Set(set) = &self.wait {
+            parents.push(set.as_hold());
+        }
+        let node = Node::new(device, arg.handle, parents);
+        let page = Mapping::new(device, arg.page_offset, rustix::param::page_size(), false)?;
+        Ok(Cntr {
+            inner: Arc::new(CntrInner { page, node }),
+        })
+    }
+}
+
+pub(crate) struct CntrInner {
+    // Unmapped before the counter is closed.
+    page: Mapping,
+    node: Node,
+}
+
+/// A completion counter.
+///
+/// ```no_run
+/// # fn f(domain: kfi::Domain) -> kfi::Result<()> {
+/// use std::time::Duration;
+///
+/// let cntr = domain.cntr().open()?;
+/// cntr.add(3)?;
+/// assert_eq!(cntr.value(), 3);
+/// let values = cntr.wait(3, Duration::from_secs(1))?;
+/// assert_eq!((values.value, values.err), (3, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cntr {
+    inner: Arc<CntrInner>,
+}
+
+object!(Cntr);
+
+impl Cntr {
+    /// Successes: a load from mapped memory.
+    ///
+    /// What the counted operations wrote to memory can be read after it.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        self.mapped().value()
+    }
+
+    /// Errors: a load from mapped memory.
+    #[inline]
+    pub fn err(&self) -> u64 {
+        self.mapped().err()
+    }
+
+    /// The mapped values, for loops that look at them often.
+    #[inline]
+    pub fn mapped(&self) -> Mapped<'_> {
+        Mapped {
+            value: self.inner.page.word(0),
+            err: self.inner.page.word(8),
+        }
+    }
+
+    /// Both values, each of them whole, by two loads.
+    pub fn values(&self) -> Values {
+        Values {
+            value: self.value(),
+            err: self.err(),
+        }
+    }
+
+    /// Both values by a call.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn read(&self) -> Result<Values> {
+        let mut arg = abi::kfabric_cntr_read {
+            cntr: self.handle(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(Values {
+            value: arg.value,
+            err: arg.err,
+        })
+    }
+
+    /// Adds to the value.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn add(&self, value: u64) -> Result<()> {
+        self.modify(abi::KFABRIC_CNTR_ADD, value)
+    }
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: above [`max_value`](CntrBuilder::max_value).
+    pub fn set(&self, value: u64) -> Result<()> {
+        self.modify(abi::KFABRIC_CNTR_SET, value)
+    }
+
+    /// Adds to the error value.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn adderr(&self, value: u64) -> Result<()> {
+        self.modify(abi::KFABRIC_CNTR_ADDERR, value)
+    }
+
+    /// Sets the error value.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: above [`max_value`](CntrBuilder::max_value).
+    pub fn seterr(&self, value: u64) -> Result<()> {
+        self.modify(abi::KFABRIC_CNTR_SETERR, value)
+    }
+
+    fn modify(&self, what: u32, value: u64) -> Result<()> {
+        let mut arg = abi::kfabric_cntr_modify {
+            cntr: self.handle(),
+            what,
+            value,
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)
+    }
+
+    /// Sleeps until the value reaches `threshold`; gives the values then.
+    ///
+    /// # Errors
+    ///
+    /// - `KFI_EAVAIL`: the error value changed meanwhile.
+    /// - `ETIMEDOUT`: the deadline has passed; at once with
+    ///   [`Deadline::POLL`].
+    /// - `EINVAL`: one cannot wait on this counter ([`Wait::None`]), unless
+    ///   the deadline is [`Deadline::POLL`].
+    /// - `EINTR`: a signal.
+    pub fn wait(&self, threshold: u64, deadline: impl Into<Deadline>) -> Result<Values> {
+        let mut arg = abi::kfabric_cntr_wait {
+            cntr: self.handle(),
+            threshold,
+            deadline: deadline.into().as_nanos(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(Values {
+            value: arg.value,
+            err: arg.err,
+        })
+    }
+
+    /// A descriptor that tells when a threshold is reached, or the values
+    /// change; armed for the next change.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not opened with [`Wait::Queue`]; `EMFILE`, `ENFILE`.
+    pub fn wait_fd(&self) -> Result<CntrFd> {
+        let fd = calls::getwait(self.device(), self.handle())?;
+        Ok(CntrFd {
+            fd,
+            _cntr: Held::new(self.as_hold()),
+        })
+    }
+
+    /// The counter's default operation flags (`KFI_GETOPSFLAG`); always 0.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn ops_flags(&self) -> Result<u64> {
+        let mut arg = abi::kfabric_opsflag {
+            handle: self.handle(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(arg.flags)
+    }
+}
+
+/// The values of a counter where they are mapped: each look is one load.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    value: &'a AtomicU64,
+    err: &'a AtomicU64,
+}
+
+impl Mapped<'_> {
+    /// Successes.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        acquire(self.value)
+    }
+
+    /// Errors.
+    #[inline]
+    pub fn err(&self) -> u64 {
+        acquire(self.err)
+    }
+}
+
+/// A load of a read-only page, after which what the kernel wrote before can be
+/// read.  (Only relaxed loads are sure to work on read-only memory.)
+#[inline]
+fn acquire(word: &AtomicU64) -> u64 {
+    let value = word.load(Relaxed);
+    fence(Acquire);
+    value
+}
+
+/// A counter's wait object as a descriptor: for poll, epoll and io_uring.
+///
+/// Readable once the value has reached the armed threshold, or the error value
+/// has changed since it was armed.  [`CntrFd::consume`] gives the values and
+/// arms it for the next change, [`CntrFd::arm`] for a threshold.
+///
+/// The counter stays open while there is a descriptor of it.
+#[derive(Debug)]
+pub struct CntrFd {
+    // Closed before the counter is let go.
+    fd: OwnedFd,
+    _cntr: Held,
+}
+
+impl CntrFd {
+    /// Arms it for a threshold.
+    ///
+    /// # Errors
+    ///
+    /// Those of write(2).
+    pub fn arm(&self, threshold: u64) -> Result<()> {
+        match rustix::io::write(&self.fd, &threshold.to_ne_bytes()) {
+            Ok(8) => Ok(()),
+            Ok(_) => Err(Error::Nonsense("a short write")),
+            Err(errno) => Err(Error::call("write", errno)),
+        }
+    }
+
+    /// The values; sleeps until it is readable unless
+    /// [`set_nonblocking`](CntrFd::set_nonblocking) was called.  Arms it for
+    /// the next change of either.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: not readable, and non-blocking; `EINTR`.
+    pub fn consume(&self) -> Result<Values> {
+        let mut bytes = [0u8; 16];
+        match rustix::io::read(&self.fd, &mut bytes) {
+            Ok(16) => {
+                let [value, err] = [0, 8].map(|at| {
+                    let mut word = [0; 8];
+                    word.copy_from_slice(&bytes[at..at + 8]);
+                    u64::from_ne_bytes(word)
+                });
+                Ok(Values { value, err })
+            }
+            Ok(_) => Err(Error::Nonsense("a short read")),
+            Err(errno) => Err(Error::call("read", errno)),
+        }
+    }
+
+    /// Whether [`consume`](CntrFd::consume) gives `EAGAIN` rather than sleep.
+    ///
+    /// # Errors
+    ///
+    /// Those of fcntl(2).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        let failed = |errno| Error::call("fcntl", errno);
+        let mut flags = rustix::fs::fcntl_getfl(&self.fd).map_err(failed)?;
+        flags.set(rustix::fs::OFlags::NONBLOCK, nonblocking);
+        rustix::fs::fcntl_setfl(&self.fd, flags).map_err(failed)
+    }
+
+    /// Sleeps until it is readable; `false`: the deadline has passed.
+    ///
+    /// # Errors
+    ///
+    /// Those of ppoll(2).
+    pub fn wait(&self, deadline: impl Into<Deadline>) -> Result<bool> {
+        crate::wait::wait_readable(&self.fd, deadline.into())
+    }
+}
+
+impl AsFd for CntrFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

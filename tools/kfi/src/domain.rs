@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Domains: the objects on one link.
+
+use std::sync::Arc;
+
+use crate::{
+    abi::{self, Call, calls},
+    av::AvBuilder,
+    buffer::Buffer,
+    cntr::CntrBuilder,
+    cq::CqBuilder,
+    ep::EndpointBuilder,
+    eq::Eq,
+    error::Result,
+    fabric::Fabric,
+    flags::MrMode,
+    mr::MrBuilder,
+    object::{Inner, object},
+    poll::PollSet,
+};
+
+/// Opens a domain; from [`Fabric::domain`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `open`"]
+pub struct DomainBuilder {
+    fabric: Fabric,
+    link: String,
+    mr_mode: MrMode,
+    context: u64,
+}
+
+impl DomainBuilder {
+    pub(crate) fn new(fabric: &Fabric, link: &str) -> Self {
+        Self {
+            fabric: fabric.clone(),
+            link: link.to_owned(),
+            mr_mode: MrMode::empty(),
+            context: 0,
+        }
+    }
+
+    /// How regions are named and addressed: [`MrMode::VIRT_ADDR`],
+    /// [`MrMode::PROV_KEY`], both, or, as without this, neither.
+    pub fn mr_mode(mut self, mode: MrMode) -> Self {
+        self.mr_mode = mode;
+        self
+    }
+
+    /// A number of the caller's.
+    pub fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: no such link, or its interface is gone; `EINVAL`: unknown
+    /// mode; `EMFILE`; `ENOMEM`.
+    pub fn open(self) -> Result<Domain> {
+        let mut arg = abi::kfabric_domain_open {
+            fabric: self.fabric.handle(),
+            link: calls::chars("link", &self.link)?,
+            mr_mode: self.mr_mode.bits(),
+            context: self.context,
+            ..Call::sized()
+        };
+        let device = self.fabric.device();
+        calls::plain(device, &mut arg)?;
+        Ok(Domain {
+            inner: Inner::new(device, arg.handle, vec![self.fabric.as_hold()]),
+        })
+    }
+}
+
+/// An open domain: makes endpoints and what they need.
+#[derive(Clone)]
+pub struct Domain {
+    inner: Arc<Inner>,
+}
+
+object!(Domain);
+
+impl Domain {
+    /// An endpoint, to be opened.
+    pub fn endpoint(&self) -> EndpointBuilder {
+        EndpointBuilder::new(self)
+    }
+
+    /// A completion queue, to be opened.
+    pub fn cq(&self) -> CqBuilder {
+        CqBuilder::new(self)
+    }
+
+    /// A counter, to be opened.
+    pub fn cntr(&self) -> CntrBuilder {
+        CntrBuilder::new(self)
+    }
+
+    /// An address vector, to be opened.
+    pub fn av(&self) -> AvBuilder {
+        AvBuilder::new(self)
+    }
+
+    /// A memory region of this buffer, to be registered.
+    pub fn mr<'a>(&self, buffer: &'a Buffer) -> MrBuilder<'a> {
+        MrBuilder::new(self, buffer)
+    }
+
+    /// Opens a poll set.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`; `ENOMEM`.
+    pub fn poll_set(&self) -> Result<PollSet> {
+        PollSet::open(self)
+    }
+
+    /// Reports to an event queue; with `async_reg`, registration of memory
+    /// completes there (`KFI_REG_MR`).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: bound to an event queue already.
+    pub fn bind_eq(&self, eq: &Eq, async_reg: bool) -> Result<()> {
+        let flags = if async_reg { abi::KFI_REG_MR } else { 0 };
+        self.inner.node.bind(eq.handle(), flags, eq.as_hold())
+    }
+}

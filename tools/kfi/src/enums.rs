@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Choices: the enumerations of the interface.
+
+use crate::{abi, wait::WaitSet};
+
+macro_rules! choice {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $value:ident $text:literal, )* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $( $(#[$vdoc])* $variant, )*
+            /// A number that this crate does not know.
+            Unknown(u32),
+        }
+
+        impl $name {
+            /// The number in the interface.
+            pub const fn raw(self) -> u32 {
+                match self {
+                    $( Self::$variant => abi::$value, )*
+                    Self::Unknown(raw) => raw,
+                }
+            }
+
+            /// The choice with this number.
+            pub const fn from_raw(raw: u32) -> Self {
+                match raw {
+                    $( abi::$value => Self::$variant, )*
+                    raw => Self::Unknown(raw),
+                }
+            }
+
+            /// Its name in small letters; `unknown` where there is none.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( Self::$variant => $text, )*
+                    Self::Unknown(_) => "unknown",
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        #[cfg(test)]
+        impl $name {
+            const ALL: &[Self] = &[$( Self::$variant, )*];
+        }
+    };
+}
+
+choice! {
+    /// Type of an endpoint.
+    EpType {
+        /// The provider's choice.
+        #[default]
+        Unspec = KFI_EP_UNSPEC "unspec",
+        /// Connected, reliable.
+        Msg = KFI_EP_MSG "msg",
+        /// Unconnected, unreliable.
+        Dgram = KFI_EP_DGRAM "dgram",
+        /// Unconnected, reliable.
+        Rdm = KFI_EP_RDM "rdm",
+    }
+}
+
+choice! {
+    /// Type of an address vector.
+    AvKind {
+        /// The provider's choice.
+        #[default]
+        Unspec = KFI_AV_UNSPEC "unspec",
+        /// Addresses have values of the module's choice.
+        Map = KFI_AV_MAP "map",
+        /// Addresses are numbered 0, 1, 2, ...
+        Table = KFI_AV_TABLE "table",
+    }
+}
+
+choice! {
+    /// What an entry of a CQ holds.
+    CqFormat {
+        /// The provider's choice.
+        #[default]
+        Unspec = KFI_CQ_FORMAT_UNSPEC "unspec",
+        /// The context.
+        Context = KFI_CQ_FORMAT_CONTEXT "context",
+        /// And flags and length.
+        Msg = KFI_CQ_FORMAT_MSG "msg",
+        /// And buffer and remote CQ data.
+        Data = KFI_CQ_FORMAT_DATA "data",
+        /// And the tag.
+        Tagged = KFI_CQ_FORMAT_TAGGED "tagged",
+    }
+}
+
+choice! {
+    /// Threads that may use an object at once.
+    Threading {
+        /// Not said.
+        #[default]
+        Unspec = KFI_THREAD_UNSPEC "unspec",
+        /// Any.
+        Safe = KFI_THREAD_SAFE "safe",
+    }
+}
+
+choice! {
+    /// Who makes operations progress.
+    Progress {
+        /// Not said.
+        #[default]
+        Unspec = KFI_PROGRESS_UNSPEC "unspec",
+        /// The module by itself.
+        Auto = KFI_PROGRESS_AUTO "auto",
+        /// The program, by reading completions.
+        Manual = KFI_PROGRESS_MANUAL "manual",
+    }
+}
+
+choice! {
+    /// Who takes care that queues do not overflow.
+    ResourceMgmt {
+        /// Not said.
+        #[default]
+        Unspec = KFI_RM_UNSPEC "unspec",
+        /// The program.
+        Disabled = KFI_RM_DISABLED "disabled",
+        /// The module.
+        Enabled = KFI_RM_ENABLED "enabled",
+    }
+}
+
+choice! {
+    /// Format of addresses.
+    AddrFormat {
+        /// Not said.
+        #[default]
+        Unspec = KFI_FORMAT_UNSPEC "unspec",
+        /// IPv4 or IPv6.
+        Sockaddr = KFI_SOCKADDR "sockaddr",
+        /// IPv4.
+        SockaddrIn = KFI_SOCKADDR_IN "sockaddr_in",
+        /// IPv6.
+        SockaddrIn6 = KFI_SOCKADDR_IN6 "sockaddr_in6",
+    }
+}
+
+choice! {
+    /// Protocol on the wire.
+    Protocol {
+        /// Not said.
+        #[default]
+        Unspec = KFI_PROTO_UNSPEC "unspec",
+        /// RC, connected by the RDMA CM.
+        RdmaCmIbRc = KFI_PROTO_RDMA_CM_IB_RC "rdma_cm_ib_rc",
+        /// UD.
+        IbUd = KFI_PROTO_IB_UD "ib_ud",
+        /// Reliable datagrams over RC.
+        IbRdm = KFI_PROTO_IB_RDM "ib_rdm",
+    }
+}
+
+choice! {
+    /// State of a link.
+    LinkState {
+        /// The interface is down.
+        #[default]
+        Down = KFABRIC_LINK_DOWN "down",
+        /// The interface is up.
+        Up = KFABRIC_LINK_UP "up",
+        /// The interface was removed; domains are still open.
+        Gone = KFABRIC_LINK_GONE "gone",
+    }
+}
+
+choice! {
+    /// Kind of an event.
+    EventKind {
+        /// Something to know.
+        #[default]
+        Notify = KFI_NOTIFY "notify",
+        /// A peer wants to connect.
+        ConnReq = KFI_CONNREQ "connreq",
+        /// A connection is there.
+        Connected = KFI_CONNECTED "connected",
+        /// A connection ended.
+        Shutdown = KFI_SHUTDOWN "shutdown",
+        /// A memory region is registered.
+        MrComplete = KFI_MR_COMPLETE "mr_complete",
+        /// Addresses are inserted.
+        AvComplete = KFI_AV_COMPLETE "av_complete",
+        /// A multicast group is joined.
+        JoinComplete = KFI_JOIN_COMPLETE "join_complete",
+    }
+}
+
+/// How one can wait on a CQ, a counter or an event queue.
+#[derive(Clone, Debug, Default)]
+pub enum Wait {
+    /// Not at all: it is only polled.
+    None,
+    /// In blocking calls.
+    #[default]
+    Unspec,
+    /// Through a wait set.
+    Set(WaitSet),
+    /// In blocking calls, and through a descriptor for poll, epoll and
+    /// io_uring.
+    Queue,
+}
+
+impl Wait {
+    /// `wait_obj` and `wait_set` of the interface.
+    pub(crate) fn raw(&self) -> (u32, u32) {
+        match self {
+            Self::None => (abi::KFI_WAIT_NONE, 0),
+            Self::Unspec => (abi::KFI_WAIT_UNSPEC, 0),
+            Self::Set(set) => (abi::KFI_WAIT_SET, set.handle()),
+            Self::Queue => (abi::KFI_WAIT_QUEUE, 0),
+        }
+    }
+}
+
+/// A side of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Sends, reads and writes.
+    Transmit,
+    /// Receives.
+    Recv,
+}
+
+impl Side {
+    pub(crate) fn raw(self) -> u64 {
+        match self {
+            Self::Transmit => abi::KFI_TRANSMIT,
+            Self::Recv => abi::KFI_RECV,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! there_and_back {
+        ($($name:ident)*) => {$(
+            for choice in $name::ALL {
+                assert_eq!($name::from_raw(choice.raw()), *choice);
+                assert_ne!(choice.name(), "unknown");
+            }
+            assert_eq!($name::from_raw(12345), $name::Unknown(12345));
+            assert_eq!($name::Unknown(12345).raw(), 12345);
+            assert_eq!($name::default().raw(), 0);
+        )*};
+    }
+
+    #[test]
+    fn numbers_there_and_back() {
+        there_and_back!(EpType AvKind CqFormat Threading Progress ResourceMgmt
+            AddrFormat Protocol LinkState EventKind);
+    }
+
+    #[test]
+    fn names_can_be_padded() {
+        assert_eq!(format!("{:>5}", LinkState::Up), "   up");
+    }
+}

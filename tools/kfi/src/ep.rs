@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Endpoints: what sends and receives.
+//!
+//! An endpoint is opened, bound to the queues and counters that report on it
+//! and to the address vector of its peers, and enabled.  Then operations are
+//! posted: any number in one call with [`Endpoint::post`], or one with a method
+//! named after it.  What was accepted completes exactly once; a full queue is
+//! `EAGAIN`, after which the program reads completions and posts again.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use crate::{
+    abi::{self, Call, calls},
+    addr::FiAddr,
+    av::Av,
+    cntr::Cntr,
+    cq::Cq,
+    domain::Domain,
+    enums::{EpType, Side},
+    eq::Eq,
+    errno::Errno,
+    error::{Error, Result},
+    flags::{Caps, CntrBind, CqBind, OpFlags},
+    object::{Inner, object},
+    op::{Local, Op, Remote},
+};
+
+/// Opens an endpoint; from [`Domain::endpoint`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `open`"]
+pub struct EndpointBuilder {
+    domain: Domain,
+    raw: abi::kfabric_ep_open,
+}
+
+impl EndpointBuilder {
+    pub(crate) fn new(domain: &Domain) -> Self {
+        Self {
+            domain: domain.clone(),
+            raw: abi::kfabric_ep_open {
+                type_: abi::KFI_EP_RDM,
+                ..Call::sized()
+            },
+        }
+    }
+
+    /// Its type; without this [`EpType::Rdm`].
+    pub fn ep_type(mut self, ep_type: EpType) -> Self {
+        self.raw.type_ = ep_type.raw();
+        self
+    }
+
+    /// Capabilities; without this messages, tagged messages and RMA, both
+    /// ways.
+    pub fn caps(mut self, caps: Caps) -> Self {
+        self.raw.caps = caps.bits();
+        self
+    }
+
+    /// Default flags of transmits.
+    pub fn tx_op_flags(mut self, flags: OpFlags) -> Self {
+        self.raw.tx_op_flags = flags.bits();
+        self
+    }
+
+    /// Default flags of receives.
+    pub fn rx_op_flags(mut self, flags: OpFlags) -> Self {
+        self.raw.rx_op_flags = flags.bits();
+        self
+    }
+
+    /// Transmits that can be under way; 0: the module's default.
+    pub fn tx_size(mut self, size: u32) -> Self {
+        self.raw.tx_size = size;
+        self
+    }
+
+    /// Receives that can be posted; 0: the module's default.
+    pub fn rx_size(mut self, size: u32) -> Self {
+        self.raw.rx_size = size;
+        self
+    }
+
+    /// Bytes of unexpected messages that are kept; 0: the module's default.
+    pub fn buffered(mut self, bytes: u64) -> Self {
+        self.raw.total_buffered_recv = bytes;
+        self
+    }
+
+    /// Its address and port; without this, or with port 0, the module
+    /// chooses.
+    pub fn addr(mut self, addr: SocketAddr) -> Self {
+        self.raw.src_addr = addr.into();
+        self
+    }
+
+    /// A number of the caller's.
+    pub fn context(mut self, context: u64) -> Self {
+        self.raw.context = context;
+        self
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: unknown type, flags or capabilities, sizes above the limits
+    /// ([`Query`](crate::Query)); `EOPNOTSUPP`: a type or capability that the
+    /// module does not have; `EADDRNOTAVAIL`: the link does not have this
+    /// address; `EMFILE`; `ENOMEM`.
+    pub fn open(mut self) -> Result<Endpoint> {
+        self.raw.domain = self.domain.handle();
+        let device = self.domain.device();
+        calls::plain(device, &mut self.raw)?;
+        Ok(Endpoint {
+            inner: Inner::new(device, self.raw.handle, vec![self.domain.as_hold()]),
+        })
+    }
+}
+
+/// How far [`Endpoint::post`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// Operations that were accepted, from the first on: one at least.
+    pub done: usize,
+    /// Why the next one was not; `None`: all were.
+    pub error: Option<Errno>,
+}
+
+impl Posted {
+    /// Whether all were accepted.
+    pub fn all(&self) -> bool {
+        self.error.is_none()
+    }
+}
+
+/// An endpoint.  Keeps what it is bound to.
+///
+/// ```no_run
+/// # fn f(domain: kfi::Domain, server: std::net::SocketAddr) -> kfi::Result<()> {
+/// use kfi::{CqBind, Deadline, Op};
+///
+/// let (cq, av) = (domain.cq().open()?, domain.av().open()?);
+/// let ep = domain.endpoint().open()?;
+/// ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)?;
+/// ep.bind_av(&av)?;
+/// ep.enable()?;
+///
+/// let peer = av.insert_one(server)?;
+/// let posted = ep.post(&[
+///     Op::inject(peer, b"one").context(1),
+///     Op::inject(peer, b"two").context(2),
+/// ])?;
+/// for _ in 0..posted.done {
+///     cq.next(Deadline::FOREVER)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+object!(Endpoint);
+
+/// Set-up.
+impl Endpoint {
+    /// Reports completions of one or both sides to a CQ.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no side, another domain, or a CQ is bound for that side
+    /// already; `KFI_EOPBADSTATE`: enabled already.
+    pub fn bind_cq(&self, cq: &Cq, flags: CqBind) -> Result<()> {
+        self.inner
+            .node
+            .bind(cq.handle(), flags.bits(), cq.as_hold())
+    }
+
+    /// Counts completions of these kinds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::bind_cq`].
+    pub fn bind_cntr(&self, cntr: &Cntr, flags: CntrBind) -> Result<()> {
+        self.inner
+            .node
+            .bind(cntr.handle(), flags.bits(), cntr.as_hold())
+    }
+
+    /// Takes peers' addresses from an address vector.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: bound already, or another domain; `KFI_EOPBADSTATE`: enabled
+    /// already.
+    pub fn bind_av(&self, av: &Av) -> Result<()> {
+        self.inner.node.bind(av.handle(), 0, av.as_hold())
+    }
+
+    /// Reports events to an event queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::bind_av`].
+    pub fn bind_eq(&self, eq: &Eq) -> Result<()> {
+        self.inner.node.bind(eq.handle(), 0, eq.as_hold())
+    }
+
+    /// Enables it: from now on it has its address, and operations can be
+    /// posted.
+    ///
+    /// # Errors
+    ///
+    /// `KFI_ENOCQ`: no CQ for a side that it has; `KFI_ENOAV`: no address
+    /// vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link has
+    /// no address; `KFI_EOPBADSTATE`: enabled already.
+    pub fn enable(&self) -> Result<()> {
+        let mut arg = abi::kfabric_ep_enable {
+            ep: self.handle(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)
+    }
+
+    /// Its address.
+    ///
+    /// # Errors
+    ///
+    /// `KFI_EOPBADSTATE`: not enabled yet.
+    pub fn name(&self) -> Result<SocketAddr> {
+        let mut arg = abi::kfabric_ep_name {
+            ep: self.handle(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        arg.addr
+            .to_std()
+            .ok_or(Error::Nonsense("an address of no family"))
+    }
+
+    /// Sets its address.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRNOTAVAIL`: the link does not have it; `KFI_EOPBADSTATE`: enabled
+    /// already.
+    pub fn set_name(&self, addr: SocketAddr) -> Result<()> {
+        let mut arg = abi::kfabric_ep_name {
+            ep: self.handle(),
+            set: 1,
+            addr: addr.into(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)
+    }
+
+    /// The default flags of one side's operations.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn op_flags(&self, side: Side) -> Result<OpFlags> {
+        let mut arg = abi::kfabric_opsflag {
+            handle: self.handle(),
+            flags: side.raw(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(OpFlags::from_bits_retain(arg.flags & !side.raw()))
+    }
+
+    /// Sets the default flags of one side's operations.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: flags that operations of that side do not have.
+    pub fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result<()> {
+        let mut arg = abi::kfabric_opsflag {
+            handle: self.handle(),
+            set: 1,
+            flags: side.raw() | flags.bits(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)
+    }
+
+    /// A multi-receive buffer with less room than this many bytes is released.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn min_multi_recv(&self) -> Result<u64> {
+        self.opt(abi::KFI_OPT_MIN_MULTI_RECV, None)
+    }
+
+    /// Sets [`min_multi_recv`](Endpoint::min_multi_recv).
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn set_min_multi_recv(&self, bytes: u64) -> Result<()> {
+        self.opt(abi::KFI_OPT_MIN_MULTI_RECV, Some(bytes)).map(drop)
+    }
+
+    /// Bytes that a connection request can carry.
+    ///
+    /// # Errors
+    ///
+    /// `ENOPROTOOPT`: this type of endpoint does not connect.
+    pub fn cm_data_size(&self) -> Result<u64> {
+        self.opt(abi::KFI_OPT_CM_DATA_SIZE, None)
+    }
+
+    fn opt(&self, name: u32, set: Option<u64>) -> Result<u64> {
+        let mut arg = abi::kfabric_ep_opt {
+            ep: self.handle(),
+            set: set.is_some().into(),
+            level: abi::KFI_OPT_ENDPOINT,
+            name,
+            value: set.unwrap_or(0),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        Ok(arg.value)
+    }
+}
+
+/// Operations.
+impl Endpoint {
+    /// Posts operations, in order, in one call.
+    ///
+    /// # Errors
+    ///
+    /// That of the first operation, if not even that was accepted:
+    ///
+    /// - `EAGAIN`: no room in a queue: read completions, then try again.
+    /// - `KFI_EOPBADSTATE`: not enabled; `EOPNOTSUPP`: the endpoint does not
+    ///   have the capability.
+    /// - `ENOENT`: the peer is not in the address vector; `EHOSTUNREACH`: no
+    ///   endpoint at its address; `ENETDOWN`, `ENODEV`: the link is down or
+    ///   gone.
+    /// - `EMSGSIZE`: longer than one operation, or an injected one, can be;
+    ///   `EINVAL`: flags or lists that do not fit the kind, no operations.
+    /// - `EFAULT`, `ENOMEM`: the memory, as with [`MrBuilder::open`];
+    ///   `EACCES`: the region does not allow it.
+    ///
+    /// [`MrBuilder::open`]: crate::MrBuilder::open
+    #[inline]
+    pub fn post(&self, ops: &[Op<'_>]) -> Result<Posted> {
+        let (arg, result) = calls::post(self.device(), self.handle(), ops);
+        result?;
+        Ok(Posted {
+            done: arg.done as usize,
+            error: (arg.error != 0).then(|| Errno::from_raw(arg.error as i32)),
+        })
+    }
+
+    /// Posts one operation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    #[inline]
+    pub fn post_one(&self, op: &Op<'_>) -> Result<()> {
+        self.post(std::slice::from_ref(op)).map(drop)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn send<'a>(&self, peer: FiAddr, local: impl Into<Local<'a>>, context: u64) -> Result<()> {
+        self.post_one(&Op::send(peer, local).context(context))
+    }
+
+    /// Sends a message, and a number to the peer's CQ.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn senddata<'a>(
+        &self,
+        peer: FiAddr,
+        local: impl Into<Local<'a>>,
+        data: u64,
+        context: u64,
+    ) -> Result<()> {
+        self.post_one(&Op::send(peer, local).data(data).context(context))
+    }
+
+    /// Receives a message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn recv<'a>(&self, local: impl Into<Local<'a>>, context: u64) -> Result<()> {
+        self.post_one(&Op::recv(local).context(context))
+    }
+
+    /// Sends a tagged message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn tsend<'a>(
+        &self,
+        peer: FiAddr,
+        local: impl Into<Local<'a>>,
+        tag: u64,
+        context: u64,
+    ) -> Result<()> {
+        self.post_one(&Op::tsend(peer, local, tag).context(context))
+    }
+
+    /// Receives a message with this tag; bits in `ignore` do not matter.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn trecv<'a>(
+        &self,
+        local: impl Into<Local<'a>>,
+        tag: u64,
+        ignore: u64,
+        context: u64,
+    ) -> Result<()> {
+        self.post_one(&Op::trecv(local, tag, ignore).context(context))
+    }
+
+    /// Reads a peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn read<'a>(
+        &self,
+        peer: FiAddr,
+        local: impl Into<Local<'a>>,
+        remote: Remote,
+        context: u64,
+    ) -> Result<()> {
+        self.post_one(&Op::read(peer, local, remote).context(context))
+    }
+
+    /// Writes to a peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn write<'a>(
+        &self,
+        peer: FiAddr,
+        local: impl Into<Local<'a>>,
+        remote: Remote,
+        context: u64,
+    ) -> Result<()> {
+        self.post_one(&Op::write(peer, local, remote).context(context))
+    }
+
+    /// Sends a short message whose bytes are copied at once; see
+    /// [`Op::inject`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn inject(&self, peer: FiAddr, bytes: &[u8]) -> Result<()> {
+        self.post_one(&Op::inject(peer, bytes))
+    }
+
+    /// Sends a short tagged message; see [`Op::inject`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn tinject(&self, peer: FiAddr, bytes: &[u8], tag: u64) -> Result<()> {
+        self.post_one(&Op::tinject(peer, bytes, tag))
+    }
+
+    /// Writes a few bytes to a peer's memory; see [`Op::inject`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn inject_write(&self, peer: FiAddr, bytes: &[u8], remote: Remote) -> Result<()> {
+        self.post_one(&Op::inject_write(peer, bytes, remote))
+    }
+
+    /// Cancels the operation with this context: the oldest receive, else the
+    /// oldest transmit that still waits.  It completes with `ECANCELED`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: there is none that can still be cancelled;
+    /// `KFI_EOPBADSTATE`: not enabled.
+    pub fn cancel(&self, context: u64) -> Result<()> {
+        let mut arg = abi::kfabric_ep_cancel {
+            ep: self.handle(),
+            context,
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)
+    }
+}

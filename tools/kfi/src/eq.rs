@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Event queues: where control operations report.
+
+use std::sync::Arc;
+
+use crate::{
+    abi::{self, Call, calls},
+    deadline::Deadline,
+    enums::{EventKind, Wait},
+    errno::Errno,
+    error::Result,
+    fabric::Fabric,
+    object::{Inner, object},
+    wait::WaitFd,
+};
+
+/// Opens an event queue; from [`Fabric::eq`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `open`"]
+pub struct EqBuilder {
+    fabric: Fabric,
+    entries: u32,
+    wait: Wait,
+    flags: u64,
+    context: u64,
+}
+
+impl EqBuilder {
+    pub(crate) fn new(fabric: &Fabric) -> Self {
+        Self {
+            fabric: fabric.clone(),
+            entries: 0,
+            wait: Wait::default(),
+            flags: 0,
+            context: 0,
+        }
+    }
+
+    /// Events that it holds; 0, as without this: the module's default.
+    pub fn entries(mut self, entries: u32) -> Self {
+        self.entries = entries;
+        self
+    }
+
+    /// How one can wait on it.
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// [`Eq::write`] is allowed.
+    pub fn writable(mut self) -> Self {
+        self.flags |= abi::KFI_WRITE;
+        self
+    }
+
+    /// A number of the caller's.
+    pub fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: more entries than [`Query::max_eq`](crate::Query::max_eq);
+    /// `EMFILE`; `ENOMEM`.
+    pub fn open(self) -> Result<Eq> {
+        let (wait_obj, wait_set) = self.wait.raw();
+        let mut arg = abi::kfabric_eq_open {
+            fabric: self.fabric.handle(),
+            entries: self.entries,
+            wait_obj,
+            wait_set,
+            flags: self.flags,
+            context: self.context,
+            ..Call::sized()
+        };
+        let device = self.fabric.device();
+        calls::plain(device, &mut arg)?;
+        let mut parents = vec![self.fabric.as_hold()];
+        if let Wait::Set(set) = &self.wait {
+            parents.push(set.as_hold());
+        }
+        Ok(Eq {
+            inner: Inner::new(device, arg.handle, parents),
+        })
+    }
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// Its data as it came: what [`Eq::write`] wrote, or what
+    /// [`Event::entry`] tells.
+    pub data: Vec<u8>,
+}
+
+/// What an event of the module's own is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventEntry {
+    /// Handle of the object.
+    pub handle: u32,
+    /// Context of the object or of the call.
+    pub context: u64,
+    /// [`EventKind::AvComplete`]: how many addresses were inserted.
+    pub data: u64,
+}
+
+impl Event {
+    /// The event as one of the module's own: object, context and a number.
+    ///
+    /// `None` if it is too short for one.
+    pub fn entry(&self) -> Option<EventEntry> {
+        let bytes = self.data.get(..size_of::<abi::kfabric_eq_entry>())?;
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_ne_bytes(word)
+        };
+        Some(EventEntry {
+            handle: u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            context: word(8),
+            data: word(16),
+        })
+    }
+}
+
+/// An event that reports a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrEvent {
+    /// Handle of the object.
+    pub handle: u32,
+    /// Why it failed.
+    pub err: Errno,
+    /// The module's own number for it.
+    pub prov_errno: u32,
+    /// Context of the call that failed.
+    pub context: u64,
+    /// Insertion of addresses: index of the one that failed.
+    pub data: u64,
+}
+
+/// An event queue.
+///
+/// ```no_run
+/// # fn f(fabric: kfi::Fabric) -> kfi::Result<()> {
+/// use kfi::{Deadline, EventKind};
+///
+/// let eq = fabric.eq().writable().open()?;
+/// eq.write(EventKind::Notify, b"hello")?;
+/// let event = eq.read(Deadline::POLL)?.expect("it was just written");
+/// assert_eq!(event.data, b"hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Eq {
+    inner: Arc<Inner>,
+}
+
+object!(Eq);
+
+impl Eq {
+    /// Takes the next event, and sleeps while there is none; `None`: the
+    /// deadline has passed.
+    ///
+    /// # Errors
+    ///
+    /// - `KFI_EAVAIL`: an error event is to be read first.
+    /// - `KFI_EOVERRUN`: events were lost; reported once.
+    /// - `EINVAL`: one cannot wait on this event queue.
+    /// - `EINTR`: a signal.
+    pub fn read(&self, deadline: impl Into<Deadline>) -> Result<Option<Event>> {
+        self.take(deadline.into(), 0)
+    }
+
+    /// As [`Eq::read`], but the event stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`Eq::read`].
+    pub fn peek(&self, deadline: impl Into<Deadline>) -> Result<Option<Event>> {
+        self.take(deadline.into(), abi::KFI_PEEK)
+    }
+
+    fn take(&self, deadline: Deadline, flags: u64) -> Result<Option<Event>> {
+        let mut data = vec![0; abi::KFABRIC_MAX_EVENT as usize];
+        loop {
+            let (arg, result) =
+                calls::eq_read(self.device(), self.handle(), deadline, flags, &mut data);
+            let len = arg.len as usize;
+            match result {
+                Ok(()) => {
+                    data.truncate(len);
+                    return Ok(Some(Event {
+                        kind: EventKind::from_raw(arg.event),
+                        data,
+                    }));
+                }
+                Err(error) if error.is_again() || error.is_timeout() => return Ok(None),
+                Err(error) if error.is(Errno::KFI_ETOOSMALL) && len > data.len() => {
+                    data.resize(len, 0);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes the next error event; `None`: there is none.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn readerr(&self) -> Result<Option<ErrEvent>> {
+        let mut arg = abi::kfabric_eq_readerr {
+            eq: self.handle(),
+            ..Call::sized()
+        };
+        match calls::plain(self.device(), &mut arg) {
+            Ok(()) => Ok(Some(ErrEvent {
+                handle: arg.handle,
+                err: Errno::from_raw(arg.err as i32),
+                prov_errno: arg.prov_errno,
+                context: arg.context,
+                data: arg.data,
+            })),
+            Err(error) if error.is_again() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts an event into the queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not opened as [`writable`](EqBuilder::writable), or more than
+    /// 256 bytes; `EAGAIN`: the queue is full.
+    pub fn write(&self, kind: EventKind, data: &[u8]) -> Result<()> {
+        calls::eq_write(self.device(), self.handle(), kind.raw(), data)
+    }
+
+    /// A descriptor that is readable while there is an event or error event.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not opened with [`Wait::Queue`]; `EMFILE`, `ENFILE`.
+    pub fn wait_fd(&self) -> Result<WaitFd> {
+        let fd = calls::getwait(self.device(), self.handle())?;
+        Ok(WaitFd::new(fd, self.as_hold()))
+    }
+}
+
+const _: () = assert!(size_of::<abi::kfabric_eq_entry>() == 24);
+
+/// Events fit a buffer of the largest size at once.
+const _: () = assert!(abi::KFABRIC_MAX_EVENT as usize >= size_of::<abi::kfabric_eq_entry>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries() {
+        let mut data = Vec::new();
+        data.extend(7u32.to_ne_bytes());
+        data.extend(0u32.to_ne_bytes());
+        data.extend(8u64.to_ne_bytes());
+        data.extend(9u64.to_ne_bytes());
+        let event = Event {
+            kind: EventKind::AvComplete,
+            data: data.clone(),
+        };
+        assert_eq!(
+            event.entry(),
+            Some(EventEntry {
+                handle: 7,
+                context: 8,
+                data: 9
+            })
+        );
+        data.pop();
+        let short = Event { data, ..event };
+        assert_eq!(short.entry(), None);
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The fabric of a network namespace: what event queues, wait sets and domains
+//! belong to.
+
+use std::sync::Arc;
+
+use crate::{
+    abi::{self, Call, calls},
+    device::Device,
+    domain::DomainBuilder,
+    eq::EqBuilder,
+    error::Result,
+    object::{Inner, object},
+    wait::WaitSet,
+};
+
+/// An open fabric; from [`Device::fabric`].
+#[derive(Clone)]
+pub struct Fabric {
+    inner: Arc<Inner>,
+}
+
+object!(Fabric);
+
+impl Fabric {
+    pub(crate) fn open(device: &Device, context: u64) -> Result<Self> {
+        let mut arg = abi::kfabric_fabric_open {
+            context,
+            ..Call::sized()
+        };
+        calls::plain(device, &mut arg)?;
+        Ok(Self {
+            inner: Inner::new(device, arg.handle, Vec::new()),
+        })
+    }
+
+    /// A domain on the link with this name, to be opened.
+    pub fn domain(&self, link: &str) -> DomainBuilder {
+        DomainBuilder::new(self, link)
+    }
+
+    /// An event queue, to be opened.
+    pub fn eq(&self) -> EqBuilder {
+        EqBuilder::new(self)
+    }
+
+    /// Opens a wait set.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`; `ENOMEM`.
+    pub fn wait_set(&self) -> Result<WaitSet> {
+        WaitSet::open(self)
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Safe types over `/dev/kfabric`.
+//!
+//! The kfabric module gives programs message endpoints, remote memory access,
+//! completion queues and completion counters.  This crate has a type for each
+//! object of its interface, the words being those of kfabric and libfabric.
+//!
+//! # Objects
+//!
+//! ```text
+//! Device                 an open /dev/kfabric
+//!   Fabric               the fabric of the network namespace
+//!     Eq, WaitSet        events; waiting on several objects
+//!     Domain             what is on one link
+//!       Endpoint         sends and receives
+//!       Cq, Cntr         report completions: entries, counts
+//!       Av, Mr, PollSet  peers' addresses; registered memory; polling
+//! ```
+//!
+//! A value is a reference to its object, cheap to clone.  An object is closed
+//! when the last reference is gone and nothing stands on it any more: objects
+//! hold what they were made from and what they are bound to, so the order in
+//! which a program drops them does not matter.
+//!
+//! # Memory
+//!
+//! The kernel reads and writes the memory of operations while the program runs
+//! on, so it comes from a [`Buffer`], which hands out copies and no
+//! references; [`buffer`] tells why this is sound.
+//!
+//! # Waiting
+//!
+//! Blocking calls take a [`Deadline`], or a [`Duration`](std::time::Duration)
+//! from now.  Everything that one can sleep on also has a descriptor for poll,
+//! epoll and io_uring ([`WaitFd`], [`CntrFd`]).  A completion queue can be read
+//! ([`CqRing`]) and a counter looked at ([`Cntr::value`]) without a system
+//! call.
+//!
+//! # Errors
+//!
+//! [`Error`] names the call and the [`Errno`]; [`Error::advice`] says what a
+//! person can try.
+//!
+//! # Example
+//!
+//! A client that sends a message and waits for the answer:
+//!
+//! ```no_run
+//! use kfi::{AvKind, Buffer, CompFlags, CqBind, CqFormat, Device, Wait};
+//! use std::time::Duration;
+//!
+//! fn main() -> kfi::Result<()> {
+//!     let device = Device::open()?;
+//!     let domain = device.fabric()?.domain("roce0").open()?;
+//!     let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue).open()?;
+//!     let av = domain.av().kind(AvKind::Table).open()?;
+//!     let ep = domain.endpoint().open()?;
+//!     ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)?;
+//!     ep.bind_av(&av)?;
+//!     ep.enable()?;
+//!
+//!     let server = av.insert_one(kfi::parse_address("127.0.0.1:7471")?)?;
+//!     let question = Buffer::from_bytes(b"ping")?;
+//!     let answer = Buffer::new(64)?;
+//!     ep.recv(&answer, 1)?;
+//!     ep.send(server, &question, 2)?;
+//!     while let Some(entry) = cq.next(Duration::from_secs(5))? {
+//!         if entry.flags.contains(CompFlags::RECV) {
+//!             println!("{:?}", answer.to_vec(..entry.len as usize));
+//!             return Ok(());
+//!         }
+//!     }
+//!     println!("no answer in 5 s");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `examples/` has programs that run: `counter`, `pingpong`, `ring`.
+
+#![deny(unsafe_code)]
+
+#[allow(
+    unsafe_code,
+    reason = "the calls: ioctl(2) and addresses in structures"
+)]
+pub mod abi;
+mod addr;
+mod av;
+#[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
+pub mod buffer;
+mod cntr;
+mod cq;
+mod deadline;
+mod device;
+mod domain;
+mod enums;
+mod ep;
+mod eq;
+mod errno;
+mod error;
+mod fabric;
+mod flags;
+mod info;
+mod link;
+#[allow(unsafe_code, reason = "mmap(2)")]
+mod map;
+mod mr;
+mod object;
+mod op;
+mod poll;
+#[allow(unsafe_code, reason = "entries where they are mapped")]
+mod ring;
+mod stat;
+mod wait;
+
+pub use addr::{AddressError, FiAddr, parse_address};
+pub use av::{Av, AvBuilder};
+pub use buffer::{Buffer, Slice};
+pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};
+pub use cq::{Cq, CqBuilder, Entry, ErrEntry};
+pub use deadline::Deadline;
+pub use device::{Device, Query};
+pub use domain::{Domain, DomainBuilder};
+pub use enums::{
+    AddrFormat, AvKind, CqFormat, EpType, EventKind, LinkState, Progress, Protocol, ResourceMgmt,
+    Side, Threading, Wait,
+};
+pub use ep::{Endpoint, EndpointBuilder, Posted};
+pub use eq::{Eq, EqBuilder, ErrEvent, Event, EventEntry};
+pub use errno::Errno;
+pub use error::{Error, Result};
+pub use fabric::Fabric;
+pub use flags::{Access, Caps, CntrBind, CompFlags, CqBind, MrMode, MsgOrder, OpFlags};
+pub use info::{Hints, Info, RxAttr, TxAttr, Version};
+pub use link::{Link, Links};
+pub use mr::{Mr, MrBuilder};
+pub use op::{IoVec, Local, Op, Remote, RmaIov};
+pub use poll::{PollSet, Pollable};
+pub use ring::CqRing;
+pub use stat::{Figures, Stat, StatClass, Stats};
+pub use wait::{WaitFd, WaitSet};

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Live figures of objects, for a look from outside.
+
+use std::net::SocketAddr;
+
+use crate::{
+    abi::{self, Call, calls},
+    device::Device,
+    errno::Errno,
+    error::Result,
+};
+
+/// Class of objects that have figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StatClass {
+    /// Endpoints.
+    Endpoint,
+    /// Completion queues.
+    Cq,
+    /// Counters.
+    Cntr,
+}
+
+impl StatClass {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Endpoint, Self::Cq, Self::Cntr];
+
+    fn raw(self) -> u32 {
+        match self {
+            Self::Endpoint => abi::KFI_CLASS_EP,
+            Self::Cq => abi::KFI_CLASS_CQ,
+            Self::Cntr => abi::KFI_CLASS_CNTR,
+        }
+    }
+}
+
+/// An object and its figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// Number of the object, in the whole system; grows from one to the next.
+    pub id: u64,
+    /// Process that opened the device; `None` if it is not in this PID
+    /// namespace.
+    pub pid: Option<u32>,
+    /// Handle of the object there.
+    pub handle: u32,
+    /// Name of the link.
+    pub link: String,
+    /// The figures.
+    pub figures: Figures,
+}
+
+/// Figures of an object, as its class has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Figures {
+    /// An endpoint.
+    Endpoint {
+        /// Its address.
+        addr: Option<SocketAddr>,
+        /// Transmits.
+        tx_ops: u64,
+        /// Bytes sent.
+        tx_bytes: u64,
+        /// Receives.
+        rx_ops: u64,
+        /// Bytes received.
+        rx_bytes: u64,
+        /// Transmits under way.
+        tx_pending: u64,
+        /// Receives posted.
+        rx_posted: u64,
+        /// Unexpected messages that are kept.
+        unexpected: u64,
+        /// Their bytes.
+        unexpected_bytes: u64,
+    },
+    /// A completion queue.
+    Cq {
+        /// Completions that it holds.
+        size: u64,
+        /// Completions queued.
+        queued: u64,
+        /// Error entries queued.
+        errors: u64,
+        /// Completions ever.
+        total: u64,
+        /// Completions lost.
+        overruns: u64,
+        /// Places that operations under way have reserved.
+        reserved: u64,
+        /// Those who wait.
+        waiters: u64,
+    },
+    /// A counter.
+    Cntr {
+        /// Successes.
+        value: u64,
+        /// Errors.
+        err: u64,
+        /// Those who wait.
+        waiters: u64,
+        /// Lowest threshold that somebody waits for.
+        threshold: Option<u64>,
+    },
+}
+
+impl Stat {
+    fn new(class: StatClass, raw: &abi::kfabric_stat) -> Self {
+        let v = raw.v;
+        let figures = match class {
+            StatClass::Endpoint => Figures::Endpoint {
+                addr: raw.addr.to_std(),
+                tx_ops: v[0],
+                tx_bytes: v[1],
+                rx_ops: v[2],
+                rx_bytes: v[3],
+                tx_pending: v[4],
+                rx_posted: v[5],
+                unexpected: v[6],
+                unexpected_bytes: v[7],
+            },
+            StatClass::Cq => Figures::Cq {
+                size: v[0],
+                queued: v[1],
+                errors: v[2],
+                total: v[3],
+                overruns: v[4],
+                reserved: v[5],
+                waiters: v[6],
+            },
+            StatClass::Cntr => Figures::Cntr {
+                value: v[0],
+                err: v[1],
+                waiters: v[2],
+                threshold: (v[3] != abi::KFABRIC_FOREVER).then_some(v[3]),
+            },
+        };
+        Self {
+            id: raw.after,
+            pid: u32::try_from(raw.pid).ok().filter(|pid| *pid != 0),
+            handle: raw.handle,
+            link: calls::text(&raw.link),
+            figures,
+        }
+    }
+}
+
+/// The objects of a class; from [`Device::stats`].
+///
+/// Ends after the last one, or after an error.
+#[derive(Debug)]
+pub struct Stats {
+    device: Device,
+    class: StatClass,
+    after: Option<u64>,
+}
+
+impl Stats {
+    pub(crate) fn new(device: &Device, class: StatClass) -> Self {
+        Self {
+            device: device.clone(),
+            class,
+            after: Some(0),
+        }
+    }
+}
+
+impl Iterator for Stats {
+    type Item = Result<Stat>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut arg = abi::kfabric_stat {
+            object_class: self.class.raw(),
+            after: self.after.take()?,
+            ..Call::sized()
+        };
+        match calls::plain(&self.device, &mut arg) {
+            Ok(()) => {
+                self.after = Some(arg.after);
+                Some(Ok(Stat::new(self.class, &arg)))
+            }
+            Err(error) if error.is(Errno::ENOENT) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Stats {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw() -> abi::kfabric_stat {
+        abi::kfabric_stat {
+            after: 5,
+            pid: 77,
+            handle: 2,
+            link: calls::chars("", "roce0").unwrap(),
+            v: [1, 2, 3, 4, 5, 6, 7, 8],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn endpoint() {
+        let stat = Stat::new(StatClass::Endpoint, &raw());
+        assert_eq!((stat.id, stat.pid, stat.handle), (5, Some(77), 2));
+        assert_eq!(stat.link, "roce0");
+        assert_eq!(
+            stat.figures,
+            Figures::Endpoint {
+                addr: None,
+                tx_ops: 1,
+                tx_bytes: 2,
+                rx_ops: 3,
+                rx_bytes: 4,
+                tx_pending: 5,
+                rx_posted: 6,
+                unexpected: 7,
+                unexpected_bytes: 8
+            }
+        );
+    }
+
+    #[test]
+    fn counter() {
+        let nobody = abi::kfabric_stat {
+            v: [9, 1, 0, u64::MAX, 0, 0, 0, 0],
+            pid: 0,
+            ..raw()
+        };
+        let stat = Stat::new(StatClass::Cntr, &nobody);
+        assert_eq!(stat.pid, None);
+        assert_eq!(
+            stat.figures,
+            Figures::Cntr {
+                value: 9,
+                err: 1,
+                waiters: 0,
+                threshold: None
+            }
+        );
+    }
+
+    #[test]
+    fn cq() {
+        let stat = Stat::new(StatClass::Cq, &raw());
+        assert!(matches!(
+            stat.figures,
+            Figures::Cq {
+                size: 1,
+                queued: 2,
+                errors: 3,
+                total: 4,
+                overruns: 5,
+                reserved: 6,
+                waiters: 7
+            }
+        ));
+    }
+}
