@@ -122,12 +122,13 @@ prune() {
 
 # --- the host ---------------------------------------------------------------
 
-# need_host COMMAND=PACKAGE...: the host has these commands, or gets them. Root
-# installs what is missing; anybody else is told the one line to run.
+# need_host COMMAND=PACKAGE...: the host has these commands (or files, if they
+# begin with /), or gets them. Root installs what is missing; anybody else is
+# told the one line to run.
 need_host() {
 	local pair missing=()
 	for pair; do
-		command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+		[[ $pair == /* && -e ${pair%%=*} ]] || command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
 	done
 	((${#missing[@]})) || return 0
 	command -v apt-get >/dev/null ||
