@@ -145,11 +145,13 @@ impl SockAddr {
     ///
     /// `EINVAL`: not a numeric address.
     pub fn parse_node(node: &[u8]) -> Result<Self, Errno> {
-        let node = core::str::from_utf8(node).map_err(|_| Errno::EINVAL)?;
-        let (ip, scope) = match node.split_once('%') {
-            Some((ip, scope)) => (ip, Some(parse_decimal(scope.as_bytes(), u32::MAX)?)),
-            None => (node, None),
+        let mut parts = node.splitn(2, |byte| *byte == b'%');
+        let ip = parts.next().unwrap_or_default();
+        let scope = match parts.next() {
+            Some(scope) => Some(parse_decimal(scope, u32::MAX)?),
+            None => None,
         };
+        let ip = core::str::from_utf8(ip).map_err(|_| Errno::EINVAL)?;
         match (ip.parse().map_err(|_| Errno::EINVAL)?, scope) {
             (IpAddr::V4(ip), None) => Ok(Self::v4(ip, 0)),
             (IpAddr::V4(_), Some(_)) => Err(Errno::EINVAL),

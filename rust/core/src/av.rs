@@ -171,12 +171,9 @@ where
     /// `ENOSPC`: no room; the AV can [`grow`](Self::grow).
     pub fn insert(&mut self, addr: SockAddr) -> Result<u64, Errno> {
         let free = self
-            .slots
-            .iter()
+            .indices()
             .skip(usize::try_from(self.lowest).unwrap_or(usize::MAX))
-            .position(|slot| slot.addr.is_none())
-            .and_then(|skipped| u32::try_from(skipped).ok())
-            .and_then(|skipped| self.lowest.checked_add(skipped))
+            .find(|index| self.slot(*index).is_some_and(|slot| slot.addr.is_none()))
             .ok_or(Errno::ENOSPC)?;
         self.enter(free, &addr);
         self.slot_mut(free).ok_or(Errno::ENOSPC)?.addr = Some(addr);
@@ -258,10 +255,15 @@ where
 
     /// Goes through the addresses, lowest index first.
     pub fn iter(&self) -> impl Iterator<Item = (u64, SockAddr)> + '_ {
-        (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
-            let addr = slot.addr?;
+        self.indices().filter_map(|index| {
+            let addr = self.slot(index)?.addr?;
             Some((self.value(index)?, addr))
         })
+    }
+
+    fn indices(&self) -> core::ops::Range<u32> {
+        // At most 2^20 of them.
+        0..u32::try_from(self.slots.len()).unwrap_or(0)
     }
 
     fn slot(&self, index: u32) -> Option<&AvSlot> {

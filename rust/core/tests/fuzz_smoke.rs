@@ -5,6 +5,7 @@
 //! changed. `PROPTEST_CASES` makes the run longer.
 
 #[path = "../fuzz/src/lib.rs"]
+#[expect(unreachable_pub, reason = "a crate of its own for the fuzzer")]
 mod targets;
 
 use proptest::prelude::*;
@@ -16,7 +17,9 @@ const SEEDS: &[&[u8]] = &[
     b"::ffff:10.0.0.1\x001",
     b"2001:db8:0:1:1:1:1:1\x000",
     &[2, 0, 0x1d, 0x2f, 10, 0, 0, 1],
-    &[10, 0, 0, 80, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 2],
+    &[
+        10, 0, 0, 80, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 2,
+    ],
     b"\x02\x07\x0210.0.0.1\x0080\x00\x01\x03\x00\x00\x01\x01",
     b"\x00\x00\x00\x00\x00\x01\x00\x00\xff\x03\x00\x00",
 ];
@@ -98,8 +101,10 @@ fn targets_are_complete() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    let mut names: Vec<String> =
-        targets::TARGETS.iter().map(|(name, _)| format!("{name}.rs")).collect();
+    let mut names: Vec<String> = targets::TARGETS
+        .iter()
+        .map(|(name, _)| format!("{name}.rs"))
+        .collect();
     files.sort();
     names.sort();
     assert_eq!(files, names);

@@ -194,7 +194,9 @@ struct Model {
 
 fn takes(want: &Criteria<u8>, src: u8, tag: u64) -> bool {
     let bits = (0..64).filter(|bit| want.ignore >> bit & 1 == 0);
-    let same = bits.clone().all(|bit| want.tag >> bit & 1 == tag >> bit & 1);
+    let same = bits
+        .clone()
+        .all(|bit| want.tag >> bit & 1 == tag >> bit & 1);
     same && match want.src {
         Some(wanted) => wanted == src,
         None => true,

@@ -144,7 +144,10 @@ fn check_addr(addr: &SockAddr) {
             rest.rsplit_once(':').expect("has a port")
         }
     };
-    assert_eq!(SockAddr::parse(node.as_bytes(), service.as_bytes()), Ok(*addr));
+    assert_eq!(
+        SockAddr::parse(node.as_bytes(), service.as_bytes()),
+        Ok(*addr)
+    );
     let port = addr.port();
     assert_eq!(addr.with_port(0).with_port(port), *addr);
 }
@@ -229,9 +232,20 @@ pub fn getinfo(data: &[u8]) {
     };
     check_info(&offer, &hints, &info);
     // An entry is a hint that gets the same entry again.
-    assert_eq!(offer.negotiate(&Request::ANY, &info).map(|again| again.caps), Ok(info.caps));
-    assert_eq!(offer.negotiate(&Request::ANY, &info).map(|again| again.tx), Ok(info.tx));
-    assert_eq!(offer.negotiate(&Request::ANY, &info).map(|again| again.rx), Ok(info.rx));
+    assert_eq!(
+        offer
+            .negotiate(&Request::ANY, &info)
+            .map(|again| again.caps),
+        Ok(info.caps)
+    );
+    assert_eq!(
+        offer.negotiate(&Request::ANY, &info).map(|again| again.tx),
+        Ok(info.tx)
+    );
+    assert_eq!(
+        offer.negotiate(&Request::ANY, &info).map(|again| again.rx),
+        Ok(info.rx)
+    );
     assert_eq!(offer.negotiate(&request, &info), Ok(info));
 }
 
@@ -356,16 +370,36 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     let (hint_tx, hint_rx, hint_domain) = (&hints.tx, &hints.rx, &hints.domain);
     // Given, wanted, largest.
     for (given, wanted, max) in [
-        (tx.inject_size, hint_tx.inject_size, limits::INJECT_SIZE as u64),
+        (
+            tx.inject_size,
+            hint_tx.inject_size,
+            limits::INJECT_SIZE as u64,
+        ),
         (tx.size, hint_tx.size, queue),
         (tx.iov_limit, hint_tx.iov_limit, iov),
         (tx.rma_iov_limit, hint_tx.rma_iov_limit, iov),
         (rx.size, hint_rx.size, queue),
         (rx.iov_limit, hint_rx.iov_limit, iov),
-        (rx.total_buffered_recv, hint_rx.total_buffered_recv, limits::MAX_BUFFERED),
-        (info.ep.max_msg_size, hints.ep.max_msg_size, limits::MAX_MSG_SIZE),
-        (domain.mr_key_size, hint_domain.mr_key_size, limits::MR_KEY_SIZE),
-        (domain.cq_data_size, hint_domain.cq_data_size, limits::CQ_DATA_SIZE),
+        (
+            rx.total_buffered_recv,
+            hint_rx.total_buffered_recv,
+            limits::MAX_BUFFERED,
+        ),
+        (
+            info.ep.max_msg_size,
+            hints.ep.max_msg_size,
+            limits::MAX_MSG_SIZE,
+        ),
+        (
+            domain.mr_key_size,
+            hint_domain.mr_key_size,
+            limits::MR_KEY_SIZE,
+        ),
+        (
+            domain.cq_data_size,
+            hint_domain.cq_data_size,
+            limits::CQ_DATA_SIZE,
+        ),
         (domain.cq_cnt, hint_domain.cq_cnt, objects),
         (domain.ep_cnt, hint_domain.ep_cnt, objects),
         (domain.cntr_cnt, hint_domain.cntr_cnt, objects),
@@ -380,7 +414,10 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     assert_eq!(domain.control_progress, u32::from(Progress::Auto));
     assert_eq!(domain.data_progress, u32::from(Progress::Auto));
     assert_eq!(domain.resource_mgmt, u32::from(ResourceMgmt::Enabled));
-    assert!(matches!(AvType::try_from(domain.av_type), Ok(AvType::Map | AvType::Table)));
+    assert!(matches!(
+        AvType::try_from(domain.av_type),
+        Ok(AvType::Map | AvType::Table)
+    ));
     assert_eq!(domain.mr_mode & !hint_domain.mr_mode, 0);
     assert!(MrMode::from_bits(domain.mr_mode).is_ok());
     assert_eq!(domain.name, offer.domain_name);

@@ -593,7 +593,10 @@ mod tests {
         // A side on which a kind has no direction is one that was given so.
         let read = (Caps::RMA | Caps::READ).bits();
         let info = ask(|i| i.caps = read);
-        assert_eq!(info.map(|i| i.rx.caps), Ok((Caps::RMA | Caps::LOCAL_COMM).bits()));
+        assert_eq!(
+            info.map(|i| i.rx.caps),
+            Ok((Caps::RMA | Caps::LOCAL_COMM).bits())
+        );
         let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
         assert_eq!(again, info);
         // Not more than the endpoint has.
