@@ -31,11 +31,11 @@
 //! releases whoever waited for what it was: all adds before it are in the old
 //! value, so who waits for 3 is released by a set to 3 followed by a set to 1,
 //! and by an add to 3 followed by a set to 1 even if the adder has not come to
-//! the lock yet. And it wraps. A counter with a maximum of its own wraps under
-//! the lock only ([`Gate::add`] hands the add itself over). The full 64 bits wrap
-//! in the atomic add, and the adder then releases everybody: all thresholds were
-//! passed. A waiter that comes between that add and its lock is released with
-//! them, early; nobody is ever released late.
+//! the lock yet. And it wraps, which passes every threshold there is. A counter
+//! with a maximum of its own wraps under the lock only: [`Gate::add`] hands the add
+//! itself over. The full 64 bits wrap in the atomic add, and for waiters that
+//! takes place when the adder comes to the lock: one that slips in between is
+//! released with the others, nobody is ever forgotten.
 //!
 //! # What counts as a change
 //!

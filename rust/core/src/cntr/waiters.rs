@@ -94,7 +94,7 @@ pub enum Armed<S> {
 /// became due.
 pub struct Waiters<M: DueMap> {
     at_least: Due<M>,
-    /// Keyed by the first value that was not seen.
+    /// Keyed by the value that was seen.
     any_change: Due<M>,
     /// Calls of set, adderr and seterr.
     writes: u64,
@@ -117,9 +117,9 @@ impl<M: DueMap> Waiters<M> {
         cond: Cond,
         slot: M::Slot,
     ) -> Armed<M::Slot> {
-        let (line, threshold) = match cond {
-            Cond::AtLeast(threshold) => (Line::AtLeast, threshold),
-            Cond::AnyChange(seen) => (Line::AnyChange, seen.value.saturating_add(1)),
+        let threshold = match cond {
+            Cond::AtLeast(threshold) => threshold,
+            Cond::AnyChange(seen) => beyond(seen.value),
         };
         // ORDERING: fully ordered: `due` is written before the value is read.
         // An adder writes the value before it reads `due`, so either it sees the
@@ -134,11 +134,10 @@ impl<M: DueMap> Waiters<M> {
             self.announce(gate);
             return Armed::Reached(slot);
         }
-        let due = match line {
-            Line::AtLeast => &mut self.at_least,
-            Line::AnyChange => &mut self.any_change,
+        let (line, key) = match cond {
+            Cond::AtLeast(_) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
+            Cond::AnyChange(seen) => (Line::AnyChange, self.any_change.insert(seen.value, slot)),
         };
-        let key = due.insert(threshold, slot);
         Armed::Waiting(Waiter { line, key })
     }
 
@@ -180,7 +179,11 @@ impl<M: DueMap> Waiters<M> {
             // due by then.
             let value = gate.read();
             self.release_reached(value, &mut release);
-            while let Some((_, token)) = self.any_change.pop_due(value) {
+            // All who have seen less. (A value of 0 changed from nothing.)
+            while let Some((_, token)) = value
+                .checked_sub(1)
+                .and_then(|less| self.any_change.pop_due(less))
+            {
                 release(token, Outcome::Reached);
             }
         }
@@ -318,7 +321,7 @@ impl<M: DueMap> Waiters<M> {
     fn bound_with(&self, one_more: Option<u64>) -> u64 {
         let lines = [
             self.at_least.lowest(),
-            self.any_change.lowest(),
+            self.any_change.lowest().map(beyond),
             one_more, //
         ];
         match lines.into_iter().flatten().min() {
@@ -334,6 +337,12 @@ impl<M: DueMap> Waiters<M> {
         // nothing. Whoever is in line was written to `due` by its own `arm`.
         gate.due.store(self.bound_with(None));
     }
+}
+
+/// The threshold that any change of this value upwards meets. There is none above
+/// 2^64 - 1, but `due` never stands there: an add to it comes to the lock.
+fn beyond(seen: u64) -> u64 {
+    seen.saturating_add(1)
 }
 
 #[cfg(any(test, kfi_kunit))]

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The counter against a model that knows, for each waiter, whether what it
+//! waits for has happened.
+//!
+//! Adders may be held between their atomic add and the lock, for as long as the
+//! test likes: everything that another CPU could do in between happens there. A
+//! wrap takes effect for waiters when its adder comes to the lock.
+//! (What the CPUs may see of each other out of order is loom's: `loom_cntr`.)
+
+mod support;
+
+use kfi_core::{
+    cntr::{
+        Armed,
+        Cond,
+        Crossed,
+        Gate,
+        Outcome,
+        Seen,
+        Waiter,
+        Waiters, //
+    },
+    errno::Errno,
+};
+use proptest::prelude::*;
+use support::{
+    HostWord,
+    TreeMap, //
+};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// The adder comes to the lock at once if it has to.
+    Add(u64),
+    /// It is held on its way.
+    AddAndHold(u64),
+    /// A held adder comes to the lock.
+    Fire(prop::sample::Index),
+    /// Waits for the present value and this much, modulo 2^64.
+    Wait(u64),
+    Look,
+    WaitForChange(prop::sample::Index),
+    Disarm(prop::sample::Index),
+    Set(u64),
+    AddErr(u64),
+    SetErr(u64),
+}
+
+/// Near 0, near 2^64, and around the maxima below.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        6 => 0..12_u64,
+        2 => u64::MAX - 4..=u64::MAX,
+        1 => any::<u64>(),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        4 => number().prop_map(Op::Add),
+        2 => number().prop_map(Op::AddAndHold),
+        3 => index().prop_map(Op::Fire),
+        5 => number().prop_map(Op::Wait),
+        1 => Just(Op::Look),
+        2 => index().prop_map(Op::WaitForChange),
+        1 => index().prop_map(Op::Disarm),
+        2 => number().prop_map(Op::Set),
+        1 => number().prop_map(Op::AddErr),
+        1 => number().prop_map(Op::SetErr),
+    ]
+}
+
+/// A waiter in line, as the model has it.
+struct Waiting {
+    name: u32,
+    cond: Cond,
+    waiter: Waiter,
+    /// What it waits for has happened.
+    met: bool,
+}
+
+/// An adder between its atomic add and the lock.
+struct Adder {
+    crossed: Crossed,
+    /// It is still to add this, under the lock.
+    to_add: Option<u64>,
+    /// It wrapped the full width.
+    wrapped: bool,
+}
+
+struct Model {
+    max: u64,
+    value: u64,
+    err: u64,
+    writes: u64,
+    line: Vec<Waiting>,
+    held: Vec<Adder>,
+    seen: Vec<(Seen, u64, u64, u64)>,
+}
+
+impl Model {
+    /// The value was this high, and it moved.
+    fn moved(&mut self, height: u64) {
+        for waiting in &mut self.line {
+            waiting.met |= match waiting.cond {
+                Cond::AtLeast(threshold) => threshold <= height,
+                Cond::AnyChange(_) => true,
+            };
+        }
+    }
+
+    /// Adds, without what a wrap does.
+    fn add(&mut self, n: u64) {
+        let total = u128::from(self.value) + u128::from(n);
+        self.value = (total % (u128::from(self.max) + 1)) as u64;
+        if n != 0 {
+            self.moved(self.value);
+        }
+    }
+
+    /// A wrap, as waiters see it: under the lock.
+    fn wrapped(&mut self) {
+        self.writes += 1;
+        self.moved(self.max);
+    }
+
+    /// An adder comes to the lock.
+    fn arrives(&mut self, adder: &Adder) {
+        if let Some(n) = adder.to_add {
+            let wraps = n > self.max - self.value;
+            self.add(n);
+            if wraps {
+                self.wrapped();
+            }
+        }
+        if adder.wrapped {
+            self.wrapped();
+        }
+    }
+}
+
+type Released = Vec<(u32, Outcome)>;
+
+fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
+    let gate: Gate<HostWord, HostWord> = Gate::new(
+        HostWord::default(),
+        HostWord::default(),
+        HostWord::default(),
+        max,
+    );
+    let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
+    let mut model = Model {
+        max: gate.max(),
+        value: 0,
+        err: 0,
+        writes: 0,
+        line: Vec::new(),
+        held: Vec::new(),
+        seen: Vec::new(),
+    };
+    prop_assert_eq!(model.max, if max == 0 { u64::MAX } else { max });
+
+    for (name, op) in (0..).zip(ops) {
+        let mut released: Released = Vec::new();
+        let mut release = |name, outcome| released.push((name, outcome));
+        let mut error_written = false;
+        match op {
+            Op::Add(n) | Op::AddAndHold(n) => {
+                let wraps = n > model.max - model.value;
+                let crossed = gate.add(n);
+                let hold = matches!(op, Op::AddAndHold(_));
+                let to_add = model.max != u64::MAX && wraps;
+                if to_add {
+                    // Left to the lock, whoever waits.
+                    prop_assert!(crossed.is_some());
+                } else {
+                    model.add(n);
+                }
+                if let Some(crossed) = crossed {
+                    let adder = Adder {
+                        crossed,
+                        to_add: to_add.then_some(n),
+                        wrapped: wraps && !to_add,
+                    };
+                    if hold {
+                        model.held.push(adder);
+                    } else {
+                        model.arrives(&adder);
+                        waiters.fire(&gate, adder.crossed, release);
+                    }
+                }
+            }
+            Op::Fire(index) => {
+                if model.held.is_empty() {
+                    continue;
+                }
+                let adder = model.held.remove(index.index(model.held.len()));
+                model.arrives(&adder);
+                waiters.fire(&gate, adder.crossed, release);
+            }
+            Op::Wait(more) => {
+                let threshold = model.value.wrapping_add(more);
+                let cond = Cond::AtLeast(threshold);
+                match waiters.arm(&gate, cond, name) {
+                    Armed::Reached(slot) => {
+                        prop_assert_eq!(slot, name);
+                        prop_assert!(model.value >= threshold);
+                    }
+                    Armed::Waiting(waiter) => {
+                        prop_assert!(model.value < threshold);
+                        model.line.push(Waiting {
+                            name,
+                            cond,
+                            waiter,
+                            met: false,
+                        });
+                    }
+                }
+            }
+            Op::Look => {
+                let seen = waiters.seen(&gate);
+                prop_assert_eq!((seen.value, seen.err), (model.value, model.err));
+                model
+                    .seen
+                    .push((seen, model.value, model.err, model.writes));
+            }
+            Op::WaitForChange(index) => {
+                if model.seen.is_empty() {
+                    continue;
+                }
+                let (seen, value, err, writes) = *index.get(&model.seen);
+                let changed = (value, err, writes) != (model.value, model.err, model.writes);
+                prop_assert_eq!(waiters.changed(&gate, &seen), changed);
+                let cond = Cond::AnyChange(seen);
+                match waiters.arm(&gate, cond, name) {
+                    Armed::Reached(_) => prop_assert!(changed),
+                    Armed::Waiting(waiter) => {
+                        prop_assert!(!changed);
+                        model.line.push(Waiting {
+                            name,
+                            cond,
+                            waiter,
+                            met: false,
+                        });
+                    }
+                }
+            }
+            Op::Disarm(index) => {
+                if model.line.is_empty() {
+                    continue;
+                }
+                let waiting = model.line.remove(index.index(model.line.len()));
+                prop_assert_eq!(waiters.disarm(&gate, &waiting.waiter), Some(waiting.name));
+                prop_assert_eq!(waiters.disarm(&gate, &waiting.waiter), None);
+            }
+            Op::Set(value) => {
+                let set = waiters.set(&gate, value, release);
+                if value > model.max {
+                    prop_assert_eq!(set, Err(Errno::EINVAL));
+                } else {
+                    prop_assert_eq!(set, Ok(()));
+                    model.value = value;
+                    model.writes += 1;
+                    model.moved(value);
+                }
+            }
+            Op::AddErr(n) => {
+                waiters.add_err(&gate, n, release);
+                let total = u128::from(model.err) + u128::from(n);
+                model.err = (total % (u128::from(model.max) + 1)) as u64;
+                error_written = true;
+            }
+            Op::SetErr(err) => {
+                let set = waiters.set_err(&gate, err, &mut release);
+                if err > model.max {
+                    prop_assert_eq!(set, Err(Errno::EINVAL));
+                } else {
+                    prop_assert_eq!(set, Ok(()));
+                    model.err = err;
+                    error_written = true;
+                }
+            }
+        }
+        if error_written {
+            model.writes += 1;
+            for waiting in &mut model.line {
+                waiting.met |= matches!(waiting.cond, Cond::AnyChange(_));
+            }
+        }
+        prop_assert_eq!((gate.read(), gate.read_err()), (model.value, model.err));
+
+        // Who was released was to be.
+        let mut order = Vec::new();
+        for (released, outcome) in released {
+            let place = model
+                .line
+                .iter()
+                .position(|waiting| waiting.name == released);
+            prop_assert!(place.is_some(), "{} was released twice", released);
+            let waiting = model.line.remove(place.unwrap_or_default());
+            match (outcome, waiting.cond) {
+                (Outcome::Reached, cond) => {
+                    prop_assert!(waiting.met, "{released} came early");
+                    if let Cond::AtLeast(threshold) = cond {
+                        order.push((0, threshold, released));
+                    }
+                }
+                (Outcome::ErrorChanged, Cond::AtLeast(threshold)) => {
+                    // A wrap that is not at the lock yet hides what was reached.
+                    let hidden = model.held.iter().any(|adder| adder.wrapped);
+                    prop_assert!(error_written && (!waiting.met || hidden));
+                    order.push((1, threshold, released));
+                }
+                (Outcome::ErrorChanged, Cond::AnyChange(_)) => prop_assert!(false),
+            }
+        }
+        // In the order in which they became due. Names count arrivals.
+        prop_assert!(order.is_sorted(), "{order:?}");
+
+        // Who was to be released was: at once, or by an adder on its way.
+        if model.held.is_empty() {
+            let late: Vec<_> = model.line.iter().filter(|waiting| waiting.met).collect();
+            prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
+        }
+        if error_written {
+            prop_assert!(model.line.is_empty());
+        }
+        prop_assert_eq!(waiters.len() as usize, model.line.len());
+        prop_assert_eq!(waiters.is_empty(), model.line.is_empty());
+        let lowest = model.line.iter().filter_map(|waiting| match waiting.cond {
+            Cond::AtLeast(threshold) => Some(threshold),
+            Cond::AnyChange(_) => None,
+        });
+        prop_assert_eq!(waiters.lowest(), lowest.min());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 6000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn of_full_width(ops in prop::collection::vec(op(), 0..60)) {
+        run(0, ops)?;
+    }
+
+    #[test]
+    fn with_a_maximum(max in prop_oneof![1..12_u64, Just(u64::MAX - 1)],
+                      ops in prop::collection::vec(op(), 0..60)) {
+        run(max, ops)?;
+    }
+}
+
+/// An add when nobody is due never asks for the lock, whoever else waits.
+#[test]
+fn the_fast_path_is_taken() {
+    let gate: Gate<HostWord, HostWord> = Gate::new(
+        HostWord::default(),
+        HostWord::default(),
+        HostWord::default(),
+        0,
+    );
+    let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
+    for name in 0..1000 {
+        let cond = Cond::AtLeast(1000 + u64::from(name));
+        assert!(matches!(waiters.arm(&gate, cond, name), Armed::Waiting(_)));
+    }
+    for _ in 0..999 {
+        assert!(gate.add(1).is_none());
+    }
+    for name in 0..1000 {
+        let mut released = Vec::new();
+        let crossed = gate.add(1);
+        if let Some(crossed) = crossed {
+            waiters.fire(&gate, crossed, |name, _| released.push(name));
+        }
+        assert_eq!(released, [name]);
+    }
+    assert!(gate.add(1).is_none());
+}

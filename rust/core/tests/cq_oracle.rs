@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The CQ against a plain model: entries numbered for ever, of which each must
+//! come out once, in order, by call or through the mapped ring; credits; error
+//! entries; overruns; sleepers; a head that the program spoils.
+
+mod support;
+
+use kfi_core::{
+    cq::{
+        Armed,
+        CompletionQueue,
+        Credit,
+        ErrEntry,
+        Push,
+        Woken, //
+    },
+    due::Key,
+    errno::Errno,
+    ring::{
+        Batch,
+        Words, //
+    },
+    word::Word, //
+};
+use proptest::{
+    prelude::*,
+    sample::Index, //
+};
+use std::{
+    cell::RefCell,
+    collections::VecDeque, //
+};
+use support::{
+    HostWord,
+    TreeMap, //
+};
+
+/// More entries than a test makes.
+const FAR: u64 = 1 << 40;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Reserve,
+    Release(Index),
+    Push(Index),
+    PushErr(Index),
+    PushUncredited,
+    PushErrUncredited,
+    /// Looks at up to so many entries.
+    Peek(u32),
+    /// Goes on looking.
+    More(u32),
+    /// Is done with so many of what was looked at last.
+    Take(u32),
+    ReadErr,
+    /// The program takes so many through the mapped ring.
+    Mapped(u32),
+    /// The program writes far more than the tail, or this much less than the
+    /// head: what can never become a head.
+    Spoil(u64, bool),
+    /// It writes what it should again.
+    Mend,
+    Arm(u64),
+    Disarm(Index),
+    Signal,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let index = any::<Index>;
+    prop_oneof![
+        4 => Just(Op::Reserve),
+        1 => index().prop_map(Op::Release),
+        5 => index().prop_map(Op::Push),
+        1 => index().prop_map(Op::PushErr),
+        4 => Just(Op::PushUncredited),
+        1 => Just(Op::PushErrUncredited),
+        4 => (0..10_u32).prop_map(Op::Peek),
+        1 => (0..10_u32).prop_map(Op::More),
+        4 => (0..10_u32).prop_map(Op::Take),
+        2 => Just(Op::ReadErr),
+        3 => (0..4_u32).prop_map(Op::Mapped),
+        1 => (1..4_u64, any::<bool>()).prop_map(|(by, up)| Op::Spoil(by, up)),
+        2 => Just(Op::Mend),
+        3 => prop_oneof![0..6_u64, any::<u64>()].prop_map(Op::Arm),
+        1 => index().prop_map(Op::Disarm),
+        1 => Just(Op::Signal),
+    ]
+}
+
+struct Model {
+    size: u64,
+    head: u64,
+    tail: u64,
+    spoilt: bool,
+    errors: VecDeque<u32>,
+    credits: Vec<Credit>,
+    overruns: u64,
+    to_report: bool,
+    signalled: bool,
+    /// Wanted, name, key.
+    sleepers: Vec<(u64, u32, Key)>,
+}
+
+impl Model {
+    fn queued(&self) -> u64 {
+        self.tail - self.head
+    }
+
+    fn room(&self) -> bool {
+        self.queued() + (self.errors.len() + self.credits.len()) as u64 <= self.size - 1
+    }
+
+    fn holds(&self, want: u64) -> bool {
+        self.spoilt || !self.errors.is_empty() || self.to_report || self.queued() >= want
+    }
+
+    /// What a read answers if there is nothing to read.
+    fn refusal(&self) -> Option<Errno> {
+        if self.spoilt {
+            Some(Errno::EIO)
+        } else if !self.errors.is_empty() {
+            Some(Errno::KFI_EAVAIL)
+        } else if self.queued() > 0 {
+            None
+        } else if self.to_report {
+            Some(Errno::KFI_EOVERRUN)
+        } else {
+            Some(Errno::EAGAIN)
+        }
+    }
+}
+
+fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
+    let (tail, errors, overruns, head) = Default::default();
+    let words: Words<&HostWord> = Words {
+        tail: &tail,
+        errors: &errors,
+        overruns: &overruns,
+        head: &head,
+    };
+    let mut error_slots = vec![ErrEntry::default(); size as usize];
+    let mut cq =
+        CompletionQueue::new(words, size, &mut error_slots[..], TreeMap::default()).unwrap();
+    let memory = RefCell::new(vec![u64::MAX; size as usize]);
+    let mut looked: Option<(Batch, u64)> = None;
+    let mut model = Model {
+        size: size.into(),
+        head: 0,
+        tail: 0,
+        spoilt: false,
+        errors: VecDeque::new(),
+        credits: Vec::new(),
+        overruns: 0,
+        to_report: false,
+        signalled: false,
+        sleepers: Vec::new(),
+    };
+    // The entries that a batch stands for hold what was written there.
+    let check = |batch: Batch, first: u64, count: u64| {
+        prop_assert_eq!(u64::from(batch.count()), count);
+        let found: Vec<u64> = batch
+            .slots()
+            .map(|slot| memory.borrow()[slot as usize])
+            .collect();
+        prop_assert_eq!(found, (first..first + count).collect::<Vec<_>>());
+        Ok(())
+    };
+
+    for (name, op) in (0..).zip(ops) {
+        let mut woken: Vec<(u32, Woken)> = Vec::new();
+        let wake = |name, why| woken.push((name, why));
+        let number = model.tail;
+        let write = |slot: u32| memory.borrow_mut()[slot as usize] = number;
+        let err = ErrEntry {
+            err: name,
+            ..ErrEntry::default()
+        };
+        // Who is to be woken: at this many entries, or all, for this reason.
+        let mut ready_at = None;
+        let mut all = None;
+        match op {
+            Op::Reserve => match cq.reserve() {
+                Ok(credit) => {
+                    prop_assert!(model.room());
+                    model.credits.push(credit);
+                }
+                Err(errno) => {
+                    prop_assert_eq!(errno, Errno::EAGAIN);
+                    prop_assert!(!model.room());
+                }
+            },
+            Op::Release(index) | Op::Push(index) | Op::PushErr(index)
+                if !model.credits.is_empty() =>
+            {
+                let credit = model.credits.remove(index.index(model.credits.len()));
+                match op {
+                    Op::Release(_) => cq.release(credit),
+                    Op::Push(_) => {
+                        cq.push(credit, write, wake);
+                        model.tail += 1;
+                        ready_at = Some(model.queued());
+                    }
+                    _ => {
+                        cq.push_err(credit, err, wake);
+                        model.errors.push_back(name);
+                        all = Some(Woken::Ready);
+                    }
+                }
+            }
+            Op::Release(_) | Op::Push(_) | Op::PushErr(_) => {}
+            Op::PushUncredited | Op::PushErrUncredited => {
+                let room = model.room();
+                let entry = matches!(op, Op::PushUncredited);
+                let push = if entry {
+                    cq.push_uncredited(write, wake)
+                } else {
+                    cq.push_err_uncredited(err, wake)
+                };
+                prop_assert_eq!(push, if room { Push::Queued } else { Push::Overrun });
+                if !room {
+                    model.overruns += 1;
+                    model.to_report = true;
+                    all = Some(Woken::Ready);
+                } else if entry {
+                    model.tail += 1;
+                    ready_at = Some(model.queued());
+                } else {
+                    model.errors.push_back(name);
+                    all = Some(Woken::Ready);
+                }
+            }
+            Op::Peek(want) => {
+                let peeked = cq.peek(want);
+                match model.refusal() {
+                    Some(errno) => {
+                        prop_assert_eq!(peeked, Err(errno));
+                        model.to_report &= errno != Errno::KFI_EOVERRUN;
+                    }
+                    None => {
+                        let batch = peeked.unwrap();
+                        check(batch, model.head, model.queued().min(want.into()))?;
+                        looked = Some((batch, model.head));
+                    }
+                }
+            }
+            Op::More(want) => {
+                let batch = cq.more(want);
+                let count = match model.refusal() {
+                    Some(_) => 0,
+                    None => model.queued().min(want.into()),
+                };
+                check(batch, model.head, count)?;
+                looked = Some((batch, model.head));
+            }
+            Op::Take(n) => {
+                if let Some((batch, first)) = looked.take() {
+                    cq.take(&batch, n);
+                    let end = first + u64::from(n.min(batch.count()));
+                    if end >= model.head {
+                        model.head = end;
+                        // The module wrote a good head.
+                        model.spoilt = false;
+                    }
+                }
+            }
+            Op::ReadErr => {
+                let expected = model.errors.pop_front().ok_or(Errno::EAGAIN);
+                prop_assert_eq!(cq.read_err().map(|entry| entry.err), expected);
+            }
+            Op::Mapped(n) => {
+                if !model.spoilt {
+                    model.head += model.queued().min(n.into());
+                    head.store(model.head);
+                }
+            }
+            Op::Spoil(by, up) => {
+                // What was taken before counts: the CQ has looked.
+                cq.ready();
+                head.store(if up {
+                    model.tail + FAR + by
+                } else {
+                    model.head.wrapping_sub(by)
+                });
+                model.spoilt = true;
+            }
+            Op::Mend => {
+                head.store(model.head);
+                model.spoilt = false;
+            }
+            Op::Arm(want) => {
+                let want = want.clamp(1, model.size);
+                match cq.arm(want, name) {
+                    Armed::Ready(_) => prop_assert!(model.holds(want)),
+                    Armed::Signalled(_) => {
+                        prop_assert!(!model.holds(want) && model.signalled);
+                        model.signalled = false;
+                    }
+                    Armed::Waiting(key) => {
+                        prop_assert!(!model.holds(want) && !model.signalled);
+                        model.sleepers.push((want, name, key));
+                    }
+                }
+            }
+            Op::Disarm(index) => {
+                if !model.sleepers.is_empty() {
+                    let place = index.index(model.sleepers.len());
+                    let (_, sleeper, key) = model.sleepers.remove(place);
+                    prop_assert_eq!(cq.disarm(&key), Some(sleeper));
+                    prop_assert_eq!(cq.disarm(&key), None);
+                }
+            }
+            Op::Signal => {
+                cq.signal(wake);
+                model.signalled |= model.sleepers.is_empty();
+                all = Some(Woken::Signalled);
+            }
+        }
+
+        let mut expected = Vec::new();
+        if ready_at.is_some() || all.is_some() {
+            // A stable sort keeps the order of arrival.
+            model.sleepers.sort_by_key(|sleeper| sleeper.0);
+            let (due, rest) = model
+                .sleepers
+                .drain(..)
+                .partition(|sleeper| all.is_some() || Some(sleeper.0) <= ready_at);
+            model.sleepers = rest;
+            for (_, sleeper, _) in Vec::from(due) {
+                expected.push((sleeper, all.unwrap_or(Woken::Ready)));
+            }
+        }
+        prop_assert_eq!(woken, expected);
+
+        prop_assert_eq!(cq.ready(), model.holds(1));
+        prop_assert_eq!(u64::from(cq.queued()), model.queued());
+        prop_assert_eq!(cq.errors() as usize, model.errors.len());
+        prop_assert_eq!(cq.reserved() as usize, model.credits.len());
+        prop_assert_eq!(cq.entries_ever(), model.tail);
+        prop_assert_eq!(cq.overruns(), model.overruns);
+        prop_assert_eq!(cq.sleepers() as usize, model.sleepers.len());
+        prop_assert_eq!(tail.load(), model.tail);
+        prop_assert_eq!(errors.load(), model.errors.len() as u64);
+        prop_assert_eq!(overruns.load(), model.overruns);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 5000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nothing_is_lost_or_comes_twice(
+        size in prop::sample::select(vec![1_u32, 2, 4, 8]),
+        ops in prop::collection::vec(op(), 0..100),
+    ) {
+        run(size, ops)?;
+    }
+}
