@@ -42,11 +42,11 @@ impl MiscDevice for OpenFile {
         Self::open()
     }
 
-    fn ioctl(file: Pin<&Self>, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
-        dispatch(&file, cmd, UserPtr::from_addr(arg)).map(|()| 0)
+    fn ioctl(me: Pin<&Self>, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
+        dispatch(&me, cmd, UserPtr::from_addr(arg)).map(|()| 0)
     }
 
-    fn mmap(file: Pin<&Self>, _file: &File, vma: &VmaNew) -> Result {
-        mmap::map(&file, vma)
+    fn mmap(me: Pin<&Self>, _file: &File, vma: &VmaNew) -> Result {
+        mmap::map(&me, vma)
     }
 }

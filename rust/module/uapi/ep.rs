@@ -155,10 +155,8 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
                 arg.flags = arg.flags & (KFI_TRANSMIT | KFI_RECV) | endpoint.op_flags(side).bits();
             }
         }
-        Entry::Cntr(_) => {
-            // A counter's operations have no flags: 0 is all that can be set and what is told.
-            zero(&[arg.flags])?;
-        }
+        Entry::Cntr(cntr) if set => cntr.set_flags(arg.flags)?,
+        Entry::Cntr(cntr) => arg.flags = cntr.flags(),
         _ => return Err(EBADF),
     }
     Ok(())

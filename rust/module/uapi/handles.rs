@@ -2,9 +2,9 @@
 
 //! Handles: the numbers by which a program names what its open file has made.
 //!
-//! A handle is positive, belongs to one open file and goes with it. A number is handed out in two
-//! steps, because an object must know its handle when it is made, and must not be found by it
-//! before the program has been told:
+//! A handle is a number from 1 to [`KFABRIC_MAX_HANDLES`], belongs to one open file and goes with
+//! it. It is handed out in two steps, because an object must know its handle when it is made, and
+//! must not be found by it before the program has been told:
 //!
 //! ```text
 //!   reserve --> number taken, names nothing --publish--> names an object --remove--> free
@@ -23,7 +23,10 @@
 //! The table itself is generic, so that its tests need no fabric.
 
 use kernel::{
-    id_pool::IdPool,
+    id_pool::{
+        IdPool,
+        UnusedId, //
+    },
     new_mutex,
     prelude::*,
     sync::Mutex,
@@ -134,10 +137,10 @@ impl<E: Clone + Send + 'static> Table<E> {
             let next = ids.next;
             let capacity = ids.pool.capacity();
             let start = if next < capacity { next } else { 0 };
-            if let Some(id) = ids.pool.find_unused_id(start) {
+            if let Some(id) = free_from(&mut ids.pool, start) {
                 break id.acquire();
             }
-            if let Some(id) = ids.pool.find_unused_id(0) {
+            if let Some(id) = free_from(&mut ids.pool, 0) {
                 break id.acquire();
             }
             let resizer = ids
@@ -158,6 +161,12 @@ impl<E: Clone + Send + 'static> Table<E> {
         ids.pool.release_id((number as usize).wrapping_sub(1));
         ids.used = ids.used.saturating_sub(1);
     }
+}
+
+/// The first free id from `start` on that makes a handle of at most [`KFABRIC_MAX_HANDLES`].
+fn free_from(pool: &mut IdPool, start: usize) -> Option<UnusedId<'_>> {
+    pool.find_unused_id(start)
+        .filter(|id| id.as_u32() < KFABRIC_MAX_HANDLES)
 }
 
 /// A number that is taken and names nothing yet; free again when dropped. Dropping sleeps.
