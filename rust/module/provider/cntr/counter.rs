@@ -14,8 +14,8 @@
 //!
 //! The values stand at the beginning of a page that programs map read-only, so reading them costs
 //! a program a load. Who waits stands in line under a spin lock in the order of the thresholds: a
-//! task in a call, or a descriptor ([`Fd`](super::fd::Fd)); exactly those that are due are taken out
-//! and woken, in O(log n) each, whatever the number of those that are not.
+//! task in a call, or a descriptor ([`Fd`](super::fd::Fd)); exactly those that are due are taken
+//! out and woken, in O(log n) each, whatever the number of those that are not.
 //!
 //! # Context
 //!

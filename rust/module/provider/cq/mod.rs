@@ -33,8 +33,8 @@ use kfi_core::{
         Format, //
     },
     enums::CqWaitCond,
-    errno::Errno,
     limits,
+    mr::Refusal,
     wait::Deadline, //
 };
 
@@ -260,12 +260,19 @@ impl Cq {
         Ok(())
     }
 
-    /// What a `prov_errno` of an error entry means (kfi_cq_strerror): this provider's are error
-    /// numbers, or 0. Does not sleep.
+    /// What a `prov_errno` of an error entry means (kfi_cq_strerror): why a peer's memory region
+    /// refused, 0 where no more is known than the error. Does not sleep.
     pub(crate) fn strerror(&self, prov_errno: u32) -> &'static str {
+        const NONE: u32 = 0;
+        const KEY: u32 = Refusal::Key.prov_errno();
+        const RIGHTS: u32 = Refusal::Rights.prov_errno();
+        const BOUNDS: u32 = Refusal::Bounds.prov_errno();
         match prov_errno {
-            0 => "No more is known",
-            number => Errno::from_number(number).map_or("Unknown error", Errno::as_str),
+            NONE => "No more is known",
+            KEY => "No memory region has the key",
+            RIGHTS => "The memory region does not allow the access",
+            BOUNDS => "Not all bytes are within the memory region",
+            _ => "Unknown error",
         }
     }
 

@@ -153,11 +153,7 @@ impl Queue {
     ) -> Result<usize> {
         // A chunk fits in any integer.
         let chunk = |left: usize| left.min(CHUNK) as u32;
-        let mut batch = self
-            .state
-            .lock()
-            .peek(chunk(count))
-            .map_err(to_error)?;
+        let mut batch = self.state.lock().peek(chunk(count)).map_err(to_error)?;
         let mut done = 0usize;
         loop {
             let (copied, result) = self.copy(&batch, sink);
@@ -179,11 +175,7 @@ impl Queue {
     }
 
     /// Gives `sink` the entries of `batch`. How many it took, and its error if not all.
-    fn copy(
-        &self,
-        batch: &Batch,
-        sink: &mut impl FnMut(&[u8], u64) -> Result,
-    ) -> (u32, Result) {
+    fn copy(&self, batch: &Batch, sink: &mut impl FnMut(&[u8], u64) -> Result) -> (u32, Result) {
         const SOURCE: usize = core::mem::offset_of!(kfabric_cq_entry, src_addr);
         let mut entry = [0; ENTRY_SIZE];
         let mut copied = 0;

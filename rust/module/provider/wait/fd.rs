@@ -2,9 +2,9 @@
 
 //! A CQ or an EQ as a descriptor.
 //!
-//! It is readable while there is something to be read from the queue, by call or through the mapped
-//! ring; nothing is read from, or written to, the descriptor itself (`EINVAL`). All descriptors of a
-//! queue share its wait queue, because they all wait for the same thing.
+//! It is readable while there is something to be read from the queue, by call or through the
+//! mapped ring; nothing is read from, or written to, the descriptor itself (`EINVAL`). All
+//! descriptors of a queue share its wait queue, because they all wait for the same thing.
 //!
 //! A descriptor is a use of its queue. If the queue is closed by force (its owner's device file is
 //! gone, and another process has the descriptor), the descriptor hangs up: `POLLERR | POLLHUP`.

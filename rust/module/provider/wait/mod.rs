@@ -33,6 +33,9 @@ pub(crate) mod fd;
 pub(crate) mod set;
 
 #[cfg(kfi_kunit)]
+#[path = "../../../../kunit/fixture.rs"]
+pub(super) mod fixture;
+#[cfg(kfi_kunit)]
 #[path = "../../../../kunit/wait_set.rs"]
 mod kunit;
 

@@ -178,6 +178,12 @@ impl WaitSet {
         self.line.lock().pending()
     }
 
+    /// How many sleep. Does not sleep.
+    #[cfg(kfi_kunit)]
+    pub(super) fn sleepers(&self) -> u32 {
+        self.line.lock().sleepers()
+    }
+
     /// Makes a descriptor; it is a use of the set. `EBADF` the set is closed, `EMFILE`, `ENFILE`,
     /// `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
@@ -201,8 +207,8 @@ impl Object for WaitSet {
 }
 
 /// The file behind a descriptor of a wait set.
-struct SetFd {
-    set: Used<WaitSet>,
+pub(super) struct SetFd {
+    pub(super) set: Used<WaitSet>,
 }
 
 impl AnonFile for SetFd {

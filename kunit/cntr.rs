@@ -1,0 +1,622 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_cntr`: counters with the scheduler, the clock and user memory as they are.
+//!
+//! What values, thresholds and wrapping mean is tested in the core crate. Signals, poll(2) and
+//! mappings are shown by guest scenarios: the threads of these tests have none.
+
+use super::{
+    counter::Counter,
+    fd::{
+        Fd,
+        Holder, //
+    },
+    Cntr,
+    CntrAttr, //
+};
+use crate::{
+    provider::{
+        object::{
+            close,
+            force_close, //
+        },
+        wait::{
+            fixture::{
+                a_while,
+                eventually,
+                ident,
+                soon,
+                thread,
+                wait_obj, //
+                within,
+                Count,
+                TestDomain,
+                TestFabric,
+            },
+            WaitObj,
+            WaitSet, //
+        }, //
+    },
+    shim::{
+        anon_file::AnonFile,
+        errno::to_error,
+        kunit::UserMemory,
+        sched::now_ns, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+use kfi_core::{
+    enums,
+    errno::Errno,
+    wait::Deadline, //
+};
+
+fn counter(max: u64) -> Result<Arc<Counter>> {
+    Arc::pin_init(Counter::new(max)?, GFP_KERNEL)
+}
+
+fn error_changed() -> Error {
+    to_error(Errno::KFI_EAVAIL)
+}
+
+/// How many stand in line.
+fn waiting(counter: &Counter) -> u32 {
+    counter.waiting().0
+}
+
+impl Holder for Arc<Counter> {
+    fn counter(&self) -> &Counter {
+        self
+    }
+}
+
+/// What a descriptor gives: both values.
+fn take<H: Holder>(fd: &Fd<H>) -> Result<(u64, u64)> {
+    let mut values = (0, 0);
+    fd.take(|taken| {
+        values = (taken.value, taken.err);
+        Ok(())
+    })?;
+    Ok(values)
+}
+
+/// The values as a program that maps them sees them.
+fn mapped(counter: &Counter) -> Result<(u64, u64)> {
+    let (mut value, mut err) = ([0; 8], [0; 8]);
+    counter.page().read_bytes(0, &mut value)?;
+    counter.page().read_bytes(8, &mut err)?;
+    Ok((u64::from_ne_bytes(value), u64::from_ne_bytes(err)))
+}
+
+#[kunit_tests(kfabric_cntr)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_in_the_page() -> Result {
+        let counter = counter(0)?;
+        assert_eq!(mapped(&counter)?, (0, 0));
+        counter.add(5);
+        counter.adderr(2);
+        assert_eq!((counter.read(), counter.err()), (5, 2));
+        assert_eq!(mapped(&counter)?, (5, 2));
+        counter.set(100)?;
+        counter.seterr(0)?;
+        assert_eq!(mapped(&counter)?, (100, 0));
+        counter.set(u64::MAX)?;
+        counter.add(3);
+        assert_eq!(mapped(&counter)?, (2, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_maximum_is_kept() -> Result {
+        let counter = counter(9)?;
+        counter.add(9);
+        counter.add(1);
+        assert_eq!(counter.read(), 0);
+        counter.add(25);
+        assert_eq!(counter.read(), 5);
+        assert_eq!(counter.set(10), Err(EINVAL));
+        assert_eq!(counter.seterr(10), Err(EINVAL));
+        assert_eq!((counter.read(), counter.err()), (5, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_met_threshold_needs_no_wait() -> Result {
+        let counter = counter(0)?;
+        counter.add(3);
+        counter.adderr(1);
+        for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
+            for threshold in [0, 1, 3] {
+                assert_eq!(counter.wait(threshold, deadline), Ok(()));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_deadline_is_kept_and_leaves_no_one_in_line() -> Result {
+        let counter = counter(0)?;
+        assert_eq!(counter.wait(1, Deadline::Poll), Err(ETIMEDOUT));
+        assert_eq!(counter.wait(1, Deadline::At(1)), Err(ETIMEDOUT));
+        let Deadline::At(end) = within(20) else {
+            return Err(EINVAL);
+        };
+        // An error from before is no change.
+        counter.adderr(1);
+        assert_eq!(counter.wait(1, Deadline::At(end)), Err(ETIMEDOUT));
+        assert!(now_ns() >= end);
+        assert_eq!(waiting(&counter), 0);
+        assert_eq!(counter.err(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn exactly_those_due_are_woken() -> Result {
+        const MANY: u32 = 200;
+        let counter = counter(0)?;
+        let woken = Count::new()?;
+        let mut threads = KVec::with_capacity(MANY as usize, GFP_KERNEL)?;
+        // The last come first, so that the order of arrival is no help.
+        for threshold in (1..=MANY).rev() {
+            let (counter, woken) = (counter.clone(), woken.clone());
+            let thread = thread(move || {
+                if counter.wait(u64::from(threshold), soon()).is_ok() {
+                    woken.add(1);
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&counter) == MANY));
+        assert_eq!(counter.waiting().1, Some(1));
+        a_while();
+        assert_eq!(woken.get(), 0);
+        for reached in 1..=50 {
+            counter.add(1);
+            // Those due have left the line when the add returns, and nobody else has.
+            assert_eq!(
+                counter.waiting(),
+                (MANY - reached, Some(u64::from(reached) + 1))
+            );
+        }
+        assert!(eventually(|| woken.get() == 50));
+        a_while();
+        assert_eq!(woken.get(), 50);
+        counter.add(70);
+        assert_eq!(waiting(&counter), MANY - 120);
+        assert!(eventually(|| woken.get() == 120));
+        counter.set(u64::from(MANY))?;
+        drop(threads);
+        assert_eq!(woken.get(), MANY);
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_ends_every_wait() -> Result {
+        let counter = counter(0)?;
+        let (ended, reached) = (Count::new()?, Count::new()?);
+        let mut threads = KVec::new();
+        for threshold in 1..=10 {
+            let (counter, ended, reached) = (counter.clone(), ended.clone(), reached.clone());
+            let thread = thread(move || match counter.wait(threshold, soon()) {
+                Err(error) if error == error_changed() => ended.add(1),
+                Ok(()) => reached.add(1),
+                Err(_) => {}
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&counter) == 10));
+        counter.add(4);
+        counter.adderr(1);
+        drop(threads);
+        assert_eq!(reached.get(), 4);
+        assert_eq!(ended.get(), 6);
+        Ok(())
+    }
+
+    #[test]
+    fn a_value_that_falls_again_is_not_missed() -> Result {
+        let counter = counter(0)?;
+        let other = counter.clone();
+        let done = Count::new()?;
+        let count = done.clone();
+        let thread = thread(move || {
+            if other.wait(3, soon()).is_ok() {
+                count.add(1);
+            }
+        })?;
+        assert!(eventually(|| waiting(&counter) == 1));
+        counter.set(3)?;
+        counter.set(1)?;
+        thread.join();
+        assert_eq!(done.get(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_that_is_taken_back_is_not_missed() -> Result {
+        let counter = counter(0)?;
+        let other = counter.clone();
+        let done = Count::new()?;
+        let count = done.clone();
+        let thread = thread(move || {
+            if other.wait(3, soon()) == Err(error_changed()) {
+                count.add(1);
+            }
+        })?;
+        assert!(eventually(|| waiting(&counter) == 1));
+        counter.adderr(1);
+        counter.seterr(0)?;
+        thread.join();
+        assert_eq!(done.get(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn force_wakes_all_and_lets_nobody_in() -> Result {
+        let counter = counter(0)?;
+        let closed = Count::new()?;
+        let mut threads = KVec::new();
+        for threshold in 1..=5 {
+            let (counter, closed) = (counter.clone(), closed.clone());
+            let thread = thread(move || {
+                if counter.wait(threshold, soon()) == Err(EBADF) {
+                    closed.add(1);
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&counter) == 5));
+        counter.close();
+        counter.close();
+        drop(threads);
+        assert_eq!(closed.get(), 5);
+        assert_eq!(counter.wait(1, Deadline::Forever), Err(EBADF));
+        Ok(())
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_between_two() -> Result {
+        const ROUNDS: u64 = 3000;
+        let (ping, pong) = (counter(0)?, counter(0)?);
+        let (their_ping, their_pong) = (ping.clone(), pong.clone());
+        let thread = thread(move || {
+            for round in 1..=ROUNDS {
+                if their_ping.wait(round, soon()).is_err() {
+                    return;
+                }
+                their_pong.add(1);
+            }
+        })?;
+        for round in 1..=ROUNDS {
+            ping.add(1);
+            if pong.wait(round, soon()).is_err() {
+                break;
+            }
+        }
+        thread.join();
+        assert_eq!(ping.read(), ROUNDS);
+        assert_eq!(pong.read(), ROUNDS);
+        Ok(())
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_among_many() -> Result {
+        const ADDERS: u64 = 3;
+        const ADDS: u64 = 20_000;
+        let counter = counter(0)?;
+        let reached = Count::new()?;
+        let mut threads = KVec::new();
+        for waiter in 0..4 {
+            let (counter, reached) = (counter.clone(), reached.clone());
+            let thread = thread(move || {
+                // Each waits for thresholds of its own, over and over.
+                for step in 1..=ADDERS * ADDS / 100 {
+                    let threshold = step * 100 - waiter;
+                    if counter.wait(threshold, soon()).is_err() || counter.read() < threshold {
+                        return;
+                    }
+                }
+                reached.add(1);
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        for _ in 0..ADDERS {
+            let counter = counter.clone();
+            let thread = thread(move || {
+                for i in 0..ADDS {
+                    counter.add(1);
+                    if i % 512 == 0 {
+                        crate::shim::sched::cond_resched();
+                    }
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        drop(threads);
+        assert_eq!(counter.read(), ADDERS * ADDS);
+        assert_eq!(reached.get(), 4);
+        assert_eq!(waiting(&counter), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn deadlines_and_adds_can_meet() -> Result {
+        const ROUNDS: u64 = 2000;
+        let counter = counter(0)?;
+        let other = counter.clone();
+        let thread = thread(move || {
+            for _ in 0..ROUNDS {
+                other.add(1);
+                kernel::time::delay::fsleep(kernel::time::Delta::from_micros(30));
+            }
+        })?;
+        let mut timeouts = 0u64;
+        let mut threshold = 1;
+        let end = now_ns() + 10_000_000_000;
+        while threshold <= ROUNDS && now_ns() < end {
+            match counter.wait(threshold, Deadline::At(now_ns() + 40_000)) {
+                Ok(()) => {
+                    assert!(counter.read() >= threshold);
+                    threshold += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error, ETIMEDOUT);
+                    timeouts += 1;
+                }
+            }
+        }
+        thread.join();
+        assert_eq!(threshold, ROUNDS + 1);
+        assert_eq!(waiting(&counter), 0);
+        // Both happened, or this test shows nothing; a slow machine may have no successes to wait
+        // for, but it has timeouts.
+        assert!(timeouts > 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_descriptor_tells_of_changes() -> Result {
+        let counter = counter(0)?;
+        counter.add(1);
+        let fd = Fd::new(counter.clone())?;
+        assert!(!fd.is_readable());
+        assert_eq!(take(&fd), Err(EAGAIN));
+        counter.add(0);
+        assert!(!fd.is_readable());
+        counter.add(2);
+        assert!(fd.is_readable());
+        // It stands in line only while it is armed.
+        assert_eq!(waiting(&counter), 0);
+        counter.add(2);
+        assert_eq!(take(&fd), Ok((5, 0)));
+        assert!(!fd.is_readable());
+        assert_eq!(waiting(&counter), 1);
+        counter.adderr(1);
+        assert_eq!(take(&fd), Ok((5, 1)));
+        // Written, though nothing is different.
+        counter.set(5)?;
+        assert_eq!(take(&fd), Ok((5, 1)));
+        counter.set(2)?;
+        assert_eq!(take(&fd), Ok((2, 1)));
+        counter.seterr(0)?;
+        assert_eq!(take(&fd), Ok((2, 0)));
+        assert_eq!(take(&fd), Err(EAGAIN));
+        drop(fd);
+        assert_eq!(waiting(&counter), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_descriptor_waits_for_a_threshold() -> Result {
+        let counter = counter(0)?;
+        let (five, eight) = (Fd::new(counter.clone())?, Fd::new(counter.clone())?);
+        five.arm_threshold(5)?;
+        eight.arm_threshold(8)?;
+        assert_eq!(counter.waiting(), (2, Some(5)));
+        counter.add(4);
+        assert!(!five.is_readable() && !eight.is_readable());
+        counter.add(1);
+        assert!(five.is_readable() && !eight.is_readable());
+        // Readable until it is read, though the value falls.
+        counter.set(0)?;
+        assert!(five.is_readable() && !eight.is_readable());
+        assert_eq!(take(&five), Ok((0, 0)));
+        counter.adderr(1);
+        assert!(five.is_readable() && eight.is_readable());
+        // What is there already is readable at once.
+        five.arm_threshold(1)?;
+        assert!(!five.is_readable());
+        five.arm_threshold(0)?;
+        assert!(five.is_readable());
+        drop((five, eight));
+        assert_eq!(waiting(&counter), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn values_that_cannot_be_given_are_not_taken() -> Result {
+        let counter = counter(0)?;
+        let fd = Fd::new(counter.clone())?;
+        counter.add(1);
+        assert_eq!(fd.take(|_| Err(EFAULT)), Err(EFAULT));
+        assert!(fd.is_readable());
+        // A change between the copy and the new arming is not lost.
+        assert!(fd
+            .take(|values| {
+                counter.add(1);
+                assert_eq!(values.value, 1);
+                Ok(())
+            })
+            .is_ok());
+        assert!(fd.is_readable());
+        assert_eq!(take(&fd), Ok((2, 0)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_descriptor_is_read_and_written() -> Result {
+        let counter = counter(0)?;
+        let fd = Fd::new(counter.clone())?;
+        let memory = UserMemory::map(64, true)?;
+        let to = |len| UserSlice::new(memory.ptr(0), len).writer();
+        let from = |len| UserSlice::new(memory.ptr(32), len).reader();
+        assert_eq!(fd.read(&mut to(16), true), Err(EAGAIN));
+        counter.add(7);
+        for short in [0, 8, 15] {
+            assert_eq!(fd.read(&mut to(short), true), Err(EINVAL));
+        }
+        let nowhere = UserSlice::new(UserPtr::from_addr(0), 16);
+        assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
+        assert!(fd.is_readable());
+        assert_eq!(fd.read(&mut to(64), false), Ok(16));
+        let mut bytes = [0; 16];
+        memory.read(0, &mut bytes)?;
+        assert_eq!(u128::from_ne_bytes(bytes), 7);
+
+        for wrong in [0, 4, 7, 9, 16] {
+            assert_eq!(fd.write(&mut from(wrong), false), Err(EINVAL));
+        }
+        let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
+        assert_eq!(fd.write(&mut nowhere.reader(), false), Err(EFAULT));
+        assert!(!fd.is_readable());
+        memory.write(32, &9u64.to_ne_bytes())?;
+        assert_eq!(fd.write(&mut from(8), false), Ok(8));
+        counter.add(1);
+        assert!(!fd.is_readable());
+        counter.add(1);
+        assert!(fd.is_readable());
+        counter.close();
+        assert_eq!(fd.read(&mut to(16), false), Err(EBADF));
+        assert_eq!(fd.write(&mut from(8), false), Err(EBADF));
+        assert!(fd.is_readable());
+        Ok(())
+    }
+
+    #[test]
+    fn reading_a_descriptor_waits() -> Result {
+        const ROUNDS: u64 = 500;
+        let (ping, pong) = (counter(0)?, counter(0)?);
+        let fd = Fd::new(pong.clone())?;
+        let memory = UserMemory::map(16, true)?;
+        let other = ping.clone();
+        let answers = pong.clone();
+        let thread = thread(move || {
+            for round in 1..=ROUNDS {
+                if other.wait(round, soon()).is_err() {
+                    break;
+                }
+                answers.add(1);
+            }
+        })?;
+        for round in 1..=ROUNDS {
+            ping.add(1);
+            let mut to = UserSlice::new(memory.ptr(0), 16).writer();
+            assert_eq!(fd.read(&mut to, false), Ok(16));
+            let mut value = [0; 8];
+            memory.read(0, &mut value)?;
+            assert_eq!(u64::from_ne_bytes(value), round);
+        }
+        thread.join();
+        Ok(())
+    }
+
+    #[test]
+    fn the_wait_object_decides_who_may_wait() -> Result {
+        let test = TestDomain::open()?;
+        let open = |wait: WaitObj| {
+            let attr = CntrAttr { wait, max_value: 0 };
+            Cntr::open(&test.domain, attr, ident(3, 3)?)
+        };
+        let none = open(wait_obj(enums::WaitObj::None)?)?;
+        assert_eq!(none.wait(1, Deadline::Poll), Err(ETIMEDOUT));
+        assert_eq!(none.wait(1, Deadline::At(1)), Err(EINVAL));
+        assert_eq!(none.wait(0, Deadline::Forever), Err(EINVAL));
+        assert_eq!(none.wait(0, Deadline::Poll), Ok(()));
+        let unspec = open(wait_obj(enums::WaitObj::Unspec)?)?;
+        assert_eq!(unspec.wait(1, Deadline::At(1)), Err(ETIMEDOUT));
+        assert_eq!(none.getwait().err(), Some(EINVAL));
+        assert_eq!(unspec.getwait().err(), Some(EINVAL));
+
+        let set = WaitSet::open(&test.fabric.0, ident(4, 4)?)?;
+        let member = open(WaitObj::new(enums::WaitObj::Set.into(), Some(set.clone()))?)?;
+        assert_eq!(member.getwait().err(), Some(EINVAL));
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        member.add(0);
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        member.add(1);
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        member.adderr(1);
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        member.set(0)?;
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        member.seterr(0)?;
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+
+        let elsewhere = TestFabric::open()?;
+        let strange = WaitSet::open(&elsewhere.0, ident(5, 5)?)?;
+        let wait = WaitObj::new(enums::WaitObj::Set.into(), Some(strange.clone()))?;
+        assert_eq!(open(wait).err(), Some(EINVAL));
+        assert_eq!(close(&*strange), Ok(()));
+
+        assert_eq!(none.flags(), 0);
+        assert_eq!(none.set_flags(0), Ok(()));
+        assert_eq!(none.set_flags(1), Err(EINVAL));
+        for cntr in [none, unspec, member] {
+            assert_eq!(close(&*cntr), Ok(()));
+        }
+        assert_eq!(close(&*set), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn who_waits_uses_the_counter() -> Result {
+        let test = TestDomain::open()?;
+        let attr = CntrAttr {
+            wait: wait_obj(enums::WaitObj::Queue)?,
+            max_value: 0,
+        };
+        let cntr = Cntr::open(&test.domain, attr, ident(3, 3)?)?;
+        assert_eq!(close(&*test.domain), Err(EBUSY));
+        let other = cntr.clone();
+        let results = Count::new()?;
+        let result = results.clone();
+        let thread = thread(move || {
+            if other.wait(1, soon()) == Err(EBADF) {
+                result.add(1);
+            }
+        })?;
+        assert!(eventually(|| waiting(&cntr.counter) == 1));
+        assert_eq!(close(&*cntr), Err(EBUSY));
+        force_close(&*cntr);
+        thread.join();
+        assert_eq!(results.get(), 1);
+        assert_eq!(close(&*cntr), Err(EBADF));
+        assert_eq!(cntr.wait(1, Deadline::Forever), Err(EBADF));
+        assert_eq!(cntr.getwait().err(), Some(EBADF));
+        // A descriptor's use is that of its holder.
+        let attr = CntrAttr {
+            wait: wait_obj(enums::WaitObj::Queue)?,
+            max_value: 0,
+        };
+        let cntr = Cntr::open(&test.domain, attr, ident(3, 3)?)?;
+        let fd = Fd::new(crate::provider::object::Used::new(cntr.clone())?)?;
+        assert_eq!(close(&*cntr), Err(EBUSY));
+        cntr.add(1);
+        assert_eq!(take(&fd), Ok((1, 0)));
+        drop(fd);
+        assert_eq!(close(&*cntr), Ok(()));
+        assert_eq!(close(&*test.domain), Ok(()));
+        Ok(())
+    }
+}

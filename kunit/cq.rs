@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_cq`: completion queues with the scheduler, the clock and shared pages as they
+//! are.
+//!
+//! The order of answers, credits and overruns are tested in the core crate against a model; here
+//! are the glue, the memory and the wake-ups. Signals, poll(2) and mappings are shown by guest
+//! scenarios.
+
+use super::{
+    queue::Queue,
+    Cq,
+    CqAttr, //
+};
+use crate::{
+    provider::{
+        object::{
+            close,
+            force_close, //
+        },
+        wait::{
+            fd::Readable,
+            fixture::{
+                a_while,
+                eventually,
+                ident,
+                soon,
+                thread,
+                wait_obj,
+                within,
+                Count,
+                TestDomain, //
+            },
+            WaitObj,
+            WaitSet, //
+        }, //
+    },
+    shim::{
+        bindings::kfabric_cq_ring,
+        errno::to_error,
+        sched::now_ns, //
+    }, //
+};
+use core::mem::offset_of;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    }, //
+};
+use kfi_core::{
+    cq::{
+        Credit,
+        Entry,
+        ErrEntry,
+        Format,
+        Push, //
+    },
+    enums,
+    errno::Errno,
+    wait::Deadline,
+    word::Word, //
+};
+
+fn queue(size: u32) -> Result<Arc<Queue>> {
+    Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
+}
+
+fn avail() -> Error {
+    to_error(Errno::KFI_EAVAIL)
+}
+
+/// A completion whose context is `n`.
+fn entry(n: u64) -> Entry {
+    Entry {
+        op_context: n,
+        flags: n + 1,
+        len: n + 2,
+        buf: n + 3,
+        data: n + 4,
+        tag: n + 5,
+        src_addr: n + 6,
+        reserved: 0,
+    }
+}
+
+fn error(n: u64) -> ErrEntry {
+    ErrEntry {
+        op_context: n,
+        err: 5,
+        ..ErrEntry::default()
+    }
+}
+
+fn push(queue: &Queue, n: u64) -> Result {
+    queue.push(queue.reserve()?, &entry(n));
+    Ok(())
+}
+
+fn push_err(queue: &Queue, n: u64) -> Result {
+    queue.push_err(queue.reserve()?, &error(n));
+    Ok(())
+}
+
+/// The context in the bytes that a reader is given.
+fn context(bytes: &[u8]) -> u64 {
+    bytes
+        .first_chunk()
+        .map_or(u64::MAX, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+/// A sink that adds contexts up.
+fn sum(total: &mut u64) -> impl FnMut(&[u8], u64) -> Result + '_ {
+    |bytes, _| {
+        *total += context(bytes);
+        Ok(())
+    }
+}
+
+fn ignore(_bytes: &[u8], _source: u64) -> Result {
+    Ok(())
+}
+
+/// Reads an error entry and gives its context.
+fn readerr(queue: &Queue) -> Result<u64> {
+    let mut context = 0;
+    queue.readerr(|error| {
+        context = error.op_context;
+        Ok(())
+    })?;
+    Ok(context)
+}
+
+fn waiting(queue: &Queue) -> u32 {
+    queue.state.lock().sleepers()
+}
+
+/// The word of the ring's head at `offset`.
+fn word(queue: &Queue, offset: usize) -> Result<impl Word> {
+    queue.ring().word(offset).ok_or(EINVAL)
+}
+
+/// Runs `run` with `queue` in a thread and counts if it is true.
+fn count_if(
+    queue: &Arc<Queue>,
+    count: &Arc<Count>,
+    run: impl FnOnce(&Queue) -> bool + Send + 'static,
+) -> Result<crate::shim::kthread::Join> {
+    let (queue, count) = (queue.clone(), count.clone());
+    thread(move || {
+        if run(&queue) {
+            count.add(1);
+        }
+    })
+}
+
+#[kunit_tests(kfabric_cq)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_is_the_beginning_of_the_entry() -> Result {
+        for (format, size) in [
+            (Format::Context, 8),
+            (Format::Msg, 24),
+            (Format::Data, 40),
+            (Format::Tagged, 48),
+        ] {
+            let queue = Arc::pin_init(Queue::new(4, format, false)?, GFP_KERNEL)?;
+            push(&queue, 100)?;
+            let mut right = false;
+            let read = queue.read(1, |bytes, source| {
+                right = bytes.len() == size
+                    && source == 106
+                    && bytes
+                        .chunks_exact(8)
+                        .zip(100u64..)
+                        .all(|(word, value)| word == value.to_ne_bytes());
+                Ok(())
+            });
+            assert_eq!(read, Ok(1));
+            assert!(right);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_ring_is_laid_out_as_the_interface_says() -> Result {
+        let queue = queue(5)?;
+        assert_eq!(queue.size(), 8);
+        let mut at = [0; 4];
+        queue
+            .ring()
+            .read_bytes(offset_of!(kfabric_cq_ring, entries), &mut at)?;
+        assert_eq!(u32::from_ne_bytes(at), 8);
+        queue
+            .ring()
+            .read_bytes(offset_of!(kfabric_cq_ring, entry_offset), &mut at)?;
+        let first = u32::from_ne_bytes(at) as usize;
+        assert!(first >= size_of::<kfabric_cq_ring>());
+        assert!(queue.ring().size() >= first + 8 * 64);
+        push(&queue, 1)?;
+        push(&queue, 10)?;
+        let mut second = [0; 8];
+        queue.ring().read_bytes(first + 64 + 16, &mut second)?;
+        assert_eq!(u64::from_ne_bytes(second), 12);
+        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, tail))?.load(), 2);
+        push_err(&queue, 3)?;
+        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, errors))?.load(), 1);
+        assert_eq!(readerr(&queue), Ok(3));
+        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, errors))?.load(), 0);
+        assert_eq!(queue.read(8, ignore), Ok(2));
+        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, head))?.load(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn sizes_are_checked() -> Result {
+        assert_eq!(queue(0)?.size(), 1);
+        assert_eq!(queue(1)?.size(), 1);
+        assert_eq!(queue(1000)?.size(), 1024);
+        assert!(Queue::new(u32::MAX, Format::Context, true).is_err());
+        let attr = |entries, format, cond| {
+            let wait = wait_obj(enums::WaitObj::None)?;
+            CqAttr::new(entries, format, wait, cond).map(|attr| attr.entries)
+        };
+        assert_eq!(attr(0, 0, 0), Ok(1024));
+        assert_eq!(attr(65_536, 4, 1), Ok(65_536));
+        assert_eq!(attr(65_537, 0, 0), Err(EINVAL));
+        assert_eq!(attr(1, 5, 0), Err(EINVAL));
+        assert_eq!(attr(1, 0, 2), Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn credits_keep_room() -> Result {
+        let queue = queue(4)?;
+        let mut credits = KVec::new();
+        for _ in 0..4 {
+            credits.push(queue.reserve()?, GFP_KERNEL)?;
+        }
+        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        assert_eq!(queue.push_unposted(&entry(1)), Push::Overrun);
+        let mut next = || -> Result<Credit> { credits.pop().ok_or(ENOENT) };
+        queue.push(next()?, &entry(1));
+        queue.push_err(next()?, &error(2));
+        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        queue.unreserve(next()?);
+        let credit = queue.reserve()?;
+        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        assert_eq!(queue.read(4, ignore), Err(avail()));
+        assert_eq!(readerr(&queue), Ok(2));
+        assert_eq!(queue.read(4, ignore), Ok(1));
+        // Lost before, and told once all is read.
+        assert_eq!(queue.read(4, ignore), Err(to_error(Errno::KFI_EOVERRUN)));
+        assert_eq!(queue.read(4, ignore), Err(EAGAIN));
+        queue.unreserve(credit);
+        queue.unreserve(next()?);
+        for _ in 0..4 {
+            push(&queue, 1)?;
+        }
+        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_given_is_not_taken() -> Result {
+        let queue = queue(256)?;
+        for n in 0..200 {
+            push(&queue, n)?;
+        }
+        assert_eq!(queue.read(200, |_, _| Err(EFAULT)), Err(EFAULT));
+        // The first that cannot be given ends the read, in whatever chunk it is.
+        let mut next = 0;
+        for stop in [1, 64, 130, 131] {
+            let read = queue.read(200, |bytes, _| {
+                assert_eq!(context(bytes), next);
+                if next == stop {
+                    return Err(EFAULT);
+                }
+                next += 1;
+                Ok(())
+            });
+            let read = read?;
+            assert_eq!(next, stop);
+            assert!(read > 0);
+        }
+        assert_eq!(queue.read(1000, ignore), Ok(200 - 131));
+        push_err(&queue, 9)?;
+        assert_eq!(queue.readerr(|_| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(readerr(&queue), Ok(9));
+        assert_eq!(readerr(&queue), Err(EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn counts_are_kept() -> Result {
+        let queue = queue(256)?;
+        assert_eq!(queue.read(0, ignore), Err(EAGAIN));
+        for n in 0..100 {
+            push(&queue, n)?;
+        }
+        assert_eq!(queue.read(0, ignore), Ok(0));
+        assert_eq!(queue.read(64, ignore), Ok(64));
+        assert_eq!(queue.read(1, ignore), Ok(1));
+        assert_eq!(queue.read(usize::MAX, ignore), Ok(35));
+        assert_eq!(queue.read(1, ignore), Err(EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_that_comes_while_reading_is_told_next() -> Result {
+        let queue = queue(256)?;
+        for n in 0..100 {
+            push(&queue, n)?;
+        }
+        // The first chunk is under way when the error comes.
+        let read = queue.read(100, |bytes, _| {
+            if context(bytes) == 5 {
+                push_err(&queue, 1)?;
+            }
+            Ok(())
+        })?;
+        assert!(read > 5 && read < 100);
+        assert_eq!(queue.read(100, ignore), Err(avail()));
+        assert_eq!(readerr(&queue), Ok(1));
+        assert_eq!(queue.read(100, ignore), Ok(100 - read));
+        Ok(())
+    }
+
+    #[test]
+    fn deadlines_are_kept() -> Result {
+        let queue = queue(8)?;
+        assert_eq!(queue.sread(1, 0, Deadline::Poll, ignore), Err(EAGAIN));
+        assert_eq!(queue.sread(1, 0, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        let Deadline::At(end) = within(20) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(queue.sread(1, 0, Deadline::At(end), ignore), Err(ETIMEDOUT));
+        assert!(now_ns() >= end);
+        assert_eq!(waiting(&queue), 0);
+        // Fewer than wanted: what there is, at the deadline.
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        let Deadline::At(end) = within(20) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(queue.sread(8, 3, Deadline::At(end), ignore), Ok(2));
+        assert!(now_ns() >= end);
+        // As many as wanted: at once, and only as many as there is room for.
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        assert_eq!(queue.sread(1, 2, Deadline::Forever, ignore), Ok(1));
+        assert_eq!(queue.sread(1, 1, Deadline::Forever, ignore), Ok(1));
+        Ok(())
+    }
+
+    #[test]
+    fn sleepers_are_woken_when_their_number_is_there() -> Result {
+        let queue = queue(16)?;
+        let woken = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [3, 1, 2, 2, 100] {
+            // They only wait: nothing is taken.
+            let thread = count_if(&queue, &woken, move |queue| {
+                queue.sread(0, want, soon(), ignore) == Ok(0)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 5));
+        // Those whose number is there have left the line when the push returns, and nobody else.
+        for (n, left) in [(1, 4), (2, 2), (3, 1)] {
+            push(&queue, n)?;
+            assert_eq!(waiting(&queue), left);
+            assert!(eventually(|| woken.get() == 5 - left));
+        }
+        // A number that will never be there counts as a full queue.
+        for n in 3..15 {
+            push(&queue, n)?;
+            assert_eq!(waiting(&queue), 1);
+        }
+        push(&queue, 15)?;
+        assert_eq!(waiting(&queue), 0);
+        drop(threads);
+        assert_eq!(woken.get(), 5);
+        assert_eq!(queue.read(100, ignore), Ok(16));
+        Ok(())
+    }
+
+    #[test]
+    fn errors_and_overruns_wake_everybody() -> Result {
+        let queue = queue(2)?;
+        let woken = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [1, 2] {
+            let thread = count_if(&queue, &woken, move |queue| {
+                queue.sread(1, want, soon(), ignore) == Err(avail())
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 2));
+        push_err(&queue, 1)?;
+        assert_eq!(waiting(&queue), 0);
+        threads.clear();
+        assert_eq!(woken.get(), 2);
+        assert_eq!(readerr(&queue), Ok(1));
+
+        let (one, two) = (queue.reserve()?, queue.reserve()?);
+        let thread = count_if(&queue, &woken, |queue| {
+            queue.sread(1, 2, soon(), ignore) == Err(to_error(Errno::KFI_EOVERRUN))
+        })?;
+        assert!(eventually(|| waiting(&queue) == 1));
+        assert_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
+        thread.join();
+        assert_eq!(woken.get(), 3);
+        queue.unreserve(one);
+        queue.unreserve(two);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_ends_waits() -> Result {
+        let queue = queue(8)?;
+        let ended = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [1, 5] {
+            let thread = count_if(&queue, &ended, move |queue| {
+                queue.sread(1, want, soon(), ignore) == Err(EAGAIN)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 2));
+        queue.signal();
+        threads.clear();
+        assert_eq!(ended.get(), 2);
+        // Nobody sleeps: it is for the next who would, once.
+        queue.signal();
+        queue.signal();
+        assert_eq!(queue.sread(1, 0, Deadline::Poll, ignore), Err(EAGAIN));
+        assert_eq!(queue.sread(1, 0, Deadline::Forever, ignore), Err(EAGAIN));
+        assert_eq!(queue.sread(1, 0, within(20), ignore), Err(ETIMEDOUT));
+        // With a signal it takes what there is.
+        queue.signal();
+        push(&queue, 1)?;
+        assert_eq!(queue.sread(8, 5, Deadline::Forever, ignore), Ok(1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_that_comes_too_late_sleeps_again() -> Result {
+        let queue = queue(8)?;
+        let got = Count::new()?;
+        let mut threads = KVec::new();
+        for _ in 0..3 {
+            let thread = count_if(&queue, &got, |queue| {
+                queue.sread(1, 1, soon(), ignore) == Ok(1)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 3));
+        for n in 1..=3 {
+            push(&queue, 1)?;
+            assert!(eventually(|| got.get() == n && waiting(&queue) == 3 - n));
+            a_while();
+            assert_eq!(got.get(), n);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn force_wakes_all_and_lets_nobody_sleep() -> Result {
+        let queue = queue(8)?;
+        let closed = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [1, 3] {
+            let thread = count_if(&queue, &closed, move |queue| {
+                queue.sread(1, want, soon(), ignore) == Err(EBADF)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 2));
+        queue.close();
+        threads.clear();
+        assert_eq!(closed.get(), 2);
+        assert_eq!(queue.sread(1, 1, Deadline::Forever, ignore), Err(EBADF));
+        Ok(())
+    }
+
+    #[test]
+    fn a_program_frees_room_through_the_ring() -> Result {
+        let queue = queue(4)?;
+        let head = word(&queue, offset_of!(kfabric_cq_ring, head))?;
+        for round in 0..10 {
+            for n in 0..4 {
+                push(&queue, n)?;
+            }
+            assert_eq!(queue.reserve().err(), Some(EAGAIN));
+            assert!(queue.is_ready());
+            head.store_release(4 * round + 3);
+            let credit = queue.reserve()?;
+            queue.unreserve(credit);
+            assert!(queue.is_ready());
+            head.store_release(4 * round + 4);
+            assert!(!queue.is_ready());
+            assert_eq!(queue.read(4, ignore), Err(EAGAIN));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_spoilt_head_costs_its_writer_only() -> Result {
+        let queue = queue(4)?;
+        let head = word(&queue, offset_of!(kfabric_cq_ring, head))?;
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        assert_eq!(queue.read(1, ignore), Ok(1));
+        // Behind, ahead, far away.
+        for spoilt in [0, 3, 1 << 40, u64::MAX] {
+            head.store(spoilt);
+            assert_eq!(queue.read(1, ignore), Err(EIO));
+            assert_eq!(queue.sread(1, 4, Deadline::Forever, ignore), Err(EIO));
+            assert!(queue.is_ready());
+            // Completions go on arriving, as far as there is room, and no further.
+            for _ in 0..8 {
+                if let Ok(credit) = queue.reserve() {
+                    queue.push(credit, &entry(3));
+                }
+            }
+            let figures = queue.figures();
+            let queued = figures.get(1).copied();
+            assert_eq!(queued, Some(4));
+            // A good head again, and all is there.
+            let tail = word(&queue, offset_of!(kfabric_cq_ring, tail))?.load();
+            head.store(tail - 4);
+            assert_eq!(queue.read(3, ignore), Ok(3));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_lost_between_many() -> Result {
+        const PRODUCERS: u64 = 2;
+        const EACH: u64 = 5000;
+        const ALL: u64 = PRODUCERS * EACH;
+        let queue = queue(32)?;
+        let taken = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
+        let total = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
+        let good = Count::new()?;
+        let mut threads = KVec::new();
+        for producer in 0..PRODUCERS {
+            let thread = count_if(&queue, &good, move |queue| {
+                let end = now_ns() + 20_000_000_000;
+                let mut n = producer;
+                while n < ALL && now_ns() < end {
+                    if push(queue, n).is_ok() {
+                        n += PRODUCERS;
+                    } else {
+                        crate::shim::sched::cond_resched();
+                    }
+                }
+                n >= ALL
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        for want in [1, 1, 7] {
+            let (taken, total) = (taken.clone(), total.clone());
+            let thread = count_if(&queue, &good, move |queue| loop {
+                let mut contexts = 0;
+                match queue.sread(5, want, soon(), sum(&mut contexts)) {
+                    Ok(n) => {
+                        total.fetch_add(contexts, Full);
+                        if taken.fetch_add(n as u64, Full) + n as u64 == ALL {
+                            // The others sleep, or will.
+                            queue.close();
+                            return true;
+                        }
+                    }
+                    Err(error) => return error == EBADF,
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        // The one that wants many can sleep while there are few left; the others take them.
+        drop(threads);
+        assert_eq!(good.get(), 5);
+        assert_eq!(taken.load(Acquire), ALL);
+        assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
+        let figures = queue.figures();
+        assert_eq!(figures, [32, 0, 0, ALL, 0, 0, 0, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn the_wait_object_decides_who_may_wait() -> Result {
+        let test = TestDomain::open()?;
+        let open = |wait, cond| {
+            let attr = CqAttr::new(8, 0, wait, cond)?;
+            Cq::open(&test.domain, attr, ident(3, 3)?)
+        };
+        let set = WaitSet::open(&test.fabric.0, ident(4, 4)?)?;
+        let none = open(wait_obj(enums::WaitObj::None)?, 0)?;
+        let unspec = open(wait_obj(enums::WaitObj::Unspec)?, 1)?;
+        let queue = open(wait_obj(enums::WaitObj::Queue)?, 0)?;
+        let member = open(
+            WaitObj::new(enums::WaitObj::Set.into(), Some(set.clone()))?,
+            0,
+        )?;
+        for cq in [&none, &member] {
+            assert_eq!(cq.sread(1, 0, Deadline::At(1), ignore), Err(EINVAL));
+            assert_eq!(cq.sread(1, 0, Deadline::Poll, ignore), Err(EAGAIN));
+        }
+        assert_eq!(none.signal(), Err(EINVAL));
+        assert_eq!(unspec.sread(1, 2, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        assert_eq!(queue.sread(1, 2, Deadline::At(1), ignore), Err(EINVAL));
+        assert_eq!(queue.sread(1, 2, Deadline::Poll, ignore), Err(EINVAL));
+        assert_eq!(queue.sread(1, 0, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        for cq in [&none, &unspec, &member] {
+            assert_eq!(cq.getwait().err(), Some(EINVAL));
+        }
+        assert_eq!(unspec.format(), Format::Context);
+        assert_eq!(unspec.entries(), 8);
+        assert_eq!(unspec.strerror(0).is_empty(), false);
+        assert!(unspec.strerror(1) != unspec.strerror(2));
+        assert_eq!(unspec.strerror(12345), "Unknown error");
+
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        member.push(member.reserve()?, &entry(1));
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        member.push_err(member.reserve()?, &error(1));
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        member.push_unposted(&entry(1));
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        assert_eq!(member.signal(), Ok(()));
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        assert!(member.is_ready());
+
+        assert_eq!(close(&*set), Err(EBUSY));
+        for cq in [none, unspec, queue, member] {
+            assert_eq!(close(&*cq), Ok(()));
+        }
+        assert_eq!(close(&*set), Ok(()));
+        assert_eq!(close(&*test.domain), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn who_waits_uses_the_cq() -> Result {
+        let test = TestDomain::open()?;
+        let attr = CqAttr::new(8, 0, wait_obj(enums::WaitObj::Queue)?, 0)?;
+        let cq = Cq::open(&test.domain, attr, ident(3, 3)?)?;
+        assert_eq!(close(&*test.domain), Err(EBUSY));
+        let other = cq.clone();
+        let results = Count::new()?;
+        let result = results.clone();
+        let thread = thread(move || {
+            if other.sread(1, 0, soon(), ignore) == Err(EBADF) {
+                result.add(1);
+            }
+        })?;
+        assert!(eventually(|| waiting(&cq.queue) == 1));
+        assert_eq!(close(&*cq), Err(EBUSY));
+        force_close(&*cq);
+        thread.join();
+        assert_eq!(results.get(), 1);
+        assert_eq!(close(&*cq), Err(EBADF));
+        assert_eq!(cq.sread(1, 0, Deadline::Forever, ignore), Err(EBADF));
+        assert_eq!(cq.getwait().err(), Some(EBADF));
+        Ok(())
+    }
+}

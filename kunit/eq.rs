@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_eq`: event queues with the scheduler and the clock as they are.
+
+use super::{
+    Eq,
+    EqAttr, //
+};
+use crate::{
+    provider::{
+        object::{
+            close,
+            force_close, //
+        },
+        wait::{
+            fd::Readable,
+            fixture::{
+                eventually,
+                ident,
+                soon,
+                thread,
+                wait_obj,
+                within,
+                Count,
+                TestFabric, //
+            },
+            WaitObj,
+            WaitSet, //
+        }, //
+    },
+    shim::{
+        errno::to_error,
+        sched::now_ns, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::{
+    enums,
+    errno::Errno,
+    wait::Deadline, //
+};
+
+fn open(
+    fabric: &TestFabric,
+    entries: u32,
+    wait: enums::WaitObj,
+    writable: bool,
+) -> Result<Arc<Eq>> {
+    let attr = EqAttr {
+        entries,
+        wait: wait_obj(wait)?,
+        writable,
+    };
+    Eq::open(&fabric.0, attr, ident(9, 9)?)
+}
+
+/// A writable EQ of that many events, with `KFI_WAIT_QUEUE`.
+fn eq(fabric: &TestFabric, entries: u32) -> Result<Arc<Eq>> {
+    open(fabric, entries, enums::WaitObj::Queue, true)
+}
+
+fn overrun() -> Error {
+    to_error(Errno::KFI_EOVERRUN)
+}
+
+/// Reads an event: its number and how many bytes.
+fn read(eq: &Eq, peek: bool) -> Result<(u32, usize)> {
+    let mut event = (0, 0);
+    eq.read(peek, |number, data| {
+        event = (number, data.len());
+        Ok(())
+    })?;
+    Ok(event)
+}
+
+/// The words of the next event, which is taken.
+fn words(eq: &Eq) -> Result<(u32, [u64; 3])> {
+    let mut event = (0, [0; 3]);
+    eq.read(false, |number, data| {
+        event.0 = number;
+        for (to, word) in event.1.iter_mut().zip(data.chunks_exact(8)) {
+            *to = u64::from_ne_bytes(*word.first_chunk().ok_or(EINVAL)?);
+        }
+        Ok(())
+    })?;
+    Ok(event)
+}
+
+fn waiting(eq: &Eq) -> u32 {
+    eq.state.lock().sleepers()
+}
+
+fn ignore(_event: u32, _data: &[u8]) -> Result {
+    Ok(())
+}
+
+#[kunit_tests(kfabric_eq)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_in_order() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = eq(&fabric, 4)?;
+        assert_eq!(read(&eq, false), Err(EAGAIN));
+        assert_eq!(eq.write(7, b"abc"), Ok(()));
+        assert_eq!(eq.write(8, &[0; 256]), Ok(()));
+        assert_eq!(eq.write(9, b""), Ok(()));
+        assert_eq!(read(&eq, true), Ok((7, 3)));
+        assert_eq!(read(&eq, false), Ok((7, 3)));
+        assert_eq!(read(&eq, false), Ok((8, 256)));
+        assert_eq!(read(&eq, false), Ok((9, 0)));
+        assert_eq!(read(&eq, true), Err(EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn the_modules_own_events_say_what_happened() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = eq(&fabric, 4)?;
+        eq.mr_complete(&ident(5, 77)?);
+        eq.av_error(&ident(6, 88)?, 99, 2, EINVAL);
+        eq.av_complete(&ident(6, 88)?, 99, 3);
+        assert_eq!(read(&eq, false), Err(to_error(Errno::KFI_EAVAIL)));
+        assert_eq!(eq.readerr(false, |_| Err(EFAULT)), Err(EFAULT));
+        for peek in [true, false] {
+            let read = eq.readerr(peek, |error| {
+                assert_eq!((error.handle, error.err, error.prov_errno), (6, 22, 0));
+                assert_eq!((error.context, error.data), (99, 2));
+                Ok(())
+            });
+            assert_eq!(read, Ok(()));
+        }
+        assert_eq!(eq.readerr(false, |_| Ok(())), Err(EAGAIN));
+        // enum kfi_eq_event: MR_COMPLETE 4, AV_COMPLETE 5.
+        assert_eq!(words(&eq), Ok((4, [5, 77, 0])));
+        assert_eq!(words(&eq), Ok((5, [6, 99, 3])));
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_given_is_not_taken() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = eq(&fabric, 4)?;
+        eq.write(1, b"one")?;
+        let too_small = to_error(Errno::KFI_ETOOSMALL);
+        assert_eq!(eq.read(false, |_, _| Err(too_small)), Err(too_small));
+        assert_eq!(eq.sread(false, soon(), |_, _| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(read(&eq, false), Ok((1, 3)));
+        Ok(())
+    }
+
+    #[test]
+    fn writing_is_checked() -> Result {
+        let fabric = TestFabric::open()?;
+        let read_only = open(&fabric, 0, enums::WaitObj::None, false)?;
+        assert_eq!(read_only.entries(), 64);
+        assert_eq!(read_only.write(1, b""), Err(EINVAL));
+        let eq = eq(&fabric, 2)?;
+        assert_eq!(eq.write(1, &[0; 257]), Err(EINVAL));
+        assert_eq!(eq.write(1, b""), Ok(()));
+        assert_eq!(eq.write(2, b""), Ok(()));
+        assert_eq!(eq.write(3, b""), Err(EAGAIN));
+        assert_eq!(read(&eq, false), Ok((1, 0)));
+        assert_eq!(eq.write(3, b""), Ok(()));
+        let none = enums::WaitObj::None;
+        assert_eq!(open(&fabric, 4097, none, false).err(), Some(EINVAL));
+        assert_eq!(open(&fabric, 4096, none, false)?.entries(), 4096);
+        Ok(())
+    }
+
+    #[test]
+    fn lost_events_are_told_once() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = eq(&fabric, 1)?;
+        eq.mr_complete(&ident(1, 1)?);
+        eq.mr_complete(&ident(2, 2)?);
+        eq.mr_complete(&ident(3, 3)?);
+        assert_eq!(words(&eq), Ok((4, [1, 1, 0])));
+        assert_eq!(read(&eq, true), Err(overrun()));
+        assert_eq!(read(&eq, false), Err(overrun()));
+        assert_eq!(read(&eq, false), Err(EAGAIN));
+        eq.av_error(&ident(1, 1)?, 1, 0, EINVAL);
+        eq.av_error(&ident(1, 1)?, 1, 1, EINVAL);
+        assert_eq!(eq.readerr(false, |_| Ok(())), Ok(()));
+        assert_eq!(read(&eq, false), Err(overrun()));
+        assert_eq!(read(&eq, false), Err(EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn waiting_ends_when_something_comes() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = eq(&fabric, 4)?;
+        assert_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
+        assert_eq!(eq.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        let Deadline::At(end) = within(20) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(eq.sread(false, Deadline::At(end), ignore), Err(ETIMEDOUT));
+        assert!(now_ns() >= end);
+        assert_eq!(waiting(&eq), 0);
+
+        let got = Count::new()?;
+        let mut threads = KVec::new();
+        for _ in 0..2 {
+            let (eq, got) = (eq.clone(), got.clone());
+            let thread = thread(move || {
+                if eq.sread(false, soon(), ignore).is_ok() {
+                    got.add(1);
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&eq) == 2));
+        eq.write(1, b"")?;
+        // One has it, the other sleeps again.
+        assert!(eventually(|| got.get() == 1 && waiting(&eq) == 1));
+        eq.mr_complete(&ident(1, 1)?);
+        drop(threads);
+        assert_eq!(got.get(), 2);
+
+        let other = eq.clone();
+        let failed = got.clone();
+        let thread = thread(move || {
+            if other.sread(false, soon(), ignore) == Err(to_error(Errno::KFI_EAVAIL)) {
+                failed.add(1);
+            }
+        })?;
+        assert!(eventually(|| waiting(&eq) == 1));
+        eq.av_error(&ident(1, 1)?, 1, 0, EINVAL);
+        thread.join();
+        assert_eq!(got.get(), 3);
+        assert!(eq.is_ready());
+        Ok(())
+    }
+
+    #[test]
+    fn the_wait_object_decides_who_may_wait() -> Result {
+        let fabric = TestFabric::open()?;
+        let none = open(&fabric, 4, enums::WaitObj::None, true)?;
+        let unspec = open(&fabric, 4, enums::WaitObj::Unspec, true)?;
+        let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
+        let in_set = || {
+            Ok::<_, Error>(EqAttr {
+                entries: 4,
+                wait: WaitObj::new(enums::WaitObj::Set.into(), Some(set.clone()))?,
+                writable: true,
+            })
+        };
+        let member = Eq::open(&fabric.0, in_set()?, ident(3, 3)?)?;
+        for eq in [&none, &member] {
+            assert_eq!(eq.sread(false, Deadline::At(1), ignore), Err(EINVAL));
+            assert_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
+        }
+        assert_eq!(unspec.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        for eq in [&none, &unspec, &member] {
+            assert_eq!(eq.getwait().err(), Some(EINVAL));
+        }
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        member.write(1, b"")?;
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        member.av_error(&ident(1, 1)?, 1, 0, EINVAL);
+        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        let elsewhere = TestFabric::open()?;
+        let strange = Eq::open(&elsewhere.0, in_set()?, ident(3, 3)?);
+        assert_eq!(strange.err(), Some(EINVAL));
+        assert_eq!(close(&*set), Err(EBUSY));
+        assert_eq!(close(&*member), Ok(()));
+        assert_eq!(close(&*set), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn who_waits_uses_the_eq() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = eq(&fabric, 4)?;
+        assert_eq!(close(&*fabric.0), Err(EBUSY));
+        let other = eq.clone();
+        let results = Count::new()?;
+        let result = results.clone();
+        let thread = thread(move || {
+            if other.sread(false, soon(), ignore) == Err(EBADF) {
+                result.add(1);
+            }
+        })?;
+        assert!(eventually(|| waiting(&eq) == 1));
+        assert_eq!(close(&*eq), Err(EBUSY));
+        force_close(&*eq);
+        thread.join();
+        assert_eq!(results.get(), 1);
+        assert_eq!(eq.sread(false, Deadline::Forever, ignore), Err(EBADF));
+        assert_eq!(eq.getwait().err(), Some(EBADF));
+        assert_eq!(close(&*fabric.0), Ok(()));
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suites `kfabric_wait_set` and `kfabric_poll`: wait objects, wait sets and poll sets.
+
+use super::{
+    fixture::{
+        a_while,
+        eventually,
+        ident,
+        soon,
+        thread,
+        wait_obj,
+        within,
+        Count,
+        TestDomain,
+        TestFabric, //
+    },
+    set::SetFd,
+    WaitObj,
+    WaitSet, //
+};
+use crate::{
+    provider::{
+        cntr::{
+            Cntr,
+            CntrAttr, //
+        },
+        cq::{
+            Cq,
+            CqAttr, //
+        },
+        object::{
+            close,
+            force_close,
+            Used, //
+        },
+        poll::{
+            PollSet,
+            MAX_MEMBERS, //
+        }, //
+    },
+    shim::{
+        anon_file::AnonFile,
+        kunit::UserMemory,
+        sched::now_ns, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+use kfi_core::{
+    cq::Entry,
+    enums,
+    wait::Deadline, //
+};
+
+/// A thread that counts if it took a signal.
+fn waiter(set: &Arc<WaitSet>, count: &Arc<Count>) -> Result<crate::shim::kthread::Join> {
+    let (set, count) = (set.clone(), count.clone());
+    thread(move || {
+        if set.wait(soon()).is_ok() {
+            count.add(1);
+        }
+    })
+}
+
+fn counter(test: &TestDomain, context: u64) -> Result<Arc<Cntr>> {
+    let attr = CntrAttr {
+        wait: wait_obj(enums::WaitObj::None)?,
+        max_value: 0,
+    };
+    Cntr::open(&test.domain, attr, ident(3, context)?)
+}
+
+fn cq(test: &TestDomain, context: u64) -> Result<Arc<Cq>> {
+    let attr = CqAttr::new(4, 0, wait_obj(enums::WaitObj::None)?, 0)?;
+    Cq::open(&test.domain, attr, ident(4, context)?)
+}
+
+/// The contexts that a poll with room for `count` tells, in decimal digits.
+fn poll(set: &PollSet, count: usize) -> Result<u64> {
+    let mut contexts = 0;
+    let told = set.poll(count, |context| {
+        contexts = contexts * 10 + context;
+        Ok(())
+    })?;
+    assert!(told <= count);
+    Ok(contexts)
+}
+
+#[kunit_tests(kfabric_wait_set)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_objects_are_checked() -> Result {
+        let fabric = TestFabric::open()?;
+        let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
+        let with_set = |kind| WaitObj::new(kind, Some(set.clone()));
+        for kind in [0, 1, 3] {
+            assert!(WaitObj::new(kind, None).is_ok());
+            assert_eq!(with_set(kind).err(), Some(EINVAL));
+        }
+        assert_eq!(WaitObj::new(2, None).err(), Some(EINVAL));
+        assert_eq!(WaitObj::new(4, None).err(), Some(EINVAL));
+        assert_eq!(with_set(4).err(), Some(EINVAL));
+        let wait = with_set(2)?;
+        assert_eq!(close(&*set), Err(EBUSY));
+        wait.release();
+        wait.release();
+        assert_eq!(close(&*set), Ok(()));
+        assert_eq!(with_set(2).err(), Some(EBADF));
+        drop(wait);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_is_kept_once() -> Result {
+        let fabric = TestFabric::open()?;
+        let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
+        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        assert_eq!(set.wait(Deadline::At(1)), Err(ETIMEDOUT));
+        set.signal();
+        set.signal();
+        assert!(set.pending());
+        assert_eq!(set.wait(Deadline::Forever), Ok(()));
+        assert!(!set.pending());
+        let Deadline::At(end) = within(20) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(set.wait(Deadline::At(end)), Err(ETIMEDOUT));
+        assert!(now_ns() >= end);
+        assert_eq!(set.sleepers(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_wakes_exactly_one() -> Result {
+        const MANY: u32 = 10;
+        let fabric = TestFabric::open()?;
+        let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
+        let woken = Count::new()?;
+        let mut threads = KVec::new();
+        for _ in 0..MANY {
+            threads.push(waiter(&set, &woken)?, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| set.sleepers() == MANY));
+        for n in 1..=MANY {
+            set.signal();
+            assert_eq!(set.sleepers(), MANY - n);
+            assert!(eventually(|| woken.get() == n));
+        }
+        a_while();
+        assert!(!set.pending());
+        drop(threads);
+        assert_eq!(woken.get(), MANY);
+        Ok(())
+    }
+
+    #[test]
+    fn no_signal_is_lost() -> Result {
+        const ROUNDS: u32 = 3000;
+        let fabric = TestFabric::open()?;
+        let (ping, pong) = (
+            WaitSet::open(&fabric.0, ident(2, 2)?)?,
+            WaitSet::open(&fabric.0, ident(3, 3)?)?,
+        );
+        let (their_ping, their_pong) = (ping.clone(), pong.clone());
+        let rounds = Count::new()?;
+        let count = rounds.clone();
+        let thread = thread(move || {
+            for _ in 0..ROUNDS {
+                if their_ping.wait(soon()).is_err() {
+                    return;
+                }
+                count.add(1);
+                their_pong.signal();
+            }
+        })?;
+        for _ in 0..ROUNDS {
+            ping.signal();
+            if pong.wait(soon()).is_err() {
+                break;
+            }
+        }
+        thread.join();
+        assert_eq!(rounds.get(), ROUNDS);
+        Ok(())
+    }
+
+    #[test]
+    fn who_waits_uses_the_set() -> Result {
+        let fabric = TestFabric::open()?;
+        let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
+        assert_eq!(close(&*fabric.0), Err(EBUSY));
+        let results = Count::new()?;
+        let (other, result) = (set.clone(), results.clone());
+        let thread = thread(move || {
+            if other.wait(soon()) == Err(EBADF) {
+                result.add(1);
+            }
+        })?;
+        assert!(eventually(|| set.sleepers() == 1));
+        assert_eq!(close(&*set), Err(EBUSY));
+        force_close(&*set);
+        thread.join();
+        assert_eq!(results.get(), 1);
+        assert_eq!(set.wait(Deadline::Forever), Err(EBADF));
+        assert_eq!(set.getwait().err(), Some(EBADF));
+        assert_eq!(close(&*fabric.0), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_descriptor_is_read() -> Result {
+        let fabric = TestFabric::open()?;
+        let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
+        let fd = SetFd {
+            set: Used::new(set.clone())?,
+        };
+        assert_eq!(close(&*set), Err(EBUSY));
+        let memory = UserMemory::map(16, true)?;
+        let to = |len| UserSlice::new(memory.ptr(0), len).writer();
+        assert_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
+        set.signal();
+        assert_eq!(fd.read(&mut to(7), true), Err(EINVAL));
+        // What cannot be given is pending still.
+        let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
+        assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
+        assert!(set.pending());
+        assert_eq!(fd.read(&mut to(16), true), Ok(8));
+        let mut one = [0; 8];
+        memory.read(0, &mut one)?;
+        assert_eq!(u64::from_ne_bytes(one), 1);
+        assert_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
+        let other = set.clone();
+        let thread = thread(move || {
+            if eventually(|| other.sleepers() == 1) {
+                other.signal();
+            }
+        })?;
+        assert_eq!(fd.read(&mut to(8), false), Ok(8));
+        thread.join();
+        force_close(&*set);
+        assert_eq!(fd.read(&mut to(8), false), Err(EBADF));
+        Ok(())
+    }
+}
+
+#[kunit_tests(kfabric_poll)]
+mod poll_tests {
+    use super::*;
+
+    #[test]
+    fn members_with_something_are_told() -> Result {
+        let test = TestDomain::open()?;
+        let set = PollSet::open(&test.domain, ident(2, 2)?)?;
+        let (one, two) = (counter(&test, 1)?, cq(&test, 2)?);
+        // From before it was added: nothing to tell.
+        one.add(1);
+        set.add_cntr(&one)?;
+        set.add_cq(&two)?;
+        assert_eq!(poll(&set, 8), Ok(0));
+        one.add(1);
+        assert_eq!(poll(&set, 8), Ok(1));
+        assert_eq!(poll(&set, 8), Ok(0));
+        one.adderr(1);
+        assert_eq!(poll(&set, 8), Ok(1));
+        two.push_unposted(&Entry::default());
+        // A CQ as long as it has something.
+        assert_eq!(poll(&set, 8), Ok(2));
+        assert_eq!(poll(&set, 8), Ok(2));
+        assert_eq!(two.read(1, |_, _| Ok(())), Ok(1));
+        assert_eq!(poll(&set, 8), Ok(0));
+        // What cannot be told is told the next time.
+        one.add(1);
+        assert_eq!(set.poll(1, |_| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(poll(&set, 8), Ok(1));
+        Ok(())
+    }
+
+    #[test]
+    fn busy_members_do_not_hide_others() -> Result {
+        let test = TestDomain::open()?;
+        let set = PollSet::open(&test.domain, ident(2, 2)?)?;
+        for context in 1..=3 {
+            let cq = cq(&test, context)?;
+            cq.push_unposted(&Entry::default());
+            set.add_cq(&cq)?;
+        }
+        assert_eq!(poll(&set, 2), Ok(12));
+        assert_eq!(poll(&set, 2), Ok(31));
+        assert_eq!(poll(&set, 3), Ok(231));
+        assert_eq!(poll(&set, 1), Ok(2));
+        Ok(())
+    }
+
+    #[test]
+    fn membership_is_checked() -> Result {
+        let test = TestDomain::open()?;
+        let set = PollSet::open(&test.domain, ident(2, 2)?)?;
+        let (cntr, cq) = (counter(&test, 1)?, cq(&test, 2)?);
+        assert_eq!(set.remove_cntr(&cntr), Err(ENOENT));
+        assert_eq!(set.remove_cq(&cq), Err(ENOENT));
+        assert_eq!(set.add_cntr(&cntr), Ok(()));
+        assert_eq!(set.add_cntr(&cntr), Err(EEXIST));
+        assert_eq!(set.add_cq(&cq), Ok(()));
+        assert_eq!(set.add_cq(&cq), Err(EEXIST));
+        assert_eq!(close(&*cntr), Err(EBUSY));
+        assert_eq!(close(&*cq), Err(EBUSY));
+        assert_eq!(set.remove_cntr(&cntr), Ok(()));
+        assert_eq!(set.remove_cntr(&cntr), Err(ENOENT));
+        assert_eq!(close(&*cntr), Ok(()));
+        assert_eq!(set.add_cntr(&cntr), Err(EBADF));
+        let mut many = KVec::new();
+        while many.len() < MAX_MEMBERS - 1 {
+            let cntr = counter(&test, 1)?;
+            assert_eq!(set.add_cntr(&cntr), Ok(()));
+            many.push(cntr, GFP_KERNEL)?;
+        }
+        let one_more = counter(&test, 1)?;
+        assert_eq!(set.add_cntr(&one_more), Err(ENOSPC));
+        for cntr in &many {
+            cntr.add(1);
+        }
+        assert_eq!(set.poll(2000, |_| Ok(())), Ok(MAX_MEMBERS - 1));
+        assert_eq!(close(&*set), Ok(()));
+        assert_eq!(set.add_cntr(&one_more), Err(EBADF));
+        many.push(one_more, GFP_KERNEL)?;
+        for cntr in &many {
+            assert_eq!(close(&**cntr), Ok(()));
+        }
+        assert_eq!(close(&*cq), Ok(()));
+        assert_eq!(close(&*test.domain), Ok(()));
+        Ok(())
+    }
+}

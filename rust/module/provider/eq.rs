@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Event queue: control events, as fi_eq(3) has it.
+//!
+//! Memory regions and address vectors report to the EQ that they are bound to; a program that
+//! opened it with `KFI_WRITE` writes events of its own. What the queue answers, and in which order,
+//! is the core crate's ([`kfi_core::eq`]); here it gets memory, locks, and tasks to wake.
+//!
+//! Reading takes an event away once its reader has it: it is copied under the spin lock, given to
+//! the reader under a mutex that keeps readers apart, and then taken out. So a program whose buffer
+//! is too short, or not there, loses nothing.
+//!
+//! # Locks
+//!
+//! `Eq::reader` (mutex) -> `Eq::state` (spin lock). A wait queue's or wait set's lock is taken
+//! under neither spin lock.
+
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/eq.rs"]
+mod kunit;
+
+use kernel::{
+    new_mutex,
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SpinLock, //
+    }, //
+};
+
+use kfi_core::{
+    enums::EqEvent,
+    eq::{
+        Armed,
+        ErrEvent,
+        Event,
+        EventQueue,
+        Mode,
+        Push,
+        MAX_EVENT, //
+    },
+    errno::Errno,
+    limits,
+    wait::Deadline, //
+};
+
+use super::{
+    fabric::Fabric,
+    object::{
+        Ident,
+        Object,
+        Used,
+        Uses, //
+    },
+    wait::{
+        fd::{
+            self,
+            Readable,
+            READABLE, //
+        },
+        sleep,
+        WaitObj,
+        Why, //
+    }, //
+};
+use crate::shim::{
+    anon_file::PendingFd,
+    bindings::kfabric_eq_entry,
+    errno::{
+        number,
+        to_error, //
+    },
+    rb::{
+        RbDueMap,
+        RbSlot, //
+    },
+    wait::{
+        new_wait_queue,
+        Sleeper,
+        WaitQueue,
+        Waker, //
+    }, //
+};
+
+/// What an EQ is to be.
+pub(crate) struct EqAttr {
+    /// Events it holds; 0: the default.
+    pub(crate) entries: u32,
+    /// Its wait object.
+    pub(crate) wait: WaitObj,
+    /// Whether the owner may write events.
+    pub(crate) writable: bool,
+}
+
+type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, RbDueMap<Arc<Waker>>>;
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Eq {
+    fabric: Used<Fabric>,
+    entries: u32,
+    writable: bool,
+    wait: WaitObj,
+    uses: Uses,
+    #[pin]
+    state: SpinLock<State>,
+    #[pin]
+    reader: Mutex<()>,
+    #[pin]
+    readable: WaitQueue,
+}
+
+/// Wakes a sleeper. Under the lock of the state.
+fn wake(waker: Arc<Waker>) {
+    waker.wake(Why::Ready.reason());
+}
+
+impl Eq {
+    /// Opens an EQ of `fabric`. `EINVAL` more than `KFABRIC_MAX_EQ` events, or a wait set of
+    /// another fabric; `EBADF` the fabric is closed; `ENOMEM`. Sleeps.
+    pub(crate) fn open(fabric: &Arc<Fabric>, attr: EqAttr, _ident: Ident) -> Result<Arc<Self>> {
+        attr.wait.check_fabric(fabric)?;
+        let entries = match attr.entries {
+            0 => limits::DEFAULT_EQ,
+            entries if entries <= limits::MAX_EQ => entries,
+            _ => return Err(EINVAL),
+        };
+        let slots = entries as usize;
+        let state = EventQueue::new(
+            KVVec::from_elem(Event::EMPTY, slots, GFP_KERNEL_ACCOUNT)?,
+            KVVec::from_elem(ErrEvent::default(), slots, GFP_KERNEL_ACCOUNT)?,
+            RbDueMap::new(),
+        );
+        let fabric = Used::new(fabric.clone())?;
+        Arc::pin_init(
+            pin_init!(Self {
+                fabric,
+                entries,
+                writable: attr.writable,
+                wait: attr.wait,
+                uses: Uses::new(),
+                state <- new_spinlock!(state, "Eq::state"),
+                reader <- new_mutex!((), "Eq::reader"),
+                readable <- new_wait_queue!("Eq::readable"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// The fabric that it was made from.
+    pub(crate) fn fabric(&self) -> &Arc<Fabric> {
+        self.fabric.arc()
+    }
+
+    /// Events it holds.
+    pub(crate) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The memory region `mr` is registered. Does not sleep.
+    pub(super) fn mr_complete(&self, mr: &Ident) {
+        self.post(EqEvent::MrComplete, mr, mr.context, 0);
+    }
+
+    /// A call with `context` has inserted that many addresses in `av`. Does not sleep.
+    pub(super) fn av_complete(&self, av: &Ident, context: u64, inserted: u64) {
+        self.post(EqEvent::AvComplete, av, context, inserted);
+    }
+
+    /// A call with `context` could not insert its address `index` in `av`. Does not sleep.
+    pub(super) fn av_error(&self, av: &Ident, context: u64, index: u64, error: Error) {
+        self.post_error(ErrEvent {
+            handle: handle(av),
+            err: number(error),
+            prov_errno: 0,
+            context,
+            data: index,
+        });
+    }
+
+    /// Queues an event of the module's own. One that finds no room is lost, which the EQ counts and
+    /// tells its readers.
+    fn post(&self, event: EqEvent, about: &Ident, context: u64, data: u64) {
+        let words = Self::entry_bytes(handle(about), context, data);
+        // An entry is no longer than an event can be, so this is an event or an overrun.
+        let pushed: Result<Push, _> = self.state.lock().push(event.into(), &words, wake);
+        debug_assert!(pushed.is_ok());
+        self.arrived();
+    }
+
+    /// The bytes of `struct kfabric_eq_entry`.
+    fn entry_bytes(handle: u32, context: u64, data: u64) -> [u8; size_of::<kfabric_eq_entry>()] {
+        let entry = kfabric_eq_entry {
+            handle,
+            reserved: 0,
+            context,
+            data,
+        };
+        let mut bytes = [0; size_of::<kfabric_eq_entry>()];
+        bytes.copy_from_slice(kernel::transmute::AsBytes::as_bytes(&entry));
+        bytes
+    }
+
+    fn post_error(&self, error: ErrEvent) {
+        // Queued or lost; the queue remembers which.
+        let _ = self.state.lock().push_err(error, wake);
+        self.arrived();
+    }
+
+    /// Queues an event of the owner's (kfi_eq_write). `EINVAL` the EQ was opened without
+    /// `KFI_WRITE`, or more than `KFABRIC_MAX_EVENT` bytes; `EAGAIN` the queue is full. Does not
+    /// sleep.
+    pub(crate) fn write(&self, event: u32, data: &[u8]) -> Result {
+        if !self.writable {
+            return Err(EINVAL);
+        }
+        self.state
+            .lock()
+            .write(event, data, wake)
+            .map_err(to_error)?;
+        self.arrived();
+        Ok(())
+    }
+
+    /// There is something to read. Outside the lock.
+    fn arrived(&self) {
+        // Polling begins with a look at the queue after getting on the wait queue, so either the
+        // poller saw what arrived or it is found here.
+        if self.readable.has_sleepers() {
+            self.readable.wake_poll(READABLE);
+        }
+        self.wait.signal();
+    }
+
+    /// Gives `sink` the oldest event, number and data, and then takes it out, unless `peek`
+    /// (kfi_eq_read).
+    ///
+    /// `KFI_EAVAIL` an error event is to be read first; the error of `sink`, and the event stays;
+    /// `KFI_EOVERRUN` events were lost, told once; `EAGAIN` nothing there. Sleeps.
+    pub(crate) fn read(&self, peek: bool, sink: impl FnOnce(u32, &[u8]) -> Result) -> Result {
+        let _reader = self.reader.lock();
+        let mut data = [0; MAX_EVENT];
+        let read = {
+            let mut state = self.state.lock();
+            match state.read(&mut data, Mode::Peek) {
+                Ok(read) => read,
+                Err(error) => {
+                    if !peek && error == Errno::KFI_EOVERRUN {
+                        // Told, so it is not told again.
+                        let _ = state.read(&mut [], Mode::Take);
+                    }
+                    return Err(to_error(error));
+                }
+            }
+        };
+        sink(read.event, data.get(..read.len).unwrap_or_default())?;
+        if !peek {
+            // Events are taken out by readers only, and this is the one reader.
+            self.state.lock().drop_front();
+        }
+        Ok(())
+    }
+
+    /// [`read`](Self::read), and sleeps until there is something (kfi_eq_sread).
+    ///
+    /// Also `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`;
+    /// `EBADF` closed, before or meanwhile; `ENOMEM`. With [`Deadline::Poll`] it is `read`. Who
+    /// waits uses the EQ.
+    pub(crate) fn sread(
+        self: &Arc<Self>,
+        peek: bool,
+        deadline: Deadline,
+        mut sink: impl FnMut(u32, &[u8]) -> Result,
+    ) -> Result {
+        if deadline == Deadline::Poll {
+            return self.read(peek, sink);
+        }
+        if !self.wait.allows_sread() {
+            return Err(EINVAL);
+        }
+        let _used = Used::new(self.clone())?;
+        loop {
+            if self.is_ready() {
+                match self.read(peek, &mut sink) {
+                    // Another reader was faster.
+                    Err(error) if error == EAGAIN => {}
+                    result => return result,
+                }
+            }
+            self.wait_ready(deadline)?;
+        }
+    }
+
+    /// Sleeps until there is, or was, something to read.
+    fn wait_ready(&self, deadline: Deadline) -> Result {
+        let sleeper = Sleeper::new()?;
+        let slot = RbSlot::new(sleeper.waker())?;
+        let armed = {
+            let mut state = self.state.lock();
+            if self.uses.is_closed() {
+                return Err(EBADF);
+            }
+            state.arm(slot)
+        };
+        let Armed::Waiting(key) = armed else {
+            return Ok(());
+        };
+        let leave = || self.state.lock().disarm(&key).is_some();
+        match sleep(&sleeper, deadline, leave)? {
+            Why::Closed => Err(EBADF),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives `sink` the oldest error event, and then takes it out, unless `peek` (kfi_eq_readerr).
+    /// `EAGAIN` there is none; the error of `sink`, and the event stays. Sleeps.
+    pub(crate) fn readerr(&self, peek: bool, sink: impl FnOnce(&ErrEvent) -> Result) -> Result {
+        let _reader = self.reader.lock();
+        let error = self.state.lock().read_err(Mode::Peek).map_err(to_error)?;
+        sink(&error)?;
+        if !peek {
+            self.state.lock().read_err(Mode::Take).map_err(to_error)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a descriptor (KFI_GETWAIT), which is a use. `EINVAL` its wait object is not
+    /// `KFI_WAIT_QUEUE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
+        self.wait.check_getwait()?;
+        fd::open(self)
+    }
+}
+
+/// The handle of an object, as events name it. Handles are 32 bits.
+fn handle(ident: &Ident) -> u32 {
+    u32::try_from(ident.fid).unwrap_or(0)
+}
+
+impl Object for Eq {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn teardown(&self) {
+        self.state.lock().release_all(|waker| {
+            waker.wake(Why::Closed.reason());
+        });
+        self.readable.wake_all();
+        self.wait.release();
+        self.fabric.release();
+    }
+}
+
+impl Readable for Eq {
+    const NAME: &'static CStr = c"[kfabric-eq]";
+
+    fn readable(&self) -> &WaitQueue {
+        &self.readable
+    }
+
+    fn is_ready(&self) -> bool {
+        self.state.lock().ready()
+    }
+}
