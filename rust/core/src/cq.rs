@@ -325,14 +325,13 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     /// Puts a sleeper in line, unless there is a reason not to sleep. `want`:
     /// entries to wait for, taken as at least 1 and at most the size.
     pub fn arm(&mut self, want: u64, slot: M::Slot) -> Armed<M::Slot> {
-        let want = want.clamp(1, u64::from(self.ring.size()));
         if self.holds(want) {
             return Armed::Ready(slot);
         }
         if core::mem::replace(&mut self.signalled, false) {
             return Armed::Signalled(slot);
         }
-        Armed::Waiting(self.sleepers.insert(want, slot))
+        Armed::Waiting(self.sleepers.insert(self.wanted(want), slot))
     }
 
     /// Takes a sleeper out of the line, when its time is over or a signal of
@@ -350,18 +349,23 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.wake_all(Woken::Signalled, wake);
     }
 
-    /// Whether who wants this many entries is not to sleep. `want` as in
+    /// Whether who wants this many entries is not to sleep; `want` as in
     /// [`Self::arm`].
     pub fn holds(&mut self, want: u64) -> bool {
-        let want = want.clamp(1, u64::from(self.ring.size()));
         self.look();
         self.ring.spoilt()
             || !self.errors.is_empty()
             || self.overrun_to_report
-            || u64::from(self.ring.queued()) >= want
+            || u64::from(self.ring.queued()) >= self.wanted(want)
     }
 
-    /// Takes all sleepers out, for a CQ that is closed by force.
+    /// Entries to wait for: as many as there can be, and not none.
+    fn wanted(&self, want: u64) -> u64 {
+        want.clamp(1, u64::from(self.ring.size()))
+    }
+
+    /// Takes all sleepers out of the line, for a CQ that is closed by force.
+    /// Nothing else changes.
     pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
         while let Some((_, token)) = self.sleepers.pop() {
             release(token);

@@ -229,7 +229,8 @@ where
         Ok(read)
     }
 
-    /// Drops the oldest event, which was read with [`Mode::Peek`].
+    /// Takes out the oldest event, which was read with [`Mode::Peek`] and given to
+    /// the program since. Readers are one after the other; the caller sees to it.
     pub fn drop_front(&mut self) {
         self.events.pop();
     }
@@ -269,7 +270,8 @@ where
         self.sleepers.remove(key)
     }
 
-    /// Takes all sleepers out, for an EQ that is closed by force.
+    /// Takes all sleepers out of the line, for an EQ that is closed by force.
+    /// Nothing else changes.
     pub fn release_all(&mut self, release: impl FnMut(M::Token)) {
         self.wake_all(release);
     }
@@ -333,6 +335,10 @@ mod tests {
         assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
         assert_eq!(eq.write(7, b"abc", |_| ()), Ok(()));
         assert_eq!(eq.read(&mut buf, Mode::Peek), READ_7);
+        assert_eq!(eq.read(&mut buf, Mode::Peek), READ_7);
+        eq.drop_front();
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
+        assert_eq!(eq.write(7, b"abc", |_| ()), Ok(()));
         assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
         assert_eq!(&buf, b"abc\0\0\0\0\0");
         assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
@@ -430,5 +436,10 @@ mod tests {
         assert!(matches!(eq.arm(5), Armed::Waiting(_)));
         assert_eq!(eq.push(1, &[], |name| log.push(name)), Ok(Push::Queued));
         assert_eq!(log, Log::of(&[1, 2, 5]));
+        assert_eq!(eq.read(&mut [], Mode::Take), Ok(Read { event: 1, len: 0 }));
+        assert!(matches!(eq.arm(6), Armed::Waiting(_)));
+        eq.release_all(|name| log.push(name));
+        assert_eq!(log, Log::of(&[1, 2, 5, 6]));
+        assert_eq!(eq.sleepers(), 0);
     }
 }

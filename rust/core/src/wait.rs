@@ -143,7 +143,8 @@ impl<M: DueMap> WaitSet<M> {
         self.sleepers.remove(key)
     }
 
-    /// Takes all sleepers out, for a wait set that is closed by force.
+    /// Takes all sleepers out of the line, for a wait set that is closed by force.
+    /// Nothing else changes.
     pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
         while let Some((_, token)) = self.sleepers.pop() {
             release(token);
@@ -228,6 +229,10 @@ mod tests {
             assert_eq!(set.disarm(&key), Some(1));
             assert_eq!(set.disarm(&key), None);
         }
+        assert!(matches!(set.arm(2), Armed::Waiting(_)));
+        let mut gone = None;
+        set.release_all(|name| gone = Some(name));
+        assert_eq!(gone, Some(2));
         assert_eq!(set.sleepers(), 0);
         assert_eq!(set.signal(), None);
         assert!(set.pending());

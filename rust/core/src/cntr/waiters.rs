@@ -260,7 +260,8 @@ impl<M: DueMap> Waiters<M> {
         self.announce(gate);
     }
 
-    /// Takes all waiters out, for a counter that is closed by force.
+    /// Takes all waiters out of the line, for a counter that is closed by force.
+    /// Nothing else changes.
     pub fn release_all<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -601,6 +602,18 @@ mod tests {
             // Seen before the change: not to sleep.
             assert_eq!(c.wait_for(Cond::AnyChange(seen), 9), None);
         }
+    }
+
+    #[test]
+    fn all_are_let_go_when_it_is_closed() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(5).is_some());
+        assert!(c.wait_for(Cond::AnyChange(c.seen()), 7).is_some());
+        let mut gone = Log::new();
+        c.waiters.release_all(&c.gate, |name| gone.push(name));
+        assert_eq!(gone, Log::of(&[5, 7]));
+        assert!(c.waiters.is_empty());
+        assert_eq!(c.gate.add(100), None);
     }
 
     #[test]

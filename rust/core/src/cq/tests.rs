@@ -113,7 +113,9 @@ mod suite {
         complete(&mut cq)?;
         fail(&mut cq)?;
         assert_eq!(read(&mut cq, 1), Err(Errno::KFI_EAVAIL));
+        assert_eq!(cq.peek_err(), Ok(ERR_5));
         assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.peek_err(), Err(Errno::EAGAIN));
         assert_eq!(read(&mut cq, 0), Ok(0));
         assert_eq!(cq.queued(), 1);
         assert_eq!(read(&mut cq, 9), Ok(1));
@@ -288,6 +290,26 @@ mod suite {
         assert!(!cq.ready());
         assert_eq!(cq.arm(1, 1), Armed::Signalled(1));
         assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        Ok(())
+    }
+
+    #[test]
+    fn all_are_let_go_when_it_is_closed() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert!(!cq.holds(0));
+        assert!(matches!(cq.arm(2, 2), Armed::Waiting(_)));
+        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        let mut gone = Log::new();
+        cq.release_all(|name| gone.push(name));
+        assert_eq!(gone, Log::of(&[1, 2]));
+        assert_eq!(cq.sleepers(), 0);
+        complete(&mut cq)?;
+        assert!(cq.holds(0) && cq.holds(1) && !cq.holds(2));
+        for _ in 0..3 {
+            complete(&mut cq)?;
+        }
+        assert!(cq.holds(u64::MAX));
         Ok(())
     }
 }
