@@ -78,7 +78,7 @@ impl AnonFile for Mailbox {
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
         table.register(&self.queue);
         if self.number.load(Acquire) == 0 {
-            EPOLLOUT
+            EPOLLHUP
         } else {
             EPOLLIN | EPOLLRDNORM
         }
@@ -153,7 +153,7 @@ mod tests {
         let fd = UserFd::new(pending.fd());
         pending.install();
 
-        assert_eq!(fd.poll(), EPOLLOUT);
+        assert_eq!(fd.poll(), EPOLLHUP);
         assert_eq!(fd.read(&memory, 4, false), Ok(0));
         memory.write(0, &77u32.to_ne_bytes())?;
         assert_eq!(fd.write(&memory, 4, false), Ok(4));
@@ -170,7 +170,7 @@ mod tests {
 
         // The file holds the object, and nothing else does any more.
         drop(mailbox);
-        assert_eq!(fd.poll(), EPOLLOUT);
+        assert_eq!(fd.poll(), EPOLLHUP);
         assert_eq!(fate.released.load(Acquire), 0);
         drop(fd);
         assert_eq!(released(&fate), 1);

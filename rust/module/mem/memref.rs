@@ -104,6 +104,7 @@ impl MemRef {
     /// # Errors
     ///
     /// `ENOMEM`.
+    #[cfg(kfi_kunit)]
     pub(crate) fn buffer(len: usize) -> Result<Self> {
         let buffer = Self::buffer_unset(len)?;
         fill(&buffer, 0);
@@ -132,12 +133,6 @@ impl MemRef {
         self.len
     }
 
-    /// Whether there are none.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Whether it may be the target of a copy.
     #[inline]
     pub(crate) fn writable(&self) -> bool {
@@ -159,13 +154,6 @@ impl MemRef {
         }
     }
 
-    /// Leaves the first `len` bytes, or all if there are fewer.
-    #[inline]
-    pub(crate) fn truncate(&mut self, len: usize) {
-        // INVARIANT: Not longer than before.
-        self.len = self.len.min(len);
-    }
-
     /// Copies all bytes into a new buffer.
     ///
     /// Process context, may sleep.
@@ -173,6 +161,7 @@ impl MemRef {
     /// # Errors
     ///
     /// `ENOMEM`.
+    #[cfg(kfi_kunit)]
     pub(crate) fn to_buffer(&self) -> Result<Self> {
         let buffer = Self::buffer_unset(self.len)?;
         copy_mem(&buffer, self);
@@ -242,6 +231,7 @@ impl Inline {
     }
 
     /// A copy of `bytes`; `None` if they are too many.
+    #[cfg(kfi_kunit)]
     pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
         let mut inline = Self {
             bytes: [0; INLINE_MAX],
@@ -272,11 +262,6 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// No bytes.
-    pub(crate) const fn empty() -> Self {
-        Self::Mem(MemRef::empty())
-    }
-
     /// Bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -284,12 +269,6 @@ impl Source {
             Self::Inline(inline) => inline.len,
             Self::Mem(mem) => mem.len(),
         }
-    }
-
-    /// Whether there are none.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Copies all bytes into a new buffer, for a message that nobody waits for
@@ -329,29 +308,19 @@ pub(crate) fn copy(dst: &MemRef, src: &Source) -> usize {
 
 /// Copies `src` from byte `skip` on to `dst`; else as [`copy`].
 pub(crate) fn copy_part(dst: &MemRef, src: &Source, skip: usize) -> usize {
-    dst.cursor_mut()
-        .map_or(0, |dst| run(dst, src.cursor(skip), sched::cond_resched))
+    dst.cursor_mut().map_or(0, |dst| run(dst, src.cursor(skip)))
 }
 
 /// Copies between two ranges; else as [`copy`].
 pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
-    dst.cursor_mut()
-        .map_or(0, |dst| run(dst, src.cursor(0), sched::cond_resched))
+    dst.cursor_mut().map_or(0, |dst| run(dst, src.cursor(0)))
 }
 
-/// As [`copy_part`], in any context: nobody else runs in between, so it is for
-/// few bytes.
-pub(crate) fn copy_atomic(dst: &MemRef, src: &Source, skip: usize) -> usize {
-    dst.cursor_mut()
-        .map_or(0, |dst| run(dst, src.cursor(skip), || {}))
-}
-
-/// The loop of all copies; `pause` is called now and then.
-#[inline]
-fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>, pause: impl Fn()) -> usize {
+/// The loop of all copies.
+fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>) -> usize {
     let total = dst.left.min(src.left);
     let mut left = total;
-    let mut unpaused = 0;
+    let mut since_resched = 0;
     while left > 0 {
         let len = dst.here.min(src.here).min(left).min(RESCHED_BYTES);
         // SAFETY: By the invariants of `Cursor` both point to at least `len` bytes of memory that
@@ -361,10 +330,10 @@ fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>, pause: impl Fn()) -> usize {
         dst.advance(len);
         src.advance(len);
         left -= len;
-        unpaused += len;
-        if unpaused >= RESCHED_BYTES && left > 0 {
-            unpaused = 0;
-            pause();
+        since_resched += len;
+        if since_resched >= RESCHED_BYTES && left > 0 {
+            since_resched = 0;
+            sched::cond_resched();
         }
     }
     total
@@ -373,6 +342,7 @@ fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>, pause: impl Fn()) -> usize {
 /// Sets all bytes of `dst`, if it is writable.
 ///
 /// Process context, no spinlock held.
+#[cfg(kfi_kunit)]
 pub(crate) fn fill(dst: &MemRef, byte: u8) {
     let Some(mut dst) = dst.cursor_mut() else {
         return;
@@ -389,6 +359,7 @@ pub(crate) fn fill(dst: &MemRef, byte: u8) {
 /// Whether two ranges have the same bytes, and as many.
 ///
 /// Process context, no spinlock held.
+#[cfg(kfi_kunit)]
 pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
     let (mut a, mut b) = (a.cursor(0), b.cursor(0));
     if a.left != b.left {

@@ -27,7 +27,6 @@ mod kunit;
 
 pub(crate) use memref::{
     copy,
-    copy_atomic,
     copy_mem,
     copy_part,
     Inline,

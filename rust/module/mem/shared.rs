@@ -28,10 +28,7 @@ use kernel::{
     },
     prelude::*,
     sync::Arc,
-    transmute::{
-        AsBytes,
-        FromBytes, //
-    }, //
+    transmute::AsBytes, //
 };
 use kfi_core::word::Word;
 
@@ -200,14 +197,6 @@ impl SharedPages {
             done += len;
         }
         Ok(())
-    }
-
-    /// The value at byte `offset`; else as [`read_bytes`](Self::read_bytes).
-    #[inline]
-    pub(crate) fn read<T: FromBytes + AsBytes + Default>(&self, offset: usize) -> Result<T> {
-        let mut value = T::default();
-        self.read_bytes(offset, value.as_bytes_mut())?;
-        Ok(value)
     }
 
     /// `EINVAL` unless `len` bytes at `offset` are within.

@@ -27,9 +27,6 @@ pub(crate) trait Versioned: Abi {
     /// It stays when the structure grows.
     const V1_SIZE: usize;
 
-    /// The structure's first member.
-    fn size(&self) -> u32;
-
     /// Sets the structure's first member.
     fn set_size(&mut self, size: u32);
 }
@@ -45,11 +42,6 @@ macro_rules! abi {
 
             impl Versioned for $name {
                 const V1_SIZE: usize = $v1;
-
-                #[inline]
-                fn size(&self) -> u32 {
-                    self.size
-                }
 
                 #[inline]
                 fn set_size(&mut self, size: u32) {
@@ -89,7 +81,7 @@ abi! {
         kfabric_av_lookup: 48,
         kfabric_av_open: 40,
         kfabric_av_remove: 32,
-        kfabric_av_straddr: 104,
+        kfabric_av_straddr: 120,
         kfabric_bind: 24,
         kfabric_close: 8,
         kfabric_cntr_modify: 24,

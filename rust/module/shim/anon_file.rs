@@ -49,8 +49,6 @@ mod kunit;
 
 /// There is something to read.
 pub(crate) const EPOLLIN: u32 = 0x1;
-/// Writing would not wait.
-pub(crate) const EPOLLOUT: u32 = 0x4;
 /// An error is to be read.
 pub(crate) const EPOLLERR: u32 = 0x8;
 /// The object is gone.

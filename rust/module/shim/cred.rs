@@ -52,11 +52,6 @@ impl Owner {
         Ok(Arc::new(owner, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The user, across user namespaces.
-    pub(crate) fn uid(&self) -> Kuid {
-        self.uid
-    }
-
     /// Whether the current task acts for the same user.
     pub(crate) fn is_current_user(&self) -> bool {
         self.uid == Kuid::current_euid()

@@ -13,7 +13,7 @@
 //! | [`user`] | copying them, by the rules of extensible structures |
 //! | [`errno`] | error numbers of the core crate as errors of the kernel |
 //! | [`wait`] | wait queues and single sleepers, with absolute deadlines |
-//! | [`sched`] | the clock, giving way, being killed |
+//! | [`sched`] | giving way, being killed, the clock |
 //! | [`anon_file`] | file descriptors without a name, for poll and read |
 //! | [`cred`] | who opened something, and what they have locked in memory |
 //! | [`word`] | 64-bit words shared without a lock |
@@ -34,6 +34,7 @@ pub(crate) mod anon_file;
     unreachable_pub,
     unused_imports,
     clippy::all,
+    clippy::undocumented_unsafe_blocks,
     reason = "made by bindgen"
 )]
 pub(crate) mod bindings;

@@ -40,11 +40,6 @@ impl<T> RbSlot<T> {
             value,
         })
     }
-
-    /// What the entry stands for, if it is not needed after all.
-    pub(crate) fn into_value(self) -> T {
-        self.value
-    }
 }
 
 /// The map: O(log n) in each of its operations.
