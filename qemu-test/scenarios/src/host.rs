@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What tests stand on: a link on the loopback interface, and a host with the usual objects.
+
+use kfi::{
+    Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, Fabric,
+    FiAddr, OpFlags, Wait,
+};
+use std::time::Duration;
+
+/// The name of the link that tests use.
+pub(crate) const LINK: &str = "lo0";
+
+/// How long a test waits for what must come.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Opens the device, and makes the link on `lo` if it is not there yet.
+pub(crate) fn device() -> Device {
+    let device = Device::open().expect("open /dev/kfabric");
+    let _ = device.link_add(LINK, "lo");
+    device
+}
+
+/// A fabric and a domain on the loopback link.
+pub(crate) fn domain() -> (Fabric, Domain) {
+    let fabric = device().fabric().expect("fabric");
+    let domain = fabric.domain(LINK).open().expect("domain");
+    (fabric, domain)
+}
+
+/// An enabled endpoint with one CQ for both directions and an AV.
+pub(crate) struct Host {
+    /// The domain that all is made from.
+    pub(crate) domain: Domain,
+    /// CQ of both directions, format TAGGED, wait object QUEUE.
+    pub(crate) cq: Cq,
+    /// A table.
+    pub(crate) av: Av,
+    /// The endpoint.
+    pub(crate) ep: Endpoint,
+}
+
+/// What a [`Host`] may differ in.
+pub(crate) struct Options {
+    /// Capabilities.
+    pub(crate) caps: Caps,
+    /// Default flags of transmits.
+    pub(crate) tx_op_flags: OpFlags,
+    /// How the CQ is bound.
+    pub(crate) bind: CqBind,
+    /// Entries of the CQ.
+    pub(crate) cq_entries: u32,
+    /// Transmit queue.
+    pub(crate) tx_size: u32,
+    /// Receive queue.
+    pub(crate) rx_size: u32,
+    /// Bytes of unexpected messages.
+    pub(crate) buffered: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            caps: Caps::MSG
+                | Caps::TAGGED
+                | Caps::RMA
+                | Caps::MULTI_RECV
+                | Caps::SOURCE
+                | Caps::DIRECTED_RECV,
+            tx_op_flags: OpFlags::empty(),
+            bind: CqBind::TRANSMIT | CqBind::RECV,
+            cq_entries: 256,
+            tx_size: 0,
+            rx_size: 0,
+            buffered: 0,
+        }
+    }
+}
+
+impl Host {
+    /// A host in a domain of its own.
+    pub(crate) fn new() -> Self {
+        Self::with(&Options::default())
+    }
+
+    /// A host with `options` in a domain of its own.
+    pub(crate) fn with(options: &Options) -> Self {
+        let (_, domain) = domain();
+        Self::on(&domain, options)
+    }
+
+    /// A host on `domain`.
+    pub(crate) fn on(domain: &Domain, options: &Options) -> Self {
+        let cq = domain
+            .cq()
+            .entries(options.cq_entries)
+            .format(CqFormat::Tagged)
+            .wait(Wait::Queue)
+            .open()
+            .expect("cq");
+        let av = domain.av().kind(AvKind::Table).open().expect("av");
+        let ep = domain
+            .endpoint()
+            .caps(options.caps)
+            .tx_op_flags(options.tx_op_flags)
+            .tx_size(options.tx_size)
+            .rx_size(options.rx_size)
+            .buffered(options.buffered)
+            .open()
+            .expect("endpoint");
+        ep.bind_cq(&cq, options.bind).expect("bind cq");
+        ep.bind_av(&av).expect("bind av");
+        ep.enable().expect("enable");
+        Self {
+            domain: domain.clone(),
+            cq,
+            av,
+            ep,
+        }
+    }
+
+    /// Makes `other` known; gives its address.
+    pub(crate) fn meet(&self, other: &Host) -> FiAddr {
+        self.av
+            .insert_one(other.ep.name().expect("name"))
+            .expect("av insert")
+    }
+
+    /// The next completion, which must come soon and be a success.
+    pub(crate) fn completion(&self) -> Entry {
+        self.cq
+            .next(SOON)
+            .expect("completion")
+            .expect("a completion within the time")
+    }
+
+    /// The next completion, which must have exactly these flags and this context.
+    pub(crate) fn expect(&self, flags: CompFlags, context: u64) -> Entry {
+        let entry = self.completion();
+        assert_eq!(entry.flags, flags, "flags of {entry:?}");
+        assert_eq!(entry.op_context, context, "context of {entry:?}");
+        entry
+    }
+
+    /// Nothing is to be read.
+    pub(crate) fn expect_nothing(&self) {
+        let mut entries = [Entry::default()];
+        assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
+    }
+}
+
+/// Two hosts that know each other: each with the other's address.
+pub(crate) fn pair() -> (Host, FiAddr, Host, FiAddr) {
+    pair_with(&Options::default())
+}
+
+/// Two hosts with `options` that know each other.
+pub(crate) fn pair_with(options: &Options) -> (Host, FiAddr, Host, FiAddr) {
+    let (a, b) = (Host::with(options), Host::with(options));
+    let (to_b, to_a) = (a.meet(&b), b.meet(&a));
+    (a, to_b, b, to_a)
+}
+
+/// `len` bytes that differ from each other and with `seed`.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        })
+        .collect()
+}
