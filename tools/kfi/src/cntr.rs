@@ -30,6 +30,7 @@ use crate::{
     error::{Error, Result},
     map::Mapping,
     object::{Held, Node, object},
+    wait::{read_words, set_nonblocking, wait_readable},
 };
 
 /// The two values of a counter.
@@ -350,19 +351,8 @@ impl CntrFd {
     ///
     /// `EAGAIN`: not readable, and non-blocking; `EINTR`.
     pub fn consume(&self) -> Result<Values> {
-        let mut bytes = [0u8; 16];
-        match rustix::io::read(&self.fd, &mut bytes) {
-            Ok(16) => {
-                let [value, err] = [0, 8].map(|at| {
-                    let mut word = [0; 8];
-                    word.copy_from_slice(&bytes[at..at + 8]);
-                    u64::from_ne_bytes(word)
-                });
-                Ok(Values { value, err })
-            }
-            Ok(_) => Err(Error::Nonsense("a short read")),
-            Err(errno) => Err(Error::call("read", errno)),
-        }
+        let [value, err] = read_words(&self.fd)?;
+        Ok(Values { value, err })
     }
 
     /// Whether [`consume`](CntrFd::consume) gives `EAGAIN` rather than sleep.
@@ -371,10 +361,7 @@ impl CntrFd {
     ///
     /// Those of fcntl(2).
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        let failed = |errno| Error::call("fcntl", errno);
-        let mut flags = rustix::fs::fcntl_getfl(&self.fd).map_err(failed)?;
-        flags.set(rustix::fs::OFlags::NONBLOCK, nonblocking);
-        rustix::fs::fcntl_setfl(&self.fd, flags).map_err(failed)
+        set_nonblocking(&self.fd, nonblocking)
     }
 
     /// Sleeps until it is readable; `false`: the deadline has passed.
@@ -383,7 +370,7 @@ impl CntrFd {
     ///
     /// Those of ppoll(2).
     pub fn wait(&self, deadline: impl Into<Deadline>) -> Result<bool> {
-        crate::wait::wait_readable(&self.fd, deadline.into())
+        wait_readable(&self.fd, deadline.into())
     }
 }
 

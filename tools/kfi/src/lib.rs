@@ -32,7 +32,7 @@
 //!
 //! Blocking calls take a [`Deadline`], or a [`Duration`](std::time::Duration)
 //! from now.  Everything that one can sleep on also has a descriptor for poll,
-//! epoll and io_uring ([`WaitFd`], [`CntrFd`]).  A completion queue can be read
+//! epoll and io_uring ([`WaitFd`], [`WaitSetFd`], [`CntrFd`]).  A completion queue can be read
 //! ([`CqRing`]) and a counter looked at ([`Cntr::value`]) without a system
 //! call.
 //!
@@ -138,4 +138,4 @@ pub use op::{IoVec, Local, Op, Remote, RmaIov};
 pub use poll::{PollSet, Pollable};
 pub use ring::CqRing;
 pub use stat::{Figures, Stat, StatClass, Stats};
-pub use wait::{WaitFd, WaitSet};
+pub use wait::{WaitFd, WaitSet, WaitSetFd};

@@ -19,9 +19,8 @@ use crate::{
 
 /// A wait object as a descriptor: for poll, epoll and io_uring.
 ///
-/// Of a CQ or an event queue, readable while there is something to read; of a
-/// wait set, while there is in a member.  Counters have a
-/// [`CntrFd`](crate::CntrFd).
+/// Of a CQ or an event queue; readable while there is something to read.  A
+/// counter has a [`CntrFd`](crate::CntrFd), a wait set a [`WaitSetFd`].
 ///
 /// The object stays open while there is a descriptor of it.
 #[derive(Debug)]
@@ -65,6 +64,74 @@ pub(crate) fn wait_readable(fd: &OwnedFd, deadline: Deadline) -> Result<bool> {
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
         Ok(count) => Ok(count > 0),
         Err(errno) => Err(Error::call("ppoll", errno)),
+    }
+}
+
+/// Reads whole words from a descriptor, in one read.
+pub(crate) fn read_words<const N: usize>(fd: &OwnedFd) -> Result<[u64; N]> {
+    let mut bytes = [[0u8; 8]; N];
+    match rustix::io::read(fd, bytes.as_flattened_mut()) {
+        Ok(count) if count == 8 * N => Ok(bytes.map(u64::from_ne_bytes)),
+        Ok(_) => Err(Error::Nonsense("a short read")),
+        Err(errno) => Err(Error::call("read", errno)),
+    }
+}
+
+/// Sets or clears `O_NONBLOCK`.
+pub(crate) fn set_nonblocking(fd: &OwnedFd, nonblocking: bool) -> Result<()> {
+    let failed = |errno| Error::call("fcntl", errno);
+    let mut flags = rustix::fs::fcntl_getfl(fd).map_err(failed)?;
+    flags.set(rustix::fs::OFlags::NONBLOCK, nonblocking);
+    rustix::fs::fcntl_setfl(fd, flags).map_err(failed)
+}
+
+/// A wait set as a descriptor: for poll, epoll and io_uring.
+///
+/// Readable while a signal of a member is pending.  [`WaitSetFd::consume`]
+/// takes the signal; then all members are to be looked at.
+///
+/// The wait set stays open while there is a descriptor of it.
+#[derive(Debug)]
+pub struct WaitSetFd {
+    // Closed before the wait set is let go.
+    fd: OwnedFd,
+    _set: Held,
+}
+
+impl WaitSetFd {
+    /// Takes the pending signal; sleeps while there is none unless
+    /// [`set_nonblocking`](WaitSetFd::set_nonblocking) was called.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: none pending, and non-blocking; `EINTR`.
+    pub fn consume(&self) -> Result<()> {
+        read_words::<1>(&self.fd).map(drop)
+    }
+
+    /// Whether [`consume`](WaitSetFd::consume) gives `EAGAIN` rather than
+    /// sleep.
+    ///
+    /// # Errors
+    ///
+    /// Those of fcntl(2).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        set_nonblocking(&self.fd, nonblocking)
+    }
+
+    /// Sleeps until it is readable; `false`: the deadline has passed.
+    ///
+    /// # Errors
+    ///
+    /// Those of ppoll(2).
+    pub fn wait(&self, deadline: impl Into<Deadline>) -> Result<bool> {
+        wait_readable(&self.fd, deadline.into())
+    }
+}
+
+impl AsFd for WaitSetFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -125,14 +192,17 @@ impl WaitSet {
         }
     }
 
-    /// A descriptor that is readable while a member is signalled.
+    /// A descriptor that is readable while a signal of a member is pending.
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`.
-    pub fn wait_fd(&self) -> Result<WaitFd> {
+    pub fn wait_fd(&self) -> Result<WaitSetFd> {
         let fd = calls::getwait(self.device(), self.handle())?;
-        Ok(WaitFd::new(fd, self.as_hold()))
+        Ok(WaitSetFd {
+            fd,
+            _set: Held::new(self.as_hold()),
+        })
     }
 }
 
@@ -165,5 +235,23 @@ mod tests {
         let start = Instant::now();
         assert!(!fd.wait(Duration::from_millis(20)).unwrap());
         assert!(start.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn words_come_whole() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (ours, theirs) = (OwnedFd::from(ours), OwnedFd::from(theirs));
+        rustix::io::write(&ours, &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        assert_eq!(
+            read_words::<2>(&theirs).unwrap(),
+            [1u64.to_le(), 2u64.to_le()]
+        );
+        rustix::io::write(&ours, &[1, 2]).unwrap();
+        assert!(matches!(read_words::<1>(&theirs), Err(Error::Nonsense(_))));
+        set_nonblocking(&theirs, true).unwrap();
+        assert!(read_words::<1>(&theirs).unwrap_err().is_again());
+        set_nonblocking(&theirs, false).unwrap();
+        drop(ours);
+        assert!(matches!(read_words::<1>(&theirs), Err(Error::Nonsense(_))));
     }
 }
