@@ -49,7 +49,8 @@ pub struct Entry {
     pub data: u64,
     /// Tagged receives: the message's tag.
     pub tag: u64,
-    /// Receives: the sender, where it is known; only from
+    /// Receives of an endpoint with [`Caps::SOURCE`](crate::Caps::SOURCE): the
+    /// sender, if it is in the address vector; only from [`Cq::next`],
     /// [`Cq::readfrom`], [`Cq::sreadfrom`] and the ring.
     pub src_addr: FiAddr,
     reserved: u64,

@@ -138,7 +138,7 @@ impl Posted {
 ///
 /// ```no_run
 /// # fn f(domain: kfi::Domain, server: std::net::SocketAddr) -> kfi::Result<()> {
-/// use kfi::{CqBind, Deadline, Op};
+/// use kfi::{CqBind, Deadline, Op, OpFlags};
 ///
 /// let (cq, av) = (domain.cq().open()?, domain.av().open()?);
 /// let ep = domain.endpoint().open()?;
@@ -148,8 +148,8 @@ impl Posted {
 ///
 /// let peer = av.insert_one(server)?;
 /// let posted = ep.post(&[
-///     Op::inject(peer, b"one").context(1),
-///     Op::inject(peer, b"two").context(2),
+///     Op::inject(peer, b"one").flags(OpFlags::COMPLETION).context(1),
+///     Op::inject(peer, b"two").flags(OpFlags::COMPLETION).context(2),
 /// ])?;
 /// for _ in 0..posted.done {
 ///     cq.next(Deadline::FOREVER)?;
@@ -460,8 +460,8 @@ impl Endpoint {
         self.post_one(&Op::write(peer, local, remote).context(context))
     }
 
-    /// Sends a short message whose bytes are copied at once; see
-    /// [`Op::inject`].
+    /// Sends a short message whose bytes are copied at once, and whose success
+    /// makes no CQ entry; see [`Op::inject`].
     ///
     /// # Errors
     ///

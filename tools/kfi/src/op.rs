@@ -263,8 +263,7 @@ impl<'a> Op<'a> {
     /// ([`Query::inject_size`](crate::Query::inject_size) says how many can
     /// be).
     ///
-    /// As all operations it makes a CQ entry unless the CQ is bound with
-    /// [`CqBind::SELECTIVE`](crate::CqBind::SELECTIVE) and the operation has no
+    /// Its success makes no CQ entry, though counters count it, unless it has
     /// [`OpFlags::COMPLETION`].
     pub fn inject(peer: FiAddr, bytes: &'a [u8]) -> Self {
         Self::send(peer, Local::injected(bytes)).flags(OpFlags::INJECT)
