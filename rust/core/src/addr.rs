@@ -148,7 +148,7 @@ impl SockAddr {
         let mut parts = node.splitn(2, |byte| *byte == b'%');
         let ip = parts.next().unwrap_or_default();
         let scope = match parts.next() {
-            Some(scope) => Some(parse_decimal(scope, u32::MAX)?),
+            Some(scope) => Some(parse_decimal(scope)?),
             None => None,
         };
         let ip = core::str::from_utf8(ip).map_err(|_| Errno::EINVAL)?;
@@ -228,18 +228,17 @@ impl fmt::Display for SockAddr {
     }
 }
 
-/// Reads the text of a port: one to five decimal digits, at most 65535.
+/// Reads the text of a port: decimal digits, at most 65535.
 ///
 /// # Errors
 ///
 /// `EINVAL`: anything else.
 pub fn parse_service(service: &[u8]) -> Result<u16, Errno> {
-    let port = parse_decimal(service, u32::from(u16::MAX))?;
-    u16::try_from(port).map_err(|_| Errno::EINVAL)
+    u16::try_from(parse_decimal(service)?).map_err(|_| Errno::EINVAL)
 }
 
 /// Reads decimal digits, no sign, no blanks, at most ten.
-fn parse_decimal(text: &[u8], max: u32) -> Result<u32, Errno> {
+fn parse_decimal(text: &[u8]) -> Result<u32, Errno> {
     if text.is_empty() || text.len() > 10 {
         return Err(Errno::EINVAL);
     }
@@ -252,9 +251,6 @@ fn parse_decimal(text: &[u8], max: u32) -> Result<u32, Errno> {
             .checked_mul(10)
             .and_then(|value| value.checked_add(u32::from(byte.wrapping_sub(b'0'))))
             .ok_or(Errno::EINVAL)?;
-    }
-    if value > max {
-        return Err(Errno::EINVAL);
     }
     Ok(value)
 }
@@ -461,7 +457,18 @@ mod tests {
         assert_eq!(at("::1").map(|addr| addr.is_unspecified()), Ok(false));
         assert_eq!(at("::").map(|addr| addr.family()), Ok(AF_INET6));
         assert_eq!(at("0.0.0.0").map(|addr| addr.family()), Ok(AF_INET));
-        assert_eq!(at("fe80::1%2").map(|addr| addr.scope()), Ok(2));
+        for node in ["fe80::1%2", "febf:ffff::%2", "ff02::1%2", "ff12::1%2"] {
+            assert_eq!(at(node).map(|addr| addr.scope()), Ok(2));
+        }
+        for node in [
+            "fe7f::1%2",
+            "fec0::1%2",
+            "ff01::1%2",
+            "ff05::1%2",
+            "fd00::1%2",
+        ] {
+            assert_eq!(at(node).map(|addr| addr.scope()), Ok(0));
+        }
         assert_eq!(at("::1").map(|addr| addr.with_port(5).port()), Ok(5));
     }
 }

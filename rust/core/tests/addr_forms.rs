@@ -23,8 +23,8 @@ fn ip() -> impl Strategy<Value = IpAddr> {
     let v4 = any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
     let segment = prop_oneof![2 => Just(0u16), 1 => any::<u16>(), 1 => Just(0xffff)];
     let v6 = prop::array::uniform8(segment).prop_map(|segments| IpAddr::V6(segments.into()));
-    let local = any::<u64>().prop_map(|low| {
-        let bits = (0xfe80u128 << 112) | u128::from(low);
+    let local = (0xfe60u16..0xfee0, any::<u64>()).prop_map(|(high, low)| {
+        let bits = (u128::from(high) << 112) | u128::from(low);
         IpAddr::V6(Ipv6Addr::from_bits(bits))
     });
     prop_oneof![v4, v6, local]

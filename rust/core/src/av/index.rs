@@ -185,19 +185,21 @@ mod tests {
 
     #[test]
     fn a_removal_leaves_nothing_out_of_reach() {
-        // Homes 6, 6, 7, 6, 0: a run over the end, in which each removal must move others.
-        let entries = [60, 61, 70, 62, 80];
-        for gone in entries {
-            let mut places = [IndexSlot::new(); 8];
-            let mut index = Index::new(&mut places[..]);
-            for entry in entries {
-                index.insert(hash(entry), entry);
-            }
-            assert_eq!(index.entries().count(), 5);
-            remove(&mut index, gone);
-            assert_eq!(index.entries().count(), 4);
-            for entry in entries {
-                assert_eq!(has(&index, entry), entry != gone);
+        // Homes 6, 6, 7, 6, 0: a run over the end, in which each removal must move others. Homes
+        // 6, 7, 7, 1, 0: some must stay where they are.
+        for entries in [[60, 61, 70, 62, 80], [60, 70, 71, 10, 80]] {
+            for gone in entries {
+                let mut places = [IndexSlot::new(); 8];
+                let mut index = Index::new(&mut places[..]);
+                for entry in entries {
+                    index.insert(hash(entry), entry);
+                }
+                assert_eq!(index.entries().count(), 5);
+                remove(&mut index, gone);
+                assert_eq!(index.entries().count(), 4);
+                for entry in entries {
+                    assert_eq!(has(&index, entry), entry != gone);
+                }
             }
         }
     }
