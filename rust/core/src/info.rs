@@ -326,6 +326,13 @@ impl Request {
         let node = if self.source { self.addr } else { None };
         node.or(hints.src_addr)
     }
+
+    /// Returns the address that the caller wants to reach: `node` without `KFI_SOURCE`, else that
+    /// of the hints.
+    pub fn peer_addr(&self, hints: &Info) -> Option<SockAddr> {
+        let node = if self.source { None } else { self.addr };
+        node.or(hints.dest_addr)
+    }
 }
 
 #[cfg(any(test, kfi_kunit))]
@@ -378,5 +385,23 @@ mod tests {
         assert_eq!(Request::new(0, 0, b"", b"80"), einval);
         assert_eq!(Request::new(0, 0, b"host", b""), einval);
         assert_eq!(Request::new(0, 0, b"::1", b"http"), einval);
+    }
+
+    #[test]
+    fn whose_address_it_is() {
+        let at = |node: &[u8]| SockAddr::parse(node, b"80").ok();
+        let mut hints = Info::ANY;
+        hints.src_addr = at(b"10.0.0.1");
+        hints.dest_addr = at(b"10.0.0.2");
+        let ask = |flags, node| {
+            let request = Request::new(0, flags, node, b"80").unwrap_or(Request::ANY);
+            (request.own_addr(&hints), request.peer_addr(&hints))
+        };
+        let source = flags::KFI_SOURCE;
+        assert_eq!(ask(source, b"::1"), (at(b"::1"), at(b"10.0.0.2")));
+        assert_eq!(ask(0, b"::1"), (at(b"10.0.0.1"), at(b"::1")));
+        assert_eq!(ask(source, b""), (at(b"10.0.0.1"), at(b"10.0.0.2")));
+        assert_eq!(Request::ANY.own_addr(&Info::ANY), None);
+        assert_eq!(Request::ANY.peer_addr(&Info::ANY), None);
     }
 }

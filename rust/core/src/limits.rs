@@ -78,9 +78,8 @@ pub const MAX_UNEXPECTED: u32 = 1_024;
 /// Default of `KFI_OPT_MIN_MULTI_RECV`, bytes: a multi-receive buffer with less room is released.
 pub const DEFAULT_MIN_MULTI_RECV: u64 = 64;
 
-/// Bytes of a memory key. Keys are whole 64-bit numbers in the interface; those that the provider
-/// chooses fit in 32 bits, as RoCE's R_Key does.
-pub const MR_KEY_SIZE: u64 = 8;
+/// Bytes of a memory key: keys are the R_Keys of the wire. The interface's fields are wider.
+pub const MR_KEY_SIZE: u64 = 4;
 
 /// Bytes of remote CQ data.
 pub const CQ_DATA_SIZE: u64 = 8;

@@ -241,12 +241,7 @@ impl Offer {
         request: &Request,
         hints: &Info,
     ) -> Result<(SockAddr, Option<SockAddr>), Mismatch> {
-        // `node` goes before the hint.
-        let src = request.own_addr(hints);
-        let dest = match request.source {
-            true => hints.dest_addr,
-            false => request.addr.or(hints.dest_addr),
-        };
+        let (src, dest) = (request.own_addr(hints), request.peer_addr(hints));
         let own = src.is_none_or(|src| {
             src.family() == self.addr.family()
                 && (src.is_unspecified() || src.with_port(0) == self.addr)
@@ -510,7 +505,7 @@ mod tests {
         assert_eq!(info.domain.resource_mgmt, 2);
         assert_eq!(info.domain.av_type, 2);
         assert_eq!(info.domain.mr_mode, 0);
-        assert_eq!((info.domain.mr_key_size, info.domain.cq_data_size), (8, 8));
+        assert_eq!((info.domain.mr_key_size, info.domain.cq_data_size), (4, 8));
         assert_eq!(info.fabric.name, name("fab"));
         assert_eq!(info.fabric.prov_name, name("prov"));
         assert_eq!(info.fabric.prov_version, 3);
@@ -535,8 +530,8 @@ mod tests {
         ));
         assert!(is(|i| i.domain.av_type = 1, |i| i.domain.av_type == 1));
         assert!(is(
-            |i| i.domain.mr_key_size = 4,
-            |i| i.domain.mr_key_size == 4
+            |i| i.domain.mr_key_size = 2,
+            |i| i.domain.mr_key_size == 2
         ));
         assert!(is(
             |i| i.domain.mr_mode = u32::MAX,
@@ -639,7 +634,7 @@ mod tests {
         assert!(no(Mismatch::Progress, |i| i.domain.data_progress = 3));
         assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 3));
         assert!(no(Mismatch::AvType, |i| i.domain.av_type = 3));
-        assert!(no(Mismatch::MrKeySize, |i| i.domain.mr_key_size = 9));
+        assert!(no(Mismatch::MrKeySize, |i| i.domain.mr_key_size = 5));
         assert!(no(Mismatch::CqDataSize, |i| i.domain.cq_data_size = 9));
         assert!(no(Mismatch::CqCnt, |i| i.domain.cq_cnt = 65_536));
         assert!(no(Mismatch::EpCnt, |i| i.domain.ep_cnt = 65_536));
