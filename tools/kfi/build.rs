@@ -139,8 +139,12 @@ fn main() {
         writeln!(source, "static const __u32 {CARRIER}{name} = {name};").unwrap();
     }
 
-    // bindgen panics if it cannot load libclang, and prints to stderr.
+    // bindgen panics if it cannot load libclang; what it prints then is not for
+    // people.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| ()));
     let loaded = panic::catch_unwind(bindgen::clang_version).is_ok();
+    panic::set_hook(hook);
     if !loaded {
         fail(
             "libclang is missing, which makes kfi's bindings from include/uapi/kfabric.h\n\

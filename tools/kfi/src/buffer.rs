@@ -415,6 +415,18 @@ mod tests {
     }
 
     #[test]
+    fn words_are_aligned() {
+        for addr in 0..16 {
+            for len in 0..40 {
+                let (head, words) = parts(addr, len);
+                assert!(words == 0 || (addr + head).is_multiple_of(8));
+                assert!(head < 8 && head + 8 * words <= len);
+                assert!(len - head - 8 * words < 8);
+            }
+        }
+    }
+
+    #[test]
     fn threads_may_race() {
         let buffer = Buffer::new(4096).unwrap();
         std::thread::scope(|scope| {
