@@ -361,7 +361,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
 
     /// Entries to wait for: as many as there can be, and not none.
     fn wanted(&self, want: u64) -> u64 {
-        want.clamp(1, u64::from(self.ring.size()))
+        want.max(1).min(u64::from(self.ring.size()))
     }
 
     /// Takes all sleepers out of the line, for a CQ that is closed by force.

@@ -12,8 +12,9 @@
 //! The consumer is a program that maps the ring, so the head is a number that
 //! anybody may have written. [`Producer::observe`] believes it between the last
 //! head believed and the tail, and nothing else: a spoilt head costs its writer
-//! its completions and nobody anything else. The producer never reads an entry
-//! back from shared memory.
+//! its completions and nobody anything else. Entries in shared memory are the
+//! program's to spoil too: a reader by call may copy them out to that program, but
+//! nothing in the module acts on what they say.
 //!
 //! The words are laid out as `struct kfabric_cq_ring`. Who reads by call instead
 //! ([`Producer::batch`], [`Producer::take`]) moves the same head. One such reader
@@ -189,6 +190,8 @@ impl<W: Word> Producer<W> {
 
     /// The reader by call is done with the first `n` entries of `batch`.
     pub fn take(&mut self, batch: &Batch, n: u32) {
+        // Where the program is by now; if that is spoilt, what follows mends it.
+        let _ = self.observe();
         let head = batch.after(n);
         if !self.believable(head) {
             // The program that maps the ring has taken more meanwhile.

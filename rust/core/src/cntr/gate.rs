@@ -113,7 +113,8 @@ impl<V: Word, D: Word> Gate<V, D> {
     }
 
     /// [`Self::add`] modulo `max + 1`: the same, but by compare and exchange, and
-    /// a wrap is left to the lock.
+    /// a wrap is left to the lock. Out of the way of the full width.
+    #[cold]
     fn add_bounded(&self, n: u64) -> Option<Crossed> {
         let mut old = self.value.load();
         loop {
