@@ -3,7 +3,7 @@
 
 use crate::{
     harness::tests,
-    host::{SOON, domain},
+    host::{SOON, domain, until_asleep},
 };
 use kfi::{Errno, Wait};
 use std::time::{Duration, Instant};
@@ -69,8 +69,7 @@ fn an_error_releases() {
         let cntr = cntr.clone();
         std::thread::spawn(move || cntr.wait(10, SOON).map(|values| values.value))
     };
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(!waiter.is_finished());
+    until_asleep(&cntr, 1);
     cntr.adderr(1).expect("adderr");
     let error = waiter.join().expect("join").expect_err("an error came");
     assert_eq!(error.errno(), Some(Errno::KFI_EAVAIL));

@@ -45,11 +45,19 @@ fn short(test: &Test) -> &'static str {
     test.name.split_once("::").map_or(test.name, |(_, name)| name)
 }
 
-/// Runs what the command line asks for.
-pub(crate) fn main(rooms: &[&'static [Test]]) -> ExitCode {
+/// Runs what the command line asks for: tests of `rooms`, or one of the `roles` that tests start as
+/// processes beside themselves.
+pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let all = rooms.iter().flat_map(|room| room.iter());
     if let [flag, name] = args.as_slice()
+        && flag == "--role"
+        && let Some((_, play)) = roles.iter().find(|(role, _)| role == name)
+    {
+        play();
+        return ExitCode::SUCCESS;
+    }
+    let all = rooms.iter().flat_map(|room| room.iter());
+    if let [flag, name, ..] = args.as_slice()
         && flag == "--one"
     {
         let Some(test) = all.clone().find(|test| short(test) == name.as_str()) else {
@@ -106,8 +114,11 @@ pub(crate) fn main(rooms: &[&'static [Test]]) -> ExitCode {
 
 fn run_one(test: &Test) -> Result<(), String> {
     let me = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
+    // What chooses the rooms must choose them for the child, too.
+    let rooms = std::env::args().filter(|arg| arg == "--faults");
     let mut child = Command::new(me)
         .args(["--one", short(test)])
+        .args(rooms)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -172,3 +172,27 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
         })
         .collect()
 }
+
+/// Waits until `holds` does, which must be soon.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < SOON, "{what}: not within {SOON:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until `count` threads sleep on the counter.
+pub(crate) fn until_asleep(cntr: &kfi::Cntr, count: u64) {
+    let device = device();
+    until("threads asleep on a counter", || {
+        device
+            .stats(kfi::StatClass::Cntr)
+            .map(|stat| stat.expect("stat"))
+            .filter(|stat| stat.pid == Some(std::process::id()))
+            .find(|stat| stat.handle == cntr.handle())
+            .is_some_and(|stat| {
+                matches!(stat.figures, kfi::Figures::Cntr { waiters, .. } if waiters == count)
+            })
+    });
+}

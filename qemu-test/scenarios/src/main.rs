@@ -5,16 +5,35 @@
 //! [`harness`] for how they run, [`host`] for what they stand on.
 //!
 //! ```text
-//! kfi-scenarios [--list] [--exact] [WORD...]    tests whose name contains a WORD, or all
+//! kfi-scenarios [--list] [--exact] [--faults] [WORD...]    tests whose name has a WORD, or all
 //! ```
+//!
+//! `--faults` runs those that inject failures, which need the sanitizing kernel, instead of the
+//! others.
 //!
 //! Output is KTAP; the exit status is 0 if all passed.
 
 mod counters;
+mod faults;
 mod harness;
 mod host;
 mod messages;
+mod module;
+mod processes;
+mod rma;
 
 fn main() -> std::process::ExitCode {
-    harness::main(&[counters::TESTS, messages::TESTS])
+    let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
+        &[faults::TESTS]
+    } else {
+        &[
+            counters::TESTS,
+            messages::TESTS,
+            rma::TESTS,
+            processes::TESTS,
+            // Unloads the module: last.
+            module::TESTS,
+        ]
+    };
+    harness::main(rooms, processes::ROLES)
 }

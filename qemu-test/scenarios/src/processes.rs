@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Processes that end in the middle of everything, and others that must not notice.
+
+use crate::{
+    harness::tests,
+    host::{Host, Options, SOON, device, pattern, until},
+};
+use kfi::{Access, Buffer, CompFlags, Deadline, Op, StatClass};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+tests![
+    two_processes_talk,
+    killed_a_thousand_times => 1200,
+];
+
+/// What this program is when a test starts it as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("answerer", answerer), ("victim", victim)];
+
+/// This program again, in a role, with pipes.
+fn start(role: &str) -> Child {
+    Command::new(std::env::current_exe().expect("own path"))
+        .args(["--role", role])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start a process")
+}
+
+fn told(child: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("stdout"))
+        .read_line(&mut line)
+        .expect("a line");
+    line.trim().to_owned()
+}
+
+/// A process that answers each message with the same bytes, for ever.
+fn answerer() {
+    let host = Host::new();
+    println!("{}", host.ep.name().expect("name"));
+    let into = Buffer::new(65536).expect("buffer");
+    let back = Buffer::new(65536).expect("buffer");
+    let mut first = String::new();
+    std::io::stdin().read_line(&mut first).expect("the client's address");
+    let client = first.trim().parse().expect("address");
+    let peer = host.av.insert_one(client).expect("insert");
+    loop {
+        host.ep.recv(&into, 1).expect("recv");
+        let entry = loop {
+            let entry = host.cq.next(Deadline::FOREVER).expect("next").expect("entry");
+            if entry.flags.contains(CompFlags::RECV) {
+                break entry;
+            }
+        };
+        let len = entry.len as usize;
+        back.write_at(0, &into.to_vec(..len));
+        host.ep.send(peer, back.slice(..len), 2).expect("send");
+    }
+}
+
+fn two_processes_talk() {
+    let mut child = start("answerer");
+    let server = told(&mut child).parse().expect("address");
+    let host = Host::new();
+    let name = host.ep.name().expect("name");
+    writeln!(child.stdin.as_mut().expect("stdin"), "{name}").expect("write");
+    let peer = host.av.insert_one(server).expect("insert");
+    for (round, len) in [0usize, 1, 256, 257, 4096, 8192, 65536].into_iter().enumerate() {
+        let bytes = pattern(len, round as u64);
+        let from = Buffer::from_bytes(&bytes).expect("buffer");
+        let into = Buffer::new(65536).expect("buffer");
+        host.ep.recv(&into, 1).expect("recv");
+        host.ep.send(peer, from.slice(..len), 2).expect("send");
+        for _ in 0..2 {
+            host.completion();
+        }
+        assert!(into.to_vec(..len) == bytes, "{len} bytes");
+    }
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    // Its endpoint is gone with it.
+    let gone = Buffer::new(1).expect("buffer");
+    until("the endpoint of a killed process gone", || {
+        host.ep.send(peer, &gone, 3).is_err()
+    });
+}
+
+/// A process that does everything at once until it is killed.
+fn victim() {
+    let me = Host::with(&Options {
+        cq_entries: 1024,
+        ..Options::default()
+    });
+    let other = Host::on(&me.domain, &Options::default());
+    let to_me = other.meet(&me);
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("the address of a stranger");
+    let stranger = me.av.insert_one(line.trim().parse().expect("address")).expect("insert");
+    let large = Buffer::new(1 << 20).expect("buffer");
+    let mr = me
+        .domain
+        .mr(&large)
+        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+        .requested_key(1)
+        .open()
+        .expect("mr");
+    let cntr = me.domain.cntr().wait(kfi::Wait::Queue).open().expect("cntr");
+    let fds = (me.cq.wait_fd().expect("fd"), cntr.wait_fd().expect("fd"));
+    let ring = me.cq.ring().expect("ring");
+    // Sleepers of every kind.
+    for _ in 0..2 {
+        let (cntr, cq) = (cntr.clone(), other.cq.clone());
+        std::thread::spawn(move || cntr.wait(u64::MAX, Deadline::FOREVER).map(|_| ()));
+        std::thread::spawn(move || cq.wait(Deadline::FOREVER).map(|_| ()));
+    }
+    println!("ready");
+    let mut round = 0u64;
+    loop {
+        round += 1;
+        // What is refused for want of room is part of it.
+        let _ = me.ep.recv(&large, round);
+        let _ = me.ep.post_one(&Op::multi_recv(&large).context(round));
+        let _ = me.ep.trecv(&large, round, 0, round);
+        let _ = other.ep.send(to_me, &large, round);
+        let _ = other.ep.tsend(to_me, &large, round % 7, round);
+        let _ = other.ep.write(to_me, &large, mr.remote(0), round);
+        let _ = me.ep.send(stranger, large.slice(..100_000), round);
+        let _ = me.ep.inject(stranger, &[1; 100]);
+        let _ = me.ep.cancel(round.wrapping_sub(3));
+        let _ = cntr.add(1);
+        for host in [&me, &other] {
+            let mut entries = [kfi::Entry::default(); 8];
+            if host.cq.read(&mut entries).is_err() {
+                let _ = host.cq.readerr();
+            }
+        }
+        if round == u64::MAX {
+            drop((fds, ring));
+            return;
+        }
+    }
+}
+
+fn killed_a_thousand_times() {
+    let stranger = Host::with(&Options {
+        rx_size: 64,
+        ..Options::default()
+    });
+    let name = stranger.ep.name().expect("name");
+    let mut seed = 12345u64;
+    for round in 0..1000 {
+        let mut child = start("victim");
+        writeln!(child.stdin.as_mut().expect("stdin"), "{name}").expect("write");
+        if round % 4 != 0 {
+            assert_eq!(told(&mut child), "ready");
+        }
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        std::thread::sleep(Duration::from_micros((seed >> 33) % 20_000));
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::KILL).expect("kill");
+        let status = child.wait().expect("wait");
+        assert!(!status.success());
+        // What it sent to us must not stay for ever: take it, so that the next finds room.
+        let into = Buffer::new(100_000).expect("buffer");
+        while stranger.ep.recv(&into, 0).is_ok() {
+            let mut entries = [kfi::Entry::default()];
+            if stranger.cq.read(&mut entries).is_err() {
+                let _ = stranger.cq.readerr();
+            }
+        }
+        stranger_still_works(&stranger);
+    }
+    // Nothing of them is left.
+    let left = || {
+        StatClass::ALL
+            .into_iter()
+            .flat_map(|class| device().stats(class))
+            .filter(|stat| {
+                let stat = stat.as_ref().expect("stat");
+                stat.pid != Some(std::process::id())
+            })
+            .count()
+    };
+    until("objects of killed processes gone", || left() == 0);
+}
+
+fn stranger_still_works(stranger: &Host) {
+    let cntr = stranger.domain.cntr().wait(kfi::Wait::Queue).open().expect("cntr");
+    cntr.add(3).expect("add");
+    assert_eq!(cntr.wait(3, SOON).expect("wait").value, 3);
+    loop {
+        match stranger.ep.cancel(0) {
+            Ok(()) => assert!(matches!(stranger.cq.readerr(), Ok(Some(_)))),
+            Err(_) => break,
+        }
+    }
+    loop {
+        let mut entries = [kfi::Entry::default(); 16];
+        match stranger.cq.read(&mut entries) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(_) => {
+                let _ = stranger.cq.readerr();
+            }
+        }
+    }
+}

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The calls as they are, without the library: for tests of what the interface refuses.
+//!
+//! The library cannot be made to say most of what a program could say wrongly. Here every field of
+//! every structure is free, handles are numbers, and nothing is closed unless a test does it (or
+//! ends: its objects go with its open file).
+
+#![allow(unsafe_code, reason = "raw calls, and memory with holes")]
+
+use crate::host::{LINK, device};
+use kfi::{
+    Device, Errno,
+    abi::{self, Call},
+};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use std::{ffi::c_char, fmt::Debug, os::fd::AsFd};
+
+/// The length of a page.
+pub(crate) const PAGE: usize = 4096;
+
+/// Addresses that no program can have: the first page, one of the kernel's, one that is no address,
+/// and one so near the end that everything behind it wraps.
+pub(crate) const BAD_ADDRS: [u64; 4] = [
+    8,
+    0xffff_8880_0000_1000,
+    0x8000_0000_0000_0000,
+    u64::MAX - 7,
+];
+
+/// `result` must be this refusal.
+#[track_caller]
+pub(crate) fn refused<T: Debug>(result: Result<T, Errno>, errno: Errno) {
+    match result {
+        Err(e) if e == errno => {}
+        other => panic!("{other:?} instead of {}", errno.name().unwrap_or("?")),
+    }
+}
+
+/// The address of `value`, for a structure.
+pub(crate) fn addr_of<T: ?Sized>(value: &T) -> u64 {
+    (&raw const *value).cast::<u8>().expose_provenance() as u64
+}
+
+/// The address of `value`, to which the kernel will write.
+pub(crate) fn addr_of_mut<T: ?Sized>(value: &mut T) -> u64 {
+    (&raw mut *value).cast::<u8>().expose_provenance() as u64
+}
+
+/// Text in a field.
+pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut field = [0; N];
+    assert!(text.len() <= N);
+    for (to, from) in field.iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    field
+}
+
+/// `a.b.c.d:port` as the interface has it.
+pub(crate) fn ipv4(ip: [u8; 4], port: u16) -> abi::kfabric_sockaddr {
+    abi::kfabric_sockaddr {
+        family: 2,
+        port: port.to_be(),
+        v4: u32::from_ne_bytes(ip),
+        ..Default::default()
+    }
+}
+
+/// Now, on the clock of deadlines.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A deadline so many milliseconds from now.
+pub(crate) fn in_ms(ms: u64) -> u64 {
+    now() + ms * 1_000_000
+}
+
+/// The argument of a call that makes an object.
+pub(crate) trait Make: Call {
+    /// The handle that came back.
+    fn handle(&self) -> u32;
+}
+
+macro_rules! make {
+    ($($arg:ident)*) => {
+        $(impl Make for abi::$arg {
+            fn handle(&self) -> u32 {
+                self.handle
+            }
+        })*
+    };
+}
+make! {
+    kfabric_fabric_open kfabric_domain_open kfabric_eq_open kfabric_av_open kfabric_mr_reg
+    kfabric_cq_open kfabric_cntr_open kfabric_wait_open kfabric_poll_open kfabric_ep_open
+}
+
+/// An open file of the device.
+pub(crate) struct File(Device);
+
+impl AsFd for File {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// An enabled endpoint with its CQ and AV, in which it has itself.
+pub(crate) struct Party {
+    /// The endpoint.
+    pub(crate) ep: u32,
+    /// CQ of both directions, format TAGGED, wait object QUEUE.
+    pub(crate) cq: u32,
+    /// A table.
+    pub(crate) av: u32,
+    /// The endpoint's own `kfi_addr_t`.
+    pub(crate) me: u64,
+    /// And its address.
+    pub(crate) name: abi::kfabric_sockaddr,
+}
+
+impl File {
+    /// Opens the device; makes the link on `lo` if it is not there yet.
+    pub(crate) fn open() -> Self {
+        Self(device())
+    }
+
+    /// Opens the device and does nothing else.
+    pub(crate) fn open_only() -> Self {
+        Self(Device::open().expect("open the device"))
+    }
+
+    /// Makes a call; gives what came back.
+    pub(crate) fn call<C: Call>(&self, mut arg: C) -> Result<C, Errno> {
+        self.call_mut(&mut arg).map(|()| arg)
+    }
+
+    /// Makes a call that tells things even if it fails.
+    pub(crate) fn call_mut<C: Call>(&self, arg: &mut C) -> Result<(), Errno> {
+        // SAFETY: the tests give addresses of memory that is theirs, or of nothing.
+        unsafe { abi::call(&self.0, arg) }
+    }
+
+    /// Makes a call with anything.
+    pub(crate) fn call_raw(&self, request: u32, arg: u64) -> Result<(), Errno> {
+        let arg = std::ptr::with_exposed_provenance_mut(arg as usize);
+        // SAFETY: as above.
+        unsafe { abi::call_raw(&self.0, request, arg) }
+    }
+
+    /// Makes an object, which must succeed.
+    #[track_caller]
+    pub(crate) fn make<M: Make>(&self, arg: M) -> u32 {
+        match self.call(arg) {
+            Ok(arg) => arg.handle(),
+            Err(e) => panic!("{}: {e:?}", M::NAME),
+        }
+    }
+
+    /// Closes an object.
+    pub(crate) fn close(&self, handle: u32) -> Result<(), Errno> {
+        let arg = abi::kfabric_close {
+            handle,
+            ..Call::sized()
+        };
+        self.call(arg).map(|_| ())
+    }
+
+    /// Closes objects, in this order, each of which must succeed.
+    #[track_caller]
+    pub(crate) fn close_all(&self, handles: &[u32]) {
+        for handle in handles {
+            if let Err(e) = self.close(*handle) {
+                panic!("close of {handle} (of {handles:?}): {e:?}");
+            }
+        }
+    }
+
+    /// Binds `handle` to `to`.
+    pub(crate) fn bind(&self, handle: u32, to: u32, flags: u64) -> Result<(), Errno> {
+        let arg = abi::kfabric_bind {
+            handle,
+            to,
+            flags,
+            ..Call::sized()
+        };
+        self.call(arg).map(|_| ())
+    }
+
+    /// A fabric.
+    pub(crate) fn fabric(&self) -> u32 {
+        self.make(abi::kfabric_fabric_open::sized())
+    }
+
+    /// A domain on the link of `lo`.
+    pub(crate) fn domain(&self, fabric: u32) -> u32 {
+        self.domain_on(fabric, LINK)
+    }
+
+    /// A domain on `link`.
+    #[track_caller]
+    pub(crate) fn domain_on(&self, fabric: u32, link: &str) -> u32 {
+        self.make(abi::kfabric_domain_open {
+            fabric,
+            link: text(link),
+            ..Call::sized()
+        })
+    }
+
+    /// An EQ with wait object QUEUE that can be written to.
+    pub(crate) fn eq(&self, fabric: u32) -> u32 {
+        self.make(abi::kfabric_eq_open {
+            fabric,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            flags: abi::KFI_WRITE,
+            ..Call::sized()
+        })
+    }
+
+    /// A CQ with wait object QUEUE, format TAGGED.
+    pub(crate) fn cq(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_cq_open {
+            domain,
+            format: abi::KFI_CQ_FORMAT_TAGGED,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+    }
+
+    /// A counter with wait object QUEUE.
+    pub(crate) fn cntr(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_cntr_open {
+            domain,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+    }
+
+    /// An AV, a table.
+    pub(crate) fn av(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_av_open {
+            domain,
+            type_: abi::KFI_AV_TABLE,
+            ..Call::sized()
+        })
+    }
+
+    /// A wait set.
+    pub(crate) fn wait_set(&self, fabric: u32) -> u32 {
+        self.make(abi::kfabric_wait_open {
+            fabric,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+    }
+
+    /// A poll set.
+    pub(crate) fn poll_set(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_poll_open {
+            domain,
+            ..Call::sized()
+        })
+    }
+
+    /// An endpoint that is not bound yet.
+    pub(crate) fn ep(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_ep_open {
+            domain,
+            ..Call::sized()
+        })
+    }
+
+    /// Registers memory with all rights.
+    pub(crate) fn reg(&self, domain: u32, addr: u64, len: u64, key: u64) -> Result<u32, Errno> {
+        let iov = abi::kfabric_iov { addr, len };
+        self.call(abi::kfabric_mr_reg {
+            domain,
+            iov: addr_of(&iov),
+            iov_count: 1,
+            access: ALL_ACCESS,
+            requested_key: key,
+            ..Call::sized()
+        })
+        .map(|arg| arg.handle)
+    }
+
+    /// Enables an endpoint.
+    pub(crate) fn enable(&self, ep: u32) -> Result<(), Errno> {
+        let arg = abi::kfabric_ep_enable {
+            ep,
+            ..Call::sized()
+        };
+        self.call(arg).map(|_| ())
+    }
+
+    /// The address of an endpoint.
+    pub(crate) fn ep_name(&self, ep: u32) -> Result<abi::kfabric_sockaddr, Errno> {
+        let arg = abi::kfabric_ep_name {
+            ep,
+            ..Call::sized()
+        };
+        self.call(arg).map(|arg| arg.addr)
+    }
+
+    /// Inserts one address.
+    pub(crate) fn insert(&self, av: u32, addr: abi::kfabric_sockaddr) -> Result<u64, Errno> {
+        let mut fi_addr = 0u64;
+        self.call(abi::kfabric_av_insert {
+            av,
+            addrs: addr_of(&addr),
+            fi_addrs: addr_of_mut(&mut fi_addr),
+            count: 1,
+            ..Call::sized()
+        })?;
+        Ok(fi_addr)
+    }
+
+    /// An enabled endpoint on `domain` with the default capabilities and `more`.
+    #[track_caller]
+    pub(crate) fn party(&self, domain: u32, more: abi::kfabric_ep_open) -> Party {
+        let (cq, av) = (self.cq(domain), self.av(domain));
+        let ep = self.make(abi::kfabric_ep_open { domain, ..more });
+        self.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+            .expect("bind cq");
+        self.bind(ep, av, 0).expect("bind av");
+        self.enable(ep).expect("enable");
+        let name = self.ep_name(ep).expect("name");
+        let me = self.insert(av, name).expect("insert");
+        Party {
+            ep,
+            cq,
+            av,
+            me,
+            name,
+        }
+    }
+
+    /// Closes what [`party`](Self::party) made, which must succeed.
+    #[track_caller]
+    pub(crate) fn part(&self, party: &Party) {
+        self.close_all(&[party.ep, party.cq, party.av]);
+    }
+
+    /// Posts operations; gives what the call told, and its result.
+    pub(crate) fn post(
+        &self,
+        ep: u32,
+        ops: &[abi::kfabric_op],
+    ) -> (abi::kfabric_post, Result<(), Errno>) {
+        let mut arg = abi::kfabric_post {
+            ep,
+            ops: addr_of(ops),
+            count: ops.len() as u32,
+            op_size: size_of::<abi::kfabric_op>() as u32,
+            ..Call::sized()
+        };
+        let result = self.call_mut(&mut arg);
+        (arg, result)
+    }
+
+    /// Posts one operation.
+    pub(crate) fn post_one(&self, ep: u32, op: abi::kfabric_op) -> Result<(), Errno> {
+        self.post(ep, &[op]).1
+    }
+
+    /// Takes one entry of a CQ, without waiting.
+    pub(crate) fn cq_read(&self, cq: u32) -> Result<abi::kfabric_cq_entry, Errno> {
+        self.cq_wait(cq, 0)
+    }
+
+    /// Takes one entry of a CQ.
+    pub(crate) fn cq_wait(&self, cq: u32, deadline: u64) -> Result<abi::kfabric_cq_entry, Errno> {
+        let mut entry = abi::kfabric_cq_entry::default();
+        self.call(abi::kfabric_cq_read {
+            cq,
+            buf: addr_of_mut(&mut entry),
+            count: 1,
+            deadline,
+            ..Call::sized()
+        })?;
+        Ok(entry)
+    }
+
+    /// Takes one error entry of a CQ.
+    pub(crate) fn cq_readerr(&self, cq: u32) -> Result<abi::kfabric_cq_readerr, Errno> {
+        self.call(abi::kfabric_cq_readerr {
+            cq,
+            ..Call::sized()
+        })
+    }
+
+    /// The values of a counter.
+    pub(crate) fn cntr_read(&self, cntr: u32) -> Result<(u64, u64), Errno> {
+        self.call(abi::kfabric_cntr_read {
+            cntr,
+            ..Call::sized()
+        })
+        .map(|arg| (arg.value, arg.err))
+    }
+
+    /// Changes a counter.
+    pub(crate) fn cntr_modify(&self, cntr: u32, what: u32, value: u64) -> Result<(), Errno> {
+        let arg = abi::kfabric_cntr_modify {
+            cntr,
+            what,
+            value,
+            ..Call::sized()
+        };
+        self.call(arg).map(|_| ())
+    }
+
+    /// Ids of the live objects of a class that can be looked at, `KFI_CLASS_*`.
+    pub(crate) fn stats(&self, object_class: u32) -> Vec<abi::kfabric_stat> {
+        let mut found = Vec::new();
+        let mut after = 0;
+        loop {
+            let next = self.call(abi::kfabric_stat {
+                object_class,
+                after,
+                ..Call::sized()
+            });
+            match next {
+                Ok(stat) => {
+                    after = stat.after;
+                    found.push(stat);
+                }
+                Err(Errno::ENOENT) => return found,
+                Err(e) => panic!("stat: {e:?}"),
+            }
+        }
+    }
+}
+
+/// Every right to a region.
+pub(crate) const ALL_ACCESS: u64 = abi::KFI_SEND
+    | abi::KFI_RECV
+    | abi::KFI_READ
+    | abi::KFI_WRITE
+    | abi::KFI_REMOTE_READ
+    | abi::KFI_REMOTE_WRITE;
+
+/// Pages with a hole behind them.
+pub(crate) struct Pages {
+    at: *mut u8,
+    len: usize,
+}
+
+impl Pages {
+    /// `count` pages that can be read and written, and one behind them that is not there.
+    pub(crate) fn new(count: usize) -> Self {
+        let len = count * PAGE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; its last page is ours.
+        let at = unsafe {
+            let at = rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len + PAGE,
+                prot,
+                MapFlags::PRIVATE,
+            )
+            .expect("mmap")
+            .cast::<u8>();
+            rustix::mm::munmap(at.add(len).cast(), PAGE).expect("munmap");
+            at
+        };
+        // Present, so that nothing but the test decides what faults.
+        let pages = Self { at, len };
+        pages.write(0, &vec![0; len]);
+        pages
+    }
+
+    /// Makes them readable only, or not even that.
+    pub(crate) fn protect(&self, readable: bool) {
+        let flags = if readable {
+            MprotectFlags::READ
+        } else {
+            MprotectFlags::empty()
+        };
+        // SAFETY: the pages are ours, and nobody holds a reference into them.
+        unsafe { rustix::mm::mprotect(self.at.cast(), self.len, flags) }.expect("mprotect");
+    }
+
+    /// Where they begin.
+    pub(crate) fn addr(&self) -> u64 {
+        self.at.expose_provenance() as u64
+    }
+
+    /// The address with `len` bytes before the hole.
+    pub(crate) fn before_hole(&self, len: usize) -> u64 {
+        self.addr() + (self.len - len) as u64
+    }
+
+    /// The hole.
+    pub(crate) fn hole(&self) -> u64 {
+        self.addr() + self.len as u64
+    }
+
+    /// Writes at `offset`.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len);
+        // SAFETY: within the pages, which are writable unless a test is wrong (and then crashes).
+        unsafe {
+            self.at
+                .add(offset)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    /// Reads at `offset`.
+    pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.len);
+        // SAFETY: within the pages.
+        unsafe { std::slice::from_raw_parts(self.at.add(offset), len) }.to_vec()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours.
+        unsafe {
+            let _ = rustix::mm::munmap(self.at.cast(), self.len);
+        }
+    }
+}
+
+/// The bytes of a structure of the interface, which has no padding.
+pub(crate) fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
+    // SAFETY: the structures of the interface consist of integers, without padding.
+    unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }.to_vec()
+}
