@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn no_wake_up_is_lost_between_two() -> Result {
-        const ROUNDS: u64 = 3000;
+        const ROUNDS: u64 = 1000;
         let (ping, pong) = (counter(0)?, counter(0)?);
         let (their_ping, their_pong) = (ping.clone(), pong.clone());
         let thread = thread(move || {
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn reading_a_descriptor_waits() -> Result {
-        const ROUNDS: u64 = 500;
+        const ROUNDS: u64 = 300;
         let (ping, pong) = (counter(0)?, counter(0)?);
         let fd = Fd::new(pong.clone())?;
         let memory = UserMemory::map(16, true)?;

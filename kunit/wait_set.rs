@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn no_signal_is_lost() -> Result {
-        const ROUNDS: u32 = 3000;
+        const ROUNDS: u32 = 1000;
         let fabric = TestFabric::open()?;
         let (ping, pong) = (
             WaitSet::open(&fabric.0, ident(2, 2)?)?,

@@ -101,6 +101,7 @@ impl Token {
             Self::Sleeper(waker) => {
                 waker.wake(why.reason());
             }
+            Self::Fd(bell) if why == Why::Closed => bell.hang_up(),
             Self::Fd(bell) => bell.ring(),
         }
     }

@@ -106,6 +106,12 @@ impl Bell {
         self.queue.wake_poll(READABLE);
     }
 
+    /// The counter is closed by force: also who waits for that alone is told.
+    pub(super) fn hang_up(&self) {
+        self.rung.store(true, Release);
+        self.queue.wake_all();
+    }
+
     /// Armed anew. Under the counter's line lock.
     pub(super) fn silence(&self) {
         self.rung.store(false, Release);
