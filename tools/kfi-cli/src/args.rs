@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line: help, completions and manual pages come from here.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::{cntr::Step, text};
+
+/// Port of a ping-pong server.
+pub(crate) const PORT: u16 = 7471;
+
+/// Endpoints, completion queues and counters of the kfabric module
+///
+/// kfi shows and sets up the software RDMA device of the kfabric module, and lets two programs
+/// exchange data through it. No link, no device: begin with `kfi link add roce0 netdev lo`.
+#[derive(Debug, Parser)]
+#[command(name = "kfi", version, infer_subcommands = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    /// Write JSON: one document a line, also for errors
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Info(Info),
+    Link(Link),
+    Pingpong(Pingpong),
+    Bench(Bench),
+    Cntr(Cntr),
+    Cq(Cq),
+    Top(Top),
+    /// Write a shell's completions to standard output
+    ///
+    /// For bash: `kfi completions bash > /etc/bash_completion.d/kfi`.
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Show the module and what there is to be had
+///
+/// The version and the limits of the module, and one entry for each link, endpoint type and
+/// address format that fits the hints (kfi_getinfo). With hints, it fails if nothing fits.
+#[derive(Debug, Parser)]
+pub(crate) struct Info {
+    /// Show all attributes
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Hint: only this link
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Hint: endpoint type
+    #[arg(short, long, value_name = "TYPE")]
+    pub(crate) ep_type: Option<EpType>,
+
+    /// Hint: capabilities, separated by commas: msg, tagged, rma, source, ...
+    #[arg(short, long, value_name = "CAPS", value_parser = parse_caps)]
+    pub(crate) caps: Option<kfi::Caps>,
+
+    /// Hint: numeric address of the peer
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub(crate) node: Option<String>,
+
+    /// Hint: port of the peer
+    #[arg(short = 'p', long, value_name = "PORT")]
+    pub(crate) service: Option<String>,
+
+    /// Address and port of the hints are this side's, not the peer's
+    #[arg(long)]
+    pub(crate) source: bool,
+}
+
+/// Type of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EpType {
+    /// Connected, reliable
+    Msg,
+    /// Unconnected, unreliable
+    Dgram,
+    /// Unconnected, reliable
+    Rdm,
+}
+
+/// Add, remove and show links
+///
+/// A link is the software device on one network interface of this network namespace. Without a
+/// link the module opens nothing to the network.
+#[derive(Debug, Parser)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Link {
+    #[command(subcommand)]
+    pub(crate) command: LinkCommand,
+}
+
+/// What to do with links.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LinkCommand {
+    /// Make a link on a network interface (needs CAP_NET_ADMIN)
+    ///
+    /// A link on lo serves a single machine. An interface has one link at most.
+    #[command(override_usage = "kfi link add [OPTIONS] <NAME> netdev <INTERFACE>")]
+    Add {
+        /// Name of the new link: up to 15 printable characters
+        name: String,
+        /// The word netdev
+        #[arg(value_name = "netdev", value_parser = ["netdev"], hide_possible_values = true)]
+        keyword: String,
+        /// Network interface
+        #[arg(value_name = "INTERFACE")]
+        netdev: String,
+    },
+    /// Remove a link that no program has open (needs CAP_NET_ADMIN)
+    Del {
+        /// Name of the link
+        name: String,
+    },
+    /// Show one link, or all of this network namespace
+    Show {
+        /// Name of the link
+        name: Option<String>,
+        /// With operations and bytes
+        #[arg(short, long)]
+        stats: bool,
+    },
+}
+
+/// Exchange messages with another program
+///
+/// Without an address this is the server: it prints its own address, waits for a client, and does
+/// what the client asks for. With a server's address it is the client: it sends as many messages
+/// as asked, each after the answer to the one before, and prints how long one way takes.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Pingpong {
+    /// The server to play with; without it, be a server
+    #[arg(value_name = "HOST:PORT", value_parser = parse_address)]
+    pub(crate) server: Option<SocketAddr>,
+
+    /// Link to use; without it, the one that has the address, else the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// What is exchanged (client)
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) mode: Mode,
+
+    /// What tells that it has arrived; a server does as its client, unless this is given
+    #[arg(short, long, value_enum)]
+    pub(crate) completion: Option<Completion>,
+
+    /// How to wait for it; a server does as its client, unless this is given
+    #[arg(short, long, value_enum)]
+    pub(crate) wait: Option<WaitBy>,
+
+    /// Bytes of a message: 8, 4K, 1M, ... (client)
+    #[arg(short, long, value_name = "BYTES", default_value = "8", value_parser = text::parse_size)]
+    pub(crate) size: u64,
+
+    /// Messages each way (client)
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000)
+    )]
+    pub(crate) iterations: u64,
+
+    /// Messages each way before the measured ones (client)
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(..=10_000_000)
+    )]
+    pub(crate) warmup: u64,
+
+    /// Show every operation, CQ entry and counter; for a few iterations
+    #[arg(short, long)]
+    pub(crate) trace: bool,
+
+    /// Address and port to have; a server's port is 7471 unless this is given
+    #[arg(short, long, value_name = "HOST:PORT", value_parser = parse_address)]
+    pub(crate) bind: Option<SocketAddr>,
+
+    /// Serve one client after the other (server)
+    #[arg(short, long, conflicts_with = "server")]
+    pub(crate) keep: bool,
+
+    /// Give up when the peer is silent for so long
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = text::parse_seconds)]
+    pub(crate) timeout: Duration,
+}
+
+/// What two programs exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Messages: send and receive
+    #[default]
+    Msg,
+    /// Tagged messages
+    Tagged,
+    /// Writes to the peer's memory
+    Rma,
+}
+
+/// What tells that an operation is complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Completion {
+    /// An entry of a completion queue
+    #[default]
+    Cq,
+    /// A counter
+    Cntr,
+}
+
+/// How a program waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WaitBy {
+    /// Look at mapped memory again and again
+    Spin,
+    /// Sleep in a call
+    #[default]
+    Sread,
+    /// Sleep in poll(2) on a descriptor
+    Fd,
+}
+
+macro_rules! by_name {
+    ($($kind:ty)*) => {$(
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                // All of them have a name.
+                let value = self.to_possible_value();
+                f.pad(value.as_ref().map_or("", |value| value.get_name()))
+            }
+        }
+    )*};
+}
+
+by_name!(Mode Completion WaitBy Measure);
+
+/// Measure latency, bandwidth and rate between two threads
+///
+/// Short runs, for a first look at a machine. A comparison with other interfaces is made by
+/// `make bench` in the sources.
+#[derive(Debug, Parser)]
+pub(crate) struct Bench {
+    /// What to measure; without it, everything
+    #[arg(value_enum)]
+    pub(crate) what: Vec<Measure>,
+
+    /// Link to use; without it, the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// How long each measurement takes
+    #[arg(short, long, value_name = "SECONDS", default_value = "0.5", value_parser = text::parse_seconds)]
+    pub(crate) time: Duration,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Measure {
+    /// A call that does nothing, a look at a counter and at an empty CQ
+    Calls,
+    /// One way of 8 bytes, sleeping and spinning
+    Latency,
+    /// Messages and writes of 1 MiB
+    Bandwidth,
+    /// Messages of 8 bytes, posted 64 at a time
+    Rate,
+}
+
+/// Work a counter by hand
+///
+/// Opens a counter, does the steps in their order, and shows the counter's values after each.
+/// Steps: add=N, set=N, adderr=N, seterr=N, read, wait=N (until the value reaches N), sleep=MS.
+/// A step with a time before it, such as 100ms:add=1, is done by another thread at that time, so
+/// that something can happen during a wait. Without steps it shows some, with explanations.
+#[derive(Debug, Parser)]
+pub(crate) struct Cntr {
+    /// Steps: [TIMEms:]NAME[=VALUE]
+    #[arg(value_name = "STEP")]
+    pub(crate) steps: Vec<Step>,
+
+    /// Link to use; without it, the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Largest value, after which it begins with 0 again
+    #[arg(short, long, value_name = "VALUE", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_value: Option<u64>,
+
+    /// How long a wait may take
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
+    pub(crate) timeout: Duration,
+}
+
+/// Show completions in every format
+///
+/// Opens an endpoint, posts operations from it to itself (a message, a tagged message with remote
+/// CQ data, a write, and a message that is too long for its receive), and shows the entries that a
+/// completion queue of each format gives for them.
+#[derive(Debug, Parser)]
+pub(crate) struct Cq {
+    /// Only this format
+    #[arg(short, long, value_enum)]
+    pub(crate) format: Vec<Format>,
+
+    /// Link to use; without it, the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+}
+
+/// What an entry of a CQ holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// The operation's context
+    Context,
+    /// And flags and length
+    Msg,
+    /// And buffer and remote CQ data
+    Data,
+    /// And the tag
+    Tagged,
+}
+
+/// Watch links, endpoints, completion queues and counters
+///
+/// Figures of this network namespace: of all programs with CAP_NET_ADMIN, else of one's own. On a
+/// terminal it fills the screen (q ends, arrows move, space holds); without one, or with --once,
+/// it prints tables.
+#[derive(Debug, Parser)]
+pub(crate) struct Top {
+    /// Show once and end
+    #[arg(short = '1', long)]
+    pub(crate) once: bool,
+
+    /// Time between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
+    pub(crate) interval: Duration,
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, kfi::AddressError> {
+    match kfi::parse_address(text) {
+        Ok(addr) => Ok(addr),
+        // A host alone has the usual port.
+        Err(error) => match text.trim_matches(['[', ']']).parse() {
+            Ok(host) => Ok(SocketAddr::new(host, PORT)),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+fn parse_caps(text: &str) -> Result<kfi::Caps, String> {
+    text.split(',').try_fold(kfi::Caps::empty(), |caps, name| {
+        let name = name.trim().to_uppercase();
+        match kfi::Caps::from_name(name.strip_prefix("KFI_").unwrap_or(&name)) {
+            Some(cap) => Ok(caps | cap),
+            None => {
+                let all: Vec<String> = kfi::Caps::all()
+                    .iter_names()
+                    .map(|(name, _)| name.to_lowercase())
+                    .collect();
+                Err(format!("no capability {name:?}; there are {}", all.join(", ")))
+            }
+        }
+    })
+}
+
+/// Completions for a shell.
+pub(crate) fn completions(shell: clap_complete::Shell) -> String {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "kfi", &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    fn parse(line: &str) -> Result<Args, ErrorKind> {
+        Args::try_parse_from(line.split_whitespace()).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_description_holds_together() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn link_add_wants_netdev() {
+        let Command::Link(link) = parse("kfi link add roce0 netdev lo").unwrap().command else {
+            panic!("not link");
+        };
+        let LinkCommand::Add { name, netdev, .. } = link.command else {
+            panic!("not add");
+        };
+        assert_eq!((&*name, &*netdev), ("roce0", "lo"));
+        assert_eq!(parse("kfi link add roce0 device lo").unwrap_err(), ErrorKind::InvalidValue);
+        for line in ["kfi link add roce0 netdev", "kfi link add", "kfi link del"] {
+            assert_eq!(parse(line).unwrap_err(), ErrorKind::MissingRequiredArgument, "{line}");
+        }
+    }
+
+    #[test]
+    fn json_is_everywhere() {
+        for line in ["kfi --json info", "kfi info --json", "kfi link show --json", "kfi top --json"]
+        {
+            assert!(parse(line).unwrap().json, "{line}");
+        }
+    }
+
+    #[test]
+    fn pingpong() {
+        let line = "kfi pingpong 10.0.0.1:99 -m rma -c cntr -w fd -s 4K -i 5 --timeout 0.5";
+        let Command::Pingpong(args) = parse(line).unwrap().command else {
+            panic!("not pingpong");
+        };
+        assert_eq!(args.server, "10.0.0.1:99".parse().ok());
+        assert_eq!((args.mode, args.completion), (Mode::Rma, Some(Completion::Cntr)));
+        assert_eq!((args.wait, args.size, args.iterations), (Some(WaitBy::Fd), 4096, 5));
+        assert_eq!(args.timeout, Duration::from_millis(500));
+        for line in [
+            "kfi pingpong nobody",
+            "kfi pingpong -m rdma",
+            "kfi pingpong -s 2G",
+            "kfi pingpong -i 0",
+            "kfi pingpong --timeout 0",
+        ] {
+            assert!(
+                matches!(parse(line), Err(ErrorKind::ValueValidation | ErrorKind::InvalidValue)),
+                "{line}"
+            );
+        }
+        assert_eq!(
+            parse("kfi pingpong 10.0.0.1:99 --keep").unwrap_err(),
+            ErrorKind::ArgumentConflict
+        );
+    }
+
+    #[test]
+    fn addresses_have_a_usual_port() {
+        for (text, addr) in [
+            ("10.0.0.1", "10.0.0.1:7471"),
+            ("::1", "[::1]:7471"),
+            ("[::1]", "[::1]:7471"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(parse_address(text).unwrap(), addr.parse().unwrap(), "{text}");
+        }
+        assert!(parse_address("here:1").is_err());
+    }
+
+    #[test]
+    fn capabilities() {
+        use kfi::Caps;
+        assert_eq!(parse_caps("msg,KFI_RMA"), Ok(Caps::MSG | Caps::RMA));
+        assert!(parse_caps("msg,none").unwrap_err().contains("tagged"));
+    }
+
+    #[test]
+    fn unknown_things_are_usage_errors() {
+        for line in ["kfi nothing", "kfi info --nothing", "kfi cntr jump=3", "kfi bench speed"] {
+            let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn completions_name_the_commands() {
+        use clap_complete::Shell;
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let text = completions(shell);
+            for word in ["pingpong", "--json", "sread", "completions"] {
+                assert!(text.contains(word), "{shell}: {word}");
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kfi cntr`: a counter by hand.
+//!
+//! Steps are done in their order; those with a time before them by another
+//! thread, that long after the start. What each did and the values after it are
+//! shown as it happens:
+//!
+//! ```text
+//!      ms  STEP      VALUE  ERROR  RESULT
+//!     0.1  wait=2                  waiting until the value is 2
+//!   100.3  add=1         1      0  done
+//!   200.4  add=1         2      0  done
+//!   200.5  wait=2        2      0  reached after 200.4 ms
+//! ```
+
+use std::{
+    str::FromStr,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use kfi::{Cntr, Values, Wait};
+use serde::Serialize;
+
+use crate::{
+    args,
+    error::{Doing, Error, Result},
+    link,
+    out::Out,
+    text,
+};
+
+/// What is done to the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Add(u64),
+    Set(u64),
+    AddErr(u64),
+    SetErr(u64),
+    Read,
+    Wait(u64),
+    Sleep(u64),
+}
+
+/// A step, and when another thread is to do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    at: Option<Duration>,
+    action: Action,
+    text: String,
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (at, what) = match text.split_once(':') {
+            Some((time, what)) => {
+                let millis = time.strip_suffix("ms").and_then(|time| time.parse().ok());
+                let millis = millis.ok_or("the time before ':' is a number and ms, as 100ms:add=1")?;
+                (Some(Duration::from_millis(millis)), what)
+            }
+            None => (None, text),
+        };
+        let (name, value) = match what.split_once('=') {
+            Some((name, value)) => {
+                let value = value.parse::<u64>();
+                (name, Some(value.map_err(|_| "the value after '=' is a whole number")?))
+            }
+            None => (what, None),
+        };
+        let action = match (name, value) {
+            ("add", value) => Action::Add(value.unwrap_or(1)),
+            ("adderr", value) => Action::AddErr(value.unwrap_or(1)),
+            ("set", Some(value)) => Action::Set(value),
+            ("seterr", Some(value)) => Action::SetErr(value),
+            ("wait", Some(value)) => Action::Wait(value),
+            ("sleep", Some(millis)) => Action::Sleep(millis),
+            ("read", None) => Action::Read,
+            ("set" | "seterr" | "wait" | "sleep", None) => return Err(format!("{name}=VALUE")),
+            ("read", Some(_)) => return Err("read has no value".to_owned()),
+            _ => {
+                return Err("a step is add, set, adderr, seterr, read, wait or sleep".to_owned());
+            }
+        };
+        Ok(Self {
+            at,
+            action,
+            text: what.to_owned(),
+        })
+    }
+}
+
+/// What is shown when no steps are given.
+const LESSON: &[(&str, &str)] = &[
+    ("read", "a new counter has two values, successes and errors, both 0"),
+    ("add=2", "operations of endpoints add to it, and so can a program"),
+    ("wait=2", "a threshold that is reached: no waiting"),
+    ("100ms:add=1", ""),
+    ("200ms:add=1", ""),
+    ("wait=4", "sleeps; another thread adds 1 twice, the second wakes it"),
+    ("300ms:adderr=1", ""),
+    ("wait=5", "a wait also ends when the error value changes (KFI_EAVAIL)"),
+    ("set=10", "the values can be set"),
+    ("seterr=0", ""),
+    ("wait=11", "nobody adds: the time passes (ETIMEDOUT)"),
+];
+
+/// A step that was done, in JSON.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    ms: f64,
+    thread: &'static str,
+    step: &'a str,
+    value: u64,
+    err: u64,
+    /// Of a wait: how long it took.
+    waited_ms: Option<f64>,
+    /// The name of the error; null: it succeeded.
+    errno: Option<&'static str>,
+}
+
+/// What threads share.
+struct Stage<'a> {
+    cntr: &'a Cntr,
+    start: Instant,
+    timeout: Duration,
+    out: Mutex<&'a mut Out>,
+}
+
+impl<'a> Stage<'a> {
+    /// Does a step and shows it.
+    fn perform(&self, step: &Step, thread: &'static str) -> Result<()> {
+        let begin = Instant::now();
+        if let Action::Wait(threshold) = step.action
+            && self.cntr.value() < threshold
+        {
+            self.show(thread, &step.text, None, &format!("waits for {threshold}"))?;
+        }
+        let result = match step.action {
+            Action::Add(value) => self.cntr.add(value),
+            Action::Set(value) => self.cntr.set(value),
+            Action::AddErr(value) => self.cntr.adderr(value),
+            Action::SetErr(value) => self.cntr.seterr(value),
+            Action::Read => self.cntr.read().map(drop),
+            Action::Wait(threshold) => self.cntr.wait(threshold, self.timeout).map(drop),
+            Action::Sleep(millis) => {
+                thread::sleep(Duration::from_millis(millis));
+                Ok(())
+            }
+        };
+        let waited = matches!(step.action, Action::Wait(_)).then(|| begin.elapsed());
+        let errno = result.as_ref().err().and_then(kfi::Error::errno);
+        let answer = match (step.action, &result, waited) {
+            (Action::Wait(_), Ok(()), Some(time)) => {
+                format!("reached, after {} ms", text::millis(time))
+            }
+            (Action::Wait(_), Err(_), Some(time)) => {
+                let name = errno.map_or_else(String::new, |errno| errno.to_string());
+                format!("{name}, after {} ms", text::millis(time))
+            }
+            (_, Err(error), _) => error.to_string(),
+            _ => String::new(),
+        };
+        // An end of a wait that a person asked for is an answer, not a failure.
+        if waited.is_none() {
+            result.doing(&step.text)?;
+        }
+        let values = self.cntr.values();
+        if self.is_json() {
+            let done = Done {
+                ms: text::rounded(self.start.elapsed().as_secs_f64() * 1e3),
+                thread,
+                step: &step.text,
+                value: values.value,
+                err: values.err,
+                waited_ms: waited.map(|time| text::rounded(time.as_secs_f64() * 1e3)),
+                errno: errno.and_then(kfi::Errno::name),
+            };
+            return self.lock().document(&done);
+        }
+        self.show(thread, &step.text, Some(values), &answer)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, &'a mut Out> {
+        // A thread that panicked has nothing half-written.
+        match self.out.lock() {
+            Ok(out) => out,
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+
+    fn is_json(&self) -> bool {
+        self.lock().is_json()
+    }
+
+    fn show(&self, thread: &str, step: &str, values: Option<Values>, answer: &str) -> Result<()> {
+        if self.is_json() {
+            return Ok(());
+        }
+        let [value, err] = match values {
+            Some(values) => [values.value.to_string(), values.err.to_string()],
+            None => ["".to_owned(), "".to_owned()],
+        };
+        let line = format!(
+            "{:>8}  {thread:<6}  {step:<12}  {value:>5}  {err:>5}  {answer}",
+            text::millis(self.start.elapsed())
+        );
+        self.lock().line(line.trim_end())
+    }
+
+    /// Explains what comes next.
+    fn explain(&self, explanation: &str) -> Result<()> {
+        if explanation.is_empty() || self.is_json() {
+            return Ok(());
+        }
+        self.lock().line(format!("{:>10}# {explanation}", ""))
+    }
+}
+
+/// Does what `kfi cntr` was asked for.
+pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
+    let device = link::open()?;
+    let link = link::choose(&device, args.link.as_deref(), None)?;
+    let cntr = device
+        .fabric()
+        .and_then(|fabric| fabric.domain(&link.name).open())
+        .and_then(|domain| {
+            let cntr = domain.cntr().wait(Wait::Queue);
+            match args.max_value {
+                Some(max) => cntr.max_value(max).open(),
+                None => cntr.open(),
+            }
+        })
+        .doing(format!("open a counter on {}", link.name))?;
+    let steps = match args.steps.as_slice() {
+        [] => lesson()?,
+        steps => steps.iter().map(|step| (step.clone(), "")).collect(),
+    };
+    if !out.is_json() {
+        out.line(format!("a counter on {}, wait object KFI_WAIT_QUEUE", link.name))?;
+        out.line(format!(
+            "{:>8}  {:<6}  {:<12}  {:>5}  {:>5}",
+            "MS", "THREAD", "STEP", "VALUE", "ERROR"
+        ))?;
+    }
+    let timeout = if args.steps.is_empty() {
+        args.timeout.min(Duration::from_millis(300))
+    } else {
+        args.timeout
+    };
+    let stage = Stage {
+        cntr: &cntr,
+        start: Instant::now(),
+        timeout,
+        out: Mutex::new(out),
+    };
+    perform(&stage, &steps)
+}
+
+fn lesson() -> Result<Vec<(Step, &'static str)>> {
+    let step = |(text, explanation): &(&str, &'static str)| match text.parse() {
+        Ok(step) => Ok((step, *explanation)),
+        Err(what) => Err(Error::said(what, "this is a defect of kfi")),
+    };
+    LESSON.iter().map(step).collect()
+}
+
+fn perform(stage: &Stage<'_>, steps: &[(Step, &str)]) -> Result<()> {
+    let mut later: Vec<(Duration, &Step)> = steps
+        .iter()
+        .filter_map(|(step, _)| step.at.map(|at| (at, step)))
+        .collect();
+    later.sort_by_key(|(at, _)| *at);
+    thread::scope(|scope| {
+        let other = scope.spawn(move || -> Result<()> {
+            for (at, step) in later {
+                thread::sleep(at.saturating_sub(stage.start.elapsed()));
+                stage.perform(step, "other")?;
+            }
+            Ok(())
+        });
+        for (step, explanation) in steps.iter().filter(|(step, _)| step.at.is_none()) {
+            stage.explain(explanation)?;
+            stage.perform(step, "main")?;
+        }
+        other.join().unwrap_or(Ok(()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(text: &str) -> Step {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn steps_are_read() {
+        assert_eq!(step("add").action, Action::Add(1));
+        assert_eq!(step("add=3").action, Action::Add(3));
+        assert_eq!(step("wait=4").at, None);
+        let later = step("250ms:adderr=2");
+        assert_eq!(later.at, Some(Duration::from_millis(250)));
+        assert_eq!((later.action, &*later.text), (Action::AddErr(2), "adderr=2"));
+        for wrong in ["", "set", "wait", "read=1", "add=x", "add=-1", "5:add", "xms:add", "jump=1"] {
+            assert!(wrong.parse::<Step>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_lesson_can_be_read() {
+        assert_eq!(lesson().unwrap().len(), LESSON.len());
+    }
+
+    #[test]
+    fn shape_of_json() {
+        let done = Done {
+            ms: 1.5,
+            thread: "main",
+            step: "wait=2",
+            value: 2,
+            err: 0,
+            waited_ms: Some(1.25),
+            errno: None,
+        };
+        assert_eq!(
+            serde_json::to_string(&done).unwrap(),
+            r#"{"ms":1.5,"thread":"main","step":"wait=2","value":2,"err":0,"waited_ms":1.25,"errno":null}"#
+        );
+    }
+}

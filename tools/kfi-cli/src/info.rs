@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kfi info`: the module, its limits, and what there is to be had.
+
+use kfi::{EpType, Errno, Hints, Info, Query, Version};
+use serde::Serialize;
+use std::net::SocketAddr;
+
+use crate::{
+    args,
+    error::{Doing, Error, Result},
+    link,
+    out::Out,
+    table::Table,
+    text,
+};
+
+/// The module in JSON.
+#[derive(Serialize)]
+struct ModuleJson {
+    module_version: String,
+    abi_version: u32,
+    page_size: u32,
+    caps: Vec<String>,
+    max_msg_size: u64,
+    inject_size: u32,
+    max_iov: u32,
+    max_handles: u32,
+    max_queue: u32,
+    max_cq: u32,
+    max_eq: u32,
+    max_av: u32,
+    max_post: u32,
+    max_buffered: u64,
+}
+
+impl From<&Query> for ModuleJson {
+    fn from(query: &Query) -> Self {
+        Self {
+            module_version: query.module_version.to_string(),
+            abi_version: query.abi_version,
+            page_size: query.page_size,
+            caps: text::caps(query.caps),
+            max_msg_size: query.max_msg_size,
+            inject_size: query.inject_size,
+            max_iov: query.max_iov,
+            max_handles: query.max_handles,
+            max_queue: query.max_queue,
+            max_cq: query.max_cq,
+            max_eq: query.max_eq,
+            max_av: query.max_av,
+            max_post: query.max_post,
+            max_buffered: query.max_buffered,
+        }
+    }
+}
+
+/// An entry of kfi_getinfo in JSON.
+#[derive(Serialize)]
+struct InfoJson {
+    provider: String,
+    provider_version: String,
+    api_version: String,
+    fabric: String,
+    domain: String,
+    ep_type: &'static str,
+    protocol: &'static str,
+    protocol_version: u32,
+    addr_format: String,
+    src_addr: Option<SocketAddr>,
+    dest_addr: Option<SocketAddr>,
+    caps: Vec<String>,
+    max_msg_size: u64,
+    mem_tag_format: u64,
+    threading: &'static str,
+    control_progress: &'static str,
+    data_progress: &'static str,
+    resource_mgmt: &'static str,
+    av_type: &'static str,
+    mr_mode: Vec<String>,
+    mr_key_size: u64,
+    mr_iov_limit: u64,
+    cq_data_size: u64,
+    cq_cnt: u64,
+    ep_cnt: u64,
+    cntr_cnt: u64,
+    mr_cnt: u64,
+    tx: SideJson,
+    rx: SideJson,
+}
+
+/// The attributes of a side of an endpoint in JSON; what the other side has
+/// alone is null.
+#[derive(Serialize)]
+struct SideJson {
+    caps: Vec<String>,
+    op_flags: Vec<String>,
+    msg_order: Vec<String>,
+    size: u64,
+    iov_limit: u64,
+    inject_size: Option<u64>,
+    rma_iov_limit: Option<u64>,
+    total_buffered_recv: Option<u64>,
+}
+
+impl From<&Info> for InfoJson {
+    fn from(info: &Info) -> Self {
+        Self {
+            provider: info.prov_name.clone(),
+            provider_version: info.prov_version.to_string(),
+            api_version: info.api_version.to_string(),
+            fabric: info.fabric_name.clone(),
+            domain: info.domain_name.clone(),
+            ep_type: info.ep_type.name(),
+            protocol: info.protocol.name(),
+            protocol_version: info.protocol_version,
+            addr_format: text::addr_format(info.addr_format),
+            src_addr: info.src_addr,
+            dest_addr: info.dest_addr,
+            caps: text::caps(info.caps),
+            max_msg_size: info.max_msg_size,
+            mem_tag_format: info.mem_tag_format,
+            threading: info.threading.name(),
+            control_progress: info.control_progress.name(),
+            data_progress: info.data_progress.name(),
+            resource_mgmt: info.resource_mgmt.name(),
+            av_type: info.av_type.name(),
+            mr_mode: text::mr_mode(info.mr_mode),
+            mr_key_size: info.mr_key_size,
+            mr_iov_limit: info.mr_iov_limit,
+            cq_data_size: info.cq_data_size,
+            cq_cnt: info.cq_cnt,
+            ep_cnt: info.ep_cnt,
+            cntr_cnt: info.cntr_cnt,
+            mr_cnt: info.mr_cnt,
+            tx: SideJson {
+                caps: text::caps(info.tx.caps),
+                op_flags: text::op_flags(info.tx.op_flags),
+                msg_order: text::msg_order(info.tx.msg_order),
+                size: info.tx.size,
+                iov_limit: info.tx.iov_limit,
+                inject_size: Some(info.tx.inject_size),
+                rma_iov_limit: Some(info.tx.rma_iov_limit),
+                total_buffered_recv: None,
+            },
+            rx: SideJson {
+                caps: text::caps(info.rx.caps),
+                op_flags: text::op_flags(info.rx.op_flags),
+                msg_order: text::msg_order(info.rx.msg_order),
+                size: info.rx.size,
+                iov_limit: info.rx.iov_limit,
+                inject_size: None,
+                rma_iov_limit: None,
+                total_buffered_recv: Some(info.rx.total_buffered_recv),
+            },
+        }
+    }
+}
+
+/// Whether the command line asks for something in particular.
+fn has_hints(args: &args::Info) -> bool {
+    args.link.is_some()
+        || args.ep_type.is_some()
+        || args.caps.is_some()
+        || args.node.is_some()
+        || args.service.is_some()
+}
+
+fn hints(args: &args::Info) -> Hints {
+    let mut hints = Hints::new().version(Version { major: 1, minor: 7 });
+    if let Some(name) = &args.link {
+        hints = hints.domain_name(name);
+    }
+    if let Some(ep_type) = args.ep_type {
+        hints = hints.ep_type(match ep_type {
+            args::EpType::Msg => EpType::Msg,
+            args::EpType::Dgram => EpType::Dgram,
+            args::EpType::Rdm => EpType::Rdm,
+        });
+    }
+    if let Some(caps) = args.caps {
+        hints = hints.caps(caps);
+    }
+    if let Some(node) = &args.node {
+        hints = hints.node(node);
+    }
+    if let Some(service) = &args.service {
+        hints = hints.service(service);
+    }
+    if args.source {
+        hints = hints.source();
+    }
+    hints
+}
+
+/// Does what `kfi info` was asked for.
+pub(crate) fn run(args: &args::Info, out: &mut Out) -> Result<()> {
+    let device = link::open()?;
+    let query = device.query().doing("ask the module what it is")?;
+    let infos = match device.getinfo(&hints(args)) {
+        // No links and no wishes: that is an answer.
+        Err(error) if error.errno() == Some(Errno::ENODATA) && !has_hints(args) => Vec::new(),
+        infos => infos.doing("find what fits the hints")?,
+    };
+    let module = ModuleJson::from(&query);
+    let infos: Vec<InfoJson> = infos.iter().map(InfoJson::from).collect();
+    if out.is_json() {
+        return out.document(&serde_json::json!({ "module": module, "infos": infos }));
+    }
+    out.line(format!(
+        "kfabric {}, interface {}: messages up to {}, {} bytes injected",
+        module.module_version,
+        module.abi_version,
+        text::bytes(module.max_msg_size),
+        module.inject_size
+    ))?;
+    if args.verbose {
+        out.text(&module_text(&module))?;
+    }
+    out.line("")?;
+    if infos.is_empty() {
+        return out.line(link::NO_LINKS);
+    }
+    if args.verbose {
+        for info in &infos {
+            out.text(&attributes(info)?)?;
+        }
+        return Ok(());
+    }
+    out.table(&table(&infos))
+}
+
+fn module_text(module: &ModuleJson) -> String {
+    format!(
+        "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
+         {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
+         messages\n",
+        text::row(&module.caps),
+        module.max_handles,
+        module.max_queue,
+        module.max_cq,
+        module.max_eq,
+        module.max_av,
+        module.max_post,
+        module.max_iov,
+        text::bytes(module.max_buffered)
+    )
+}
+
+fn table(infos: &[InfoJson]) -> Table {
+    let mut table = Table::new(&["DOMAIN", "TYPE", "ADDRESS", "PROVIDER", "PROTOCOL", "CAPABILITIES"]);
+    for info in infos {
+        let caps = text::row(&info.caps).to_lowercase().replace('|', " ");
+        table.cells(&[
+            &info.domain,
+            &info.ep_type,
+            &text::address(info.src_addr),
+            &info.provider,
+            &info.protocol,
+            &caps,
+        ]);
+    }
+    table
+}
+
+/// Every attribute of an entry, by its JSON key.
+fn attributes(info: &InfoJson) -> Result<String> {
+    let json = serde_json::to_value(info).map_err(|error| Error::output(error.into()))?;
+    let mut text = format!("{} {} {}\n", info.domain, info.ep_type, text::address(info.src_addr));
+    let mut put = |name: &str, value: &serde_json::Value| {
+        let value = match value {
+            serde_json::Value::Null => return,
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Array(list) => {
+                let names: Vec<_> = list.iter().filter_map(|name| name.as_str()).collect();
+                if names.is_empty() { "-".to_owned() } else { names.join("|") }
+            }
+            value => value.to_string(),
+        };
+        text.push_str(&format!("    {name:<24} {value}\n"));
+    };
+    for (name, value) in json.as_object().into_iter().flatten() {
+        match value.as_object() {
+            Some(side) => side
+                .iter()
+                .for_each(|(inner, value)| put(&format!("{name}.{inner}"), value)),
+            None => put(name, value),
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side() -> SideJson {
+        SideJson {
+            caps: vec!["MSG".to_owned()],
+            op_flags: Vec::new(),
+            msg_order: vec!["SAS".to_owned()],
+            size: 256,
+            iov_limit: 4,
+            inject_size: Some(256),
+            rma_iov_limit: Some(4),
+            total_buffered_recv: None,
+        }
+    }
+
+    fn info() -> InfoJson {
+        InfoJson {
+            provider: "kfabric".to_owned(),
+            provider_version: "0.1".to_owned(),
+            api_version: "1.7".to_owned(),
+            fabric: "net".to_owned(),
+            domain: "roce0".to_owned(),
+            ep_type: "rdm",
+            protocol: "ib_rdm",
+            protocol_version: 1,
+            addr_format: "KFI_SOCKADDR_IN".to_owned(),
+            src_addr: "127.0.0.1:0".parse().ok(),
+            dest_addr: None,
+            caps: vec!["MSG".to_owned(), "RMA".to_owned()],
+            max_msg_size: 1 << 30,
+            mem_tag_format: u64::MAX,
+            threading: "safe",
+            control_progress: "auto",
+            data_progress: "auto",
+            resource_mgmt: "enabled",
+            av_type: "unspec",
+            mr_mode: Vec::new(),
+            mr_key_size: 4,
+            mr_iov_limit: 256,
+            cq_data_size: 8,
+            cq_cnt: 1,
+            ep_cnt: 1,
+            cntr_cnt: 1,
+            mr_cnt: 1,
+            tx: side(),
+            rx: side(),
+        }
+    }
+
+    #[test]
+    fn keys_of_json() {
+        let json = serde_json::to_value(info()).unwrap();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(|key| &**key).collect();
+        assert_eq!(
+            keys.join(" "),
+            "addr_format api_version av_type caps cntr_cnt control_progress cq_cnt cq_data_size \
+             data_progress dest_addr domain ep_cnt ep_type fabric max_msg_size mem_tag_format \
+             mr_cnt mr_iov_limit mr_key_size mr_mode protocol protocol_version provider \
+             provider_version resource_mgmt rx src_addr threading tx"
+        );
+        assert_eq!(
+            serde_json::to_string(&side()).unwrap(),
+            r#"{"caps":["MSG"],"op_flags":[],"msg_order":["SAS"],"size":256,"iov_limit":4,"#.to_owned()
+                + r#""inject_size":256,"rma_iov_limit":4,"total_buffered_recv":null}"#
+        );
+    }
+
+    #[test]
+    fn as_text() {
+        assert_eq!(
+            table(&[info()]).to_string(),
+            "DOMAIN  TYPE  ADDRESS    PROVIDER  PROTOCOL  CAPABILITIES\n\
+             roce0   rdm   127.0.0.1  kfabric   ib_rdm    msg rma\n"
+        );
+        let all = attributes(&info()).unwrap();
+        assert!(all.starts_with("roce0 rdm 127.0.0.1\n"), "{all}");
+        assert!(all.contains("    tx.inject_size           256\n"), "{all}");
+        assert!(!all.contains("total_buffered_recv"), "{all}");
+    }
+
+    #[test]
+    fn only_questions_are_hints() {
+        use clap::Parser;
+        let parse = |line: &str| args::Info::try_parse_from(line.split_whitespace()).unwrap();
+        assert!(!has_hints(&parse("info -v")));
+        for line in ["info -l x", "info -e rdm", "info -c msg", "info -n ::1", "info -p 1"] {
+            assert!(has_hints(&parse(line)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command `kfi`: a person's way to the kfabric module.
+//!
+//! ```text
+//! kfi info          the module, and what there is to be had (kfi_getinfo)
+//! kfi link          links: the software device on a network interface
+//! kfi pingpong      two programs exchange messages
+//! kfi bench         short measurements between two threads
+//! kfi cntr, cq      a counter or a completion queue by hand, to learn from
+//! kfi top           live figures
+//! kfi completions   for a shell
+//! ```
+//!
+//! [`args`] describes the command line; each command has a file of its own with
+//! a `run` function, which writes to [`out::Out`] either text or, with
+//! `--json`, documents whose keys are described in kfi(1).
+//!
+//! Exit status: 0; 1 something did not work ([`error::Error`]: the cause and
+//! what to try, on standard error); 2 the command line is wrong. When nobody
+//! reads the output any more, the command ends quietly.
+
+mod args;
+mod bench;
+mod cntr;
+mod cq;
+mod error;
+mod info;
+mod link;
+#[cfg(test)]
+mod man;
+mod out;
+mod pingpong;
+mod table;
+mod text;
+mod top;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    args::{Args, Command},
+    error::Error,
+    out::Out,
+};
+
+fn run(args: Args, out: &mut Out) -> Result<(), Error> {
+    match args.command {
+        Command::Info(args) => info::run(&args, out),
+        Command::Link(args) => link::run(&args.command, out),
+        Command::Pingpong(args) => pingpong::run(&args, out),
+        Command::Bench(args) => bench::run(&args, out),
+        Command::Cntr(args) => cntr::run(&args, out),
+        Command::Cq(args) => cq::run(&args, out),
+        Command::Top(args) => top::run(&args, out),
+        Command::Completions { shell } => out.text(&args::completions(shell)),
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let json = args.json;
+    match run(args, &mut Out::stdout(json)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            error.report(json);
+            ExitCode::FAILURE
+        }
+    }
+}

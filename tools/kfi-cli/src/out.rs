@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Output: text for people, or one JSON document a line for programs.
+//!
+//! Everything goes through [`Out`], so that an output that nobody reads any
+//! more is an error like others and not a panic.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::{
+    error::{Error, Result},
+    table::Table,
+};
+
+/// Where the output goes.
+pub(crate) struct Out {
+    json: bool,
+    to: Box<dyn Write + Send>,
+}
+
+impl Out {
+    /// Standard output.
+    pub(crate) fn stdout(json: bool) -> Self {
+        Self {
+            json,
+            to: Box::new(io::stdout()),
+        }
+    }
+
+    /// Output in JSON is wanted.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Text as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<()> {
+        self.to
+            .write_all(text.as_bytes())
+            .and_then(|()| self.to.flush())
+            .map_err(Error::output)
+    }
+
+    /// A line of text.
+    pub(crate) fn line(&mut self, line: impl AsRef<str>) -> Result<()> {
+        self.text(&format!("{}\n", line.as_ref()))
+    }
+
+    /// A table.
+    pub(crate) fn table(&mut self, table: &Table) -> Result<()> {
+        self.text(&table.to_string())
+    }
+
+    /// A document, on a line of its own.
+    pub(crate) fn document(&mut self, document: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string(document).map_err(|error| Error::output(error.into()))?;
+        self.line(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_an_error_and_no_panic() {
+        let mut out = Out {
+            json: true,
+            to: Box::new(Closed),
+        };
+        assert!(out.line("x").unwrap_err().is_broken_pipe());
+        assert!(out.document(&1).unwrap_err().is_broken_pipe());
+    }
+}

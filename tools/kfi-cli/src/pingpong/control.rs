@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How two ping-pong programs find each other.
+//!
+//! Each has an endpoint for this alone. The client sends [`Hello`] from it to
+//! the server's address: its own two addresses (which nobody else can tell the
+//! server) and what it wants to play. The server makes an endpoint for that and
+//! answers [`Welcome`]; then the game is between the other two endpoints. At
+//! the end the client says [`Bye`], so that the server stays until all has
+//! arrived. The messages are JSON: a person can read them in a trace, and a
+//! program of another version can say what it does not understand.
+
+use std::{net::SocketAddr, time::Duration};
+
+use kfi::{
+    Av, AvKind, Buffer, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, FiAddr, Wait,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    args::{Completion, Mode, WaitBy},
+    error::{Doing, Error, Result},
+};
+
+/// Longest message, bytes.
+const ROOM: usize = 1024;
+
+/// What a client says to a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FromClient {
+    /// I want to play.
+    Hello(Hello),
+    /// I have got everything.
+    Bye(Bye),
+}
+
+/// Version of this exchange.
+pub(crate) const VERSION: u32 = 1;
+
+/// Memory of a peer that can be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Region {
+    /// Address of the first byte, as peers name it.
+    pub(crate) addr: u64,
+    /// Its key.
+    pub(crate) key: u64,
+}
+
+/// What the client wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// [`VERSION`].
+    pub(crate) version: u32,
+    /// Where the answer goes.
+    pub(crate) control: SocketAddr,
+    /// Where the messages of the game go.
+    pub(crate) data: SocketAddr,
+    /// Where writes go.
+    pub(crate) region: Option<Region>,
+    /// What is exchanged.
+    pub(crate) mode: Mode,
+    /// What tells of it.
+    pub(crate) completion: Completion,
+    /// How to wait.
+    pub(crate) wait: WaitBy,
+    /// Bytes of a message.
+    pub(crate) size: u64,
+    /// Messages each way, warm-up among them.
+    pub(crate) count: u64,
+    /// Show everything.
+    pub(crate) trace: bool,
+}
+
+/// The server's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Welcome {
+    /// Begin.
+    Play {
+        /// Where the messages of the game go.
+        data: SocketAddr,
+        /// Where writes go.
+        region: Option<Region>,
+    },
+    /// It cannot be done.
+    No {
+        /// Why not.
+        why: String,
+    },
+}
+
+/// The client has got everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Bye {
+    /// Answers that came.
+    pub(crate) answers: u64,
+}
+
+/// An endpoint for such messages.
+pub(crate) struct Control {
+    cq: Cq,
+    av: Av,
+    ep: Endpoint,
+    inbox: Buffer,
+    outbox: Buffer,
+}
+
+impl Control {
+    /// At this address, or at any of the link's.
+    pub(crate) fn open(domain: &Domain, addr: Option<SocketAddr>) -> Result<Self> {
+        let doing = match addr {
+            Some(addr) => format!("open an endpoint at {addr}"),
+            None => "open an endpoint".to_owned(),
+        };
+        Self::objects(domain, addr).doing(doing)
+    }
+
+    fn objects(domain: &Domain, addr: Option<SocketAddr>) -> kfi::Result<Self> {
+        let cq = domain.cq().format(CqFormat::Msg).wait(Wait::Queue).open()?;
+        let av = domain.av().kind(AvKind::Table).open()?;
+        let ep = match addr {
+            Some(addr) => domain.endpoint().addr(addr).open()?,
+            None => domain.endpoint().open()?,
+        };
+        // Only failures of sends matter.
+        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
+        ep.bind_cq(&cq, CqBind::RECV)?;
+        ep.bind_av(&av)?;
+        ep.enable()?;
+        let (inbox, outbox) = (Buffer::new(ROOM)?, Buffer::new(ROOM)?);
+        ep.recv(&inbox, 0)?;
+        Ok(Self {
+            cq,
+            av,
+            ep,
+            inbox,
+            outbox,
+        })
+    }
+
+    /// Its address.
+    pub(crate) fn name(&self) -> Result<SocketAddr> {
+        self.ep.name().doing("ask for the endpoint's address")
+    }
+
+    /// Makes a peer known.
+    pub(crate) fn meet(&self, peer: SocketAddr) -> Result<FiAddr> {
+        self.av.insert_one(peer).doing(format!("insert {peer} into the address vector"))
+    }
+
+    /// Forgets a peer.
+    pub(crate) fn part(&self, peer: FiAddr) -> Result<()> {
+        self.av.remove(&[peer]).doing("remove the client from the address vector")
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&self, peer: FiAddr, message: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_vec(message).map_err(|error| Error::output(error.into()))?;
+        self.outbox.write_at(0, &text);
+        let place = || match self.av.lookup(peer) {
+            Ok(addr) => format!("send to {addr}"),
+            Err(_) => "send".to_owned(),
+        };
+        self.ep.send(peer, self.outbox.slice(..text.len()), 0).doing(place())
+    }
+
+    /// The next message; `None`: none came in this time. The inner error is a
+    /// message that cannot be understood.
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<Option<Result<T, String>>> {
+        let deadline = Deadline::from(limit);
+        loop {
+            let Some(entry) = self.cq.next(deadline).doing("receive")? else {
+                return Ok(None);
+            };
+            if !entry.flags.contains(CompFlags::RECV) {
+                continue;
+            }
+            let text = self.inbox.to_vec(..ROOM.min(entry.len as usize));
+            self.ep.recv(&self.inbox, 0).doing("post a receive")?;
+            return Ok(Some(serde_json::from_slice(&text).map_err(|error| error.to_string())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_there_and_back_and_in_room() {
+        let longest = Hello {
+            version: VERSION,
+            control: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap(),
+            data: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap(),
+            region: Some(Region {
+                addr: u64::MAX,
+                key: u64::MAX,
+            }),
+            mode: Mode::Tagged,
+            completion: Completion::Cntr,
+            wait: WaitBy::Sread,
+            size: u64::MAX,
+            count: u64::MAX,
+            trace: false,
+        };
+        let longest = FromClient::Hello(longest);
+        let text = serde_json::to_vec(&longest).unwrap();
+        assert!(text.len() < ROOM, "{}", text.len());
+        assert_eq!(serde_json::from_slice::<FromClient>(&text).unwrap(), longest);
+    }
+
+    #[test]
+    fn answers_in_json() {
+        let play = Welcome::Play {
+            data: "127.0.0.1:9".parse().unwrap(),
+            region: None,
+        };
+        assert_eq!(
+            serde_json::to_string(&play).unwrap(),
+            r#"{"play":{"data":"127.0.0.1:9","region":null}}"#
+        );
+        assert!(serde_json::from_str::<Welcome>("{}").is_err());
+    }
+}

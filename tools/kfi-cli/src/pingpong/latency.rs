@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Figures of many times: least, median, 99th percentile, greatest, mean.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::text::rounded;
+
+/// Times in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) min: f64,
+    pub(crate) median: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+    pub(crate) mean: f64,
+}
+
+impl Latency {
+    /// Of one way, given round trips; `None` if there are none.
+    pub(crate) fn of_round_trips(mut trips: Vec<Duration>) -> Option<Self> {
+        trips.sort_unstable();
+        let one_way = |time: Duration| rounded(time.as_secs_f64() * 1e6 / 2.0);
+        let at = |percent: usize| Some(one_way(*trips.get((trips.len() - 1) * percent / 100)?));
+        let total: Duration = trips.iter().sum();
+        Some(Self {
+            min: one_way(*trips.first()?),
+            median: at(50)?,
+            p99: at(99)?,
+            max: one_way(*trips.last()?),
+            mean: rounded(total.as_secs_f64() * 1e6 / 2.0 / trips.len() as f64),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures() {
+        let trips = (1..=101).rev().map(|n| Duration::from_micros(2 * n)).collect();
+        let latency = Latency::of_round_trips(trips).unwrap();
+        assert_eq!(
+            serde_json::to_string(&latency).unwrap(),
+            r#"{"min":1.0,"median":51.0,"p99":100.0,"max":101.0,"mean":51.0}"#
+        );
+        assert_eq!(Latency::of_round_trips(Vec::new()), None);
+    }
+}

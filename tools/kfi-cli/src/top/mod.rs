@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kfi top`: live figures of links, endpoints, completion queues and counters.
+//!
+//! [`sample`] takes the figures and compares two looks, [`view`] draws them on
+//! a terminal. Without a terminal, or with `--once` or `--json`, they are
+//! printed.
+
+mod sample;
+mod view;
+
+use std::{
+    io::{self, IsTerminal},
+    thread,
+    time::{Duration, Instant},
+};
+
+use kfi::Device;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::{
+    args,
+    error::{Error, Result},
+    link,
+    out::Out,
+};
+use sample::{Change, Sample};
+use view::View;
+
+/// Does what `kfi top` was asked for.
+pub(crate) fn run(args: &args::Top, out: &mut Out) -> Result<()> {
+    let device = link::open()?;
+    if args.once || out.is_json() || !io::stdout().is_terminal() {
+        return print(&device, args, out);
+    }
+    watch(&device, args.interval)
+}
+
+/// Prints once, or again and again.
+fn print(device: &Device, args: &args::Top, out: &mut Out) -> Result<()> {
+    let mut before = Sample::take(device)?;
+    if args.once {
+        return show(&before.since_ever(), out);
+    }
+    show(&before.since_ever(), out)?;
+    loop {
+        thread::sleep(args.interval);
+        let now = Sample::take(device)?;
+        if !out.is_json() {
+            out.line("")?;
+        }
+        show(&now.since(&before), out)?;
+        before = now;
+    }
+}
+
+fn show(change: &Change, out: &mut Out) -> Result<()> {
+    if out.is_json() {
+        return out.document(change);
+    }
+    for (name, table, rows) in change.tables() {
+        if rows > 0 {
+            out.table(&table)?;
+        } else {
+            out.line(format!("no {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn terminal(source: io::Error) -> Error {
+    let doing = "use the terminal";
+    Error::Io { doing, source }
+}
+
+/// Fills the screen until the person wants to end.
+fn watch(device: &Device, interval: Duration) -> Result<()> {
+    let mut screen = ratatui::try_init().map_err(terminal)?;
+    let result = watch_on(&mut screen, device, interval);
+    ratatui::try_restore().map_err(terminal)?;
+    result
+}
+
+fn watch_on(
+    screen: &mut ratatui::DefaultTerminal,
+    device: &Device,
+    interval: Duration,
+) -> Result<()> {
+    let mut view = View::new(interval);
+    let mut before = Sample::take(device)?;
+    view.update(before.since_ever());
+    let mut next = Instant::now() + interval;
+    loop {
+        screen.draw(|frame| view.draw(frame)).map_err(terminal)?;
+        while event::poll(next.saturating_duration_since(Instant::now())).map_err(terminal)? {
+            let Event::Key(key) = event::read().map_err(terminal)? else {
+                break;
+            };
+            if key.kind != KeyEventKind::Press {
+                continue;
+            }
+            let interrupt = key.modifiers.contains(KeyModifiers::CONTROL);
+            match key.code {
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+                KeyCode::Char('c') if interrupt => return Ok(()),
+                KeyCode::Char(' ') => view.hold(),
+                KeyCode::Down | KeyCode::Char('j') => view.scroll(1),
+                KeyCode::Up | KeyCode::Char('k') => view.scroll(-1),
+                KeyCode::PageDown => view.scroll(10),
+                KeyCode::PageUp => view.scroll(-10),
+                KeyCode::Home => view.scroll(isize::MIN),
+                _ => continue,
+            }
+            break;
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + interval;
+            let now = Sample::take(device)?;
+            view.update(now.since(&before));
+            before = now;
+        }
+    }
+}

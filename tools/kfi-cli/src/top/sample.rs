@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Figures at one moment, and what became of them since another.
+
+use std::{collections::HashMap, fmt::Display, net::SocketAddr, time::Instant};
+
+use kfi::{Device, Figures, Stat, StatClass};
+use serde::Serialize;
+
+use crate::{
+    error::{Doing, Result},
+    link::{self, LinkJson},
+    table::Table,
+    text,
+};
+
+/// All figures at one moment.
+pub(crate) struct Sample {
+    when: Instant,
+    links: Vec<LinkJson>,
+    stats: Vec<Stat>,
+}
+
+/// Figures, and rates since the look before; also the JSON.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Change {
+    /// Seconds since the look before; null at the first look.
+    pub(crate) seconds: Option<f64>,
+    pub(crate) links: Vec<LinkRow>,
+    pub(crate) endpoints: Vec<EndpointRow>,
+    pub(crate) cqs: Vec<CqRow>,
+    pub(crate) cntrs: Vec<CntrRow>,
+}
+
+/// A link and its rates.
+#[derive(Debug, Serialize)]
+pub(crate) struct LinkRow {
+    #[serde(flatten)]
+    pub(crate) link: LinkJson,
+    pub(crate) tx_ops_per_second: Option<f64>,
+    pub(crate) tx_bytes_per_second: Option<f64>,
+    pub(crate) rx_ops_per_second: Option<f64>,
+    pub(crate) rx_bytes_per_second: Option<f64>,
+}
+
+/// Whose an object is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Owner {
+    pub(crate) id: u64,
+    pub(crate) pid: Option<u32>,
+    pub(crate) handle: u32,
+    pub(crate) link: String,
+}
+
+/// An endpoint.
+#[derive(Debug, Serialize)]
+pub(crate) struct EndpointRow {
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) tx_ops: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_ops: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_pending: u64,
+    pub(crate) rx_posted: u64,
+    pub(crate) unexpected: u64,
+    pub(crate) unexpected_bytes: u64,
+    pub(crate) tx_ops_per_second: Option<f64>,
+    pub(crate) rx_ops_per_second: Option<f64>,
+}
+
+/// A completion queue.
+#[derive(Debug, Serialize)]
+pub(crate) struct CqRow {
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    pub(crate) size: u64,
+    pub(crate) queued: u64,
+    pub(crate) errors: u64,
+    pub(crate) total: u64,
+    pub(crate) overruns: u64,
+    pub(crate) reserved: u64,
+    pub(crate) waiters: u64,
+    pub(crate) total_per_second: Option<f64>,
+}
+
+/// A counter.
+#[derive(Debug, Serialize)]
+pub(crate) struct CntrRow {
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    pub(crate) value: u64,
+    pub(crate) err: u64,
+    pub(crate) waiters: u64,
+    pub(crate) threshold: Option<u64>,
+    pub(crate) value_per_second: Option<f64>,
+}
+
+impl Sample {
+    /// The figures now.
+    pub(crate) fn take(device: &Device) -> Result<Self> {
+        let links = link::all(device)?.iter().map(LinkJson::from).collect();
+        let mut stats = Vec::new();
+        for class in StatClass::ALL {
+            for stat in device.stats(class) {
+                stats.push(stat.doing("read live figures")?);
+            }
+        }
+        let when = Instant::now();
+        Ok(Self { when, links, stats })
+    }
+
+    /// The figures without rates.
+    pub(crate) fn since_ever(&self) -> Change {
+        self.compare(None)
+    }
+
+    /// The figures, with rates since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Change {
+        self.compare(Some(before))
+    }
+
+    fn compare(&self, before: Option<&Self>) -> Change {
+        let seconds = before.map(|before| self.when.duration_since(before.when).as_secs_f64());
+        // Of something that was not there, or began again, there is no rate.
+        let rate = |now: u64, then: Option<u64>| {
+            let more = now.checked_sub(then?)?;
+            Some(text::rounded(more as f64 / seconds?.max(1e-9)))
+        };
+        let mut change = Change {
+            seconds: seconds.map(text::rounded),
+            ..Change::default()
+        };
+        let old_links: HashMap<&str, &LinkJson> = before
+            .iter()
+            .flat_map(|before| &before.links)
+            .map(|link| (&*link.name, link))
+            .collect();
+        for link in &self.links {
+            let old = old_links.get(&*link.name);
+            change.links.push(LinkRow {
+                link: link.clone(),
+                tx_ops_per_second: rate(link.tx_ops, old.map(|old| old.tx_ops)),
+                tx_bytes_per_second: rate(link.tx_bytes, old.map(|old| old.tx_bytes)),
+                rx_ops_per_second: rate(link.rx_ops, old.map(|old| old.rx_ops)),
+                rx_bytes_per_second: rate(link.rx_bytes, old.map(|old| old.rx_bytes)),
+            });
+        }
+        let old: HashMap<(StatKind, u64), &Figures> = before
+            .iter()
+            .flat_map(|before| &before.stats)
+            .map(|stat| ((kind(&stat.figures), stat.id), &stat.figures))
+            .collect();
+        for stat in &self.stats {
+            let old = old.get(&(kind(&stat.figures), stat.id)).map(|old| sums(old));
+            let owner = Owner {
+                id: stat.id,
+                pid: stat.pid,
+                handle: stat.handle,
+                link: stat.link.clone(),
+            };
+            let [first, second] = sums(&stat.figures);
+            let first = rate(first, old.map(|[first, _]| first));
+            let second = rate(second, old.map(|[_, second]| second));
+            change.add(owner, stat.figures, first, second);
+        }
+        change
+    }
+}
+
+/// Which kind of object a figure is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum StatKind {
+    Endpoint,
+    Cq,
+    Cntr,
+}
+
+fn kind(figures: &Figures) -> StatKind {
+    match figures {
+        Figures::Endpoint { .. } => StatKind::Endpoint,
+        Figures::Cq { .. } => StatKind::Cq,
+        _ => StatKind::Cntr,
+    }
+}
+
+/// What grows, of an object.
+fn sums(figures: &Figures) -> [u64; 2] {
+    match *figures {
+        Figures::Endpoint { tx_ops, rx_ops, .. } => [tx_ops, rx_ops],
+        Figures::Cq { total, .. } => [total, 0],
+        Figures::Cntr { value, .. } => [value, 0],
+        _ => [0, 0],
+    }
+}
+
+/// Columns of whose an object is.
+fn owner(owner: &Owner) -> [String; 3] {
+    let pid = owner.pid.map_or("-".to_owned(), |pid| pid.to_string());
+    [pid, owner.handle.to_string(), owner.link.clone()]
+}
+
+fn rate_text(rate: Option<f64>) -> String {
+    rate.map_or("-".to_owned(), |rate| text::si(rate).trim_end().to_owned())
+}
+
+impl Change {
+    fn add(&mut self, owner: Owner, figures: Figures, first: Option<f64>, second: Option<f64>) {
+        match figures {
+            Figures::Endpoint {
+                addr,
+                tx_ops,
+                tx_bytes,
+                rx_ops,
+                rx_bytes,
+                tx_pending,
+                rx_posted,
+                unexpected,
+                unexpected_bytes,
+            } => self.endpoints.push(EndpointRow {
+                owner,
+                address: addr,
+                tx_ops,
+                tx_bytes,
+                rx_ops,
+                rx_bytes,
+                tx_pending,
+                rx_posted,
+                unexpected,
+                unexpected_bytes,
+                tx_ops_per_second: first,
+                rx_ops_per_second: second,
+            }),
+            Figures::Cq {
+                size,
+                queued,
+                errors,
+                total,
+                overruns,
+                reserved,
+                waiters,
+            } => self.cqs.push(CqRow {
+                owner,
+                size,
+                queued,
+                errors,
+                total,
+                overruns,
+                reserved,
+                waiters,
+                total_per_second: first,
+            }),
+            Figures::Cntr {
+                value,
+                err,
+                waiters,
+                threshold,
+            } => self.cntrs.push(CntrRow {
+                owner,
+                value,
+                err,
+                waiters,
+                threshold,
+                value_per_second: first,
+            }),
+            // A class that this program does not ask for.
+            _ => {}
+        }
+    }
+
+    /// The tables, with what they are of and how many rows they have.
+    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 4] {
+        [
+            ("links", self.link_table(), self.links.len()),
+            ("endpoints", self.endpoint_table(), self.endpoints.len()),
+            ("completion queues", self.cq_table(), self.cqs.len()),
+            ("counters", self.cntr_table(), self.cntrs.len()),
+        ]
+    }
+
+    fn link_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "LINK", "NETDEV", "STATE", "ADDRESS", ">ENDPOINTS", ">TX-OPS", ">TX-OPS/S", ">TX-B/S",
+            ">RX-OPS", ">RX-OPS/S", ">RX-B/S",
+        ]);
+        for row in &self.links {
+            table.cells(&[
+                &row.link.name,
+                &row.link.netdev,
+                &row.link.state,
+                &row.link.addresses(),
+                &row.link.endpoints,
+                &row.link.tx_ops,
+                &rate_text(row.tx_ops_per_second),
+                &rate_text(row.tx_bytes_per_second),
+                &row.link.rx_ops,
+                &rate_text(row.rx_ops_per_second),
+                &rate_text(row.rx_bytes_per_second),
+            ]);
+        }
+        table
+    }
+
+    fn endpoint_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "ENDPOINT", ">PID", ">HANDLE", "LINK", ">TX-OPS", ">TX-OPS/S", ">TX-B", ">RX-OPS",
+            ">RX-OPS/S", ">RX-B", ">PENDING", ">POSTED", ">UNEXPECTED",
+        ]);
+        for row in &self.endpoints {
+            let [pid, handle, link] = owner(&row.owner);
+            table.cells(&[
+                &text::address(row.address),
+                &pid,
+                &handle,
+                &link,
+                &row.tx_ops,
+                &rate_text(row.tx_ops_per_second),
+                &row.tx_bytes,
+                &row.rx_ops,
+                &rate_text(row.rx_ops_per_second),
+                &row.rx_bytes,
+                &row.tx_pending,
+                &row.rx_posted,
+                &row.unexpected,
+            ]);
+        }
+        table
+    }
+
+    fn cq_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "CQ", ">PID", ">HANDLE", "LINK", ">ENTRIES", ">ENTRIES/S", ">QUEUED", ">SIZE",
+            ">RESERVED", ">ERRORS", ">OVERRUNS", ">WAITERS",
+        ]);
+        for row in &self.cqs {
+            let [pid, handle, link] = owner(&row.owner);
+            table.cells(&[
+                &row.owner.id as &dyn Display,
+                &pid,
+                &handle,
+                &link,
+                &row.total,
+                &rate_text(row.total_per_second),
+                &row.queued,
+                &row.size,
+                &row.reserved,
+                &row.errors,
+                &row.overruns,
+                &row.waiters,
+            ]);
+        }
+        table
+    }
+
+    fn cntr_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "COUNTER", ">PID", ">HANDLE", "LINK", ">VALUE", ">VALUE/S", ">ERROR", ">WAITERS",
+            ">THRESHOLD",
+        ]);
+        for row in &self.cntrs {
+            let [pid, handle, link] = owner(&row.owner);
+            let threshold = row.threshold.map_or("-".to_owned(), |value| value.to_string());
+            table.cells(&[
+                &row.owner.id as &dyn Display,
+                &pid,
+                &handle,
+                &link,
+                &row.value,
+                &rate_text(row.value_per_second),
+                &row.err,
+                &row.waiters,
+                &threshold,
+            ]);
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::link::tests::example;
+    use std::time::Duration;
+
+    fn sample(when: Instant, tx_ops: u64) -> Sample {
+        let links = vec![LinkJson {
+            tx_ops,
+            ..example()
+        }];
+        Sample {
+            when,
+            links,
+            stats: Vec::new(),
+        }
+    }
+
+    /// A change with one of each, as `Sample` would make it.
+    pub(crate) fn change() -> Change {
+        let start = Instant::now();
+        let before = sample(start, 10);
+        let mut change = sample(start + Duration::from_secs(2), 30).since(&before);
+        let owner = Owner {
+            id: 7,
+            pid: Some(321),
+            handle: 4,
+            link: "roce0".to_owned(),
+        };
+        let endpoint = Figures::Endpoint {
+            addr: "127.0.0.1:7471".parse().ok(),
+            tx_ops: 1,
+            tx_bytes: 2,
+            rx_ops: 3,
+            rx_bytes: 4,
+            tx_pending: 5,
+            rx_posted: 6,
+            unexpected: 7,
+            unexpected_bytes: 8,
+        };
+        change.add(owner.clone(), endpoint, Some(1.5), Some(2500.0));
+        let cq = Figures::Cq {
+            size: 64,
+            queued: 1,
+            errors: 2,
+            total: 3,
+            overruns: 4,
+            reserved: 5,
+            waiters: 6,
+        };
+        change.add(owner.clone(), cq, Some(0.0), None);
+        let cntr = Figures::Cntr {
+            value: 9,
+            err: 1,
+            waiters: 2,
+            threshold: None,
+        };
+        change.add(owner, cntr, None, None);
+        change
+    }
+
+    #[test]
+    fn rates_need_two_looks() {
+        let start = Instant::now();
+        let sample = |tx_ops| sample(start, tx_ops);
+        assert_eq!(sample(5).since_ever().links[0].tx_ops_per_second, None);
+        assert_eq!(change().links[0].tx_ops_per_second, Some(10.0));
+        // A link that was removed and made again.
+        let again = sample(5).since(&sample(10));
+        assert_eq!(again.links[0].tx_ops_per_second, None);
+    }
+
+    #[test]
+    fn shape_of_json() {
+        let json = serde_json::to_value(change()).unwrap();
+        let keys = |value: &serde_json::Value| {
+            let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+            keys.join(" ")
+        };
+        assert_eq!(keys(&json), "cntrs cqs endpoints links seconds");
+        assert_eq!(json["seconds"], 2.0);
+        assert_eq!(json["links"][0]["name"], "roce0");
+        assert_eq!(
+            keys(&json["endpoints"][0]),
+            "address handle id link pid rx_bytes rx_ops rx_ops_per_second rx_posted tx_bytes \
+             tx_ops tx_ops_per_second tx_pending unexpected unexpected_bytes"
+        );
+        assert_eq!(
+            keys(&json["cqs"][0]),
+            "errors handle id link overruns pid queued reserved size total total_per_second waiters"
+        );
+        assert_eq!(
+            serde_json::to_string(&change().cntrs[0]).unwrap(),
+            r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#.to_owned()
+                + r#""threshold":null,"value_per_second":null}"#
+        );
+    }
+
+    #[test]
+    fn as_tables() {
+        let tables = change().tables();
+        assert_eq!(
+            tables[1].1.to_string(),
+            "ENDPOINT        PID  HANDLE  LINK   TX-OPS  TX-OPS/S  TX-B  RX-OPS  RX-OPS/S  RX-B  \
+             PENDING  POSTED  UNEXPECTED\n\
+             127.0.0.1:7471  321       4  roce0       1      1.50     2       3    2.50 k     4  \
+             \u{20}     5       6           7\n"
+        );
+        assert!(tables.iter().all(|(_, _, rows)| *rows == 1));
+    }
+}
