@@ -49,7 +49,7 @@ fn buffer(skip: usize, len: usize) -> Result<MemRef> {
     for at in (0..len).step_by(INLINE_MAX) {
         let bytes: [u8; INLINE_MAX] = core::array::from_fn(|index| pattern(skip + at + index));
         let inline = Inline::from_slice(&bytes).ok_or(EINVAL)?;
-        copy(&memory.slice(at, len), &Source::Inline(inline));
+        copy(&memory.slice(at, len), &Source::Inline(&inline));
     }
     Ok(memory)
 }
@@ -112,7 +112,8 @@ mod tests {
             range(&memory, 0, 0),
             range(&memory, 500, 156),
         ];
-        let inline = Inline::from_user(&ranges)?;
+        let mut inline = Inline::new();
+        inline.read_user(&ranges)?;
         assert_eq!(inline.as_slice().len(), INLINE_MAX);
         assert!((0..100).all(|index| inline.as_slice().get(index) == Some(&pattern(3 + index))));
         assert!(
@@ -120,24 +121,25 @@ mod tests {
         );
 
         let over = [range(&memory, 0, 100), range(&memory, 0, 157)];
-        assert_eq!(error(Inline::from_user(&over)), Some(EMSGSIZE));
+        assert_eq!(inline.read_user(&over).err(), Some(EMSGSIZE));
         let endless = [range(&memory, 0, 1), range(&memory, 0, usize::MAX)];
-        assert_eq!(error(Inline::from_user(&endless)), Some(EMSGSIZE));
+        assert_eq!(inline.read_user(&endless).err(), Some(EMSGSIZE));
         assert_eq!(
-            error(Inline::from_user(&[range(&memory, PAGE_SIZE - 1, 2)])),
+            inline.read_user(&[range(&memory, PAGE_SIZE - 1, 2)]).err(),
             Some(EFAULT)
         );
         let kernel = [UserRange {
             addr: u64::MAX - 4095,
             len: 8,
         }];
-        assert_eq!(error(Inline::from_user(&kernel)), Some(EFAULT));
+        assert_eq!(inline.read_user(&kernel).err(), Some(EFAULT));
         // No bytes, no access.
         let nothing = [UserRange {
             addr: u64::MAX,
             len: 0,
         }];
-        assert!(Inline::from_user(&nothing)?.as_slice().is_empty());
+        inline.read_user(&nothing)?;
+        assert!(inline.as_slice().is_empty());
         Ok(())
     }
 
@@ -162,7 +164,7 @@ mod tests {
         let memory = MemRef::buffer(3 * PAGE_SIZE + 5)?;
         assert!(memory.writable());
         let zero = Inline::from_slice(&[0; INLINE_MAX]).ok_or(EINVAL)?;
-        let zero = Source::Inline(zero).to_buffer()?;
+        let zero = Source::Inline(&zero).to_buffer()?;
         for at in (0..memory.len()).step_by(INLINE_MAX) {
             let part = memory.slice(at, INLINE_MAX);
             assert!(equal(&part, &zero.slice(0, part.len())));
@@ -185,7 +187,8 @@ mod tests {
         assert!(equal(&target.slice(0, 10), &buffer(290, 10)?));
         assert_eq!(copy_part(&target, &source, 300), 0);
         assert_eq!(copy_part(&target, &source, usize::MAX), 0);
-        let inline = Source::Inline(Inline::from_slice(&[1, 2, 3]).ok_or(EINVAL)?);
+        let inline = Inline::from_slice(&[1, 2, 3]).ok_or(EINVAL)?;
+        let inline = Source::Inline(&inline);
         assert_eq!(copy_part(&target, &inline, 2), 1);
         assert_eq!(copy_part(&target, &inline, 4), 0);
         assert_eq!(copy(&target, &inline), 3);
@@ -228,7 +231,8 @@ mod tests {
         // What the program writes is seen.
         memory.write(from, &[0xee])?;
         let seen = all.slice(0, 1);
-        let expected = Source::Inline(Inline::from_slice(&[0xee]).ok_or(EINVAL)?).to_buffer()?;
+        let expected = Inline::from_slice(&[0xee]).ok_or(EINVAL)?;
+        let expected = Source::Inline(&expected).to_buffer()?;
         assert!(equal(&seen, &expected));
         drop(seen);
         drop(all);

@@ -6,7 +6,9 @@
 //! or of a buffer of the module's. It is small and cheap to clone; a part of it
 //! is another one, without an allocation.  [`Source`] names what a transmit
 //! reads: a `MemRef`, or [`Inline`] bytes that were copied in when the operation
-//! was posted (injected and small messages).
+//! was posted (injected and small messages). Those stay where they were copied
+//! to, with who posts, and are gone when posting is over; [`Source::keep`] makes
+//! something of either that lasts.
 //!
 //! Kernel consumers' memory (kvec, bvec, scatterlists, dma-buf) becomes further
 //! variants of `Mem`; nobody outside this file sees the difference.
@@ -197,37 +199,43 @@ impl MemRef {
     }
 }
 
-/// Up to [`INLINE_MAX`] bytes, taken along by value.
-#[derive(Clone)]
+/// Up to [`INLINE_MAX`] bytes, and room for so many: who posts operations has
+/// one, and fills it anew for each.
 pub(crate) struct Inline {
     bytes: [u8; INLINE_MAX],
     len: usize,
 }
 
 impl Inline {
-    /// The bytes of `ranges` of the current process, end to end.
+    /// No bytes.
+    pub(crate) const fn new() -> Self {
+        Self {
+            bytes: [0; INLINE_MAX],
+            len: 0,
+        }
+    }
+
+    /// Replaces the bytes by those of `ranges` of the current process, end to
+    /// end.
     ///
     /// Process context, may sleep.
     ///
     /// # Errors
     ///
     /// `EMSGSIZE` more than [`INLINE_MAX`] bytes; `EFAULT`.
-    pub(crate) fn from_user(ranges: &[UserRange]) -> Result<Self> {
-        let mut inline = Self {
-            bytes: [0; INLINE_MAX],
-            len: 0,
-        };
+    pub(crate) fn read_user(&mut self, ranges: &[UserRange]) -> Result {
+        self.len = 0;
         for range in ranges {
             let len = usize::try_from(range.len).map_err(|_| EMSGSIZE)?;
-            let end = inline.len.checked_add(len).ok_or(EMSGSIZE)?;
-            let room = inline.bytes.get_mut(inline.len..end).ok_or(EMSGSIZE)?;
+            let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
+            let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;
             if len > 0 {
                 let addr = UserPtr::from_addr(usize::try_from(range.addr)?);
                 UserSlice::new(addr, len).reader().read_slice(room)?;
             }
-            inline.len = end;
+            self.len = end;
         }
-        Ok(inline)
+        Ok(())
     }
 
     /// A copy of `bytes`; `None` if they are too many.
@@ -249,19 +257,14 @@ impl Inline {
 }
 
 /// What a transmit reads.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the point of Inline is to need no allocation"
-)]
-#[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) enum Source<'a> {
     /// Bytes that were taken when the operation was posted.
-    Inline(Inline),
+    Inline(&'a Inline),
     /// Memory that is read when the bytes are needed.
     Mem(MemRef),
 }
 
-impl Source {
+impl Source<'_> {
     /// Bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -285,6 +288,21 @@ impl Source {
         Ok(buffer)
     }
 
+    /// Memory with these bytes that lasts: the memory itself, or a copy of what
+    /// was taken along.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn keep(&self) -> Result<MemRef> {
+        match self {
+            Self::Inline(_) => self.to_buffer(),
+            Self::Mem(mem) => Ok(mem.clone()),
+        }
+    }
+
     /// A cursor at byte `skip`.
     #[inline]
     fn cursor(&self, skip: usize) -> Cursor<'_> {
@@ -302,12 +320,12 @@ impl Source {
 /// returns how many. Nothing if `dst` is not writable.
 ///
 /// Process context, no spinlock held: others may run in between.
-pub(crate) fn copy(dst: &MemRef, src: &Source) -> usize {
+pub(crate) fn copy(dst: &MemRef, src: &Source<'_>) -> usize {
     copy_part(dst, src, 0)
 }
 
 /// Copies `src` from byte `skip` on to `dst`; else as [`copy`].
-pub(crate) fn copy_part(dst: &MemRef, src: &Source, skip: usize) -> usize {
+pub(crate) fn copy_part(dst: &MemRef, src: &Source<'_>, skip: usize) -> usize {
     dst.cursor_mut().map_or(0, |dst| run(dst, src.cursor(skip)))
 }
 

@@ -86,17 +86,23 @@ pub(super) struct Reader<'a> {
     file: &'a OpenFile,
     /// The region that the last operation named, because the next one mostly names it again.
     region: Option<(u32, Arc<Mr>)>,
+    /// The bytes of the last small transmit.
+    inline: Inline,
 }
 
 impl<'a> Reader<'a> {
     /// A reader of operations that name objects of `file`.
     pub(super) fn new(file: &'a OpenFile) -> Self {
-        Self { file, region: None }
+        Self {
+            file,
+            region: None,
+            inline: Inline::new(),
+        }
     }
 
     /// Checks `op` and makes it an operation of the provider. In the context of the process whose
     /// memory it names; sleeps. Errors as `struct kfabric_post` has them.
-    pub(super) fn read(&mut self, op: &kfabric_op) -> Result<Op> {
+    pub(super) fn read(&mut self, op: &kfabric_op) -> Result<Op<'_>> {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
         zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
         zero(&op.reserved2)?;
@@ -165,14 +171,15 @@ impl<'a> Reader<'a> {
 
     /// The bytes of a transmit.
     #[inline]
-    fn source(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<Source> {
+    fn source(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<Source<'_>> {
         if len > limits::INJECT_SIZE as u64 {
             return Ok(Source::Mem(self.memory(kind, mr, ranges, len)?));
         }
         if mr != 0 {
             self.in_region(kind, mr, ranges)?;
         }
-        Ok(Source::Inline(Inline::from_user(ranges.as_slice())?))
+        self.inline.read_user(ranges.as_slice())?;
+        Ok(Source::Inline(&self.inline))
     }
 
     /// The memory of a buffer, pinned at least as long as the result lives.

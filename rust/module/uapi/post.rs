@@ -20,7 +20,10 @@ use super::{
     parse::zero, //
 };
 use crate::{
-    provider::ep::Endpoint,
+    provider::ep::{
+        Endpoint,
+        LastPeer, //
+    },
     shim::{
         bindings::{
             kfabric_op,
@@ -68,6 +71,7 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     let ops = UserPtr::from_addr(usize::try_from(arg.ops).map_err(|_| EFAULT)?);
     let stride = usize::try_from(arg.op_size)?;
     let mut reader = Reader::new(file);
+    let mut last = LastPeer::default();
     for index in 0..arg.count {
         if index % STRIDE == STRIDE - 1 {
             cond_resched();
@@ -76,7 +80,7 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
             return Err(EINTR);
         }
         let op: kfabric_op = read_element(ops, index as usize, stride, OP_V1_SIZE)?;
-        endpoint.post(reader.read(&op)?)?;
+        endpoint.post(reader.read(&op)?, &mut last)?;
         arg.done = arg.done.wrapping_add(1);
     }
     Ok(())

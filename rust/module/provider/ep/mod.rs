@@ -235,6 +235,11 @@ impl Tally {
     }
 }
 
+/// The peer that the last operation of a poster went to, so that those which follow need not look
+/// it up again. It is good for one call of a face: an AV that changes meanwhile is seen by the next.
+#[derive(Default)]
+pub(crate) struct LastPeer(Option<(u64, Arc<Endpoint>)>);
+
 /// See the module's story.
 #[pin_data]
 pub(crate) struct Endpoint {
@@ -441,7 +446,9 @@ impl Endpoint {
     ///
     /// What is accepted (`Ok`) ends in exactly one completion, reported as asked; what is refused
     /// has no effect. See `struct kfabric_post` for every error. Sleeps.
-    pub(crate) fn post(self: &Arc<Self>, op: Op) -> Result {
+    ///
+    /// `last` is the poster's own; operations in a row share it.
+    pub(crate) fn post(self: &Arc<Self>, op: Op<'_>, last: &mut LastPeer) -> Result {
         let Some(_inside) = self.run.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
@@ -449,10 +456,10 @@ impl Endpoint {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         match op {
-            Op::Send(op) => self.send(bound, op),
+            Op::Send(op) => self.send(bound, op, last),
             Op::Receive(op) => self.receive(bound, op),
-            Op::Read(op) => self.read(bound, op),
-            Op::Write(op) => self.write(bound, op),
+            Op::Read(op) => self.read(bound, &op, last),
+            Op::Write(op) => self.write(bound, &op, last),
         }
     }
 
@@ -483,14 +490,24 @@ impl Endpoint {
 
     /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
     /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`. Does not sleep.
-    fn peer(&self, bound: &Bound, fi_addr: u64) -> Result<Arc<Endpoint>> {
+    fn peer<'a>(
+        &self,
+        bound: &Bound,
+        fi_addr: u64,
+        last: &'a mut LastPeer,
+    ) -> Result<&'a Arc<Endpoint>> {
         match self.domain.link().state() {
             LinkState::Up => {}
             LinkState::Down => return Err(ENETDOWN),
             LinkState::Gone => return Err(ENODEV),
         }
-        let addr = bound.av.lookup(fi_addr)?;
-        self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)
+        let known = matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
+        if !known {
+            let addr = bound.av.lookup(fi_addr)?;
+            let peer = self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)?;
+            last.0 = Some((fi_addr, peer));
+        }
+        last.0.as_ref().map(|(_, peer)| peer).ok_or(EHOSTUNREACH)
     }
 
     fn tally_tx(&self, bytes: u64) {

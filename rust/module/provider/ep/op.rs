@@ -34,13 +34,13 @@ pub(crate) struct Tag {
 }
 
 /// SEND, and with a tag TSEND.
-pub(crate) struct Send {
+pub(crate) struct Send<'a> {
     /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
     /// The bytes.
-    pub(crate) from: Source,
+    pub(crate) from: Source<'a>,
     /// The destination.
     pub(crate) peer: u64,
     /// Data for the peer's completion; valid with `KFI_REMOTE_CQ_DATA`.
@@ -116,13 +116,13 @@ pub(crate) struct Read {
 }
 
 /// WRITE.
-pub(crate) struct Write {
+pub(crate) struct Write<'a> {
     /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
     /// The bytes.
-    pub(crate) from: Source,
+    pub(crate) from: Source<'a>,
     /// The peer.
     pub(crate) peer: u64,
     /// Where they go.
@@ -132,13 +132,13 @@ pub(crate) struct Write {
 }
 
 /// An operation.
-pub(crate) enum Op {
+pub(crate) enum Op<'a> {
     /// Send a message.
-    Send(Send),
+    Send(Send<'a>),
     /// Receive a message.
     Receive(Receive),
     /// Read a peer's memory.
     Read(Read),
     /// Write a peer's memory.
-    Write(Write),
+    Write(Write<'a>),
 }

@@ -35,12 +35,15 @@ use super::{
     Bound,
     Endpoint, //
 };
-use crate::mem::Source;
+use crate::mem::{
+    MemRef,
+    Source, //
+};
 
 /// What exactly one party may have.
 pub(super) struct Cargo {
     /// The bytes.
-    pub(super) from: Source,
+    pub(super) from: MemRef,
     /// The sender's right to a completion.
     pub(super) ticket: Ticket,
 }
@@ -101,9 +104,9 @@ impl WaitingSend {
 
     /// Delivers the message: `put` places its bytes, then the send completes. `false`, without
     /// calling `put`, if its fate was decided otherwise. Called by the target. Sleeps.
-    pub(super) fn deliver(&self, put: impl FnOnce(&Source)) -> bool {
+    pub(super) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
         self.end(|sender, bound, cargo| {
-            put(&cargo.from);
+            put(&Source::Mem(cargo.from));
             sender.complete_transmit(bound, cargo.ticket);
         })
     }

@@ -301,7 +301,7 @@ impl Endpoint {
     }
 
     /// Places a message and completes its receive. Sleeps.
-    pub(super) fn place(&self, bound: &Bound, place: Place, message: &Message, from: &Source) {
+    pub(super) fn place(&self, bound: &Bound, place: Place, message: &Message, from: &Source<'_>) {
         match place {
             Place::Single(single) => {
                 let fit = Placement::new(message.len, single.into.len() as u64);
@@ -440,7 +440,10 @@ impl Endpoint {
             let answer = {
                 let mut queues = self.rx.queues.lock();
                 let pair = queues.pair(tagged);
-                match pair.unexpected.receive(search, &want, single.ticket.context()) {
+                match pair
+                    .unexpected
+                    .receive(search, &want, single.ticket.context())
+                {
                     Answer::Post => match pair.posted.post(want, Waiting::Single(single)) {
                         Ok(()) => return Ok(()),
                         Err(full) => Err(full.0),
@@ -561,7 +564,7 @@ impl Endpoint {
         tagged: bool,
         known: &Known<SockAddr>,
         held: Held,
-        put: impl FnOnce(&Message, &Source),
+        put: impl FnOnce(&Message, &Source<'_>),
     ) -> bool {
         let message = Message {
             tagged,

@@ -10,10 +10,7 @@
 //! What the peer does not allow is the operation's error, told by its completion, as it would be
 //! over the wire: `EACCES`, with the reason in `prov_errno` ([`Refusal`]).
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
 use kfi_core::{
     flags::{
@@ -32,7 +29,8 @@ use super::{
         Write, //
     },
     Bound,
-    Endpoint, //
+    Endpoint,
+    LastPeer, //
 };
 use crate::{
     mem::{
@@ -56,7 +54,7 @@ struct Rma<'a> {
 
 impl Endpoint {
     /// READ. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn read(self: &Arc<Self>, bound: &Bound, op: Read) -> Result {
+    pub(super) fn read(&self, bound: &Bound, op: &Read, last: &mut LastPeer) -> Result {
         let kind = OpType::Read;
         let rma = Rma {
             kind,
@@ -67,13 +65,13 @@ impl Endpoint {
             data: 0,
             len: op.into.len(),
         };
-        self.rma(bound, &rma, |offset, theirs| {
+        self.rma(bound, &rma, last, |offset, theirs| {
             mem::copy_mem(&op.into.slice(offset, theirs.len()), theirs);
         })
     }
 
     /// WRITE. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn write(self: &Arc<Self>, bound: &Bound, op: Write) -> Result {
+    pub(super) fn write(&self, bound: &Bound, op: &Write<'_>, last: &mut LastPeer) -> Result {
         let kind = OpType::Write;
         let rma = Rma {
             kind,
@@ -84,7 +82,7 @@ impl Endpoint {
             data: op.data,
             len: op.from.len(),
         };
-        self.rma(bound, &rma, |offset, theirs| {
+        self.rma(bound, &rma, last, |offset, theirs| {
             mem::copy_part(theirs, &op.from, offset);
         })
     }
@@ -94,6 +92,7 @@ impl Endpoint {
         &self,
         bound: &Bound,
         rma: &Rma<'_>,
+        last: &mut LastPeer,
         mut transfer: impl FnMut(usize, &MemRef),
     ) -> Result {
         rma.kind
@@ -103,25 +102,19 @@ impl Endpoint {
         if rma.remote.len() != Some(rma.len as u64) {
             return Err(EINVAL);
         }
-        let target = self.peer(bound, rma.peer)?;
+        let target = self.peer(bound, rma.peer, last)?;
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
             return Err(EHOSTUNREACH);
         };
-        if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(&target) {
+        if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
         let ticket = self.ticket(bound, rma.kind, rma.flags, rma.context, rma.len as u64)?;
 
         match target.transfer_all(rma, &mut transfer) {
             Ok(()) => {
-                target.complete_remote(
-                    target_bound,
-                    rma.kind,
-                    rma.flags,
-                    rma.data,
-                    rma.len as u64,
-                );
+                target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, rma.len as u64);
                 self.complete_transmit(bound, ticket);
             }
             Err(refusal) => self.complete(bound, ticket, Outcome::refused(refusal)),

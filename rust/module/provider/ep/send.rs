@@ -52,7 +52,8 @@ use super::{
         Offer, //
     },
     Bound,
-    Endpoint, //
+    Endpoint,
+    LastPeer, //
 };
 use crate::{
     mem::Source,
@@ -77,7 +78,12 @@ impl Endpoint {
     }
 
     /// SEND and TSEND. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn send(self: &Arc<Self>, bound: &Bound, op: Send) -> Result {
+    pub(super) fn send(
+        self: &Arc<Self>,
+        bound: &Bound,
+        op: Send<'_>,
+        last: &mut LastPeer,
+    ) -> Result {
         let kind = match op.tag {
             None => OpType::Send,
             Some(_) => OpType::TSend,
@@ -87,12 +93,12 @@ impl Endpoint {
         kind.check_caps(self.caps, flags, false)
             .and_then(|()| kind.check_len(flags, len))
             .map_err(to_error)?;
-        let target = self.peer(bound, op.peer)?;
+        let target = self.peer(bound, op.peer, last)?;
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
             return Err(EHOSTUNREACH);
         };
-        if flags.contains(OpFlags::FENCE) && self.tx.waits_at(&target) {
+        if flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
         let ticket = self.ticket(bound, kind, flags, op.context, len)?;
@@ -112,7 +118,7 @@ impl Endpoint {
         };
         let eager = len <= EAGER_SIZE && Level::of(flags) != Level::Delivery;
         let departure = Departure {
-            target: &target,
+            target,
             target_bound,
             context: op.context,
             flags,
@@ -134,7 +140,7 @@ impl Endpoint {
         bound: &Bound,
         departure: Departure<'_>,
         message: Message,
-        from: Source,
+        from: Source<'_>,
         ticket: Ticket,
     ) -> Result {
         let Departure {
@@ -171,7 +177,7 @@ impl Endpoint {
         bound: &Bound,
         departure: Departure<'_>,
         message: Message,
-        from: Source,
+        from: Source<'_>,
         ticket: Ticket,
     ) -> Result {
         let Departure {
@@ -188,6 +194,14 @@ impl Endpoint {
         let seat = match seat {
             Ok(seat) => seat,
             Err(e) => {
+                self.give_back(bound, ticket);
+                return Err(e);
+            }
+        };
+        let from = match from.keep() {
+            Ok(from) => from,
+            Err(e) => {
+                self.tx.unreserve(seat);
                 self.give_back(bound, ticket);
                 return Err(e);
             }
@@ -215,7 +229,7 @@ impl Endpoint {
                 self.tx.unreserve(seat);
                 // Nobody else has seen it.
                 if let Some(cargo) = send.take() {
-                    target.place(target_bound, place, &message, &cargo.from);
+                    target.place(target_bound, place, &message, &Source::Mem(cargo.from));
                     self.complete_transmit(bound, cargo.ticket);
                 }
                 Ok(())
