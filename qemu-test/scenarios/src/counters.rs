@@ -1,19 +1,67 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters by hand, and what moves them.
+//! Counters by hand: values, thresholds, who is woken when, and how waits end.
+//!
+//! What counts into a counter is in [`counting`](crate::counting), a counter as a descriptor in
+//! [`descriptors`](crate::descriptors).
 
 use crate::{
     harness::tests,
-    host::{SOON, domain, until_asleep},
+    host::{SOON, device, domain, until, until_asleep},
+    raw::{File, refused},
+    threads::{Sleeper, handle_signals, signals},
 };
-use kfi::{Errno, Wait};
-use std::time::{Duration, Instant};
+use kfi::{
+    Cntr, Deadline, Errno, Error, Figures, StatClass, Values, Wait,
+    abi::{self, Call},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 
 tests![
     values_are_read_and_mapped,
+    attributes_that_are_not_given_have_defaults,
     a_waiter_is_released_when_its_threshold_is_reached,
     time_runs_out,
     an_error_releases,
+    success_goes_before_a_new_error,
+    an_error_from_before_is_ignored,
+    an_error_that_is_taken_back_is_not_missed,
+    time_that_runs_out_changes_nothing,
+    without_a_wait_object_one_can_only_poll,
+    a_signal_ends_an_endless_wait,
+    a_signal_that_restarts_does_not_end_it,
+    a_value_that_was_there_for_a_moment_is_not_missed,
+    values_wrap_behind_the_maximum,
+    a_wrap_releases_who_was_passed,
+    thresholds_are_unsigned,
+    each_add_wakes_exactly_those_who_are_due,
+    one_set_wakes_all_who_are_due,
+    who_is_not_due_is_not_even_woken,
+    many_waiters_and_adders_lose_nothing,
+    figures_tell_who_waits_for_what,
+    one_who_waits_keeps_it_open,
 ];
+
+/// A counter that one can wait on.
+fn counter() -> Cntr {
+    let (_, domain) = domain();
+    domain.cntr().wait(Wait::Queue).open().expect("cntr")
+}
+
+/// A thread that waits for `threshold`.
+fn waiter(cntr: &Cntr, threshold: u64) -> Sleeper<kfi::Result<Values>> {
+    let cntr = cntr.clone();
+    Sleeper::new(move || cntr.wait(threshold, SOON))
+}
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
 
 fn values_are_read_and_mapped() {
     let (_, domain) = domain();
@@ -28,26 +76,75 @@ fn values_are_read_and_mapped() {
     assert_eq!((cntr.value(), cntr.err()), (1, 0));
     cntr.add(u64::MAX).expect("add");
     assert_eq!(cntr.value(), 0, "2^64 values wrap");
+    cntr.seterr(u64::MAX).expect("seterr");
+    cntr.adderr(2).expect("adderr");
+    assert_eq!(cntr.err(), 1, "2^64 errors wrap");
+    assert_eq!(cntr.ops_flags().expect("flags"), 0);
+}
+
+fn attributes_that_are_not_given_have_defaults() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    // Events of completions, no wait object, the full width.
+    let cntr = file.make(abi::kfabric_cntr_open {
+        domain,
+        ..Call::sized()
+    });
+    file.cntr_modify(cntr, abi::KFABRIC_CNTR_SET, u64::MAX)
+        .expect("set");
+    assert_eq!(file.cntr_read(cntr), Ok((u64::MAX, 0)));
+    for unknown in [
+        abi::kfabric_cntr_open {
+            events: 1,
+            ..Call::sized()
+        },
+        abi::kfabric_cntr_open {
+            wait_obj: 4,
+            ..Call::sized()
+        },
+        abi::kfabric_cntr_open {
+            flags: 1,
+            ..Call::sized()
+        },
+        abi::kfabric_cntr_open {
+            wait_obj: abi::KFI_WAIT_SET,
+            ..Call::sized()
+        },
+    ] {
+        refused(
+            file.call(abi::kfabric_cntr_open { domain, ..unknown }),
+            Errno::EINVAL,
+        );
+    }
+    refused(file.cntr_modify(cntr, 4, 0), Errno::EINVAL);
+    // Flags of a counter are 0 and stay 0.
+    let flags = |set, flags| {
+        file.call(abi::kfabric_opsflag {
+            handle: cntr,
+            set,
+            flags,
+            ..Call::sized()
+        })
+    };
+    assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(0));
+    assert!(flags(1, 0).is_ok());
+    refused(flags(1, abi::KFI_COMPLETION), Errno::EINVAL);
 }
 
 fn a_waiter_is_released_when_its_threshold_is_reached() {
-    let (_, domain) = domain();
-    let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
-    let waiter = {
-        let cntr = cntr.clone();
-        std::thread::spawn(move || cntr.wait(10, SOON).map(|values| values.value))
-    };
+    let cntr = counter();
+    let waiter = waiter(&cntr, 10);
     for _ in 0..10 {
         std::thread::sleep(Duration::from_millis(2));
         assert!(!waiter.is_finished() || cntr.value() >= 10);
         cntr.add(1).expect("add");
     }
-    assert_eq!(waiter.join().expect("join").expect("wait"), 10);
+    assert_eq!(waiter.end().expect("wait").value, 10);
 }
 
 fn time_runs_out() {
-    let (_, domain) = domain();
-    let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
+    let cntr = counter();
     let begin = Instant::now();
     let error = cntr
         .wait(1, Duration::from_millis(50))
@@ -56,21 +153,368 @@ fn time_runs_out() {
     assert!(begin.elapsed() >= Duration::from_millis(50));
     let error = cntr.wait(1, Duration::ZERO).expect_err("nobody added");
     assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
+    // A time that has passed polls as well.
+    let error = cntr.wait(1, Deadline::from_nanos(1)).expect_err("nobody added");
+    assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
     cntr.add(1).expect("add");
     assert!(cntr.wait(1, Duration::ZERO).is_ok());
+    assert!(cntr.wait(0, Duration::ZERO).is_ok());
 }
 
 fn an_error_releases() {
-    let (_, domain) = domain();
-    let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
+    let cntr = counter();
     // One that was there before does not.
     cntr.adderr(1).expect("adderr");
-    let waiter = {
-        let cntr = cntr.clone();
-        std::thread::spawn(move || cntr.wait(10, SOON).map(|values| values.value))
-    };
+    let waiter = waiter(&cntr, 10);
     until_asleep(&cntr, 1);
     cntr.adderr(1).expect("adderr");
-    let error = waiter.join().expect("join").expect_err("an error came");
-    assert_eq!(error.errno(), Some(Errno::KFI_EAVAIL));
+    assert_eq!(errno(waiter.end()), Some(Errno::KFI_EAVAIL));
+}
+
+fn success_goes_before_a_new_error() {
+    let cntr = counter();
+    // Both there before the wait.
+    cntr.add(5).expect("add");
+    cntr.adderr(1).expect("adderr");
+    let values = cntr.wait(5, SOON).expect("wait");
+    assert_eq!((values.value, values.err), (5, 1));
+    // Both before the sleeper runs.
+    for round in 1..=50u64 {
+        cntr.set(0).expect("set");
+        let waiter = waiter(&cntr, 3);
+        until_asleep(&cntr, 1);
+        cntr.add(3).expect("add");
+        cntr.adderr(round).expect("adderr");
+        waiter.end().expect("the success came first");
+    }
+}
+
+fn an_error_from_before_is_ignored() {
+    let cntr = counter();
+    cntr.adderr(3).expect("adderr");
+    let error = cntr.wait(1, Duration::from_millis(20));
+    assert_eq!(errno(error), Some(Errno::ETIMEDOUT));
+    assert_eq!(cntr.err(), 3);
+}
+
+fn an_error_that_is_taken_back_is_not_missed() {
+    let cntr = counter();
+    for back in [0, 7] {
+        cntr.seterr(back).expect("seterr");
+        let waiter = waiter(&cntr, 1);
+        until_asleep(&cntr, 1);
+        cntr.adderr(1).expect("adderr");
+        cntr.seterr(back).expect("seterr");
+        assert_eq!(errno(waiter.end()), Some(Errno::KFI_EAVAIL));
+    }
+}
+
+fn time_that_runs_out_changes_nothing() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let cntr = file.cntr(domain);
+    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 2).expect("add");
+    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 3).expect("adderr");
+    // What is there is told with the refusal.
+    let mut arg = abi::kfabric_cntr_wait {
+        cntr,
+        threshold: 9,
+        deadline: crate::raw::in_ms(20),
+        ..Call::sized()
+    };
+    refused(file.call_mut(&mut arg), Errno::ETIMEDOUT);
+    assert_eq!((arg.value, arg.err), (2, 3));
+    assert_eq!(file.cntr_read(cntr), Ok((2, 3)));
+}
+
+fn without_a_wait_object_one_can_only_poll() {
+    let (_, domain) = domain();
+    let cntr = domain.cntr().wait(Wait::None).open().expect("cntr");
+    assert_eq!(errno(cntr.wait(1, Duration::ZERO)), Some(Errno::ETIMEDOUT));
+    assert_eq!(errno(cntr.wait(1, SOON)), Some(Errno::EINVAL));
+    assert_eq!(errno(cntr.wait(1, Deadline::FOREVER)), Some(Errno::EINVAL));
+    cntr.add(1).expect("add");
+    assert!(cntr.wait(1, Duration::ZERO).is_ok());
+    // A value that is there needs no waiting, but a wait it was.
+    assert_eq!(errno(cntr.wait(1, SOON)), Some(Errno::EINVAL));
+    for wait in [Wait::Unspec, Wait::Queue] {
+        let cntr = domain.cntr().wait(wait).open().expect("cntr");
+        let waiter = waiter(&cntr, 1);
+        until_asleep(&cntr, 1);
+        cntr.add(1).expect("add");
+        waiter.end().expect("wait");
+    }
+}
+
+fn a_signal_ends_an_endless_wait() {
+    handle_signals(false);
+    let cntr = counter();
+    let waiter = {
+        let cntr = cntr.clone();
+        Sleeper::new(move || cntr.wait(1, Deadline::FOREVER))
+    };
+    until_asleep(&cntr, 1);
+    waiter.interrupt();
+    assert_eq!(errno(waiter.end()), Some(Errno::EINTR));
+    assert_eq!(signals(), 1);
+    // It is in nobody's way.
+    until_asleep(&cntr, 0);
+    cntr.add(1).expect("add");
+    assert!(cntr.wait(1, SOON).is_ok());
+}
+
+fn a_signal_that_restarts_does_not_end_it() {
+    handle_signals(true);
+    let cntr = counter();
+    let waiter = {
+        let cntr = cntr.clone();
+        Sleeper::new(move || cntr.wait(1, Deadline::FOREVER))
+    };
+    for round in 1..=3 {
+        until_asleep(&cntr, 1);
+        waiter.interrupt();
+        until("a signal handled", || signals() == round);
+    }
+    until_asleep(&cntr, 1);
+    assert!(!waiter.is_finished());
+    cntr.add(1).expect("add");
+    assert_eq!(waiter.end().expect("wait").value, 1);
+    // A deadline is a time, not a length: it does not begin anew.
+    let begin = Instant::now();
+    let waiter = {
+        let cntr = cntr.clone();
+        Sleeper::new(move || cntr.wait(2, Duration::from_millis(300)))
+    };
+    for round in 4..=6 {
+        std::thread::sleep(Duration::from_millis(60));
+        waiter.interrupt();
+        until("a signal handled", || signals() == round);
+    }
+    assert_eq!(errno(waiter.end()), Some(Errno::ETIMEDOUT));
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+    // 300 ms after the last signal would be 480 ms.
+    assert!(took < Duration::from_millis(470), "{took:?}");
+}
+
+fn a_value_that_was_there_for_a_moment_is_not_missed() {
+    let cntr = counter();
+    for _ in 0..50 {
+        cntr.set(0).expect("set");
+        let (three, four) = (waiter(&cntr, 3), waiter(&cntr, 4));
+        until_asleep(&cntr, 2);
+        cntr.set(3).expect("set");
+        cntr.set(1).expect("set");
+        three.end().expect("3 was reached");
+        until_asleep(&cntr, 1);
+        cntr.set(4).expect("set");
+        four.end().expect("4 was reached");
+    }
+}
+
+fn values_wrap_behind_the_maximum() {
+    let (_, domain) = domain();
+    let cntr = domain.cntr().max_value(9).open().expect("cntr");
+    let mut model = 0u64;
+    for n in [1, 8, 1, 10, 25, 9, 9, u64::MAX, 0, 3] {
+        cntr.add(n).expect("add");
+        model = ((u128::from(model) + u128::from(n)) % 10) as u64;
+        assert_eq!(cntr.value(), model, "after {n} more");
+    }
+    cntr.set(9).expect("set");
+    assert_eq!(errno(cntr.set(10)), Some(Errno::EINVAL));
+    assert_eq!(errno(cntr.seterr(10)), Some(Errno::EINVAL));
+    cntr.seterr(8).expect("seterr");
+    cntr.adderr(3).expect("adderr");
+    assert_eq!((cntr.value(), cntr.err()), (9, 1));
+    let cntr = domain.cntr().max_value(u64::MAX).open().expect("cntr");
+    cntr.set(u64::MAX).expect("set");
+    cntr.add(1).expect("add");
+    assert_eq!(cntr.value(), 0);
+}
+
+fn a_wrap_releases_who_was_passed() {
+    let (_, domain) = domain();
+    for max in [9, u64::MAX] {
+        let cntr = domain
+            .cntr()
+            .wait(Wait::Queue)
+            .max_value(max)
+            .open()
+            .expect("cntr");
+        cntr.set(max - 2).expect("set");
+        let passed = waiter(&cntr, max);
+        until_asleep(&cntr, 1);
+        cntr.add(5).expect("add");
+        assert_eq!(cntr.value(), 2);
+        passed.end().expect("it was passed");
+    }
+    // What is above the maximum is never reached.
+    let cntr = domain
+        .cntr()
+        .wait(Wait::Queue)
+        .max_value(9)
+        .open()
+        .expect("cntr");
+    let never = {
+        let cntr = cntr.clone();
+        Sleeper::new(move || cntr.wait(10, Duration::from_millis(100)))
+    };
+    until_asleep(&cntr, 1);
+    cntr.add(25).expect("add");
+    assert_eq!(errno(never.end()), Some(Errno::ETIMEDOUT));
+}
+
+fn thresholds_are_unsigned() {
+    let cntr = counter();
+    let half = 1 << 63;
+    cntr.add(1).expect("add");
+    assert_eq!(errno(cntr.wait(half, Duration::ZERO)), Some(Errno::ETIMEDOUT));
+    let (above, top) = (waiter(&cntr, half + 1), waiter(&cntr, u64::MAX));
+    until_asleep(&cntr, 2);
+    cntr.add(half).expect("add");
+    above.end().expect("2^63 + 1");
+    assert!(cntr.wait(half, Duration::ZERO).is_ok());
+    assert!(cntr.wait(1, Duration::ZERO).is_ok());
+    assert!(!top.is_finished());
+    cntr.set(u64::MAX).expect("set");
+    top.end().expect("2^64 - 1");
+}
+
+/// `count` threads that wait for 1, 2, ..., and how many of them were released.
+fn crowd(cntr: &Cntr, count: u64) -> (Vec<Sleeper<()>>, Arc<AtomicUsize>) {
+    let released = Arc::new(AtomicUsize::new(0));
+    // Not in the order of their thresholds.
+    let threads = (0..count)
+        .map(|i| i * 37 % count + 1)
+        .map(|threshold| {
+            let (cntr, released) = (cntr.clone(), released.clone());
+            Sleeper::new(move || {
+                let values = cntr.wait(threshold, SOON).expect("wait");
+                assert!(values.value >= threshold);
+                released.fetch_add(1, SeqCst);
+            })
+        })
+        .collect();
+    until_asleep(cntr, count);
+    (threads, released)
+}
+
+fn each_add_wakes_exactly_those_who_are_due() {
+    let cntr = counter();
+    let (threads, released) = crowd(&cntr, 64);
+    for value in 1..=64usize {
+        cntr.add(1).expect("add");
+        until("the one that is due released", || released.load(SeqCst) >= value);
+        until_asleep(&cntr, 64 - value as u64);
+        assert_eq!(released.load(SeqCst), value);
+    }
+    threads.into_iter().for_each(Sleeper::end);
+}
+
+fn one_set_wakes_all_who_are_due() {
+    let cntr = counter();
+    let (threads, released) = crowd(&cntr, 64);
+    for (value, due) in [(40u64, 40), (0, 40), (39, 40), (63, 63), (1000, 64)] {
+        cntr.set(value).expect("set");
+        until("all who are due released", || released.load(SeqCst) >= due);
+        until_asleep(&cntr, 64 - due as u64);
+        assert_eq!(released.load(SeqCst), due, "at {value}");
+    }
+    threads.into_iter().for_each(Sleeper::end);
+}
+
+fn who_is_not_due_is_not_even_woken() {
+    let cntr = counter();
+    let sleepers: Vec<_> = [1000, 1001, u64::MAX]
+        .map(|threshold| waiter(&cntr, threshold))
+        .into();
+    until_asleep(&cntr, 3);
+    sleepers.iter().for_each(Sleeper::until_asleep);
+    let before: Vec<u64> = sleepers.iter().map(Sleeper::sleeps).collect();
+    for _ in 0..999 {
+        cntr.add(1).expect("add");
+    }
+    let after: Vec<u64> = sleepers.iter().map(Sleeper::sleeps).collect();
+    assert_eq!(before, after, "they ran for nothing");
+    cntr.set(u64::MAX).expect("set");
+    for sleeper in sleepers {
+        sleeper.end().expect("wait");
+    }
+}
+
+fn many_waiters_and_adders_lose_nothing() {
+    const ADDERS: u64 = 3;
+    const EACH: u64 = 1500;
+    let cntr = counter();
+    // Each waits for every value, or for every value of its own, one after the other.
+    let waiters: Vec<_> = (1..=4u64)
+        .map(|step| {
+            let cntr = cntr.clone();
+            Sleeper::new(move || {
+                for threshold in (1..=ADDERS * EACH).step_by(step as usize) {
+                    let values = cntr.wait(threshold, SOON).expect("a wake-up was lost");
+                    assert!(values.value >= threshold);
+                }
+            })
+        })
+        .collect();
+    let adders: Vec<_> = (0..ADDERS)
+        .map(|_| {
+            let cntr = cntr.clone();
+            Sleeper::new(move || {
+                for i in 0..EACH {
+                    cntr.add(1).expect("add");
+                    if i % 8 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    adders.into_iter().for_each(Sleeper::join);
+    assert_eq!(cntr.value(), ADDERS * EACH);
+    waiters.into_iter().for_each(Sleeper::join);
+}
+
+fn figures_tell_who_waits_for_what() {
+    let cntr = counter();
+    let figures = || {
+        device()
+            .stats(StatClass::Cntr)
+            .map(|stat| stat.expect("stat"))
+            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cntr.handle())
+            .map(|stat| stat.figures)
+            .expect("the counter among the figures")
+    };
+    let is = |value, err, waiters, threshold| Figures::Cntr {
+        value,
+        err,
+        waiters,
+        threshold,
+    };
+    assert_eq!(figures(), is(0, 0, 0, None));
+    let (seven, nine) = (waiter(&cntr, 7), waiter(&cntr, 9));
+    until_asleep(&cntr, 2);
+    cntr.add(3).expect("add");
+    assert_eq!(figures(), is(3, 0, 2, Some(7)));
+    cntr.add(4).expect("add");
+    seven.end().expect("wait");
+    assert_eq!(figures(), is(7, 0, 1, Some(9)));
+    cntr.adderr(1).expect("adderr");
+    assert_eq!(errno(nine.end()), Some(Errno::KFI_EAVAIL));
+    assert_eq!(figures(), is(7, 1, 0, None));
+}
+
+fn one_who_waits_keeps_it_open() {
+    let cntr = counter();
+    let waiter = waiter(&cntr, 1);
+    until_asleep(&cntr, 1);
+    assert_eq!(errno(cntr.clone().close()), Some(Errno::EBUSY));
+    // Nothing has changed.
+    assert!(!waiter.is_finished());
+    cntr.add(1).expect("add");
+    waiter.end().expect("wait");
+    cntr.close().expect("close");
 }

@@ -190,8 +190,9 @@ pub(crate) fn until_asleep(cntr: &kfi::Cntr, count: u64) {
             .stats(kfi::StatClass::Cntr)
             .map(|stat| stat.expect("stat"))
             .filter(|stat| stat.pid == Some(std::process::id()))
-            .find(|stat| stat.handle == cntr.handle())
-            .is_some_and(|stat| {
+            // Each open file has handles of its own.
+            .filter(|stat| stat.handle == cntr.handle())
+            .any(|stat| {
                 matches!(stat.figures, kfi::Figures::Cntr { waiters, .. } if waiters == count)
             })
     });

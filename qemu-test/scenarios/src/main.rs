@@ -14,13 +14,16 @@
 //! Output is KTAP; the exit status is 0 if all passed.
 
 mod counters;
+mod counting;
 mod faults;
 mod harness;
 mod host;
 mod messages;
 mod module;
 mod processes;
+mod raw;
 mod rma;
+mod threads;
 
 fn main() -> std::process::ExitCode {
     let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
@@ -30,6 +33,7 @@ fn main() -> std::process::ExitCode {
             counters::TESTS,
             messages::TESTS,
             rma::TESTS,
+            counting::TESTS,
             processes::TESTS,
             // Unloads the module: last.
             module::TESTS,

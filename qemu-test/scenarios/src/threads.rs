@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Threads that sleep in a call: what a test does to them, and how it knows that they sleep.
+
+#![allow(unsafe_code, reason = "signal handlers")]
+
+use crate::host::until;
+use std::{
+    os::unix::thread::JoinHandleExt,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, AtomicU32, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+};
+
+/// A thread that is to sleep in a call.
+pub(crate) struct Sleeper<T> {
+    thread: JoinHandle<T>,
+    tid: i32,
+}
+
+impl<T: Send + 'static> Sleeper<T> {
+    /// Starts it.
+    pub(crate) fn new(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let tid = Arc::new(AtomicI32::new(0));
+        let thread = {
+            let tid = tid.clone();
+            std::thread::spawn(move || {
+                tid.store(rustix::thread::gettid().as_raw_nonzero().get(), SeqCst);
+                work()
+            })
+        };
+        until("a thread that runs", || tid.load(SeqCst) != 0);
+        Self {
+            thread,
+            tid: tid.load(SeqCst),
+        }
+    }
+
+    /// Starts it and waits until it sleeps.
+    pub(crate) fn asleep(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let sleeper = Self::new(work);
+        sleeper.until_asleep();
+        sleeper
+    }
+
+    /// A line of `/proc/self/task/TID/status`, without its name.
+    fn status(&self, name: &str) -> Option<String> {
+        let path = format!("/proc/self/task/{}/status", self.tid);
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line[name.len()..].trim().to_owned())
+    }
+
+    /// Waits until it sleeps in an ioctl or a read and can be interrupted.
+    pub(crate) fn until_asleep(&self) {
+        const IN: [&str; 2] = ["16 ", "0 "];
+        until("a thread asleep in a call", || {
+            assert!(!self.is_finished(), "it does not sleep");
+            let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", self.tid));
+            self.status("State:").is_some_and(|state| state.starts_with('S'))
+                && call.is_ok_and(|call| IN.iter().any(|number| call.starts_with(number)))
+        });
+    }
+
+    /// How often it has gone to sleep.
+    pub(crate) fn sleeps(&self) -> u64 {
+        self.status("voluntary_ctxt_switches:")
+            .and_then(|count| count.parse().ok())
+            .expect("a thread that has not ended")
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Sends it SIGUSR1.
+    pub(crate) fn interrupt(&self) {
+        // SAFETY: the thread is not joined yet, so its handle is valid.
+        let result = unsafe { libc::pthread_kill(self.thread.as_pthread_t(), libc::SIGUSR1) };
+        assert_eq!(result, 0, "pthread_kill");
+    }
+
+    /// Waits for its end; gives what it gave.
+    pub(crate) fn join(self) -> T {
+        self.thread.join().expect("a thread that does not panic")
+    }
+
+    /// Waits for its end, which must come soon.
+    pub(crate) fn end(self) -> T {
+        until("the end of a thread", || self.is_finished());
+        self.join()
+    }
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_signal(_: libc::c_int) {
+    SIGNALS.fetch_add(1, SeqCst);
+}
+
+/// Handles SIGUSR1 by counting it. `restart`: the call that it interrupted goes on afterwards.
+pub(crate) fn handle_signals(restart: bool) {
+    // SAFETY: zeros are valid in this structure.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = count_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+    // SAFETY: the handler only touches an atomic number.
+    let result = unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(result, 0, "sigaction");
+}
+
+/// Signals handled so far.
+pub(crate) fn signals() -> u32 {
+    SIGNALS.load(SeqCst)
+}
