@@ -42,7 +42,9 @@ macro_rules! tests {
 pub(crate) use tests;
 
 fn short(test: &Test) -> &'static str {
-    test.name.split_once("::").map_or(test.name, |(_, name)| name)
+    test.name
+        .split_once("::")
+        .map_or(test.name, |(_, name)| name)
 }
 
 /// Runs what the command line asks for: tests of `rooms`, or one of the `roles` that tests start as

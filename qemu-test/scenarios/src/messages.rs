@@ -69,7 +69,20 @@ fn a_message_waits_for_its_receive() {
 
 fn sizes_from_nothing_to_16_mib() {
     for (seed, len) in [
-        0, 1, 8, 255, 256, 257, 4095, 4096, 4097, 8192, 8193, 65536, 1_000_003, 16 << 20,
+        0,
+        1,
+        8,
+        255,
+        256,
+        257,
+        4095,
+        4096,
+        4097,
+        8192,
+        8193,
+        65536,
+        1_000_003,
+        16 << 20,
     ]
     .into_iter()
     .enumerate()
@@ -114,7 +127,8 @@ fn order_is_kept() {
         let first_posted = round % 2 == 0;
         let post = || {
             for i in 0..64usize {
-                b.ep.recv(into.slice(8 * i..8 * i + 8), i as u64).expect("recv");
+                b.ep.recv(into.slice(8 * i..8 * i + 8), i as u64)
+                    .expect("recv");
             }
         };
         if first_posted {
@@ -147,7 +161,9 @@ fn injected_bytes_can_be_reused_at_once() {
     assert_eq!(into.to_vec(..), vec![1u8; 256]);
     // Injected messages make no completion, and can be no longer.
     a.expect_nothing();
-    let error = a.ep.inject(to_b, &[0; 257]).expect_err("257 bytes injected");
+    let error =
+        a.ep.inject(to_b, &[0; 257])
+            .expect_err("257 bytes injected");
     assert_eq!(error.errno(), Some(Errno::EMSGSIZE));
 }
 
@@ -158,7 +174,8 @@ fn data_travels_with_a_message() {
         Buffer::new(1).expect("buffer"),
     );
     b.ep.recv(&into, 1).expect("recv");
-    a.ep.senddata(to_b, &from, 0xfeed_f00d_1234_5678, 2).expect("senddata");
+    a.ep.senddata(to_b, &from, 0xfeed_f00d_1234_5678, 2)
+        .expect("senddata");
     a.expect(SENT, 2);
     let entry = b.expect(RECEIVED | CompFlags::REMOTE_CQ_DATA, 1);
     assert_eq!(entry.data, 0xfeed_f00d_1234_5678);
@@ -258,7 +275,9 @@ fn no_room_is_eagain_and_loses_nothing() {
     for i in 0..2 {
         a.ep.tsend(to_b, &large, 0, i).expect("tsend");
     }
-    let error = a.ep.tsend(to_b, &large, 0, 2).expect_err("third of two sends");
+    let error =
+        a.ep.tsend(to_b, &large, 0, 2)
+            .expect_err("third of two sends");
     assert_eq!(error.errno(), Some(Errno::EAGAIN));
     // A CQ without room refuses operations, and takes them again when it was read.
     let options = Options {
@@ -336,7 +355,8 @@ fn multi_receive_is_released_once() {
     b.ep.set_min_multi_recv(20).expect("min_multi_recv");
     // One message waits, the others come later.
     a.ep.inject(to_b, &[1; 30]).expect("inject");
-    b.ep.post_one(&Op::multi_recv(&into).context(5)).expect("multi");
+    b.ep.post_one(&Op::multi_recv(&into).context(5))
+        .expect("multi");
     a.ep.inject(to_b, &[2; 30]).expect("inject");
     a.ep.inject(to_b, &[3; 30]).expect("inject");
     for i in 0..3u64 {

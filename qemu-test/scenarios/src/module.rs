@@ -24,7 +24,10 @@ fn rmmod() -> bool {
 }
 
 fn insmod() {
-    let status = Command::new("insmod").arg("/kfabric.ko").status().expect("insmod");
+    let status = Command::new("insmod")
+        .arg("/kfabric.ko")
+        .status()
+        .expect("insmod");
     assert!(status.success(), "insmod");
 }
 
@@ -54,7 +57,9 @@ fn loaded_and_unloaded_200_times() {
             assert!(host.ep.name().is_ok());
         } else {
             let device = Device::open().expect("open");
-            device.link_add(LINK, "lo").expect("a fresh module has no links");
+            device
+                .link_add(LINK, "lo")
+                .expect("a fresh module has no links");
         }
     }
 }

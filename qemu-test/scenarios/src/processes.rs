@@ -46,13 +46,19 @@ fn answerer() {
     let into = Buffer::new(65536).expect("buffer");
     let back = Buffer::new(65536).expect("buffer");
     let mut first = String::new();
-    std::io::stdin().read_line(&mut first).expect("the client's address");
+    std::io::stdin()
+        .read_line(&mut first)
+        .expect("the client's address");
     let client = first.trim().parse().expect("address");
     let peer = host.av.insert_one(client).expect("insert");
     loop {
         host.ep.recv(&into, 1).expect("recv");
         let entry = loop {
-            let entry = host.cq.next(Deadline::FOREVER).expect("next").expect("entry");
+            let entry = host
+                .cq
+                .next(Deadline::FOREVER)
+                .expect("next")
+                .expect("entry");
             if entry.flags.contains(CompFlags::RECV) {
                 break entry;
             }
@@ -70,7 +76,10 @@ fn two_processes_talk() {
     let name = host.ep.name().expect("name");
     writeln!(child.stdin.as_mut().expect("stdin"), "{name}").expect("write");
     let peer = host.av.insert_one(server).expect("insert");
-    for (round, len) in [0usize, 1, 256, 257, 4096, 8192, 65536].into_iter().enumerate() {
+    for (round, len) in [0usize, 1, 256, 257, 4096, 8192, 65536]
+        .into_iter()
+        .enumerate()
+    {
         let bytes = pattern(len, round as u64);
         let from = Buffer::from_bytes(&bytes).expect("buffer");
         let into = Buffer::new(65536).expect("buffer");
@@ -99,8 +108,13 @@ fn victim() {
     let other = Host::on(&me.domain, &Options::default());
     let to_me = other.meet(&me);
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the address of a stranger");
-    let stranger = me.av.insert_one(line.trim().parse().expect("address")).expect("insert");
+    std::io::stdin()
+        .read_line(&mut line)
+        .expect("the address of a stranger");
+    let stranger = me
+        .av
+        .insert_one(line.trim().parse().expect("address"))
+        .expect("insert");
     let large = Buffer::new(1 << 20).expect("buffer");
     let mr = me
         .domain
@@ -109,7 +123,12 @@ fn victim() {
         .requested_key(1)
         .open()
         .expect("mr");
-    let cntr = me.domain.cntr().wait(kfi::Wait::Queue).open().expect("cntr");
+    let cntr = me
+        .domain
+        .cntr()
+        .wait(kfi::Wait::Queue)
+        .open()
+        .expect("cntr");
     let fds = (me.cq.wait_fd().expect("fd"), cntr.wait_fd().expect("fd"));
     let ring = me.cq.ring().expect("ring");
     // Sleepers of every kind.
@@ -190,7 +209,12 @@ fn killed_a_thousand_times() {
 }
 
 fn stranger_still_works(stranger: &Host) {
-    let cntr = stranger.domain.cntr().wait(kfi::Wait::Queue).open().expect("cntr");
+    let cntr = stranger
+        .domain
+        .cntr()
+        .wait(kfi::Wait::Queue)
+        .open()
+        .expect("cntr");
     cntr.add(3).expect("add");
     assert_eq!(cntr.wait(3, SOON).expect("wait").value, 3);
     loop {

@@ -45,7 +45,10 @@ fn refused(host: &Host) -> kfi::ErrEntry {
 
 fn writes_and_reads_arrive() {
     let (a, to_b, b, _) = pair();
-    for (key, len) in [1usize, 8, 256, 257, 4096, 10_000, 1 << 20].into_iter().enumerate() {
+    for (key, len) in [1usize, 8, 256, 257, 4096, 10_000, 1 << 20]
+        .into_iter()
+        .enumerate()
+    {
         let theirs = Buffer::new(len + 16).expect("buffer");
         let mr = open_region(&b, &theirs, key as u64);
         let bytes = pattern(len, key as u64);
@@ -194,19 +197,26 @@ fn virtual_addresses_and_provider_keys() {
         .expect("write");
     a.expect(WROTE, 1);
     assert_eq!(theirs.to_vec(90..), [1; 10]);
-    a.ep.write(to_b, &ours, Remote::new(90, keys[0]), 2).expect("write");
+    a.ep.write(to_b, &ours, Remote::new(90, keys[0]), 2)
+        .expect("write");
     assert_eq!(refused(&a).prov_errno, 3);
 }
 
 fn counters_of_the_target_count() {
     let a = Host::new();
     let (_, domain) = crate::host::domain();
-    let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue).open().expect("cq");
+    let cq = domain
+        .cq()
+        .format(CqFormat::Tagged)
+        .wait(Wait::Queue)
+        .open()
+        .expect("cq");
     let av = domain.av().kind(AvKind::Map).open().expect("av");
     let [writes, reads, region_writes] =
         [(); 3].map(|()| domain.cntr().wait(Wait::Queue).open().expect("cntr"));
     let ep = domain.endpoint().open().expect("endpoint");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV).expect("bind");
+    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind");
     ep.bind_av(&av).expect("bind");
     ep.bind_cntr(&writes, CntrBind::REMOTE_WRITE).expect("bind");
     ep.bind_cntr(&reads, CntrBind::REMOTE_READ).expect("bind");
@@ -218,7 +228,8 @@ fn counters_of_the_target_count() {
         .requested_key(1)
         .open()
         .expect("mr");
-    mr.bind_cntr(&region_writes, CntrBind::REMOTE_WRITE).expect("bind");
+    mr.bind_cntr(&region_writes, CntrBind::REMOTE_WRITE)
+        .expect("bind");
     let to_b: FiAddr = a.av.insert_one(ep.name().expect("name")).expect("insert");
     let ours = Buffer::new(64).expect("buffer");
     for _ in 0..3 {
@@ -227,25 +238,47 @@ fn counters_of_the_target_count() {
     }
     a.ep.read(to_b, &ours, mr.remote(0), 0).expect("read");
     a.expect(READ, 0);
-    assert_eq!((writes.value(), reads.value(), region_writes.value()), (3, 1, 3));
+    assert_eq!(
+        (writes.value(), reads.value(), region_writes.value()),
+        (3, 1, 3)
+    );
     // Refused accesses count nowhere at the target.
-    a.ep.write(to_b, &ours, Remote::new(1, mr.key()), 0).expect("write");
+    a.ep.write(to_b, &ours, Remote::new(1, mr.key()), 0)
+        .expect("write");
     refused(&a);
-    assert_eq!((writes.value(), writes.err(), region_writes.err()), (3, 0, 0));
+    assert_eq!(
+        (writes.value(), writes.err(), region_writes.err()),
+        (3, 0, 0)
+    );
 }
 
 fn a_region_saves_pinning() {
     let (a, to_b, b, _) = pair();
     let ours = Buffer::from_bytes(&pattern(10_000, 2)).expect("buffer");
-    let source = a.domain.mr(&ours).access(Access::SEND).requested_key(1).open().expect("mr");
+    let source = a
+        .domain
+        .mr(&ours)
+        .access(Access::SEND)
+        .requested_key(1)
+        .open()
+        .expect("mr");
     let theirs = Buffer::new(10_000).expect("buffer");
-    let sink = b.domain.mr(&theirs).access(Access::RECV).requested_key(1).open().expect("mr");
+    let sink = b
+        .domain
+        .mr(&theirs)
+        .access(Access::RECV)
+        .requested_key(1)
+        .open()
+        .expect("mr");
     b.ep.recv(sink.slice(1_000..9_000), 1).expect("recv");
-    a.ep.send(to_b, source.slice(2_000..10_000), 2).expect("send");
+    a.ep.send(to_b, source.slice(2_000..10_000), 2)
+        .expect("send");
     b.completion();
     assert!(theirs.to_vec(1_000..9_000) == ours.to_vec(2_000..10_000));
     // It must allow what it is used for.
-    let error = a.ep.recv(source.slice(..), 3).expect_err("a region for sends");
+    let error =
+        a.ep.recv(source.slice(..), 3)
+            .expect_err("a region for sends");
     assert_eq!(error.errno(), Some(Errno::EACCES));
 }
 

@@ -16,7 +16,12 @@ pub(crate) const PORT: u16 = 7471;
 /// kfi shows and sets up the software RDMA device of the kfabric module, and lets two programs
 /// exchange data through it. No link, no device: begin with `kfi link add roce0 netdev lo`.
 #[derive(Debug, Parser)]
-#[command(name = "kfi", version, infer_subcommands = true, arg_required_else_help = true)]
+#[command(
+    name = "kfi",
+    version,
+    infer_subcommands = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Args {
     /// Write JSON: one document a line, also for errors
     #[arg(long, global = true)]
@@ -375,7 +380,10 @@ fn parse_caps(text: &str) -> Result<kfi::Caps, String> {
                     .iter_names()
                     .map(|(name, _)| name.to_lowercase())
                     .collect();
-                Err(format!("no capability {name:?}; there are {}", all.join(", ")))
+                Err(format!(
+                    "no capability {name:?}; there are {}",
+                    all.join(", ")
+                ))
             }
         }
     })
@@ -411,16 +419,27 @@ mod tests {
             panic!("not add");
         };
         assert_eq!((&*name, &*netdev), ("roce0", "lo"));
-        assert_eq!(parse("kfi link add roce0 device lo").unwrap_err(), ErrorKind::InvalidValue);
+        assert_eq!(
+            parse("kfi link add roce0 device lo").unwrap_err(),
+            ErrorKind::InvalidValue
+        );
         for line in ["kfi link add roce0 netdev", "kfi link add", "kfi link del"] {
-            assert_eq!(parse(line).unwrap_err(), ErrorKind::MissingRequiredArgument, "{line}");
+            assert_eq!(
+                parse(line).unwrap_err(),
+                ErrorKind::MissingRequiredArgument,
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn json_is_everywhere() {
-        for line in ["kfi --json info", "kfi info --json", "kfi link show --json", "kfi top --json"]
-        {
+        for line in [
+            "kfi --json info",
+            "kfi info --json",
+            "kfi link show --json",
+            "kfi top --json",
+        ] {
             assert!(parse(line).unwrap().json, "{line}");
         }
     }
@@ -432,8 +451,14 @@ mod tests {
             panic!("not pingpong");
         };
         assert_eq!(args.server, "10.0.0.1:99".parse().ok());
-        assert_eq!((args.mode, args.completion), (Mode::Rma, Some(Completion::Cntr)));
-        assert_eq!((args.wait, args.size, args.iterations), (Some(WaitBy::Fd), 4096, 5));
+        assert_eq!(
+            (args.mode, args.completion),
+            (Mode::Rma, Some(Completion::Cntr))
+        );
+        assert_eq!(
+            (args.wait, args.size, args.iterations),
+            (Some(WaitBy::Fd), 4096, 5)
+        );
         assert_eq!(args.timeout, Duration::from_millis(500));
         for line in [
             "kfi pingpong nobody",
@@ -443,7 +468,10 @@ mod tests {
             "kfi pingpong --timeout 0",
         ] {
             assert!(
-                matches!(parse(line), Err(ErrorKind::ValueValidation | ErrorKind::InvalidValue)),
+                matches!(
+                    parse(line),
+                    Err(ErrorKind::ValueValidation | ErrorKind::InvalidValue)
+                ),
                 "{line}"
             );
         }
@@ -461,7 +489,11 @@ mod tests {
             ("[::1]", "[::1]:7471"),
             ("[::1]:80", "[::1]:80"),
         ] {
-            assert_eq!(parse_address(text).unwrap(), addr.parse().unwrap(), "{text}");
+            assert_eq!(
+                parse_address(text).unwrap(),
+                addr.parse().unwrap(),
+                "{text}"
+            );
         }
         assert!(parse_address("here:1").is_err());
     }
@@ -475,7 +507,12 @@ mod tests {
 
     #[test]
     fn unknown_things_are_usage_errors() {
-        for line in ["kfi nothing", "kfi info --nothing", "kfi cntr jump=3", "kfi bench speed"] {
+        for line in [
+            "kfi nothing",
+            "kfi info --nothing",
+            "kfi cntr jump=3",
+            "kfi bench speed",
+        ] {
             let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
         }

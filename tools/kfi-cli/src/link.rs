@@ -72,7 +72,10 @@ pub(crate) fn open() -> Result<Device> {
 
 /// All links of this network namespace.
 pub(crate) fn all(device: &Device) -> Result<Vec<Link>> {
-    device.links().collect::<kfi::Result<_>>().doing("list links")
+    device
+        .links()
+        .collect::<kfi::Result<_>>()
+        .doing("list links")
 }
 
 /// The link of that name; else the one with this address; else the first that
@@ -115,8 +118,17 @@ fn no_link(what: &str) -> Error {
 /// A table of links, with what went through them.
 pub(crate) fn table(links: &[LinkJson], stats: bool) -> Table {
     let columns: &[&str] = &[
-        "LINK", "NETDEV", "STATE", ">MTU", "ADDRESS", ">DOMAINS", ">ENDPOINTS", ">TX-OPS",
-        ">TX-BYTES", ">RX-OPS", ">RX-BYTES",
+        "LINK",
+        "NETDEV",
+        "STATE",
+        ">MTU",
+        "ADDRESS",
+        ">DOMAINS",
+        ">ENDPOINTS",
+        ">TX-OPS",
+        ">TX-BYTES",
+        ">RX-OPS",
+        ">RX-BYTES",
     ];
     let shown = if stats { columns.len() } else { 7 };
     let mut table = Table::new(&columns[..shown]);
@@ -208,7 +220,8 @@ pub(crate) mod tests {
     fn shape_of_json() {
         assert_eq!(
             serde_json::to_string(&example()).unwrap(),
-            r#"{"name":"roce0","netdev":"lo","state":"up","mtu":65536,"ipv4":"127.0.0.1","#.to_owned()
+            r#"{"name":"roce0","netdev":"lo","state":"up","mtu":65536,"ipv4":"127.0.0.1","#
+                .to_owned()
                 + r#""ipv6":"::1","domains":1,"endpoints":2,"tx_ops":10,"tx_bytes":80,"#
                 + r#""rx_ops":11,"rx_bytes":88}"#
         );

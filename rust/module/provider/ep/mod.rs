@@ -209,9 +209,7 @@ enum Stage {
     /// Being bound; the address that it shall have.
     Setup(Bindings, Option<SockAddr>),
     /// Enabled: counted on its link.
-    Enabled {
-        _on_link: EndpointCount,
-    },
+    Enabled { _on_link: EndpointCount },
     /// Closed.
     Closed,
 }
@@ -373,7 +371,10 @@ impl Endpoint {
         self.set_up(|bindings, _| {
             let mut places = bindings.counters.all_mut();
             let wanted = |what: &CntrBind| flags.contains(*what);
-            if places.iter().any(|(what, place)| wanted(what) && place.is_some()) {
+            if places
+                .iter()
+                .any(|(what, place)| wanted(what) && place.is_some())
+            {
                 return Err(EINVAL);
             }
             for (what, place) in &mut places {
@@ -399,9 +400,7 @@ impl Endpoint {
             Stage::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
             Stage::Closed => return Err(EBADF),
         };
-        let transmits = self
-            .caps
-            .intersects(Caps::SEND | Caps::READ | Caps::WRITE);
+        let transmits = self.caps.intersects(Caps::SEND | Caps::READ | Caps::WRITE);
         if (transmits && bindings.tx_cq.is_none())
             || (self.caps.contains(Caps::RECV) && bindings.rx_cq.is_none())
         {
@@ -501,7 +500,8 @@ impl Endpoint {
             LinkState::Down => return Err(ENETDOWN),
             LinkState::Gone => return Err(ENODEV),
         }
-        let known = matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
+        let known =
+            matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
         if !known {
             let addr = bound.av.lookup(fi_addr)?;
             let peer = self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)?;

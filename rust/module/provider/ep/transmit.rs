@@ -124,7 +124,8 @@ impl TxSide {
 
     /// Whether one waits at `target`. Does not sleep.
     pub(super) fn waits_at(&self, target: &Arc<Endpoint>) -> bool {
-        self.find(|send| Arc::ptr_eq(&send.target, target)).is_some()
+        self.find(|send| Arc::ptr_eq(&send.target, target))
+            .is_some()
     }
 }
 

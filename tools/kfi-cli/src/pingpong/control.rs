@@ -145,12 +145,16 @@ impl Control {
 
     /// Makes a peer known.
     pub(crate) fn meet(&self, peer: SocketAddr) -> Result<FiAddr> {
-        self.av.insert_one(peer).doing(format!("insert {peer} into the address vector"))
+        self.av
+            .insert_one(peer)
+            .doing(format!("insert {peer} into the address vector"))
     }
 
     /// Forgets a peer.
     pub(crate) fn part(&self, peer: FiAddr) -> Result<()> {
-        self.av.remove(&[peer]).doing("remove the client from the address vector")
+        self.av
+            .remove(&[peer])
+            .doing("remove the client from the address vector")
     }
 
     /// Sends a message.
@@ -161,7 +165,9 @@ impl Control {
             Ok(addr) => format!("send to {addr}"),
             Err(_) => "send".to_owned(),
         };
-        self.ep.send(peer, self.outbox.slice(..text.len()), 0).doing(place())
+        self.ep
+            .send(peer, self.outbox.slice(..text.len()), 0)
+            .doing(place())
     }
 
     /// The next message; `None`: none came in this time. The inner error is a
@@ -180,7 +186,9 @@ impl Control {
             }
             let text = self.inbox.to_vec(..ROOM.min(entry.len as usize));
             self.ep.recv(&self.inbox, 0).doing("post a receive")?;
-            return Ok(Some(serde_json::from_slice(&text).map_err(|error| error.to_string())));
+            return Ok(Some(
+                serde_json::from_slice(&text).map_err(|error| error.to_string()),
+            ));
         }
     }
 }
@@ -193,8 +201,12 @@ mod tests {
     fn messages_there_and_back_and_in_room() {
         let longest = Hello {
             version: VERSION,
-            control: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap(),
-            data: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap(),
+            control: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"
+                .parse()
+                .unwrap(),
+            data: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"
+                .parse()
+                .unwrap(),
             region: Some(Region {
                 addr: u64::MAX,
                 key: u64::MAX,
@@ -209,7 +221,10 @@ mod tests {
         let longest = FromClient::Hello(longest);
         let text = serde_json::to_vec(&longest).unwrap();
         assert!(text.len() < ROOM, "{}", text.len());
-        assert_eq!(serde_json::from_slice::<FromClient>(&text).unwrap(), longest);
+        assert_eq!(
+            serde_json::from_slice::<FromClient>(&text).unwrap(),
+            longest
+        );
     }
 
     #[test]

@@ -40,7 +40,10 @@ mod tests {
 
     #[test]
     fn figures() {
-        let trips = (1..=101).rev().map(|n| Duration::from_micros(2 * n)).collect();
+        let trips = (1..=101)
+            .rev()
+            .map(|n| Duration::from_micros(2 * n))
+            .collect();
         let latency = Latency::of_round_trips(trips).unwrap();
         assert_eq!(
             serde_json::to_string(&latency).unwrap(),

@@ -152,7 +152,9 @@ impl Sample {
             .map(|stat| ((kind(&stat.figures), stat.id), &stat.figures))
             .collect();
         for stat in &self.stats {
-            let old = old.get(&(kind(&stat.figures), stat.id)).map(|old| sums(old));
+            let old = old
+                .get(&(kind(&stat.figures), stat.id))
+                .map(|old| sums(old));
             let owner = Owner {
                 id: stat.id,
                 pid: stat.pid,
@@ -280,8 +282,17 @@ impl Change {
 
     fn link_table(&self) -> Table {
         let mut table = Table::new(&[
-            "LINK", "NETDEV", "STATE", "ADDRESS", ">ENDPOINTS", ">TX-OPS", ">TX-OPS/S", ">TX-B/S",
-            ">RX-OPS", ">RX-OPS/S", ">RX-B/S",
+            "LINK",
+            "NETDEV",
+            "STATE",
+            "ADDRESS",
+            ">ENDPOINTS",
+            ">TX-OPS",
+            ">TX-OPS/S",
+            ">TX-B/S",
+            ">RX-OPS",
+            ">RX-OPS/S",
+            ">RX-B/S",
         ]);
         for row in &self.links {
             table.cells(&[
@@ -303,8 +314,19 @@ impl Change {
 
     fn endpoint_table(&self) -> Table {
         let mut table = Table::new(&[
-            "ENDPOINT", ">PID", ">HANDLE", "LINK", ">TX-OPS", ">TX-OPS/S", ">TX-B", ">RX-OPS",
-            ">RX-OPS/S", ">RX-B", ">PENDING", ">POSTED", ">UNEXPECTED",
+            "ENDPOINT",
+            ">PID",
+            ">HANDLE",
+            "LINK",
+            ">TX-OPS",
+            ">TX-OPS/S",
+            ">TX-B",
+            ">RX-OPS",
+            ">RX-OPS/S",
+            ">RX-B",
+            ">PENDING",
+            ">POSTED",
+            ">UNEXPECTED",
         ]);
         for row in &self.endpoints {
             let [pid, handle, link] = owner(&row.owner);
@@ -329,8 +351,18 @@ impl Change {
 
     fn cq_table(&self) -> Table {
         let mut table = Table::new(&[
-            "CQ", ">PID", ">HANDLE", "LINK", ">ENTRIES", ">ENTRIES/S", ">QUEUED", ">SIZE",
-            ">RESERVED", ">ERRORS", ">OVERRUNS", ">WAITERS",
+            "CQ",
+            ">PID",
+            ">HANDLE",
+            "LINK",
+            ">ENTRIES",
+            ">ENTRIES/S",
+            ">QUEUED",
+            ">SIZE",
+            ">RESERVED",
+            ">ERRORS",
+            ">OVERRUNS",
+            ">WAITERS",
         ]);
         for row in &self.cqs {
             let [pid, handle, link] = owner(&row.owner);
@@ -354,12 +386,21 @@ impl Change {
 
     fn cntr_table(&self) -> Table {
         let mut table = Table::new(&[
-            "COUNTER", ">PID", ">HANDLE", "LINK", ">VALUE", ">VALUE/S", ">ERROR", ">WAITERS",
+            "COUNTER",
+            ">PID",
+            ">HANDLE",
+            "LINK",
+            ">VALUE",
+            ">VALUE/S",
+            ">ERROR",
+            ">WAITERS",
             ">THRESHOLD",
         ]);
         for row in &self.cntrs {
             let [pid, handle, link] = owner(&row.owner);
-            let threshold = row.threshold.map_or("-".to_owned(), |value| value.to_string());
+            let threshold = row
+                .threshold
+                .map_or("-".to_owned(), |value| value.to_string());
             table.cells(&[
                 &row.owner.id as &dyn Display,
                 &pid,
@@ -469,7 +510,8 @@ pub(crate) mod tests {
         );
         assert_eq!(
             serde_json::to_string(&change().cntrs[0]).unwrap(),
-            r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#.to_owned()
+            r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
+                .to_owned()
                 + r#""threshold":null,"value_per_second":null}"#
         );
     }

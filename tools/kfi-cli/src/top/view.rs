@@ -123,8 +123,15 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer().clone();
-        let cells: Vec<String> = buffer.content().iter().map(|cell| cell.symbol().to_owned()).collect();
-        cells.chunks(usize::from(width)).map(|row| row.concat().trim_end().to_owned()).collect()
+        let cells: Vec<String> = buffer
+            .content()
+            .iter()
+            .map(|cell| cell.symbol().to_owned())
+            .collect();
+        cells
+            .chunks(usize::from(width))
+            .map(|row| row.concat().trim_end().to_owned())
+            .collect()
     }
 
     fn view() -> View {
@@ -136,9 +143,15 @@ mod tests {
     #[test]
     fn everything_is_there() {
         let rows = screen(&mut view(), 140, 24);
-        assert!(rows[0].contains("1 links, 1 endpoints, 1 CQs, 1 counters; every 1s"), "{rows:?}");
+        assert!(
+            rows[0].contains("1 links, 1 endpoints, 1 CQs, 1 counters; every 1s"),
+            "{rows:?}"
+        );
         for word in ["roce0", "127.0.0.1:7471", "COUNTER", "THRESHOLD", "321"] {
-            assert!(rows.iter().any(|row| row.contains(word)), "{word}: {rows:?}");
+            assert!(
+                rows.iter().any(|row| row.contains(word)),
+                "{word}: {rows:?}"
+            );
         }
         assert!(rows[23].contains("q ends"), "{rows:?}");
     }
