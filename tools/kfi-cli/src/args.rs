@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line: help, completions and manual pages come from here.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, str::FromStr, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -146,9 +146,9 @@ pub(crate) enum LinkCommand {
 /// as asked, each after the answer to the one before, and prints how long one way takes.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Pingpong {
-    /// The server to play with; without it, be a server
-    #[arg(value_name = "HOST:PORT", value_parser = parse_address)]
-    pub(crate) server: Option<SocketAddr>,
+    /// The server to play with (port 7471 if none is given); without it, be a server
+    #[arg(value_name = "HOST[:PORT]")]
+    pub(crate) server: Option<Place>,
 
     /// Link to use; without it, the one that has the address, else the first that is up
     #[arg(short, long, value_name = "NAME")]
@@ -193,9 +193,9 @@ pub(crate) struct Pingpong {
     #[arg(short, long)]
     pub(crate) trace: bool,
 
-    /// Address and port to have; a server's port is 7471 unless this is given
-    #[arg(short, long, value_name = "HOST:PORT", value_parser = parse_address)]
-    pub(crate) bind: Option<SocketAddr>,
+    /// Address to have; without a port, a server has 7471 and a client any
+    #[arg(short, long, value_name = "HOST[:PORT]")]
+    pub(crate) bind: Option<Place>,
 
     /// Serve one client after the other (server)
     #[arg(short, long, conflicts_with = "server")]
@@ -359,14 +359,32 @@ pub(crate) struct Top {
     pub(crate) interval: Duration,
 }
 
-fn parse_address(text: &str) -> Result<SocketAddr, kfi::AddressError> {
-    match kfi::parse_address(text) {
-        Ok(addr) => Ok(addr),
-        // A host alone has the usual port.
-        Err(error) => match text.trim_matches(['[', ']']).parse() {
-            Ok(host) => Ok(SocketAddr::new(host, PORT)),
-            Err(_) => Err(error),
-        },
+/// An address, perhaps with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    addr: SocketAddr,
+    has_port: bool,
+}
+
+impl Place {
+    /// With `port` if it has none.
+    pub(crate) fn or_port(self, port: u16) -> SocketAddr {
+        let mut addr = self.addr;
+        if !self.has_port {
+            addr.set_port(port);
+        }
+        addr
+    }
+}
+
+impl FromStr for Place {
+    type Err = kfi::AddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self {
+            addr: kfi::parse_address(text)?,
+            has_port: text.parse::<SocketAddr>().is_ok(),
+        })
     }
 }
 
@@ -488,14 +506,13 @@ mod tests {
             ("::1", "[::1]:7471"),
             ("[::1]", "[::1]:7471"),
             ("[::1]:80", "[::1]:80"),
+            ("10.0.0.1:0", "10.0.0.1:0"),
+            ("[fe80::1%3]", "[fe80::1%3]:7471"),
         ] {
-            assert_eq!(
-                parse_address(text).unwrap(),
-                addr.parse().unwrap(),
-                "{text}"
-            );
+            let place: Place = text.parse().unwrap();
+            assert_eq!(place.or_port(PORT), addr.parse().unwrap(), "{text}");
         }
-        assert!(parse_address("here:1").is_err());
+        assert!("here:1".parse::<Place>().is_err());
     }
 
     #[test]
@@ -523,7 +540,7 @@ mod tests {
         use clap_complete::Shell;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = completions(shell);
-            for word in ["pingpong", "--json", "sread", "completions"] {
+            for word in ["pingpong", "json", "sread", "completions"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }
         }

@@ -11,9 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{
-    Access, Buffer, CompFlags, Deadline, Device, Domain, Endpoint, Entry, Op,
-};
+use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Endpoint, Entry, Op};
 use serde::Serialize;
 
 use crate::{
@@ -44,7 +42,7 @@ const BATCH: usize = 64;
 
 /// A figure.
 #[derive(Debug, Serialize)]
-struct Figure {
+pub(crate) struct Figure {
     name: &'static str,
     value: f64,
     unit: &'static str,
@@ -56,12 +54,24 @@ struct Figure {
 impl Figure {
     fn less(name: &'static str, value: f64, unit: &'static str, about: &'static str) -> Self {
         let (value, better) = (text::rounded(value), "lower");
-        Self { name, value, unit, better, about }
+        Self {
+            name,
+            value,
+            unit,
+            better,
+            about,
+        }
     }
 
     fn more(name: &'static str, value: f64, unit: &'static str, about: &'static str) -> Self {
         let (value, better) = (text::rounded(value), "higher");
-        Self { name, value, unit, better, about }
+        Self {
+            name,
+            value,
+            unit,
+            better,
+            about,
+        }
     }
 }
 
@@ -71,7 +81,12 @@ pub(crate) fn run(args: &args::Bench, out: &mut Out) -> Result<()> {
     let link = link::choose(&device, args.link.as_deref(), None)?;
     let domain =
         player::domain(&device, &link.name).doing(format!("open a domain on {}", link.name))?;
-    let all = [Measure::Calls, Measure::Latency, Measure::Bandwidth, Measure::Rate];
+    let all = [
+        Measure::Calls,
+        Measure::Latency,
+        Measure::Bandwidth,
+        Measure::Rate,
+    ];
     let wanted = match args.what.as_slice() {
         [] => &all,
         some => some,
@@ -165,8 +180,16 @@ fn pair(domain: &Domain, wait: WaitBy) -> kfi::Result<(Player, Player)> {
 fn latency(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (wait, name, about) in [
-        (WaitBy::Sread, "rdm/lat_8B_sread", "one way of 8 bytes, sleeping"),
-        (WaitBy::Spin, "rdm/lat_8B_spin", "one way of 8 bytes, spinning"),
+        (
+            WaitBy::Sread,
+            "rdm/lat_8B_sread",
+            "one way of 8 bytes, sleeping",
+        ),
+        (
+            WaitBy::Spin,
+            "rdm/lat_8B_spin",
+            "one way of 8 bytes, spinning",
+        ),
     ] {
         let (one, two) = pair(domain, wait).doing("set two endpoints up")?;
         let trips = round_trips(one, two, time)?;
@@ -225,7 +248,10 @@ fn round_trips(mut one: Player, mut two: Player, time: Duration) -> Result<Vec<D
 fn joined<E: Into<Error>>(result: thread::Result<Result<(), E>>) -> Result<()> {
     match result {
         Ok(result) => result.map_err(Into::into),
-        Err(_) => Err(Error::said("a thread of the measurement failed", "this is a defect of kfi")),
+        Err(_) => Err(Error::said(
+            "a thread of the measurement failed",
+            "this is a defect of kfi",
+        )),
     }
 }
 
@@ -234,7 +260,12 @@ fn bandwidth(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
     let write = writes(domain, time).doing("measure writes")?;
     Ok(vec![
         Figure::more("rdm/bw_1MiB", send / 1e6, "MB/s", "messages of 1 MiB"),
-        Figure::more("rma/write_bw_1MiB", write / 1e6, "MB/s", "writes of 1 MiB to a peer's memory"),
+        Figure::more(
+            "rma/write_bw_1MiB",
+            write / 1e6,
+            "MB/s",
+            "writes of 1 MiB to a peer's memory",
+        ),
     ])
 }
 
@@ -271,7 +302,11 @@ fn writes(domain: &Domain, time: Duration) -> kfi::Result<f64> {
 }
 
 /// Posts all of `ops`, reading completions where there is no room.
-fn post_all(ep: &Endpoint, ops: &[Op<'_>], mut make_room: impl FnMut() -> kfi::Result<()>) -> kfi::Result<()> {
+fn post_all(
+    ep: &Endpoint,
+    ops: &[Op<'_>],
+    mut make_room: impl FnMut() -> kfi::Result<()>,
+) -> kfi::Result<()> {
     let mut left = ops;
     while !left.is_empty() {
         match ep.post(left) {
@@ -285,10 +320,19 @@ fn post_all(ep: &Endpoint, ops: &[Op<'_>], mut make_room: impl FnMut() -> kfi::R
 
 /// Sends messages of `size` from one thread to the other, `window` of them
 /// posted at the receiver, `batch` in a post; bytes per second.
-fn stream(domain: &Domain, time: Duration, size: usize, window: usize, batch: usize) -> Result<f64> {
+fn stream(
+    domain: &Domain,
+    time: Duration,
+    size: usize,
+    window: usize,
+    batch: usize,
+) -> Result<f64> {
     let (one, two) = pair(domain, WaitBy::Sread).doing("set two endpoints up")?;
     let buffers = (Buffer::new(size * window), Buffer::new(size * batch));
-    let (into, from) = (buffers.0.doing("get memory")?, buffers.1.doing("get memory")?);
+    let (into, from) = (
+        buffers.0.doing("get memory")?,
+        buffers.1.doing("get memory")?,
+    );
     into.fill(0);
     from.fill(1);
     let end = std::sync::atomic::AtomicU64::new(u64::MAX);
@@ -306,7 +350,10 @@ fn stream(domain: &Domain, time: Duration, size: usize, window: usize, batch: us
             loop {
                 let count = cq.sread(&mut entries, Deadline::after(PATIENCE))?;
                 let start = *start.get_or_insert_with(Instant::now);
-                got += entries[..count].iter().filter(|e| e.flags.contains(CompFlags::RECV)).count() as u64;
+                got += entries[..count]
+                    .iter()
+                    .filter(|e| e.flags.contains(CompFlags::RECV))
+                    .count() as u64;
                 if got >= end.load(order) || count == 0 {
                     return Ok(got as f64 * size as f64 / start.elapsed().as_secs_f64());
                 }
@@ -331,16 +378,19 @@ fn stream(domain: &Domain, time: Duration, size: usize, window: usize, batch: us
         post_all(ep, &sends[..1], full).doing("send")?;
         match receiver.join() {
             Ok(rate) => rate.doing("receive"),
-            Err(_) => Err(Error::said("the receiving thread failed", "this is a defect of kfi")),
+            Err(_) => Err(Error::said(
+                "the receiving thread failed",
+                "this is a defect of kfi",
+            )),
         }
     })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn figure() -> Figure {
+    pub(crate) fn figure() -> Figure {
         Figure::less("ioctl/empty", 512.34567, "ns", "a call that does nothing")
     }
 

@@ -6,21 +6,22 @@
 //! shown as it happens:
 //!
 //! ```text
-//!      ms  STEP      VALUE  ERROR  RESULT
-//!     0.1  wait=2                  waiting until the value is 2
-//!   100.3  add=1         1      0  done
-//!   200.4  add=1         2      0  done
-//!   200.5  wait=2        2      0  reached after 200.4 ms
+//!      MS  THREAD  STEP    VALUE  ERROR
+//!     0.1  main    wait=2                waits for 2
+//!   100.3  other   add=1       1      0
+//!   200.4  other   add=1       2      0
+//!   200.5  main    wait=2      2      0  reached after 200.4 ms
 //! ```
 
 use std::{
+    fmt,
     str::FromStr,
     sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
-use kfi::{Cntr, Values, Wait};
+use kfi::{Cntr, Errno, Values, Wait};
 use serde::Serialize;
 
 use crate::{
@@ -58,7 +59,8 @@ impl FromStr for Step {
         let (at, what) = match text.split_once(':') {
             Some((time, what)) => {
                 let millis = time.strip_suffix("ms").and_then(|time| time.parse().ok());
-                let millis = millis.ok_or("the time before ':' is a number and ms, as 100ms:add=1")?;
+                let millis =
+                    millis.ok_or("the time before ':' is a number and ms, as 100ms:add=1")?;
                 (Some(Duration::from_millis(millis)), what)
             }
             None => (None, text),
@@ -66,7 +68,10 @@ impl FromStr for Step {
         let (name, value) = match what.split_once('=') {
             Some((name, value)) => {
                 let value = value.parse::<u64>();
-                (name, Some(value.map_err(|_| "the value after '=' is a whole number")?))
+                (
+                    name,
+                    Some(value.map_err(|_| "the value after '=' is a whole number")?),
+                )
             }
             None => (what, None),
         };
@@ -94,14 +99,26 @@ impl FromStr for Step {
 
 /// What is shown when no steps are given.
 const LESSON: &[(&str, &str)] = &[
-    ("read", "a new counter has two values, successes and errors, both 0"),
-    ("add=2", "operations of endpoints add to it, and so can a program"),
+    (
+        "read",
+        "a new counter has two values, successes and errors, both 0",
+    ),
+    (
+        "add=2",
+        "operations of endpoints add to it, and so can a program",
+    ),
     ("wait=2", "a threshold that is reached: no waiting"),
     ("100ms:add=1", ""),
     ("200ms:add=1", ""),
-    ("wait=4", "sleeps; another thread adds 1 twice, the second wakes it"),
+    (
+        "wait=4",
+        "sleeps; another thread adds 1 twice, the second wakes it",
+    ),
     ("300ms:adderr=1", ""),
-    ("wait=5", "a wait also ends when the error value changes (KFI_EAVAIL)"),
+    (
+        "wait=5",
+        "a wait also ends when the error value changes (KFI_EAVAIL)",
+    ),
     ("set=10", "the values can be set"),
     ("seterr=0", ""),
     ("wait=11", "nobody adds: the time passes (ETIMEDOUT)"),
@@ -109,7 +126,7 @@ const LESSON: &[(&str, &str)] = &[
 
 /// A step that was done, in JSON.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+pub(crate) struct Done<'a> {
     ms: f64,
     thread: &'static str,
     step: &'a str,
@@ -119,6 +136,33 @@ struct Done<'a> {
     waited_ms: Option<f64>,
     /// The name of the error; null: it succeeded.
     errno: Option<&'static str>,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Default)]
+struct Answer {
+    /// Of a wait: how long it took.
+    waited: Option<Duration>,
+    /// Of a wait: why it ended before the value was reached.
+    errno: Option<Errno>,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(waited) = self.waited.map(text::millis) else {
+            return Ok(());
+        };
+        match self.errno {
+            None => write!(f, "reached after {waited} ms"),
+            Some(Errno::KFI_EAVAIL) => {
+                write!(f, "the error value changed (KFI_EAVAIL), after {waited} ms")
+            }
+            Some(Errno::ETIMEDOUT) => {
+                write!(f, "not reached in the time (ETIMEDOUT), after {waited} ms")
+            }
+            Some(errno) => write!(f, "{errno}, after {waited} ms"),
+        }
+    }
 }
 
 /// What threads share.
@@ -132,55 +176,48 @@ struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Does a step and shows it.
     fn perform(&self, step: &Step, thread: &'static str) -> Result<()> {
-        let begin = Instant::now();
-        if let Action::Wait(threshold) = step.action
-            && self.cntr.value() < threshold
-        {
-            self.show(thread, &step.text, None, &format!("waits for {threshold}"))?;
-        }
-        let result = match step.action {
-            Action::Add(value) => self.cntr.add(value),
-            Action::Set(value) => self.cntr.set(value),
-            Action::AddErr(value) => self.cntr.adderr(value),
-            Action::SetErr(value) => self.cntr.seterr(value),
-            Action::Read => self.cntr.read().map(drop),
-            Action::Wait(threshold) => self.cntr.wait(threshold, self.timeout).map(drop),
+        match step.action {
+            Action::Wait(threshold) => self.wait(step, threshold, thread),
             Action::Sleep(millis) => {
                 thread::sleep(Duration::from_millis(millis));
-                Ok(())
+                self.show(&mut self.lock(), thread, step, Answer::default())
             }
-        };
-        let waited = matches!(step.action, Action::Wait(_)).then(|| begin.elapsed());
-        let errno = result.as_ref().err().and_then(kfi::Error::errno);
-        let answer = match (step.action, &result, waited) {
-            (Action::Wait(_), Ok(()), Some(time)) => {
-                format!("reached, after {} ms", text::millis(time))
+            action => {
+                // What this step causes is shown after it.
+                let mut out = self.lock();
+                match action {
+                    Action::Add(value) => self.cntr.add(value),
+                    Action::Set(value) => self.cntr.set(value),
+                    Action::AddErr(value) => self.cntr.adderr(value),
+                    Action::SetErr(value) => self.cntr.seterr(value),
+                    Action::Read | Action::Wait(_) | Action::Sleep(_) => self.cntr.read().map(drop),
+                }
+                .doing(format!("do the step {}", step.text))?;
+                self.show(&mut out, thread, step, Answer::default())
             }
-            (Action::Wait(_), Err(_), Some(time)) => {
-                let name = errno.map_or_else(String::new, |errno| errno.to_string());
-                format!("{name}, after {} ms", text::millis(time))
-            }
-            (_, Err(error), _) => error.to_string(),
-            _ => String::new(),
-        };
-        // An end of a wait that a person asked for is an answer, not a failure.
-        if waited.is_none() {
-            result.doing(&step.text)?;
         }
-        let values = self.cntr.values();
-        if self.is_json() {
-            let done = Done {
-                ms: text::rounded(self.start.elapsed().as_secs_f64() * 1e3),
-                thread,
-                step: &step.text,
-                value: values.value,
-                err: values.err,
-                waited_ms: waited.map(|time| text::rounded(time.as_secs_f64() * 1e3)),
-                errno: errno.and_then(kfi::Errno::name),
-            };
-            return self.lock().document(&done);
+    }
+
+    fn wait(&self, step: &Step, threshold: u64, thread: &'static str) -> Result<()> {
+        let begin = Instant::now();
+        let mut out = self.lock();
+        if self.cntr.value() < threshold && !out.is_json() {
+            let line = self.line(thread, step, None, &format!("waits for {threshold}"));
+            out.line(line)?;
         }
-        self.show(thread, &step.text, Some(values), &answer)
+        drop(out);
+        // Its end is an answer, whatever it is.
+        let errno = match self.cntr.wait(threshold, self.timeout) {
+            Ok(_) => None,
+            Err(error) => Some(
+                error
+                    .errno()
+                    .ok_or(error)
+                    .doing(format!("do the step {}", step.text))?,
+            ),
+        };
+        let waited = Some(begin.elapsed());
+        self.show(&mut self.lock(), thread, step, Answer { waited, errno })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, &'a mut Out> {
@@ -191,31 +228,43 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn is_json(&self) -> bool {
-        self.lock().is_json()
+    fn show(&self, out: &mut Out, thread: &'static str, step: &Step, answer: Answer) -> Result<()> {
+        let values = self.cntr.values();
+        if !out.is_json() {
+            return out.line(self.line(thread, step, Some(values), &answer.to_string()));
+        }
+        let millis = |time: Duration| text::rounded(time.as_secs_f64() * 1e3);
+        out.document(&Done {
+            ms: millis(self.start.elapsed()),
+            thread,
+            step: &step.text,
+            value: values.value,
+            err: values.err,
+            waited_ms: answer.waited.map(millis),
+            errno: answer.errno.and_then(Errno::name),
+        })
     }
 
-    fn show(&self, thread: &str, step: &str, values: Option<Values>, answer: &str) -> Result<()> {
-        if self.is_json() {
-            return Ok(());
-        }
+    fn line(&self, thread: &str, step: &Step, values: Option<Values>, answer: &str) -> String {
         let [value, err] = match values {
             Some(values) => [values.value.to_string(), values.err.to_string()],
-            None => ["".to_owned(), "".to_owned()],
+            None => [String::new(), String::new()],
         };
         let line = format!(
-            "{:>8}  {thread:<6}  {step:<12}  {value:>5}  {err:>5}  {answer}",
-            text::millis(self.start.elapsed())
+            "{:>8}  {thread:<6}  {:<12}  {value:>5}  {err:>5}  {answer}",
+            text::millis(self.start.elapsed()),
+            step.text
         );
-        self.lock().line(line.trim_end())
+        line.trim_end().to_owned()
     }
 
     /// Explains what comes next.
     fn explain(&self, explanation: &str) -> Result<()> {
-        if explanation.is_empty() || self.is_json() {
+        let mut out = self.lock();
+        if explanation.is_empty() || out.is_json() {
             return Ok(());
         }
-        self.lock().line(format!("{:>10}# {explanation}", ""))
+        out.line(format!("{:>10}# {explanation}", ""))
     }
 }
 
@@ -239,7 +288,10 @@ pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
         steps => steps.iter().map(|step| (step.clone(), "")).collect(),
     };
     if !out.is_json() {
-        out.line(format!("a counter on {}, wait object KFI_WAIT_QUEUE", link.name))?;
+        out.line(format!(
+            "a counter on {}, wait object KFI_WAIT_QUEUE",
+            link.name
+        ))?;
         out.line(format!(
             "{:>8}  {:<6}  {:<12}  {:>5}  {:>5}",
             "MS", "THREAD", "STEP", "VALUE", "ERROR"
@@ -290,11 +342,23 @@ fn perform(stage: &Stage<'_>, steps: &[(Step, &str)]) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn step(text: &str) -> Step {
         text.parse().unwrap()
+    }
+
+    pub(crate) fn done() -> Done<'static> {
+        Done {
+            ms: 1.5,
+            thread: "main",
+            step: "wait=2",
+            value: 2,
+            err: 0,
+            waited_ms: Some(1.25),
+            errno: None,
+        }
     }
 
     #[test]
@@ -304,8 +368,13 @@ mod tests {
         assert_eq!(step("wait=4").at, None);
         let later = step("250ms:adderr=2");
         assert_eq!(later.at, Some(Duration::from_millis(250)));
-        assert_eq!((later.action, &*later.text), (Action::AddErr(2), "adderr=2"));
-        for wrong in ["", "set", "wait", "read=1", "add=x", "add=-1", "5:add", "xms:add", "jump=1"] {
+        assert_eq!(
+            (later.action, &*later.text),
+            (Action::AddErr(2), "adderr=2")
+        );
+        for wrong in [
+            "", "set", "wait", "read=1", "add=x", "add=-1", "5:add", "xms:add", "jump=1",
+        ] {
             assert!(wrong.parse::<Step>().is_err(), "{wrong}");
         }
     }
@@ -317,17 +386,8 @@ mod tests {
 
     #[test]
     fn shape_of_json() {
-        let done = Done {
-            ms: 1.5,
-            thread: "main",
-            step: "wait=2",
-            value: 2,
-            err: 0,
-            waited_ms: Some(1.25),
-            errno: None,
-        };
         assert_eq!(
-            serde_json::to_string(&done).unwrap(),
+            serde_json::to_string(&done()).unwrap(),
             r#"{"ms":1.5,"thread":"main","step":"wait=2","value":2,"err":0,"waited_ms":1.25,"errno":null}"#
         );
     }

@@ -35,7 +35,7 @@ const POSTED: &[(u64, &str)] = &[
 
 /// An entry in JSON: what the format does not have is null.
 #[derive(Debug, Serialize)]
-struct EntryJson {
+pub(crate) struct EntryJson {
     op_context: u64,
     flags: Option<Vec<String>>,
     len: Option<u64>,
@@ -47,7 +47,7 @@ struct EntryJson {
 
 /// An error entry in JSON.
 #[derive(Debug, Serialize)]
-struct ErrJson {
+pub(crate) struct ErrJson {
     op_context: u64,
     flags: Vec<String>,
     len: u64,
@@ -63,7 +63,7 @@ struct ErrJson {
 
 /// The completions of one format.
 #[derive(Debug, Serialize)]
-struct Shown {
+pub(crate) struct Shown {
     format: &'static str,
     entry_bytes: usize,
     entries: Vec<EntryJson>,
@@ -106,7 +106,10 @@ impl EntryJson {
             hex(self.tag),
         ];
         let mut cells: Vec<String> = all.into_iter().flatten().collect();
-        cells.push(self.src_addr.map_or("-".to_owned(), |addr| addr.to_string()));
+        cells.push(
+            self.src_addr
+                .map_or("-".to_owned(), |addr| addr.to_string()),
+        );
         cells
     }
 }
@@ -131,7 +134,12 @@ impl ErrJson {
 
 /// Posts the operations, and reads what comes.
 fn collect(domain: &Domain, format: CqFormat) -> kfi::Result<Shown> {
-    let cq = domain.cq().entries(64).format(format).wait(Wait::Queue).open()?;
+    let cq = domain
+        .cq()
+        .entries(64)
+        .format(format)
+        .wait(Wait::Queue)
+        .open()?;
     let av = domain.av().kind(AvKind::Table).open()?;
     let caps = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::SOURCE;
     let ep = domain.endpoint().caps(caps).open()?;
@@ -147,7 +155,9 @@ fn collect(domain: &Domain, format: CqFormat) -> kfi::Result<Shown> {
         Op::send(me, from.slice(..5)).context(2),
         Op::trecv(into.slice(16..32), 0, u64::MAX).context(3),
         Op::tsend(me, from.slice(..7), 0x22).data(0x77).context(4),
-        Op::write(me, from.slice(..8), mr.remote(0)).data(0x99).context(5),
+        Op::write(me, from.slice(..8), mr.remote(0))
+            .data(0x99)
+            .context(5),
         Op::recv(into.slice(32..36)).context(6),
         Op::send(me, from.slice(..10)).context(7),
     ];
@@ -214,9 +224,7 @@ pub(crate) fn run(args: &args::Cq, out: &mut Out) -> Result<()> {
 }
 
 fn render(shown: &Shown) -> String {
-    let columns = [
-        ">op_context", "flags", ">len", ">buf", ">data", ">tag",
-    ];
+    let columns = [">op_context", "flags", ">len", ">buf", ">data", ">tag"];
     let count = shown.entry_bytes / 8;
     let mut head = columns[..count].to_vec();
     head.push(">src_addr");
@@ -247,23 +255,33 @@ fn render(shown: &Shown) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn shown(format: CqFormat) -> Shown {
-        let entry = Entry {
-            op_context: 3,
-            flags: kfi::CompFlags::TAGGED | kfi::CompFlags::RECV,
-            len: 7,
-            tag: 0x22,
-            src_addr: kfi::FiAddr(0),
-            ..Entry::default()
-        };
+    pub(crate) fn shown(format: CqFormat) -> Shown {
+        let mut entry = Entry::default();
+        entry.op_context = 3;
+        entry.flags = kfi::CompFlags::TAGGED | kfi::CompFlags::RECV;
+        entry.len = 7;
+        entry.tag = 0x22;
+        entry.src_addr = kfi::FiAddr(0);
         Shown {
             format: format.name(),
             entry_bytes: 8 * fields(format),
             entries: vec![EntryJson::new(&entry, format)],
-            errors: Vec::new(),
+            errors: vec![ErrJson {
+                op_context: 6,
+                flags: vec!["MSG".to_owned(), "RECV".to_owned()],
+                len: 4,
+                olen: 6,
+                tag: 0,
+                data: 0,
+                src_addr: None,
+                err: 265,
+                errno: Some("KFI_ETRUNC"),
+                prov_errno: 0,
+                text: "No more is known".to_owned(),
+            }],
         }
     }
 
@@ -273,7 +291,9 @@ mod tests {
             serde_json::to_string(&shown(CqFormat::Tagged)).unwrap(),
             r#"{"format":"tagged","entry_bytes":48,"entries":[{"op_context":3,"#.to_owned()
                 + r#""flags":["TAGGED","RECV"],"len":7,"buf":0,"data":0,"tag":34,"src_addr":0}],"#
-                + r#""errors":[]}"#
+                + r#""errors":[{"op_context":6,"flags":["MSG","RECV"],"len":4,"olen":6,"tag":0,"#
+                + r#""data":0,"src_addr":null,"err":265,"errno":"KFI_ETRUNC","prov_errno":0,"#
+                + r#""text":"No more is known"}]}"#
         );
         let context = serde_json::to_value(shown(CqFormat::Context)).unwrap();
         assert!(context["entries"][0]["flags"].is_null());
@@ -286,7 +306,9 @@ mod tests {
             render(&shown(CqFormat::Msg)),
             "\nformat MSG: 24 bytes an entry (src_addr comes from readfrom)\n  \
              op_context  flags        len  src_addr\n           \
-             3  TAGGED|RECV    7         0\n"
+             3  TAGGED|RECV    7         0\n  \
+             error entry (readerr): op_context 6, flags MSG|RECV, len 4, olen 6, \
+             err 265 (KFI_ETRUNC), prov_errno 0: No more is known\n"
         );
     }
 

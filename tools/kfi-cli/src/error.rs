@@ -90,7 +90,7 @@ impl Error {
         let _ = writeln!(io::stderr(), "{}", self.render(json));
     }
 
-    fn render(&self, json: bool) -> String {
+    pub(crate) fn render(&self, json: bool) -> String {
         if json {
             let error = Report {
                 message: self.to_string(),
@@ -130,11 +130,11 @@ impl<T> Doing<T> for kfi::Result<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use kfi::Errno;
 
-    fn refused() -> Error {
+    pub(crate) fn refused() -> Error {
         let refused: kfi::Result<()> = Err(kfi::Error::Call {
             call: "KFABRIC_IOC_LINK_ADD",
             errno: Errno::EPERM,

@@ -56,7 +56,7 @@ impl From<&Query> for ModuleJson {
 
 /// An entry of kfi_getinfo in JSON.
 #[derive(Serialize)]
-struct InfoJson {
+pub(crate) struct InfoJson {
     provider: String,
     provider_version: String,
     api_version: String,
@@ -70,7 +70,7 @@ struct InfoJson {
     dest_addr: Option<SocketAddr>,
     caps: Vec<String>,
     max_msg_size: u64,
-    mem_tag_format: u64,
+    mem_tag_format: String,
     threading: &'static str,
     control_progress: &'static str,
     data_progress: &'static str,
@@ -91,7 +91,7 @@ struct InfoJson {
 /// The attributes of a side of an endpoint in JSON; what the other side has
 /// alone is null.
 #[derive(Serialize)]
-struct SideJson {
+pub(crate) struct SideJson {
     caps: Vec<String>,
     op_flags: Vec<String>,
     msg_order: Vec<String>,
@@ -118,7 +118,7 @@ impl From<&Info> for InfoJson {
             dest_addr: info.dest_addr,
             caps: text::caps(info.caps),
             max_msg_size: info.max_msg_size,
-            mem_tag_format: info.mem_tag_format,
+            mem_tag_format: format!("{:#x}", info.mem_tag_format),
             threading: info.threading.name(),
             control_progress: info.control_progress.name(),
             data_progress: info.data_progress.name(),
@@ -247,7 +247,14 @@ fn module_text(module: &ModuleJson) -> String {
 }
 
 fn table(infos: &[InfoJson]) -> Table {
-    let mut table = Table::new(&["DOMAIN", "TYPE", "ADDRESS", "PROVIDER", "PROTOCOL", "CAPABILITIES"]);
+    let mut table = Table::new(&[
+        "DOMAIN",
+        "TYPE",
+        "ADDRESS",
+        "PROVIDER",
+        "PROTOCOL",
+        "CAPABILITIES",
+    ]);
     for info in infos {
         let caps = text::row(&info.caps).to_lowercase().replace('|', " ");
         table.cells(&[
@@ -265,14 +272,23 @@ fn table(infos: &[InfoJson]) -> Table {
 /// Every attribute of an entry, by its JSON key.
 fn attributes(info: &InfoJson) -> Result<String> {
     let json = serde_json::to_value(info).map_err(|error| Error::output(error.into()))?;
-    let mut text = format!("{} {} {}\n", info.domain, info.ep_type, text::address(info.src_addr));
+    let mut text = format!(
+        "{} {} {}\n",
+        info.domain,
+        info.ep_type,
+        text::address(info.src_addr)
+    );
     let mut put = |name: &str, value: &serde_json::Value| {
         let value = match value {
             serde_json::Value::Null => return,
             serde_json::Value::String(text) => text.clone(),
             serde_json::Value::Array(list) => {
                 let names: Vec<_> = list.iter().filter_map(|name| name.as_str()).collect();
-                if names.is_empty() { "-".to_owned() } else { names.join("|") }
+                if names.is_empty() {
+                    "-".to_owned()
+                } else {
+                    names.join("|")
+                }
             }
             value => value.to_string(),
         };
@@ -290,7 +306,7 @@ fn attributes(info: &InfoJson) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn side() -> SideJson {
@@ -306,7 +322,26 @@ mod tests {
         }
     }
 
-    fn info() -> InfoJson {
+    pub(crate) fn module() -> impl Serialize {
+        ModuleJson {
+            module_version: "1.0".to_owned(),
+            abi_version: 1,
+            page_size: 4096,
+            caps: Vec::new(),
+            max_msg_size: 1,
+            inject_size: 1,
+            max_iov: 1,
+            max_handles: 1,
+            max_queue: 1,
+            max_cq: 1,
+            max_eq: 1,
+            max_av: 1,
+            max_post: 1,
+            max_buffered: 1,
+        }
+    }
+
+    pub(crate) fn info() -> InfoJson {
         InfoJson {
             provider: "kfabric".to_owned(),
             provider_version: "0.1".to_owned(),
@@ -321,7 +356,7 @@ mod tests {
             dest_addr: None,
             caps: vec!["MSG".to_owned(), "RMA".to_owned()],
             max_msg_size: 1 << 30,
-            mem_tag_format: u64::MAX,
+            mem_tag_format: "0xff".to_owned(),
             threading: "safe",
             control_progress: "auto",
             data_progress: "auto",
@@ -353,7 +388,8 @@ mod tests {
         );
         assert_eq!(
             serde_json::to_string(&side()).unwrap(),
-            r#"{"caps":["MSG"],"op_flags":[],"msg_order":["SAS"],"size":256,"iov_limit":4,"#.to_owned()
+            r#"{"caps":["MSG"],"op_flags":[],"msg_order":["SAS"],"size":256,"iov_limit":4,"#
+                .to_owned()
                 + r#""inject_size":256,"rma_iov_limit":4,"total_buffered_recv":null}"#
         );
     }
@@ -376,7 +412,13 @@ mod tests {
         use clap::Parser;
         let parse = |line: &str| args::Info::try_parse_from(line.split_whitespace()).unwrap();
         assert!(!has_hints(&parse("info -v")));
-        for line in ["info -l x", "info -e rdm", "info -c msg", "info -n ::1", "info -p 1"] {
+        for line in [
+            "info -l x",
+            "info -e rdm",
+            "info -c msg",
+            "info -n ::1",
+            "info -p 1",
+        ] {
             assert!(has_hints(&parse(line)), "{line}");
         }
     }

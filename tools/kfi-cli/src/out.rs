@@ -61,6 +61,37 @@ impl Out {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// Text that was written.
+    #[derive(Clone, Default)]
+    pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Memory {
+        pub(crate) fn take(&self) -> String {
+            let bytes = std::mem::take(&mut *self.0.lock().unwrap());
+            String::from_utf8(bytes).unwrap()
+        }
+    }
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Out {
+        /// Output that a test can look at.
+        pub(crate) fn memory(json: bool) -> (Self, Memory) {
+            let memory = Memory::default();
+            let to = Box::new(memory.clone());
+            (Self { json, to }, memory)
+        }
+    }
 
     struct Closed;
 

@@ -113,11 +113,6 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Microseconds of a time.
-pub(crate) fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
-}
-
 /// Milliseconds, with one decimal.
 pub(crate) fn millis(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
@@ -131,7 +126,10 @@ pub(crate) fn rounded(value: f64) -> f64 {
 /// A size that a person typed: a number and perhaps K, M or G, binary.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_uppercase();
-    let upper = upper.strip_suffix("IB").or(upper.strip_suffix('B')).unwrap_or(&upper);
+    let upper = upper
+        .strip_suffix("IB")
+        .or(upper.strip_suffix('B'))
+        .unwrap_or(&upper);
     let (number, shift) = match upper.chars().last() {
         Some('K') => (&upper[..upper.len() - 1], 10),
         Some('M') => (&upper[..upper.len() - 1], 20),
@@ -142,7 +140,9 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .trim()
         .parse()
         .map_err(|_| "a number of bytes, such as 8, 4K or 1M".to_owned())?;
-    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= MAX_SIZE);
+    let bytes = number
+        .checked_mul(1 << shift)
+        .filter(|bytes| *bytes <= MAX_SIZE);
     bytes.ok_or_else(|| format!("more than {}", self::bytes(MAX_SIZE)))
 }
 
@@ -173,7 +173,12 @@ mod tests {
 
     #[test]
     fn sizes_there_and_back() {
-        for (text, count) in [("8 B", 8), ("4 KiB", 4096), ("1 MiB", 1 << 20), ("1 GiB", 1 << 30)] {
+        for (text, count) in [
+            ("8 B", 8),
+            ("4 KiB", 4096),
+            ("1 MiB", 1 << 20),
+            ("1 GiB", 1 << 30),
+        ] {
             assert_eq!(bytes(count), text);
             assert_eq!(parse_size(text), Ok(count));
         }

@@ -32,7 +32,7 @@ use trace::Trace;
 
 /// How a game went, in JSON.
 #[derive(Debug, Serialize)]
-struct ResultJson {
+pub(crate) struct ResultJson {
     event: &'static str,
     role: &'static str,
     link: String,
@@ -52,14 +52,18 @@ struct ResultJson {
 /// Does what `kfi pingpong` was asked for.
 pub(crate) fn run(args: &Pingpong, out: &mut Out) -> Result<()> {
     if args.mode == Mode::Rma && args.size == 0 {
-        return Err(Error::said("a write of 0 bytes shows nothing", "give --size 1 or more"));
+        return Err(Error::said(
+            "a write of 0 bytes shows nothing",
+            "give --size 1 or more",
+        ));
     }
     let device = link::open()?;
-    let link = link::choose(&device, args.link.as_deref(), args.bind.or(args.server))?;
+    let addr = args.bind.or(args.server).map(|place| place.or_port(PORT));
+    let link = link::choose(&device, args.link.as_deref(), addr)?;
     let domain =
         player::domain(&device, &link.name).doing(format!("open a domain on {}", link.name))?;
     match args.server {
-        Some(server) => client(args, server, &link, &domain, out),
+        Some(server) => client(args, server.or_port(PORT), &link, &domain, out),
         None => server(args, &link, &domain, out),
     }
 }
@@ -97,8 +101,16 @@ fn client(
         trace: args.trace,
     };
     let warmup = if args.trace { 0 } else { args.warmup };
-    let control = Control::open(domain, args.bind)?;
-    let mut player = Player::open(domain, game, false, args.bind).doing("set the endpoint up")?;
+    // An address of the server's family, if the link has one.
+    let host = if server.is_ipv4() {
+        link.ipv4
+    } else {
+        link.ipv6
+    };
+    let bind = args.bind.map(|place| place.or_port(0));
+    let host = bind.or(host.map(|addr| SocketAddr::new(addr.ip(), 0)));
+    let control = Control::open(domain, host)?;
+    let mut player = Player::open(domain, game, false, host).doing("set the endpoint up")?;
     let peer = control.meet(server)?;
     let hello = Hello {
         version: VERSION,
@@ -136,7 +148,7 @@ fn client(
     };
     player.meet(data, region).doing("make the server known")?;
     let (trips, time) = {
-        let mut trace = Trace::new("client", out, args.trace);
+        let mut trace = Trace::new("client", out, args.trace, game.mode);
         let mut trips = Vec::with_capacity(args.iterations as usize);
         let mut begin = Instant::now();
         for number in 0..warmup + args.iterations {
@@ -157,12 +169,21 @@ fn client(
     let answers = player.caught;
     control.send(peer, &FromClient::Bye(Bye { answers }))?;
     let latency = Latency::of_round_trips(trips);
-    report("client", link, server, &game, args.iterations, time, latency, out)
+    report(
+        "client",
+        link,
+        server,
+        &game,
+        args.iterations,
+        time,
+        latency,
+        out,
+    )
 }
 
 fn server(args: &Pingpong, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
     let addr = match (args.bind, link.addr()) {
-        (Some(addr), _) => addr,
+        (Some(place), _) => place.or_port(PORT),
         (None, Some(addr)) => SocketAddr::new(addr.ip(), PORT),
         (None, None) => {
             return Err(Error::said(
@@ -178,7 +199,10 @@ fn server(args: &Pingpong, link: &Link, domain: &Domain, out: &mut Out) -> Resul
             "event": "listening", "role": "server", "link": link.name, "address": addr,
         }))?;
     } else {
-        out.line(format!("server  at {}: waiting for kfi pingpong {addr}", link::place(addr, &link.name)))?;
+        out.line(format!(
+            "server  at {}, waiting for: kfi pingpong {addr}",
+            link::place(addr, &link.name)
+        ))?;
     }
     let mut waiting = VecDeque::new();
     loop {
@@ -247,7 +271,7 @@ impl Server<'_> {
             Ok(opened) => opened,
             Err(error) => return self.refuse(hello, peer, error.to_string()),
         };
-        let mut trace = Trace::new("server", out, game.trace);
+        let mut trace = Trace::new("server", out, game.trace, game.mode);
         player.prepare(&mut trace)?;
         let region = player.region();
         self.control.send(peer, &Welcome::Play { data, region })?;
@@ -259,7 +283,16 @@ impl Server<'_> {
         let time = start.elapsed();
         player.finish(&mut trace)?;
         self.wait_for_bye(hello)?;
-        report("server", self.link, hello.control, &game, hello.count, time, None, out)
+        report(
+            "server",
+            self.link,
+            hello.control,
+            &game,
+            hello.count,
+            time,
+            None,
+            out,
+        )
     }
 
     /// Tells a client that it cannot be, and says so here.
@@ -284,7 +317,10 @@ impl Server<'_> {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the fields of one line of output")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the fields of one line of output"
+)]
 fn report(
     role: &'static str,
     link: &Link,
@@ -313,19 +349,35 @@ fn report(
     if out.is_json() {
         return out.document(&result);
     }
-    out.text(&summary(&result))
+    out.text(&summary(&result, game.trace))
 }
 
-fn summary(result: &ResultJson) -> String {
-    let ResultJson { role, peer, mode, completion, wait, iterations, .. } = result;
+/// What a person sees of it; of a game that was traced, no times: they are
+/// those of the terminal.
+fn summary(result: &ResultJson, traced: bool) -> String {
+    let ResultJson {
+        role,
+        peer,
+        mode,
+        completion,
+        wait,
+        iterations,
+        ..
+    } = result;
     let mut text = format!(
         "{role:<8}{iterations} messages of {} each way with {peer} ({mode}, {completion}, {wait}) \
          in {:.3} s\n",
         text::bytes(result.size),
         result.seconds,
     );
-    if let Some(latency) = &result.latency_us {
-        let Latency { min, median, p99, max, .. } = latency;
+    if let Some(latency) = result.latency_us.as_ref().filter(|_| !traced) {
+        let Latency {
+            min,
+            median,
+            p99,
+            max,
+            ..
+        } = latency;
         text.push_str(&format!(
             "{role:<8}one way: median {median:.1} us, least {min:.1}, 99% {p99:.1}, greatest {max:.1}; \
              {}\n",
@@ -336,10 +388,10 @@ fn summary(result: &ResultJson) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn result() -> ResultJson {
+    pub(crate) fn result() -> ResultJson {
         ResultJson {
             event: "result",
             role: "client",
@@ -360,7 +412,8 @@ mod tests {
     fn shape_of_json() {
         assert_eq!(
             serde_json::to_string(&result()).unwrap(),
-            r#"{"event":"result","role":"client","link":"roce0","peer":"127.0.0.1:7471","#.to_owned()
+            r#"{"event":"result","role":"client","link":"roce0","peer":"127.0.0.1:7471","#
+                .to_owned()
                 + r#""mode":"msg","completion":"cq","wait":"sread","size":8,"iterations":1000,"#
                 + r#""seconds":0.05,"latency_us":{"min":25.0,"median":25.0,"p99":25.0,"max":25.0,"#
                 + r#""mean":25.0},"bytes_per_second":320000.0}"#
@@ -370,11 +423,14 @@ mod tests {
     #[test]
     fn as_text() {
         assert_eq!(
-            summary(&result()),
+            summary(&result(), false),
             "client  1000 messages of 8 B each way with 127.0.0.1:7471 (msg, cq, sread) in 0.050 s\n\
              client  one way: median 25.0 us, least 25.0, 99% 25.0, greatest 25.0; 320 kB/s\n"
         );
-        let server = ResultJson { latency_us: None, ..result() };
-        assert_eq!(summary(&server).lines().count(), 1);
+        let server = ResultJson {
+            latency_us: None,
+            ..result()
+        };
+        assert_eq!(summary(&server, false).lines().count(), 1);
     }
 }

@@ -14,8 +14,8 @@ use std::{
 };
 
 use kfi::{
-    Access, Av, AvKind, Buffer, Cntr, CntrBind, CntrFd, CompFlags, Cq, CqBind, CqFormat, CqRing,
-    Deadline, Domain, Endpoint, Entry, FiAddr, Local, Mr, MrMode, Op, Remote, Wait, WaitFd,
+    Access, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CntrFd, CompFlags, Cq, CqBind, CqFormat,
+    CqRing, Deadline, Domain, Endpoint, Entry, FiAddr, Local, Mr, MrMode, Op, Remote, Wait, WaitFd,
 };
 
 use crate::{
@@ -85,6 +85,12 @@ pub(crate) struct Player {
     pub(crate) caught: u64,
 }
 
+/// Capabilities of an endpoint; to show who sent what, it must be told.
+fn caps(source: bool) -> Caps {
+    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
+    if source { caps | Caps::SOURCE } else { caps }
+}
+
 /// The domain for players and their control endpoints.
 pub(crate) fn domain(device: &kfi::Device, link: &str) -> kfi::Result<Domain> {
     let mode = MrMode::VIRT_ADDR | MrMode::PROV_KEY;
@@ -99,36 +105,47 @@ impl Player {
         server: bool,
         host: Option<SocketAddr>,
     ) -> kfi::Result<Self> {
-        let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue).open()?;
+        let cq = domain
+            .cq()
+            .format(CqFormat::Tagged)
+            .wait(Wait::Queue)
+            .open()?;
         let av = domain.av().kind(AvKind::Table).open()?;
-        let ep = match host {
-            Some(host) => domain.endpoint().addr(SocketAddr::new(host.ip(), 0)).open()?,
-            None => domain.endpoint().open()?,
+        let mut ep = domain.endpoint().caps(caps(game.trace));
+        if let Some(host) = host {
+            ep = ep.addr(SocketAddr::new(host.ip(), 0));
+        }
+        let ep = ep.open()?;
+        let quiet = |wanted: bool| {
+            if wanted {
+                CqBind::empty()
+            } else {
+                CqBind::SELECTIVE
+            }
         };
-        let quiet = |wanted: bool| if wanted { CqBind::empty() } else { CqBind::SELECTIVE };
         ep.bind_cq(&cq, CqBind::TRANSMIT | quiet(game.trace))?;
         let entries = game.trace || game.completion == Completion::Cq;
         ep.bind_cq(&cq, CqBind::RECV | quiet(entries))?;
         ep.bind_av(&av)?;
 
-        let arrives = match game.mode {
-            Mode::Msg | Mode::Tagged => CntrBind::RECV,
-            Mode::Rma => CntrBind::REMOTE_WRITE,
+        // What tells of arrivals stands first.
+        let kinds = match game.mode {
+            Mode::Msg | Mode::Tagged => [("recv", CntrBind::RECV), ("send", CntrBind::SEND)],
+            Mode::Rma => [
+                ("remote write", CntrBind::REMOTE_WRITE),
+                ("write", CntrBind::WRITE),
+            ],
+        };
+        let wanted = match (game.trace, game.completion) {
+            (true, _) => kinds.len(),
+            (false, Completion::Cntr) => 1,
+            (false, Completion::Cq) => 0,
         };
         let mut counters = Vec::new();
-        for (name, kind) in [
-            ("send", CntrBind::SEND),
-            ("recv", CntrBind::RECV),
-            ("write", CntrBind::WRITE),
-            ("remote write", CntrBind::REMOTE_WRITE),
-        ] {
-            let tells = game.completion == Completion::Cntr && kind == arrives;
-            if game.trace || tells {
-                let cntr = domain.cntr().wait(Wait::Queue).open()?;
-                ep.bind_cntr(&cntr, kind)?;
-                // What tells of arrivals stands first.
-                counters.insert(if tells { 0 } else { counters.len() }, (name, kind, cntr));
-            }
+        for (name, kind) in &kinds[..wanted] {
+            let cntr = domain.cntr().wait(Wait::Queue).open()?;
+            ep.bind_cntr(&cntr, *kind)?;
+            counters.push((*name, *kind, cntr));
         }
         let cntr = counters.first().map(|(_, _, cntr)| cntr);
         let arrival = match (game.completion, game.wait, cntr) {
@@ -140,7 +157,10 @@ impl Player {
             (Completion::Cq, WaitBy::Fd, _) => Arrival::CqFd(cq.wait_fd()?),
         };
 
-        let (out, inbox) = (Buffer::new(game.size.max(1))?, Buffer::new(game.size.max(1))?);
+        let (out, inbox) = (
+            Buffer::new(game.size.max(1))?,
+            Buffer::new(game.size.max(1))?,
+        );
         out.fill(b'.');
         let mr = match game.mode {
             Mode::Rma => Some(domain.mr(&inbox).access(Access::REMOTE_WRITE).open()?),
@@ -191,7 +211,9 @@ impl Player {
         trace.posts_receive(&self.game, self.next_tag())?;
         match self.game.mode {
             Mode::Msg => self.ep.recv(self.room(), self.next_tag())?,
-            Mode::Tagged => self.ep.trecv(self.room(), self.next_tag(), 0, self.next_tag())?,
+            Mode::Tagged => self
+                .ep
+                .trecv(self.room(), self.next_tag(), 0, self.next_tag())?,
             Mode::Rma => {}
         }
         Ok(())
@@ -216,10 +238,7 @@ impl Player {
         trace.posts_send(&self.game, serial, (!last).then_some(answer), self.remote)?;
         let message: Local<'_> = self.out.slice(..self.game.size).into();
         let (receive, send) = match self.game.mode {
-            Mode::Msg => (
-                Some(Op::recv(self.room())),
-                Op::send(self.peer, message),
-            ),
+            Mode::Msg => (Some(Op::recv(self.room())), Op::send(self.peer, message)),
             Mode::Tagged => (
                 Some(Op::trecv(self.room(), answer, 0)),
                 Op::tsend(self.peer, message, serial),
@@ -261,7 +280,10 @@ impl Player {
                 }
             },
             Arrival::CqSread => loop {
-                let entry = self.cq.next(deadline)?.ok_or(Foul::Silent(self.game.timeout))?;
+                let entry = self
+                    .cq
+                    .next(deadline)?
+                    .ok_or(Foul::Silent(self.game.timeout))?;
                 if seen(&self.game, &self.av, &entry, &self.inbox, trace)? {
                     break;
                 }
@@ -309,6 +331,7 @@ impl Player {
         if self.game.completion == Completion::Cntr {
             let (name, _, cntr) = &self.counters[0];
             trace.counter_reached(name, cntr.value(), &self.inbox, self.game.size)?;
+            self.leftover(trace)?;
         }
         if !stamp_is(&self.inbox, self.game.size, due) {
             return Err(Foul::Wrong(due));
@@ -323,9 +346,21 @@ impl Player {
             return Ok(());
         }
         // Let the completion of the last send come.
-        let end = Instant::now() + Duration::from_millis(50);
-        let mut entry = [Entry::default()];
-        while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        self.leftover(trace)?;
+        for (name, kind, cntr) in &self.counters {
+            trace.counter(name, *kind, cntr.values())?;
+        }
+        Ok(())
+    }
+
+    /// Shows the entries that are there, if everything is to be shown.
+    fn leftover(&mut self, trace: &mut Trace) -> Result<(), Foul> {
+        if !self.game.trace {
+            return Ok(());
+        }
+        loop {
+            let mut entry = [Entry::default()];
             let count = match &mut self.arrival {
                 Arrival::CqSpin(ring) => read_ring(ring, &self.cq, &mut entry)?,
                 _ => match self.cq.next(Deadline::POLL)? {
@@ -336,16 +371,11 @@ impl Player {
                     None => 0,
                 },
             };
-            if count > 0 {
-                seen(&self.game, &self.av, &entry[0], &self.inbox, trace)?;
-            } else {
-                std::thread::sleep(Duration::from_millis(5));
+            if count == 0 {
+                return Ok(());
             }
+            seen(&self.game, &self.av, &entry[0], &self.inbox, trace)?;
         }
-        for (name, kind, cntr) in &self.counters {
-            trace.counter(name, *kind, cntr.values())?;
-        }
-        Ok(())
     }
 
     /// Objects that a benchmark uses by itself.
@@ -367,7 +397,10 @@ fn seen(
         Mode::Rma => CompFlags::REMOTE_WRITE,
     };
     let arrived = entry.flags.contains(arrival);
-    trace.entry(entry, av, arrived.then_some((inbox, game.size)))?;
+    // Where a counter tells of arrivals, another may have come meanwhile.
+    let there = arrived && game.completion == Completion::Cq;
+    let name = |peer| av.lookup(peer).ok();
+    trace.entry(entry, name, arrived, there.then_some((inbox, game.size)))?;
     Ok(arrived)
 }
 
@@ -386,7 +419,9 @@ fn read_ring(ring: &mut CqRing, cq: &Cq, entry: &mut [Entry; 1]) -> Result<usize
 fn failure(cq: &Cq) -> Foul {
     match cq.readerr() {
         Ok(Some(entry)) => kfi::Error::Completion(Box::new(entry)).into(),
-        Ok(None) => Foul::Kfi(kfi::Error::Nonsense("an error counted without an error entry")),
+        Ok(None) => Foul::Kfi(kfi::Error::Nonsense(
+            "an error counted without an error entry",
+        )),
         Err(error) => error.into(),
     }
 }
@@ -415,7 +450,11 @@ const STAMP: usize = 8;
 
 /// `ping` or `pong` and the last four digits of the message's number.
 fn stamp(serial: u64) -> [u8; STAMP] {
-    let mut text = if serial % 2 == 0 { *b"ping0000" } else { *b"pong0000" };
+    let mut text = if serial % 2 == 0 {
+        *b"ping0000"
+    } else {
+        *b"pong0000"
+    };
     let mut left = serial / 2 % 10_000;
     for digit in text[4..].iter_mut().rev() {
         *digit = b'0' + (left % 10) as u8;

@@ -2,13 +2,15 @@
 //! `pingpong --trace`: every operation, CQ entry and counter, in words.
 //!
 //! ```text
-//! client  posts     send "ping0000", context 0; before it a receive for the answer, context 1
-//! client  CQ entry  context 0  flags MSG|SEND                 a send is complete
-//! client  CQ entry  context 1  flags MSG|RECV  len 8          "pong0000" from 127.0.0.1:40001
-//! client  counter   send 1, errors 0
+//! client  posts     receive for the answer (context 1), send of 8 B (context 0)
+//! client  CQ entry  context 0  flags MSG|SEND            the send is complete
+//! client  CQ entry  context 1  flags MSG|RECV  len 8     "pong0000" arrived from 127.0.0.1:40001
+//! client  counter   send, bound with KFI_SEND            1 complete, 0 failed
 //! ```
 
-use kfi::{Av, Buffer, CntrBind, CompFlags, Entry, Remote, Values};
+use std::net::SocketAddr;
+
+use kfi::{Buffer, CntrBind, CompFlags, Entry, FiAddr, Remote, Values};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -32,16 +34,19 @@ struct Event<'a> {
 pub(crate) struct Trace<'a> {
     role: &'static str,
     out: Option<&'a mut Out>,
+    /// Columns for what an entry says, before what it means.
+    width: usize,
 }
 
 type Shown = Result<(), Foul>;
 
 impl<'a> Trace<'a> {
     /// Shows the steps of `role` if they are `wanted`.
-    pub(crate) fn new(role: &'static str, out: &'a mut Out, wanted: bool) -> Self {
+    pub(crate) fn new(role: &'static str, out: &'a mut Out, wanted: bool, mode: Mode) -> Self {
         Self {
             role,
             out: wanted.then_some(out),
+            width: if mode == Mode::Rma { 60 } else { 46 },
         }
     }
 
@@ -50,15 +55,22 @@ impl<'a> Trace<'a> {
         Self {
             role: "",
             out: None,
+            width: 0,
         }
     }
 
-    fn show(&mut self, event: &str, line: impl FnOnce() -> String, what: impl FnOnce() -> Value) -> Shown {
+    fn show(
+        &mut self,
+        event: &str,
+        line: impl FnOnce() -> String,
+        what: impl FnOnce() -> Value,
+    ) -> Shown {
         let Some(out) = &mut self.out else {
             return Ok(());
         };
         let shown = if out.is_json() {
             let (role, what) = (self.role, what());
+            let event = &event.to_lowercase().replace(' ', "_");
             out.document(&Event { event, role, what })
         } else {
             out.line(format!("{:<8}{event:<10}{}", self.role, line()))
@@ -69,11 +81,18 @@ impl<'a> Trace<'a> {
     /// A receive alone.
     pub(crate) fn posts_receive(&mut self, game: &Game, context: u64) -> Shown {
         let (op, what) = match game.mode {
-            Mode::Msg => ("recv", format!("receive, context {context}")),
-            Mode::Tagged => ("trecv", format!("tagged receive, tag {context}, context {context}")),
+            Mode::Msg => ("recv", format!("receive (context {context})")),
+            Mode::Tagged => (
+                "trecv",
+                format!("receive for tag {context} (context {context})"),
+            ),
             Mode::Rma => return Ok(()),
         };
-        self.show("posts", || what, || json!({ "ops": [{ "op": op, "context": context }] }))
+        self.show(
+            "posts",
+            || what,
+            || json!({ "ops": [{ "op": op, "context": context }] }),
+        )
     }
 
     /// A message, with the receive for its answer.
@@ -91,15 +110,25 @@ impl<'a> Trace<'a> {
         };
         let answer = answer.filter(|_| game.mode != Mode::Rma);
         let line = || {
-            let what = match game.mode {
-                Mode::Msg => "send".to_owned(),
-                Mode::Tagged => format!("tagged send, tag {context}"),
-                Mode::Rma => format!("write to {:#x} with key {:#x}", remote.addr, remote.key),
+            let size = text::bytes(game.size as u64);
+            let mut line = match (game.mode, answer) {
+                (Mode::Msg, Some(answer)) => format!("receive for the answer (context {answer}), "),
+                (Mode::Tagged, Some(answer)) => {
+                    format!("receive for tag {answer} (context {answer}), ")
+                }
+                _ => String::new(),
             };
-            let mut line = format!("{what}, {}, context {context}", text::bytes(game.size as u64));
-            if let Some(answer) = answer {
-                line.push_str(&format!("; a receive for the answer, context {answer}"));
-            }
+            line.push_str(&match game.mode {
+                Mode::Msg => format!("send of {size}"),
+                Mode::Tagged => format!("send of {size} with tag {context}"),
+                Mode::Rma => {
+                    format!(
+                        "write of {size} to {:#x}, key {:#x}",
+                        remote.addr, remote.key
+                    )
+                }
+            });
+            line.push_str(&format!(" (context {context})"));
             line
         };
         self.show("posts", line, || {
@@ -112,39 +141,45 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// An entry of the CQ; of an arrival, with what has arrived.
+    /// An entry of the CQ; of an arrival, with what has arrived if that is
+    /// still there.
     pub(crate) fn entry(
         &mut self,
         entry: &Entry,
-        av: &Av,
-        arrived: Option<(&Buffer, usize)>,
+        name: impl FnOnce(FiAddr) -> Option<SocketAddr>,
+        arrived: bool,
+        bytes: Option<(&Buffer, usize)>,
     ) -> Shown {
         if self.out.is_none() {
             return Ok(());
         }
-        let from = entry.src_addr.known().and_then(|peer| av.lookup(peer).ok());
-        let bytes = arrived.map(|(inbox, size)| preview(inbox, size));
+        let width = self.width;
+        let from = entry.src_addr.known().and_then(name);
+        let bytes = bytes.map(|(inbox, size)| preview(inbox, size));
         let line = || {
             let flags = text::row(&text::comp_flags(entry.flags));
             let mut line = format!("context {}  flags {flags}", entry.op_context);
             if entry.flags.contains(CompFlags::RECV) {
                 line.push_str(&format!("  len {}", entry.len));
             }
-            if entry.flags.contains(CompFlags::TAGGED) && arrived.is_some() {
+            if entry.flags.contains(CompFlags::TAGGED) && arrived {
                 line.push_str(&format!("  tag {}", entry.tag));
             }
             if entry.flags.contains(CompFlags::REMOTE_CQ_DATA) {
                 line.push_str(&format!("  data {}", entry.data));
             }
             let meaning = match &bytes {
+                None if arrived => "a message has arrived".to_owned(),
                 Some(bytes) => match from {
                     Some(from) => format!("{bytes:?} arrived from {from}"),
                     None => format!("{bytes:?} arrived"),
                 },
-                None if entry.flags.contains(CompFlags::WRITE) => "the write is complete".to_owned(),
+                None if entry.flags.contains(CompFlags::WRITE) => {
+                    "the write is complete".to_owned()
+                }
                 None => "the send is complete".to_owned(),
             };
-            format!("{line:<46} {meaning}")
+            format!("{line:<width$} {meaning}")
         };
         self.show("CQ entry", line, || {
             json!({
@@ -170,10 +205,10 @@ impl<'a> Trace<'a> {
         if self.out.is_none() {
             return Ok(());
         }
-        let bytes = preview(inbox, size);
+        let (bytes, width) = (preview(inbox, size), self.width);
         self.show(
             "counter",
-            || format!("{:<46} {bytes:?} arrived", format!("{name} reached {value}")),
+            || format!("{:<width$} {bytes:?} arrived", format!("{name}: {value}")),
             || json!({ "counter": name, "value": value, "bytes": bytes }),
         )
     }
@@ -181,9 +216,13 @@ impl<'a> Trace<'a> {
     /// A counter at the end.
     pub(crate) fn counter(&mut self, name: &str, kind: CntrBind, values: Values) -> Shown {
         let Values { value, err, .. } = values;
+        let width = self.width;
         self.show(
             "counter",
-            || format!("{:<46} {value} complete, {err} failed", format!("{name} (bound for {})", bind_name(kind))),
+            || {
+                let bound = format!("{name}, bound with {}", bind_name(kind));
+                format!("{bound:<width$} {value} complete, {err} failed")
+            },
             || json!({ "counter": name, "value": value, "err": err }),
         )
     }
@@ -200,8 +239,78 @@ fn preview(inbox: &Buffer, size: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::args::{Completion, WaitBy};
+    use std::time::Duration;
+
+    /// What `say` shows: text, or JSON.
+    fn shown(json: bool, say: impl FnOnce(&mut Trace<'_>) -> Shown) -> String {
+        let (mut out, text) = Out::memory(json);
+        say(&mut Trace::new("client", &mut out, true, Mode::Msg)).unwrap();
+        text.take()
+    }
+
+    fn all(trace: &mut Trace<'_>) -> Shown {
+        let game = Game {
+            mode: Mode::Msg,
+            completion: Completion::Cq,
+            wait: WaitBy::Sread,
+            size: 8,
+            timeout: Duration::from_secs(1),
+            trace: true,
+        };
+        let inbox = Buffer::from_bytes(b"pong0000").unwrap();
+        let mut entry = Entry::default();
+        entry.op_context = 1;
+        entry.flags = CompFlags::MSG | CompFlags::RECV;
+        entry.len = 8;
+        let values = Values { value: 2, err: 0 };
+        trace.posts_receive(&game, 0)?;
+        trace.posts_send(&game, 0, Some(1), Remote::new(0, 0))?;
+        trace.entry(&entry, |_| None, true, Some((&inbox, 8)))?;
+        trace.counter_reached("recv", 2, &inbox, 8)?;
+        trace.counter("send", CntrBind::SEND, values)
+    }
+
+    pub(crate) fn documents() -> Vec<Value> {
+        let text = shown(true, all);
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn shape_of_json() {
+        let documents = documents();
+        assert_eq!(
+            documents[1]["ops"][1],
+            json!({ "op": "send", "context": 0 })
+        );
+        assert_eq!(documents[2]["event"], "cq_entry");
+        assert_eq!(documents[2]["flags"], json!(["MSG", "RECV"]));
+        assert_eq!(
+            documents[4],
+            json!({
+                "event": "counter", "role": "client", "counter": "send", "value": 2, "err": 0,
+            })
+        );
+    }
+
+    #[test]
+    fn as_text() {
+        assert_eq!(
+            shown(false, all),
+            "client  posts     receive (context 0)\n\
+             client  posts     receive for the answer (context 1), send of 8 B (context 0)\n\
+             client  CQ entry  context 1  flags MSG|RECV  len 8               \
+             \"pong0000\" arrived\n\
+             client  counter   recv: 2                                        \
+             \"pong0000\" arrived\n\
+             client  counter   send, bound with KFI_SEND                      \
+             2 complete, 0 failed\n"
+        );
+    }
 
     #[test]
     fn previews_are_short() {

@@ -8,6 +8,9 @@
 mod sample;
 mod view;
 
+#[cfg(test)]
+pub(crate) use sample::tests;
+
 use std::{
     io::{self, IsTerminal},
     thread,
@@ -46,7 +49,7 @@ fn print(device: &Device, args: &args::Top, out: &mut Out) -> Result<()> {
         thread::sleep(args.interval);
         let now = Sample::take(device)?;
         if !out.is_json() {
-            out.line("")?;
+            out.line("\n----")?;
         }
         show(&now.since(&before), out)?;
         before = now;
@@ -57,7 +60,10 @@ fn show(change: &Change, out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.document(change);
     }
-    for (name, table, rows) in change.tables() {
+    for (at, (name, table, rows)) in change.tables().into_iter().enumerate() {
+        if at > 0 {
+            out.line("")?;
+        }
         if rows > 0 {
             out.table(&table)?;
         } else {

@@ -106,9 +106,9 @@ impl View {
 
         let more = match (self.offset, below) {
             (0, 0) => String::new(),
-            (above, below) => format!("  {above} lines above, {below} below"),
+            (above, below) => format!("{above} lines above, {below} below; "),
         };
-        let keys = format!(" q ends  space holds  arrows move{more}");
+        let keys = format!(" {more}q ends, space holds, arrows move ");
         frame.render_widget(Paragraph::new(Span::styled(keys, bar)), foot);
     }
 }
