@@ -52,6 +52,9 @@ struct Kfabric {
     #[pin]
     _device: MiscDeviceRegistration<uapi::OpenFile>,
     _links: net::Registration,
+    #[cfg(kfi_kunit)]
+    #[pin]
+    _bench: provider::bench::Bench,
 }
 
 impl kernel::InPlaceModule for Kfabric {
@@ -64,6 +67,8 @@ impl kernel::InPlaceModule for Kfabric {
                 net::start(module_parameters::max_links.value(), &provider::LINK_EVENTS)?
             },
             _device <- uapi::register(),
+            #[cfg(kfi_kunit)]
+            _bench <- provider::bench::Bench::new(),
         })
     }
 }

@@ -44,6 +44,10 @@ pub(crate) mod roster;
 pub(crate) mod rundown;
 pub(crate) mod wait;
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/bench.rs"]
+pub(crate) mod bench;
+
 use kernel::sync::Arc;
 
 use crate::net::{

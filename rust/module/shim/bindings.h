@@ -37,6 +37,7 @@ void kfabric_shim_cond_resched(void);
 bool kfabric_shim_fatal_signal_pending(void);
 
 /* User memory: shim/user.rs. */
+bool kfabric_shim_get_words(u64 *dst, const u64 *src, size_t words);
 int kfabric_shim_copy_struct_from_user(void *dst, size_t ksize,
 				       const void *src, size_t usize);
 
@@ -59,6 +60,8 @@ void kfabric_shim_fill(void *dst, u8 byte, size_t len);
 bool kfabric_shim_equal(const void *a, const void *b, size_t len);
 
 #ifdef KFI_KUNIT
+#include "bench.h"
+
 /* For the KUnit suites: shim/kunit.rs, shim/kunit.c. */
 long kfabric_shim_kunit_map(size_t len, bool writable);
 void kfabric_shim_kunit_unmap(unsigned long addr, size_t len);

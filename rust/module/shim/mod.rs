@@ -24,6 +24,8 @@
 
 pub(crate) mod abi;
 pub(crate) mod anon_file;
+#[cfg(kfi_kunit)]
+pub(crate) mod bench;
 #[allow(
     dead_code,
     improper_ctypes,

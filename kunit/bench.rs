@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters measured in the kernel: debugfs `kfabric/bench/`.
+//!
+//! Reading a file runs one benchmark once and gives two numbers: nanoseconds per operation, and how
+//! many times a sleeper ran per operation (0 where nobody sleeps). What is measured is the path
+//! that every user of a counter takes, [`Cntr::add`] and [`Cntr::wait`]; beside each stands what
+//! it is compared with, in C. `qemu-test/bench` reads them in turn.
+//!
+//! The reader is to be bound to one CPU. Built with the suites only (cfg `kfi_kunit`).
+
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    enums,
+    wait::Deadline, //
+};
+
+use super::{
+    cntr::{
+        Cntr,
+        CntrAttr, //
+    },
+    object::force_close,
+    wait::fixture::{
+        ident,
+        thread,
+        wait_obj,
+        TestDomain, //
+    }, //
+};
+use crate::shim::{
+    bench::{
+        self,
+        Number,
+        Woken, //
+    },
+    sched::now_ns, //
+};
+
+/// Adds that are timed together.
+const ADDS: u64 = 200_000;
+
+/// Wake-ups that are timed, each by itself.
+const WAKES: u32 = 2_000;
+
+/// The crowd of which one is woken.
+const CROWD: u32 = 1_000;
+
+/// What a run gives.
+struct Figures {
+    /// Picoseconds per operation: an add takes few nanoseconds.
+    ps: u64,
+    /// Sleepers that ran, per thousand operations.
+    ran: u64,
+}
+
+impl From<Woken> for Figures {
+    fn from(woken: Woken) -> Self {
+        Self {
+            ps: woken.ns.saturating_mul(1000),
+            ran: per(woken.ran.saturating_mul(1000), u64::from(WAKES)),
+        }
+    }
+}
+
+fn per(sum: u64, count: u64) -> u64 {
+    sum.checked_div(count).unwrap_or(0)
+}
+
+/// One benchmark.
+struct Run(fn() -> Result<Figures>);
+
+fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match (run.0)() {
+        Ok(Figures { ps, ran }) => writeln!(
+            f,
+            "{}.{:03} {}.{:03}",
+            per(ps, 1000),
+            ps % 1000,
+            per(ran, 1000),
+            ran % 1000
+        ),
+        Err(error) => writeln!(f, "error {}", error.to_errno()),
+    }
+}
+
+/// The files; they go when it is dropped.
+#[pin_data]
+pub(crate) struct Bench {
+    top: Dir,
+    dir: Dir,
+    #[pin]
+    add_idle: File<Run>,
+    #[pin]
+    atomic64_add_return: File<Run>,
+    #[pin]
+    wake: File<Run>,
+    #[pin]
+    wait_event: File<Run>,
+    #[pin]
+    wake_1_of_1000: File<Run>,
+    #[pin]
+    wake_another_of_1000: File<Run>,
+    #[pin]
+    wait_event_1000: File<Run>,
+}
+
+impl Bench {
+    /// Makes the files.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            top: Dir::new(c"kfabric"),
+            dir: top.subdir(c"bench"),
+            add_idle <- dir.read_callback_file(c"add_idle", Run(adds), &show),
+            atomic64_add_return <- dir.read_callback_file(
+                c"atomic64_add_return",
+                Run(atomic_adds),
+                &show,
+            ),
+            wake <- dir.read_callback_file(c"wake", Run(|| wakes(1, false)), &show),
+            wait_event <- dir.read_callback_file(
+                c"wait_event",
+                Run(|| queue_wakes(1)),
+                &show,
+            ),
+            wake_1_of_1000 <- dir.read_callback_file(
+                c"wake_1_of_1000",
+                Run(|| wakes(CROWD, false)),
+                &show,
+            ),
+            wake_another_of_1000 <- dir.read_callback_file(
+                c"wake_another_of_1000",
+                Run(|| wakes(CROWD, true)),
+                &show,
+            ),
+            wait_event_1000 <- dir.read_callback_file(
+                c"wait_event_1000",
+                Run(|| queue_wakes(CROWD)),
+                &show,
+            ),
+        })
+    }
+}
+
+/// A counter of a domain on a link, and both.
+struct OnLink {
+    cntr: Arc<Cntr>,
+    _test: TestDomain,
+}
+
+impl OnLink {
+    fn open() -> Result<Self> {
+        let test = TestDomain::open()?;
+        let attr = CntrAttr {
+            wait: wait_obj(enums::WaitObj::Queue)?,
+            max_value: 0,
+        };
+        Ok(Self {
+            cntr: Cntr::open(&test.domain, attr, ident(3, 3)?)?,
+            _test: test,
+        })
+    }
+}
+
+impl Drop for OnLink {
+    fn drop(&mut self) {
+        force_close(&*self.cntr);
+    }
+}
+
+impl Number for Arc<Cntr> {
+    fn wait(&self, round: u64) {
+        // Nobody closes it, nobody signals: there is nothing else that could end this.
+        let _ = Cntr::wait(self, round, Deadline::Forever);
+    }
+
+    fn wake(&self) {
+        self.add(1);
+    }
+}
+
+/// Adding while somebody waits for a value that is far away.
+fn adds() -> Result<Figures> {
+    let counter = OnLink::open()?;
+    let far = counter.cntr.clone();
+    let waiter = thread(move || {
+        let _ = far.wait(u64::MAX, Deadline::Forever);
+    })?;
+    let began = now_ns();
+    for _ in 0..ADDS {
+        counter.cntr.add(1);
+    }
+    let took = now_ns().saturating_sub(began);
+    drop(counter);
+    waiter.join();
+    Ok(Figures {
+        ps: per(took.saturating_mul(1000), ADDS),
+        ran: 0,
+    })
+}
+
+/// An add that one of `sleepers` waits for.
+fn wakes(sleepers: u32, rotate: bool) -> Result<Figures> {
+    let counter = OnLink::open()?;
+    bench::wake(&counter.cntr, sleepers, rotate, WAKES).map(Figures::from)
+}
+
+/// What `adds` is compared with.
+fn atomic_adds() -> Result<Figures> {
+    Ok(Figures {
+        ps: per(bench::atomic_adds(ADDS).saturating_mul(1000), ADDS),
+        ran: 0,
+    })
+}
+
+/// What `wakes` is compared with: all `sleepers` on one wait queue.
+fn queue_wakes(sleepers: u32) -> Result<Figures> {
+    bench::wait_event(sleepers, WAKES).map(Figures::from)
+}

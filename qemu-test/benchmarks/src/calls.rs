@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What one call costs, and what reading a CQ without a call costs.
+//!
+//! Rows whose names have a second part in brackets have no goal; they tell where the time of the
+//! `rdm` rows goes.
+
+use crate::{
+    Result,
+    counters::device,
+    messages::{Host, SIZE, seqpacket},
+    process,
+    row::{Better, Case, Turns},
+};
+use kfi::{Device, Entry, Op};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::{hint::black_box, os::fd::OwnedFd, time::Instant};
+
+const CALLS: u32 = 20_000;
+
+/// Nanoseconds per call of `call`, called `count` times.
+fn each(count: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let began = Instant::now();
+    for _ in 0..count {
+        call()?;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / f64::from(count))
+}
+
+fn empty(turns: &mut Turns) -> Result<()> {
+    process::bind()?;
+    let device = Device::open()?;
+    turns.take(&mut || each(CALLS, || Ok(device.nop()?)), &mut || {
+        each(CALLS, || {
+            black_box(rustix::process::getppid());
+            Ok(())
+        })
+    })
+}
+
+/// Entries that are made at a time, and how many times per run.
+const ENTRIES: u32 = 1024;
+const FILLS: u32 = 8;
+
+/// Two endpoints of this process, and what they need to send to each other.
+struct Loop {
+    from: Host,
+    to: Host,
+    peer: kfi::FiAddr,
+}
+
+impl Loop {
+    fn new() -> Result<Self> {
+        process::bind()?;
+        let device = device()?;
+        let (from, to) = (Host::new(&device)?, Host::new(&device)?);
+        let peer = from.meet(to.ep.name()?)?;
+        Ok(Self { from, to, peer })
+    }
+
+    /// Lets `count` messages arrive, so that as many entries stand in the CQ.
+    fn fill(&self, count: u32) -> Result<()> {
+        let bytes = [7; SIZE];
+        let ops = vec![Op::inject(self.peer, &bytes); count as usize];
+        self.from.post_all(&ops)
+    }
+}
+
+fn ring_read(turns: &mut Turns) -> Result<()> {
+    let pair = Loop::new()?;
+    pair.to.post_buffers()?;
+    let mut ring = pair.to.cq.ring()?;
+    let mut uring = io_uring::IoUring::new(ENTRIES)?;
+    turns.take(
+        &mut || {
+            let mut sum = 0.0;
+            for _ in 0..FILLS {
+                pair.fill(ENTRIES)?;
+                let mut released = 0;
+                let began = Instant::now();
+                let count = ring.drain(usize::MAX, |entry| {
+                    black_box((entry.op_context, entry.len));
+                    released += u32::from(Host::releases(entry));
+                })?;
+                sum += began.elapsed().as_nanos() as f64;
+                expect(count, ENTRIES)?;
+                for _ in 0..released {
+                    pair.to.post_buffer()?;
+                }
+            }
+            Ok(sum / f64::from(FILLS * ENTRIES))
+        },
+        &mut || {
+            let mut sum = 0.0;
+            for _ in 0..FILLS {
+                for number in 0..ENTRIES {
+                    let nop = io_uring::opcode::Nop::new()
+                        .build()
+                        .user_data(number.into());
+                    // SAFETY: A NOP has no memory.
+                    unsafe { uring.submission().push(&nop) }?;
+                }
+                uring.submit_and_wait(ENTRIES as usize)?;
+                let mut count = 0;
+                let mut failed = 0;
+                let began = Instant::now();
+                for entry in uring.completion() {
+                    black_box((entry.user_data(), entry.result()));
+                    failed += u32::from(entry.result() != 0);
+                    count += 1;
+                }
+                sum += began.elapsed().as_nanos() as f64;
+                expect(count - failed as usize, ENTRIES)?;
+            }
+            Ok(sum / f64::from(FILLS * ENTRIES))
+        },
+    )
+}
+
+fn expect(count: usize, wanted: u32) -> Result<()> {
+    if count == wanted as usize {
+        Ok(())
+    } else {
+        Err(format!("{count} entries instead of {wanted}").into())
+    }
+}
+
+/// Messages that wait at a time when calls are timed; a socket takes somewhat more.
+const WAITING: u32 = 128;
+
+fn send_all(socket: &OwnedFd) -> Result<f64> {
+    each(WAITING, || {
+        send(socket, &[7; SIZE], SendFlags::empty())?;
+        Ok(())
+    })
+}
+
+fn recv_all(socket: &OwnedFd) -> Result<f64> {
+    each(WAITING, || {
+        recv(socket, &mut [0u8; SIZE][..], RecvFlags::empty())?;
+        Ok(())
+    })
+}
+
+/// One POST of one inject, which meets a multi-receive buffer.
+fn post_inject(turns: &mut Turns) -> Result<()> {
+    let pair = Loop::new()?;
+    pair.to.post_buffers()?;
+    let bytes = [7; SIZE];
+    let op = Op::inject(pair.peer, &bytes);
+    let (from, to) = seqpacket()?;
+    turns.take(
+        &mut || {
+            let time = each(WAITING, || Ok(pair.from.ep.post_one(&op)?))?;
+            pair.to.drain(WAITING)?;
+            Ok(time)
+        },
+        &mut || {
+            let time = send_all(&from)?;
+            recv_all(&to)?;
+            Ok(time)
+        },
+    )
+}
+
+/// One POST of a receive and an inject, as a ping-pong has it.
+fn post_pair(turns: &mut Turns) -> Result<()> {
+    let pair = Loop::new()?;
+    let bytes = [7; SIZE];
+    let receive = Op::recv(pair.to.mr.slice(0..SIZE));
+    let (from, to) = seqpacket()?;
+    // A POST names one endpoint, so it sends to itself.
+    let myself = pair.to.meet(pair.to.ep.name()?)?;
+    let to_myself = Op::inject(myself, &bytes);
+    turns.take(
+        &mut || {
+            let time = each(WAITING, || {
+                pair.to.ep.post(&[receive, to_myself])?;
+                Ok(())
+            })?;
+            pair.to.drain(WAITING)?;
+            Ok(time)
+        },
+        &mut || {
+            let time = send_all(&from)?;
+            recv_all(&to)?;
+            Ok(time)
+        },
+    )
+}
+
+/// Reading one entry by a call.
+fn cq_read(turns: &mut Turns) -> Result<()> {
+    let pair = Loop::new()?;
+    pair.to.post_buffers()?;
+    let (from, to) = seqpacket()?;
+    turns.take(
+        &mut || {
+            pair.fill(WAITING)?;
+            let mut released = 0;
+            let time = each(WAITING, || {
+                let mut entry = [Entry::default()];
+                pair.to.cq.read(&mut entry)?;
+                released += u32::from(Host::releases(&entry[0]));
+                Ok(())
+            })?;
+            for _ in 0..released {
+                pair.to.post_buffer()?;
+            }
+            Ok(time)
+        },
+        &mut || {
+            send_all(&from)?;
+            recv_all(&to)
+        },
+    )
+}
+
+/// Messages per POST, and 64 of them, without anybody who sleeps.
+fn post_64(turns: &mut Turns) -> Result<()> {
+    let pair = Loop::new()?;
+    pair.to.post_buffers()?;
+    let bytes = [7; SIZE];
+    let ops = vec![Op::inject(pair.peer, &bytes); 64];
+    let (from, to) = seqpacket()?;
+    let mut batch = crate::messages::Batch::new();
+    turns.take(
+        &mut || {
+            let began = Instant::now();
+            pair.from.post_all(&ops)?;
+            pair.from.post_all(&ops)?;
+            let time = began.elapsed().as_nanos() as f64 / 128.0;
+            pair.to.drain(128)?;
+            Ok(time)
+        },
+        &mut || {
+            let began = Instant::now();
+            batch.send(&from)?;
+            batch.send(&from)?;
+            let time = began.elapsed().as_nanos() as f64 / 128.0;
+            recv_all(&to)?;
+            Ok(time)
+        },
+    )
+}
+
+/// The rows.
+pub(crate) fn cases() -> Vec<Case> {
+    let part = |name, peer, measure| Case {
+        name,
+        unit: "ns",
+        peer,
+        better: Better::Lower,
+        goal: None,
+        measure,
+    };
+    vec![
+        Case {
+            name: "cq/ring_read",
+            unit: "ns",
+            peer: "io_uring CQE",
+            better: Better::Lower,
+            goal: Some(1.5),
+            measure: ring_read,
+        },
+        Case {
+            name: "ioctl/empty",
+            unit: "ns",
+            peer: "getppid",
+            better: Better::Lower,
+            goal: Some(3.0),
+            measure: empty,
+        },
+        part("call/post (inject)", "send, seqpacket", post_inject),
+        part("call/post (recv + inject)", "send, seqpacket", post_pair),
+        part("call/post (per 64 injects)", "sendmmsg, seqpacket", post_64),
+        part("call/cq_read (1 entry)", "recv, seqpacket", cq_read),
+    ]
+}

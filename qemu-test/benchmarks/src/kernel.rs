@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Rows measured inside the kernel: the module's debugfs files, see kunit/bench.rs.
+
+use crate::{
+    Result, process,
+    row::{Better, Case, Turns},
+};
+use std::path::PathBuf;
+
+const DIR: &str = "/sys/kernel/debug/kfabric/bench";
+
+/// Whether the module that is loaded has its benchmarks built in.
+pub(crate) fn is_there() -> bool {
+    PathBuf::from(DIR).is_dir()
+}
+
+/// Runs one benchmark: nanoseconds, and sleepers that ran per operation.
+fn run(name: &str) -> Result<(f64, f64)> {
+    process::bind()?;
+    let text = std::fs::read_to_string(format!("{DIR}/{name}"))?;
+    let mut words = text.split_whitespace().map(str::parse::<f64>);
+    match (words.next(), words.next()) {
+        (Some(Ok(ns)), Some(Ok(ran))) => Ok((ns, ran)),
+        _ => Err(format!("{name}: {}", text.trim()).into()),
+    }
+}
+
+fn ns(name: &str) -> Result<f64> {
+    run(name).map(|(ns, _)| ns)
+}
+
+/// Nanoseconds of a wake-up after which exactly one sleeper ran.
+fn exactly_one(name: &str) -> Result<f64> {
+    let (ns, ran) = run(name)?;
+    if (ran - 1.0).abs() > 1e-9 {
+        return Err(format!("{name}: {ran} sleepers ran per wake-up, not 1").into());
+    }
+    Ok(ns)
+}
+
+/// The rows.
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "cntr/add_idle",
+            unit: "ns",
+            peer: "atomic64_add_return",
+            better: Better::Lower,
+            goal: Some(2.0),
+            measure: |turns: &mut Turns| {
+                turns.take(&mut || ns("add_idle"), &mut || ns("atomic64_add_return"))
+            },
+        },
+        Case {
+            name: "cntr/wake",
+            unit: "ns",
+            peer: "wait_event + wake_up",
+            better: Better::Lower,
+            goal: Some(1.1),
+            measure: |turns: &mut Turns| {
+                turns.take(&mut || exactly_one("wake"), &mut || ns("wait_event"))
+            },
+        },
+        Case {
+            name: "cntr/wake_1_of_1000",
+            unit: "ns",
+            peer: "cntr/wake",
+            better: Better::Lower,
+            goal: Some(1.3),
+            measure: |turns: &mut Turns| {
+                turns.take(&mut || exactly_one("wake_1_of_1000"), &mut || ns("wake"))
+            },
+        },
+        Case {
+            name: "cntr/wake_1_of_1000 (another)",
+            unit: "ns",
+            peer: "wait_event, 1000 asleep",
+            better: Better::Lower,
+            goal: None,
+            measure: |turns: &mut Turns| {
+                turns.take(&mut || exactly_one("wake_another_of_1000"), &mut || {
+                    ns("wait_event_1000")
+                })
+            },
+        },
+    ]
+}

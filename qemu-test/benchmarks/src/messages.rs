@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Messages between two processes: how long one takes, and how many go through.
+//!
+//! Both sides use the interface as a program that wants speed would: small messages are injected,
+//! so that nothing is pinned for them and nothing is reported to the sender; they land in
+//! multi-receive buffers inside a registered region, posted once for many thousand messages; who
+//! has nothing to do sleeps in a read of the CQ.
+
+use crate::{
+    Result,
+    counters::{self, LINK},
+    process::{self, Second},
+    row::{Better, Case, Turns},
+};
+use kfi::{
+    Access, Av, AvKind, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Device, Endpoint,
+    Entry, FiAddr, Mr, Op, Wait,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsRawFd, OwnedFd},
+    time::Instant,
+};
+
+/// Bytes of a message.
+pub(crate) const SIZE: usize = 8;
+
+/// Entries of a CQ: more than ever wait.
+const ENTRIES: u32 = 4096;
+
+/// Bytes of a multi-receive buffer, and how many are posted at a time.
+const BUFFER: usize = 256 * 1024;
+const BUFFERS: usize = 2;
+
+/// An endpoint and what it needs.
+pub(crate) struct Host {
+    pub(crate) cq: Cq,
+    pub(crate) mr: Mr,
+    pub(crate) ep: Endpoint,
+    av: Av,
+}
+
+impl Host {
+    /// An enabled endpoint; successes of transmits are silent.
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        let domain = device.fabric()?.domain(LINK).open()?;
+        let cq = domain
+            .cq()
+            .entries(ENTRIES)
+            .format(CqFormat::Data)
+            .wait(Wait::Queue)
+            .threshold_cond()
+            .open()?;
+        let av = domain.av().kind(AvKind::Table).open()?;
+        let buffer = Buffer::new(BUFFER * BUFFERS)?;
+        let mr = domain
+            .mr(&buffer)
+            .access(Access::SEND | Access::RECV)
+            .open()?;
+        let ep = domain
+            .endpoint()
+            .caps(Caps::MSG | Caps::MULTI_RECV)
+            .open()?;
+        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
+        ep.bind_cq(&cq, CqBind::RECV)?;
+        ep.bind_av(&av)?;
+        ep.enable()?;
+        Ok(Self { cq, mr, ep, av })
+    }
+
+    /// Makes the endpoint at `addr` known.
+    pub(crate) fn meet(&self, addr: SocketAddr) -> Result<FiAddr> {
+        Ok(self.av.insert_one(addr)?)
+    }
+
+    /// Posts all multi-receive buffers.
+    pub(crate) fn post_buffers(&self) -> Result<()> {
+        for _ in 0..BUFFERS {
+            self.post_buffer()?;
+        }
+        Ok(())
+    }
+
+    /// Posts one; which of them is no matter, as nobody reads the bytes.
+    pub(crate) fn post_buffer(&self) -> Result<()> {
+        Ok(self.ep.post_one(&Op::multi_recv(self.mr.slice(..BUFFER)))?)
+    }
+
+    /// Whether `entry` is the last of a multi-receive buffer.
+    pub(crate) fn releases(entry: &Entry) -> bool {
+        entry.flags.contains(CompFlags::MULTI_RECV)
+    }
+
+    /// Posts `ops`, none of which may be refused.
+    pub(crate) fn post_all(&self, ops: &[Op<'_>]) -> Result<()> {
+        for some in ops.chunks(64) {
+            let posted = self.ep.post(some)?;
+            if let Some(errno) = posted.error {
+                return Err(format!("post ended after {}: {errno}", posted.done).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `count` entries that are there, and posts the buffers that they release.
+    pub(crate) fn drain(&self, count: u32) -> Result<()> {
+        let mut entries = [Entry::default(); 64];
+        let mut left = count as usize;
+        while left != 0 {
+            let room = left.min(entries.len());
+            let taken = self.take(&mut entries[..room], 1)?;
+            left -= taken;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `wanted` entries are there or `entries` is full, takes them, and posts the
+    /// buffers that they release.
+    fn take(&self, entries: &mut [Entry], wanted: u32) -> Result<usize> {
+        let taken = self.cq.sread_cond(entries, wanted, Deadline::FOREVER)?;
+        for entry in &entries[..taken] {
+            if Self::releases(entry) {
+                self.post_buffer()?;
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// A connected pair of sockets.
+pub(crate) fn seqpacket() -> Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::empty(),
+        None,
+    )?)
+}
+
+/// Rounds of a ping-pong.
+const ROUNDS: u64 = 3_000;
+
+/// Nanoseconds one way; the second process answers each round.
+fn rounds(second: &mut Second, mut round: impl FnMut() -> Result<()>) -> Result<f64> {
+    second.channel.put(ROUNDS)?;
+    let began = Instant::now();
+    for _ in 0..ROUNDS {
+        round()?;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / ROUNDS as f64 / 2.0)
+}
+
+/// A second process that makes its host, tells its address, learns ours, and runs `serve`.
+fn second_host(
+    serve: impl FnOnce(&Host, FiAddr, &mut process::Channel) -> Result<()>,
+) -> Result<Second> {
+    Second::new(|mut channel| {
+        let host = Host::new(&counters::device()?)?;
+        channel.put_addr(host.ep.name()?)?;
+        let peer = host.meet(channel.get_addr()?)?;
+        serve(&host, peer, &mut channel)
+    })
+}
+
+/// Makes this process's host known to the second one, and that one to it.
+fn meet(second: &mut Second) -> Result<(Host, FiAddr)> {
+    let host = Host::new(&counters::device()?)?;
+    let peer = host.meet(second.channel.get_addr()?)?;
+    second.channel.put_addr(host.ep.name()?)?;
+    Ok((host, peer))
+}
+
+/// The peer of both kinds of ping-pong.
+fn socket_server(socket: OwnedFd) -> Result<Second> {
+    Second::new(move |mut channel| {
+        while let Ok(count) = channel.get() {
+            for _ in 0..count {
+                recv(&socket, &mut [0u8; SIZE][..], RecvFlags::empty())?;
+                send(&socket, &[7; SIZE], SendFlags::empty())?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn socket_rounds(second: &mut Second, socket: &OwnedFd) -> Result<f64> {
+    rounds(second, || {
+        send(socket, &[7; SIZE], SendFlags::empty())?;
+        recv(socket, &mut [0u8; SIZE][..], RecvFlags::empty())?;
+        Ok(())
+    })
+}
+
+/// Multi-receive buffers: one POST of an inject and one read of the CQ each way.
+fn latency(turns: &mut Turns) -> Result<()> {
+    process::bind()?;
+    let bytes = [7; SIZE];
+    let mut ours = second_host(|host, peer, channel| {
+        let answer = Op::inject(peer, &bytes);
+        host.post_buffers()?;
+        let mut entry = [Entry::default()];
+        while let Ok(count) = channel.get() {
+            for _ in 0..count {
+                host.take(&mut entry, 1)?;
+                host.ep.post_one(&answer)?;
+            }
+        }
+        Ok(())
+    })?;
+    let (host, peer) = meet(&mut ours)?;
+    host.post_buffers()?;
+    let message = Op::inject(peer, &bytes);
+    let (near, far) = seqpacket()?;
+    let mut theirs = socket_server(far)?;
+    turns.take(
+        &mut || {
+            let mut entry = [Entry::default()];
+            rounds(&mut ours, || {
+                host.ep.post_one(&message)?;
+                host.take(&mut entry, 1).map(drop)
+            })
+        },
+        &mut || socket_rounds(&mut theirs, &near),
+    )
+}
+
+/// A receive for each message, posted in one call with the answer.
+fn latency_recv(turns: &mut Turns) -> Result<()> {
+    process::bind()?;
+    let bytes = [7; SIZE];
+    let mut ours = second_host(|host, peer, channel| {
+        let receive = Op::recv(host.mr.slice(..SIZE));
+        let answer = Op::inject(peer, &bytes);
+        host.ep.post_one(&receive)?;
+        let mut entry = [Entry::default()];
+        while let Ok(count) = channel.get() {
+            for _ in 0..count {
+                host.take(&mut entry, 1)?;
+                host.ep.post(&[receive, answer])?;
+            }
+        }
+        Ok(())
+    })?;
+    let (host, peer) = meet(&mut ours)?;
+    let receive = Op::recv(host.mr.slice(..SIZE));
+    let message = Op::inject(peer, &bytes);
+    let (near, far) = seqpacket()?;
+    let mut theirs = socket_server(far)?;
+    turns.take(
+        &mut || {
+            let mut entry = [Entry::default()];
+            rounds(&mut ours, || {
+                host.ep.post(&[receive, message])?;
+                host.take(&mut entry, 1).map(drop)
+            })
+        },
+        &mut || socket_rounds(&mut theirs, &near),
+    )
+}
+
+/// Messages of a run, and after how many the receiver tells that it has them.
+const MESSAGES: u64 = 64 * 1024;
+const WINDOW: u64 = 1024;
+
+/// Messages per call.
+const BATCH: usize = 64;
+
+/// The arguments of sendmmsg and recvmmsg for `BATCH` messages.
+pub(crate) struct Batch {
+    bytes: Box<[[u8; SIZE]; BATCH]>,
+    iovs: Box<[libc::iovec; BATCH]>,
+    headers: Box<[libc::mmsghdr; BATCH]>,
+}
+
+impl Batch {
+    /// Messages of some bytes.
+    pub(crate) fn new() -> Self {
+        let mut bytes = Box::new([[7; SIZE]; BATCH]);
+        let mut iovs = Box::new(std::array::from_fn(|i| libc::iovec {
+            iov_base: bytes[i].as_mut_ptr().cast(),
+            iov_len: SIZE,
+        }));
+        let headers = Box::new(std::array::from_fn(|i| {
+            // SAFETY: All zero is a header with nothing in it.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_iov = &raw mut iovs[i];
+            header.msg_hdr.msg_iovlen = 1;
+            header
+        }));
+        Self {
+            bytes,
+            iovs,
+            headers,
+        }
+    }
+
+    /// Sends all of them.
+    pub(crate) fn send(&mut self, socket: &OwnedFd) -> Result<()> {
+        let mut done = 0;
+        while done < BATCH {
+            let rest = &mut self.headers[done..];
+            // SAFETY: The headers name `iovs`, and those `bytes`, which live in this value.
+            let sent = unsafe {
+                libc::sendmmsg(
+                    socket.as_raw_fd(),
+                    rest.as_mut_ptr(),
+                    rest.len() as libc::c_uint,
+                    0,
+                )
+            };
+            done += usize::try_from(sent).map_err(|_| std::io::Error::last_os_error())?;
+        }
+        Ok(())
+    }
+
+    /// Receives at least one, and what else is there.
+    fn receive(&mut self, socket: &OwnedFd) -> Result<usize> {
+        // SAFETY: As in `send`; nobody looks at `bytes` meanwhile.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                libc::MSG_WAITFORONE as _,
+                std::ptr::null_mut(),
+            )
+        };
+        debug_assert!(self.iovs.len() == BATCH && self.bytes.len() == BATCH);
+        Ok(usize::try_from(received).map_err(|_| std::io::Error::last_os_error())?)
+    }
+}
+
+/// Messages per second.
+fn per_second(began: Instant) -> f64 {
+    MESSAGES as f64 / began.elapsed().as_secs_f64()
+}
+
+fn rate(turns: &mut Turns) -> Result<()> {
+    process::bind()?;
+    let bytes = [7; SIZE];
+    let mut ours = second_host(|host, peer, channel| {
+        let credit = Op::inject(peer, &bytes);
+        host.post_buffers()?;
+        let mut entries = [Entry::default(); BATCH];
+        while let Ok(count) = channel.get() {
+            let mut told = 0;
+            let mut seen = 0;
+            while seen < count {
+                seen += host.take(&mut entries, BATCH as u32)? as u64;
+                while seen - told >= WINDOW {
+                    told += WINDOW;
+                    host.ep.post_one(&credit)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    let (host, peer) = meet(&mut ours)?;
+    host.post_buffers()?;
+    let batch = [Op::inject(peer, &bytes); BATCH];
+    let (near, far) = seqpacket()?;
+    let mut theirs = Second::new(move |mut channel| {
+        let mut batch = Batch::new();
+        while let Ok(count) = channel.get() {
+            let mut seen = 0;
+            while seen < count {
+                seen += batch.receive(&far)? as u64;
+            }
+            send(&far, &[7; SIZE], SendFlags::empty())?;
+        }
+        Ok(())
+    })?;
+    let mut socket_batch = Batch::new();
+    turns.take(
+        &mut || {
+            let mut entry = [Entry::default()];
+            ours.channel.put(MESSAGES)?;
+            let began = Instant::now();
+            let mut open = 0;
+            for _ in 0..MESSAGES / BATCH as u64 {
+                host.post_all(&batch)?;
+                open += BATCH as u64;
+                // Two windows may be on their way.
+                if open == 2 * WINDOW {
+                    host.take(&mut entry, 1)?;
+                    open -= WINDOW;
+                }
+            }
+            while open != 0 {
+                host.take(&mut entry, 1)?;
+                open -= WINDOW;
+            }
+            Ok(per_second(began))
+        },
+        &mut || {
+            theirs.channel.put(MESSAGES)?;
+            let began = Instant::now();
+            for _ in 0..MESSAGES / BATCH as u64 {
+                socket_batch.send(&near)?;
+            }
+            recv(&near, &mut [0u8; SIZE][..], RecvFlags::empty())?;
+            Ok(per_second(began))
+        },
+    )
+}
+
+/// The rows.
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "rdm/local_lat_8B",
+            unit: "ns",
+            peer: "AF_UNIX seqpacket",
+            better: Better::Lower,
+            goal: Some(1.0),
+            measure: latency,
+        },
+        Case {
+            name: "rdm/local_lat_8B (recv)",
+            unit: "ns",
+            peer: "AF_UNIX seqpacket",
+            better: Better::Lower,
+            goal: None,
+            measure: latency_recv,
+        },
+        Case {
+            name: "rdm/local_rate_8B",
+            unit: "1/s",
+            peer: "AF_UNIX sendmmsg",
+            better: Better::Higher,
+            goal: Some(2.0),
+            measure: rate,
+        },
+    ]
+}

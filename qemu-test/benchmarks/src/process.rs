@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The second process, and binding to a CPU.
+
+use crate::Result;
+use rustix::thread::CpuSet;
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+};
+
+/// The CPU that everything is measured on.
+const CPU: usize = 0;
+
+/// Binds the calling thread, and the processes it makes from now on.
+pub(crate) fn bind() -> Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(CPU);
+    Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
+}
+
+/// How two processes agree about what comes next; never used while time is taken.
+pub(crate) struct Channel(UnixStream);
+
+impl Channel {
+    /// Tells a number.
+    pub(crate) fn put(&mut self, number: u64) -> Result<()> {
+        Ok(self.0.write_all(&number.to_ne_bytes())?)
+    }
+
+    /// Waits for a number.
+    pub(crate) fn get(&mut self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.0
+            .read_exact(&mut bytes)
+            .map_err(|e| format!("the other process is gone ({e})"))?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Tells an address.
+    pub(crate) fn put_addr(&mut self, addr: std::net::SocketAddr) -> Result<()> {
+        let text = addr.to_string();
+        self.put(text.len() as u64)?;
+        Ok(self.0.write_all(text.as_bytes())?)
+    }
+
+    /// Waits for an address.
+    pub(crate) fn get_addr(&mut self) -> Result<std::net::SocketAddr> {
+        let mut text = vec![0; self.get()?.min(256) as usize];
+        self.0.read_exact(&mut text)?;
+        Ok(String::from_utf8(text)?.parse()?)
+    }
+}
+
+/// A second process; killed and reaped when dropped.
+pub(crate) struct Second {
+    pid: libc::pid_t,
+    /// What connects both.
+    pub(crate) channel: Channel,
+}
+
+impl Second {
+    /// Runs `run` in a copy of this process, which must have a single thread. An error in there is
+    /// told on standard error, and seen here when the channel breaks.
+    pub(crate) fn new(run: impl FnOnce(Channel) -> Result<()>) -> Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        // SAFETY: This process has one thread, so its copy is in no state that only another thread
+        // could end.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        if pid == 0 {
+            drop(ours);
+            let failed = match run(Channel(theirs)) {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("second process: {error}");
+                    1
+                }
+            };
+            // SAFETY: No requirements; what a test of this process would do at exit is not ours.
+            unsafe { libc::_exit(failed) };
+        }
+        Ok(Self {
+            pid,
+            channel: Channel(ours),
+        })
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        // SAFETY: Our child, which is not reaped yet, so the number is still its own.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}

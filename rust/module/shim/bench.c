@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Benchmarks in the kernel: the frame in which a waker and its sleepers are
+ * timed, and the C that the module's counters are measured against.
+ *
+ * All tasks are bound to one CPU, and sleepers go before the waker as soon as
+ * they are woken (SCHED_FIFO). So the time from the wake-up to the sleeper
+ * running is that of the code (waking, switching over, leaving the wait), and
+ * neither that of another CPU getting up, in an emulator another thread of the
+ * host, nor what the waker does afterwards. The same frame times both sides,
+ * through pointers to functions.
+ *
+ * Empty unless the module is built with its suites (KFI_KUNIT=1).
+ */
+
+#ifdef KFI_KUNIT
+
+#include "bindings.h"
+
+#include <linux/atomic.h>
+#include <linux/completion.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include <linux/wait.h>
+
+/* Rounds after which all sleepers have waited, and whatever is lazy is made. */
+#define WARM_UP(bench) ((bench)->sleepers + 64)
+
+struct frame {
+	struct kfabric_shim_bench *bench;
+	/* When the waker began, and what the sleeper found that it took. */
+	u64 began;
+	u64 took;
+	struct completion ran;
+};
+
+struct sleeper {
+	struct frame *frame;
+	struct task_struct *task;
+	/* The rounds that it waits for. */
+	u64 first;
+	u64 last;
+	u64 step;
+};
+
+/* The last round; in those after the measured ones, sleepers leave. */
+static u64 last_round(struct kfabric_shim_bench *bench)
+{
+	return WARM_UP(bench) + bench->rounds + bench->sleepers;
+}
+
+static void give_turns(struct sleeper *sleeper, u32 number)
+{
+	struct kfabric_shim_bench *bench = sleeper->frame->bench;
+	u64 last = last_round(bench);
+
+	sleeper->step = bench->rotate ? bench->sleepers : 1;
+	if (bench->rotate || number == 0) {
+		sleeper->first = number + 1;
+		sleeper->last = bench->rotate ? last : last - bench->sleepers + 1;
+	} else {
+		sleeper->first = last - bench->sleepers + number + 1;
+		sleeper->last = sleeper->first;
+	}
+}
+
+static int sleep_in_turn(void *data)
+{
+	struct sleeper *me = data;
+	struct frame *frame = me->frame;
+	struct kfabric_shim_bench *bench = frame->bench;
+	u64 round;
+
+	for (round = me->first; round <= me->last; round += me->step) {
+		bench->wait(bench->data, round);
+		frame->took = ktime_get_ns() - frame->began;
+		complete(&frame->ran);
+	}
+	return 0;
+}
+
+/* Waits until all are asleep. They go before the waker, so mostly they are. */
+static void let_sleep(struct sleeper *sleepers, u32 count)
+{
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		while (READ_ONCE(sleepers[i].task->on_rq))
+			schedule_timeout_uninterruptible(1);
+}
+
+static u64 runs(struct sleeper *sleepers, u32 count)
+{
+	u64 sum = 0;
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		sum += sleepers[i].task->nvcsw;
+	return sum;
+}
+
+static u64 wake_one(struct frame *frame)
+{
+	struct kfabric_shim_bench *bench = frame->bench;
+
+	frame->began = ktime_get_ns();
+	bench->wake(bench->data);
+	wait_for_completion(&frame->ran);
+	return frame->took;
+}
+
+static int compare(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* With @count sleepers made: measures, and lets all of them leave. */
+static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
+{
+	struct kfabric_shim_bench *bench = frame->bench;
+	u32 count = bench->sleepers;
+	u64 last = last_round(bench), round, ran = 0;
+
+	for (round = 1; round <= last; round++) {
+		u64 measured = round - WARM_UP(bench);
+
+		if (round <= WARM_UP(bench) + bench->rounds + 1)
+			let_sleep(sleepers, count);
+		if (measured == 1)
+			ran = runs(sleepers, count);
+		if (measured == bench->rounds + 1)
+			bench->woken = runs(sleepers, count) - ran;
+		if (round > WARM_UP(bench) && measured <= bench->rounds)
+			times[measured - 1] = wake_one(frame);
+		else
+			wake_one(frame);
+	}
+	sort(times, bench->rounds, sizeof(*times), compare, NULL);
+	bench->median = times[bench->rounds / 2];
+}
+
+/**
+ * kfabric_shim_bench_run - measure wake-ups, see struct kfabric_shim_bench
+ * @bench: what to do, and what it gave
+ *
+ * The caller is bound to one CPU, and nobody else uses the number that is
+ * waited for.
+ *
+ * Return: 0, or -ENOMEM; then nobody waits and the number is as it was.
+ */
+int kfabric_shim_bench_run(struct kfabric_shim_bench *bench)
+{
+	struct sleeper *sleepers;
+	struct frame frame = {
+		.bench = bench,
+	};
+	u64 *times;
+	u32 made, i;
+	int ret = -ENOMEM;
+
+	init_completion(&frame.ran);
+	sleepers = kvcalloc(bench->sleepers, sizeof(*sleepers), GFP_KERNEL);
+	times = kvcalloc(bench->rounds, sizeof(*times), GFP_KERNEL);
+	if (!sleepers || !times)
+		goto out;
+	for (made = 0; made < bench->sleepers; made++) {
+		struct sleeper *new = &sleepers[made];
+
+		new->frame = &frame;
+		give_turns(new, made);
+		new->task = kthread_create(sleep_in_turn, new, "kfi-sleep/%u", made);
+		if (IS_ERR(new->task))
+			break;
+		get_task_struct(new->task);
+		kthread_bind(new->task, raw_smp_processor_id());
+		sched_set_fifo(new->task);
+	}
+	if (made == bench->sleepers) {
+		for (i = 0; i < made; i++)
+			wake_up_process(sleepers[i].task);
+		measure(&frame, sleepers, times);
+		ret = 0;
+	}
+	/* One that was never woken ends here without having run. */
+	for (i = 0; i < made; i++)
+		kthread_stop_put(sleepers[i].task);
+out:
+	kvfree(times);
+	kvfree(sleepers);
+	return ret;
+}
+
+struct number {
+	wait_queue_head_t queue;
+	u64 value;
+};
+
+static void number_wait(void *data, u64 round)
+{
+	struct number *number = data;
+
+	wait_event(number->queue, READ_ONCE(number->value) >= round);
+}
+
+static void number_wake(void *data)
+{
+	struct number *number = data;
+
+	WRITE_ONCE(number->value, number->value + 1);
+	wake_up(&number->queue);
+}
+
+/**
+ * kfabric_shim_bench_wait_event - the same with wait_event() and wake_up()
+ * @bench: sleepers and rounds; the rest is filled in
+ *
+ * Return: as kfabric_shim_bench_run().
+ */
+int kfabric_shim_bench_wait_event(struct kfabric_shim_bench *bench)
+{
+	struct number number = {};
+
+	init_waitqueue_head(&number.queue);
+	bench->data = &number;
+	bench->wait = number_wait;
+	bench->wake = number_wake;
+	return kfabric_shim_bench_run(bench);
+}
+
+/**
+ * kfabric_shim_bench_atomic - time atomic64_add_return()
+ * @count: how many
+ *
+ * Return: nanoseconds for all.
+ */
+u64 kfabric_shim_bench_atomic(u64 count)
+{
+	atomic64_t *value = kzalloc(sizeof(*value), GFP_KERNEL);
+	u64 began = ktime_get_ns(), i;
+
+	if (!value)
+		return 0;
+	for (i = 0; i < count; i++)
+		atomic64_add_return(1, value);
+	began = ktime_get_ns() - began;
+	kfree(value);
+	return began;
+}
+
+#endif /* KFI_KUNIT */

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * For the benchmarks in the kernel: who is woken, how fast, and what C does in
+ * the same place. Built with the suites only (KFI_KUNIT=1).
+ */
+#ifndef _KFABRIC_SHIM_BENCH_H
+#define _KFABRIC_SHIM_BENCH_H
+
+#include <linux/types.h>
+
+/**
+ * struct kfabric_shim_bench - sleepers that are woken one after another
+ * @data: given to @wait and @wake
+ * @wait: sleeps until a number that begins at 0 has reached @round
+ * @wake: adds 1 to that number
+ * @sleepers: tasks
+ * @rotate: the first sleeper waits for 1, the second for 2, and so on, and each
+ *	then for its last number plus @sleepers; else the first waits for every
+ *	number, and each other for one of its own beyond all that is measured
+ * @rounds: how many wake-ups are measured
+ * @median: out: nanoseconds from before @wake until @wait has returned in the
+ *	task whose turn it was; the median of all rounds
+ * @woken: out: how many times any of the tasks ran during these rounds
+ */
+struct kfabric_shim_bench {
+	void *data;
+	void (*wait)(void *data, u64 round);
+	void (*wake)(void *data);
+	u32 sleepers;
+	bool rotate;
+	u32 rounds;
+	u64 median;
+	u64 woken;
+};
+
+int kfabric_shim_bench_run(struct kfabric_shim_bench *bench);
+int kfabric_shim_bench_wait_event(struct kfabric_shim_bench *bench);
+u64 kfabric_shim_bench_atomic(u64 count);
+#endif
