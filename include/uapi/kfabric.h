@@ -26,7 +26,8 @@
  *
  * Errors that any call can give
  *   -EFAULT  a pointer does not point to accessible memory
- *   -E2BIG   @size is larger than known and the rest is not zero
+ *   -E2BIG   @size is larger than known and the rest is not zero, or larger
+ *            than 4096
  *   -EINVAL  @size is smaller than the first version of the structure; an
  *            unknown flag; a reserved field that is not zero
  *   -EBADF   a handle names nothing, or an object of another class
@@ -537,7 +538,6 @@ struct kfabric_close {
  *	(wait set: any)
  * @flags: 0
  * @fd: out: the descriptor, close-on-exec
- * @reserved: 0
  *
  * It becomes readable (POLLIN) for poll, select, epoll and io_uring:
  *   CQ, EQ    while an entry, an event or an error is to be read;
@@ -659,7 +659,7 @@ struct kfabric_domain_open {
  * @context: the caller's
  *
  * Errors: -EINVAL unknown wait_obj, a wait set without KFI_WAIT_SET or none
- * with it, more than KFABRIC_MAX_EQ entries.
+ * with it, or one of another fabric, more than KFABRIC_MAX_EQ entries.
  */
 struct kfabric_eq_open {
 	__u32	size;
@@ -960,8 +960,9 @@ struct kfabric_mr_reg {
  * @ring_offset: out: offset for mmap(2) of the ring
  * @ring_size: out: bytes to map
  *
- * Errors: -EINVAL unknown format, wait_obj or wait_cond, wait set without
- * KFI_WAIT_SET or none with it, more than KFABRIC_MAX_CQ entries.
+ * Errors: -EINVAL unknown format, wait_obj or wait_cond, a wait set without
+ * KFI_WAIT_SET or none with it, or one of another fabric, more than
+ * KFABRIC_MAX_CQ entries.
  */
 struct kfabric_cq_open {
 	__u32	size;
@@ -1151,8 +1152,8 @@ struct kfabric_cntr_values {
  * @page_offset: out: offset for mmap(2) of one page, struct
  *	kfabric_cntr_values, PROT_READ
  *
- * Errors: -EINVAL unknown events or wait_obj, wait set without KFI_WAIT_SET
- * or none with it.
+ * Errors: -EINVAL unknown events or wait_obj, a wait set without KFI_WAIT_SET
+ * or none with it, or one of another fabric.
  */
 struct kfabric_cntr_open {
 	__u32	size;
@@ -1368,7 +1369,8 @@ struct kfabric_ep_open {
  *
  * Errors: -KFI_ENOCQ no CQ for a direction that its capabilities have;
  * -KFI_ENOAV no AV; -EADDRINUSE the port is taken; -EADDRNOTAVAIL the link has
- * no address; -KFI_EOPBADSTATE enabled already.
+ * no address, or not the one wanted; -ENODEV its interface is gone;
+ * -KFI_EOPBADSTATE enabled already.
  */
 struct kfabric_ep_enable {
 	__u32	size;

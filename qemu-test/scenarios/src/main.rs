@@ -13,6 +13,14 @@
 //!
 //! Output is KTAP; the exit status is 0 if all passed.
 
+mod abi_av;
+mod abi_bind;
+mod abi_ep;
+mod abi_objects;
+mod abi_shape;
+mod abi_table;
+mod abi_threads;
+mod abi_world;
 mod counters;
 mod counting;
 mod faults;
@@ -30,6 +38,11 @@ fn main() -> std::process::ExitCode {
         &[faults::TESTS]
     } else {
         &[
+            abi_av::TESTS,
+            abi_bind::TESTS,
+            abi_ep::TESTS,
+            abi_objects::TESTS,
+            abi_shape::TESTS,
             counters::TESTS,
             messages::TESTS,
             rma::TESTS,

@@ -529,3 +529,44 @@ pub(crate) fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     // SAFETY: the structures of the interface consist of integers, without padding.
     unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }.to_vec()
 }
+
+/// Runs `ip` with these words; it must succeed.
+#[track_caller]
+pub(crate) fn ip(words: &str) {
+    let status = std::process::Command::new("ip")
+        .args(words.split_whitespace())
+        .status()
+        .expect("start ip");
+    assert!(status.success(), "ip {words}: {status}");
+}
+
+/// A network interface of a test, which goes with this value.
+pub(crate) struct Netdev(&'static str);
+
+impl Netdev {
+    /// A dummy interface that is up and has this address (`10.9.0.1/24`), unless it is empty.
+    #[track_caller]
+    pub(crate) fn dummy(name: &'static str, addr: &str) -> Self {
+        // What a test that failed has left.
+        let _ = std::process::Command::new("ip")
+            .args(["link", "del", name])
+            .stderr(std::process::Stdio::null())
+            .status();
+        ip(&format!("link add {name} type dummy"));
+        let netdev = Self(name);
+        if !addr.is_empty() {
+            ip(&format!("addr add {addr} dev {name}"));
+        }
+        ip(&format!("link set {name} up"));
+        netdev
+    }
+
+    /// Removes it now.
+    pub(crate) fn delete(self) {}
+}
+
+impl Drop for Netdev {
+    fn drop(&mut self) {
+        ip(&format!("link del {}", self.0));
+    }
+}

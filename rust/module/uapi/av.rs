@@ -174,12 +174,8 @@ pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
     zero(&[arg.flags])?;
     zero(&[arg.reserved])?;
     let av = file.object::<Av>(arg.av)?;
-    if arg.count == 0 {
+    if arg.count == 0 || arg.count > limits::MAX_AV {
         return Err(EINVAL);
-    }
-    if arg.count > limits::MAX_AV {
-        // So many are in no AV.
-        return Err(ENOENT);
     }
     let count = arg.count as usize;
     let mut fi_addrs = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;

@@ -8,9 +8,9 @@
 //!
 //! - [`input`]: nothing comes back;
 //! - [`query`]: results are written back if the call succeeds, and failing to do so costs nothing;
-//! - [`consume`]: as `query`, for calls that take something away: the argument is proven writable
-//!   before anything is taken;
-//! - [`report`]: results are written back even if the call fails;
+//! - [`consume`]: as `query`, for calls that take something away or change something: the argument
+//!   is proven writable before that;
+//! - [`report`]: as `consume`, and results are written back even if the call fails;
 //! - [`make`]: the call makes an object, which is published under its handle once the program has
 //!   been told the handle, and closed again if it cannot be told.
 //!
@@ -74,7 +74,7 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
 
         KFABRIC_NR_CLOSE => input(file, arg, objects::close),
         KFABRIC_NR_GETWAIT => wait::getwait(file, arg),
-        KFABRIC_NR_OPSFLAG => query(file, arg, ep::opsflag),
+        KFABRIC_NR_OPSFLAG => consume(file, arg, ep::opsflag),
         KFABRIC_NR_BIND => input(file, arg, bind::bind),
 
         KFABRIC_NR_FABRIC_OPEN => make(file, arg, fabric::fabric_open),
@@ -108,13 +108,13 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
         KFABRIC_NR_WAIT => input(file, arg, wait::wait),
         KFABRIC_NR_POLL_OPEN => make(file, arg, wait::poll_open),
         KFABRIC_NR_POLL_CHANGE => input(file, arg, wait::poll_change),
-        KFABRIC_NR_POLL => query(file, arg, wait::poll),
+        KFABRIC_NR_POLL => consume(file, arg, wait::poll),
 
         KFABRIC_NR_EP_OPEN => make(file, arg, ep::open),
         KFABRIC_NR_EP_ENABLE => input(file, arg, ep::enable),
-        KFABRIC_NR_EP_NAME => query(file, arg, ep::name),
+        KFABRIC_NR_EP_NAME => consume(file, arg, ep::name),
         KFABRIC_NR_EP_CANCEL => input(file, arg, ep::cancel),
-        KFABRIC_NR_EP_OPT => query(file, arg, ep::opt),
+        KFABRIC_NR_EP_OPT => consume(file, arg, ep::opt),
 
         _ => Err(ENOTTY),
     }
@@ -156,6 +156,7 @@ fn report<T: Versioned>(
     call: fn(&OpenFile, &mut T) -> Result,
 ) -> Result {
     let (mut value, size) = read_struct(arg)?;
+    write_struct(arg, &value, size)?;
     let result = call(file, &mut value);
     write_struct(arg, &value, size)?;
     result

@@ -391,8 +391,8 @@ impl Endpoint {
     /// Enables the endpoint: from now on it has its address and takes operations.
     ///
     /// `KFI_ENOCQ` a direction of its capabilities has no CQ, `KFI_ENOAV`, `EADDRINUSE`,
-    /// `EADDRNOTAVAIL` the link has no address, `ENODEV` the link is gone, `KFI_EOPBADSTATE`
-    /// enabled already, `EBADF`. Sleeps.
+    /// `EADDRNOTAVAIL` the link has no address or not the one wanted, `ENODEV` the link is gone,
+    /// `KFI_EOPBADSTATE` enabled already, `EBADF`. Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut stage = self.stage.lock();
         let (bindings, want) = match &mut *stage {
@@ -414,6 +414,8 @@ impl Endpoint {
             return Err(ENODEV);
         }
         let addr = match want {
+            // The link can have lost it since it was chosen.
+            Some(addr) if !link.has_address(addr) => return Err(EADDRNOTAVAIL),
             Some(addr) => *addr,
             None => link
                 .first_ipv4()

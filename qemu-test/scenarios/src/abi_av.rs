@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address vectors and getinfo: every refusal, and what of a list goes through.
+
+use crate::{
+    harness::tests,
+    raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, ipv4, refused, text},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+
+tests![
+    kinds_and_sizes,
+    lists_that_are_no_lists,
+    addresses_that_cannot_be_inserted,
+    answers_that_cannot_be_told_are_taken_back,
+    an_av_fills_up => 120,
+    text_that_is_no_address,
+    events_need_an_eq,
+    removing_is_all_or_nothing,
+    what_is_not_in_the_av,
+    what_getinfo_refuses,
+];
+
+/// A file, a fabric and a domain.
+fn domain() -> (File, u32, u32) {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    (file, fabric, domain)
+}
+
+/// `insert` with addresses of arrays of its own.
+fn insert(
+    file: &File,
+    av: u32,
+    addrs: &[abi::kfabric_sockaddr],
+    fi_addrs: &mut [u64],
+    errors: Option<&mut [i32]>,
+) -> Result<u32, Errno> {
+    assert_eq!(addrs.len(), fi_addrs.len());
+    let (flags, errors) = match errors {
+        Some(errors) => (abi::KFI_SYNC_ERR, addr_of_mut(errors)),
+        None => (0, 0),
+    };
+    file.call(abi::kfabric_av_insert {
+        av,
+        flags,
+        addrs: addr_of(addrs),
+        fi_addrs: addr_of_mut(fi_addrs),
+        errors,
+        count: addrs.len() as u32,
+        ..Call::sized()
+    })
+    .map(|arg| arg.inserted)
+}
+
+fn lookup(file: &File, av: u32, fi_addr: u64) -> Result<abi::kfabric_sockaddr, Errno> {
+    file.call(abi::kfabric_av_lookup {
+        av,
+        fi_addr,
+        ..Call::sized()
+    })
+    .map(|arg| arg.addr)
+}
+
+fn remove(file: &File, av: u32, fi_addrs: &[u64]) -> Result<(), Errno> {
+    file.call(abi::kfabric_av_remove {
+        av,
+        fi_addrs: addr_of(fi_addrs),
+        count: fi_addrs.len() as u32,
+        ..Call::sized()
+    })
+    .map(|_| ())
+}
+
+fn bad() -> abi::kfabric_sockaddr {
+    abi::kfabric_sockaddr {
+        family: 99,
+        ..Default::default()
+    }
+}
+
+fn kinds_and_sizes() {
+    let (file, fabric, domain) = domain();
+    let open = |type_, count| {
+        file.call(abi::kfabric_av_open {
+            domain,
+            type_,
+            count,
+            ..Call::sized()
+        })
+    };
+    for type_ in [3, u32::MAX] {
+        refused(open(type_, 0), Errno::EINVAL);
+    }
+    for count in [abi::KFABRIC_MAX_AV + 1, u32::MAX] {
+        refused(open(abi::KFI_AV_TABLE, count), Errno::EINVAL);
+    }
+    let chosen = open(abi::KFI_AV_UNSPEC, 0).expect("open");
+    assert!([abi::KFI_AV_MAP, abi::KFI_AV_TABLE].contains(&chosen.type_));
+    let largest = open(abi::KFI_AV_MAP, abi::KFABRIC_MAX_AV).expect("open");
+    assert_eq!(largest.type_, abi::KFI_AV_MAP);
+    file.close_all(&[chosen.handle, largest.handle, domain, fabric]);
+}
+
+fn lists_that_are_no_lists() {
+    let (file, fabric, domain) = domain();
+    let av = file.av(domain);
+    let addrs = [ipv4([10, 0, 0, 1], 1)];
+    let mut fi_addrs = [7u64];
+    let mut errors = [7i32];
+    let good = abi::kfabric_av_insert {
+        av,
+        addrs: addr_of(&addrs),
+        fi_addrs: addr_of_mut(&mut fi_addrs),
+        count: 1,
+        ..Call::sized()
+    };
+    for count in [0, abi::KFABRIC_MAX_AV + 1, u32::MAX] {
+        refused(
+            file.call(abi::kfabric_av_insert { count, ..good }),
+            Errno::EINVAL,
+        );
+    }
+    // Errors are asked for with their flag, and the flag asks for them.
+    let flags = abi::KFI_SYNC_ERR;
+    refused(
+        file.call(abi::kfabric_av_insert { flags, ..good }),
+        Errno::EINVAL,
+    );
+    let errors = addr_of_mut(&mut errors);
+    refused(
+        file.call(abi::kfabric_av_insert { errors, ..good }),
+        Errno::EINVAL,
+    );
+    assert_eq!(fi_addrs, [7]);
+    // In a table the numbers are known without being told, in a map they are not.
+    let map = file.make(abi::kfabric_av_open {
+        domain,
+        type_: abi::KFI_AV_MAP,
+        ..Call::sized()
+    });
+    let untold = abi::kfabric_av_insert {
+        fi_addrs: 0,
+        ..good
+    };
+    refused(
+        file.call(abi::kfabric_av_insert { av: map, ..untold }),
+        Errno::EINVAL,
+    );
+    assert_eq!(file.call(untold).expect("insert").inserted, 1);
+    assert_eq!(lookup(&file, av, 0), Ok(addrs[0]));
+    // Nothing had been inserted before.
+    refused(lookup(&file, av, 1), Errno::ENOENT);
+    file.close_all(&[av, map, domain, fabric]);
+}
+
+fn addresses_that_cannot_be_inserted() {
+    let (file, fabric, domain) = domain();
+    let av = file.av(domain);
+    let good = |port| ipv4([10, 0, 0, 1], port);
+    let mut fi_addrs = [7u64; 3];
+    // None of them: the call fails.
+    refused(
+        insert(&file, av, &[bad()], &mut fi_addrs[..1], None),
+        Errno::EINVAL,
+    );
+    refused(
+        insert(&file, av, &[bad(); 3], &mut fi_addrs, None),
+        Errno::EINVAL,
+    );
+    assert_eq!(fi_addrs, [abi::KFI_ADDR_NOTAVAIL; 3]);
+    // Some of them: it says how many.
+    let mut errors = [7i32; 3];
+    let addrs = [good(1), bad(), good(2)];
+    let inserted = insert(&file, av, &addrs, &mut fi_addrs, Some(&mut errors));
+    assert_eq!(inserted, Ok(2));
+    assert_eq!(fi_addrs[1], abi::KFI_ADDR_NOTAVAIL);
+    assert_eq!(errors, [0, Errno::EINVAL.raw(), 0]);
+    assert_eq!(lookup(&file, av, fi_addrs[0]), Ok(good(1)));
+    assert_eq!(lookup(&file, av, fi_addrs[2]), Ok(good(2)));
+    for reserved in [1, 1 << 31] {
+        let addr = abi::kfabric_sockaddr {
+            reserved,
+            ..good(3)
+        };
+        refused(
+            insert(&file, av, &[addr], &mut fi_addrs[..1], None),
+            Errno::EINVAL,
+        );
+    }
+    file.close_all(&[av, domain, fabric]);
+}
+
+fn answers_that_cannot_be_told_are_taken_back() {
+    let (file, fabric, domain) = domain();
+    let addrs: Vec<_> = (1..=8).map(|port| ipv4([10, 0, 0, 1], port)).collect();
+    let pages = Pages::new(1);
+    for (fi_addr_room, error_room, addr_room) in [(32, 64, 8), (64, 10, 8), (64, 64, 4)] {
+        let av = file.av(domain);
+        let told = Pages::new(1);
+        let list = Pages::new(1);
+        let bytes: Vec<u8> = addrs.iter().take(addr_room).flat_map(bytes_of).collect();
+        list.write(PAGE - bytes.len(), &bytes);
+        let arg = abi::kfabric_av_insert {
+            av,
+            flags: abi::KFI_SYNC_ERR,
+            addrs: list.before_hole(bytes.len()),
+            fi_addrs: pages.before_hole(fi_addr_room),
+            errors: told.before_hole(error_room),
+            count: 8,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EFAULT);
+        for fi_addr in 0..8 {
+            refused(lookup(&file, av, fi_addr), Errno::ENOENT);
+        }
+        file.close_all(&[av]);
+    }
+    file.close_all(&[domain, fabric]);
+}
+
+fn an_av_fills_up() {
+    let (file, fabric, domain) = domain();
+    let av = file.av(domain);
+    let most = abi::KFABRIC_MAX_AV as usize;
+    let addr = |n: usize| ipv4([10, 0, (n >> 16) as u8, 1], n as u16 | 1);
+    let addrs: Vec<_> = (0..most - 1).map(addr).collect();
+    let mut fi_addrs = vec![0u64; most - 1];
+    let inserted = insert(&file, av, &addrs, &mut fi_addrs, None);
+    assert_eq!(inserted, Ok(most as u32 - 1));
+    // There is room for one of three.
+    let more = [addr(1); 3];
+    let (mut fi, mut errors) = ([0u64; 3], [0i32; 3]);
+    assert_eq!(insert(&file, av, &more, &mut fi, Some(&mut errors)), Ok(1));
+    let full = Errno::ENOSPC.raw();
+    assert_eq!(errors, [0, full, full]);
+    assert_eq!(fi[1..], [abi::KFI_ADDR_NOTAVAIL; 2]);
+    refused(insert(&file, av, &more, &mut fi, None), Errno::ENOSPC);
+    let svc = abi::kfabric_av_insertsvc {
+        av,
+        node: text("10.0.0.1"),
+        service: text("1"),
+        ..Call::sized()
+    };
+    refused(file.call(svc), Errno::ENOSPC);
+    remove(&file, av, &fi_addrs[100..101]).expect("remove");
+    file.call(svc).expect("there is room again");
+    refused(file.call(svc), Errno::ENOSPC);
+    // More than there can be, though all are there.
+    let too_many = abi::kfabric_av_remove {
+        av,
+        fi_addrs: addr_of(&fi_addrs[..]),
+        count: abi::KFABRIC_MAX_AV + 1,
+        ..Call::sized()
+    };
+    refused(file.call(too_many), Errno::EINVAL);
+    remove(&file, av, &fi_addrs).expect("remove all of the first list");
+    file.close_all(&[av, domain, fabric]);
+}
+
+fn text_that_is_no_address() {
+    let (file, fabric, domain) = domain();
+    let av = file.av(domain);
+    let call = |node: &str, service: &str| {
+        file.call(abi::kfabric_av_insertsvc {
+            av,
+            node: text(node),
+            service: text(service),
+            ..Call::sized()
+        })
+    };
+    let endless = "1".repeat(64);
+    for (node, service) in [
+        ("", "1"),
+        ("localhost", "1"),
+        ("10.0.0", "1"),
+        ("10.0.0.256", "1"),
+        ("10.0.0.1 ", "1"),
+        ("::g", "1"),
+        (endless.as_str(), "1"),
+        ("10.0.0.1", "http"),
+        ("10.0.0.1", "65536"),
+        ("10.0.0.1", "-1"),
+        ("10.0.0.1", "0x10"),
+        ("10.0.0.1", " 1"),
+        ("10.0.0.1", endless.as_str()),
+    ] {
+        let result = call(node, service);
+        assert_eq!(
+            result.map(|_| ()),
+            Err(Errno::EINVAL),
+            "{node:?} {service:?}"
+        );
+    }
+    let inserted = call("10.0.0.1", "65535").expect("insertsvc");
+    assert_eq!(inserted.fi_addr, 0, "the first that was inserted");
+    assert_eq!(lookup(&file, av, 0), Ok(ipv4([10, 0, 0, 1], 65535)));
+    file.close_all(&[av, domain, fabric]);
+}
+
+fn events_need_an_eq() {
+    let (file, fabric, domain) = domain();
+    let av = file.make(abi::kfabric_av_open {
+        domain,
+        type_: abi::KFI_AV_TABLE,
+        flags: abi::KFI_EVENT,
+        ..Call::sized()
+    });
+    let mut fi_addr = [7u64];
+    let one = [ipv4([10, 0, 0, 1], 1)];
+    let svc = abi::kfabric_av_insertsvc {
+        av,
+        node: text("10.0.0.1"),
+        service: text("1"),
+        ..Call::sized()
+    };
+    refused(
+        insert(&file, av, &one, &mut fi_addr, None),
+        Errno::KFI_ENOEQ,
+    );
+    refused(file.call(svc), Errno::KFI_ENOEQ);
+    assert_eq!(fi_addr, [7]);
+    let eq = file.eq(fabric);
+    file.bind(av, eq, 0).expect("bind");
+    // With events the call succeeds, and the EQ tells what came of it.
+    assert_eq!(insert(&file, av, &[bad()], &mut fi_addr, None), Ok(0));
+    let error = file
+        .call(abi::kfabric_eq_readerr {
+            eq,
+            ..Call::sized()
+        })
+        .expect("readerr");
+    assert_eq!((error.handle, error.err), (av, Errno::EINVAL.raw() as u32));
+    assert_eq!(insert(&file, av, &one, &mut fi_addr, None), Ok(0));
+    assert_eq!(fi_addr, [0], "nothing was inserted while it was refused");
+    file.close_all(&[av, eq, domain, fabric]);
+}
+
+fn removing_is_all_or_nothing() {
+    let (file, fabric, domain) = domain();
+    let av = file.av(domain);
+    let mut fi_addrs = [0u64; 3];
+    let addrs = [1, 2, 3].map(|port| ipv4([10, 0, 0, 1], port));
+    assert_eq!(insert(&file, av, &addrs, &mut fi_addrs, None), Ok(3));
+    let [a, b, c] = fi_addrs;
+    refused(remove(&file, av, &[]), Errno::EINVAL);
+    for wrong in [
+        vec![a, 99],
+        vec![99, a],
+        vec![a, b, a],
+        vec![a, a],
+        vec![a, b, c, abi::KFI_ADDR_NOTAVAIL],
+    ] {
+        refused(remove(&file, av, &wrong), Errno::ENOENT);
+        for (fi_addr, addr) in fi_addrs.into_iter().zip(addrs) {
+            assert_eq!(lookup(&file, av, fi_addr), Ok(addr));
+        }
+    }
+    remove(&file, av, &[c, a]).expect("remove");
+    refused(remove(&file, av, &[a]), Errno::ENOENT);
+    remove(&file, av, &[b]).expect("remove");
+    file.close_all(&[av, domain, fabric]);
+}
+
+fn what_is_not_in_the_av() {
+    let (file, fabric, domain) = domain();
+    let av = file.av(domain);
+    for fi_addr in [0, 1, 65536, 1 << 32, abi::KFI_ADDR_UNSPEC] {
+        refused(lookup(&file, av, fi_addr), Errno::ENOENT);
+    }
+    file.close_all(&[av, domain, fabric]);
+}
+
+fn what_getinfo_refuses() {
+    let file = File::open();
+    let mut infos = [abi::kfabric_info::default(); 2];
+    let mut ask = |version: u32, node: &str, service: &str, hints: Option<&abi::kfabric_info>| {
+        file.call(abi::kfabric_getinfo {
+            version,
+            flags: abi::KFI_SOURCE,
+            hints: hints.map_or(0, addr_of),
+            infos: addr_of_mut(&mut infos),
+            count: 2,
+            node: text(node),
+            service: text(service),
+            ..Call::sized()
+        })
+        .map(|arg| arg.count)
+    };
+    let version = |major: u32, minor: u32| major << 16 | minor;
+    for newer in [version(1, 8), version(2, 0), u32::MAX] {
+        refused(ask(newer, "", "", None), Errno::ENOSYS);
+    }
+    for older in [0, version(1, 0), version(1, 7)] {
+        assert!(ask(older, "127.0.0.1", "", None).expect("getinfo") >= 1);
+    }
+    let endless = "1".repeat(64);
+    for (node, service) in [
+        ("localhost", ""),
+        ("127.0.0", ""),
+        ("", "http"),
+        ("127.0.0.1", "65536"),
+        (endless.as_str(), ""),
+        ("", endless.as_str()),
+    ] {
+        let result = ask(0, node, service, None);
+        assert_eq!(result, Err(Errno::EINVAL), "{node:?} {service:?}");
+    }
+    let blank = abi::kfabric_info::default();
+    for hints in [
+        abi::kfabric_info {
+            domain_name: text("nolink"),
+            ..blank
+        },
+        abi::kfabric_info {
+            prov_name: text("nobody"),
+            ..blank
+        },
+        abi::kfabric_info {
+            caps: abi::KFI_ATOMIC,
+            ..blank
+        },
+        abi::kfabric_info {
+            ep_type: abi::KFI_EP_DGRAM,
+            ..blank
+        },
+        abi::kfabric_info {
+            max_msg_size: abi::KFABRIC_MAX_MSG_SIZE + 1,
+            ..blank
+        },
+    ] {
+        refused(ask(0, "", "", Some(&hints)), Errno::ENODATA);
+    }
+    // Hints that cannot be read: an address, or a name without end.
+    for hints in [
+        abi::kfabric_info {
+            src_addr: bad(),
+            ..blank
+        },
+        abi::kfabric_info {
+            dest_addr: bad(),
+            ..blank
+        },
+        abi::kfabric_info {
+            domain_name: text(&endless),
+            ..blank
+        },
+        abi::kfabric_info {
+            fabric_name: text(&endless),
+            ..blank
+        },
+        abi::kfabric_info {
+            prov_name: text(&endless),
+            ..blank
+        },
+    ] {
+        refused(ask(0, "", "", Some(&hints)), Errno::EINVAL);
+    }
+    assert!(ask(0, "", "", Some(&blank)).expect("getinfo") >= 1);
+}

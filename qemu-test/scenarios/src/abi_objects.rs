@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What all objects have in common, by the letter of the interface: closing, handles, descriptors
+//! of wait objects.
+
+use crate::{
+    abi_bind::COUNTED,
+    abi_threads::{as_user, while_waiting},
+    abi_world::World,
+    harness::tests,
+    raw::{File, in_ms, ipv4, refused, text},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::{collections::HashSet, os::fd::FromRawFd, os::fd::OwnedFd};
+
+tests![
+    what_others_were_made_from_is_busy,
+    what_others_are_bound_to_is_busy,
+    members_of_sets_are_busy,
+    a_descriptor_keeps_its_object_busy,
+    who_waits_keeps_the_object_busy,
+    closing_twice,
+    handles_run_out => 300,
+    descriptors_run_out,
+    descriptors_of_other_wait_objects,
+    a_domain_needs_a_link,
+];
+
+/// `object` is busy as long as `user` is there.
+#[track_caller]
+fn busy_until_closed(file: &File, object: u32, user: u32) {
+    refused(file.close(object), Errno::EBUSY);
+    // It is still there, and still refuses.
+    refused(file.close(object), Errno::EBUSY);
+    file.close_all(&[user, object]);
+}
+
+fn what_others_were_made_from_is_busy() {
+    type Maker = fn(&File, u32) -> u32;
+    let file = File::open();
+    let from_fabric: [Maker; 3] = [File::domain, File::eq, File::wait_set];
+    for make in from_fabric {
+        let fabric = file.fabric();
+        let child = make(&file, fabric);
+        refused(file.close(fabric), Errno::EBUSY);
+        // Nothing has changed: it can still be made from.
+        let second = make(&file, fabric);
+        file.close_all(&[child]);
+        busy_until_closed(&file, fabric, second);
+    }
+    let page = crate::raw::Pages::new(1);
+    let addr = page.addr();
+    let from_domain: [Maker; 5] = [File::ep, File::av, File::cq, File::cntr, File::poll_set];
+    let fabric = file.fabric();
+    for make in from_domain {
+        let domain = file.domain(fabric);
+        let child = make(&file, domain);
+        refused(file.close(domain), Errno::EBUSY);
+        let second = make(&file, domain);
+        file.close_all(&[child]);
+        busy_until_closed(&file, domain, second);
+    }
+    let domain = file.domain(fabric);
+    let mr = file.reg(domain, addr, 8, 1).expect("mr");
+    busy_until_closed(&file, domain, mr);
+    file.close_all(&[fabric]);
+}
+
+fn what_others_are_bound_to_is_busy() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let bound = |user: u32, object: u32, flags: u64| {
+        file.bind(user, object, flags).expect("bind");
+        busy_until_closed(&file, object, user);
+    };
+    bound(file.domain(fabric), file.eq(fabric), 0);
+    bound(file.domain(fabric), file.eq(fabric), abi::KFI_REG_MR);
+    let domain = file.domain(fabric);
+    bound(file.av(domain), file.eq(fabric), 0);
+    bound(file.ep(domain), file.eq(fabric), 0);
+    bound(file.ep(domain), file.av(domain), 0);
+    for side in [abi::KFI_SEND, abi::KFI_RECV, abi::KFI_SEND | abi::KFI_RECV] {
+        bound(file.ep(domain), file.cq(domain), side);
+    }
+    let page = crate::raw::Pages::new(1);
+    for what in COUNTED {
+        bound(file.ep(domain), file.cntr(domain), what);
+    }
+    for what in &COUNTED[4..] {
+        let mr = file.reg(domain, page.addr(), 8, 1).expect("mr");
+        bound(mr, file.cntr(domain), *what);
+    }
+    // Enabled, the endpoint holds all of them.
+    let (eq, cntr) = (file.eq(fabric), file.cntr(domain));
+    let (av, cq, rx_cq) = (file.av(domain), file.cq(domain), file.cq(domain));
+    let ep = file.ep(domain);
+    for (to, flags) in [
+        (eq, 0),
+        (av, 0),
+        (cq, abi::KFI_SEND),
+        (rx_cq, abi::KFI_RECV),
+        (cntr, abi::KFI_SEND | abi::KFI_REMOTE_WRITE),
+    ] {
+        file.bind(ep, to, flags).expect("bind");
+    }
+    file.enable(ep).expect("enable");
+    for object in [eq, av, cq, rx_cq, cntr] {
+        refused(file.close(object), Errno::EBUSY);
+    }
+    file.close_all(&[ep, eq, av, cq, rx_cq, cntr, domain, fabric]);
+}
+
+fn members_of_sets_are_busy() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    for member in [file.cq(domain), file.cntr(domain)] {
+        let poll = file.poll_set(domain);
+        let change = |remove| {
+            file.call(abi::kfabric_poll_change {
+                poll,
+                handle: member,
+                remove,
+                ..Call::sized()
+            })
+            .expect("poll_change");
+        };
+        change(0);
+        refused(file.close(member), Errno::EBUSY);
+        change(1);
+        change(0);
+        busy_until_closed(&file, member, poll);
+    }
+    let wait_obj = abi::KFI_WAIT_SET;
+    let makers: [fn(&File, u32, u32, u32) -> u32; 3] = [
+        |file, fabric, _, wait_set| {
+            file.make(abi::kfabric_eq_open {
+                fabric,
+                wait_obj: abi::KFI_WAIT_SET,
+                wait_set,
+                ..Call::sized()
+            })
+        },
+        |file, _, domain, wait_set| {
+            file.make(abi::kfabric_cq_open {
+                domain,
+                wait_obj: abi::KFI_WAIT_SET,
+                wait_set,
+                ..Call::sized()
+            })
+        },
+        |file, _, domain, wait_set| {
+            file.make(abi::kfabric_cntr_open {
+                domain,
+                wait_obj: abi::KFI_WAIT_SET,
+                wait_set,
+                ..Call::sized()
+            })
+        },
+    ];
+    for make in makers {
+        let wait_set = file.wait_set(fabric);
+        let member = make(&file, fabric, domain, wait_set);
+        busy_until_closed(&file, wait_set, member);
+    }
+    // One that could not be opened is no member.
+    let wait_set = file.wait_set(fabric);
+    let arg = abi::kfabric_cntr_open {
+        domain,
+        events: 1,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    };
+    refused(file.call(arg), Errno::EINVAL);
+    file.close_all(&[wait_set, domain, fabric]);
+}
+
+/// A descriptor of `handle`.
+fn getwait(file: &File, handle: u32) -> Result<OwnedFd, Errno> {
+    let arg = file.call(abi::kfabric_getwait {
+        handle,
+        ..Call::sized()
+    })?;
+    // SAFETY: the call made it for us.
+    #[allow(unsafe_code, reason = "a new descriptor")]
+    Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
+}
+
+fn a_descriptor_keeps_its_object_busy() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    for object in [
+        file.cntr(domain),
+        file.cq(domain),
+        file.eq(fabric),
+        file.wait_set(fabric),
+    ] {
+        let fd = getwait(&file, object).expect("getwait");
+        let flags = rustix::io::fcntl_getfd(&fd).expect("fcntl");
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        refused(file.close(object), Errno::EBUSY);
+        let copy = fd.try_clone().expect("dup");
+        drop(fd);
+        refused(file.close(object), Errno::EBUSY);
+        drop(copy);
+        // close(2) gives a file back after it has returned, if somebody looks at it just then.
+        assert_eq!(file.close(object), Ok(()));
+    }
+    file.close_all(&[domain, fabric]);
+}
+
+fn who_waits_keeps_the_object_busy() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let mut buffer = [0u64; 8];
+    let buf = crate::raw::addr_of_mut(&mut buffer);
+    let cq = file.cq(domain);
+    let result = while_waiting(
+        || file.cq_wait(cq, abi::KFABRIC_FOREVER),
+        |_| {
+            refused(file.close(cq), Errno::EBUSY);
+            file.call(abi::kfabric_cq_signal {
+                cq,
+                ..Call::sized()
+            })
+            .expect("signal");
+        },
+    );
+    refused(result, Errno::EAGAIN);
+    let eq = file.eq(fabric);
+    while_waiting(
+        || {
+            file.call(abi::kfabric_eq_read {
+                eq,
+                deadline: abi::KFABRIC_FOREVER,
+                buf,
+                len: 8,
+                ..Call::sized()
+            })
+        },
+        |_| {
+            refused(file.close(eq), Errno::EBUSY);
+            file.call(abi::kfabric_eq_write {
+                eq,
+                buf,
+                len: 8,
+                ..Call::sized()
+            })
+            .expect("eq write");
+        },
+    )
+    .expect("eq read");
+    let cntr = file.cntr(domain);
+    while_waiting(
+        || {
+            file.call(abi::kfabric_cntr_wait {
+                cntr,
+                threshold: 1,
+                deadline: abi::KFABRIC_FOREVER,
+                ..Call::sized()
+            })
+        },
+        |_| {
+            refused(file.close(cntr), Errno::EBUSY);
+            file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
+                .expect("add");
+        },
+    )
+    .expect("cntr wait");
+    let wait_set = file.wait_set(fabric);
+    let result = while_waiting(
+        || {
+            file.call(abi::kfabric_wait {
+                wait_set,
+                deadline: in_ms(400),
+                ..Call::sized()
+            })
+        },
+        |_| refused(file.close(wait_set), Errno::EBUSY),
+    );
+    refused(result, Errno::ETIMEDOUT);
+    file.close_all(&[cq, eq, cntr, wait_set, domain, fabric]);
+}
+
+fn closing_twice() {
+    let world = World::new();
+    let file = &world.file;
+    let first = file.fabric();
+    file.close_all(&[first]);
+    refused(file.close(first), Errno::EBADF);
+    // The number does not come back at once, so that who still uses it is told.
+    let second = file.fabric();
+    assert_ne!(first, second);
+    refused(file.close(first), Errno::EBADF);
+    file.close_all(&[second]);
+    world.finish();
+}
+
+fn handles_run_out() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let mut handles = HashSet::from([fabric, domain]);
+    for _ in 0..abi::KFABRIC_MAX_HANDLES - 2 {
+        let handle = file.fabric();
+        assert!(handle != 0 && handle <= abi::KFABRIC_MAX_HANDLES);
+        assert!(handles.insert(handle), "{handle} given twice");
+    }
+    let page = crate::raw::Pages::new(1);
+    let none_left = || {
+        refused(file.call(abi::kfabric_fabric_open::sized()), Errno::EMFILE);
+        let arg = abi::kfabric_domain_open {
+            fabric,
+            link: text(crate::host::LINK),
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_eq_open {
+            fabric,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_wait_open {
+            fabric,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_av_open {
+            domain,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_cq_open {
+            domain,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_poll_open {
+            domain,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        let arg = abi::kfabric_ep_open {
+            domain,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EMFILE);
+        refused(file.reg(domain, page.addr(), 8, 1), Errno::EMFILE);
+    };
+    none_left();
+    // Nothing was made from it.
+    file.close_all(&[domain]);
+    let last = file.fabric();
+    assert_eq!(last, domain, "the one number that is free");
+    none_left();
+    // Another open file has handles of its own.
+    let other = File::open();
+    other.close_all(&[other.fabric()]);
+    let begin = std::time::Instant::now();
+    drop(file);
+    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+}
+
+fn descriptors_run_out() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let objects = [
+        file.cntr(domain),
+        file.cq(domain),
+        file.eq(fabric),
+        file.wait_set(fabric),
+    ];
+    let before = getrlimit(Resource::Nofile);
+    // The lowest free descriptor is not below this.
+    let none = rustix::io::dup(&file).expect("dup");
+    let limit = std::os::fd::AsRawFd::as_raw_fd(&none) as u64;
+    drop(none);
+    let lowered = Rlimit {
+        current: Some(limit),
+        ..before
+    };
+    setrlimit(Resource::Nofile, lowered).expect("setrlimit");
+    for object in objects {
+        refused(getwait(&file, object), Errno::EMFILE);
+    }
+    setrlimit(Resource::Nofile, before).expect("setrlimit");
+    // The system's limit, which root is above.
+    let file_max = "/proc/sys/fs/file-max";
+    let system = std::fs::read_to_string(file_max).expect("file-max");
+    std::fs::write(file_max, "0").expect("file-max");
+    let results = objects.map(|object| as_user(|| getwait(&file, object)));
+    std::fs::write(file_max, system.trim()).expect("file-max");
+    for result in results {
+        refused(result, Errno::ENFILE);
+    }
+    for object in objects {
+        drop(getwait(&file, object).expect("getwait"));
+    }
+    file.close_all(&objects);
+    file.close_all(&[domain, fabric]);
+}
+
+fn descriptors_of_other_wait_objects() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let wait_set = file.wait_set(fabric);
+    for (wait_obj, wait_set) in [
+        (abi::KFI_WAIT_NONE, 0),
+        (abi::KFI_WAIT_UNSPEC, 0),
+        (abi::KFI_WAIT_SET, wait_set),
+    ] {
+        let eq = file.make(abi::kfabric_eq_open {
+            fabric,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        let cq = file.make(abi::kfabric_cq_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        let cntr = file.make(abi::kfabric_cntr_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        for object in [eq, cq, cntr] {
+            refused(getwait(&file, object), Errno::EINVAL);
+            file.close_all(&[object]);
+        }
+    }
+    // A wait set has one in any case.
+    let unspec = file.make(abi::kfabric_wait_open {
+        fabric,
+        wait_obj: abi::KFI_WAIT_UNSPEC,
+        ..Call::sized()
+    });
+    drop(getwait(&file, unspec).expect("getwait"));
+    file.close_all(&[unspec, wait_set, domain, fabric]);
+}
+
+fn a_domain_needs_a_link() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let open = |link: &str| {
+        file.call(abi::kfabric_domain_open {
+            fabric,
+            link: text(link),
+            ..Call::sized()
+        })
+    };
+    for link in ["", "nolink", "a/b", "a b", "sixteen-letters!", "LO0"] {
+        refused(open(link), Errno::ENODEV);
+    }
+    file.close_all(&[fabric]);
+    // And endpoints, an address of it.
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let arg = abi::kfabric_ep_open {
+        domain,
+        src_addr: ipv4([10, 99, 99, 99], 0),
+        ..Call::sized()
+    };
+    refused(file.call(arg), Errno::EADDRNOTAVAIL);
+    file.close_all(&[domain, fabric]);
+}

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The table of all calls: what each field of each argument is, and how the call is made to
+//! succeed.
+//!
+//! [`abi_shape`](crate::abi_shape) makes from it the tests of the rules that hold for every call,
+//! and compares it with the header: a call, a structure or a field that is not in the table is a
+//! failed test. A [`World`] is what the calls need, anew for each test of a rule.
+
+#![allow(unsafe_code, reason = "structures from bytes, and a descriptor")]
+
+use crate::{
+    abi_world::{ADDRS, Class, EVENT, FI_ADDRS, HINTS, INFOS, IOV, OPS, OUT, POSTED, World},
+    host::LINK,
+    raw::{Make, bytes_of, ipv4, text},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// The interface that link calls are made with, and the link.
+pub(crate) const NETDEV: &str = "shape0";
+pub(crate) const SHAPE_LINK: &str = "shapelink";
+
+/// What a field is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// 0.
+    Reserved,
+    /// Flags, of which these are known.
+    Flags(u64),
+    /// An object of one of these classes.
+    Handle(&'static [Class]),
+    /// An object of one of these classes; what 0 gives, and an object of another class.
+    HandleOr(&'static [Class], Errno, Errno),
+    /// Address of memory that the call reads.
+    In,
+    /// Address of memory that the call reads, or 0.
+    InOrNull,
+    /// Address of memory that the call writes.
+    Out,
+    /// Address of memory that the call writes, or 0.
+    OutOrNull,
+    /// A socket address.
+    Addr,
+    /// A value, whose rules are the call's own.
+    Value,
+    /// What the call tells; on the way in it is not looked at.
+    Told,
+}
+
+/// A field of an argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+}
+
+type Undo = Box<dyn Fn(&World, &[u8])>;
+
+/// A way to make a call.
+pub(crate) struct Row {
+    /// `KFABRIC_IOC_*`.
+    pub(crate) name: &'static str,
+    pub(crate) request: u32,
+    /// The structure.
+    pub(crate) arg: &'static str,
+    /// Bytes of its first version, which never changes.
+    pub(crate) v1: usize,
+    /// Bytes of it now.
+    pub(crate) size: usize,
+    /// All of them but `size`, in order.
+    pub(crate) fields: Vec<Field>,
+    /// An argument that succeeds.
+    pub(crate) valid: Box<dyn Fn(&World) -> Vec<u8>>,
+    /// Takes back what succeeded.
+    pub(crate) undo: Undo,
+}
+
+impl Row {
+    /// Whether the call writes to its argument.
+    pub(crate) fn tells(&self) -> bool {
+        // Fields that go both ways, and calls that get or set.
+        const BOTH_WAYS: [&str; 6] = [
+            "KFABRIC_IOC_GETINFO",
+            "KFABRIC_IOC_CQ_READ",
+            "KFABRIC_IOC_POLL",
+            "KFABRIC_IOC_OPSFLAG",
+            "KFABRIC_IOC_EP_NAME",
+            "KFABRIC_IOC_EP_OPT",
+        ];
+        let told = |field: &Field| matches!(field.kind, Kind::Told);
+        self.fields.iter().any(told) || BOTH_WAYS.contains(&self.name)
+    }
+}
+
+/// Takes back an object.
+fn close<M: Make>(world: &World, arg: &M) {
+    world.file.close_all(&[arg.handle()]);
+}
+
+/// Nothing to take back.
+fn keep<C: Call>(_: &World, _: &C) {}
+
+fn from_bytes<T: Copy>(bytes: &[u8]) -> T {
+    assert_eq!(bytes.len(), size_of::<T>());
+    // SAFETY: as many bytes, and any are a structure of integers.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+}
+
+macro_rules! row {
+    (
+        $request:ident $arg:ident $v1:literal
+        { $($field:ident: $kind:expr),* $(,)? }
+        $valid:expr, $undo:expr
+    ) => {{
+        let blank = abi::$arg::default();
+        let valid: fn(&World) -> abi::$arg = $valid;
+        let undo: fn(&World, &abi::$arg) = $undo;
+        Row {
+            name: stringify!($request),
+            request: abi::$request,
+            arg: stringify!($arg),
+            v1: $v1,
+            size: size_of::<abi::$arg>(),
+            fields: vec![$(Field {
+                name: stringify!($field).trim_end_matches('_'),
+                offset: std::mem::offset_of!(abi::$arg, $field),
+                len: size_of_val(&blank.$field),
+                kind: $kind,
+            }),*],
+            valid: Box::new(move |world| bytes_of(&valid(world))),
+            undo: Box::new(move |world, bytes| undo(world, &from_bytes(bytes))),
+        }
+    }};
+}
+
+use Kind::{Addr, Flags, Handle, HandleOr, In, InOrNull, Out, OutOrNull, Reserved, Told, Value};
+
+/// Default flags of transmits.
+const TX_FLAGS: u64 = abi::KFI_COMPLETION
+    | abi::KFI_INJECT
+    | abi::KFI_INJECT_COMPLETE
+    | abi::KFI_TRANSMIT_COMPLETE
+    | abi::KFI_DELIVERY_COMPLETE;
+
+/// Capabilities that have a name, whether there are endpoints that have them or not.
+const CAPS: u64 = abi::KFI_MSG
+    | abi::KFI_RMA
+    | abi::KFI_TAGGED
+    | abi::KFI_ATOMIC
+    | abi::KFI_MULTICAST
+    | abi::KFI_TAGGED_RMA
+    | abi::KFI_READ
+    | abi::KFI_WRITE
+    | abi::KFI_RECV
+    | abi::KFI_SEND
+    | abi::KFI_REMOTE_READ
+    | abi::KFI_REMOTE_WRITE
+    | abi::KFI_MULTI_RECV
+    | abi::KFI_TRIGGER
+    | abi::KFI_FENCE
+    | abi::KFI_SOURCE_ERR
+    | abi::KFI_LOCAL_COMM
+    | abi::KFI_REMOTE_COMM
+    | abi::KFI_RMA_EVENT
+    | abi::KFI_SOURCE
+    | abi::KFI_NAMED_RX_CTX
+    | abi::KFI_DIRECTED_RECV;
+
+/// A handle of these classes, none with `EINVAL`.
+const WAIT_SET: Kind = HandleOr(&[Class::Wait], Errno::EINVAL, Errno::EBADF);
+
+/// Every call, in the header's order.
+pub(crate) fn table() -> Vec<Row> {
+    let mut table = device_calls();
+    table.extend(common_calls());
+    table.extend(fabric_calls());
+    table.extend(av_calls());
+    table.extend(queue_calls());
+    table.extend(wait_calls());
+    table.extend(ep_calls());
+    table
+}
+
+fn device_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_QUERY kfabric_query 72 {
+            abi_version: Told, module_version: Told, page_size: Told, caps: Told,
+            max_msg_size: Told, inject_size: Told, max_iov: Told, max_handles: Told,
+            max_queue: Told, max_cq: Told, max_eq: Told, max_av: Told, max_post: Told,
+            max_buffered: Told,
+        } |_| Call::sized(), keep),
+        row!(KFABRIC_IOC_NOP kfabric_nop 8 {
+            reserved: Reserved,
+        } |_| Call::sized(), keep),
+        row!(KFABRIC_IOC_LINK_ADD kfabric_link_add 40 {
+            flags: Flags(0), name: Value, netdev: Value,
+        } |world| {
+            let _ = world.file.call(link_del());
+            abi::kfabric_link_add {
+                name: text(SHAPE_LINK),
+                netdev: text(NETDEV),
+                ..Call::sized()
+            }
+        }, |world, _| {
+            world.file.call(link_del()).expect("link_del");
+        }),
+        row!(KFABRIC_IOC_LINK_DEL kfabric_link_del 24 {
+            flags: Flags(0), name: Value,
+        } |world| {
+            let _ = world.file.call(abi::kfabric_link_add {
+                name: text(SHAPE_LINK),
+                netdev: text(NETDEV),
+                ..Call::sized()
+            });
+            link_del()
+        }, keep),
+        row!(KFABRIC_IOC_LINK_GET kfabric_link_get 152 {
+            after: Value, name: Told, netdev: Told, state: Told, mtu: Told, ipv4: Told,
+            ipv6: Told, domains: Told, endpoints: Told, tx_ops: Told, tx_bytes: Told,
+            rx_ops: Told, rx_bytes: Told,
+        } |_| Call::sized(), keep),
+        row!(KFABRIC_IOC_GETINFO kfabric_getinfo 168 {
+            version: Value, flags: Flags(abi::KFI_SOURCE), hints: InOrNull, infos: Out,
+            count: Value, reserved: Reserved, node: Value, service: Value,
+        } |world| abi::kfabric_getinfo {
+            hints: world.at(HINTS),
+            infos: world.at(INFOS),
+            count: 1,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_STAT kfabric_stat 136 {
+            object_class: Value, after: Value, pid: Told, handle: Told, link: Told, addr: Told,
+            v: Told,
+        } |_| abi::kfabric_stat {
+            object_class: abi::KFI_CLASS_EP,
+            ..Call::sized()
+        }, keep),
+    ]
+}
+
+fn link_del() -> abi::kfabric_link_del {
+    abi::kfabric_link_del {
+        name: text(SHAPE_LINK),
+        ..Call::sized()
+    }
+}
+
+fn common_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_CLOSE kfabric_close 8 {
+            handle: Handle(&Class::ALL),
+        } |world| abi::kfabric_close {
+            handle: world.spare,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_GETWAIT kfabric_getwait 16 {
+            handle: Handle(&[Class::Cntr, Class::Cq, Class::Eq, Class::Wait]),
+            flags: Flags(0), fd: Told,
+        } |world| abi::kfabric_getwait {
+            handle: world.cntr,
+            ..Call::sized()
+        }, |_, arg| {
+            // SAFETY: the call made it for us.
+            drop(unsafe { OwnedFd::from_raw_fd(arg.fd) });
+        }),
+        row!(KFABRIC_IOC_OPSFLAG kfabric_opsflag 24 {
+            handle: Handle(&[Class::Ep, Class::Cntr]), set: Value, reserved: Reserved,
+            flags: Flags(TX_FLAGS | abi::KFI_TRANSMIT),
+        } |world| abi::kfabric_opsflag {
+            handle: world.ep,
+            flags: abi::KFI_TRANSMIT,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_BIND kfabric_bind 24 {
+            handle: HandleOr(&[Class::Ep], Errno::EBADF, Errno::EINVAL),
+            to: HandleOr(&[Class::Cntr], Errno::EBADF, Errno::EINVAL),
+            reserved: Reserved,
+            flags: Flags(abi::KFI_SEND | abi::KFI_RECV | abi::KFI_READ | abi::KFI_WRITE
+                | abi::KFI_REMOTE_READ | abi::KFI_REMOTE_WRITE),
+        } |world| abi::kfabric_bind {
+            handle: world.ep_new,
+            to: world.cntr,
+            flags: abi::KFI_SEND,
+            ..Call::sized()
+        }, keep),
+    ]
+}
+
+fn fabric_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_FABRIC_OPEN kfabric_fabric_open 16 {
+            handle: Told, context: Value,
+        } |_| Call::sized(), close),
+        row!(KFABRIC_IOC_DOMAIN_OPEN kfabric_domain_open 40 {
+            fabric: Handle(&[Class::Fabric]), link: Value,
+            mr_mode: Flags((abi::KFI_MR_VIRT_ADDR | abi::KFI_MR_PROV_KEY) as u64),
+            handle: Told, context: Value,
+        } |world| abi::kfabric_domain_open {
+            fabric: world.fabric,
+            link: text(LINK),
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_EQ_OPEN kfabric_eq_open 40 {
+            fabric: Handle(&[Class::Fabric]), entries: Value, wait_obj: Value,
+            wait_set: WAIT_SET, handle: Told,
+            flags: Flags(abi::KFI_WRITE | abi::KFI_AFFINITY), context: Value,
+        } |world| abi::kfabric_eq_open {
+            fabric: world.fabric,
+            wait_obj: abi::KFI_WAIT_SET,
+            wait_set: world.wait,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_EQ_READ kfabric_eq_read 40 {
+            eq: Handle(&[Class::Eq]), deadline: Value, flags: Flags(abi::KFI_PEEK), buf: Out,
+            len: Value, event: Told,
+        } |world| abi::kfabric_eq_read {
+            eq: world.eq,
+            buf: world.at(OUT),
+            len: 24,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EQ_READERR kfabric_eq_readerr 48 {
+            eq: Handle(&[Class::Eq]), flags: Flags(abi::KFI_PEEK), handle: Told, err: Told,
+            prov_errno: Told, reserved: Reserved, context: Told, data: Told,
+        } |world| abi::kfabric_eq_readerr {
+            eq: world.eq_err,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EQ_WRITE kfabric_eq_write 32 {
+            eq: Handle(&[Class::Eq]), flags: Flags(0), buf: In, len: Value, event: Value,
+        } |world| abi::kfabric_eq_write {
+            eq: world.eq,
+            buf: world.at(EVENT),
+            len: 24,
+            event: 5,
+            ..Call::sized()
+        }, keep),
+    ]
+}
+
+fn av_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_AV_OPEN kfabric_av_open 40 {
+            domain: Handle(&[Class::Domain]), type_: Value, count: Value,
+            flags: Flags(abi::KFI_EVENT), handle: Told, reserved: Reserved, context: Value,
+        } |world| abi::kfabric_av_open {
+            domain: world.domain,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_AV_INSERT kfabric_av_insert 56 {
+            av: Handle(&[Class::Av]), flags: Flags(abi::KFI_SYNC_ERR | abi::KFI_MORE),
+            addrs: In, fi_addrs: OutOrNull, errors: Out, context: Value, count: Value,
+            inserted: Told,
+        } |world| abi::kfabric_av_insert {
+            av: world.av,
+            flags: abi::KFI_SYNC_ERR,
+            addrs: world.at(ADDRS),
+            fi_addrs: world.at(OUT),
+            errors: world.at(OUT + 64),
+            count: 1,
+            ..Call::sized()
+        }, |world, _| assert_eq!(world.memory.read(OUT + 64, 4), [0; 4])),
+        row!(KFABRIC_IOC_AV_INSERTSVC kfabric_av_insertsvc 160 {
+            av: Handle(&[Class::Av]), flags: Flags(abi::KFI_SYNC_ERR | abi::KFI_MORE),
+            context: Value, fi_addr: Told, node: Value, service: Value,
+        } |world| abi::kfabric_av_insertsvc {
+            av: world.av,
+            node: text("127.0.0.1"),
+            service: text("9"),
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_AV_REMOVE kfabric_av_remove 32 {
+            av: Handle(&[Class::Av]), flags: Flags(0), fi_addrs: In, count: Value,
+            reserved: Reserved,
+        } |world| abi::kfabric_av_remove {
+            av: world.av,
+            fi_addrs: world.at(FI_ADDRS),
+            count: 1,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_AV_LOOKUP kfabric_av_lookup 48 {
+            av: Handle(&[Class::Av]), fi_addr: Value, addr: Told,
+        } |world| abi::kfabric_av_lookup {
+            av: world.av,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_AV_STRADDR kfabric_av_straddr 120 {
+            av: Handle(&[Class::Av]), addr: Addr, text: Told,
+        } |world| abi::kfabric_av_straddr {
+            av: world.av,
+            addr: ipv4([10, 0, 0, 1], 7471),
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_MR_REG kfabric_mr_reg 80 {
+            domain: Handle(&[Class::Domain]), iov: In, iov_count: Value, handle: Told,
+            access: Flags(crate::raw::ALL_ACCESS), offset: Reserved, requested_key: Value,
+            flags: Flags(abi::KFI_RMA_EVENT), context: Value, key: Told, iova: Told,
+        } |world| abi::kfabric_mr_reg {
+            domain: world.domain,
+            iov: world.at(IOV),
+            iov_count: 1,
+            access: abi::KFI_SEND,
+            requested_key: 2,
+            ..Call::sized()
+        }, close),
+    ]
+}
+
+fn queue_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_CQ_OPEN kfabric_cq_open 72 {
+            domain: Handle(&[Class::Domain]), entries: Value, format: Value, wait_obj: Value,
+            wait_cond: Value, wait_set: WAIT_SET, signaling_vector: Value,
+            flags: Flags(abi::KFI_AFFINITY), context: Value, handle: Told, reserved: Reserved,
+            ring_offset: Told, ring_size: Told,
+        } |world| abi::kfabric_cq_open {
+            domain: world.domain,
+            wait_obj: abi::KFI_WAIT_SET,
+            wait_set: world.wait,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_CQ_READ kfabric_cq_read 40 {
+            cq: Handle(&[Class::Cq]), buf: Out, src_addrs: OutOrNull, count: Value, cond: Value,
+            deadline: Value,
+        } |world| abi::kfabric_cq_read {
+            cq: world.cq,
+            buf: world.at(OUT),
+            src_addrs: world.at(OUT + 64),
+            count: 1,
+            ..Call::sized()
+        }, |_, arg| assert_eq!(arg.count, 1)),
+        row!(KFABRIC_IOC_CQ_READERR kfabric_cq_readerr 88 {
+            cq: Handle(&[Class::Cq]), flags: Flags(0), op_context: Told, comp_flags: Told,
+            len: Told, buf: Told, data: Told, tag: Told, olen: Told, src_addr: Told, err: Told,
+            prov_errno: Told,
+        } |world| abi::kfabric_cq_readerr {
+            cq: world.cq_err,
+            ..Call::sized()
+        }, |_, arg| assert_eq!(arg.op_context, 78)),
+        row!(KFABRIC_IOC_CQ_SIGNAL kfabric_cq_signal 8 {
+            cq: Handle(&[Class::Cq]),
+        } |world| abi::kfabric_cq_signal {
+            cq: world.cq,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_CQ_STRERROR kfabric_cq_strerror 80 {
+            cq: Handle(&[Class::Cq]), prov_errno: Value, reserved: Reserved, text: Told,
+        } |world| abi::kfabric_cq_strerror {
+            cq: world.cq,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_CNTR_OPEN kfabric_cntr_open 56 {
+            domain: Handle(&[Class::Domain]), events: Value, wait_obj: Value, wait_set: WAIT_SET,
+            handle: Told, flags: Flags(0), max_value: Value, context: Value, page_offset: Told,
+        } |world| abi::kfabric_cntr_open {
+            domain: world.domain,
+            wait_obj: abi::KFI_WAIT_SET,
+            wait_set: world.wait,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_CNTR_READ kfabric_cntr_read 24 {
+            cntr: Handle(&[Class::Cntr]), value: Told, err: Told,
+        } |world| abi::kfabric_cntr_read {
+            cntr: world.cntr,
+            ..Call::sized()
+        }, |_, arg| assert_eq!((arg.value, arg.err), (1, 0))),
+        row!(KFABRIC_IOC_CNTR_MODIFY kfabric_cntr_modify 24 {
+            cntr: Handle(&[Class::Cntr]), what: Value, reserved: Reserved, value: Value,
+        } |world| abi::kfabric_cntr_modify {
+            cntr: world.cntr,
+            value: 1,
+            ..Call::sized()
+        }, |world, _| assert_eq!(world.file.cntr_read(world.cntr), Ok((2, 0)))),
+        row!(KFABRIC_IOC_CNTR_WAIT kfabric_cntr_wait 40 {
+            cntr: Handle(&[Class::Cntr]), threshold: Value, deadline: Value, value: Told,
+            err: Told,
+        } |world| abi::kfabric_cntr_wait {
+            cntr: world.cntr,
+            threshold: 1,
+            ..Call::sized()
+        }, |_, arg| assert_eq!((arg.value, arg.err), (1, 0))),
+    ]
+}
+
+fn wait_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_WAIT_OPEN kfabric_wait_open 24 {
+            fabric: Handle(&[Class::Fabric]), wait_obj: Value, handle: Told, flags: Flags(0),
+        } |world| abi::kfabric_wait_open {
+            fabric: world.fabric,
+            wait_obj: abi::KFI_WAIT_UNSPEC,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_WAIT kfabric_wait 16 {
+            wait_set: Handle(&[Class::Wait]), deadline: Value,
+        } |world| abi::kfabric_wait {
+            wait_set: world.wait,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_POLL_OPEN kfabric_poll_open 24 {
+            domain: Handle(&[Class::Domain]), flags: Flags(0), handle: Told, reserved: Reserved,
+        } |world| abi::kfabric_poll_open {
+            domain: world.domain,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_POLL_CHANGE kfabric_poll_change 24 {
+            poll: Handle(&[Class::Poll]),
+            handle: HandleOr(&[Class::Cq, Class::Cntr], Errno::EBADF, Errno::EINVAL),
+            remove: Value, flags: Flags(0),
+        } |world| abi::kfabric_poll_change {
+            poll: world.poll,
+            handle: world.cq,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_POLL kfabric_poll 24 {
+            poll: Handle(&[Class::Poll]), contexts: Out, count: Value, reserved: Reserved,
+        } |world| abi::kfabric_poll {
+            poll: world.poll,
+            contexts: world.at(OUT),
+            count: 4,
+            ..Call::sized()
+        }, |_, arg| assert_eq!(arg.count, 1, "the counter's change was told before")),
+    ]
+}
+
+fn ep_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_EP_OPEN kfabric_ep_open 96 {
+            domain: Handle(&[Class::Domain]), type_: Value, handle: Told, caps: Flags(CAPS),
+            tx_op_flags: Flags(TX_FLAGS),
+            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV),
+            tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
+            context: Value,
+        } |world| abi::kfabric_ep_open {
+            domain: world.domain,
+            type_: abi::KFI_EP_RDM,
+            src_addr: ipv4([127, 0, 0, 1], 0),
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_EP_ENABLE kfabric_ep_enable 8 {
+            ep: Handle(&[Class::Ep]),
+        } |world| abi::kfabric_ep_enable {
+            ep: world.ep_new,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
+            ep: Handle(&[Class::Ep]), set: Value, reserved: Reserved, addr: Told,
+        } |world| abi::kfabric_ep_name {
+            ep: world.ep,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
+            ep: Handle(&[Class::Ep]), set: Value, reserved: Reserved, addr: Addr,
+        } |world| abi::kfabric_ep_name {
+            ep: world.ep_new,
+            set: 1,
+            addr: ipv4([127, 0, 0, 1], 0),
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_CANCEL kfabric_ep_cancel 16 {
+            ep: Handle(&[Class::Ep]), context: Value,
+        } |world| abi::kfabric_ep_cancel {
+            ep: world.ep,
+            context: POSTED,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_OPT kfabric_ep_opt 32 {
+            ep: Handle(&[Class::Ep]), set: Value, level: Value, name: Value, reserved: Reserved,
+            value: Value,
+        } |world| abi::kfabric_ep_opt {
+            ep: world.ep,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_POST kfabric_post 40 {
+            ep: Handle(&[Class::Ep]), ops: In, count: Value, op_size: Value, flags: Flags(0),
+            done: Told, error: Told,
+        } |world| abi::kfabric_post {
+            ep: world.ep,
+            ops: world.at(OPS),
+            count: 1,
+            op_size: size_of::<abi::kfabric_op>() as u32,
+            ..Call::sized()
+        }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
+    ]
+}

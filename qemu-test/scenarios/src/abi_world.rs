@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One of every object, with something to be read from each: what the calls of the
+//! [table](crate::abi_table) are made with.
+//!
+//! A world stands on an open file of its own. A test that has made its calls ends it with
+//! [`World::finish`], which closes every object: whatever a refused call had left behind would make
+//! one of these fail.
+
+use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+
+/// Classes of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Fabric,
+    Domain,
+    Ep,
+    Av,
+    Mr,
+    Eq,
+    Cq,
+    Cntr,
+    Wait,
+    Poll,
+}
+
+impl Class {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Fabric,
+        Self::Domain,
+        Self::Ep,
+        Self::Av,
+        Self::Mr,
+        Self::Eq,
+        Self::Cq,
+        Self::Cntr,
+        Self::Wait,
+        Self::Poll,
+    ];
+}
+
+/// One of everything.
+pub(crate) struct World {
+    pub(crate) file: File,
+    pub(crate) memory: Pages,
+    pub(crate) fabric: u32,
+    pub(crate) spare: u32,
+    pub(crate) domain: u32,
+    /// With an event to read.
+    pub(crate) eq: u32,
+    /// With an error event to read.
+    pub(crate) eq_err: u32,
+    /// A table with one address.
+    pub(crate) av: u32,
+    pub(crate) av_err: u32,
+    pub(crate) mr: u32,
+    /// With an entry to read.
+    pub(crate) cq: u32,
+    /// With an error entry to read.
+    pub(crate) cq_err: u32,
+    pub(crate) cntr: u32,
+    /// Has signalled the wait set.
+    pub(crate) cntr_set: u32,
+    pub(crate) wait: u32,
+    /// With a counter that has changed.
+    pub(crate) poll: u32,
+    /// Enabled, with a receive posted.
+    pub(crate) ep: u32,
+    /// Bound and not enabled.
+    pub(crate) ep_new: u32,
+}
+
+/// Where things stand in the memory of a world.
+pub(crate) const IOV: usize = 0;
+pub(crate) const ADDRS: usize = 64;
+pub(crate) const FI_ADDRS: usize = 128;
+pub(crate) const EVENT: usize = 192;
+pub(crate) const OPS: usize = 256;
+pub(crate) const HINTS: usize = PAGE;
+pub(crate) const INFOS: usize = 2 * PAGE;
+pub(crate) const OUT: usize = 3 * PAGE;
+const DATA: usize = 4 * PAGE;
+
+/// The context of the receive that is posted.
+pub(crate) const POSTED: u64 = 77;
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let file = File::open();
+        let memory = Pages::new(6);
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let (eq, eq_err) = (file.eq(fabric), file.eq(fabric));
+        let (cq, cq_err) = (file.cq(domain), file.cq(domain));
+        let wait = file.wait_set(fabric);
+        let cntr_set = file.make(abi::kfabric_cntr_open {
+            domain,
+            wait_obj: abi::KFI_WAIT_SET,
+            wait_set: wait,
+            ..Call::sized()
+        });
+        let (cntr, poll) = (file.cntr(domain), file.poll_set(domain));
+        let (av, av_err) = (
+            file.av(domain),
+            file.make(abi::kfabric_av_open {
+                domain,
+                type_: abi::KFI_AV_TABLE,
+                flags: abi::KFI_EVENT,
+                ..Call::sized()
+            }),
+        );
+        let mr = file
+            .reg(domain, memory.addr() + DATA as u64, PAGE as u64, 1)
+            .expect("mr");
+        let (ep, ep_new) = (file.ep(domain), file.ep(domain));
+        for ep in [ep, ep_new] {
+            file.bind(ep, cq, abi::KFI_SEND).expect("bind");
+            file.bind(ep, cq_err, abi::KFI_RECV).expect("bind");
+            file.bind(ep, av, 0).expect("bind");
+        }
+        file.enable(ep).expect("enable");
+        let name = file.ep_name(ep).expect("name");
+        let world = Self {
+            spare: file.fabric(),
+            file,
+            memory,
+            fabric,
+            domain,
+            eq,
+            eq_err,
+            av,
+            av_err,
+            mr,
+            cq,
+            cq_err,
+            cntr,
+            cntr_set,
+            wait,
+            poll,
+            ep,
+            ep_new,
+        };
+        world.fill(name);
+        world
+    }
+
+    /// Puts into each object what there is to be read from it.
+    fn fill(&self, name: abi::kfabric_sockaddr) {
+        let (file, memory) = (&self.file, &self.memory);
+        let data = memory.addr() + DATA as u64;
+        let iov = abi::kfabric_iov {
+            addr: data,
+            len: PAGE as u64,
+        };
+        let op = |opcode, context| abi::kfabric_op {
+            opcode,
+            context,
+            buf: data + PAGE as u64,
+            len: 8,
+            ..Default::default()
+        };
+        memory.write(IOV, &bytes_of(&iov));
+        memory.write(ADDRS, &bytes_of(&name));
+        memory.write(FI_ADDRS, &0u64.to_ne_bytes());
+        memory.write(OPS, &bytes_of(&op(abi::KFABRIC_OP_SEND, 1)));
+
+        assert_eq!(file.insert(self.av, name), Ok(0));
+        for (opcode, context) in [
+            (abi::KFABRIC_OP_TRECV, POSTED),
+            (abi::KFABRIC_OP_TRECV, 78),
+            (abi::KFABRIC_OP_SEND, 1),
+        ] {
+            let mut op = op(opcode, context);
+            if opcode == abi::KFABRIC_OP_TRECV {
+                op.peer = abi::KFI_ADDR_UNSPEC;
+            }
+            file.post_one(self.ep, op).expect("post");
+        }
+        file.call(abi::kfabric_ep_cancel {
+            ep: self.ep,
+            context: 78,
+            ..Call::sized()
+        })
+        .expect("cancel");
+        file.call(abi::kfabric_eq_write {
+            eq: self.eq,
+            buf: memory.addr() + EVENT as u64,
+            len: 24,
+            event: 5,
+            ..Call::sized()
+        })
+        .expect("eq write");
+        file.bind(self.av_err, self.eq_err, 0).expect("bind");
+        let nobody = abi::kfabric_sockaddr {
+            family: 99,
+            ..Default::default()
+        };
+        let mut fi_addr = 0u64;
+        file.call(abi::kfabric_av_insert {
+            av: self.av_err,
+            addrs: addr_of(&nobody),
+            fi_addrs: addr_of_mut(&mut fi_addr),
+            count: 1,
+            ..Call::sized()
+        })
+        .expect("av insert with events");
+        file.call(abi::kfabric_poll_change {
+            poll: self.poll,
+            handle: self.cntr,
+            ..Call::sized()
+        })
+        .expect("poll add");
+        for cntr in [self.cntr, self.cntr_set] {
+            file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
+                .expect("add");
+        }
+    }
+
+    /// An object of `class`.
+    pub(crate) fn of(&self, class: Class) -> u32 {
+        match class {
+            Class::Fabric => self.fabric,
+            Class::Domain => self.domain,
+            Class::Ep => self.ep,
+            Class::Av => self.av,
+            Class::Mr => self.mr,
+            Class::Eq => self.eq,
+            Class::Cq => self.cq,
+            Class::Cntr => self.cntr,
+            Class::Wait => self.wait,
+            Class::Poll => self.poll,
+        }
+    }
+
+    /// The address of `offset` in the memory.
+    pub(crate) fn at(&self, offset: usize) -> u64 {
+        self.memory.addr() + offset as u64
+    }
+
+    /// Closes everything, which must succeed: nobody has left anything on it.
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        let file = &self.file;
+        file.close_all(&[
+            self.ep,
+            self.ep_new,
+            self.mr,
+            self.av,
+            self.av_err,
+            self.poll,
+            self.cq,
+            self.cq_err,
+            self.cntr,
+            self.cntr_set,
+            self.domain,
+            self.eq,
+            self.eq_err,
+            self.wait,
+            self.fabric,
+        ]);
+        // The one that CLOSE closes.
+        assert!(matches!(file.close(self.spare), Ok(()) | Err(Errno::EBADF)));
+    }
+}
