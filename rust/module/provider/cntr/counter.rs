@@ -95,22 +95,42 @@ pub(super) type Slot = RbSlot<Token>;
 
 type Line = Waiters<RbDueMap<Token>>;
 
-impl Token {
-    fn wake(self, why: Why) {
-        match self {
-            Self::Sleeper(waker) => {
+/// Releases those who are due, under the lock of the line, and wakes the last of them that has to
+/// be woken after the lock is dropped.
+///
+/// A task that sleeps in a call does not need the lock when it wakes up. Who polls a descriptor
+/// reads it next and does; mostly one alone is due, and then it is not made to wait for the lock
+/// of who woke it.
+#[derive(Default)]
+struct Wakeup {
+    bell: Option<Arc<Bell>>,
+}
+
+impl Wakeup {
+    /// Takes one who is due.
+    fn one(&mut self, token: Token, outcome: Outcome) {
+        match token {
+            Token::Sleeper(waker) => {
+                let why = match outcome {
+                    Outcome::Reached => Why::Ready,
+                    Outcome::ErrorChanged => Why::ErrorChanged,
+                };
                 waker.wake(why.reason());
             }
-            Self::Fd(bell) if why == Why::Closed => bell.hang_up(),
-            Self::Fd(bell) => bell.ring(),
+            Token::Fd(bell) => {
+                bell.set();
+                if let Some(before) = self.bell.replace(bell) {
+                    before.wake();
+                }
+            }
         }
     }
 
-    fn release(self, outcome: Outcome) {
-        self.wake(match outcome {
-            Outcome::Reached => Why::Ready,
-            Outcome::ErrorChanged => Why::ErrorChanged,
-        });
+    /// The lock has been dropped.
+    fn finish(self) {
+        if let Some(bell) = self.bell {
+            bell.wake();
+        }
     }
 }
 
@@ -175,26 +195,42 @@ impl Counter {
     #[cold]
     #[inline(never)]
     fn fire(&self, crossed: Crossed) {
-        self.line.lock().fire(&self.gate, crossed, Token::release);
+        let mut due = Wakeup::default();
+        self.line
+            .lock()
+            .fire(&self.gate, crossed, |token, why| due.one(token, why));
+        due.finish();
     }
 
     /// Adds to the error value and ends every wait.
     pub(crate) fn adderr(&self, n: u64) {
-        self.line.lock().add_err(&self.gate, n, Token::release);
+        let mut due = Wakeup::default();
+        self.line
+            .lock()
+            .add_err(&self.gate, n, |token, why| due.one(token, why));
+        due.finish();
     }
 
     /// Sets the success value. `EINVAL` above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
-        let mut line = self.line.lock();
-        line.set(&self.gate, value, Token::release)
-            .map_err(to_error)
+        let mut due = Wakeup::default();
+        let set = self
+            .line
+            .lock()
+            .set(&self.gate, value, |token, why| due.one(token, why));
+        due.finish();
+        set.map_err(to_error)
     }
 
     /// Sets the error value and ends every wait. `EINVAL` above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result {
-        let mut line = self.line.lock();
-        line.set_err(&self.gate, value, Token::release)
-            .map_err(to_error)
+        let mut due = Wakeup::default();
+        let set = self
+            .line
+            .lock()
+            .set_err(&self.gate, value, |token, why| due.one(token, why));
+        due.finish();
+        set.map_err(to_error)
     }
 
     /// Both values as they are now, for [`changed`](Self::changed).
@@ -254,22 +290,54 @@ impl Counter {
         self.line.lock().disarm(&self.gate, waiter).is_some()
     }
 
-    /// Takes a descriptor from `old`, its place in line, to a new one, and silences its bell, all
-    /// at once. Otherwise as [`enter`](Self::enter).
-    pub(super) fn move_bell(
+    /// Arms a descriptor for `cond`, whatever it was armed for at `place`. It is rung already if
+    /// the condition holds. `EBADF` as [`enter`](Self::enter); it is rung then.
+    pub(super) fn arm(
         &self,
         bell: &Bell,
-        old: Option<Waiter>,
+        place: &mut Option<Waiter>,
         cond: Cond,
         slot: Slot,
-    ) -> Result<Option<Waiter>> {
+    ) -> Result {
         let mut line = self.line.lock();
-        if let Some(waiter) = old {
+        // A bell that was rung is out of line.
+        if let Some(waiter) = place.take().filter(|_| !bell.is_rung()) {
             line.disarm(&self.gate, &waiter);
         }
-        // Bells are rung under the lock, so whatever rang this one is over.
+        self.arm_locked(&mut line, bell, place, cond, slot)
+    }
+
+    /// Both values as they are now, and arms a descriptor that was rung for a change since. `EAGAIN`
+    /// it was not rung; else as [`arm`](Self::arm).
+    pub(super) fn take(&self, bell: &Bell, place: &mut Option<Waiter>, slot: Slot) -> Result<Seen> {
+        let mut line = self.line.lock();
+        if self.is_closed() {
+            return Err(EBADF);
+        }
+        if !bell.is_rung() {
+            return Err(EAGAIN);
+        }
+        let seen = line.seen(&self.gate);
+        self.arm_locked(&mut line, bell, place, Cond::AnyChange(seen), slot)?;
+        Ok(seen)
+    }
+
+    fn arm_locked(
+        &self,
+        line: &mut Line,
+        bell: &Bell,
+        place: &mut Option<Waiter>,
+        cond: Cond,
+        slot: Slot,
+    ) -> Result {
         bell.silence();
-        self.enter_locked(&mut line, cond, slot)
+        let entered = self.enter_locked(line, cond, slot);
+        *place = entered.unwrap_or(None);
+        if place.is_none() {
+            // It has happened already, or never will.
+            bell.ring();
+        }
+        entered.map(|_| ())
     }
 
     /// Ends it by force: all who wait are woken and get `EBADF`, as does who comes later.
@@ -277,7 +345,12 @@ impl Counter {
     pub(crate) fn close(&self) {
         let mut line = self.line.lock();
         self.closed.store(true, Release);
-        line.release_all(&self.gate, |token| token.wake(Why::Closed));
+        line.release_all(&self.gate, |token| match token {
+            Token::Sleeper(waker) => {
+                waker.wake(Why::Closed.reason());
+            }
+            Token::Fd(bell) => bell.hang_up(),
+        });
     }
 
     /// Whether it was ended by force.

@@ -22,8 +22,8 @@
 //! line. Each has a wait queue of its own, so that a wake-up reaches only those who wait for a
 //! descriptor that has become readable.
 //!
-//! Nothing is lost in read(2): the values are copied out first, and then it is armed for a change
-//! since those values.
+//! Nothing is lost in read(2): taking the values and arming for a change since is one step, and if
+//! the values cannot be copied out, the descriptor is readable again.
 //!
 //! A descriptor is a use of its counter. If the counter is closed by force (its owner's device file
 //! is gone, and another process has the descriptor), poll(2) gives `POLLERR | POLLHUP`, read(2) and
@@ -31,8 +31,8 @@
 //!
 //! # Locks
 //!
-//! `Fd::place` is a mutex and held while values are copied out; the counter's line lock is taken
-//! under it.
+//! `Fd::place` is a mutex, held by who arms and while values are copied out; the counter's line
+//! lock is taken under it.
 
 use kernel::{
     new_mutex,
@@ -99,9 +99,19 @@ impl Bell {
         })
     }
 
-    /// It has happened. Under the counter's line lock, or out of line.
+    /// It has happened: [`set`](Self::set) and [`wake`](Self::wake). Out of line.
     pub(super) fn ring(&self) {
+        self.set();
+        self.wake();
+    }
+
+    /// It has happened. Under the counter's line lock; to be followed by [`wake`](Self::wake).
+    pub(super) fn set(&self) {
         self.rung.store(true, Release);
+    }
+
+    /// Wakes who waits for it to happen.
+    pub(super) fn wake(&self) {
         // The wait queue's lock orders this with who gets on the queue and then looks.
         self.queue.wake_poll(READABLE);
     }
@@ -117,7 +127,8 @@ impl Bell {
         self.rung.store(false, Release);
     }
 
-    fn is_rung(&self) -> bool {
+    /// Whether it has happened.
+    pub(super) fn is_rung(&self) -> bool {
         self.rung.load(Acquire)
     }
 }
@@ -151,8 +162,7 @@ impl<H: Holder> Fd<H> {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let since = Cond::AnyChange(fd.counter().seen());
-        fd.arm(&mut fd.place.lock(), since, fd.slot()?)?;
+        fd.arm(Cond::AnyChange(fd.counter().seen()))?;
         Ok(fd)
     }
 
@@ -164,43 +174,37 @@ impl<H: Holder> Fd<H> {
         RbSlot::new(Token::Fd(self.bell.clone()))
     }
 
-    /// Arms it for `cond`. `EBADF`; it is left readable then, so that nobody waits for it in vain.
-    fn arm(&self, place: &mut Option<Waiter>, cond: Cond, slot: Slot) -> Result {
-        let entered = self
-            .counter()
-            .move_bell(&self.bell, place.take(), cond, slot);
-        match entered {
-            Ok(Some(waiter)) => *place = Some(waiter),
-            // It has happened already, or never will. It is out of line, and who could arm it
-            // waits for `place`.
-            Ok(None) | Err(_) => self.bell.ring(),
-        }
-        entered.map(|_| ())
-    }
-
-    /// Arms it for a value of at least `threshold`. `EBADF`, `ENOMEM`. Sleeps.
-    pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
+    fn arm(&self, cond: Cond) -> Result {
         let slot = self.slot()?;
-        self.arm(&mut self.place.lock(), Cond::AtLeast(threshold), slot)
+        let mut place = self.place.lock();
+        self.counter().arm(&self.bell, &mut place, cond, slot)
     }
 
-    /// Gives `sink` the values and arms for the next change. `EAGAIN` it is not readable; `EBADF`;
-    /// `ENOMEM`; the error of `sink`, and nothing has changed then. Sleeps.
+    /// Arms it for a value of at least `threshold`. `EBADF`, and it is readable, so that nobody
+    /// waits for it in vain; `ENOMEM`. Sleeps.
+    pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
+        self.arm(Cond::AtLeast(threshold))
+    }
+
+    /// Arms it for the next change and gives `sink` the values that are there. `EAGAIN` it is not
+    /// readable; `EBADF`; `ENOMEM`; the error of `sink`, and it is readable again. Sleeps.
     pub(super) fn take(&self, sink: impl FnOnce(&kfabric_cntr_values) -> Result) -> Result {
-        let mut place = self.place.lock();
-        if self.counter().is_closed() {
-            return Err(EBADF);
-        }
         if !self.is_readable() {
             return Err(EAGAIN);
         }
         let slot = self.slot()?;
-        let seen = self.counter().seen();
-        sink(&kfabric_cntr_values {
+        let mut place = self.place.lock();
+        let seen = self.counter().take(&self.bell, &mut place, slot)?;
+        let values = kfabric_cntr_values {
             value: seen.value,
             err: seen.err,
-        })?;
-        self.arm(&mut place, Cond::AnyChange(seen), slot)
+        };
+        sink(&values).inspect_err(|_| {
+            if let Some(waiter) = place.take() {
+                self.counter().leave(&waiter);
+            }
+            self.bell.ring();
+        })
     }
 
     /// Whether it is readable. Does not sleep.
