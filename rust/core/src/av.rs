@@ -20,6 +20,14 @@
 //! is two entries with two values; each is removed by itself. [`Av::reverse`], which names the
 //! sources of messages, gives the one that was inserted first of those there are.
 //!
+//! # Several at once
+//!
+//! Removal of several addresses, all or none, under a lock that is not held throughout: each is
+//! marked first ([`Av::mark`]), which fails for one that is not there and for one marked already,
+//! so that a list with an address twice is refused; then each is removed, or, if a mark failed,
+//! those made are taken back ([`Av::unmark`]). A mark changes nothing else: a marked address is
+//! found as before.
+//!
 //! # Cost
 //!
 //! The hash index, at most half full, has one place for each different address; entries with the
@@ -63,6 +71,8 @@ const _: () = assert!(crate::limits::MAX_AV <= 1 << INDEX_BITS);
 pub struct AvSlot {
     addr: Option<SockAddr>,
     generation: u32,
+    /// To be removed. Never if there is no address.
+    marked: bool,
     /// Ring of the entries with this address, in the order of insertion.
     next: u32,
     prev: u32,
@@ -74,6 +84,7 @@ impl AvSlot {
         Self {
             addr: None,
             generation: 0,
+            marked: false,
             next: 0,
             prev: 0,
         }
@@ -97,7 +108,8 @@ pub struct Misfit<T, X>(pub T, pub X);
 ///
 /// Each different address of `slots` has one place in `index`, which names the entry that was
 /// inserted first; from that entry, `next` leads through all with this address in the order of
-/// insertion, and back; `prev` the other way. All indices below `lowest` are in use.
+/// insertion, and back; `prev` the other way. All indices below `lowest` are in use. Only a slot
+/// with an address is marked.
 #[derive(Debug)]
 pub struct Av<T, X> {
     kind: AvType,
@@ -216,12 +228,39 @@ where
         let index = self.index_of(fi_addr)?;
         let slot = self.slot_mut(index).ok_or(Errno::ENOENT)?;
         let addr = slot.addr.take().ok_or(Errno::ENOENT)?;
+        // INVARIANT: Without an address no mark.
+        slot.marked = false;
         let (next, prev) = (slot.next, slot.prev);
         slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
         self.len = self.len.wrapping_sub(1);
         self.lowest = self.lowest.min(index);
         self.leave(index, &addr, next, prev);
         Ok(addr)
+    }
+
+    /// Marks a `kfi_addr_t` as one to be removed, until it is removed or
+    /// [`unmark`](Self::unmark)ed. What looks addresses up does not see it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: it is not in the AV, or marked already.
+    pub fn mark(&mut self, fi_addr: u64) -> Result<(), Errno> {
+        let index = self.index_of(fi_addr)?;
+        let slot = self.slot_mut(index).ok_or(Errno::ENOENT)?;
+        if slot.addr.is_none() || slot.marked {
+            return Err(Errno::ENOENT);
+        }
+        slot.marked = true;
+        Ok(())
+    }
+
+    /// Takes back the mark of a `kfi_addr_t`, if it has one.
+    pub fn unmark(&mut self, fi_addr: u64) {
+        if let Ok(index) = self.index_of(fi_addr) {
+            if let Some(slot) = self.slot_mut(index) {
+                slot.marked = false;
+            }
+        }
     }
 
     /// Moves everything to larger storage; returns the old, to be freed when the lock is not held.
@@ -509,6 +548,62 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_there_once_and_goes_with_the_address() {
+        for kind in [AvType::Table, AvType::Map] {
+            with_av(kind, |mut av| {
+                let value = av.insert(addr(1));
+                assert!(value.is_ok());
+                let Ok(value) = value else {
+                    return;
+                };
+                assert_eq!(av.mark(value), Ok(()));
+                assert_eq!(av.mark(value), Err(Errno::ENOENT));
+                assert_eq!(av.lookup(value), Ok(addr(1)));
+                assert_eq!(av.reverse(&addr(1)), Some(value));
+                av.unmark(value);
+                av.unmark(value);
+                assert_eq!(av.mark(value), Ok(()));
+                assert_eq!(av.remove(value), Ok(addr(1)));
+                assert_eq!(av.mark(value), Err(Errno::ENOENT));
+                // The entry is in use again, and not marked.
+                let next = av.insert(addr(2));
+                assert_eq!(next.and_then(|next| av.mark(next)), Ok(()));
+                assert_eq!(next.and_then(|next| av.remove(next)), Ok(addr(2)));
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_cannot_be_marked() {
+        for kind in [AvType::Table, AvType::Map] {
+            with_av(kind, |mut av| {
+                assert!(av.insert(addr(1)).is_ok());
+                for value in [1, 4, 1 << 20, 1 << 32, 1 << 48, flags::KFI_ADDR_UNSPEC] {
+                    assert_eq!(av.mark(value), Err(Errno::ENOENT));
+                    av.unmark(value);
+                }
+                assert_eq!(av.mark(0), Ok(()));
+            });
+        }
+    }
+
+    #[test]
+    fn an_old_map_value_marks_nothing() {
+        with_av(AvType::Map, |mut av| {
+            let old = av.insert(addr(1));
+            assert_eq!(old.and_then(|old| av.remove(old)), Ok(addr(1)));
+            let new = av.insert(addr(2));
+            assert_eq!(old.and_then(|old| av.mark(old)), Err(Errno::ENOENT));
+            assert_eq!(new.and_then(|new| av.mark(new)), Ok(()));
+            if let Ok(old) = old {
+                av.unmark(old);
+            }
+            // The mark of the new value is there still.
+            assert_eq!(new.and_then(|new| av.mark(new)), Err(Errno::ENOENT));
+        });
+    }
+
+    #[test]
     fn growing_keeps_values() {
         let (mut slots, mut index) = ([AvSlot::new(); 4], [IndexSlot::new(); 8]);
         let (mut more_slots, mut more_index) = ([AvSlot::new(); 6], [IndexSlot::new(); 16]);
@@ -521,8 +616,14 @@ mod tests {
         let gone = av.insert(addr(1));
         assert_eq!(gone.and_then(|gone| av.remove(gone)), Ok(addr(1)));
         let values = [1, 2, 2].map(|n| av.insert(addr(n)));
+        let [marked, ..] = values;
+        assert_eq!(marked.and_then(|marked| av.mark(marked)), Ok(()));
         assert!(av.grow(&mut more_slots[..], &mut more_index[..]).is_ok());
         assert_eq!(av.capacity(), 6);
+        assert_eq!(
+            marked.and_then(|marked| av.mark(marked)),
+            Err(Errno::ENOENT)
+        );
         assert_eq!(av.len(), 3);
         for (value, n) in values.iter().zip([1, 2, 2]) {
             assert_eq!(value.and_then(|value| av.lookup(value)), Ok(addr(n)));

@@ -21,6 +21,8 @@ enum Step {
     Insert(u16),
     Remove(usize),
     RemoveOld(usize),
+    /// All or none, by marks: entries of the list, and perhaps a value that was removed.
+    RemoveAll(Vec<usize>, Option<usize>),
     Lookup(u64),
     Grow(usize),
 }
@@ -30,6 +32,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0u16..12).prop_map(Step::Insert),
         4 => any::<usize>().prop_map(Step::Remove),
         1 => any::<usize>().prop_map(Step::RemoveOld),
+        2 => (prop::collection::vec(any::<usize>(), 1..4), prop::option::of(any::<usize>()))
+            .prop_map(|(at, old)| Step::RemoveAll(at, old)),
         1 => any::<u64>().prop_map(Step::Lookup),
         1 => (0usize..6).prop_map(Step::Grow),
     ]
@@ -37,6 +41,24 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn addr(port: u16) -> SockAddr {
     SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), port)
+}
+
+type Lists = Av<Vec<AvSlot>, Vec<IndexSlot>>;
+
+/// Removes all or none, as the module does it.
+fn remove_all(av: &mut Lists, values: &[u64]) -> Result<(), Errno> {
+    for (marked, value) in values.iter().enumerate() {
+        if let Err(error) = av.mark(*value) {
+            for value in &values[..marked] {
+                av.unmark(*value);
+            }
+            return Err(error);
+        }
+    }
+    for value in values {
+        av.remove(*value)?;
+    }
+    Ok(())
 }
 
 fn storage(len: usize) -> (Vec<AvSlot>, Vec<IndexSlot>) {
@@ -93,6 +115,29 @@ proptest! {
                     if let Some(at) = at.checked_rem(old.len()) {
                         if map {
                             prop_assert_eq!(av.remove(old[at]), Err(Errno::ENOENT));
+                        }
+                    }
+                }
+                Step::RemoveAll(at, bad) => {
+                    let pick = |at: &usize| Some(model[at.checked_rem(model.len())?].0);
+                    let mut values: Vec<u64> = at.iter().filter_map(pick).collect();
+                    if let Some(at) = bad.and_then(|at| at.checked_rem(old.len())) {
+                        values.push(old[at]);
+                    }
+                    // Each is in the list, and once.
+                    let good = values.iter().enumerate().all(|(at, value)| {
+                        model.iter().any(|entry| entry.0 == *value) && !values[..at].contains(value)
+                    });
+                    if good {
+                        prop_assert_eq!(remove_all(&mut av, &values), Ok(()));
+                        model.retain(|entry| !values.contains(&entry.0));
+                        old.extend(&values);
+                    } else {
+                        prop_assert_eq!(remove_all(&mut av, &values), Err(Errno::ENOENT));
+                        // No mark is left behind.
+                        for (value, _) in &model {
+                            prop_assert_eq!(av.mark(*value), Ok(()));
+                            av.unmark(*value);
                         }
                     }
                 }

@@ -171,21 +171,22 @@ impl Av {
         }
     }
 
-    /// Removes addresses, all or none; sorts the list. `ENOENT` one of them is not there, or stands
-    /// in the list twice. Sleeps.
-    pub(crate) fn remove(&self, fi_addrs: &mut [u64]) -> Result {
+    /// Removes addresses, all or none. `ENOENT` one of them is not there, or stands in the list
+    /// twice. Sleeps.
+    pub(crate) fn remove(&self, fi_addrs: &[u64]) -> Result {
         let _change = self.change.lock();
-        fi_addrs.sort_unstable();
-        let twice = fi_addrs.windows(2).any(|pair| pair.first() == pair.last());
-        if twice {
-            return Err(ENOENT);
-        }
         // One by one, so that the spin lock is not held for long; those who look up meanwhile may
-        // see some of them gone.
-        for fi_addr in fi_addrs.iter() {
-            self.table.lock().lookup(*fi_addr).map_err(to_error)?;
+        // see some of them gone. The mutex keeps others from marking or removing.
+        for (marked, fi_addr) in fi_addrs.iter().enumerate() {
+            let mark = self.table.lock().mark(*fi_addr);
+            if let Err(error) = mark {
+                for fi_addr in fi_addrs.iter().take(marked) {
+                    self.table.lock().unmark(*fi_addr);
+                }
+                return Err(to_error(error));
+            }
         }
-        for fi_addr in fi_addrs.iter() {
+        for fi_addr in fi_addrs {
             self.table.lock().remove(*fi_addr).map_err(to_error)?;
         }
         Ok(())
