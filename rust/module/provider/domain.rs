@@ -68,7 +68,6 @@ struct Keys {
 /// See the module's story.
 #[pin_data]
 pub(crate) struct Domain {
-    ident: Ident,
     fabric: Used<Fabric>,
     link: LinkUse,
     directory: DirectoryUse,
@@ -89,13 +88,12 @@ impl Domain {
         fabric: &Arc<Fabric>,
         link: LinkUse,
         mr_mode: MrMode,
-        ident: Ident,
+        _ident: Ident,
     ) -> Result<Arc<Self>> {
         let fabric = Used::new(fabric.clone())?;
         let directory = DirectoryUse::of(fabric.netns())?;
         Arc::pin_init(
             try_pin_init!(Self {
-                ident,
                 fabric,
                 link,
                 directory,
@@ -135,11 +133,6 @@ impl Domain {
         if let Some((eq, true)) = &*self.eq.lock() {
             report(eq);
         }
-    }
-
-    /// Who it is to its owner.
-    pub(crate) fn ident(&self) -> &Ident {
-        &self.ident
     }
 
     /// The fabric that it was made from.

@@ -19,7 +19,6 @@ use crate::net::NetNsId;
 
 /// See the module's story.
 pub(crate) struct Fabric {
-    ident: Ident,
     netns: NetNsId,
     uses: Uses,
 }
@@ -29,19 +28,14 @@ impl Fabric {
     pub(crate) const NAME: &'static str = "kfabric";
 
     /// Opens the fabric of `netns`. `ENOMEM`. Sleeps.
-    pub(crate) fn open(netns: NetNsId, ident: Ident) -> Result<Arc<Self>> {
+    pub(crate) fn open(netns: NetNsId, _ident: Ident) -> Result<Arc<Self>> {
         let uses = Uses::new();
-        Ok(Arc::new(Self { ident, netns, uses }, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(Self { netns, uses }, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Its network namespace.
     pub(crate) fn netns(&self) -> NetNsId {
         self.netns
-    }
-
-    /// Who it is to its owner.
-    pub(crate) fn ident(&self) -> &Ident {
-        &self.ident
     }
 }
 

@@ -133,11 +133,6 @@ impl Mr {
         self.region.base()
     }
 
-    /// The domain that it was made from.
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        self.domain.arc()
-    }
-
     /// Binds a counter for remote reads, remote writes or both.
     ///
     /// `EINVAL` another domain, or a counter is bound for one of them already; `EBADF` the counter

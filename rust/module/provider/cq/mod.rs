@@ -202,25 +202,15 @@ impl Cq {
         self.wait.signal();
     }
 
-    /// Takes at most `count` entries without waiting (kfi_cq_read, kfi_cq_readfrom). Of each,
-    /// `sink` is given the bytes that the format has, and the source; what it refuses stays queued.
+    /// Takes at most `count` entries when there are some, or at least `cond` of them, or an error
+    /// entry (kfi_cq_sread, kfi_cq_sreadfrom); with [`Deadline::Poll`] without waiting (kfi_cq_read,
+    /// kfi_cq_readfrom). Of each, `sink` is given the bytes that the format has, and the source;
+    /// what it refuses stays queued. `count` 0 takes nothing and only waits.
     ///
     /// `EIO` the mapped head is spoilt; `KFI_EAVAIL` an error entry is to be read first;
-    /// `KFI_EOVERRUN` completions were lost, told once; `EAGAIN` nothing there; the error of `sink`
-    /// if it took nothing. Sleeps.
-    pub(crate) fn read(
-        &self,
-        count: usize,
-        sink: impl FnMut(&[u8], u64) -> Result,
-    ) -> Result<usize> {
-        self.queue.read(count, sink)
-    }
-
-    /// Takes entries when there are some, or at least `cond` of them, or an error entry
-    /// (kfi_cq_sread, kfi_cq_sreadfrom). `count` 0 takes nothing and only waits.
-    ///
-    /// [`read`](Self::read)'s errors; `EAGAIN` also: [`signal`](Self::signal) was called and there
-    /// is nothing; `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`, or `cond` without
+    /// `KFI_EOVERRUN` completions were lost, told once; `EAGAIN` nothing there, or
+    /// [`signal`](Self::signal) was called and there is nothing; the error of `sink` if it took
+    /// nothing; `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`, or `cond` without
     /// `KFI_CQ_COND_THRESHOLD`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` closed, before or meanwhile;
     /// `ENOMEM`. Sleeps. Who waits uses the CQ.
     pub(crate) fn sread(

@@ -240,12 +240,12 @@ impl Endpoint {
         let flags = OpType::Recv.comp_flags(false);
         match part.error {
             None if report => {
-                let _ = binding.cq.push_unposted(&part.entry(context, flags));
+                binding.cq.push_unposted(&part.entry(context, flags));
             }
             None => {}
             Some(failure) => {
                 let entry = part.err_entry(context, flags, failure);
-                let _ = binding.cq.push_err_unposted(&entry);
+                binding.cq.push_err_unposted(&entry);
             }
         }
         self.count(bound, CntrBind::RECV, part.error.is_none());
@@ -267,7 +267,7 @@ impl Endpoint {
                 let mut outcome = Outcome::done(len);
                 outcome.data = data;
                 // For want of room it is counted there as an overrun.
-                let _ = binding.cq.push_unposted(&outcome.entry(0, comp_flags));
+                binding.cq.push_unposted(&outcome.entry(0, comp_flags));
             }
         }
         self.count(bound, kind.counts_at_target(), true);

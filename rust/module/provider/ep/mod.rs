@@ -479,16 +479,6 @@ impl Endpoint {
         }
     }
 
-    /// The domain that it was made from.
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        self.domain.arc()
-    }
-
-    /// Its capabilities.
-    pub(crate) fn caps(&self) -> Caps {
-        self.caps
-    }
-
     /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
     /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`. Does not sleep.
     fn peer<'a>(
