@@ -66,7 +66,7 @@
 #define KFABRIC_LINK_NAME_MAX	16
 #define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
 
-/* ---- Words of kfabric: capabilities, flags, enumerators ------------------ */
+/* ---- Words of kfabric: capabilities, flags, enumerators ----------------- */
 
 /* Capabilities and operation kinds. */
 #define KFI_MSG			(1ULL << 1)
@@ -238,6 +238,7 @@ enum {
 	KFI_OPT_MIN_MULTI_RECV	= 0,
 	KFI_OPT_CM_DATA_SIZE	= 1,
 };
+
 #define KFI_OPT_ENDPOINT	0
 
 /* Error numbers of kfabric above the system's. */
@@ -257,7 +258,7 @@ enum {
 	KFI_EOVERRUN		= 268,
 };
 
-/* ---- Parts that several calls share -------------------------------------- */
+/* ---- Parts that several calls share ------------------------------------- */
 
 /**
  * struct kfabric_sockaddr - a socket address, IPv4 or IPv6
@@ -301,7 +302,7 @@ struct kfabric_rma_iov {
 	__u64	key;
 };
 
-/* ---- The device and its links --------------------------------------------- */
+/* ---- The device and its links ------------------------------------------- */
 
 /**
  * struct kfabric_query - what this module is and can
@@ -358,11 +359,13 @@ struct kfabric_nop {
  * @netdev: name of the network interface in the caller's network namespace
  *
  * Needs CAP_NET_ADMIN in the user namespace of the caller's network namespace.
+ * A link whose interface was removed (KFABRIC_LINK_GONE) keeps its name, and
+ * counts as a link, until the last domain open on it closes.
  *
  * Errors: -EPERM; -EINVAL a name is empty, not terminated or has bad
  * characters; -EEXIST the name is taken, or the interface has a link;
- * -ENODEV no such interface; -ENOSPC too many links (module parameter
- * max_links).
+ * -ENODEV no such interface; -ENOSPC too many links in this network namespace
+ * (module parameter max_links, per namespace).
  */
 struct kfabric_link_add {
 	__u32	size;
@@ -513,7 +516,7 @@ struct kfabric_getinfo {
 	char	service[KFABRIC_NAME_MAX];
 };
 
-/* ---- All objects ---------------------------------------------------------- */
+/* ---- All objects -------------------------------------------------------- */
 
 /**
  * struct kfabric_close - close an object
@@ -609,7 +612,7 @@ struct kfabric_bind {
 	__u64	flags;
 };
 
-/* ---- Fabric and domain ---------------------------------------------------- */
+/* ---- Fabric and domain -------------------------------------------------- */
 
 /**
  * struct kfabric_fabric_open - open the fabric of the caller's network namespace
@@ -645,7 +648,7 @@ struct kfabric_domain_open {
 	__u64	context;
 };
 
-/* ---- Event queue ---------------------------------------------------------- */
+/* ---- Event queue -------------------------------------------------------- */
 
 /**
  * struct kfabric_eq_open - open an event queue
@@ -760,7 +763,7 @@ struct kfabric_eq_write {
 	__u32	event;
 };
 
-/* ---- Address vector -------------------------------------------------------- */
+/* ---- Address vector ----------------------------------------------------- */
 
 /**
  * struct kfabric_av_open - open an address vector
@@ -802,9 +805,10 @@ struct kfabric_av_open {
  * @count: how many addresses
  * @inserted: out: how many were inserted; with KFI_EVENT 0, the event tells
  *
- * Errors: -EINVAL @count 0 or above KFABRIC_MAX_AV, a family that is not IPv4 or IPv6 where no address
- * could be inserted; -KFI_ENOEQ opened with KFI_EVENT, not bound to an EQ;
- * -ENOSPC the AV is full where no address could be inserted.
+ * Errors: -EINVAL @count 0 or above KFABRIC_MAX_AV, or a family that is not
+ * IPv4 or IPv6 where no address could be inserted; -KFI_ENOEQ opened with
+ * KFI_EVENT, not bound to an EQ; -ENOSPC the AV is full where no address could
+ * be inserted.
  */
 struct kfabric_av_insert {
 	__u32	size;
@@ -895,7 +899,7 @@ struct kfabric_av_straddr {
 	char	text[KFABRIC_STRADDR_MAX];
 };
 
-/* ---- Memory region --------------------------------------------------------- */
+/* ---- Memory region ------------------------------------------------------ */
 
 /**
  * struct kfabric_mr_reg - register memory
@@ -940,7 +944,7 @@ struct kfabric_mr_reg {
 	__u64	iova;
 };
 
-/* ---- Completion queue ------------------------------------------------------ */
+/* ---- Completion queue --------------------------------------------------- */
 
 /**
  * struct kfabric_cq_open - open a completion queue
@@ -989,7 +993,8 @@ struct kfabric_cq_open {
  * @buf: multi-receive: where they were placed
  * @data: remote CQ data, with KFI_REMOTE_CQ_DATA
  * @tag: tagged receive: the message's tag
- * @src_addr: receive: kfi_addr_t of the sender, KFI_ADDR_NOTAVAIL if unknown
+ * @src_addr: receive: kfi_addr_t of the sender, KFI_ADDR_NOTAVAIL if unknown:
+ *	the sender is not in the AV, or the endpoint does not have KFI_SOURCE
  * @reserved: 0
  *
  * KFABRIC_IOC_CQ_READ copies the first 8 (CONTEXT), 24 (MSG), 40 (DATA) or 48
@@ -1019,10 +1024,12 @@ struct kfabric_cq_entry {
  *
  * Entry n stands at n & (@entries - 1).  A program reads @tail with acquire,
  * the entries @head .. @tail, and then stores the new @head.  While @errors is
- * not 0 it should take the error entries first.  Of this memory the module
- * reads @head only, and believes it only between the last head it saw and the
- * tail; any other value counts as the last head seen, and reading by call then
- * gives -EIO.
+ * not 0 it should take the error entries first.
+ *
+ * KFABRIC_IOC_CQ_READ takes from the same ring and advances @head too, so a
+ * program reads one way at a time.  Of this memory the module believes @head
+ * only, and only between the last head it saw and the tail; any other value
+ * counts as the last head seen, and reading by call then gives -EIO.
  */
 struct kfabric_cq_ring {
 	__u64	tail;
@@ -1040,7 +1047,8 @@ struct kfabric_cq_ring {
  * @size: sizeof(struct kfabric_cq_read)
  * @cq: completion queue
  * @buf: array for @count entries of the CQ's format
- * @src_addrs: array of @count __u64 for the senders' kfi_addr_t, or 0
+ * @src_addrs: array of @count __u64 for the senders' kfi_addr_t, as @src_addr
+ *	of struct kfabric_cq_entry, or 0
  * @count: in: room, 0: take nothing, only wait; out: entries taken
  * @cond: KFI_CQ_COND_THRESHOLD: entries to wait for, else 0
  * @deadline: 0: do not wait
@@ -1100,6 +1108,9 @@ struct kfabric_cq_readerr {
  * @size: sizeof(struct kfabric_cq_signal)
  * @cq: completion queue
  *
+ * Those who sleep return with what is there, or -EAGAIN.  If nobody sleeps, the
+ * signal is kept, one at most, for the next who would.
+ *
  * Errors: -EINVAL the CQ has KFI_WAIT_NONE.
  */
 struct kfabric_cq_signal {
@@ -1123,7 +1134,7 @@ struct kfabric_cq_strerror {
 	char	text[KFABRIC_NAME_MAX];
 };
 
-/* ---- Counter ---------------------------------------------------------------- */
+/* ---- Counter ------------------------------------------------------------ */
 
 /**
  * struct kfabric_cntr_values - the two values of a counter
@@ -1229,7 +1240,7 @@ struct kfabric_cntr_wait {
 	__u64	err;
 };
 
-/* ---- Wait set and poll set --------------------------------------------------- */
+/* ---- Wait set and poll set ---------------------------------------------- */
 
 /**
  * struct kfabric_wait_open - open a wait set
@@ -1322,7 +1333,7 @@ struct kfabric_poll {
 	__u32	reserved;
 };
 
-/* ---- Endpoint ----------------------------------------------------------------- */
+/* ---- Endpoint ----------------------------------------------------------- */
 
 /**
  * struct kfabric_ep_open - open an endpoint
@@ -1438,7 +1449,7 @@ struct kfabric_ep_opt {
 	__u64	value;
 };
 
-/* ---- Operations ----------------------------------------------------------------- */
+/* ---- Operations --------------------------------------------------------- */
 
 /* Kinds of operations. */
 enum kfabric_op_code {
@@ -1513,8 +1524,10 @@ struct kfabric_op {
  * @error: out: why the next one was not, a positive error number; 0: all were
  *
  * Returns 0 if at least one operation was accepted; else the error of the
- * first.  What was accepted completes exactly once: as an entry on a CQ (or
- * silently, if so asked), an error entry, and on the counters.
+ * first.  What was accepted completes exactly once: on the counters, and as an
+ * entry on the CQ, or an error entry.  A success makes no entry if the
+ * operation has KFI_INJECT, or the CQ is bound with KFI_SELECTIVE_COMPLETION,
+ * unless KFI_COMPLETION is among its flags; a failure always makes one.
  *
  * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown
  * opcode or flag, lengths that wrap; -KFI_EOPBADSTATE the endpoint is not
@@ -1538,7 +1551,7 @@ struct kfabric_post {
 	__u32	error;
 };
 
-/* ---- Live figures --------------------------------------------------------------- */
+/* ---- Live figures ------------------------------------------------------- */
 
 /**
  * struct kfabric_stat - the next object of a class, for a look from outside
@@ -1571,7 +1584,7 @@ struct kfabric_stat {
 	__u64	v[8];
 };
 
-/* ---- The calls -------------------------------------------------------------------- */
+/* ---- The calls ---------------------------------------------------------- */
 
 #define KFABRIC_IO(nr, type)	_IOWR(KFABRIC_IOC_TYPE, nr, type)
 
