@@ -80,7 +80,7 @@ pub(crate) fn address(addr: Option<SocketAddr>) -> String {
 /// Bytes, in the largest binary unit that leaves no fraction.
 pub(crate) fn bytes(count: u64) -> String {
     for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
-        if count >= 1 << shift && count % (1 << shift) == 0 {
+        if count >= 1 << shift && count.is_multiple_of(1 << shift) {
             return format!("{} {unit}", count >> shift);
         }
     }
