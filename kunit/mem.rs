@@ -490,29 +490,31 @@ mod tests {
         let stride = V1 + 8;
         let array = memory.ptr(0);
         memory.write(2 * stride, &3u32.to_ne_bytes())?;
-        let op: kfabric_op = read_element(array, 2, stride, V1)?;
+        let mut op = kfabric_op {
+            opcode: 9,
+            tag: 9,
+            ..kfabric_op::default()
+        };
+        read_element(array, 2, stride, V1, &mut op)?;
         assert_eq!(op.opcode, 3);
+        assert_eq!(op.tag, 0);
         memory.write(2 * stride + V1, &[1])?;
-        assert_eq!(
-            error(read_element::<kfabric_op>(array, 2, stride, V1)),
-            Some(E2BIG)
-        );
-        assert_eq!(
-            error(read_element::<kfabric_op>(array, 0, V1 - 1, V1)),
-            Some(EINVAL)
-        );
-        assert_eq!(
-            error(read_element::<kfabric_op>(array, 0, PAGE_SIZE + 1, V1)),
-            Some(E2BIG)
-        );
-        assert_eq!(
-            error(read_element::<kfabric_op>(array, usize::MAX, V1, V1)),
-            Some(EFAULT)
-        );
-        assert_eq!(
-            error(read_element::<kfabric_op>(array, PAGE_SIZE, V1, V1)),
-            Some(EFAULT)
-        );
+        let mut read = |index, stride| read_element(array, index, stride, V1, &mut op).err();
+        assert_eq!(read(2, stride), Some(E2BIG));
+        assert_eq!(read(0, V1 - 1), Some(EINVAL));
+        assert_eq!(read(0, PAGE_SIZE + 1), Some(E2BIG));
+        assert_eq!(read(usize::MAX, V1), Some(EFAULT));
+        assert_eq!(read(PAGE_SIZE, V1), Some(EFAULT));
+        // Elements as the module knows them are read word by word.
+        memory.write(3 * V1, &5u32.to_ne_bytes())?;
+        memory.write(4 * V1 - 1, &[7])?;
+        assert_eq!(read(3, V1), None);
+        let last = PAGE_SIZE / V1 - 1;
+        assert_eq!(read(last, V1), None);
+        assert_eq!(read(last + 1, V1), Some(EFAULT));
+        read_element(array, 3, V1, V1, &mut op)?;
+        assert_eq!(op.opcode, 5);
+        assert_eq!(op.reserved2[2], 7 << 56);
         Ok(())
     }
 }

@@ -337,6 +337,11 @@ pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
 /// The loop of all copies.
 fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>) -> usize {
     let total = dst.left.min(src.left);
+    if total <= dst.here.min(src.here).min(RESCHED_BYTES) {
+        // SAFETY: As below. Most messages are one piece at both ends.
+        unsafe { shim::kfabric_shim_copy(dst.addr.cast(), src.addr.cast(), total) };
+        return total;
+    }
     let mut left = total;
     let mut since_resched = 0;
     while left > 0 {

@@ -18,7 +18,11 @@ use kernel::{
 };
 
 /// A structure of the ABI: integers and arrays of integers, without padding.
-pub(crate) trait Abi: FromBytes + AsBytes + Default + Copy + Send {}
+pub(crate) trait Abi: FromBytes + AsBytes + Default + Copy + Send {
+    /// Whether it is a row of 64-bit words for the compiler too, and short enough to be read one by
+    /// one.
+    const IN_WORDS: bool = align_of::<Self>() == align_of::<u64>() && size_of::<Self>() <= 256;
+}
 
 /// A structure of the ABI that begins with `size`, its length as the caller
 /// knows it.

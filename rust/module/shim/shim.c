@@ -116,6 +116,33 @@ bool kfabric_shim_fatal_signal_pending(void)
 }
 
 /**
+ * kfabric_shim_get_words - read a small structure of 64-bit words
+ * @dst: where it goes
+ * @src: user memory
+ * @words: how many words
+ *
+ * Word by word: starting a string copy takes longer than this.
+ *
+ * Return: false if a word cannot be read.
+ */
+bool kfabric_shim_get_words(u64 *dst, const u64 *src, size_t words)
+{
+	const u64 __user *from = (const u64 __user *)src;
+	size_t i;
+
+	if (!user_read_access_begin(from, words * sizeof(*from)))
+		return false;
+	for (i = 0; i < words; i++)
+		unsafe_get_user(dst[i], &from[i], fault);
+	user_read_access_end();
+	return true;
+
+fault:
+	user_read_access_end();
+	return false;
+}
+
+/**
  * kfabric_shim_copy_struct_from_user - copy_struct_from_user()
  * @dst: a structure of @ksize bytes
  * @ksize: its size as the module knows it

@@ -39,7 +39,8 @@ use kernel::{
 pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     let size: u32 = UserSlice::new(ptr, size_of::<u32>()).reader().read()?;
     let user_size = usize::try_from(size)?;
-    let mut value: T = read_sized(ptr, user_size, T::V1_SIZE)?;
+    let mut value = T::default();
+    read_sized(ptr, user_size, T::V1_SIZE, &mut value)?;
     value.set_size(size);
     Ok((value, user_size))
 }
@@ -59,39 +60,49 @@ pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usi
 
 /// Reads element `index` of an array whose elements are `stride` bytes long, as
 /// the caller knows them, by the rules of [`read_struct`]; `v1_size` is the size
-/// of an element's first version.
+/// of an element's first version.  What is in `into` after an error is of no use.
 ///
 /// # Errors
 ///
 /// As [`read_struct`]; `EFAULT` also where the address wraps.
+#[inline]
 pub(crate) fn read_element<T: Abi>(
     array: UserPtr,
     index: usize,
     stride: usize,
     v1_size: usize,
-) -> Result<T> {
+    into: &mut T,
+) -> Result {
     let offset = index.checked_mul(stride).ok_or(EFAULT)?;
-    read_sized(array.wrapping_byte_add(offset), stride, v1_size)
+    read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
 
 /// Reads a structure of `user_size` bytes.
-fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize) -> Result<T> {
+#[inline]
+fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut T) -> Result {
     if user_size < v1_size {
         return Err(EINVAL);
     }
     if user_size > PAGE_SIZE {
         return Err(E2BIG);
     }
-    let mut value = T::default();
-    // SAFETY: `value` is `size_of::<T>()` bytes that may take any value (`FromBytes`). A user
-    // pointer may be anything: it is checked, and faults are errors.
+    let into: *mut T = into;
+    if user_size == size_of::<T>() && T::IN_WORDS {
+        let words = size_of::<T>() / size_of::<u64>();
+        // SAFETY: `into` is `words` words that may take any value (`FromBytes`), aligned as such. A
+        // user pointer may be anything: it is checked, and faults are errors.
+        let read = unsafe {
+            bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr().cast(), words)
+        };
+        return if read { Ok(()) } else { Err(EFAULT) };
+    }
+    // SAFETY: As above, for `size_of::<T>()` bytes.
     to_result(unsafe {
         bindings::kfabric_shim_copy_struct_from_user(
-            (&raw mut value).cast(),
+            into.cast(),
             size_of::<T>(),
             ptr.as_const_ptr(),
             user_size,
         )
-    })?;
-    Ok(value)
+    })
 }

@@ -4,7 +4,7 @@
 //!
 //! The path of every byte that a program sends begins here, so what can be done once per call is
 //! done once: the endpoint is looked up once, and a memory region once for all operations in a row
-//! that name it. Nothing is allocated for an operation that brings its bytes along; how it is read
+//! that name it; Nothing is allocated for an operation that brings its bytes along; how it is read
 //! and checked stands in [`op`](super::op).
 //!
 //! An operation that is refused ends the call; those before it stand. A process that is being
@@ -42,7 +42,7 @@ use crate::{
 const OP_V1_SIZE: usize = 128;
 
 /// How many operations are done before other tasks may run.
-const STRIDE: u32 = 64;
+const STRIDE: usize = 64;
 
 /// `KFABRIC_IOC_POST`. `arg.done` and `arg.error` are right whatever is returned.
 pub(super) fn post(file: &OpenFile, arg: &mut kfabric_post) -> Result {
@@ -72,14 +72,15 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     let stride = usize::try_from(arg.op_size)?;
     let mut reader = Reader::new(file);
     let mut last = LastPeer::default();
-    for index in 0..arg.count {
+    let mut op = kfabric_op::default();
+    for index in 0..arg.count as usize {
         if index % STRIDE == STRIDE - 1 {
             cond_resched();
         }
         if fatal_signal_pending() {
             return Err(EINTR);
         }
-        let op: kfabric_op = read_element(ops, index as usize, stride, OP_V1_SIZE)?;
+        read_element(ops, index, stride, OP_V1_SIZE, &mut op)?;
         endpoint.post(reader.read(&op)?, &mut last)?;
         arg.done = arg.done.wrapping_add(1);
     }
