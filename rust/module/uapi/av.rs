@@ -148,7 +148,7 @@ fn insert_all(av: &Av, arg: &kfabric_av_insert, count: usize, results: &mut Resu
 fn take_back(av: &Av, results: &Results) {
     for fi_addr in results.iter().flatten() {
         // It was inserted, so it is there, unless the program itself removed it meanwhile.
-        let _ = av.remove(&mut [*fi_addr]);
+        let _ = av.remove(&[*fi_addr]);
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
     for _ in 0..count {
         fi_addrs.push(reader.read::<u64>()?, GFP_KERNEL_ACCOUNT)?;
     }
-    av.remove(&mut fi_addrs)
+    av.remove(&fi_addrs)
 }
 
 /// `KFABRIC_IOC_AV_LOOKUP`.
