@@ -154,7 +154,9 @@ fn time_runs_out() {
     let error = cntr.wait(1, Duration::ZERO).expect_err("nobody added");
     assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
     // A time that has passed polls as well.
-    let error = cntr.wait(1, Deadline::from_nanos(1)).expect_err("nobody added");
+    let error = cntr
+        .wait(1, Deadline::from_nanos(1))
+        .expect_err("nobody added");
     assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
     cntr.add(1).expect("add");
     assert!(cntr.wait(1, Duration::ZERO).is_ok());
@@ -214,8 +216,10 @@ fn time_that_runs_out_changes_nothing() {
     let fabric = file.fabric();
     let domain = file.domain(fabric);
     let cntr = file.cntr(domain);
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 2).expect("add");
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 3).expect("adderr");
+    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 2)
+        .expect("add");
+    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 3)
+        .expect("adderr");
     // What is there is told with the refusal.
     let mut arg = abi::kfabric_cntr_wait {
         cntr,
@@ -370,7 +374,10 @@ fn thresholds_are_unsigned() {
     let cntr = counter();
     let half = 1 << 63;
     cntr.add(1).expect("add");
-    assert_eq!(errno(cntr.wait(half, Duration::ZERO)), Some(Errno::ETIMEDOUT));
+    assert_eq!(
+        errno(cntr.wait(half, Duration::ZERO)),
+        Some(Errno::ETIMEDOUT)
+    );
     let (above, top) = (waiter(&cntr, half + 1), waiter(&cntr, u64::MAX));
     until_asleep(&cntr, 2);
     cntr.add(half).expect("add");
@@ -406,7 +413,9 @@ fn each_add_wakes_exactly_those_who_are_due() {
     let (threads, released) = crowd(&cntr, 64);
     for value in 1..=64usize {
         cntr.add(1).expect("add");
-        until("the one that is due released", || released.load(SeqCst) >= value);
+        until("the one that is due released", || {
+            released.load(SeqCst) >= value
+        });
         until_asleep(&cntr, 64 - value as u64);
         assert_eq!(released.load(SeqCst), value);
     }

@@ -59,7 +59,9 @@ impl Counted {
     }
 
     fn meet(&self, other: &Self) -> FiAddr {
-        self.av.insert_one(other.ep.name().expect("name")).expect("insert")
+        self.av
+            .insert_one(other.ep.name().expect("name"))
+            .expect("insert")
     }
 
     /// The success values, in the order of [`KINDS`].
@@ -92,7 +94,8 @@ fn unbound() -> (Domain, Cq, Av, Endpoint) {
         .caps(Options::default().caps)
         .open()
         .expect("endpoint");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV).expect("bind cq");
+    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind cq");
     ep.bind_av(&av).expect("bind av");
     (domain, cq, av, ep)
 }
@@ -109,7 +112,10 @@ fn region(of: &Counted, buffer: &Buffer) -> kfi::Mr {
 fn each_kind_counts_where_it_is_bound() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
-    let (ours, theirs) = (Buffer::new(64).expect("buffer"), Buffer::new(64).expect("buffer"));
+    let (ours, theirs) = (
+        Buffer::new(64).expect("buffer"),
+        Buffer::new(64).expect("buffer"),
+    );
     let mr = region(&b, &theirs);
     for i in 0..3 {
         b.ep.recv(&theirs, i).expect("recv");
@@ -135,7 +141,8 @@ fn each_kind_counts_where_it_is_bound() {
         assert_eq!(a.counts(), [7, 0, 0, i, 0, 0]);
         assert_eq!(b.counts(), [0, 7, 0, 0, 0, i]);
     }
-    a.ep.inject_write(to_b, b"x", mr.remote(0)).expect("inject_write");
+    a.ep.inject_write(to_b, b"x", mr.remote(0))
+        .expect("inject_write");
     a.ep.read(to_b, &ours, mr.remote(0), 0).expect("read");
     assert_eq!(a.counts(), [7, 0, 1, 5, 0, 0]);
     assert_eq!(b.counts(), [0, 7, 0, 0, 1, 5]);
@@ -145,9 +152,13 @@ fn each_kind_counts_where_it_is_bound() {
 fn one_counter_for_several_kinds() {
     let (domain, _cq, av, ep) = unbound();
     let (messages, rma) = (counter(&domain), counter(&domain));
-    ep.bind_cntr(&messages, CntrBind::SEND | CntrBind::RECV).expect("bind");
-    ep.bind_cntr(&rma, CntrBind::READ | CntrBind::WRITE | CntrBind::REMOTE_WRITE)
+    ep.bind_cntr(&messages, CntrBind::SEND | CntrBind::RECV)
         .expect("bind");
+    ep.bind_cntr(
+        &rma,
+        CntrBind::READ | CntrBind::WRITE | CntrBind::REMOTE_WRITE,
+    )
+    .expect("bind");
     ep.enable().expect("enable");
     let me = av.insert_one(ep.name().expect("name")).expect("insert");
     let buffer = Buffer::new(8).expect("buffer");
@@ -186,8 +197,10 @@ fn what_fails_counts_as_an_error() {
     a.ep.cancel(8).expect("cancel");
     assert_eq!((a.counts()[0], a.errors()[0]), (1, 1));
     // Refused by the peer's memory.
-    a.ep.write(to_b, &small, Remote::new(0, 99), 0).expect("write");
-    a.ep.read(to_b, &small, Remote::new(0, 99), 0).expect("read");
+    a.ep.write(to_b, &small, Remote::new(0, 99), 0)
+        .expect("write");
+    a.ep.read(to_b, &small, Remote::new(0, 99), 0)
+        .expect("read");
     assert_eq!(a.errors(), [1, 0, 1, 1, 0, 0]);
     assert_eq!(b.errors(), [0, 2, 0, 0, 0, 0]);
     // Nobody there any more.
@@ -227,7 +240,8 @@ fn silent_success_counts() {
         .expect("bind cq");
     ep.bind_av(&av).expect("bind av");
     let cntr = counter(&domain);
-    ep.bind_cntr(&cntr, CntrBind::SEND | CntrBind::RECV).expect("bind");
+    ep.bind_cntr(&cntr, CntrBind::SEND | CntrBind::RECV)
+        .expect("bind");
     ep.enable().expect("enable");
     let me = av.insert_one(ep.name().expect("name")).expect("insert");
     let buffer = Buffer::new(8).expect("buffer");
@@ -266,10 +280,7 @@ fn a_counter_waits_for_operations() {
         b.ep.recv(&buffer, i).expect("recv");
         a.ep.post_one(&Op::inject(to_b, b"x")).expect("inject");
     }
-    assert_eq!(
-        waiter.end().expect("wait"),
-        Values { value: 100, err: 0 }
-    );
+    assert_eq!(waiter.end().expect("wait"), Values { value: 100, err: 0 });
 }
 
 fn a_counter_is_bound_once_and_in_time() {
@@ -285,7 +296,11 @@ fn a_counter_is_bound_once_and_in_time() {
         refused(cntr, CntrBind::SEND | CntrBind::RECV, Errno::EINVAL);
     }
     refused(&one, CntrBind::empty(), Errno::EINVAL);
-    refused(&one, CntrBind::from_bits_retain(kfi::abi::KFI_MSG), Errno::EINVAL);
+    refused(
+        &one,
+        CntrBind::from_bits_retain(kfi::abi::KFI_MSG),
+        Errno::EINVAL,
+    );
     let elsewhere = counter(&crate::host::domain().1);
     refused(&elsewhere, CntrBind::RECV, Errno::EINVAL);
     // A refused bind leaves nothing behind: RECV is still free.
@@ -294,12 +309,25 @@ fn a_counter_is_bound_once_and_in_time() {
     refused(&two, CntrBind::READ, Errno::KFI_EOPBADSTATE);
     // A region's counters: remote accesses only, once each, at any time.
     let buffer = Buffer::new(8).expect("buffer");
-    let mr = domain.mr(&buffer).access(Access::REMOTE_WRITE).open().expect("mr");
+    let mr = domain
+        .mr(&buffer)
+        .access(Access::REMOTE_WRITE)
+        .open()
+        .expect("mr");
     let errno = |result: kfi::Result<()>| result.err().as_ref().and_then(Error::errno);
-    assert_eq!(errno(mr.bind_cntr(&one, CntrBind::SEND)), Some(Errno::EINVAL));
-    assert_eq!(errno(mr.bind_cntr(&elsewhere, CntrBind::REMOTE_WRITE)), Some(Errno::EINVAL));
+    assert_eq!(
+        errno(mr.bind_cntr(&one, CntrBind::SEND)),
+        Some(Errno::EINVAL)
+    );
+    assert_eq!(
+        errno(mr.bind_cntr(&elsewhere, CntrBind::REMOTE_WRITE)),
+        Some(Errno::EINVAL)
+    );
     mr.bind_cntr(&one, CntrBind::REMOTE_WRITE).expect("bind");
-    assert_eq!(errno(mr.bind_cntr(&two, CntrBind::REMOTE_WRITE)), Some(Errno::EINVAL));
+    assert_eq!(
+        errno(mr.bind_cntr(&two, CntrBind::REMOTE_WRITE)),
+        Some(Errno::EINVAL)
+    );
     assert_eq!(
         errno(mr.bind_cntr(&two, CntrBind::REMOTE_WRITE | CntrBind::REMOTE_READ)),
         Some(Errno::EINVAL)
@@ -317,8 +345,13 @@ fn a_bound_counter_stays_open() {
     let (bound, of_region) = (counter(&domain), counter(&domain));
     ep.bind_cntr(&bound, CntrBind::SEND).expect("bind");
     let buffer = Buffer::new(8).expect("buffer");
-    let mr = domain.mr(&buffer).access(Access::REMOTE_WRITE).open().expect("mr");
-    mr.bind_cntr(&of_region, CntrBind::REMOTE_WRITE).expect("bind");
+    let mr = domain
+        .mr(&buffer)
+        .access(Access::REMOTE_WRITE)
+        .open()
+        .expect("mr");
+    mr.bind_cntr(&of_region, CntrBind::REMOTE_WRITE)
+        .expect("bind");
     let busy = |cntr: &Cntr| {
         let error = cntr.clone().close().expect_err("it is bound");
         assert_eq!(error.errno(), Some(Errno::EBUSY));

@@ -21,8 +21,13 @@ mod abi_shape;
 mod abi_table;
 mod abi_threads;
 mod abi_world;
+mod addresses;
+mod alone;
+mod completions;
 mod counters;
 mod counting;
+mod descriptors;
+mod events;
 mod faults;
 mod harness;
 mod host;
@@ -30,8 +35,12 @@ mod messages;
 mod module;
 mod processes;
 mod raw;
+mod rings;
 mod rma;
+mod selective;
+mod sleepers;
 mod threads;
+mod uring;
 
 fn main() -> std::process::ExitCode {
     let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
@@ -44,6 +53,13 @@ fn main() -> std::process::ExitCode {
             abi_objects::TESTS,
             abi_shape::TESTS,
             counters::TESTS,
+            completions::TESTS,
+            sleepers::TESTS,
+            selective::TESTS,
+            rings::TESTS,
+            descriptors::TESTS,
+            events::TESTS,
+            addresses::TESTS,
             messages::TESTS,
             rma::TESTS,
             counting::TESTS,

@@ -58,7 +58,8 @@ impl<T: Send + 'static> Sleeper<T> {
         until("a thread asleep in a call", || {
             assert!(!self.is_finished(), "it does not sleep");
             let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", self.tid));
-            self.status("State:").is_some_and(|state| state.starts_with('S'))
+            self.status("State:")
+                .is_some_and(|state| state.starts_with('S'))
                 && call.is_ok_and(|call| IN.iter().any(|number| call.starts_with(number)))
         });
     }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+//! An endpoint alone with itself: completions and errors on a CQ at will.
+
+use crate::host::{SOON, device, domain, until};
+use kfi::{
+    Access, Av, Buffer, CompFlags, Cq, CqBind, CqBuilder, CqFormat, Domain, Endpoint,
+    EndpointBuilder, Entry, FiAddr, Figures, Mr, Op, OpFlags, Remote, StatClass, Wait,
+};
+
+/// Flags of the completions that [`Alone::complete`] makes.
+pub(crate) const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
+
+/// See the file's story.
+pub(crate) struct Alone {
+    /// The domain that all is made from.
+    pub(crate) domain: Domain,
+    /// CQ of both directions.
+    pub(crate) cq: Cq,
+    /// Has the endpoint itself.
+    pub(crate) av: Av,
+    /// The endpoint.
+    pub(crate) ep: Endpoint,
+    /// What the endpoint is to itself.
+    pub(crate) me: FiAddr,
+    mr: Mr,
+}
+
+impl Alone {
+    /// With a CQ of 64 entries, format TAGGED, wait object QUEUE.
+    pub(crate) fn new() -> Self {
+        Self::with_cq(|cq| cq)
+    }
+
+    /// With the CQ that `cq` makes of that.
+    pub(crate) fn with_cq(cq: impl FnOnce(CqBuilder) -> CqBuilder) -> Self {
+        Self::with(cq, |ep| ep, CqBind::TRANSMIT | CqBind::RECV)
+    }
+
+    /// With all of it as wanted.
+    pub(crate) fn with(
+        cq: impl FnOnce(CqBuilder) -> CqBuilder,
+        ep: impl FnOnce(EndpointBuilder) -> EndpointBuilder,
+        bind: CqBind,
+    ) -> Self {
+        let (_, domain) = domain();
+        let usual = domain
+            .cq()
+            .entries(64)
+            .format(CqFormat::Tagged)
+            .wait(Wait::Queue);
+        let cq = cq(usual).open().expect("cq");
+        let av = domain.av().open().expect("av");
+        let ep = ep(domain.endpoint()).open().expect("endpoint");
+        ep.bind_cq(&cq, bind).expect("bind cq");
+        ep.bind_av(&av).expect("bind av");
+        ep.enable().expect("enable");
+        let me = av.insert_one(ep.name().expect("name")).expect("insert");
+        let mr = domain
+            .mr(&Buffer::new(4096).expect("buffer"))
+            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+            .open()
+            .expect("mr");
+        Self {
+            domain,
+            cq,
+            av,
+            ep,
+            me,
+            mr,
+        }
+    }
+
+    /// What the endpoint can write to.
+    pub(crate) fn remote(&self) -> Remote {
+        self.mr.remote(0)
+    }
+
+    /// Writes to itself, which makes one entry, and whatever `more` asks for.
+    pub(crate) fn try_complete(&self, context: u64) -> kfi::Result<()> {
+        let op = Op::inject_write(self.me, b"", self.remote())
+            .flags(OpFlags::COMPLETION)
+            .context(context);
+        self.ep.post_one(&op)
+    }
+
+    /// Makes one entry.
+    #[track_caller]
+    pub(crate) fn complete(&self, context: u64) {
+        self.try_complete(context).expect("write");
+    }
+
+    /// Makes one entry for each context.
+    #[track_caller]
+    pub(crate) fn complete_all(&self, contexts: impl IntoIterator<Item = u64>) {
+        contexts
+            .into_iter()
+            .for_each(|context| self.complete(context));
+    }
+
+    /// Makes one error entry: there is no such key.
+    #[track_caller]
+    pub(crate) fn fail(&self, context: u64) {
+        let op = Op::inject_write(self.me, b"", Remote::new(0, 0xdead)).context(context);
+        self.ep.post_one(&op).expect("write");
+    }
+
+    /// The contexts of at most `max` entries that are there.
+    #[track_caller]
+    pub(crate) fn read(&self, max: usize) -> Vec<u64> {
+        let mut entries = vec![Entry::default(); max];
+        let count = self.cq.read(&mut entries).expect("read");
+        entries[..count]
+            .iter()
+            .map(|entry| entry.op_context)
+            .collect()
+    }
+
+    /// The next error entry's context, if there is one.
+    #[track_caller]
+    pub(crate) fn read_error(&self) -> Option<u64> {
+        let entry = self.cq.readerr().expect("readerr");
+        entry.map(|entry| entry.op_context)
+    }
+}
+
+/// The figures of a CQ of this process. The only one with its handle, please.
+pub(crate) fn figures(cq: &Cq) -> Figures {
+    device()
+        .stats(StatClass::Cq)
+        .map(|stat| stat.expect("stat"))
+        .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cq.handle())
+        .map(|stat| stat.figures)
+        .expect("a CQ that is listed")
+}
+
+/// Waits until `count` threads sleep on the CQ.
+pub(crate) fn until_asleep(cq: &Cq, count: u64) {
+    until(
+        "threads asleep on a CQ",
+        || matches!(figures(cq), Figures::Cq { waiters, .. } if waiters == count),
+    );
+}
+
+/// One entry, by a read that sleeps; `None` if it comes back without.
+pub(crate) fn sread_one(cq: &Cq) -> kfi::Result<Option<u64>> {
+    let mut entry = [Entry::default()];
+    let count = cq.sread(&mut entry, SOON)?;
+    Ok((count == 1).then(|| entry[0].op_context))
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues read by call: formats, room, errors, losses, sources.
+//!
+//! Reads that sleep are in [`sleepers`](crate::sleepers), which operations report at all in
+//! [`selective`](crate::selective), the mapped ring in [`rings`](crate::rings), a CQ as a descriptor
+//! in [`descriptors`](crate::descriptors).
+
+use crate::{
+    alone::{Alone, WROTE, figures, sread_one},
+    harness::tests,
+    host::{Host, Options, SOON, domain, pair_with},
+    raw::{File, Pages, addr_of_mut, refused},
+    threads::Sleeper,
+};
+use kfi::{
+    Buffer, Caps, CompFlags, Entry, Errno, Error, FiAddr, Figures, Op,
+    abi::{self, Call},
+};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+tests![
+    sizes_are_rounded_up,
+    a_read_gives_what_the_format_has,
+    each_entry_takes_room_until_it_is_read,
+    errors_take_room_too,
+    errors_are_read_first_and_in_order,
+    a_buffer_that_ends_too_soon_costs_nothing,
+    losses_of_what_nobody_posted_for_are_told_once,
+    data_that_finds_no_room_is_a_loss,
+    sources_are_told_where_known,
+    a_bound_cq_stays_open,
+    refusals_have_words,
+    everything_completes_once,
+];
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+fn sizes_are_rounded_up() {
+    let (_, domain) = domain();
+    let entries = |wanted| domain.cq().entries(wanted).open().map(|cq| cq.entries());
+    for (wanted, made) in [
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (100, 128),
+        (65_535, 65_536),
+        (65_536, 65_536),
+    ] {
+        assert_eq!(entries(wanted).expect("cq"), made);
+    }
+    assert!(entries(0).expect("cq").is_power_of_two());
+    for wanted in [65_537, u32::MAX] {
+        assert_eq!(errno(entries(wanted)), Some(Errno::EINVAL));
+    }
+}
+
+fn a_read_gives_what_the_format_has() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    for (format, size) in [
+        (abi::KFI_CQ_FORMAT_CONTEXT, 8),
+        (abi::KFI_CQ_FORMAT_MSG, 24),
+        (abi::KFI_CQ_FORMAT_DATA, 40),
+        (abi::KFI_CQ_FORMAT_TAGGED, 48),
+        (abi::KFI_CQ_FORMAT_UNSPEC, 0),
+    ] {
+        let opened = file
+            .call(abi::kfabric_cq_open {
+                domain,
+                format,
+                ..Call::sized()
+            })
+            .expect("cq");
+        let size = match opened.format {
+            chosen if chosen == format => size,
+            // The module's choice is one of the others.
+            abi::KFI_CQ_FORMAT_CONTEXT => 8,
+            abi::KFI_CQ_FORMAT_MSG => 24,
+            abi::KFI_CQ_FORMAT_DATA => 40,
+            abi::KFI_CQ_FORMAT_TAGGED => 48,
+            other => panic!("format {other}"),
+        };
+        assert_ne!(size, 0);
+        let (cq, av) = (opened.handle, file.av(domain));
+        let ep = file.ep(domain);
+        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+            .expect("bind");
+        file.bind(ep, av, 0).expect("bind");
+        file.enable(ep).expect("enable");
+        let me = file
+            .insert(av, file.ep_name(ep).expect("name"))
+            .expect("insert");
+        let mut into = [0u8; 16];
+        let ops: Vec<_> = (0..3)
+            .flat_map(|i| {
+                let recv = abi::kfabric_op {
+                    opcode: abi::KFABRIC_OP_TRECV,
+                    context: 100 + i,
+                    buf: addr_of_mut(&mut into),
+                    len: 16,
+                    tag: 7,
+                    peer: abi::KFI_ADDR_UNSPEC,
+                    ..Default::default()
+                };
+                let send = abi::kfabric_op {
+                    opcode: abi::KFABRIC_OP_TSEND,
+                    flags: abi::KFI_INJECT | abi::KFI_REMOTE_CQ_DATA,
+                    buf: crate::raw::addr_of(&into),
+                    len: 10 + i,
+                    peer: me,
+                    data: 0x1122_3344_5566_7788,
+                    tag: 7,
+                    ..Default::default()
+                };
+                [recv, send]
+            })
+            .collect();
+        let (posted, result) = file.post(ep, &ops);
+        assert_eq!((result, posted.done), (Ok(()), 6));
+        let mut bytes = [0xeeu8; 48 * 4];
+        let read = file
+            .call(abi::kfabric_cq_read {
+                cq,
+                buf: addr_of_mut(&mut bytes),
+                count: 4,
+                ..Call::sized()
+            })
+            .expect("read");
+        assert_eq!(read.count, 3);
+        let flags = abi::KFI_TAGGED | abi::KFI_RECV | abi::KFI_REMOTE_CQ_DATA;
+        for (i, entry) in bytes[..3 * size].chunks(size).enumerate() {
+            let i = i as u64;
+            let whole = [100 + i, flags, 10 + i, 0, 0x1122_3344_5566_7788, 7];
+            let words: Vec<u64> = entry
+                .chunks(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
+                .collect();
+            assert_eq!(words, whole[..size / 8], "format {format}, entry {i}");
+        }
+        assert!(
+            bytes[3 * size..].iter().all(|byte| *byte == 0xee),
+            "format {format}: written behind the entries"
+        );
+        file.close_all(&[ep, av, cq]);
+    }
+}
+
+fn each_entry_takes_room_until_it_is_read() {
+    let alone = Alone::with_cq(|cq| cq.entries(8));
+    alone.complete_all(0..8);
+    assert_eq!(errno(alone.try_complete(8)), Some(Errno::EAGAIN));
+    // What would make no entry needs the room as well: it could fail.
+    let silent = alone.ep.inject_write(alone.me, b"", alone.remote());
+    assert_eq!(errno(silent), Some(Errno::EAGAIN));
+    assert_eq!(alone.read(3), [0, 1, 2]);
+    alone.complete_all(8..11);
+    assert_eq!(errno(alone.try_complete(11)), Some(Errno::EAGAIN));
+    assert_eq!(alone.read(64), [3, 4, 5, 6, 7, 8, 9, 10]);
+    assert!(alone.read(64).is_empty());
+    // Silent ones give their room back at once.
+    for _ in 0..20 {
+        alone
+            .ep
+            .inject_write(alone.me, b"", alone.remote())
+            .expect("write");
+    }
+    // A posted receive keeps it.
+    let into = Buffer::new(8).expect("buffer");
+    for i in 0..8 {
+        alone.ep.recv(&into, i).expect("recv");
+    }
+    assert_eq!(errno(alone.try_complete(0)), Some(Errno::EAGAIN));
+    alone.ep.cancel(3).expect("cancel");
+    assert_eq!(errno(alone.try_complete(0)), Some(Errno::EAGAIN));
+    assert_eq!(alone.read_error(), Some(3));
+    alone.complete(99);
+}
+
+fn errors_take_room_too() {
+    let alone = Alone::with_cq(|cq| cq.entries(4));
+    alone.complete(1);
+    for context in 2..5 {
+        alone.fail(context);
+    }
+    assert_eq!(errno(alone.try_complete(5)), Some(Errno::EAGAIN));
+    let Figures::Cq {
+        size,
+        queued,
+        errors,
+        reserved,
+        overruns,
+        ..
+    } = figures(&alone.cq)
+    else {
+        panic!("figures of a CQ");
+    };
+    assert_eq!((size, queued, errors, reserved, overruns), (4, 1, 3, 0, 0));
+    assert_eq!(alone.read_error(), Some(2));
+    alone.complete(5);
+    assert_eq!(alone.read_error(), Some(3));
+    assert_eq!(alone.read_error(), Some(4));
+    assert_eq!(alone.read_error(), None);
+    assert_eq!(alone.read(9), [1, 5]);
+}
+
+fn errors_are_read_first_and_in_order() {
+    let alone = Alone::new();
+    alone.complete(1);
+    for context in [10, 11, 12] {
+        alone.fail(context);
+        alone.complete(context + 10);
+    }
+    for context in [10, 11, 12] {
+        for _ in 0..2 {
+            let read = alone.cq.read(&mut [Entry::default(); 8]);
+            assert_eq!(errno(read), Some(Errno::KFI_EAVAIL));
+        }
+        // Who would sleep gets the same.
+        assert_eq!(errno(sread_one(&alone.cq)), Some(Errno::KFI_EAVAIL));
+        let entry = alone.cq.readerr().expect("readerr").expect("an error");
+        assert_eq!((entry.op_context, entry.err), (context, Errno::EACCES));
+        assert_eq!(entry.flags, WROTE);
+    }
+    assert_eq!(alone.read_error(), None);
+    assert_eq!(alone.read(8), [1, 20, 21, 22]);
+}
+
+fn a_buffer_that_ends_too_soon_costs_nothing() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let party = file.party(domain, Call::sized());
+    let pages = Pages::new(1);
+    for i in 0..5 {
+        let op = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_SEND,
+            flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
+            context: i,
+            peer: party.me,
+            ..Default::default()
+        };
+        file.post_one(party.ep, op).expect("send");
+    }
+    let read = |buf, src_addrs, count| {
+        file.call(abi::kfabric_cq_read {
+            cq: party.cq,
+            buf,
+            src_addrs,
+            count,
+            ..Call::sized()
+        })
+        .map(|arg| arg.count)
+    };
+    let context = |at: usize| {
+        let word = pages.read(at, 8);
+        u64::from_ne_bytes(word.try_into().expect("8 bytes"))
+    };
+    // Not one of them: an error. Two of them: two. The rest is still there.
+    refused(read(pages.before_hole(47), 0, 4), Errno::EFAULT);
+    assert_eq!(read(pages.before_hole(100), 0, 4), Ok(2));
+    assert_eq!((context(4096 - 100), context(4096 - 52)), (0, 1));
+    // The same for the sources.
+    assert_eq!(read(pages.addr(), pages.before_hole(8), 2), Ok(1));
+    assert_eq!(context(0), 2);
+    refused(read(pages.addr(), pages.hole(), 2), Errno::EFAULT);
+    assert_eq!(read(pages.addr(), 0, 4), Ok(2));
+    assert_eq!((context(0), context(48)), (3, 4));
+    refused(read(pages.addr(), 0, 4), Errno::EAGAIN);
+}
+
+fn losses_of_what_nobody_posted_for_are_told_once() {
+    let (a, to_b, b, _) = pair_with(&Options {
+        cq_entries: 4,
+        ..Options::default()
+    });
+    let into = Buffer::new(1000).expect("buffer");
+    b.ep.post_one(&Op::multi_recv(&into).context(5))
+        .expect("multi");
+    // Room for three parts beside the buffer itself.
+    for i in 0..6u8 {
+        a.ep.inject(to_b, &[i; 10]).expect("inject");
+    }
+    let mut entries = [Entry::default(); 8];
+    assert_eq!(b.cq.read(&mut entries).expect("read"), 3);
+    for (i, entry) in entries[..3].iter().enumerate() {
+        assert_eq!(
+            (entry.op_context, entry.buf),
+            (5, into.addr() + 10 * i as u64)
+        );
+    }
+    assert_eq!(errno(b.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    b.expect_nothing();
+    // The messages themselves are not lost.
+    assert_eq!(into.to_vec(50..60), [5; 10]);
+    // The next loss is told again.
+    for i in 0..4u8 {
+        a.ep.inject(to_b, &[i; 10]).expect("inject");
+    }
+    assert_eq!(b.cq.read(&mut entries).expect("read"), 3);
+    assert_eq!(errno(b.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    b.expect_nothing();
+    let lost = crate::host::device()
+        .stats(kfi::StatClass::Cq)
+        .map(|stat| stat.expect("stat").figures)
+        .map(|figures| match figures {
+            Figures::Cq { overruns, .. } => overruns,
+            _ => panic!("figures of a CQ"),
+        })
+        .sum::<u64>();
+    assert_eq!(lost, 4);
+}
+
+fn data_that_finds_no_room_is_a_loss() {
+    let a = Alone::new();
+    let b = Alone::with_cq(|cq| cq.entries(2));
+    let to_b = a.av.insert_one(b.ep.name().expect("name")).expect("insert");
+    for data in 0..5 {
+        let op = Op::inject_write(to_b, b"12345678", b.remote()).data(data);
+        a.ep.post_one(&op).expect("write");
+    }
+    let mut entries = [Entry::default(); 8];
+    assert_eq!(b.cq.read(&mut entries).expect("read"), 2);
+    let flags = CompFlags::RMA | CompFlags::REMOTE_WRITE | CompFlags::REMOTE_CQ_DATA;
+    for (data, entry) in (0..).zip(&entries[..2]) {
+        assert_eq!((entry.flags, entry.data, entry.len), (flags, data, 8));
+    }
+    assert_eq!(errno(b.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    assert_eq!(b.cq.read(&mut entries).expect("read"), 0);
+}
+
+fn sources_are_told_where_known() {
+    let (a, to_b, b, to_a) = pair_with(&Options::default());
+    let stranger = Host::new();
+    let from_stranger = stranger.meet(&b);
+    let into = Buffer::new(8).expect("buffer");
+    for i in 0..2 {
+        b.ep.recv(&into, i).expect("recv");
+    }
+    a.ep.inject(to_b, b"known").expect("inject");
+    stranger
+        .ep
+        .inject(from_stranger, b"unknown")
+        .expect("inject");
+    let mut entries = [Entry::default(); 4];
+    let mut sources = [FiAddr(99); 4];
+    assert_eq!(
+        b.cq.readfrom(&mut entries, &mut sources).expect("readfrom"),
+        2
+    );
+    assert_eq!(sources, [to_a, FiAddr::NOTAVAIL, FiAddr(99), FiAddr(99)]);
+    // What was sent has no source.
+    a.ep.send(to_b, &into, 1).expect("send");
+    assert_eq!(
+        a.cq.sreadfrom(&mut entries, &mut sources, SOON)
+            .expect("read"),
+        1
+    );
+    assert_eq!(sources[0], FiAddr::NOTAVAIL);
+    // An endpoint without the capability does not tell.
+    let (a, to_b, b, _) = pair_with(&Options {
+        caps: Caps::MSG,
+        ..Options::default()
+    });
+    b.ep.recv(&into, 0).expect("recv");
+    a.ep.inject(to_b, b"known").expect("inject");
+    assert_eq!(
+        b.cq.readfrom(&mut entries[..1], &mut sources[..1])
+            .expect("readfrom"),
+        1
+    );
+    assert_eq!(sources[0], FiAddr::NOTAVAIL);
+    // The error of a receive names its source as well.
+    let (a, to_b, b, to_a) = pair_with(&Options::default());
+    let short = Buffer::new(1).expect("buffer");
+    b.ep.recv(&short, 0).expect("recv");
+    a.ep.inject(to_b, b"longer").expect("inject");
+    let entry = b.cq.readerr().expect("readerr").expect("an error");
+    assert_eq!((entry.err, entry.src_addr), (Errno::KFI_ETRUNC, to_a));
+}
+
+fn a_bound_cq_stays_open() {
+    let alone = Alone::new();
+    assert_eq!(errno(alone.cq.clone().close()), Some(Errno::EBUSY));
+    // Nothing has changed.
+    alone.complete(4);
+    assert_eq!(alone.read(2), [4]);
+    let Alone { cq, ep, .. } = alone;
+    ep.close().expect("close");
+    cq.close().expect("close");
+    // Bound to an endpoint that is not enabled, too.
+    let (_, domain) = domain();
+    let (cq, ep) = (
+        domain.cq().open().expect("cq"),
+        domain.endpoint().open().expect("ep"),
+    );
+    ep.bind_cq(&cq, kfi::CqBind::RECV).expect("bind");
+    assert_eq!(errno(cq.clone().close()), Some(Errno::EBUSY));
+    ep.close().expect("close");
+    cq.close().expect("close");
+}
+
+fn refusals_have_words() {
+    let alone = Alone::new();
+    let texts: Vec<String> = (0..5)
+        .map(|number| alone.cq.strerror(number).expect("strerror"))
+        .collect();
+    assert!(texts.iter().all(|text| text.len() > 4), "{texts:?}");
+    assert_eq!(texts.iter().collect::<HashSet<_>>().len(), 5, "{texts:?}");
+    assert_eq!(alone.cq.strerror(u32::MAX).expect("strerror"), texts[4]);
+}
+
+fn everything_completes_once() {
+    const POSTERS: u64 = 3;
+    const EACH: u64 = 2000;
+    let alone = Arc::new(Alone::with_cq(|cq| cq.entries(32)));
+    let left = Arc::new(AtomicU64::new(POSTERS * EACH));
+    let posters: Vec<_> = (0..POSTERS)
+        .map(|poster| {
+            let alone = alone.clone();
+            Sleeper::new(move || {
+                for i in 0..EACH {
+                    let context = poster * EACH + i;
+                    loop {
+                        match alone.try_complete(context) {
+                            Ok(()) => break,
+                            Err(error) if error.is_again() => std::thread::yield_now(),
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    let readers: Vec<_> = (0..3usize)
+        .map(|reader| {
+            let (alone, left) = (alone.clone(), left.clone());
+            Sleeper::new(move || {
+                let mut seen = Vec::new();
+                let mut entries = [Entry::default(); 7];
+                while left.load(SeqCst) > 0 {
+                    let count = alone
+                        .cq
+                        .sread(&mut entries[..2 * reader + 1], Duration::from_millis(20))
+                        .expect("sread");
+                    seen.extend(entries[..count].iter().map(|entry| entry.op_context));
+                    left.fetch_sub(count as u64, SeqCst);
+                }
+                seen
+            })
+        })
+        .collect();
+    posters.into_iter().for_each(Sleeper::join);
+    let mut seen: Vec<u64> = readers.into_iter().flat_map(Sleeper::join).collect();
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..POSTERS * EACH));
+    assert!(alone.read(1).is_empty());
+}

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Wait objects as file descriptors: poll, epoll, io_uring, read and write; who is woken when.
+
+use crate::{
+    alone::Alone,
+    harness::tests,
+    host::{SOON, domain, until},
+    raw::{File, refused},
+    threads::{Sleeper, handle_signals},
+    uring::Uring,
+};
+use kfi::{
+    Cntr, CntrFd, Entry, Errno, Error, EventKind, Values, Wait,
+    abi::{self, Call},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, epoll, poll},
+    fs::OFlags,
+    io,
+};
+use std::{
+    os::fd::{AsFd, FromRawFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+tests![
+    a_counter_tells_of_each_change,
+    a_counter_tells_of_a_threshold,
+    an_error_is_a_change_and_ends_a_wait_for_a_threshold,
+    what_happened_stays_until_it_is_read,
+    each_descriptor_has_a_threshold_of_its_own,
+    who_polls_for_more_is_not_even_woken,
+    reading_waits_or_says_again,
+    reads_and_writes_have_sizes,
+    epoll_tells_of_those_that_are_ready,
+    io_uring_is_told_when_it_happens,
+    a_cq_is_readable_while_something_is_there,
+    an_eq_is_readable_while_something_is_there,
+    only_a_wait_queue_has_a_descriptor,
+    a_descriptor_keeps_its_object_open,
+    descriptors_hang_up_when_their_device_goes,
+    descriptors_are_closed_on_exec,
+];
+
+const NEVER: Duration = Duration::ZERO;
+
+fn counter() -> Cntr {
+    let (_, domain) = domain();
+    domain.cntr().wait(Wait::Queue).open().expect("cntr")
+}
+
+#[track_caller]
+fn readable(fd: &CntrFd) -> bool {
+    fd.wait(NEVER).expect("poll")
+}
+
+fn values(value: u64, err: u64) -> Values {
+    Values { value, err }
+}
+
+/// What poll(2) says of a descriptor, at once.
+fn events(fd: &impl AsFd) -> PollFlags {
+    let mut fds = [PollFd::new(fd, PollFlags::IN | PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec::default())).expect("poll");
+    fds[0].revents()
+}
+
+/// Waits until poll(2) says something of a descriptor.
+fn wait_events(fd: &impl AsFd) -> PollFlags {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let soon = Timespec {
+        tv_sec: SOON.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    assert_eq!(
+        poll(&mut fds, Some(&soon)).expect("poll"),
+        1,
+        "nothing soon"
+    );
+    fds[0].revents()
+}
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+fn a_counter_tells_of_each_change() {
+    let cntr = counter();
+    cntr.add(1).expect("add");
+    let fd = cntr.wait_fd().expect("fd");
+    assert!(!readable(&fd), "armed for the next change");
+    // Several changes are one.
+    cntr.add(2).expect("add");
+    cntr.set(1).expect("set");
+    assert!(readable(&fd));
+    assert_eq!(fd.consume().expect("read"), values(1, 0));
+    let changes: [(&dyn Fn() -> kfi::Result<()>, Values); 4] = [
+        (&|| cntr.add(2), values(3, 0)),
+        (&|| cntr.set(1), values(1, 0)),
+        (&|| cntr.adderr(4), values(1, 4)),
+        (&|| cntr.seterr(0), values(1, 0)),
+    ];
+    for (change, want) in changes {
+        assert!(!readable(&fd));
+        change().expect("change");
+        assert!(readable(&fd), "{want:?}");
+        assert_eq!(events(&fd), PollFlags::IN, "{want:?}");
+        assert_eq!(fd.consume().expect("read"), want);
+    }
+    cntr.add(0).expect("add");
+    assert!(!readable(&fd), "an add of nothing");
+}
+
+fn a_counter_tells_of_a_threshold() {
+    let cntr = counter();
+    let fd = cntr.wait_fd().expect("fd");
+    fd.arm(5).expect("arm");
+    cntr.add(4).expect("add");
+    assert!(!readable(&fd));
+    cntr.add(1).expect("add");
+    assert!(readable(&fd));
+    // Armed anew, for what is there already and for what is not.
+    fd.arm(5).expect("arm");
+    assert!(readable(&fd));
+    fd.arm(6).expect("arm");
+    assert!(!readable(&fd));
+    fd.arm(0).expect("arm");
+    assert!(readable(&fd));
+    fd.arm(u64::MAX).expect("arm");
+    assert!(!readable(&fd));
+    cntr.set(u64::MAX).expect("set");
+    assert!(readable(&fd));
+    assert_eq!(fd.consume().expect("read"), values(u64::MAX, 0));
+    assert!(!readable(&fd));
+}
+
+fn an_error_is_a_change_and_ends_a_wait_for_a_threshold() {
+    let cntr = counter();
+    cntr.adderr(1).expect("adderr");
+    let fd = cntr.wait_fd().expect("fd");
+    fd.arm(100).expect("arm");
+    assert!(!readable(&fd), "an error from before");
+    cntr.adderr(1).expect("adderr");
+    assert!(readable(&fd));
+    assert_eq!(fd.consume().expect("read"), values(0, 2));
+    // Taken back before anybody looked.
+    fd.arm(100).expect("arm");
+    cntr.adderr(1).expect("adderr");
+    cntr.seterr(2).expect("seterr");
+    assert!(readable(&fd));
+    assert_eq!(fd.consume().expect("read"), values(0, 2));
+}
+
+fn what_happened_stays_until_it_is_read() {
+    let cntr = counter();
+    let fd = cntr.wait_fd().expect("fd");
+    fd.arm(3).expect("arm");
+    cntr.set(3).expect("set");
+    cntr.set(0).expect("set");
+    for _ in 0..2 {
+        assert!(readable(&fd), "3 was reached");
+    }
+    assert_eq!(fd.consume().expect("read"), values(0, 0));
+    assert!(!readable(&fd));
+    // A change that is undone is a change.
+    cntr.set(9).expect("set");
+    cntr.set(0).expect("set");
+    assert!(readable(&fd));
+    assert_eq!(fd.consume().expect("read"), values(0, 0));
+}
+
+fn each_descriptor_has_a_threshold_of_its_own() {
+    let cntr = counter();
+    let fds: Vec<CntrFd> = (1..=20u64)
+        .map(|threshold| {
+            let fd = cntr.wait_fd().expect("fd");
+            fd.arm(threshold).expect("arm");
+            fd
+        })
+        .collect();
+    for value in 1..=20usize {
+        cntr.add(1).expect("add");
+        let ready = fds.iter().filter(|fd| readable(fd)).count();
+        assert_eq!(ready, value);
+        assert!(fds[..value].iter().all(readable));
+    }
+    // Descriptors and threads in calls stand in one line.
+    let sleeper = {
+        let cntr = cntr.clone();
+        Sleeper::asleep(move || cntr.wait(30, SOON))
+    };
+    fds[0].arm(30).expect("arm");
+    fds[1].arm(31).expect("arm");
+    cntr.set(30).expect("set");
+    sleeper.end().expect("wait");
+    assert!(readable(&fds[0]) && !readable(&fds[1]));
+}
+
+fn who_polls_for_more_is_not_even_woken() {
+    let cntr = counter();
+    let fd = Arc::new(cntr.wait_fd().expect("fd"));
+    fd.arm(1000).expect("arm");
+    let poller = {
+        let fd = fd.clone();
+        Sleeper::new(move || fd.wait(SOON).expect("poll"))
+    };
+    let asleep = || {
+        let mut last = u64::MAX;
+        until("a thread asleep in poll", || {
+            std::thread::sleep(Duration::from_millis(20));
+            std::mem::replace(&mut last, poller.sleeps()) == poller.sleeps()
+        });
+        last
+    };
+    let before = asleep();
+    for _ in 0..999 {
+        cntr.add(1).expect("add");
+    }
+    assert_eq!(poller.sleeps(), before, "it ran for nothing");
+    cntr.add(1).expect("add");
+    assert!(poller.end());
+}
+
+fn reading_waits_or_says_again() {
+    let cntr = counter();
+    let fd = Arc::new(cntr.wait_fd().expect("fd"));
+    fd.set_nonblocking(true).expect("fcntl");
+    assert_eq!(errno(fd.consume()), Some(Errno::EAGAIN));
+    fd.set_nonblocking(false).expect("fcntl");
+    fd.arm(5).expect("arm");
+    let asleep = || {
+        let fd = fd.clone();
+        Sleeper::asleep(move || fd.consume())
+    };
+    let reader = asleep();
+    cntr.add(4).expect("add");
+    assert!(!reader.is_finished());
+    cntr.add(1).expect("add");
+    assert_eq!(reader.end().expect("read"), values(5, 0));
+    // Two readers, one change: one of them has it.
+    let (one, two) = (asleep(), asleep());
+    cntr.add(1).expect("add");
+    until("one reader done", || one.is_finished() || two.is_finished());
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!(one.is_finished() && two.is_finished()));
+    cntr.add(1).expect("add");
+    let mut both = [one.end(), two.end()].map(|result| result.expect("read").value);
+    both.sort_unstable();
+    assert_eq!(both, [6, 7]);
+    // A signal of the system's.
+    handle_signals(false);
+    let reader = asleep();
+    reader.interrupt();
+    assert_eq!(errno(reader.end()), Some(Errno::EINTR));
+}
+
+fn reads_and_writes_have_sizes() {
+    let cntr = counter();
+    let fd = cntr.wait_fd().expect("fd");
+    cntr.add(3).expect("add");
+    let mut bytes = [0xee; 40];
+    for short in [0, 1, 8, 15] {
+        assert_eq!(io::read(&fd, &mut bytes[..short]), Err(io::Errno::INVAL));
+    }
+    for wrong in [0usize, 4, 7, 9, 16] {
+        assert_eq!(io::write(&fd, &[0; 16][..wrong]), Err(io::Errno::INVAL));
+    }
+    // Nothing of that has changed anything; a long buffer gets what there is.
+    assert!(readable(&fd));
+    assert_eq!(io::read(&fd, &mut bytes), Ok(16));
+    assert_eq!(bytes[..8], 3u64.to_ne_bytes());
+    assert!(bytes[16..].iter().all(|byte| *byte == 0xee));
+    // A CQ's descriptor is only there to be polled.
+    let alone = Alone::new();
+    let fd = alone.cq.wait_fd().expect("fd");
+    assert_eq!(io::read(&fd, &mut bytes), Err(io::Errno::INVAL));
+    assert_eq!(io::write(&fd, &bytes[..8]), Err(io::Errno::INVAL));
+}
+
+fn epoll_tells_of_those_that_are_ready() {
+    let alone = Alone::new();
+    let cntr = counter();
+    let (low, high) = (cntr.wait_fd().expect("fd"), cntr.wait_fd().expect("fd"));
+    let cq = alone.cq.wait_fd().expect("fd");
+    low.arm(2).expect("arm");
+    high.arm(3).expect("arm");
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+    let add = |fd: &dyn AsFd, data, flags| {
+        let data = epoll::EventData::new_u64(data);
+        epoll::add(&set, fd.as_fd(), data, epoll::EventFlags::IN | flags).expect("epoll_ctl");
+    };
+    add(&low, 1, epoll::EventFlags::empty());
+    add(&high, 2, epoll::EventFlags::ET);
+    add(&cq, 3, epoll::EventFlags::empty());
+    let ready = || {
+        let mut list = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 8];
+        let count = epoll::wait(&set, &mut list, Some(&Timespec::default())).expect("epoll");
+        let mut ready: Vec<u64> = list[..count].iter().map(|event| event.data.u64()).collect();
+        ready.sort_unstable();
+        ready
+    };
+    assert!(ready().is_empty());
+    cntr.add(1).expect("add");
+    assert!(ready().is_empty());
+    cntr.add(1).expect("add");
+    assert_eq!(ready(), [1]);
+    cntr.add(1).expect("add");
+    alone.complete(1);
+    assert_eq!(ready(), [1, 2, 3]);
+    // Level: again. Edge: not before it happens again.
+    assert_eq!(ready(), [1, 3]);
+    low.consume().expect("read");
+    assert_eq!(alone.read(1), [1]);
+    assert!(ready().is_empty());
+    high.arm(4).expect("arm");
+    cntr.add(1).expect("add");
+    assert_eq!(ready(), [1, 2]);
+    // A thread that sleeps in epoll_wait is woken.
+    low.consume().expect("read");
+    high.consume().expect("read");
+    let set = Arc::new(set);
+    let waiter = {
+        let set = set.clone();
+        Sleeper::new(move || {
+            let mut list = [epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(0),
+            }];
+            let soon = Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
+            let count = epoll::wait(&*set, &mut list, Some(&soon)).expect("epoll");
+            (count, list[0].data.u64())
+        })
+    };
+    std::thread::sleep(Duration::from_millis(20));
+    alone.fail(2);
+    assert_eq!(waiter.end(), (1, 3));
+}
+
+fn io_uring_is_told_when_it_happens() {
+    let uring = Uring::new();
+    let alone = Alone::new();
+    let cntr = counter();
+    let (low, high) = (cntr.wait_fd().expect("fd"), cntr.wait_fd().expect("fd"));
+    let cq = alone.cq.wait_fd().expect("fd");
+    low.arm(2).expect("arm");
+    high.arm(100).expect("arm");
+    uring.poll_add(&low, 1);
+    uring.poll_add(&high, 2);
+    uring.poll_add(&cq, 3);
+    cntr.add(1).expect("add");
+    assert!(uring.told().is_empty());
+    cntr.add(1).expect("add");
+    let (who, events) = uring.next();
+    assert_eq!((who, events & 1), (1, 1));
+    alone.complete(1);
+    let (who, events) = uring.next();
+    assert_eq!((who, events & 1), (3, 1));
+    assert!(uring.told().is_empty());
+    // One that is readable already is told at once.
+    uring.poll_add(&cq, 4);
+    assert_eq!(uring.next().0, 4);
+    cntr.set(100).expect("set");
+    assert_eq!(uring.next().0, 2);
+    // A request that waits when everything is closed is no one's trouble.
+    assert_eq!(alone.read(1), [1]);
+    uring.poll_add(&cq, 5);
+    drop(cq);
+    drop(alone);
+}
+
+fn a_cq_is_readable_while_something_is_there() {
+    let alone = Alone::new();
+    let (one, two) = (
+        alone.cq.wait_fd().expect("fd"),
+        alone.cq.wait_fd().expect("fd"),
+    );
+    let readable = |want: bool| {
+        for fd in [&one, &two] {
+            assert_eq!(
+                events(fd),
+                if want {
+                    PollFlags::IN
+                } else {
+                    PollFlags::empty()
+                }
+            );
+        }
+    };
+    readable(false);
+    alone.complete_all(1..3);
+    readable(true);
+    assert_eq!(alone.read(1), [1]);
+    readable(true);
+    assert_eq!(alone.read(1), [2]);
+    readable(false);
+    alone.fail(1);
+    readable(true);
+    alone.read_error();
+    readable(false);
+    // Read through the mapped ring.
+    let mut ring = alone.cq.ring().expect("ring");
+    alone.complete(3);
+    readable(true);
+    assert_eq!(ring.read(&mut [Entry::default()]).expect("read"), 1);
+    readable(false);
+    // Silent successes are nothing to read.
+    alone
+        .ep
+        .inject_write(alone.me, b"", alone.remote())
+        .expect("write");
+    readable(false);
+    let poller = Sleeper::new(move || one.wait(SOON).expect("poll"));
+    std::thread::sleep(Duration::from_millis(20));
+    alone.complete(4);
+    assert!(poller.end());
+}
+
+fn an_eq_is_readable_while_something_is_there() {
+    let (fabric, _domain) = domain();
+    let eq = fabric.eq().wait(Wait::Queue).writable().open().expect("eq");
+    let fd = eq.wait_fd().expect("fd");
+    assert_eq!(events(&fd), PollFlags::empty());
+    let poller = {
+        let fd = eq.wait_fd().expect("fd");
+        Sleeper::new(move || fd.wait(SOON).expect("poll"))
+    };
+    std::thread::sleep(Duration::from_millis(20));
+    eq.write(EventKind::Notify, b"x").expect("write");
+    assert!(poller.end());
+    assert_eq!(events(&fd), PollFlags::IN);
+    eq.peek(NEVER).expect("peek").expect("event");
+    assert_eq!(events(&fd), PollFlags::IN);
+    eq.read(NEVER).expect("read").expect("event");
+    assert_eq!(events(&fd), PollFlags::empty());
+}
+
+fn only_a_wait_queue_has_a_descriptor() {
+    let (fabric, domain) = domain();
+    let set = fabric.wait_set().expect("wait set");
+    for wait in [Wait::None, Wait::Unspec, Wait::Set(set.clone())] {
+        let cntr = domain.cntr().wait(wait.clone()).open().expect("cntr");
+        assert_eq!(errno(cntr.wait_fd()), Some(Errno::EINVAL));
+        let cq = domain.cq().wait(wait.clone()).open().expect("cq");
+        assert_eq!(errno(cq.wait_fd()), Some(Errno::EINVAL));
+        let eq = fabric.eq().wait(wait).open().expect("eq");
+        assert_eq!(errno(eq.wait_fd()), Some(Errno::EINVAL));
+    }
+    assert!(set.wait_fd().is_ok());
+}
+
+fn a_descriptor_keeps_its_object_open() {
+    let (fabric, domain) = domain();
+    let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
+    let cq = domain.cq().wait(Wait::Queue).open().expect("cq");
+    let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
+    let set = fabric.wait_set().expect("wait set");
+    macro_rules! busy {
+        ($($object:ident)*) => {$(
+            let fd = $object.wait_fd().expect("fd");
+            let copy = rustix::io::dup(&fd).expect("dup");
+            drop(fd);
+            assert_eq!(errno($object.clone().close()), Some(Errno::EBUSY));
+            drop(copy);
+            $object.close().expect("close");
+        )*};
+    }
+    busy!(cntr cq eq set);
+}
+
+/// The descriptor of an object.
+fn getwait(file: &File, handle: u32) -> OwnedFd {
+    let fd = file
+        .call(abi::kfabric_getwait {
+            handle,
+            ..Call::sized()
+        })
+        .expect("getwait")
+        .fd;
+    #[allow(unsafe_code, reason = "a new descriptor")]
+    // SAFETY: the call made it for us.
+    unsafe {
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+fn descriptors_hang_up_when_their_device_goes() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let make: [&dyn Fn() -> u32; 4] = [
+        &|| file.cntr(domain),
+        &|| file.cq(domain),
+        &|| file.eq(fabric),
+        &|| file.wait_set(fabric),
+    ];
+    // Of each kind: one that is polled, and one that is asked later.
+    let fds: Vec<OwnedFd> = make.iter().map(|make| getwait(&file, make())).collect();
+    let pollers: Vec<_> = make
+        .iter()
+        .map(|make| {
+            let fd = getwait(&file, make());
+            Sleeper::new(move || wait_events(&fd))
+        })
+        .collect();
+    // Those that can be read: threads asleep in read(2).
+    let readers: Vec<_> = [0, 3]
+        .map(|kind: usize| {
+            let fd = getwait(&file, make[kind]());
+            Sleeper::asleep(move || io::read(&fd, &mut [0; 16]))
+        })
+        .into();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(fds.iter().all(|fd| events(fd).is_empty()));
+    drop(file);
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    for poller in pollers {
+        assert_eq!(poller.end(), gone);
+    }
+    for reader in readers {
+        assert_eq!(reader.end(), Err(io::Errno::BADF));
+    }
+    for fd in &fds {
+        assert_eq!(events(fd), gone);
+    }
+    for fd in [&fds[0], &fds[3]] {
+        assert_eq!(io::read(fd, &mut [0; 16]), Err(io::Errno::BADF));
+    }
+    assert_eq!(io::write(&fds[0], &[0; 8]), Err(io::Errno::BADF));
+}
+
+fn descriptors_are_closed_on_exec() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    for handle in [
+        file.cntr(domain),
+        file.cq(domain),
+        file.eq(fabric),
+        file.wait_set(fabric),
+    ] {
+        let fd = getwait(&file, handle);
+        let flags = io::fcntl_getfd(&fd).expect("fcntl");
+        assert!(flags.contains(io::FdFlags::CLOEXEC));
+        assert!(
+            !rustix::fs::fcntl_getfl(&fd)
+                .expect("fcntl")
+                .contains(OFlags::NONBLOCK)
+        );
+    }
+    let getwait = |handle, flags| {
+        file.call(abi::kfabric_getwait {
+            handle,
+            flags,
+            ..Call::sized()
+        })
+        .map(drop)
+    };
+    refused(getwait(file.cntr(domain), 1), Errno::EINVAL);
+    // Objects that have no wait object at all.
+    refused(getwait(domain, 0), Errno::EBADF);
+    refused(getwait(file.av(domain), 0), Errno::EBADF);
+}

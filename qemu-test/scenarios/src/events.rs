@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Event queues: events that a program writes, and those of regions and address vectors.
+
+use crate::{
+    harness::tests,
+    host::{LINK, SOON, device, domain, until},
+    raw::{File, Pages, addr_of, addr_of_mut, in_ms, ipv4, refused},
+    threads::{Sleeper, handle_signals, signals},
+};
+use kfi::{
+    Access, AvKind, Buffer, Deadline, Domain, Eq, Errno, Error, EventEntry, EventKind, Fabric, Mr,
+    Wait,
+    abi::{self, Call},
+};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+tests![
+    events_are_read_as_they_were_written,
+    events_have_any_length_up_to_the_limit,
+    a_peek_leaves_the_event,
+    a_short_buffer_costs_nothing,
+    a_full_queue_refuses_writers,
+    writing_is_for_those_who_asked_for_it,
+    a_reader_sleeps_until_there_is_something,
+    time_runs_out,
+    signals_end_a_wait_or_restart_it,
+    some_wait_objects_do_not_sleep,
+    registrations_are_told_if_so_bound,
+    registrations_without_the_flag_are_not_told,
+    losses_are_told_once,
+    insertions_are_told,
+    failed_insertions_are_told_first,
+    an_av_with_events_needs_an_eq,
+    each_is_bound_once,
+    a_bound_eq_stays_open,
+];
+
+const NOW: Duration = Duration::ZERO;
+
+fn queue(entries: u32) -> (Fabric, Eq) {
+    let fabric = device().fabric().expect("fabric");
+    let eq = fabric
+        .eq()
+        .entries(entries)
+        .wait(Wait::Queue)
+        .writable()
+        .open()
+        .expect("eq");
+    (fabric, eq)
+}
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+/// The next event, which must be there.
+#[track_caller]
+fn next(eq: &Eq) -> (EventKind, Vec<u8>) {
+    let event = eq.read(NOW).expect("read").expect("an event");
+    (event.kind, event.data)
+}
+
+/// The next event, which must be one of the module's own.
+#[track_caller]
+fn next_entry(eq: &Eq) -> (EventKind, EventEntry) {
+    let event = eq.read(NOW).expect("read").expect("an event");
+    assert_eq!(event.data.len(), size_of::<abi::kfabric_eq_entry>());
+    (event.kind, event.entry().expect("an entry"))
+}
+
+#[track_caller]
+fn nothing(eq: &Eq) {
+    assert_eq!(eq.read(NOW).expect("read"), None);
+}
+
+fn events_are_read_as_they_were_written() {
+    let (_fabric, eq) = queue(0);
+    nothing(&eq);
+    let all = [
+        (EventKind::Notify, b"one".to_vec()),
+        (EventKind::Shutdown, vec![]),
+        (EventKind::MrComplete, vec![7; 24]),
+        (
+            EventKind::from_raw(0xffff_ffff),
+            b"a kind of the program's own".to_vec(),
+        ),
+    ];
+    for (kind, data) in &all {
+        eq.write(*kind, data).expect("write");
+    }
+    for event in all {
+        assert_eq!(next(&eq), event);
+    }
+    nothing(&eq);
+}
+
+fn events_have_any_length_up_to_the_limit() {
+    let (_fabric, eq) = queue(8);
+    for len in [0, 1, 7, 8, 255, 256] {
+        let data = crate::host::pattern(len, len as u64);
+        eq.write(EventKind::Notify, &data).expect("write");
+        assert_eq!(next(&eq).1, data);
+    }
+    let write = eq.write(EventKind::Notify, &[0; 257]);
+    assert_eq!(errno(write), Some(Errno::EINVAL));
+    nothing(&eq);
+}
+
+fn a_peek_leaves_the_event() {
+    let (_fabric, eq) = queue(4);
+    assert_eq!(eq.peek(NOW).expect("peek"), None);
+    eq.write(EventKind::Notify, b"first").expect("write");
+    eq.write(EventKind::Notify, b"second").expect("write");
+    for _ in 0..3 {
+        let event = eq.peek(NOW).expect("peek").expect("an event");
+        assert_eq!(event.data, b"first");
+    }
+    assert_eq!(next(&eq).1, b"first");
+    // Also one that sleeps for it.
+    let peeked = eq.peek(SOON).expect("peek").expect("an event");
+    assert_eq!(peeked.data, b"second");
+    assert_eq!(next(&eq).1, b"second");
+}
+
+fn a_short_buffer_costs_nothing() {
+    let file = File::open();
+    let eq = file.eq(file.fabric());
+    let pages = Pages::new(1);
+    let event = [1u8, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+    file.call(abi::kfabric_eq_write {
+        eq,
+        buf: addr_of(&event),
+        len: 10,
+        event: 3,
+        ..Call::sized()
+    })
+    .expect("write");
+    for deadline in [0, in_ms(20_000)] {
+        for len in [0, 1, 9] {
+            let mut arg = abi::kfabric_eq_read {
+                eq,
+                deadline,
+                buf: pages.addr(),
+                len,
+                ..Call::sized()
+            };
+            refused(file.call_mut(&mut arg), Errno::KFI_ETOOSMALL);
+            assert_eq!(arg.len, 10, "what it needs");
+        }
+        // A buffer that is not there.
+        for buf in [pages.hole(), pages.before_hole(9)] {
+            let arg = abi::kfabric_eq_read {
+                eq,
+                deadline,
+                buf,
+                len: 10,
+                ..Call::sized()
+            };
+            refused(file.call(arg).map(drop), Errno::EFAULT);
+        }
+    }
+    let read = file
+        .call(abi::kfabric_eq_read {
+            eq,
+            buf: pages.before_hole(10),
+            len: 4000,
+            ..Call::sized()
+        })
+        .expect("read");
+    assert_eq!((read.len, read.event), (10, 3));
+    assert_eq!(pages.read(4096 - 10, 10), event);
+}
+
+fn a_full_queue_refuses_writers() {
+    let (_fabric, eq) = queue(3);
+    for round in 0..5u8 {
+        for i in 0..3 {
+            eq.write(EventKind::Notify, &[round, i]).expect("write");
+        }
+        let write = eq.write(EventKind::Notify, &[9, 9]);
+        assert_eq!(errno(write), Some(Errno::EAGAIN));
+        assert_eq!(next(&eq).1, [round, 0]);
+        eq.write(EventKind::Notify, &[round, 3]).expect("write");
+        for i in 1..4 {
+            assert_eq!(next(&eq).1, [round, i]);
+        }
+    }
+    nothing(&eq);
+    let fabric = device().fabric().expect("fabric");
+    assert!(fabric.eq().entries(4096).open().is_ok());
+    assert_eq!(errno(fabric.eq().entries(4097).open()), Some(Errno::EINVAL));
+}
+
+fn writing_is_for_those_who_asked_for_it() {
+    let fabric = device().fabric().expect("fabric");
+    let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
+    let write = eq.write(EventKind::Notify, b"x");
+    assert_eq!(errno(write), Some(Errno::EINVAL));
+    nothing(&eq);
+}
+
+fn a_reader_sleeps_until_there_is_something() {
+    let (_fabric, eq) = queue(8);
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let eq = eq.clone();
+            Sleeper::asleep(move || eq.read(SOON).expect("read").expect("an event").data)
+        })
+        .collect();
+    for i in 0..3 {
+        eq.write(EventKind::Notify, &[i]).expect("write");
+    }
+    let mut got: Vec<_> = readers.into_iter().map(Sleeper::end).collect();
+    got.sort_unstable();
+    assert_eq!(got, [[0], [1], [2]]);
+    nothing(&eq);
+}
+
+fn time_runs_out() {
+    let (_fabric, eq) = queue(8);
+    let begin = Instant::now();
+    assert_eq!(eq.read(Duration::from_millis(50)).expect("read"), None);
+    assert!(begin.elapsed() >= Duration::from_millis(50));
+    // As the call itself has it, nothing there and time over differ.
+    let file = File::open();
+    let handle = file.eq(file.fabric());
+    let read = |deadline| {
+        file.call(abi::kfabric_eq_read {
+            eq: handle,
+            deadline,
+            ..Call::sized()
+        })
+        .map(drop)
+    };
+    refused(read(0), Errno::EAGAIN);
+    refused(read(in_ms(20)), Errno::ETIMEDOUT);
+    let readerr = file.call(abi::kfabric_eq_readerr {
+        eq: handle,
+        ..Call::sized()
+    });
+    refused(readerr.map(drop), Errno::EAGAIN);
+}
+
+fn signals_end_a_wait_or_restart_it() {
+    let (_fabric, eq) = queue(8);
+    let asleep = || {
+        let eq = eq.clone();
+        Sleeper::asleep(move || eq.read(Deadline::FOREVER))
+    };
+    handle_signals(false);
+    let reader = asleep();
+    reader.interrupt();
+    assert_eq!(errno(reader.end()), Some(Errno::EINTR));
+    handle_signals(true);
+    let reader = asleep();
+    reader.interrupt();
+    until("a signal handled", || signals() == 2);
+    reader.until_asleep();
+    eq.write(EventKind::Notify, b"x").expect("write");
+    assert!(reader.end().expect("read").is_some());
+    // One who waits keeps it open.
+    let reader = asleep();
+    assert_eq!(errno(eq.clone().close()), Some(Errno::EBUSY));
+    eq.write(EventKind::Notify, b"x").expect("write");
+    assert!(reader.end().expect("read").is_some());
+    eq.close().expect("close");
+}
+
+fn some_wait_objects_do_not_sleep() {
+    let fabric = device().fabric().expect("fabric");
+    let set = fabric.wait_set().expect("wait set");
+    for wait in [Wait::None, Wait::Set(set)] {
+        let eq = fabric.eq().wait(wait).writable().open().expect("eq");
+        assert_eq!(errno(eq.read(SOON)), Some(Errno::EINVAL));
+        nothing(&eq);
+        eq.write(EventKind::Notify, b"x").expect("write");
+        assert_eq!(next(&eq).1, b"x");
+    }
+    for wait in [Wait::Unspec, Wait::Queue] {
+        let eq = fabric.eq().wait(wait).writable().open().expect("eq");
+        assert_eq!(eq.read(Duration::from_millis(1)).expect("read"), None);
+    }
+}
+
+/// A domain whose registrations report to `eq`.
+fn reporting(fabric: &Fabric, eq: &Eq) -> Domain {
+    let domain = fabric.domain(LINK).open().expect("domain");
+    domain.bind_eq(eq, true).expect("bind eq");
+    domain
+}
+
+fn register(domain: &Domain, context: u64) -> Mr {
+    domain
+        .mr(&Buffer::new(64).expect("buffer"))
+        .access(Access::REMOTE_READ)
+        .requested_key(context)
+        .context(context)
+        .open()
+        .expect("mr")
+}
+
+fn registrations_are_told_if_so_bound() {
+    let (fabric, eq) = queue(8);
+    let domain = reporting(&fabric, &eq);
+    let regions = [5, 6].map(|context| register(&domain, context));
+    for (region, context) in regions.iter().zip([5, 6]) {
+        let entry = EventEntry {
+            handle: region.handle(),
+            context,
+            data: 0,
+        };
+        assert_eq!(next_entry(&eq), (EventKind::MrComplete, entry));
+    }
+    nothing(&eq);
+    // What could not be registered is told by the call alone.
+    let taken = domain
+        .mr(&Buffer::new(64).expect("buffer"))
+        .access(Access::REMOTE_READ)
+        .requested_key(5)
+        .open();
+    assert_eq!(errno(taken), Some(Errno::KFI_ENOKEY));
+    nothing(&eq);
+    // A program's own events and the module's stand in one queue.
+    eq.write(EventKind::Notify, b"before").expect("write");
+    let _region = register(&domain, 7);
+    eq.write(EventKind::Notify, b"after").expect("write");
+    assert_eq!(next(&eq).1, b"before");
+    assert_eq!(next_entry(&eq).1.context, 7);
+    assert_eq!(next(&eq).1, b"after");
+}
+
+fn registrations_without_the_flag_are_not_told() {
+    let (fabric, eq) = queue(8);
+    let domain = fabric.domain(LINK).open().expect("domain");
+    domain.bind_eq(&eq, false).expect("bind eq");
+    let _region = register(&domain, 1);
+    nothing(&eq);
+}
+
+fn losses_are_told_once() {
+    let (fabric, eq) = queue(2);
+    let domain = reporting(&fabric, &eq);
+    let _regions: Vec<Mr> = (0..5).map(|context| register(&domain, context)).collect();
+    for context in 0..2 {
+        assert_eq!(next_entry(&eq).1.context, context);
+    }
+    // A look leaves it to be told.
+    for _ in 0..2 {
+        assert_eq!(errno(eq.peek(NOW)), Some(Errno::KFI_EOVERRUN));
+    }
+    assert_eq!(errno(eq.read(NOW)), Some(Errno::KFI_EOVERRUN));
+    nothing(&eq);
+    // The next loss, to one who sleeps... which a loss cannot find, since the queue is full then.
+    let _more: Vec<Mr> = (10..13).map(|context| register(&domain, context)).collect();
+    for context in 10..12 {
+        let event = eq.read(SOON).expect("read").expect("an event");
+        assert_eq!(event.entry().expect("entry").context, context);
+    }
+    assert_eq!(errno(eq.read(SOON)), Some(Errno::KFI_EOVERRUN));
+    nothing(&eq);
+}
+
+fn addresses(count: u16) -> Vec<SocketAddr> {
+    (1..=count)
+        .map(|port| SocketAddr::from(([10, 0, 0, 1], port)))
+        .collect()
+}
+
+fn insertions_are_told() {
+    let (fabric, eq) = queue(8);
+    let domain = fabric.domain(LINK).open().expect("domain");
+    let av = domain
+        .av()
+        .kind(AvKind::Table)
+        .events()
+        .context(3)
+        .open()
+        .expect("av");
+    av.bind_eq(&eq).expect("bind eq");
+    let fi_addrs = av.insert_with_context(&addresses(20), 77).expect("insert");
+    let entry = EventEntry {
+        handle: av.handle(),
+        context: 77,
+        data: 20,
+    };
+    assert_eq!(next_entry(&eq), (EventKind::AvComplete, entry));
+    nothing(&eq);
+    // They are there.
+    for (fi_addr, addr) in fi_addrs.iter().zip(addresses(20)) {
+        assert_eq!(av.lookup(*fi_addr).expect("lookup"), addr);
+    }
+    av.insertsvc("10.0.0.2", "9").expect("insertsvc");
+    let (kind, entry) = next_entry(&eq);
+    assert_eq!(
+        (kind, entry.context, entry.data),
+        (EventKind::AvComplete, 0, 1)
+    );
+    // An AV without KFI_EVENT says nothing, bound or not.
+    let quiet = domain.av().open().expect("av");
+    quiet.bind_eq(&eq).expect("bind eq");
+    quiet.insert(&addresses(2)).expect("insert");
+    nothing(&eq);
+}
+
+fn failed_insertions_are_told_first() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let (domain, eq) = (file.domain(fabric), file.eq(fabric));
+    let av = file.make(abi::kfabric_av_open {
+        domain,
+        type_: abi::KFI_AV_TABLE,
+        flags: abi::KFI_EVENT,
+        ..Call::sized()
+    });
+    file.bind(av, eq, 0).expect("bind");
+    let bad = abi::kfabric_sockaddr {
+        family: 77,
+        ..ipv4([10, 0, 0, 9], 9)
+    };
+    let addrs = [ipv4([10, 0, 0, 1], 1), bad, ipv4([10, 0, 0, 2], 2), bad];
+    let mut fi_addrs = [0u64; 4];
+    let insert = file
+        .call(abi::kfabric_av_insert {
+            av,
+            addrs: addr_of(&addrs),
+            fi_addrs: addr_of_mut(&mut fi_addrs),
+            context: 5,
+            count: 4,
+            ..Call::sized()
+        })
+        .expect("insert");
+    assert_eq!(insert.inserted, 0, "the event tells");
+    assert_eq!(
+        fi_addrs,
+        [0, abi::KFI_ADDR_NOTAVAIL, 1, abi::KFI_ADDR_NOTAVAIL]
+    );
+    let mut entry = abi::kfabric_eq_entry::default();
+    let mut read = |flags| {
+        let result = file.call(abi::kfabric_eq_read {
+            eq,
+            flags,
+            buf: addr_of_mut(&mut entry),
+            len: 24,
+            ..Call::sized()
+        });
+        result.map(|arg| (arg.event, entry.handle, entry.context, entry.data))
+    };
+    let readerr = |flags| {
+        file.call(abi::kfabric_eq_readerr {
+            eq,
+            flags,
+            ..Call::sized()
+        })
+        .map(|arg| (arg.handle, arg.err, arg.context, arg.data))
+    };
+    let invalid = Errno::EINVAL.raw() as u32;
+    for index in [1, 3] {
+        refused(read(0), Errno::KFI_EAVAIL);
+        refused(read(abi::KFI_PEEK), Errno::KFI_EAVAIL);
+        for flags in [abi::KFI_PEEK, abi::KFI_PEEK, 0] {
+            assert_eq!(readerr(flags), Ok((av, invalid, 5, index)));
+        }
+    }
+    refused(readerr(0), Errno::EAGAIN);
+    refused(readerr(1), Errno::EINVAL);
+    assert_eq!(read(0), Ok((abi::KFI_AV_COMPLETE, av, 5, 2)));
+    refused(read(0), Errno::EAGAIN);
+    // If all of them fail, the call has succeeded all the same: the events tell.
+    let insert = file.call(abi::kfabric_av_insert {
+        av,
+        addrs: addr_of(&bad),
+        fi_addrs: addr_of_mut(&mut fi_addrs),
+        context: 6,
+        count: 1,
+        ..Call::sized()
+    });
+    assert!(insert.is_ok());
+    assert_eq!(readerr(0), Ok((av, invalid, 6, 0)));
+    assert_eq!(read(0), Ok((abi::KFI_AV_COMPLETE, av, 6, 0)));
+}
+
+fn an_av_with_events_needs_an_eq() {
+    let (fabric, domain) = domain();
+    let av = domain.av().events().open().expect("av");
+    assert_eq!(errno(av.insert(&addresses(1))), Some(Errno::KFI_ENOEQ));
+    assert_eq!(errno(av.insertsvc("10.0.0.1", "1")), Some(Errno::KFI_ENOEQ));
+    let eq = fabric.eq().open().expect("eq");
+    av.bind_eq(&eq).expect("bind eq");
+    let first = av.insert(&addresses(1)).expect("insert")[0];
+    assert_eq!(av.lookup(first).expect("lookup"), addresses(1)[0]);
+}
+
+fn each_is_bound_once() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let (eq, elsewhere) = (file.eq(fabric), file.eq(file.fabric()));
+    for (object, flags) in [
+        (file.av(domain), 0),
+        (file.ep(domain), 0),
+        (domain, abi::KFI_REG_MR),
+    ] {
+        refused(file.bind(object, elsewhere, flags), Errno::EINVAL);
+        refused(file.bind(object, eq, abi::KFI_SEND), Errno::EINVAL);
+        file.bind(object, eq, flags).expect("bind");
+        refused(file.bind(object, eq, flags), Errno::EINVAL);
+    }
+}
+
+fn a_bound_eq_stays_open() {
+    let (fabric, domain) = domain();
+    let busy = |eq: &Eq| assert_eq!(errno(eq.clone().close()), Some(Errno::EBUSY));
+    let eq = fabric.eq().open().expect("eq");
+    let av = domain.av().open().expect("av");
+    av.bind_eq(&eq).expect("bind eq");
+    busy(&eq);
+    let ep = domain.endpoint().open().expect("ep");
+    ep.bind_eq(&eq).expect("bind eq");
+    av.close().expect("close");
+    busy(&eq);
+    domain.bind_eq(&eq, true).expect("bind eq");
+    ep.close().expect("close");
+    busy(&eq);
+    domain.close().expect("close");
+    eq.close().expect("close");
+}

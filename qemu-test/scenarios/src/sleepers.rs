@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Threads that sleep in a read of a completion queue: what wakes them, and what does not.
+
+use crate::{
+    alone::{Alone, sread_one, until_asleep},
+    harness::tests,
+    host::{SOON, domain, until},
+    raw::{File, in_ms, refused},
+    threads::{Sleeper, handle_signals, signals},
+};
+use kfi::{
+    Buffer, CqFormat, Deadline, Entry, Errno, Error, Op, Wait,
+    abi::{self, Call},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+tests![
+    a_sleeper_wakes_for_an_entry_an_error_a_loss,
+    time_runs_out,
+    a_threshold_is_waited_for,
+    what_ends_a_wait_for_many,
+    sleepers_wake_when_their_number_is_there,
+    who_waits_for_more_is_not_even_woken,
+    a_signal_releases_all_who_sleep,
+    a_signal_with_nobody_asleep_is_kept_for_one,
+    a_system_signal_ends_a_wait_or_restarts_it,
+    some_wait_objects_do_not_sleep,
+    one_who_waits_keeps_it_open,
+];
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
+    let a = Alone::new();
+    let b = Alone::with_cq(|cq| cq.entries(2));
+    let asleep = || {
+        let cq = b.cq.clone();
+        Sleeper::asleep(move || sread_one(&cq))
+    };
+    let sleeper = asleep();
+    b.complete(7);
+    assert_eq!(sleeper.end().expect("sread"), Some(7));
+    let sleeper = asleep();
+    b.fail(8);
+    assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EAVAIL));
+    assert_eq!(b.read_error(), Some(8));
+    // A loss, with an empty queue: its room is taken by receives.
+    let into = Buffer::new(8).expect("buffer");
+    b.ep.recv(&into, 1).expect("recv");
+    b.ep.recv(&into, 2).expect("recv");
+    let sleeper = asleep();
+    let to_b = a.av.insert_one(b.ep.name().expect("name")).expect("insert");
+    let op = Op::inject_write(to_b, b"", b.remote()).data(1);
+    a.ep.post_one(&op).expect("write");
+    assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EOVERRUN));
+}
+
+fn time_runs_out() {
+    let alone = Alone::new();
+    let begin = Instant::now();
+    let mut entries = [Entry::default()];
+    let count = alone.cq.sread(&mut entries, Duration::from_millis(50));
+    assert_eq!(count.expect("sread"), 0);
+    assert!(begin.elapsed() >= Duration::from_millis(50));
+    assert!(!alone.cq.wait(Duration::ZERO).expect("wait"));
+    // As the call itself has it, nothing there and time over differ.
+    let file = File::open();
+    let domain = file.domain(file.fabric());
+    let cq = file.cq(domain);
+    refused(file.cq_read(cq), Errno::EAGAIN);
+    refused(file.cq_wait(cq, in_ms(20)), Errno::ETIMEDOUT);
+    // A time that has passed polls.
+    refused(file.cq_wait(cq, 1), Errno::ETIMEDOUT);
+}
+
+fn a_threshold_is_waited_for() {
+    let alone = Alone::with_cq(|cq| cq.threshold_cond());
+    let wait_for = |count: u32| {
+        let cq = alone.cq.clone();
+        Sleeper::new(move || {
+            let mut entries = [Entry::default(); 16];
+            cq.sread_cond(&mut entries, count, SOON).expect("sread")
+        })
+    };
+    let three = wait_for(3);
+    until_asleep(&alone.cq, 1);
+    alone.complete_all(0..2);
+    until_asleep(&alone.cq, 1);
+    assert!(!three.is_finished());
+    alone.complete(2);
+    assert_eq!(three.end(), 3);
+    // There already: at once.
+    alone.complete_all(0..5);
+    assert_eq!(wait_for(3).end(), 5);
+    // 0 and 1 are the same; more than there can be is as many as there can be.
+    let zero = wait_for(0);
+    until_asleep(&alone.cq, 1);
+    alone.complete(0);
+    assert_eq!(zero.end(), 1);
+    let all = wait_for(u32::MAX);
+    until_asleep(&alone.cq, 1);
+    alone.complete_all(0..63);
+    until_asleep(&alone.cq, 1);
+    alone.complete(63);
+    assert_eq!(all.end(), 16);
+    // A CQ without the condition does not take the number.
+    let plain = Alone::new();
+    let result = plain.cq.sread_cond(&mut [Entry::default()], 1, SOON);
+    assert_eq!(errno(result), Some(Errno::EINVAL));
+}
+
+fn what_ends_a_wait_for_many() {
+    let alone = Alone::with_cq(|cq| cq.threshold_cond());
+    let mut entries = [Entry::default(); 16];
+    let soon = Duration::from_millis(30);
+    // Time: what is there.
+    assert_eq!(
+        alone.cq.sread_cond(&mut entries, 5, soon).expect("sread"),
+        0
+    );
+    alone.complete_all(0..2);
+    assert_eq!(
+        alone.cq.sread_cond(&mut entries, 5, soon).expect("sread"),
+        2
+    );
+    // An error.
+    let asleep = || {
+        let cq = alone.cq.clone();
+        Sleeper::asleep(move || cq.sread_cond(&mut [Entry::default(); 16], 5, SOON))
+    };
+    alone.complete_all(0..2);
+    let sleeper = asleep();
+    alone.fail(9);
+    assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EAVAIL));
+    assert_eq!(alone.read_error(), Some(9));
+    // A signal: what is there.
+    let sleeper = asleep();
+    alone.cq.signal().expect("signal");
+    assert_eq!(sleeper.end().expect("sread"), 2);
+}
+
+/// Threads that wait, without taking anything, for so many entries each.
+fn wait_for(cq: u32, file: &Arc<File>, counts: &[u32]) -> Vec<Sleeper<Result<(), Errno>>> {
+    let wait = |cond: u32| {
+        let file = file.clone();
+        Sleeper::asleep(move || {
+            file.call(abi::kfabric_cq_read {
+                cq,
+                cond,
+                deadline: in_ms(20_000),
+                ..Call::sized()
+            })
+            .map(drop)
+        })
+    };
+    counts.iter().copied().map(wait).collect()
+}
+
+/// A party with a CQ that waits for numbers of entries.
+fn with_threshold() -> (Arc<File>, u32, impl Fn(u64)) {
+    let file = Arc::new(File::open());
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let cq = file.make(abi::kfabric_cq_open {
+        domain,
+        entries: 64,
+        wait_obj: abi::KFI_WAIT_QUEUE,
+        wait_cond: abi::KFI_CQ_COND_THRESHOLD,
+        ..Call::sized()
+    });
+    let av = file.av(domain);
+    let ep = file.ep(domain);
+    file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+        .expect("bind");
+    file.bind(ep, av, 0).expect("bind");
+    file.enable(ep).expect("enable");
+    let me = file
+        .insert(av, file.ep_name(ep).expect("name"))
+        .expect("insert");
+    let complete = {
+        let file = file.clone();
+        move |context| {
+            let op = abi::kfabric_op {
+                opcode: abi::KFABRIC_OP_SEND,
+                flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
+                context,
+                peer: me,
+                ..Default::default()
+            };
+            file.post_one(ep, op).expect("send");
+        }
+    };
+    (file, cq, complete)
+}
+
+fn sleepers_wake_when_their_number_is_there() {
+    let (file, cq, complete) = with_threshold();
+    let counts = [8, 2, 4, 2, 16];
+    let sleepers = wait_for(cq, &file, &counts);
+    for queued in 1..=16u32 {
+        complete(queued.into());
+        for (sleeper, count) in sleepers.iter().zip(counts) {
+            if count <= queued {
+                until("who is due released", || sleeper.is_finished());
+            } else {
+                assert!(!sleeper.is_finished(), "{count} released by {queued}");
+            }
+        }
+    }
+    for sleeper in sleepers {
+        assert_eq!(sleeper.join(), Ok(()));
+    }
+}
+
+fn who_waits_for_more_is_not_even_woken() {
+    let (file, cq, complete) = with_threshold();
+    let mut sleepers = wait_for(cq, &file, &[40, 50]);
+    let before: Vec<u64> = sleepers.iter().map(Sleeper::sleeps).collect();
+    (0..39).for_each(&complete);
+    let after: Vec<u64> = sleepers.iter().map(Sleeper::sleeps).collect();
+    assert_eq!(before, after, "they ran for nothing");
+    complete(40);
+    assert_eq!(sleepers.remove(0).end(), Ok(()));
+    (41..=50).for_each(&complete);
+    assert_eq!(sleepers.remove(0).end(), Ok(()));
+}
+
+fn a_signal_releases_all_who_sleep() {
+    let alone = Alone::new();
+    let sleepers: Vec<_> = (0..5)
+        .map(|_| {
+            let cq = alone.cq.clone();
+            Sleeper::new(move || sread_one(&cq))
+        })
+        .collect();
+    until_asleep(&alone.cq, 5);
+    alone.cq.signal().expect("signal");
+    for sleeper in sleepers {
+        assert_eq!(sleeper.end().expect("sread"), None);
+    }
+    // It was taken by those: the next one sleeps.
+    let next = alone.cq.wait(Duration::from_millis(20)).expect("wait");
+    assert!(!next);
+    let begin = Instant::now();
+    assert!(!alone.cq.wait(Duration::from_millis(20)).expect("wait"));
+    assert!(begin.elapsed() >= Duration::from_millis(20));
+    // As the call itself has it.
+    let file = Arc::new(File::open());
+    let cq = file.cq(file.domain(file.fabric()));
+    let sleeper = {
+        let file = file.clone();
+        Sleeper::asleep(move || file.cq_wait(cq, in_ms(20_000)).map(drop))
+    };
+    file.call(abi::kfabric_cq_signal {
+        cq,
+        ..Call::sized()
+    })
+    .expect("signal");
+    assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
+}
+
+fn a_signal_with_nobody_asleep_is_kept_for_one() {
+    let alone = Alone::new();
+    let returns_at_once = || {
+        let begin = Instant::now();
+        let woken = sread_one(&alone.cq).expect("sread");
+        assert!(begin.elapsed() < SOON / 2);
+        woken
+    };
+    // One is kept, however many there were.
+    for _ in 0..3 {
+        alone.cq.signal().expect("signal");
+    }
+    assert_eq!(returns_at_once(), None);
+    let begin = Instant::now();
+    assert!(!alone.cq.wait(Duration::from_millis(30)).expect("wait"));
+    assert!(
+        begin.elapsed() >= Duration::from_millis(30),
+        "two were kept"
+    );
+    // A read that need not sleep leaves it.
+    alone.cq.signal().expect("signal");
+    alone.complete(1);
+    assert_eq!(returns_at_once(), Some(1));
+    assert!(alone.read(1).is_empty());
+    assert_eq!(returns_at_once(), None);
+}
+
+fn a_system_signal_ends_a_wait_or_restarts_it() {
+    let alone = Alone::new();
+    let asleep = || {
+        let cq = alone.cq.clone();
+        Sleeper::asleep(move || {
+            let mut entry = [Entry::default()];
+            cq.sread(&mut entry, Deadline::FOREVER)
+        })
+    };
+    handle_signals(false);
+    let sleeper = asleep();
+    sleeper.interrupt();
+    assert_eq!(errno(sleeper.end()), Some(Errno::EINTR));
+    until_asleep(&alone.cq, 0);
+    handle_signals(true);
+    let sleeper = asleep();
+    sleeper.interrupt();
+    until("a signal handled", || signals() == 2);
+    until_asleep(&alone.cq, 1);
+    assert!(!sleeper.is_finished());
+    alone.complete(1);
+    assert_eq!(sleeper.end().expect("sread"), 1);
+}
+
+fn some_wait_objects_do_not_sleep() {
+    let (fabric, domain) = domain();
+    let set = fabric.wait_set().expect("wait set");
+    for (wait, signalled) in [(Wait::None, Err(Errno::EINVAL)), (Wait::Set(set), Ok(()))] {
+        let cq = domain.cq().wait(wait).open().expect("cq");
+        assert_eq!(errno(sread_one(&cq)), Some(Errno::EINVAL));
+        assert_eq!(errno(cq.wait(Deadline::FOREVER)), Some(Errno::EINVAL));
+        assert_eq!(cq.read(&mut [Entry::default()]).expect("read"), 0);
+        let signal = cq.signal().map_err(|error| error.errno().expect("errno"));
+        assert_eq!(signal, signalled);
+    }
+    for wait in [Wait::Unspec, Wait::Queue] {
+        let alone = Alone::with_cq(|cq| cq.wait(wait));
+        let cq = alone.cq.clone();
+        let sleeper = Sleeper::asleep(move || sread_one(&cq));
+        alone.complete(3);
+        assert_eq!(sleeper.end().expect("sread"), Some(3));
+    }
+}
+
+fn one_who_waits_keeps_it_open() {
+    let (_, domain) = domain();
+    let cq = domain.cq().format(CqFormat::Context).open().expect("cq");
+    let sleeper = {
+        let cq = cq.clone();
+        Sleeper::asleep(move || sread_one(&cq))
+    };
+    assert_eq!(errno(cq.clone().close()), Some(Errno::EBUSY));
+    cq.signal().expect("signal");
+    assert_eq!(sleeper.end().expect("sread"), None);
+    cq.close().expect("close");
+}
