@@ -564,7 +564,7 @@ struct kfabric_getwait {
 };
 
 /**
- * struct kfabric_opsflag - default operation flags (KFI_GETOPSFLAG, _SETOPSFLAG)
+ * struct kfabric_opsflag - default flags (KFI_GETOPSFLAG, KFI_SETOPSFLAG)
  * @size: sizeof(struct kfabric_opsflag)
  * @handle: an endpoint or a counter
  * @set: 0: get; 1: set
@@ -615,7 +615,7 @@ struct kfabric_bind {
 /* ---- Fabric and domain -------------------------------------------------- */
 
 /**
- * struct kfabric_fabric_open - open the fabric of the caller's network namespace
+ * struct kfabric_fabric_open - the fabric of the caller's network namespace
  * @size: sizeof(struct kfabric_fabric_open)
  * @handle: out
  * @context: the caller's, returned in events
@@ -704,7 +704,7 @@ struct kfabric_eq_entry {
  * Errors: -EAGAIN no event (@deadline 0); -ETIMEDOUT; -KFI_EAVAIL an error
  * event is to be read first; -KFI_ETOOSMALL (@len says what is needed, the
  * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a
- * wait on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
+ * wait (@deadline not 0) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
  */
 struct kfabric_eq_read {
 	__u32	size;
@@ -1056,7 +1056,7 @@ struct kfabric_cq_ring {
  * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
  * -ETIMEDOUT; -KFI_EAVAIL an error entry is to be read first; -KFI_EOVERRUN
  * completions that nobody posted for were lost (reported once); -EINVAL a wait
- * on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET, @cond without
+ * (@deadline not 0) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET, @cond without
  * KFI_CQ_COND_THRESHOLD; -EIO the mapped head was spoilt; -EINTR.
  */
 struct kfabric_cq_read {
