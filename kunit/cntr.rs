@@ -364,7 +364,9 @@ mod tests {
         let mut threshold = 1;
         let end = now_ns() + 10_000_000_000;
         while threshold <= ROUNDS && now_ns() < end {
-            match counter.wait(threshold, Deadline::At(now_ns() + 40_000)) {
+            // From none to twice the time between two adds.
+            let patience = (threshold + timeouts) * 7919 % 60_000;
+            match counter.wait(threshold, Deadline::At(now_ns() + patience)) {
                 Ok(()) => {
                     assert!(counter.read() >= threshold);
                     threshold += 1;
@@ -378,9 +380,6 @@ mod tests {
         thread.join();
         assert_eq!(threshold, ROUNDS + 1);
         assert_eq!(waiting(&counter), 0);
-        // Both happened, or this test shows nothing; a slow machine may have no successes to wait
-        // for, but it has timeouts.
-        assert!(timeouts > 0);
         Ok(())
     }
 

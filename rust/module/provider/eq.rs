@@ -60,6 +60,11 @@ use super::{
             Readable,
             READABLE, //
         },
+        line::{
+            Enters,
+            Left,
+            Line, //
+        },
         sleep,
         WaitObj,
         Why, //
@@ -71,10 +76,6 @@ use crate::shim::{
     errno::{
         number,
         to_error, //
-    },
-    rb::{
-        RbDueMap,
-        RbSlot, //
     },
     wait::{
         new_wait_queue,
@@ -94,7 +95,7 @@ pub(crate) struct EqAttr {
     pub(crate) writable: bool,
 }
 
-type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, RbDueMap<Arc<Waker>>>;
+type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, Line<Arc<Waker>>>;
 
 /// See the module's story.
 #[pin_data]
@@ -113,8 +114,8 @@ pub(crate) struct Eq {
 }
 
 /// Wakes a sleeper. Under the lock of the state.
-fn wake(waker: Arc<Waker>) {
-    waker.wake(Why::Ready.reason());
+fn wake(left: Left<Arc<Waker>>) {
+    left.who.wake(Why::Ready.reason());
 }
 
 impl Eq {
@@ -131,7 +132,7 @@ impl Eq {
         let state = EventQueue::new(
             KVVec::from_elem(Event::EMPTY, slots, GFP_KERNEL_ACCOUNT)?,
             KVVec::from_elem(ErrEvent::default(), slots, GFP_KERNEL_ACCOUNT)?,
-            RbDueMap::new(),
+            Line::new(),
         );
         let fabric = Used::new(fabric.clone())?;
         Arc::pin_init(
@@ -296,7 +297,7 @@ impl Eq {
     /// Sleeps until there is, or was, something to read.
     fn wait_ready(&self, deadline: Deadline) -> Result {
         let sleeper = Sleeper::new()?;
-        let slot = RbSlot::new(sleeper.waker())?;
+        let slot = Enters::new(sleeper.waker())?;
         let armed = {
             let mut state = self.state.lock();
             if self.uses.is_closed() {
@@ -345,8 +346,8 @@ impl Object for Eq {
     }
 
     fn teardown(&self) {
-        self.state.lock().release_all(|waker| {
-            waker.wake(Why::Closed.reason());
+        self.state.lock().release_all(|left| {
+            left.who.wake(Why::Closed.reason());
         });
         self.readable.wake_all();
         self.wait.release();

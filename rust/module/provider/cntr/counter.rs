@@ -24,7 +24,8 @@
 //!
 //! # Locks
 //!
-//! `Counter::line` is a spin lock; under it the lock of a descriptor's wait queue is taken.
+//! `Counter::line` is a spin lock; under it those of a descriptor are taken: its place in line, then
+//! its wait queue.
 
 use core::mem::offset_of;
 
@@ -57,23 +58,28 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-use super::fd::Bell;
+use super::fd::{
+    Bell,
+    Place, //
+};
 use crate::{
     mem::{
         SharedPages,
         SharedWord, //
     },
     provider::wait::{
+        line::{
+            self,
+            Enters,
+            Left,
+            Memory, //
+        },
         sleep,
         Why, //
     },
     shim::{
         bindings::kfabric_cntr_values,
         errno::to_error,
-        rb::{
-            RbDueMap,
-            RbSlot, //
-        },
         wait::{
             Sleeper,
             Waker, //
@@ -90,34 +96,35 @@ pub(super) enum Token {
     Fd(Arc<Bell>),
 }
 
-/// A place in line to be: what [`Counter::enter`] needs.
-pub(super) type Slot = RbSlot<Token>;
+/// The line of a counter.
+type Line = Waiters<line::Line<Token>>;
 
-type Line = Waiters<RbDueMap<Token>>;
-
-/// Releases those who are due, under the lock of the line, and wakes the last of them that has to
-/// be woken after the lock is dropped.
+/// Wakes those who are due, under the lock of the line, but the last descriptor after it.
 ///
-/// A task that sleeps in a call does not need the lock when it wakes up. Who polls a descriptor
-/// reads it next and does; mostly one alone is due, and then it is not made to wait for the lock
-/// of who woke it.
+/// Who polls a descriptor reads it next and takes the lock; mostly one alone is due, and then it
+/// is not made to wait for who woke it. A task that sleeps in a call does not need the lock.
 #[derive(Default)]
-struct Wakeup {
+struct Due {
     bell: Option<Arc<Bell>>,
+    /// Of the last sleeper: to be freed when the lock has been dropped.
+    memory: Option<Memory<Token>>,
 }
 
-impl Wakeup {
+impl Due {
     /// Takes one who is due.
-    fn one(&mut self, token: Token, outcome: Outcome) {
-        match token {
-            Token::Sleeper(waker) => {
+    fn one(&mut self, left: Left<Token>, outcome: Outcome) {
+        let Left { who, memory } = left;
+        match who {
+            Token::Sleeper(who) => {
                 let why = match outcome {
                     Outcome::Reached => Why::Ready,
                     Outcome::ErrorChanged => Why::ErrorChanged,
                 };
-                waker.wake(why.reason());
+                who.wake(why.reason());
+                self.memory = memory;
             }
             Token::Fd(bell) => {
+                bell.place().left(memory);
                 bell.set();
                 if let Some(before) = self.bell.replace(bell) {
                     before.wake();
@@ -161,7 +168,7 @@ impl Counter {
             page,
             closed: AtomicFlag::new(false),
             line <- new_spinlock!(
-                Waiters::new(RbDueMap::new(), RbDueMap::new()),
+                Waiters::new(line::Line::new(), line::Line::new()),
                 "Counter::line"
             ),
         }))
@@ -195,7 +202,7 @@ impl Counter {
     #[cold]
     #[inline(never)]
     fn fire(&self, crossed: Crossed) {
-        let mut due = Wakeup::default();
+        let mut due = Due::default();
         self.line
             .lock()
             .fire(&self.gate, crossed, |token, why| due.one(token, why));
@@ -204,7 +211,7 @@ impl Counter {
 
     /// Adds to the error value and ends every wait.
     pub(crate) fn adderr(&self, n: u64) {
-        let mut due = Wakeup::default();
+        let mut due = Due::default();
         self.line
             .lock()
             .add_err(&self.gate, n, |token, why| due.one(token, why));
@@ -213,7 +220,7 @@ impl Counter {
 
     /// Sets the success value. `EINVAL` above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
-        let mut due = Wakeup::default();
+        let mut due = Due::default();
         let set = self
             .line
             .lock()
@@ -224,7 +231,7 @@ impl Counter {
 
     /// Sets the error value and ends every wait. `EINVAL` above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result {
-        let mut due = Wakeup::default();
+        let mut due = Due::default();
         let set = self
             .line
             .lock()
@@ -258,8 +265,8 @@ impl Counter {
             return Err(ETIMEDOUT);
         }
         let sleeper = Sleeper::new()?;
-        let slot = RbSlot::new(Token::Sleeper(sleeper.waker()))?;
-        let Some(waiter) = self.enter(Cond::AtLeast(threshold), slot)? else {
+        let sleeper_in_line = Enters::new(Token::Sleeper(sleeper.waker()))?;
+        let Some(waiter) = self.enter(Cond::AtLeast(threshold), sleeper_in_line)? else {
             return Ok(());
         };
         match sleep(&sleeper, deadline, || self.leave(&waiter))? {
@@ -271,73 +278,99 @@ impl Counter {
 
     /// Gets in line, or tells that there is nothing to wait for (`None`). `EBADF` the counter was
     /// closed by force.
-    fn enter(&self, cond: Cond, slot: Slot) -> Result<Option<Waiter>> {
-        self.enter_locked(&mut self.line.lock(), cond, slot)
-    }
-
-    fn enter_locked(&self, line: &mut Line, cond: Cond, slot: Slot) -> Result<Option<Waiter>> {
+    fn enter(&self, cond: Cond, who: Enters<Token>) -> Result<Option<Waiter>> {
+        let mut line = self.line.lock();
         if self.is_closed() {
             return Err(EBADF);
         }
-        Ok(match line.arm(&self.gate, cond, slot) {
-            Armed::Reached(_slot) => None,
+        Ok(match line.arm(&self.gate, cond, who) {
+            Armed::Reached(_) => None,
             Armed::Waiting(waiter) => Some(waiter),
         })
     }
 
     /// Leaves the line. False: was taken out and woken before.
-    pub(super) fn leave(&self, waiter: &Waiter) -> bool {
+    fn leave(&self, waiter: &Waiter) -> bool {
         self.line.lock().disarm(&self.gate, waiter).is_some()
     }
 
-    /// Arms a descriptor for `cond`, whatever it was armed for at `place`. It is rung already if
-    /// the condition holds. `EBADF` as [`enter`](Self::enter); it is rung then.
+    /// Arms a descriptor for `cond`, whatever it was armed for. It is rung already if the condition
+    /// holds. False: there is no memory for its place; nothing has changed, bring it in `spare`.
+    /// `EBADF` the counter was closed by force.
     pub(super) fn arm(
         &self,
-        bell: &Bell,
-        place: &mut Option<Waiter>,
+        bell: &Arc<Bell>,
         cond: Cond,
-        slot: Slot,
-    ) -> Result {
-        let mut line = self.line.lock();
-        // A bell that was rung is out of line.
-        if let Some(waiter) = place.take().filter(|_| !bell.is_rung()) {
-            line.disarm(&self.gate, &waiter);
-        }
-        self.arm_locked(&mut line, bell, place, cond, slot)
+        spare: &mut Option<Memory<Token>>,
+    ) -> Result<bool> {
+        self.arm_locked(&mut self.line.lock(), bell, cond, spare)
     }
 
     /// Both values as they are now, and arms a descriptor that was rung for a change since. `EAGAIN`
-    /// it was not rung; else as [`arm`](Self::arm).
-    pub(super) fn take(&self, bell: &Bell, place: &mut Option<Waiter>, slot: Slot) -> Result<Seen> {
+    /// it was not rung; else as [`arm`](Self::arm), `None` for false.
+    pub(super) fn take(
+        &self,
+        bell: &Arc<Bell>,
+        spare: &mut Option<Memory<Token>>,
+    ) -> Result<Option<Seen>> {
         let mut line = self.line.lock();
-        if self.is_closed() {
-            return Err(EBADF);
-        }
         if !bell.is_rung() {
             return Err(EAGAIN);
         }
         let seen = line.seen(&self.gate);
-        self.arm_locked(&mut line, bell, place, Cond::AnyChange(seen), slot)?;
-        Ok(seen)
+        let armed = self.arm_locked(&mut line, bell, Cond::AnyChange(seen), spare)?;
+        Ok(armed.then_some(seen))
     }
 
     fn arm_locked(
         &self,
         line: &mut Line,
-        bell: &Bell,
-        place: &mut Option<Waiter>,
+        bell: &Arc<Bell>,
         cond: Cond,
-        slot: Slot,
-    ) -> Result {
-        bell.silence();
-        let entered = self.enter_locked(line, cond, slot);
-        *place = entered.unwrap_or(None);
-        if place.is_none() {
-            // It has happened already, or never will.
-            bell.ring();
+        spare: &mut Option<Memory<Token>>,
+    ) -> Result<bool> {
+        if self.is_closed() {
+            return Err(EBADF);
         }
-        entered.map(|_| ())
+        let mut place = bell.place();
+        if place.memory.is_none() {
+            place.memory = spare.take();
+        }
+        let Some(memory) = place.memory.take() else {
+            return Ok(false);
+        };
+        self.disarm(line, &mut place);
+        bell.silence();
+        let who = Token::Fd(bell.clone());
+        match line.arm(&self.gate, cond, Enters { who, memory }) {
+            Armed::Waiting(waiter) => place.waiter = Some(waiter),
+            Armed::Reached(enters) => {
+                place.memory = Some(enters.memory);
+                bell.ring();
+            }
+        }
+        Ok(true)
+    }
+
+    fn disarm(&self, line: &mut Line, place: &mut Place) {
+        if let Some(waiter) = place.waiter.take() {
+            if let Some(left) = line.disarm(&self.gate, &waiter) {
+                place.left(left.memory);
+            }
+        }
+    }
+
+    /// Makes a descriptor readable, as if what it is armed for had happened.
+    pub(super) fn ring(&self, bell: &Bell) {
+        let mut line = self.line.lock();
+        self.disarm(&mut line, &mut bell.place());
+        bell.ring();
+    }
+
+    /// Takes a descriptor out of the line, if it is there.
+    pub(super) fn leave_bell(&self, bell: &Bell) {
+        let mut line = self.line.lock();
+        self.disarm(&mut line, &mut bell.place());
     }
 
     /// Ends it by force: all who wait are woken and get `EBADF`, as does who comes later.
@@ -345,11 +378,14 @@ impl Counter {
     pub(crate) fn close(&self) {
         let mut line = self.line.lock();
         self.closed.store(true, Release);
-        line.release_all(&self.gate, |token| match token {
+        line.release_all(&self.gate, |left| match left.who {
             Token::Sleeper(waker) => {
                 waker.wake(Why::Closed.reason());
             }
-            Token::Fd(bell) => bell.hang_up(),
+            Token::Fd(bell) => {
+                bell.place().left(left.memory);
+                bell.hang_up();
+            }
         });
     }
 

@@ -29,13 +29,11 @@
 //! is gone, and another process has the descriptor), poll(2) gives `POLLERR | POLLHUP`, read(2) and
 //! write(2) `EBADF`.
 //!
-//! # Locks
-//!
-//! `Fd::place` is a mutex, held by who arms and while values are copied out; the counter's line
-//! lock is taken under it.
+//! Arming and taking are one hold of the counter's lock each. The memory of the place in line
+//! travels with the descriptor: between its counter and one reader nothing is allocated.
 
 use kernel::{
-    new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -44,7 +42,8 @@ use kernel::{
             Release, //
         },
         Arc,
-        Mutex, //
+        SpinLock,
+        SpinLockGuard, //
     },
     uaccess::{
         UserSliceReader,
@@ -62,11 +61,13 @@ use kfi_core::{
 
 use super::counter::{
     Counter,
-    Slot,
     Token, //
 };
 use crate::{
-    provider::wait::fd::READABLE,
+    provider::wait::{
+        fd::READABLE,
+        line::Memory, //
+    },
     shim::{
         anon_file::{
             AnonFile,
@@ -75,7 +76,6 @@ use crate::{
             EPOLLHUP, //
         },
         bindings::kfabric_cntr_values,
-        rb::RbSlot,
         wait::{
             new_wait_queue,
             WaitQueue, //
@@ -83,10 +83,33 @@ use crate::{
     }, //
 };
 
+/// Where a descriptor stands in its counter's line.
+#[derive(Default)]
+pub(super) struct Place {
+    /// Set while it stands in line.
+    pub(super) waiter: Option<Waiter>,
+    /// Memory to get in line with, while it does not stand there.
+    pub(super) memory: Option<Memory<Token>>,
+}
+
+impl Place {
+    /// It has left the line, and got memory back.
+    pub(super) fn left(&mut self, memory: Option<Memory<Token>>) {
+        self.waiter = None;
+        if memory.is_some() {
+            self.memory = memory;
+        }
+    }
+}
+
 /// What a counter has of a descriptor in its line: whether it is readable, and who waits for that.
 #[pin_data]
 pub(super) struct Bell {
+    /// Changed under the counter's line lock.
     rung: AtomicFlag,
+    /// Locked under the counter's line lock, and never waited for there.
+    #[pin]
+    place: SpinLock<Place>,
     #[pin]
     queue: WaitQueue,
 }
@@ -95,11 +118,17 @@ impl Bell {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             rung: AtomicFlag::new(false),
+            place <- new_spinlock!(Place::default(), "cntr::Bell::place"),
             queue <- new_wait_queue!("cntr::Bell::queue"),
         })
     }
 
-    /// It has happened: [`set`](Self::set) and [`wake`](Self::wake). Out of line.
+    /// Its place. Under the counter's line lock.
+    pub(super) fn place(&self) -> SpinLockGuard<'_, Place> {
+        self.place.lock()
+    }
+
+    /// It has happened: [`set`](Self::set) and [`wake`](Self::wake).
     pub(super) fn ring(&self) {
         self.set();
         self.wake();
@@ -118,7 +147,7 @@ impl Bell {
 
     /// The counter is closed by force: also who waits for that alone is told.
     pub(super) fn hang_up(&self) {
-        self.rung.store(true, Release);
+        self.set();
         self.queue.wake_all();
     }
 
@@ -128,6 +157,7 @@ impl Bell {
     }
 
     /// Whether it has happened.
+    #[inline]
     pub(super) fn is_rung(&self) -> bool {
         self.rung.load(Acquire)
     }
@@ -140,13 +170,9 @@ pub(super) trait Holder: Send + Sync + 'static {
 }
 
 /// See the module's story.
-#[pin_data(PinnedDrop)]
 pub(super) struct Fd<H: Holder> {
     holder: H,
     bell: Arc<Bell>,
-    /// Where it stands in line, or stood last.
-    #[pin]
-    place: Mutex<Option<Waiter>>,
 }
 
 impl<H: Holder> Fd<H> {
@@ -154,14 +180,7 @@ impl<H: Holder> Fd<H> {
     /// closed by force, `ENOMEM`. Sleeps.
     pub(super) fn new(holder: H) -> Result<Arc<Self>> {
         let bell = Arc::pin_init(Bell::new(), GFP_KERNEL_ACCOUNT)?;
-        let fd = Arc::pin_init(
-            pin_init!(Self {
-                holder,
-                bell,
-                place <- new_mutex!(None, "cntr::Fd::place"),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )?;
+        let fd = Arc::new(Self { holder, bell }, GFP_KERNEL_ACCOUNT)?;
         fd.arm(Cond::AnyChange(fd.counter().seen()))?;
         Ok(fd)
     }
@@ -170,18 +189,15 @@ impl<H: Holder> Fd<H> {
         self.holder.counter()
     }
 
-    fn slot(&self) -> Result<Slot> {
-        RbSlot::new(Token::Fd(self.bell.clone()))
-    }
-
     fn arm(&self, cond: Cond) -> Result {
-        let slot = self.slot()?;
-        let mut place = self.place.lock();
-        self.counter().arm(&self.bell, &mut place, cond, slot)
+        let mut spare = None;
+        while !self.counter().arm(&self.bell, cond, &mut spare)? {
+            spare = Some(Memory::new()?);
+        }
+        Ok(())
     }
 
-    /// Arms it for a value of at least `threshold`. `EBADF`, and it is readable, so that nobody
-    /// waits for it in vain; `ENOMEM`. Sleeps.
+    /// Arms it for a value of at least `threshold`. `EBADF`, `ENOMEM`. Sleeps.
     pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
         self.arm(Cond::AtLeast(threshold))
     }
@@ -192,34 +208,30 @@ impl<H: Holder> Fd<H> {
         if !self.is_readable() {
             return Err(EAGAIN);
         }
-        let slot = self.slot()?;
-        let mut place = self.place.lock();
-        let seen = self.counter().take(&self.bell, &mut place, slot)?;
+        let mut spare = None;
+        let seen = loop {
+            if let Some(seen) = self.counter().take(&self.bell, &mut spare)? {
+                break seen;
+            }
+            spare = Some(Memory::new()?);
+        };
         let values = kfabric_cntr_values {
             value: seen.value,
             err: seen.err,
         };
-        sink(&values).inspect_err(|_| {
-            if let Some(waiter) = place.take() {
-                self.counter().leave(&waiter);
-            }
-            self.bell.ring();
-        })
+        sink(&values).inspect_err(|_| self.counter().ring(&self.bell))
     }
 
     /// Whether it is readable. Does not sleep.
+    #[inline]
     pub(super) fn is_readable(&self) -> bool {
         self.bell.is_rung()
     }
 }
 
-#[pinned_drop]
-impl<H: Holder> PinnedDrop for Fd<H> {
-    fn drop(self: Pin<&mut Self>) {
-        let place = self.place.lock().take();
-        if let Some(waiter) = place {
-            self.counter().leave(&waiter);
-        }
+impl<H: Holder> Drop for Fd<H> {
+    fn drop(&mut self) {
+        self.counter().leave_bell(&self.bell);
     }
 }
 

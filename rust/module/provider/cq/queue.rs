@@ -70,6 +70,11 @@ use crate::{
     },
     provider::wait::{
         fd::READABLE,
+        line::{
+            Left,
+            Line, //
+        },
+        Wakeup,
         Why, //
     },
     shim::{
@@ -78,7 +83,6 @@ use crate::{
             kfabric_cq_ring, //
         },
         errno::to_error,
-        rb::RbDueMap,
         wait::{
             new_wait_queue,
             WaitQueue,
@@ -95,7 +99,7 @@ pub(super) const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
-type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, RbDueMap<Arc<Waker>>>;
+type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Arc<Waker>>>;
 
 /// See the module's story.
 #[pin_data]
@@ -115,13 +119,15 @@ pub(crate) struct Queue {
     readable: WaitQueue,
 }
 
-/// Wakes a sleeper. Under the lock of the state.
-fn wake(waker: Arc<Waker>, woken: Woken) {
-    let why = match woken {
-        Woken::Ready => Why::Ready,
-        Woken::Signalled => Why::Signalled,
-    };
-    waker.wake(why.reason());
+/// What wakes sleepers, under the lock of the state.
+fn waker(wakeup: &mut Wakeup) -> impl FnMut(Left<Arc<Waker>>, Woken) + '_ {
+    |left, woken| {
+        let why = match woken {
+            Woken::Ready => Why::Ready,
+            Woken::Signalled => Why::Signalled,
+        };
+        wakeup.one(left, why);
+    }
 }
 
 impl Queue {
@@ -145,7 +151,7 @@ impl Queue {
             head: word(offset_of!(kfabric_cq_ring, head))?,
         };
         let errors = KVVec::from_elem(ErrEntry::default(), slots, GFP_KERNEL_ACCOUNT)?;
-        let state = CompletionQueue::new(words, size, errors, RbDueMap::new()).map_err(to_error)?;
+        let state = CompletionQueue::new(words, size, errors, Line::new()).map_err(to_error)?;
         Ok(pin_init!(Self {
             format,
             size,
@@ -183,38 +189,48 @@ impl Queue {
     /// Queues a completion that has a credit.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {
+        let mut wakeup = Wakeup::default();
         self.state
             .lock()
-            .push(credit, |slot| self.store(slot, entry), wake);
+            .push(credit, |slot| self.store(slot, entry), waker(&mut wakeup));
         self.arrived();
     }
 
     /// Queues an error entry that has a credit.
     pub(crate) fn push_err(&self, credit: Credit, entry: &ErrEntry) {
-        self.state.lock().push_err(credit, *entry, wake);
+        let mut wakeup = Wakeup::default();
+        self.state
+            .lock()
+            .push_err(credit, *entry, waker(&mut wakeup));
         self.arrived();
     }
 
     /// Queues a completion that nobody posted for; if there is no room, it is lost and counted.
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
+        let mut wakeup = Wakeup::default();
         let push = self
             .state
             .lock()
-            .push_uncredited(|slot| self.store(slot, entry), wake);
+            .push_uncredited(|slot| self.store(slot, entry), waker(&mut wakeup));
         self.arrived();
         push
     }
 
     /// Queues an error entry that nobody posted for; if there is no room, it is lost and counted.
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) -> Push {
-        let push = self.state.lock().push_err_uncredited(*entry, wake);
+        let mut wakeup = Wakeup::default();
+        let push = self
+            .state
+            .lock()
+            .push_err_uncredited(*entry, waker(&mut wakeup));
         self.arrived();
         push
     }
 
     /// Ends the waits of all who sleep, or of the next who would (kfi_cq_signal).
     pub(crate) fn signal(&self) {
-        self.state.lock().signal(wake);
+        let mut wakeup = Wakeup::default();
+        self.state.lock().signal(waker(&mut wakeup));
     }
 
     /// There is something to read. Outside the lock.
@@ -259,11 +275,10 @@ impl Queue {
     /// Ends it by force: all who sleep are woken and get `EBADF`, as does who would go to sleep
     /// later; who polls is told. Idempotent.
     pub(crate) fn close(&self) {
+        let mut wakeup = Wakeup::default();
         let mut state = self.state.lock();
         self.closed.store(true, Release);
-        state.release_all(|waker| {
-            waker.wake(Why::Closed.reason());
-        });
+        state.release_all(|left| wakeup.one(left, Why::Closed));
         drop(state);
         self.readable.wake_all();
     }

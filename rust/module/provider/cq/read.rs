@@ -32,13 +32,13 @@ use super::queue::{
 };
 use crate::{
     provider::wait::{
+        line::Enters,
         sleep,
         Why, //
     },
     shim::{
         bindings::kfabric_cq_entry,
         errno::to_error,
-        rb::RbSlot,
         sched::cond_resched,
         wait::{
             Sleeper,
@@ -99,7 +99,7 @@ impl Queue {
                 Some(sleeper) => sleeper,
                 empty => empty.insert(Sleeper::new()?),
             };
-            let slot = RbSlot::new(sleeper.waker())?;
+            let slot = Enters::new(sleeper.waker())?;
             let armed = {
                 let mut state = self.state.lock();
                 if self.is_closed() {

@@ -26,10 +26,12 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`line`] | the line: who waits, in the order in which they become due |
 //! | [`set`] | the wait set: one thing to wait on for many objects |
 //! | [`fd`] | a CQ or EQ as a descriptor for poll(2), epoll and io_uring |
 
 pub(crate) mod fd;
+pub(super) mod line;
 pub(crate) mod set;
 
 #[cfg(kfi_kunit)]
@@ -59,9 +61,12 @@ use crate::shim::{
     errno::to_error,
     wait::{
         Sleeper,
-        WaitError, //
+        WaitError,
+        Waker, //
     }, //
 };
+
+use line::Left;
 
 pub(crate) use set::WaitSet;
 
@@ -157,6 +162,22 @@ impl Why {
             reason if reason == Self::Signalled.reason() => Self::Signalled,
             _ => Self::Closed,
         }
+    }
+}
+
+/// Wakes sleepers that have left a line, under the line's lock, and gives back the memory of the
+/// last of them when the lock has been dropped: mostly there is one.
+#[derive(Default)]
+pub(super) struct Wakeup {
+    last: Option<Left<Arc<Waker>>>,
+}
+
+impl Wakeup {
+    /// Wakes one.
+    #[inline]
+    pub(super) fn one(&mut self, left: Left<Arc<Waker>>, why: Why) {
+        left.who.wake(why.reason());
+        self.last = Some(left);
     }
 }
 

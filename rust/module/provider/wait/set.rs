@@ -44,7 +44,12 @@ use kfi_core::{
 };
 
 use super::{
+    line::{
+        Enters,
+        Line, //
+    },
     sleep,
+    Wakeup,
     Why, //
 };
 use crate::{
@@ -67,10 +72,6 @@ use crate::{
             EPOLLIN,
             EPOLLRDNORM, //
         },
-        rb::{
-            RbDueMap,
-            RbSlot, //
-        },
         wait::{
             new_wait_queue,
             Sleeper,
@@ -80,15 +81,13 @@ use crate::{
     }, //
 };
 
-type Slot = RbSlot<Arc<Waker>>;
-
 /// See the module's story.
 #[pin_data]
 pub(crate) struct WaitSet {
     fabric: Used<Fabric>,
     uses: Uses,
     #[pin]
-    line: SpinLock<wait::WaitSet<RbDueMap<Arc<Waker>>>>,
+    line: SpinLock<wait::WaitSet<Line<Arc<Waker>>>>,
     /// Who polls.
     #[pin]
     readable: WaitQueue,
@@ -102,7 +101,7 @@ impl WaitSet {
             pin_init!(Self {
                 fabric,
                 uses: Uses::new(),
-                line <- new_spinlock!(wait::WaitSet::new(RbDueMap::new()), "WaitSet::line"),
+                line <- new_spinlock!(wait::WaitSet::new(Line::new()), "WaitSet::line"),
                 readable <- new_wait_queue!("WaitSet::readable"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -117,10 +116,12 @@ impl WaitSet {
     /// Something happened to a member. Any context but hard interrupts, no spin lock held that a
     /// member or the set has.
     pub(crate) fn signal(&self) {
+        let mut wakeup = Wakeup::default();
         let mut line = self.line.lock();
         match line.signal() {
-            Some(waker) => {
-                waker.wake(Why::Ready.reason());
+            Some(left) => {
+                wakeup.one(left, Why::Ready);
+                drop(line);
             }
             None => {
                 drop(line);
@@ -151,7 +152,7 @@ impl WaitSet {
             return Err(ETIMEDOUT);
         }
         let sleeper = Sleeper::new()?;
-        let Some(key) = self.enter(RbSlot::new(sleeper.waker())?)? else {
+        let Some(key) = self.enter(Enters::new(sleeper.waker())?)? else {
             return Ok(());
         };
         let leave = || self.line.lock().disarm(&key).is_some();
@@ -162,13 +163,13 @@ impl WaitSet {
     }
 
     /// Takes a pending signal (`None`) or gets in line. `EBADF` closed by force.
-    fn enter(&self, slot: Slot) -> Result<Option<Key>> {
+    fn enter(&self, sleeper: Enters<Arc<Waker>>) -> Result<Option<Key>> {
         let mut line = self.line.lock();
         if self.uses.is_closed() {
             return Err(EBADF);
         }
-        Ok(match line.arm(slot) {
-            Armed::Signalled(_slot) => None,
+        Ok(match line.arm(sleeper) {
+            Armed::Signalled(_) => None,
             Armed::Waiting(key) => Some(key),
         })
     }
@@ -198,9 +199,10 @@ impl Object for WaitSet {
     }
 
     fn teardown(&self) {
-        self.line.lock().release_all(|waker| {
-            waker.wake(Why::Closed.reason());
-        });
+        let mut wakeup = Wakeup::default();
+        self.line
+            .lock()
+            .release_all(|left| wakeup.one(left, Why::Closed));
         self.readable.wake_all();
         self.fabric.release();
     }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_line`: the map under the lines of waiters, against a list that is searched.
+
+use super::{
+    Enters,
+    Line,
+    Memory, //
+};
+use kernel::prelude::*;
+use kfi_core::due::{
+    Due,
+    Key, //
+};
+
+/// A generator of numbers that are the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: u64) -> u64 {
+        // xorshift64
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Takes the entry with the lowest key out.
+fn lowest(list: &mut KVec<(Key, u64)>) -> Option<(Key, u64)> {
+    let key = list.iter().map(|(key, _)| *key).min()?;
+    let place = list.iter().position(|(held, _)| *held == key)?;
+    list.remove(place).ok()
+}
+
+#[kunit_tests(kfabric_line)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_keeps_its_memory() -> Result {
+        let mut line = Due::new(Line::new());
+        let mut memory = Memory::new()?;
+        for round in 0..10 {
+            let key = line.insert(round, Enters { who: round, memory });
+            assert_eq!(line.lowest(), Some(round));
+            let left = if round % 2 == 0 {
+                line.remove(&key).ok_or(ENOENT)?
+            } else {
+                line.pop_due(round).ok_or(ENOENT)?.1
+            };
+            assert_eq!(left.who, round);
+            assert!(line.is_empty() && line.lowest().is_none());
+            memory = left.memory.ok_or(ENOMEM)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn it_is_a_sorted_list() -> Result {
+        let mut line = Due::new(Line::new());
+        let mut list = KVec::new();
+        let mut numbers = Numbers(88_172_645_463_325_252);
+        for who in 0..20_000 {
+            // It grows to about two hundred, and shrinks to nothing, again and again.
+            let growing = who / 400 % 2 == 0;
+            match numbers.below(4) {
+                0 | 1 if growing => {
+                    let threshold = numbers.below(50);
+                    let key = line.insert(threshold, Enters::new(who)?);
+                    list.push((key, who), GFP_KERNEL)?;
+                }
+                2 => {
+                    let any = numbers.below(list.len().max(1) as u64) as usize;
+                    if let Ok((key, who)) = list.remove(any) {
+                        assert!(line.remove(&key).is_some_and(|left| left.who == who));
+                        assert!(line.remove(&key).is_none());
+                    }
+                }
+                _ => {
+                    let popped = line.pop().map(|(key, left)| (key, left.who));
+                    assert_eq!(popped, lowest(&mut list));
+                }
+            }
+            let expected = list.iter().map(|(key, _)| key.threshold()).min();
+            assert_eq!(line.lowest(), expected);
+            assert_eq!(line.len() as usize, list.len());
+        }
+        while let Some((key, left)) = line.pop() {
+            assert_eq!(Some((key, left.who)), lowest(&mut list));
+        }
+        assert!(list.is_empty());
+        Ok(())
+    }
+}
