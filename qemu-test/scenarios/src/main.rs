@@ -23,6 +23,7 @@ mod abi_threads;
 mod abi_world;
 mod addresses;
 mod alone;
+mod cli;
 mod completions;
 mod counters;
 mod counting;
@@ -63,6 +64,7 @@ fn main() -> std::process::ExitCode {
             messages::TESTS,
             rma::TESTS,
             counting::TESTS,
+            cli::TESTS,
             processes::TESTS,
             // Unloads the module: last.
             module::TESTS,

@@ -256,7 +256,7 @@ fn table(infos: &[InfoJson]) -> Table {
         "CAPABILITIES",
     ]);
     for info in infos {
-        let caps = text::row(&info.caps).to_lowercase().replace('|', " ");
+        let caps = kinds(&info.caps);
         table.cells(&[
             &info.domain,
             &info.ep_type,
@@ -267,6 +267,23 @@ fn table(infos: &[InfoJson]) -> Table {
         ]);
     }
     table
+}
+
+/// Capabilities, without those that only say which way.
+fn kinds(caps: &[String]) -> String {
+    let ways = [
+        "READ",
+        "WRITE",
+        "SEND",
+        "RECV",
+        "REMOTE_READ",
+        "REMOTE_WRITE",
+    ];
+    let kinds = caps.iter().filter(|cap| !ways.contains(&cap.as_str()));
+    kinds
+        .map(|cap| cap.to_lowercase())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Every attribute of an entry, by its JSON key.
@@ -354,7 +371,7 @@ pub(crate) mod tests {
             addr_format: "KFI_SOCKADDR_IN".to_owned(),
             src_addr: "127.0.0.1:0".parse().ok(),
             dest_addr: None,
-            caps: vec!["MSG".to_owned(), "RMA".to_owned()],
+            caps: ["MSG", "RMA", "REMOTE_READ"].map(str::to_owned).to_vec(),
             max_msg_size: 1 << 30,
             mem_tag_format: "0xff".to_owned(),
             threading: "safe",

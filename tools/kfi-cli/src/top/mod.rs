@@ -32,10 +32,16 @@ use view::View;
 /// Does what `kfi top` was asked for.
 pub(crate) fn run(args: &args::Top, out: &mut Out) -> Result<()> {
     let device = link::open()?;
-    if args.once || out.is_json() || !io::stdout().is_terminal() {
+    if args.once || out.is_json() || !has_screen() {
         return print(&device, args, out);
     }
     watch(&device, args.interval)
+}
+
+/// Whether there is a terminal, and one that has a size.
+fn has_screen() -> bool {
+    let size = ratatui::crossterm::terminal::size();
+    io::stdout().is_terminal() && size.is_ok_and(|(width, height)| width > 0 && height > 0)
 }
 
 /// Prints once, or again and again.
