@@ -1480,8 +1480,8 @@ enum kfabric_op_code {
  * @iov_count: 0: @buf is the buffer; else elements of the array
  * @mr: local memory region that holds the buffer, so that it need not be
  *	pinned anew; 0: none.  The buffer is named by its address as always
- * @peer: transmits: destination; receives: source to receive from (with
- *	KFI_DIRECTED_RECV), KFI_ADDR_UNSPEC: any
+ * @peer: transmits: destination; receives: with KFI_DIRECTED_RECV the source
+ *	to receive from, KFI_ADDR_UNSPEC: any; ignored without
  * @data: with KFI_REMOTE_CQ_DATA
  * @tag: TSEND, TRECV
  * @ignore: TRECV: bits of @tag that do not matter
@@ -1530,15 +1530,18 @@ struct kfabric_op {
  * unless KFI_COMPLETION is among its flags; a failure always makes one.
  *
  * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown
- * opcode or flag, lengths that wrap; -KFI_EOPBADSTATE the endpoint is not
- * enabled; -EOPNOTSUPP the endpoint does not have the capability; -EAGAIN no
- * room in the transmit or receive queue, in the CQ, or at the peer for an
- * injected message: try again after reading completions; -EMSGSIZE longer
+ * opcode or flag, too many elements, lengths that wrap, a buffer that is not
+ * within @mr, remote memory that is not as long as the buffer;
+ * -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the endpoint does
+ * not have the capability; -EAGAIN no room in the transmit or receive queue, in
+ * the CQ, or at the peer for an injected message, or KFI_FENCE while an earlier
+ * operation waits there: try again after reading completions; -EMSGSIZE longer
  * than KFABRIC_MAX_MSG_SIZE, or than KFABRIC_INJECT_SIZE with KFI_INJECT;
  * -ENOENT @peer is not in the AV; -EHOSTUNREACH no endpoint at that address;
  * -ENETDOWN the link's interface is down; -ENODEV it is gone;
  * -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -EACCES @mr does not
- * allow it; -ENOMSG (KFI_PEEK never: its answer is a completion).
+ * allow it; -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never:
+ * its answer is a completion).
  */
 struct kfabric_post {
 	__u32	size;

@@ -180,7 +180,7 @@ fn members_of_sets_are_busy() {
 }
 
 /// A descriptor of `handle`.
-fn getwait(file: &File, handle: u32) -> Result<OwnedFd, Errno> {
+pub(crate) fn getwait(file: &File, handle: u32) -> Result<OwnedFd, Errno> {
     let arg = file.call(abi::kfabric_getwait {
         handle,
         ..Call::sized()

@@ -16,10 +16,18 @@
 mod abi_av;
 mod abi_bind;
 mod abi_ep;
+mod abi_eq;
+mod abi_links;
+mod abi_memory;
 mod abi_objects;
+mod abi_post;
+mod abi_post_memory;
+mod abi_queues;
 mod abi_shape;
+mod abi_spaces;
 mod abi_table;
 mod abi_threads;
+mod abi_waiting;
 mod abi_world;
 mod addresses;
 mod alone;
@@ -51,8 +59,16 @@ fn main() -> std::process::ExitCode {
             abi_av::TESTS,
             abi_bind::TESTS,
             abi_ep::TESTS,
+            abi_eq::TESTS,
+            abi_links::TESTS,
+            abi_memory::TESTS,
             abi_objects::TESTS,
+            abi_post::TESTS,
+            abi_post_memory::TESTS,
+            abi_queues::TESTS,
             abi_shape::TESTS,
+            abi_spaces::TESTS,
+            abi_waiting::TESTS,
             counters::TESTS,
             completions::TESTS,
             sleepers::TESTS,

@@ -446,6 +446,9 @@ pub(crate) struct Pages {
     len: usize,
 }
 
+// SAFETY: the memory is accessed by copying only, by one thread of a test at a time.
+unsafe impl Sync for Pages {}
+
 impl Pages {
     /// `count` pages that can be read and written, and one behind them that is not there.
     pub(crate) fn new(count: usize) -> Self {

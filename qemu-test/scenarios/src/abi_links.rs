@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Links: every refusal, and what becomes of them when their interface changes.
+
+use crate::{
+    abi_threads::{NetNs, as_user, open_to_all},
+    harness::tests,
+    host::until,
+    raw::{File, Netdev, Pages, ip, ipv4, refused, text},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+use std::{ffi::c_char, os::unix::process::CommandExt, process::Command};
+
+tests![
+    names_that_are_none,
+    a_link_there_is_already,
+    interfaces_that_are_not_there,
+    a_link_in_use_stays,
+    an_ordinary_user_makes_no_links,
+    who_made_the_namespace_makes_links_there,
+    too_many_links => 300,
+    listing_ends,
+    an_interface_that_goes_down_and_up,
+    an_interface_that_is_removed,
+];
+
+fn add(file: &File, name: &str, netdev: &str) -> Result<(), Errno> {
+    file.call(abi::kfabric_link_add {
+        name: text(name),
+        netdev: text(netdev),
+        ..Call::sized()
+    })
+    .map(|_| ())
+}
+
+fn del(file: &File, name: &str) -> Result<(), Errno> {
+    file.call(abi::kfabric_link_del {
+        name: text(name),
+        ..Call::sized()
+    })
+    .map(|_| ())
+}
+
+fn string(field: &[c_char]) -> String {
+    let bytes = field.iter().map(|c| *c as u8).take_while(|c| *c != 0);
+    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+}
+
+/// All links of this thread's namespace.
+pub(crate) fn links(file: &File) -> Vec<abi::kfabric_link_get> {
+    let mut found = Vec::new();
+    let mut after = 0;
+    loop {
+        match file.call(abi::kfabric_link_get {
+            after,
+            ..Call::sized()
+        }) {
+            Ok(link) => {
+                assert!(link.after > after, "ids grow");
+                after = link.after;
+                found.push(link);
+            }
+            Err(Errno::ENOENT) => return found,
+            Err(e) => panic!("link_get: {e:?}"),
+        }
+    }
+}
+
+/// The link of this name.
+pub(crate) fn link(file: &File, name: &str) -> Option<abi::kfabric_link_get> {
+    links(file)
+        .into_iter()
+        .find(|link| string(&link.name) == name)
+}
+
+fn names_that_are_none() {
+    let file = File::open();
+    let _netdev = Netdev::dummy("abil0", "");
+    let before = links(&file).len();
+    let long = "sixteen-letters!";
+    for name in [
+        "", long, "a/b", "/", "a b", " a", "a\tb", "a\nb", "\u{7f}", "\u{1}", "é",
+    ] {
+        refused(add(&file, name, "abil0"), Errno::EINVAL);
+        refused(del(&file, name), Errno::EINVAL);
+    }
+    // What no interface can be called.
+    for netdev in ["", long, "a/b", "a b", "a:b"] {
+        refused(add(&file, "abil", netdev), Errno::EINVAL);
+    }
+    assert_eq!(links(&file).len(), before);
+    for name in ["fifteen-letters", "a", "~!@#$%^&*()"] {
+        add(&file, name, "abil0").expect("add");
+        assert_eq!(string(&link(&file, name).expect("listed").netdev), "abil0");
+        del(&file, name).expect("del");
+    }
+    // Behind the NUL nothing counts.
+    let mut tail: abi::kfabric_link_add = Call::sized();
+    tail.name = text("abil\0/ x");
+    tail.netdev = text("abil0\0/ x");
+    file.call(tail).expect("add");
+    del(&file, "abil").expect("del");
+}
+
+fn a_link_there_is_already() {
+    let file = File::open();
+    let _netdevs = (Netdev::dummy("abil0", ""), Netdev::dummy("abil1", ""));
+    add(&file, "abil", "abil0").expect("add");
+    for (name, netdev) in [("abil", "abil0"), ("abil", "abil1"), ("other", "abil0")] {
+        refused(add(&file, name, netdev), Errno::EEXIST);
+    }
+    add(&file, "other", "abil1").expect("add");
+    del(&file, "abil").expect("del");
+    refused(del(&file, "abil"), Errno::ENODEV);
+    add(&file, "abil", "abil0").expect("name and interface are free again");
+    for name in ["abil", "other"] {
+        del(&file, name).expect("del");
+    }
+}
+
+fn interfaces_that_are_not_there() {
+    let file = File::open();
+    refused(add(&file, "abil", "nosuch0"), Errno::ENODEV);
+    refused(del(&file, "nosuchlink"), Errno::ENODEV);
+    // Nothing has taken the name.
+    let _netdev = Netdev::dummy("abil0", "");
+    add(&file, "abil", "abil0").expect("add");
+    del(&file, "abil").expect("del");
+}
+
+fn a_link_in_use_stays() {
+    let file = File::open();
+    let _netdev = Netdev::dummy("abil0", "");
+    add(&file, "abil", "abil0").expect("add");
+    let fabric = file.fabric();
+    let domains = [
+        file.domain_on(fabric, "abil"),
+        file.domain_on(fabric, "abil"),
+    ];
+    for (left, domain) in [(2, domains[0]), (1, domains[1])] {
+        assert_eq!(link(&file, "abil").expect("listed").domains, left);
+        refused(del(&file, "abil"), Errno::EBUSY);
+        file.close_all(&[domain]);
+    }
+    assert_eq!(link(&file, "abil").expect("listed").domains, 0);
+    del(&file, "abil").expect("del");
+    let arg = abi::kfabric_domain_open {
+        fabric,
+        link: text("abil"),
+        ..Call::sized()
+    };
+    refused(file.call(arg), Errno::ENODEV);
+    file.close_all(&[fabric]);
+}
+
+fn an_ordinary_user_makes_no_links() {
+    let file = File::open();
+    let _netdev = Netdev::dummy("abil0", "");
+    add(&file, "abil", "abil0").expect("add");
+    as_user(|| {
+        // Who asks counts, not who opened the device.
+        refused(del(&file, "abil"), Errno::EPERM);
+        refused(add(&file, "other", "abil0"), Errno::EPERM);
+        refused(add(&file, "other", "nosuch0"), Errno::EPERM);
+        refused(del(&file, "nosuchlink"), Errno::EPERM);
+        // To look at them and to use them is free.
+        assert!(link(&file, "abil").is_some());
+        let fabric = file.fabric();
+        file.close_all(&[file.domain_on(fabric, "abil"), fabric]);
+    });
+    assert!(link(&file, "abil").is_some());
+    del(&file, "abil").expect("del");
+}
+
+/// Runs `run` in a process of an ordinary user with namespaces of its own; it may only fail or not.
+fn in_namespaces(flags: i32, run: impl Fn() -> Result<(), Errno> + Send + Sync + 'static) {
+    let mut command = Command::new("true");
+    #[allow(unsafe_code, reason = "between fork and exec")]
+    // SAFETY: this process has one thread, so its child may do what it likes.
+    unsafe {
+        command.pre_exec(move || {
+            crate::abi_threads::become_user();
+            if libc::unshare(flags) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            run().map_err(|e| std::io::Error::from_raw_os_error(e.raw()))
+        });
+    }
+    let status = command.status().expect("in the child");
+    assert!(status.success());
+}
+
+fn who_made_the_namespace_makes_links_there() {
+    open_to_all();
+    let (user, net) = (libc::CLONE_NEWUSER, libc::CLONE_NEWNET);
+    in_namespaces(user | net, || {
+        let file = File::open_only();
+        add(&file, "mine", "lo")?;
+        assert_eq!(links(&file).len(), 1);
+        del(&file, "mine")
+    });
+    // Root of a user namespace is nobody in the network namespace of others.
+    in_namespaces(user, || {
+        let file = File::open_only();
+        match add(&file, "mine", "lo") {
+            Err(Errno::EPERM) => Ok(()),
+            Err(e) => Err(e),
+            Ok(()) => Err(Errno::EEXIST),
+        }
+    });
+}
+
+fn too_many_links() {
+    let limit: usize = std::fs::read_to_string("/sys/module/kfabric/parameters/max_links")
+        .map_or(64, |text| text.trim().parse().expect("a number"));
+    let netns = NetNs::new();
+    netns.run(|| {
+        let file = File::open_only();
+        let mut batch = Command::new("ip")
+            .args(["-batch", "-"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("ip");
+        let mut words = String::new();
+        for n in 0..=limit {
+            words += &format!("link add d{n} type dummy\n");
+        }
+        std::io::Write::write_all(&mut batch.stdin.take().expect("stdin"), words.as_bytes())
+            .expect("write");
+        assert!(batch.wait().expect("wait").success());
+        for n in 0..limit {
+            add(&file, &format!("l{n}"), &format!("d{n}")).expect("add");
+        }
+        let more = format!("d{limit}");
+        refused(add(&file, "more", &more), Errno::ENOSPC);
+        // What there is already is told first.
+        refused(add(&file, "l1", &more), Errno::EEXIST);
+        del(&file, "l5").expect("del");
+        add(&file, "more", &more).expect("there is room again");
+        refused(add(&file, "l5", "d5"), Errno::ENOSPC);
+        assert_eq!(links(&file).len(), limit);
+        // Others have theirs.
+        NetNs::new().run(|| add(&file, "more", "lo").expect("another namespace"));
+    });
+}
+
+fn listing_ends() {
+    let file = File::open();
+    let last = links(&file).last().expect("that of lo").after;
+    for after in [last, last + 1, u32::MAX] {
+        let arg = abi::kfabric_link_get {
+            after,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::ENOENT);
+    }
+}
+
+/// A link on an interface of its own, and an endpoint there with itself as a peer.
+struct Rig {
+    file: File,
+    fabric: u32,
+    domain: u32,
+    party: crate::raw::Party,
+    pages: Pages,
+}
+
+impl Rig {
+    fn new() -> (Netdev, Self) {
+        let netdev = Netdev::dummy("abil0", "10.72.0.1/24");
+        let file = File::open();
+        add(&file, "abil", "abil0").expect("add");
+        let fabric = file.fabric();
+        let domain = file.domain_on(fabric, "abil");
+        let party = file.party(domain, Call::sized());
+        let rig = Self {
+            file,
+            fabric,
+            domain,
+            party,
+            pages: Pages::new(8),
+        };
+        (netdev, rig)
+    }
+
+    fn post(&self, opcode: u32, len: u64) -> Result<(), Errno> {
+        let receive = [abi::KFABRIC_OP_RECV, abi::KFABRIC_OP_TRECV].contains(&opcode);
+        let op = abi::kfabric_op {
+            opcode,
+            context: 7,
+            buf: self.pages.addr(),
+            len,
+            peer: if receive {
+                abi::KFI_ADDR_UNSPEC
+            } else {
+                self.party.me
+            },
+            ..Default::default()
+        };
+        self.file.post_one(self.party.ep, op)
+    }
+
+    fn state(&self) -> u32 {
+        link(&self.file, "abil").expect("listed").state
+    }
+
+    #[track_caller]
+    fn transmits_are_refused(&self, errno: Errno) {
+        for opcode in [
+            abi::KFABRIC_OP_SEND,
+            abi::KFABRIC_OP_TSEND,
+            abi::KFABRIC_OP_READ,
+            abi::KFABRIC_OP_WRITE,
+        ] {
+            for len in [0, 8, 20_000] {
+                refused(self.post(opcode, len), errno);
+            }
+        }
+        refused(self.file.cq_read(self.party.cq), Errno::EAGAIN);
+    }
+}
+
+fn an_interface_that_goes_down_and_up() {
+    let (_netdev, rig) = Rig::new();
+    assert_eq!(rig.state(), abi::KFABRIC_LINK_UP);
+    ip("link set abil0 down");
+    assert_eq!(rig.state(), abi::KFABRIC_LINK_DOWN);
+    rig.transmits_are_refused(Errno::ENETDOWN);
+    // Receives wait for it to come up again.
+    rig.post(abi::KFABRIC_OP_RECV, 8).expect("recv");
+    // Domains can be opened.
+    let domain = rig.file.domain_on(rig.fabric, "abil");
+    rig.file.close_all(&[domain]);
+    ip("link set abil0 up");
+    assert_eq!(rig.state(), abi::KFABRIC_LINK_UP);
+    rig.post(abi::KFABRIC_OP_SEND, 8).expect("send");
+    for _ in 0..2 {
+        rig.file.cq_read(rig.party.cq).expect("sent and received");
+    }
+    rig.file.part(&rig.party);
+    rig.file.close_all(&[rig.domain, rig.fabric]);
+    del(&rig.file, "abil").expect("del");
+}
+
+fn an_interface_that_is_removed() {
+    let (netdev, rig) = Rig::new();
+    let file = &rig.file;
+    let early = file.ep(rig.domain);
+    file.bind(early, rig.party.cq, abi::KFI_SEND | abi::KFI_RECV)
+        .expect("bind");
+    file.bind(early, rig.party.av, 0).expect("bind");
+    // A send that waits.
+    rig.post(abi::KFABRIC_OP_TSEND, 20_000).expect("tsend");
+    netdev.delete();
+    assert_eq!(rig.state(), abi::KFABRIC_LINK_GONE);
+    assert_eq!(string(&link(file, "abil").expect("listed").netdev), "abil0");
+    // It fails, and so does all that comes after.
+    until("the waiting send fails", || {
+        matches!(file.cq_read(rig.party.cq), Err(Errno::KFI_EAVAIL))
+    });
+    let error = file.cq_readerr(rig.party.cq).expect("readerr");
+    assert_eq!(
+        (error.op_context, error.err),
+        (7, Errno::ENODEV.raw() as u32)
+    );
+    rig.transmits_are_refused(Errno::ENODEV);
+    let open = abi::kfabric_domain_open {
+        fabric: rig.fabric,
+        link: text("abil"),
+        ..Call::sized()
+    };
+    refused(file.call(open), Errno::ENODEV);
+    refused(file.enable(early), Errno::ENODEV);
+    let at = abi::kfabric_ep_open {
+        domain: rig.domain,
+        src_addr: ipv4([10, 72, 0, 1], 0),
+        ..Call::sized()
+    };
+    refused(file.call(at), Errno::EADDRNOTAVAIL);
+    refused(del(file, "abil"), Errno::EBUSY);
+    // The interface's name is free, the link's is not before its last domain goes.
+    let again = Netdev::dummy("abil0", "10.72.0.1/24");
+    refused(add(file, "abil", "abil0"), Errno::EEXIST);
+    add(file, "abil2", "abil0").expect("add");
+    assert_eq!(rig.state(), abi::KFABRIC_LINK_GONE);
+    // What is there can be closed as ever.
+    file.close_all(&[early]);
+    file.part(&rig.party);
+    file.close_all(&[rig.domain]);
+    assert!(link(file, "abil").is_none());
+    del(file, "abil2").expect("del");
+    add(file, "abil", "abil0").expect("the name is free");
+    assert_eq!(rig.state(), abi::KFABRIC_LINK_UP);
+    // Without domains it goes with its interface at once.
+    again.delete();
+    assert!(link(file, "abil").is_none());
+    refused(del(file, "abil"), Errno::ENODEV);
+    file.close_all(&[rig.fabric]);
+}

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory regions, mappings, the limit of locked memory: every refusal.
+
+#![allow(unsafe_code, reason = "mappings")]
+
+use crate::{
+    abi_threads::as_user,
+    harness::tests,
+    raw::{ALL_ACCESS, BAD_ADDRS, File, PAGE, Pages, addr_of, refused},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+use rustix::{
+    mm::{MapFlags, MprotectFlags, ProtFlags},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+tests![
+    what_is_no_region,
+    lists_that_are_too_long,
+    keys,
+    memory_that_cannot_be_registered,
+    memory_that_can_only_be_read,
+    the_limit_of_locked_memory,
+    operations_count_against_the_limit,
+    mappings_of_what_cannot_be_mapped,
+    mappings_that_are_too_long,
+    a_counter_is_mapped_for_reading_only,
+    mappings_outlive_their_objects,
+];
+
+/// A file, a fabric and a domain.
+fn domain() -> (File, u32, u32) {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    (file, fabric, domain)
+}
+
+/// Registers a list with these rights under key 1.
+fn reg(file: &File, domain: u32, iov: &[abi::kfabric_iov], access: u64) -> Result<u32, Errno> {
+    file.call(abi::kfabric_mr_reg {
+        domain,
+        iov: addr_of(iov),
+        iov_count: iov.len() as u32,
+        access,
+        requested_key: 1,
+        ..Call::sized()
+    })
+    .map(|arg| arg.handle)
+}
+
+fn iov(addr: u64, len: u64) -> abi::kfabric_iov {
+    abi::kfabric_iov { addr, len }
+}
+
+fn what_is_no_region() {
+    let (file, fabric, domain) = domain();
+    let pages = Pages::new(1);
+    let whole = [iov(pages.addr(), PAGE as u64)];
+    refused(reg(&file, domain, &whole, 0), Errno::EINVAL);
+    refused(reg(&file, domain, &[], ALL_ACCESS), Errno::EINVAL);
+    for offset in [1, u64::MAX] {
+        let arg = abi::kfabric_mr_reg {
+            domain,
+            iov: addr_of(&whole),
+            iov_count: 1,
+            access: ALL_ACCESS,
+            offset,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EINVAL);
+    }
+    let (at, most) = (pages.addr(), abi::KFABRIC_MAX_MSG_SIZE);
+    for list in [
+        // No bytes.
+        vec![iov(at, 0)],
+        vec![iov(at, 0); 3],
+        // Too many.
+        vec![iov(at, most + 1)],
+        vec![iov(at, most), iov(at, 1)],
+        vec![iov(at, most / 2); 3],
+        // Lengths whose sum wraps.
+        vec![iov(at, u64::MAX), iov(at, 2)],
+        vec![iov(at, 1 << 63), iov(at, (1 << 63) + 8)],
+        // A range that wraps.
+        vec![iov(u64::MAX - 7, 16)],
+        vec![iov(at, 8), iov(u64::MAX - 4095, 4096)],
+    ] {
+        refused(reg(&file, domain, &list, ALL_ACCESS), Errno::EINVAL);
+    }
+    // An element without bytes is none.
+    let mr = reg(&file, domain, &[iov(8, 0), whole[0], iov(8, 0)], ALL_ACCESS);
+    let mr = mr.expect("the key is free, and nothing is charged");
+    file.close_all(&[mr, domain, fabric]);
+}
+
+fn lists_that_are_too_long() {
+    let (file, fabric, domain) = domain();
+    let pages = Pages::new(1);
+    let most = abi::KFABRIC_MAX_IOV as usize;
+    let list = vec![iov(pages.addr(), 8); most + 1];
+    refused(reg(&file, domain, &list, ALL_ACCESS), Errno::EINVAL);
+    let arg = abi::kfabric_mr_reg {
+        domain,
+        iov: addr_of(&list[..]),
+        iov_count: u32::MAX,
+        access: ALL_ACCESS,
+        ..Call::sized()
+    };
+    refused(file.call(arg), Errno::EINVAL);
+    let mr = reg(&file, domain, &list[..most], ALL_ACCESS).expect("the longest list");
+    // A list that is not all there.
+    let cut = Pages::new(1);
+    let arg = abi::kfabric_mr_reg {
+        iov: cut.before_hole(24),
+        iov_count: 2,
+        ..arg
+    };
+    refused(file.call(arg), Errno::EFAULT);
+    file.close_all(&[mr, domain, fabric]);
+}
+
+fn keys() {
+    let (file, fabric, domain) = domain();
+    let pages = Pages::new(1);
+    let at = pages.addr();
+    let with_key = |domain, key| file.reg(domain, at, 8, key);
+    for key in [1 << 32, 1 << 63, u64::MAX] {
+        refused(with_key(domain, key), Errno::EKEYREJECTED);
+    }
+    for key in [0, 1, u64::from(u32::MAX)] {
+        let mr = with_key(domain, key).expect("a key of 4 bytes");
+        refused(with_key(domain, key), Errno::KFI_ENOKEY);
+        // In another domain the same key is another region.
+        let domain2 = file.domain(fabric);
+        let other = with_key(domain2, key).expect("another domain");
+        file.close_all(&[other, domain2, mr]);
+        let again = with_key(domain, key).expect("the key is free again");
+        file.close_all(&[again]);
+    }
+    // Where the provider chooses keys, what is asked for does not matter.
+    let theirs = file.make(abi::kfabric_domain_open {
+        fabric,
+        link: crate::raw::text(crate::host::LINK),
+        mr_mode: abi::KFI_MR_PROV_KEY,
+        ..Call::sized()
+    });
+    let mrs = [7, 7, u64::MAX].map(|key| with_key(theirs, key).expect("any key"));
+    file.close_all(&mrs);
+    file.close_all(&[theirs, domain, fabric]);
+}
+
+fn memory_that_cannot_be_registered() {
+    let (file, fabric, domain) = domain();
+    let pages = Pages::new(2);
+    let good = iov(pages.addr(), PAGE as u64);
+    let hole = [pages.hole(), pages.before_hole(1), pages.before_hole(PAGE)];
+    for addr in BAD_ADDRS[..3].iter().chain(&hole) {
+        for access in [ALL_ACCESS, abi::KFI_SEND, abi::KFI_REMOTE_READ] {
+            let wrong = iov(*addr, PAGE as u64 + 1);
+            refused(reg(&file, domain, &[wrong], access), Errno::EFAULT);
+            refused(reg(&file, domain, &[good, wrong], access), Errno::EFAULT);
+        }
+    }
+    pages.protect(false);
+    refused(reg(&file, domain, &[good], abi::KFI_SEND), Errno::EFAULT);
+    // The values of a counter, which nobody may write.
+    let cntr = file
+        .call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .expect("cntr");
+    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
+    let values = [iov(at, 16)];
+    for writes in [abi::KFI_RECV, abi::KFI_READ, abi::KFI_REMOTE_WRITE] {
+        refused(reg(&file, domain, &values, writes), Errno::EFAULT);
+    }
+    file.close_all(&[cntr.handle, domain, fabric]);
+}
+
+fn memory_that_can_only_be_read() {
+    let (file, fabric, domain) = domain();
+    let pages = Pages::new(1);
+    pages.protect(true);
+    let whole = [iov(pages.addr(), PAGE as u64)];
+    for writes in [abi::KFI_RECV, abi::KFI_READ, abi::KFI_REMOTE_WRITE] {
+        refused(reg(&file, domain, &whole, writes), Errno::EFAULT);
+        let more = writes | abi::KFI_SEND;
+        refused(reg(&file, domain, &whole, more), Errno::EFAULT);
+    }
+    for reads in [abi::KFI_SEND, abi::KFI_WRITE, abi::KFI_REMOTE_READ] {
+        let mr = reg(&file, domain, &whole, reads).expect("reading is enough");
+        file.close_all(&[mr]);
+    }
+    file.close_all(&[domain, fabric]);
+}
+
+/// Lowers the limit of locked memory to so many pages, for an ordinary user.
+fn limit_locked(pages: usize) {
+    let limit = Rlimit {
+        current: Some((pages * PAGE) as u64),
+        ..getrlimit(Resource::Memlock)
+    };
+    setrlimit(Resource::Memlock, limit).expect("setrlimit");
+}
+
+fn the_limit_of_locked_memory() {
+    let (file, fabric, domain) = domain();
+    let pages = Pages::new(16);
+    limit_locked(8);
+    let at = pages.addr();
+    let whole = |count: usize, key| file.reg(domain, at, (count * PAGE) as u64, key);
+    as_user(|| {
+        refused(whole(9, 1), Errno::ENOMEM);
+        let mr = whole(8, 1).expect("exactly the limit");
+        refused(whole(1, 2), Errno::ENOMEM);
+        // One byte more is a page more, and so is one that lies across two.
+        file.close_all(&[mr]);
+        let mr = file.reg(domain, at + 4000, 200, 1).expect("two pages");
+        refused(whole(7, 2), Errno::ENOMEM);
+        let six = whole(6, 2).expect("what is left");
+        file.close_all(&[mr, six]);
+        // A key that is in use costs nothing.
+        let mr = whole(4, 1).expect("mr");
+        for _ in 0..10 {
+            refused(whole(4, 1), Errno::KFI_ENOKEY);
+        }
+        let more = whole(4, 2).expect("nothing was charged for the refused ones");
+        file.close_all(&[mr, more]);
+        // Nor does memory that is not there.
+        for _ in 0..10 {
+            refused(
+                file.reg(domain, pages.hole() - 4096, 8192, 1),
+                Errno::EFAULT,
+            );
+        }
+        let mr = whole(8, 1).expect("mr");
+        file.close_all(&[mr]);
+    });
+    // Who may lock memory is above the limit.
+    let mr = whole(16, 1).expect("root");
+    file.close_all(&[mr, domain, fabric]);
+}
+
+fn operations_count_against_the_limit() {
+    let (file, fabric, domain) = domain();
+    let party = file.party(domain, Call::sized());
+    let pages = Pages::new(16);
+    limit_locked(8);
+    let op = |opcode, count: usize, context| abi::kfabric_op {
+        opcode,
+        context,
+        buf: pages.addr(),
+        len: (count * PAGE) as u64,
+        peer: if opcode == abi::KFABRIC_OP_RECV {
+            abi::KFI_ADDR_UNSPEC
+        } else {
+            party.me
+        },
+        ..Default::default()
+    };
+    let cancel = |context| {
+        file.call(abi::kfabric_ep_cancel {
+            ep: party.ep,
+            context,
+            ..Call::sized()
+        })
+        .expect("cancel");
+        refused(file.cq_read(party.cq), Errno::KFI_EAVAIL);
+        file.cq_readerr(party.cq).expect("readerr");
+    };
+    as_user(|| {
+        for opcode in [
+            abi::KFABRIC_OP_RECV,
+            abi::KFABRIC_OP_SEND,
+            abi::KFABRIC_OP_TSEND,
+        ] {
+            let result = file.post_one(party.ep, op(opcode, 9, 1));
+            refused(result, Errno::ENOMEM);
+        }
+        // A receive that waits holds its pages.
+        file.post_one(party.ep, op(abi::KFABRIC_OP_RECV, 8, 1))
+            .expect("exactly the limit");
+        let result = file.post_one(party.ep, op(abi::KFABRIC_OP_RECV, 1, 2));
+        refused(result, Errno::ENOMEM);
+        cancel(1);
+        // And a send.
+        file.post_one(party.ep, op(abi::KFABRIC_OP_TSEND, 8, 3))
+            .expect("send");
+        let result = file.post_one(party.ep, op(abi::KFABRIC_OP_RECV, 1, 2));
+        refused(result, Errno::ENOMEM);
+        cancel(3);
+        file.post_one(party.ep, op(abi::KFABRIC_OP_RECV, 8, 4))
+            .expect("all was given back");
+        cancel(4);
+        refused(file.cq_read(party.cq), Errno::EAGAIN);
+    });
+    file.part(&party);
+    file.close_all(&[domain, fabric]);
+}
+
+/// mmap(2) of the device; where it is.
+fn map(file: &File, offset: u64, len: usize, prot: ProtFlags) -> Result<u64, i32> {
+    map_as(file, offset, len, prot, MapFlags::SHARED)
+}
+
+fn map_as(
+    file: &File,
+    offset: u64,
+    len: usize,
+    prot: ProtFlags,
+    flags: MapFlags,
+) -> Result<u64, i32> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
+    at.map(|at| at.expose_provenance() as u64)
+        .map_err(|e| e.raw_os_error())
+}
+
+fn ptr(addr: u64) -> *mut std::ffi::c_void {
+    std::ptr::with_exposed_provenance_mut(addr as usize)
+}
+
+const EACCES: i32 = 13;
+const EINVAL: i32 = 22;
+
+fn mappings_of_what_cannot_be_mapped() {
+    let (file, fabric, domain) = domain();
+    let cntr = file
+        .call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .expect("cntr");
+    let cq = file
+        .call(abi::kfabric_cq_open {
+            domain,
+            ..Call::sized()
+        })
+        .expect("cq");
+    // What an offset of a handle is, is told by one that has one.
+    let window = cntr.page_offset / u64::from(cntr.handle);
+    let (eq, av) = (file.eq(fabric), file.av(domain));
+    for handle in [fabric, domain, eq, av, 0, 60_000, 65_535, 65_536] {
+        let result = map(&file, u64::from(handle) * window, PAGE, ProtFlags::READ);
+        assert_eq!(result, Err(EINVAL), "handle {handle}");
+    }
+    for object in [cntr.page_offset, cq.ring_offset] {
+        for inside in [PAGE as u64, window / 2, window - PAGE as u64] {
+            let result = map(&file, object + inside, PAGE, ProtFlags::READ);
+            assert_eq!(result, Err(EINVAL), "{inside:#x} behind it");
+        }
+    }
+    // Another open file has no such object.
+    let other = File::open();
+    let result = map(&other, cntr.page_offset, PAGE, ProtFlags::READ);
+    assert_eq!(result, Err(EINVAL));
+    // Nor this one, when it is closed.
+    file.close_all(&[cntr.handle]);
+    let result = map(&file, cntr.page_offset, PAGE, ProtFlags::READ);
+    assert_eq!(result, Err(EINVAL));
+    file.close_all(&[cq.handle, eq, av, domain, fabric]);
+}
+
+fn mappings_that_are_too_long() {
+    let (file, fabric, domain) = domain();
+    let cntr = file
+        .call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .expect("cntr");
+    let cq = file
+        .call(abi::kfabric_cq_open {
+            domain,
+            entries: 256,
+            ..Call::sized()
+        })
+        .expect("cq");
+    let ring = (cq.ring_size as usize).next_multiple_of(PAGE);
+    for (offset, len) in [(cntr.page_offset, PAGE), (cq.ring_offset, ring)] {
+        for more in [PAGE, 100 * PAGE] {
+            let result = map(&file, offset, len + more, ProtFlags::READ);
+            assert_eq!(result, Err(EINVAL));
+        }
+        let at = map(&file, offset, len, ProtFlags::READ).expect("all of it");
+        // It cannot be made longer afterwards.
+        // SAFETY: the mapping is the test's.
+        let longer = unsafe {
+            rustix::mm::mremap(ptr(at), len, len + PAGE, rustix::mm::MremapFlags::MAYMOVE)
+        };
+        assert!(longer.is_err(), "{longer:?}");
+    }
+    file.close_all(&[cntr.handle, cq.handle, domain, fabric]);
+}
+
+fn a_counter_is_mapped_for_reading_only() {
+    let (file, fabric, domain) = domain();
+    let cntr = file
+        .call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .expect("cntr");
+    for prot in [ProtFlags::WRITE, ProtFlags::READ | ProtFlags::WRITE] {
+        assert_eq!(map(&file, cntr.page_offset, PAGE, prot), Err(EACCES));
+    }
+    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
+    // SAFETY: the mapping is the test's.
+    let result =
+        unsafe { rustix::mm::mprotect(ptr(at), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
+    assert_eq!(result.map_err(|e| e.raw_os_error()), Err(EACCES));
+    file.close_all(&[cntr.handle, domain, fabric]);
+}
+
+fn mappings_outlive_their_objects() {
+    let (file, fabric, domain) = domain();
+    let cntr = file
+        .call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .expect("cntr");
+    file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_ADD, 5)
+        .expect("add");
+    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
+    // A mapping is no use of the object.
+    file.close_all(&[cntr.handle, domain, fabric]);
+    drop(file);
+    // SAFETY: mapped for reading, as long as nobody unmaps it.
+    let value = unsafe { ptr(at).cast::<u64>().read_volatile() };
+    assert_eq!(value, 5);
+}

@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Posting: every refusal of an operation, and that it costs nothing.
+//!
+//! All endpoints here have a CQ of two entries. After each refusal the endpoint sends itself a
+//! message and receives it, which takes both: a credit, a place in a queue or a message that a
+//! refused operation had kept would show at once.
+
+use crate::{
+    harness::tests,
+    raw::{BAD_ADDRS, File, PAGE, Pages, addr_of, bytes_of, ipv4, refused},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+
+tests![
+    lists_that_are_no_lists,
+    operations_of_another_size,
+    opcodes_and_reserved_fields,
+    flags_that_an_operation_cannot_have => 120,
+    an_endpoint_that_is_not_enabled,
+    capabilities_that_an_endpoint_lacks,
+    no_room_in_a_queue,
+    no_room_for_completions,
+    no_room_at_the_peer,
+    peers_that_are_not_there,
+    a_claim_of_nothing,
+    what_came_before_the_refused_one_stands,
+    what_cannot_be_told_is_not_posted,
+];
+
+/// An endpoint that has itself as a peer.
+pub(crate) struct Rig {
+    pub(crate) file: File,
+    pub(crate) fabric: u32,
+    pub(crate) domain: u32,
+    pub(crate) ep: u32,
+    pub(crate) cq: u32,
+    pub(crate) av: u32,
+    pub(crate) me: u64,
+    pub(crate) mr: u32,
+    pub(crate) pages: Pages,
+}
+
+pub(crate) const SMALL: u64 = 8;
+/// More than is taken along in an operation.
+pub(crate) const LARGE: u64 = 20_000;
+
+pub(crate) const OPCODES: [u32; 6] = [
+    abi::KFABRIC_OP_RECV,
+    abi::KFABRIC_OP_SEND,
+    abi::KFABRIC_OP_TRECV,
+    abi::KFABRIC_OP_TSEND,
+    abi::KFABRIC_OP_READ,
+    abi::KFABRIC_OP_WRITE,
+];
+
+pub(crate) fn is_receive(opcode: u32) -> bool {
+    [abi::KFABRIC_OP_RECV, abi::KFABRIC_OP_TRECV].contains(&opcode)
+}
+
+impl Rig {
+    /// One with the default attributes.
+    pub(crate) fn new() -> Self {
+        Self::with(Call::sized())
+    }
+
+    /// One with these.
+    pub(crate) fn with(ep: abi::kfabric_ep_open) -> Self {
+        let file = File::open();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let cq = file.make(abi::kfabric_cq_open {
+            domain,
+            entries: 2,
+            format: abi::KFI_CQ_FORMAT_TAGGED,
+            ..Call::sized()
+        });
+        let av = file.av(domain);
+        let ep = file.make(abi::kfabric_ep_open { domain, ..ep });
+        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+            .expect("bind");
+        file.bind(ep, av, 0).expect("bind");
+        file.enable(ep).expect("enable");
+        let me = file
+            .insert(av, file.ep_name(ep).expect("name"))
+            .expect("insert");
+        let pages = Pages::new(8);
+        let mr = file
+            .reg(domain, pages.addr(), 8 * PAGE as u64, 1)
+            .expect("the region of remote accesses");
+        Self {
+            file,
+            fabric,
+            domain,
+            ep,
+            cq,
+            av,
+            me,
+            mr,
+            pages,
+        }
+    }
+
+    /// A good operation.
+    pub(crate) fn op(&self, opcode: u32, len: u64) -> abi::kfabric_op {
+        abi::kfabric_op {
+            opcode,
+            context: 1000 + u64::from(opcode),
+            buf: self.pages.addr(),
+            len,
+            peer: if is_receive(opcode) {
+                abi::KFI_ADDR_UNSPEC
+            } else {
+                self.me
+            },
+            rma_key: if opcode >= abi::KFABRIC_OP_READ { 1 } else { 0 },
+            ..Default::default()
+        }
+    }
+
+    /// Posts an operation.
+    pub(crate) fn post(&self, op: abi::kfabric_op) -> Result<(), Errno> {
+        self.file.post_one(self.ep, op)
+    }
+
+    /// The operation must be refused so, and nothing have changed.
+    #[track_caller]
+    pub(crate) fn refuse(&self, op: abi::kfabric_op, errno: Errno) {
+        let (arg, result) = self.file.post(self.ep, &[op]);
+        assert_eq!(result, Err(errno), "{op:?}");
+        assert_eq!((arg.done, arg.error), (0, errno.raw() as u32), "{op:?}");
+    }
+
+    /// A message to itself still goes through.
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        refused(self.file.cq_read(self.cq), Errno::EAGAIN);
+        for opcode in [abi::KFABRIC_OP_RECV, abi::KFABRIC_OP_SEND] {
+            self.post(self.op(opcode, SMALL)).expect("after refusals");
+        }
+        for _ in 0..2 {
+            let entry = self.file.cq_read(self.cq).expect("a completion");
+            assert!([1000, 1001].contains(&entry.op_context), "{entry:?}");
+        }
+        refused(self.file.cq_read(self.cq), Errno::EAGAIN);
+    }
+
+    /// Cancels an operation and takes its error entry.
+    #[track_caller]
+    pub(crate) fn cancel(&self, context: u64) {
+        self.file
+            .call(abi::kfabric_ep_cancel {
+                ep: self.ep,
+                context,
+                ..Call::sized()
+            })
+            .expect("cancel");
+        self.file.cq_readerr(self.cq).expect("an error entry");
+    }
+
+    /// Closes everything, which must succeed.
+    pub(crate) fn finish(self) {
+        self.check();
+        self.file
+            .close_all(&[self.ep, self.cq, self.av, self.mr, self.domain, self.fabric]);
+    }
+}
+
+fn lists_that_are_no_lists() {
+    let rig = Rig::new();
+    let ops = [rig.op(abi::KFABRIC_OP_SEND, SMALL)];
+    let good = abi::kfabric_post {
+        ep: rig.ep,
+        ops: addr_of(&ops),
+        count: 1,
+        op_size: 128,
+        ..Call::sized()
+    };
+    for count in [0, abi::KFABRIC_MAX_POST + 1, u32::MAX] {
+        let mut arg = abi::kfabric_post { count, ..good };
+        assert_eq!(rig.file.call_mut(&mut arg), Err(Errno::EINVAL));
+        assert_eq!((arg.done, arg.error), (0, Errno::EINVAL.raw() as u32));
+        rig.check();
+    }
+    // The first operation is not there.
+    for ops in BAD_ADDRS.into_iter().chain([0, rig.pages.before_hole(64)]) {
+        refused(
+            rig.file.call(abi::kfabric_post { ops, ..good }),
+            Errno::EFAULT,
+        );
+        rig.check();
+    }
+    rig.finish();
+}
+
+fn operations_of_another_size() {
+    let rig = Rig::new();
+    let op = rig.op(abi::KFABRIC_OP_RECV, SMALL);
+    let list = Pages::new(4);
+    let post = |op_size: u32| {
+        rig.file.call(abi::kfabric_post {
+            ep: rig.ep,
+            ops: list.addr(),
+            count: 2,
+            op_size,
+            ..Call::sized()
+        })
+    };
+    for op_size in [0, 1, 64, 127] {
+        refused(post(op_size), Errno::EINVAL);
+        rig.check();
+    }
+    for op_size in [136, 129, PAGE] {
+        let mut bytes = bytes_of(&op);
+        bytes.resize(op_size, 0);
+        list.write(0, &bytes);
+        list.write(op_size, &bytes);
+        let posted = post(op_size as u32).expect("longer operations");
+        assert_eq!(posted.done, 2);
+        rig.cancel(op.context);
+        rig.cancel(op.context);
+        for wrong in [128, op_size - 1] {
+            list.write(wrong, &[1]);
+            refused(post(op_size as u32), Errno::E2BIG);
+            list.write(wrong, &[0]);
+            rig.check();
+        }
+    }
+    for op_size in [PAGE as u32 + 1, u32::MAX] {
+        refused(post(op_size), Errno::E2BIG);
+    }
+    rig.finish();
+}
+
+fn opcodes_and_reserved_fields() {
+    let rig = Rig::new();
+    let good = rig.op(abi::KFABRIC_OP_SEND, SMALL);
+    for opcode in [6, 7, 255, 1 << 31, u32::MAX] {
+        rig.refuse(abi::kfabric_op { opcode, ..good }, Errno::EINVAL);
+    }
+    rig.check();
+    for bit in 0..32 {
+        if bit != 0 {
+            let control = 1 << bit;
+            rig.refuse(abi::kfabric_op { control, ..good }, Errno::EINVAL);
+        }
+        let reserved = 1 << bit;
+        rig.refuse(abi::kfabric_op { reserved, ..good }, Errno::EINVAL);
+    }
+    rig.check();
+    for word in 0..3 {
+        for bit in 0..64 {
+            let mut wrong = good;
+            wrong.reserved2[word] = 1 << bit;
+            rig.refuse(wrong, Errno::EINVAL);
+        }
+    }
+    rig.finish();
+}
+
+fn flags_that_an_operation_cannot_have() {
+    let rig = Rig::new();
+    let transmit = abi::KFI_COMPLETION
+        | abi::KFI_INJECT_COMPLETE
+        | abi::KFI_TRANSMIT_COMPLETE
+        | abi::KFI_DELIVERY_COMPLETE
+        | abi::KFI_FENCE
+        | abi::KFI_MORE;
+    let sends = transmit | abi::KFI_INJECT | abi::KFI_REMOTE_CQ_DATA;
+    let receive = abi::KFI_COMPLETION | abi::KFI_MORE;
+    for (opcode, known) in [
+        (abi::KFABRIC_OP_RECV, receive | abi::KFI_MULTI_RECV),
+        (
+            abi::KFABRIC_OP_TRECV,
+            receive | abi::KFI_PEEK | abi::KFI_CLAIM | abi::KFI_DISCARD,
+        ),
+        (abi::KFABRIC_OP_SEND, sends),
+        (abi::KFABRIC_OP_TSEND, sends),
+        (abi::KFABRIC_OP_WRITE, sends),
+        (abi::KFABRIC_OP_READ, transmit),
+    ] {
+        for bit in 0..64 {
+            for control in [0, abi::KFABRIC_OP_EXPLICIT] {
+                if known & 1 << bit == 0 {
+                    let wrong = abi::kfabric_op {
+                        flags: 1 << bit,
+                        control,
+                        ..rig.op(opcode, SMALL)
+                    };
+                    rig.refuse(wrong, Errno::EINVAL);
+                }
+            }
+        }
+        rig.check();
+    }
+    // Together, or alone, they mean nothing.
+    let both = abi::KFI_PEEK | abi::KFI_CLAIM;
+    for flags in [abi::KFI_DISCARD, abi::KFI_DISCARD | both] {
+        let wrong = abi::kfabric_op {
+            flags,
+            ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
+        };
+        rig.refuse(wrong, Errno::EINVAL);
+    }
+    rig.finish();
+}
+
+fn an_endpoint_that_is_not_enabled() {
+    let rig = Rig::new();
+    let ep = rig.file.ep(rig.domain);
+    rig.file
+        .bind(ep, rig.cq, abi::KFI_SEND | abi::KFI_RECV)
+        .expect("bind");
+    rig.file.bind(ep, rig.av, 0).expect("bind");
+    for opcode in OPCODES {
+        let result = rig.file.post_one(ep, rig.op(opcode, SMALL));
+        refused(result, Errno::KFI_EOPBADSTATE);
+    }
+    rig.file.close_all(&[ep]);
+    let result = rig.file.post_one(ep, rig.op(abi::KFABRIC_OP_SEND, SMALL));
+    refused(result, Errno::EBADF);
+    rig.finish();
+}
+
+fn capabilities_that_an_endpoint_lacks() {
+    let (send, recv) = (abi::KFABRIC_OP_SEND, abi::KFABRIC_OP_RECV);
+    let (tsend, trecv) = (abi::KFABRIC_OP_TSEND, abi::KFABRIC_OP_TRECV);
+    let (read, write) = (abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE);
+    for (caps, can) in [
+        (abi::KFI_MSG, vec![send, recv]),
+        (abi::KFI_MSG | abi::KFI_SEND, vec![send]),
+        (abi::KFI_MSG | abi::KFI_RECV, vec![recv]),
+        (abi::KFI_TAGGED, vec![tsend, trecv]),
+        (abi::KFI_TAGGED | abi::KFI_SEND, vec![tsend]),
+        (abi::KFI_TAGGED | abi::KFI_RECV, vec![trecv]),
+        (abi::KFI_RMA, vec![read, write]),
+        (abi::KFI_RMA | abi::KFI_READ, vec![read]),
+        (abi::KFI_RMA | abi::KFI_WRITE, vec![write]),
+        (abi::KFI_RMA | abi::KFI_REMOTE_READ, vec![]),
+        (abi::KFI_RMA | abi::KFI_REMOTE_WRITE, vec![]),
+    ] {
+        let rig = Rig::with(abi::kfabric_ep_open {
+            caps,
+            ..Call::sized()
+        });
+        for opcode in OPCODES {
+            if !can.contains(&opcode) {
+                for len in [0, SMALL, LARGE] {
+                    rig.refuse(rig.op(opcode, len), Errno::EOPNOTSUPP);
+                }
+            }
+        }
+        refused(rig.file.cq_read(rig.cq), Errno::EAGAIN);
+    }
+    // The default does not have this.
+    let rig = Rig::new();
+    let multi = abi::kfabric_op {
+        flags: abi::KFI_MULTI_RECV,
+        ..rig.op(recv, LARGE)
+    };
+    rig.refuse(multi, Errno::EOPNOTSUPP);
+    // A source that a receive names is not looked at without its capability.
+    for (opcode, peer) in [(recv, 77), (trecv, rig.me)] {
+        let directed = abi::kfabric_op {
+            peer,
+            ..rig.op(opcode, SMALL)
+        };
+        rig.post(directed).expect("recv");
+        rig.cancel(directed.context);
+    }
+    rig.finish();
+}
+
+fn no_room_in_a_queue() {
+    let rig = Rig::with(abi::kfabric_ep_open {
+        tx_size: 1,
+        rx_size: 1,
+        ..Call::sized()
+    });
+    for (first, context) in [
+        (rig.op(abi::KFABRIC_OP_RECV, SMALL), 1000),
+        (rig.op(abi::KFABRIC_OP_TRECV, LARGE), 1002),
+        // One that waits with its sender.
+        (rig.op(abi::KFABRIC_OP_TSEND, LARGE), 1003),
+    ] {
+        rig.post(first).expect("the first");
+        for _ in 0..5 {
+            rig.refuse(first, Errno::EAGAIN);
+        }
+        rig.cancel(context);
+        rig.check();
+    }
+    rig.finish();
+}
+
+fn no_room_for_completions() {
+    let rig = Rig::new();
+    // Receives that wait have their room already.
+    for context in [1, 2] {
+        let recv = abi::kfabric_op {
+            context,
+            ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
+        };
+        rig.post(recv).expect("recv");
+    }
+    for opcode in OPCODES {
+        for len in [0, SMALL, LARGE] {
+            rig.refuse(rig.op(opcode, len), Errno::EAGAIN);
+        }
+    }
+    rig.cancel(1);
+    rig.cancel(2);
+    rig.check();
+    // Completions that nobody has read take it, too.
+    for _ in 0..2 {
+        rig.post(rig.op(abi::KFABRIC_OP_WRITE, SMALL))
+            .expect("write");
+    }
+    for opcode in OPCODES {
+        rig.refuse(rig.op(opcode, SMALL), Errno::EAGAIN);
+    }
+    for _ in 0..2 {
+        rig.file.cq_read(rig.cq).expect("a completion");
+    }
+    rig.finish();
+}
+
+fn no_room_at_the_peer() {
+    let rig = Rig::with(abi::kfabric_ep_open {
+        total_buffered_recv: SMALL,
+        ..Call::sized()
+    });
+    let inject = |len| abi::kfabric_op {
+        flags: abi::KFI_INJECT,
+        ..rig.op(abi::KFABRIC_OP_SEND, len)
+    };
+    rig.refuse(inject(SMALL + 1), Errno::EAGAIN);
+    rig.post(inject(SMALL)).expect("there is room for this");
+    for _ in 0..5 {
+        rig.refuse(inject(SMALL), Errno::EAGAIN);
+        rig.refuse(inject(1), Errno::EAGAIN);
+    }
+    rig.post(rig.op(abi::KFABRIC_OP_RECV, SMALL)).expect("recv");
+    rig.file.cq_read(rig.cq).expect("the message");
+    rig.check();
+    // A fence that would have to wait.
+    rig.post(rig.op(abi::KFABRIC_OP_TSEND, LARGE))
+        .expect("a send that waits");
+    for opcode in [abi::KFABRIC_OP_SEND, abi::KFABRIC_OP_WRITE] {
+        let fenced = abi::kfabric_op {
+            flags: abi::KFI_FENCE,
+            ..rig.op(opcode, SMALL)
+        };
+        rig.refuse(fenced, Errno::EAGAIN);
+    }
+    rig.cancel(1003);
+    rig.finish();
+}
+
+fn peers_that_are_not_there() {
+    let rig = Rig::with(abi::kfabric_ep_open {
+        caps: abi::KFI_MSG | abi::KFI_TAGGED | abi::KFI_RMA | abi::KFI_DIRECTED_RECV,
+        ..Call::sized()
+    });
+    let nobody = rig
+        .file
+        .insert(rig.av, ipv4([127, 0, 0, 99], 99))
+        .expect("insert");
+    for opcode in OPCODES {
+        for len in [0, SMALL, LARGE] {
+            let to = |peer| abi::kfabric_op {
+                peer,
+                ..rig.op(opcode, len)
+            };
+            rig.refuse(to(77), Errno::ENOENT);
+            if !is_receive(opcode) {
+                rig.refuse(to(abi::KFI_ADDR_UNSPEC), Errno::ENOENT);
+                rig.refuse(to(nobody), Errno::EHOSTUNREACH);
+            }
+        }
+        rig.check();
+    }
+    // Who was there and has gone.
+    let (cq, ep) = (rig.file.cq(rig.domain), rig.file.ep(rig.domain));
+    rig.file
+        .bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+        .expect("bind");
+    rig.file.bind(ep, rig.av, 0).expect("bind");
+    rig.file.enable(ep).expect("enable");
+    let name = rig.file.ep_name(ep).expect("name");
+    let peer = rig.file.insert(rig.av, name).expect("insert");
+    let to_it = abi::kfabric_op {
+        peer,
+        ..rig.op(abi::KFABRIC_OP_SEND, SMALL)
+    };
+    rig.post(to_it).expect("send");
+    rig.file.cq_read(rig.cq).expect("sent");
+    rig.file.close_all(&[ep, cq]);
+    rig.refuse(to_it, Errno::EHOSTUNREACH);
+    // And who was removed from the AV.
+    let gone = [peer];
+    rig.file
+        .call(abi::kfabric_av_remove {
+            av: rig.av,
+            fi_addrs: addr_of(&gone),
+            count: 1,
+            ..Call::sized()
+        })
+        .expect("remove");
+    rig.refuse(to_it, Errno::ENOENT);
+    rig.finish();
+}
+
+fn a_claim_of_nothing() {
+    let rig = Rig::new();
+    let claim = |flags| abi::kfabric_op {
+        flags,
+        context: 5,
+        ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
+    };
+    // Nothing has been claimed before.
+    rig.refuse(claim(abi::KFI_CLAIM), Errno::ENOMSG);
+    rig.refuse(claim(abi::KFI_CLAIM | abi::KFI_DISCARD), Errno::ENOMSG);
+    rig.check();
+    // A search says so in its completion.
+    rig.post(claim(abi::KFI_PEEK)).expect("peek");
+    let error = rig.file.cq_readerr(rig.cq).expect("an answer");
+    assert_eq!(
+        (error.op_context, error.err),
+        (5, Errno::ENOMSG.raw() as u32)
+    );
+    rig.finish();
+}
+
+fn what_came_before_the_refused_one_stands() {
+    let rig = Rig::new();
+    let recv = |context| abi::kfabric_op {
+        context,
+        ..rig.op(abi::KFABRIC_OP_RECV, SMALL)
+    };
+    let bad = abi::kfabric_op {
+        opcode: 9,
+        ..recv(3)
+    };
+    let (arg, result) = rig.file.post(rig.ep, &[recv(1), recv(2), bad, recv(4)]);
+    assert_eq!(result, Ok(()));
+    assert_eq!((arg.done, arg.error), (2, Errno::EINVAL.raw() as u32));
+    rig.cancel(1);
+    rig.cancel(2);
+    rig.check();
+    // The second of two is not there.
+    let list = Pages::new(1);
+    list.write(PAGE - 128 - 64, &bytes_of(&recv(1)));
+    let mut arg = abi::kfabric_post {
+        ep: rig.ep,
+        ops: list.before_hole(128 + 64),
+        count: 2,
+        op_size: 128,
+        ..Call::sized()
+    };
+    assert_eq!(rig.file.call_mut(&mut arg), Ok(()));
+    assert_eq!((arg.done, arg.error), (1, Errno::EFAULT.raw() as u32));
+    rig.cancel(1);
+    // All were accepted.
+    let (arg, result) = rig.file.post(rig.ep, &[recv(1), recv(2)]);
+    assert_eq!((result, arg.done, arg.error), (Ok(()), 2, 0));
+    rig.cancel(1);
+    rig.cancel(2);
+    rig.finish();
+}
+
+fn what_cannot_be_told_is_not_posted() {
+    let rig = Rig::new();
+    let ops = [rig.op(abi::KFABRIC_OP_WRITE, SMALL)];
+    let arg = abi::kfabric_post {
+        ep: rig.ep,
+        ops: addr_of(&ops),
+        count: 1,
+        op_size: 128,
+        ..Call::sized()
+    };
+    let page = Pages::new(1);
+    page.write(0, &bytes_of(&arg));
+    page.protect(true);
+    refused(
+        rig.file.call_raw(abi::KFABRIC_IOC_POST, page.addr()),
+        Errno::EFAULT,
+    );
+    rig.check();
+    rig.finish();
+}

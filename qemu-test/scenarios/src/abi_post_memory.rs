@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The memory that operations name, here and at the peer: every refusal, and that it costs nothing
+//! (see [`abi_post`](crate::abi_post)).
+
+use crate::{
+    abi_post::{LARGE, OPCODES, Rig, SMALL, is_receive},
+    harness::tests,
+    raw::{ALL_ACCESS, BAD_ADDRS, PAGE, Pages, addr_of},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+
+tests![
+    messages_that_are_too_long,
+    buffers_that_are_not_there,
+    lists_of_buffers,
+    lengths_of_remote_memory,
+    regions_that_do_not_allow_it,
+];
+
+fn messages_that_are_too_long() {
+    let rig = Rig::new();
+    let most = abi::KFABRIC_MAX_MSG_SIZE;
+    for opcode in OPCODES {
+        for len in [most + 1, 1 << 40, u64::MAX] {
+            rig.refuse(rig.op(opcode, len), Errno::EMSGSIZE);
+        }
+        let halves = [abi::kfabric_iov {
+            addr: rig.pages.addr(),
+            len: most / 2 + 1,
+        }; 2];
+        let list = abi::kfabric_op {
+            buf: addr_of(&halves),
+            iov_count: 2,
+            ..rig.op(opcode, 0)
+        };
+        rig.refuse(list, Errno::EMSGSIZE);
+    }
+    rig.check();
+    for opcode in [
+        abi::KFABRIC_OP_SEND,
+        abi::KFABRIC_OP_TSEND,
+        abi::KFABRIC_OP_WRITE,
+    ] {
+        for len in [257, LARGE] {
+            let inject = abi::kfabric_op {
+                flags: abi::KFI_INJECT,
+                ..rig.op(opcode, len)
+            };
+            rig.refuse(inject, Errno::EMSGSIZE);
+        }
+    }
+    rig.check();
+    rig.finish();
+    // The endpoint's default injects.
+    let rig = Rig::with(abi::kfabric_ep_open {
+        tx_op_flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
+        ..Call::sized()
+    });
+    rig.refuse(rig.op(abi::KFABRIC_OP_SEND, LARGE), Errno::EMSGSIZE);
+    // Explicit flags are all there is.
+    let explicit = abi::kfabric_op {
+        control: abi::KFABRIC_OP_EXPLICIT,
+        ..rig.op(abi::KFABRIC_OP_TSEND, LARGE)
+    };
+    rig.post(explicit).expect("not injected");
+    rig.cancel(1003);
+    rig.finish();
+}
+
+fn buffers_that_are_not_there() {
+    let rig = Rig::new();
+    let read_only = Pages::new(8);
+    read_only.protect(true);
+    let hidden = Pages::new(8);
+    hidden.protect(false);
+    let gone = [
+        BAD_ADDRS[0],
+        BAD_ADDRS[1],
+        BAD_ADDRS[2],
+        rig.pages.hole(),
+        rig.pages.before_hole(4),
+        hidden.addr(),
+    ];
+    for opcode in OPCODES {
+        for len in [SMALL, LARGE] {
+            for buf in gone {
+                let wrong = abi::kfabric_op {
+                    buf,
+                    ..rig.op(opcode, len)
+                };
+                rig.refuse(wrong, Errno::EFAULT);
+            }
+            if is_receive(opcode) || opcode == abi::KFABRIC_OP_READ {
+                let wrong = abi::kfabric_op {
+                    buf: read_only.addr(),
+                    ..rig.op(opcode, len)
+                };
+                rig.refuse(wrong, Errno::EFAULT);
+            }
+        }
+        // A range that wraps, where its pages are asked for.
+        let wrong = abi::kfabric_op {
+            buf: u64::MAX - 4095,
+            ..rig.op(opcode, LARGE)
+        };
+        rig.refuse(wrong, Errno::EINVAL);
+        rig.check();
+    }
+    // Without bytes there is no buffer.
+    let nothing = abi::kfabric_op {
+        buf: BAD_ADDRS[1],
+        ..rig.op(abi::KFABRIC_OP_WRITE, 0)
+    };
+    rig.post(nothing).expect("no bytes");
+    rig.file.cq_read(rig.cq).expect("written");
+    rig.finish();
+}
+
+fn lists_of_buffers() {
+    let rig = Rig::new();
+    let at = rig.pages.addr();
+    let piece = |addr, len| abi::kfabric_iov { addr, len };
+    for opcode in OPCODES {
+        let list = |iov: &[abi::kfabric_iov], iov_count: usize| abi::kfabric_op {
+            buf: addr_of(iov),
+            iov_count: iov_count as u32,
+            ..rig.op(opcode, 0)
+        };
+        let good = vec![piece(at, 1); 257];
+        rig.refuse(list(&good, 257), Errno::EINVAL);
+        rig.refuse(list(&good, u32::MAX as usize), Errno::EINVAL);
+        // Lengths whose sum wraps.
+        let wraps = [piece(at, u64::MAX), piece(at, 2)];
+        rig.refuse(list(&wraps, 2), Errno::EINVAL);
+        // The list, or what an element names, is not there.
+        for buf in BAD_ADDRS.into_iter().chain([rig.pages.before_hole(24)]) {
+            let wrong = abi::kfabric_op {
+                buf,
+                iov_count: 2,
+                ..rig.op(opcode, 0)
+            };
+            rig.refuse(wrong, Errno::EFAULT);
+        }
+        for len in [4, 5000] {
+            for addr in [8, rig.pages.hole()] {
+                rig.refuse(list(&[piece(at, 4), piece(addr, len)], 2), Errno::EFAULT);
+            }
+        }
+        rig.check();
+    }
+    rig.finish();
+}
+
+fn lengths_of_remote_memory() {
+    let rig = Rig::new();
+    for opcode in [abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE] {
+        for len in [SMALL, LARGE] {
+            let list = |rma: &[abi::kfabric_rma_iov], rma_iov_count: usize| abi::kfabric_op {
+                rma_addr: addr_of(rma),
+                rma_iov_count: rma_iov_count as u32,
+                ..rig.op(opcode, len)
+            };
+            let piece = |len| abi::kfabric_rma_iov {
+                addr: 0,
+                len,
+                key: 1,
+            };
+            let good = vec![piece(1); 257];
+            rig.refuse(list(&good, 257), Errno::EINVAL);
+            rig.refuse(list(&good, u32::MAX as usize), Errno::EINVAL);
+            // As many bytes there as here.
+            rig.refuse(list(&[piece(len - 1)], 1), Errno::EINVAL);
+            rig.refuse(list(&[piece(len), piece(1)], 2), Errno::EINVAL);
+            rig.refuse(list(&[piece(u64::MAX), piece(len + 1)], 2), Errno::EINVAL);
+            for rma_addr in BAD_ADDRS.into_iter().chain([rig.pages.before_hole(36)]) {
+                let wrong = abi::kfabric_op {
+                    rma_addr,
+                    rma_iov_count: 2,
+                    ..rig.op(opcode, len)
+                };
+                rig.refuse(wrong, Errno::EFAULT);
+            }
+            rig.check();
+        }
+    }
+    rig.finish();
+}
+
+fn regions_that_do_not_allow_it() {
+    let rig = Rig::new();
+    let at = rig.pages.addr();
+    for (opcode, needs) in [
+        (abi::KFABRIC_OP_RECV, abi::KFI_RECV),
+        (abi::KFABRIC_OP_TRECV, abi::KFI_RECV),
+        (abi::KFABRIC_OP_SEND, abi::KFI_SEND),
+        (abi::KFABRIC_OP_TSEND, abi::KFI_SEND),
+        (abi::KFABRIC_OP_READ, abi::KFI_READ),
+        (abi::KFABRIC_OP_WRITE, abi::KFI_WRITE),
+    ] {
+        for len in [SMALL, LARGE] {
+            let with = |mr, buf| abi::kfabric_op {
+                mr,
+                buf,
+                ..rig.op(opcode, len)
+            };
+            let iov = abi::kfabric_iov { addr: at, len };
+            let reg = |access| {
+                rig.file
+                    .call(abi::kfabric_mr_reg {
+                        domain: rig.domain,
+                        iov: addr_of(&iov),
+                        iov_count: 1,
+                        access,
+                        requested_key: 2,
+                        ..Call::sized()
+                    })
+                    .expect("mr")
+                    .handle
+            };
+            // No such region, or something else.
+            for wrong in [60_000, rig.cq, u32::MAX] {
+                rig.refuse(with(wrong, at), Errno::EBADF);
+            }
+            let mr = reg(ALL_ACCESS & !needs);
+            rig.refuse(with(mr, at), Errno::EACCES);
+            let list = [iov];
+            let listed = abi::kfabric_op {
+                buf: addr_of(&list),
+                iov_count: 1,
+                ..with(mr, at)
+            };
+            rig.refuse(listed, Errno::EACCES);
+            rig.file.close_all(&[mr]);
+            rig.refuse(with(mr, at), Errno::EBADF);
+            // Bytes that are not all in it.
+            let mr = reg(needs);
+            for buf in [at + 1, at - 1, at + 100 * PAGE as u64, 0] {
+                rig.refuse(with(mr, buf), Errno::EINVAL);
+            }
+            rig.file.close_all(&[mr]);
+        }
+        rig.check();
+    }
+    rig.finish();
+}

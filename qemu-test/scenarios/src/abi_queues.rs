@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Opening queues and counters, and completion queues: every refusal, and that a refused read takes
+//! nothing.
+
+use crate::{
+    abi_threads::while_waiting,
+    harness::tests,
+    raw::{File, PAGE, Pages, addr_of_mut, bytes_of, in_ms, now, refused},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+use rustix::mm::{MapFlags, ProtFlags};
+
+tests![
+    wait_objects_of_queues_and_counters,
+    sizes_and_formats,
+    a_cq_without_entries,
+    an_entry_that_cannot_be_told_stays,
+    an_error_entry_comes_first,
+    lost_completions_are_told_once,
+    a_spoilt_head_is_an_error,
+    waits_that_cannot_be_on_a_cq,
+    a_signal_ends_waits,
+];
+
+/// A file, a fabric and a domain.
+fn domain() -> (File, u32, u32) {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    (file, fabric, domain)
+}
+
+fn wait_objects_of_queues_and_counters() {
+    let (file, fabric, domain) = domain();
+    let fabric2 = file.fabric();
+    let (wait_set, other) = (file.wait_set(fabric), file.wait_set(fabric2));
+    let refused_all = |wait_obj, wait_set| {
+        let eq = abi::kfabric_eq_open {
+            fabric,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        };
+        refused(file.call(eq), Errno::EINVAL);
+        let cq = abi::kfabric_cq_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        };
+        refused(file.call(cq), Errno::EINVAL);
+        let cntr = abi::kfabric_cntr_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        };
+        refused(file.call(cntr), Errno::EINVAL);
+    };
+    for unknown in [4, 5, u32::MAX] {
+        refused_all(unknown, 0);
+        refused_all(unknown, wait_set);
+    }
+    for (wait_obj, wait_set) in [
+        (abi::KFI_WAIT_SET, 0),
+        (abi::KFI_WAIT_NONE, wait_set),
+        (abi::KFI_WAIT_UNSPEC, wait_set),
+        (abi::KFI_WAIT_QUEUE, wait_set),
+        // Of another fabric.
+        (abi::KFI_WAIT_SET, other),
+    ] {
+        refused_all(wait_obj, wait_set);
+    }
+    for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_SET, 4, u32::MAX] {
+        let arg = abi::kfabric_wait_open {
+            fabric,
+            wait_obj,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EINVAL);
+    }
+    file.close_all(&[wait_set, other, domain, fabric, fabric2]);
+}
+
+fn sizes_and_formats() {
+    let (file, fabric, domain) = domain();
+    let eq = |entries| {
+        file.call(abi::kfabric_eq_open {
+            fabric,
+            entries,
+            ..Call::sized()
+        })
+    };
+    let cq = |entries, format, wait_cond| {
+        file.call(abi::kfabric_cq_open {
+            domain,
+            entries,
+            format,
+            wait_cond,
+            ..Call::sized()
+        })
+    };
+    for entries in [abi::KFABRIC_MAX_EQ + 1, u32::MAX] {
+        refused(eq(entries), Errno::EINVAL);
+    }
+    for entries in [abi::KFABRIC_MAX_CQ + 1, u32::MAX] {
+        refused(cq(entries, 0, 0), Errno::EINVAL);
+    }
+    for format in [5, u32::MAX] {
+        refused(cq(0, format, 0), Errno::EINVAL);
+    }
+    for cond in [2, u32::MAX] {
+        refused(cq(0, 0, cond), Errno::EINVAL);
+    }
+    for events in [1, u32::MAX] {
+        let arg = abi::kfabric_cntr_open {
+            domain,
+            events,
+            ..Call::sized()
+        };
+        refused(file.call(arg), Errno::EINVAL);
+    }
+    let largest = eq(abi::KFABRIC_MAX_EQ).expect("eq");
+    assert_eq!(largest.entries, abi::KFABRIC_MAX_EQ);
+    let default = eq(0).expect("eq");
+    assert_ne!(default.entries, 0);
+    file.close_all(&[largest.handle, default.handle]);
+    for (asked, made) in [(1, 1), (3, 4), (65535, 65536), (65536, 65536)] {
+        let cq = cq(asked, 0, 0).expect("cq");
+        assert_eq!(cq.entries, made);
+        assert_ne!(cq.format, abi::KFI_CQ_FORMAT_UNSPEC);
+        assert!(cq.ring_size >= u64::from(made) * 64);
+        file.close_all(&[cq.handle]);
+    }
+    file.close_all(&[domain, fabric]);
+}
+
+/// An endpoint with itself in its AV, whose receives end in a CQ of this size and wait object.
+struct Rig {
+    file: File,
+    fabric: u32,
+    domain: u32,
+    ep: u32,
+    tx_cq: u32,
+    cq: u32,
+    av: u32,
+    me: u64,
+}
+
+impl Rig {
+    fn new(cq: abi::kfabric_cq_open) -> Self {
+        let (file, fabric, domain) = domain();
+        let cq = file.make(abi::kfabric_cq_open {
+            domain,
+            format: abi::KFI_CQ_FORMAT_TAGGED,
+            ..cq
+        });
+        let (tx_cq, av, ep) = (file.cq(domain), file.av(domain), file.ep(domain));
+        file.bind(ep, tx_cq, abi::KFI_SEND).expect("bind");
+        file.bind(ep, cq, abi::KFI_RECV).expect("bind");
+        file.bind(ep, av, 0).expect("bind");
+        file.enable(ep).expect("enable");
+        let name = file.ep_name(ep).expect("name");
+        let me = file.insert(av, name).expect("insert");
+        Self {
+            file,
+            fabric,
+            domain,
+            ep,
+            tx_cq,
+            cq,
+            av,
+            me,
+        }
+    }
+
+    fn queue() -> Self {
+        Self::new(abi::kfabric_cq_open {
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+    }
+
+    /// Sends itself an empty message: a receive with `context` completes.
+    fn complete(&self, context: u64) {
+        let recv = abi::kfabric_op {
+            context,
+            peer: abi::KFI_ADDR_UNSPEC,
+            ..Default::default()
+        };
+        let send = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_SEND,
+            flags: abi::KFI_INJECT,
+            peer: self.me,
+            ..Default::default()
+        };
+        self.file.post_one(self.ep, recv).expect("recv");
+        self.file.post_one(self.ep, send).expect("send");
+    }
+
+    /// A receive with `context` completes with an error.
+    fn fail(&self, context: u64) {
+        let recv = abi::kfabric_op {
+            context,
+            peer: abi::KFI_ADDR_UNSPEC,
+            ..Default::default()
+        };
+        self.file.post_one(self.ep, recv).expect("recv");
+        self.file
+            .call(abi::kfabric_ep_cancel {
+                ep: self.ep,
+                context,
+                ..Call::sized()
+            })
+            .expect("cancel");
+    }
+
+    /// Takes one entry; its context.
+    fn read(&self, deadline: u64) -> Result<u64, Errno> {
+        let entry = self.file.cq_wait(self.cq, deadline)?;
+        Ok(entry.op_context)
+    }
+
+    fn finish(self) {
+        self.file.close_all(&[
+            self.ep,
+            self.tx_cq,
+            self.cq,
+            self.av,
+            self.domain,
+            self.fabric,
+        ]);
+    }
+}
+
+fn a_cq_without_entries() {
+    let rig = Rig::queue();
+    refused(rig.read(0), Errno::EAGAIN);
+    let deadline = in_ms(50);
+    refused(rig.read(deadline), Errno::ETIMEDOUT);
+    assert!(now() >= deadline);
+    refused(rig.file.cq_readerr(rig.cq), Errno::EAGAIN);
+    // To wait only.
+    let mut only = abi::kfabric_cq_read {
+        cq: rig.cq,
+        ..Call::sized()
+    };
+    refused(rig.file.call(only), Errno::EAGAIN);
+    only.deadline = in_ms(20);
+    refused(rig.file.call(only), Errno::ETIMEDOUT);
+    rig.complete(1);
+    assert_eq!(rig.file.call(only).expect("there is one").count, 0);
+    assert_eq!(rig.read(0), Ok(1));
+    rig.finish();
+}
+
+fn an_entry_that_cannot_be_told_stays() {
+    let rig = Rig::queue();
+    for context in 1..=4 {
+        rig.complete(context);
+    }
+    let pages = Pages::new(1);
+    let sources = Pages::new(1);
+    let arg = |entries: usize, sources_room: usize, deadline| abi::kfabric_cq_read {
+        cq: rig.cq,
+        buf: pages.before_hole(entries),
+        src_addrs: sources.before_hole(sources_room),
+        count: 4,
+        deadline,
+        ..Call::sized()
+    };
+    for deadline in [0, in_ms(1000)] {
+        refused(rig.file.call(arg(40, 32, deadline)), Errno::EFAULT);
+        refused(rig.file.call(arg(192, 4, deadline)), Errno::EFAULT);
+    }
+    // An argument that cannot be written to costs none either.
+    let told = Pages::new(1);
+    told.write(0, &bytes_of(&arg(192, 32, 0)));
+    told.protect(true);
+    refused(
+        rig.file.call_raw(abi::KFABRIC_IOC_CQ_READ, told.addr()),
+        Errno::EFAULT,
+    );
+    // Where there is room for some, some are taken.
+    assert_eq!(rig.file.call(arg(100, 32, 0)).expect("read").count, 2);
+    assert_eq!(rig.file.call(arg(192, 12, 0)).expect("read").count, 1);
+    assert_eq!(rig.read(0), Ok(4));
+    refused(rig.read(0), Errno::EAGAIN);
+    rig.finish();
+}
+
+fn an_error_entry_comes_first() {
+    let rig = Rig::queue();
+    rig.complete(1);
+    rig.fail(2);
+    for deadline in [0, in_ms(1000)] {
+        refused(rig.read(deadline), Errno::KFI_EAVAIL);
+    }
+    let told = Pages::new(1);
+    told.write(
+        0,
+        &bytes_of(&abi::kfabric_cq_readerr {
+            cq: rig.cq,
+            ..Call::sized()
+        }),
+    );
+    told.protect(true);
+    refused(
+        rig.file.call_raw(abi::KFABRIC_IOC_CQ_READERR, told.addr()),
+        Errno::EFAULT,
+    );
+    let error = rig.file.cq_readerr(rig.cq).expect("readerr");
+    assert_eq!(
+        (error.op_context, error.err),
+        (2, Errno::ECANCELED.raw() as u32)
+    );
+    refused(rig.file.cq_readerr(rig.cq), Errno::EAGAIN);
+    assert_eq!(rig.read(0), Ok(1));
+    // Who waits is told.
+    let result = while_waiting(|| rig.read(in_ms(20_000)), |_| rig.fail(3));
+    refused(result, Errno::KFI_EAVAIL);
+    rig.file.cq_readerr(rig.cq).expect("readerr");
+    rig.finish();
+}
+
+fn lost_completions_are_told_once() {
+    let rig = Rig::new(abi::kfabric_cq_open {
+        entries: 1,
+        wait_obj: abi::KFI_WAIT_QUEUE,
+        ..Call::sized()
+    });
+    let pages = Pages::new(1);
+    let mr = rig
+        .file
+        .reg(rig.domain, pages.addr(), PAGE as u64, 1)
+        .expect("mr");
+    let write = |data| {
+        let op = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_WRITE,
+            flags: abi::KFI_REMOTE_CQ_DATA,
+            buf: pages.addr(),
+            len: 8,
+            peer: rig.me,
+            data,
+            rma_key: 1,
+            ..Default::default()
+        };
+        rig.file.post_one(rig.ep, op).expect("write");
+        rig.file.cq_read(rig.tx_cq).expect("the write completes");
+    };
+    for deadline in [0, in_ms(20_000)] {
+        for data in 1..=3 {
+            write(data);
+        }
+        let entry = rig.file.cq_read(rig.cq).expect("the first one is there");
+        assert_eq!(entry.data, 1);
+        refused(rig.read(deadline), Errno::KFI_EOVERRUN);
+        refused(rig.read(0), Errno::EAGAIN);
+        write(4);
+        assert_eq!(rig.file.cq_read(rig.cq).expect("read").data, 4);
+        refused(rig.read(0), Errno::EAGAIN);
+    }
+    rig.file.close_all(&[mr]);
+    rig.finish();
+}
+
+fn a_spoilt_head_is_an_error() {
+    let (file, fabric, domain) = domain();
+    let opened = file
+        .call(abi::kfabric_cq_open {
+            domain,
+            entries: 8,
+            format: abi::KFI_CQ_FORMAT_TAGGED,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+        .expect("cq");
+    let (cq, av, ep) = (opened.handle, file.av(domain), file.ep(domain));
+    file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+        .expect("bind");
+    file.bind(ep, av, 0).expect("bind");
+    file.enable(ep).expect("enable");
+    let me = file
+        .insert(av, file.ep_name(ep).expect("name"))
+        .expect("insert");
+    let send = |context| {
+        let op = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_SEND,
+            context,
+            peer: me,
+            ..Default::default()
+        };
+        file.post_one(ep, op).expect("send");
+    };
+    let len = opened.ring_size as usize;
+    #[allow(unsafe_code, reason = "the ring as a program maps it")]
+    // SAFETY: a new mapping; its head is an aligned word within it that is only accessed so.
+    let head = unsafe {
+        let at = rustix::mm::mmap(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &file,
+            opened.ring_offset,
+        )
+        .expect("mmap");
+        let offset = std::mem::offset_of!(abi::kfabric_cq_ring, head);
+        std::sync::atomic::AtomicU64::from_ptr(at.cast::<u8>().add(offset).cast())
+    };
+    let order = std::sync::atomic::Ordering::SeqCst;
+    for context in 1..=3 {
+        send(context);
+    }
+    let one = |deadline| file.cq_wait(cq, deadline).map(|entry| entry.op_context);
+    assert_eq!(one(0), Ok(1));
+    let good = head.load(order);
+    // Behind the tail, or before what was taken.
+    for spoilt in [4, 5, 1 << 40, u64::MAX, good.wrapping_sub(1)] {
+        head.store(spoilt, order);
+        for deadline in [0, in_ms(1000)] {
+            refused(one(deadline), Errno::EIO);
+        }
+        // Completions go on, and none is lost.
+        head.store(good, order);
+    }
+    send(4);
+    for context in 2..=4 {
+        assert_eq!(one(0), Ok(context));
+    }
+    // What a head that is taken forward says is believed.
+    send(5);
+    send(6);
+    head.store(head.load(order) + 1, order);
+    assert_eq!(one(0), Ok(6));
+    refused(one(0), Errno::EAGAIN);
+    file.close_all(&[ep, cq, av, domain, fabric]);
+    // The pages stay as long as they are mapped.
+    head.store(7, order);
+    assert_eq!(head.load(order), 7);
+}
+
+fn waits_that_cannot_be_on_a_cq() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let wait_set = file.wait_set(fabric);
+    for (wait_obj, wait_set, signal) in [
+        (abi::KFI_WAIT_NONE, 0, Err(Errno::EINVAL)),
+        (abi::KFI_WAIT_SET, wait_set, Ok(())),
+    ] {
+        let cq = file.make(abi::kfabric_cq_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        for deadline in [1, in_ms(1000), abi::KFABRIC_FOREVER] {
+            refused(file.cq_wait(cq, deadline), Errno::EINVAL);
+        }
+        refused(file.cq_wait(cq, 0), Errno::EAGAIN);
+        let arg = abi::kfabric_cq_signal {
+            cq,
+            ..Call::sized()
+        };
+        assert_eq!(file.call(arg).map(|_| ()), signal);
+        file.close_all(&[cq]);
+    }
+    // A number to wait for needs a CQ that was opened so.
+    for (wait_cond, errno) in [
+        (abi::KFI_CQ_COND_NONE, Errno::EINVAL),
+        (abi::KFI_CQ_COND_THRESHOLD, Errno::ETIMEDOUT),
+    ] {
+        let cq = file.make(abi::kfabric_cq_open {
+            domain,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            wait_cond,
+            ..Call::sized()
+        });
+        let mut entry = [0u64; 8];
+        let arg = abi::kfabric_cq_read {
+            cq,
+            buf: addr_of_mut(&mut entry),
+            count: 1,
+            cond: 2,
+            deadline: in_ms(20),
+            ..Call::sized()
+        };
+        refused(file.call(arg), errno);
+        file.close_all(&[cq]);
+    }
+    file.close_all(&[wait_set, domain, fabric]);
+}
+
+fn a_signal_ends_waits() {
+    let rig = Rig::queue();
+    let signal = || {
+        rig.file
+            .call(abi::kfabric_cq_signal {
+                cq: rig.cq,
+                ..Call::sized()
+            })
+            .expect("signal");
+    };
+    let result = while_waiting(|| rig.read(abi::KFABRIC_FOREVER), |_| signal());
+    refused(result, Errno::EAGAIN);
+    // Before anybody waits: the next one does not.
+    signal();
+    refused(rig.read(in_ms(20_000)), Errno::EAGAIN);
+    refused(rig.read(in_ms(10)), Errno::ETIMEDOUT);
+    rig.finish();
+}
