@@ -50,7 +50,7 @@ use crate::shim::{
 const ADDS: u64 = 200_000;
 
 /// Wake-ups that are timed, each by itself.
-const WAKES: u32 = 2_000;
+const WAKES: u32 = 400;
 
 /// The crowd of which one is woken.
 const CROWD: u32 = 1_000;

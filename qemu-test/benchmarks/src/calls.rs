@@ -7,7 +7,7 @@
 use crate::{
     Result,
     counters::device,
-    messages::{Host, SIZE, seqpacket},
+    messages::{Host, Reports, SIZE, seqpacket},
     process,
     row::{Better, Case, Turns},
 };
@@ -15,7 +15,7 @@ use kfi::{Device, Entry, Op};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::{hint::black_box, os::fd::OwnedFd, time::Instant};
 
-const CALLS: u32 = 20_000;
+const CALLS: u32 = 5_000;
 
 /// Nanoseconds per call of `call`, called `count` times.
 fn each(count: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
@@ -39,7 +39,7 @@ fn empty(turns: &mut Turns) -> Result<()> {
 
 /// Entries that are made at a time, and how many times per run.
 const ENTRIES: u32 = 1024;
-const FILLS: u32 = 8;
+const FILLS: u32 = 4;
 
 /// Two endpoints of this process, and what they need to send to each other.
 struct Loop {
@@ -52,7 +52,10 @@ impl Loop {
     fn new() -> Result<Self> {
         process::bind()?;
         let device = device()?;
-        let (from, to) = (Host::new(&device)?, Host::new(&device)?);
+        let (from, to) = (
+            Host::new(&device, Reports::Entry)?,
+            Host::new(&device, Reports::Entry)?,
+        );
         let peer = from.meet(to.ep.name()?)?;
         Ok(Self { from, to, peer })
     }

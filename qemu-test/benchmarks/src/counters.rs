@@ -18,8 +18,8 @@ use std::{
 /// The link on `lo` that the benchmarks use.
 pub(crate) const LINK: &str = "bench0";
 
-const LOADS: u32 = 2_000_000;
-const ROUNDS: u64 = 3_000;
+const LOADS: u32 = 500_000;
+const ROUNDS: u64 = 600;
 
 /// The device, with the link.
 pub(crate) fn device() -> Result<Device> {

@@ -3,8 +3,9 @@
 //!
 //! Both sides use the interface as a program that wants speed would: small messages are injected,
 //! so that nothing is pinned for them and nothing is reported to the sender; they land in
-//! multi-receive buffers inside a registered region, posted once for many thousand messages; who
-//! has nothing to do sleeps in a read of the CQ.
+//! multi-receive buffers inside a registered region, posted once for many thousand messages. In the
+//! ping-pong who has nothing to do waits for a counter of received messages; rows with CQ in their
+//! names sleep in a read of the CQ instead.
 
 use crate::{
     Result,
@@ -13,8 +14,8 @@ use crate::{
     row::{Better, Case, Turns},
 };
 use kfi::{
-    Access, Av, AvKind, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Device, Endpoint,
-    Entry, FiAddr, Mr, Op, Wait,
+    Access, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Deadline,
+    Device, Endpoint, Entry, FiAddr, Mr, Op, Wait,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 use std::{
@@ -39,11 +40,21 @@ pub(crate) struct Host {
     pub(crate) mr: Mr,
     pub(crate) ep: Endpoint,
     av: Av,
+    received: Cntr,
+}
+
+/// How received messages are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reports {
+    /// An entry in the CQ for each.
+    Entry,
+    /// A counter counts them; the release of a buffer makes an entry.
+    Counter,
 }
 
 impl Host {
     /// An enabled endpoint; successes of transmits are silent.
-    pub(crate) fn new(device: &Device) -> Result<Self> {
+    pub(crate) fn new(device: &Device, reports: Reports) -> Result<Self> {
         let domain = device.fabric()?.domain(LINK).open()?;
         let cq = domain
             .cq()
@@ -63,10 +74,23 @@ impl Host {
             .caps(Caps::MSG | Caps::MULTI_RECV)
             .open()?;
         ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
-        ep.bind_cq(&cq, CqBind::RECV)?;
+        let received = domain.cntr().wait(Wait::Queue).open()?;
+        match reports {
+            Reports::Entry => ep.bind_cq(&cq, CqBind::RECV)?,
+            Reports::Counter => {
+                ep.bind_cq(&cq, CqBind::RECV | CqBind::SELECTIVE)?;
+                ep.bind_cntr(&received, CntrBind::RECV)?;
+            }
+        }
         ep.bind_av(&av)?;
         ep.enable()?;
-        Ok(Self { cq, mr, ep, av })
+        Ok(Self {
+            cq,
+            mr,
+            ep,
+            av,
+            received,
+        })
     }
 
     /// Makes the endpoint at `addr` known.
@@ -98,6 +122,19 @@ impl Host {
             let posted = self.ep.post(some)?;
             if let Some(errno) = posted.error {
                 return Err(format!("post ended after {}: {errno}", posted.done).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `count` messages were received; now and then posts the buffers that were
+    /// released.
+    fn wait_for(&self, count: u64) -> Result<()> {
+        self.received.wait(count, Deadline::FOREVER)?;
+        if count.is_multiple_of(1024) {
+            let mut entry = [Entry::default()];
+            while self.cq.read(&mut entry)? != 0 {
+                self.post_buffer()?;
             }
         }
         Ok(())
@@ -139,7 +176,7 @@ pub(crate) fn seqpacket() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Rounds of a ping-pong.
-const ROUNDS: u64 = 3_000;
+const ROUNDS: u64 = 600;
 
 /// Nanoseconds one way; the second process answers each round.
 fn rounds(second: &mut Second, mut round: impl FnMut() -> Result<()>) -> Result<f64> {
@@ -153,10 +190,11 @@ fn rounds(second: &mut Second, mut round: impl FnMut() -> Result<()>) -> Result<
 
 /// A second process that makes its host, tells its address, learns ours, and runs `serve`.
 fn second_host(
+    reports: Reports,
     serve: impl FnOnce(&Host, FiAddr, &mut process::Channel) -> Result<()>,
 ) -> Result<Second> {
     Second::new(|mut channel| {
-        let host = Host::new(&counters::device()?)?;
+        let host = Host::new(&counters::device()?, reports)?;
         channel.put_addr(host.ep.name()?)?;
         let peer = host.meet(channel.get_addr()?)?;
         serve(&host, peer, &mut channel)
@@ -164,8 +202,8 @@ fn second_host(
 }
 
 /// Makes this process's host known to the second one, and that one to it.
-fn meet(second: &mut Second) -> Result<(Host, FiAddr)> {
-    let host = Host::new(&counters::device()?)?;
+fn meet(second: &mut Second, reports: Reports) -> Result<(Host, FiAddr)> {
+    let host = Host::new(&counters::device()?, reports)?;
     let peer = host.meet(second.channel.get_addr()?)?;
     second.channel.put_addr(host.ep.name()?)?;
     Ok((host, peer))
@@ -196,7 +234,7 @@ fn socket_rounds(second: &mut Second, socket: &OwnedFd) -> Result<f64> {
 fn latency(turns: &mut Turns) -> Result<()> {
     process::bind()?;
     let bytes = [7; SIZE];
-    let mut ours = second_host(|host, peer, channel| {
+    let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let answer = Op::inject(peer, &bytes);
         host.post_buffers()?;
         let mut entry = [Entry::default()];
@@ -208,7 +246,7 @@ fn latency(turns: &mut Turns) -> Result<()> {
         }
         Ok(())
     })?;
-    let (host, peer) = meet(&mut ours)?;
+    let (host, peer) = meet(&mut ours, Reports::Entry)?;
     host.post_buffers()?;
     let message = Op::inject(peer, &bytes);
     let (near, far) = seqpacket()?;
@@ -229,7 +267,7 @@ fn latency(turns: &mut Turns) -> Result<()> {
 fn latency_recv(turns: &mut Turns) -> Result<()> {
     process::bind()?;
     let bytes = [7; SIZE];
-    let mut ours = second_host(|host, peer, channel| {
+    let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let receive = Op::recv(host.mr.slice(..SIZE));
         let answer = Op::inject(peer, &bytes);
         host.ep.post_one(&receive)?;
@@ -242,7 +280,7 @@ fn latency_recv(turns: &mut Turns) -> Result<()> {
         }
         Ok(())
     })?;
-    let (host, peer) = meet(&mut ours)?;
+    let (host, peer) = meet(&mut ours, Reports::Entry)?;
     let receive = Op::recv(host.mr.slice(..SIZE));
     let message = Op::inject(peer, &bytes);
     let (near, far) = seqpacket()?;
@@ -259,8 +297,44 @@ fn latency_recv(turns: &mut Turns) -> Result<()> {
     )
 }
 
+/// As `latency`, but who sleeps waits for a counter of received messages; only the release of a
+/// buffer makes an entry in the CQ.
+fn latency_cntr(turns: &mut Turns) -> Result<()> {
+    process::bind()?;
+    let bytes = [7; SIZE];
+    let mut ours = second_host(Reports::Counter, |host, peer, channel| {
+        let answer = Op::inject(peer, &bytes);
+        host.post_buffers()?;
+        let mut seen = 0;
+        while let Ok(count) = channel.get() {
+            for _ in 0..count {
+                seen += 1;
+                host.wait_for(seen)?;
+                host.ep.post_one(&answer)?;
+            }
+        }
+        Ok(())
+    })?;
+    let (host, peer) = meet(&mut ours, Reports::Counter)?;
+    host.post_buffers()?;
+    let message = Op::inject(peer, &bytes);
+    let (near, far) = seqpacket()?;
+    let mut theirs = socket_server(far)?;
+    let mut seen = 0;
+    turns.take(
+        &mut || {
+            rounds(&mut ours, || {
+                host.ep.post_one(&message)?;
+                seen += 1;
+                host.wait_for(seen)
+            })
+        },
+        &mut || socket_rounds(&mut theirs, &near),
+    )
+}
+
 /// Messages of a run, and after how many the receiver tells that it has them.
-const MESSAGES: u64 = 64 * 1024;
+const MESSAGES: u64 = 16 * 1024;
 const WINDOW: u64 = 1024;
 
 /// Messages per call.
@@ -339,7 +413,7 @@ fn per_second(began: Instant) -> f64 {
 fn rate(turns: &mut Turns) -> Result<()> {
     process::bind()?;
     let bytes = [7; SIZE];
-    let mut ours = second_host(|host, peer, channel| {
+    let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let credit = Op::inject(peer, &bytes);
         host.post_buffers()?;
         let mut entries = [Entry::default(); BATCH];
@@ -356,7 +430,7 @@ fn rate(turns: &mut Turns) -> Result<()> {
         }
         Ok(())
     })?;
-    let (host, peer) = meet(&mut ours)?;
+    let (host, peer) = meet(&mut ours, Reports::Entry)?;
     host.post_buffers()?;
     let batch = [Op::inject(peer, &bytes); BATCH];
     let (near, far) = seqpacket()?;
@@ -414,10 +488,18 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "AF_UNIX seqpacket",
             better: Better::Lower,
             goal: Some(1.0),
+            measure: latency_cntr,
+        },
+        Case {
+            name: "rdm/local_lat_8B (CQ)",
+            unit: "ns",
+            peer: "AF_UNIX seqpacket",
+            better: Better::Lower,
+            goal: None,
             measure: latency,
         },
         Case {
-            name: "rdm/local_lat_8B (recv)",
+            name: "rdm/local_lat_8B (CQ, recv)",
             unit: "ns",
             peer: "AF_UNIX seqpacket",
             better: Better::Lower,

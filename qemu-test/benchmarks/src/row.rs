@@ -2,7 +2,8 @@
 //! A row: one thing of ours, its peer, and how both are run.
 //!
 //! Ours and the peer run in turn, ours, peer, ours, peer: what disturbs the machine for a while
-//! disturbs both. Before that each runs once unmeasured. The values are the medians; the least
+//! disturbs both, and runs are short and many, so that it disturbs few of them. Before that each runs
+//! once unmeasured. The values are the medians; the least
 //! and the largest value of all runs are told with them.
 
 use crate::Result;
@@ -14,7 +15,7 @@ pub(crate) struct Runs(pub(crate) usize);
 
 impl Default for Runs {
     fn default() -> Self {
-        Self(9)
+        Self(25)
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 
 /// Bytes of a transfer, and transfers of a run.
 const SIZE: usize = 1 << 20;
-const TRANSFERS: u64 = 64;
+const TRANSFERS: u64 = 16;
 
 /// Megabytes per second of a run.
 fn rate(began: Instant) -> f64 {

@@ -27,8 +27,8 @@
 #include <linux/sort.h>
 #include <linux/wait.h>
 
-/* Rounds after which all sleepers have waited, and whatever is lazy is made. */
-#define WARM_UP(bench) ((bench)->sleepers + 64)
+/* Rounds after which all who take turns have slept, and what is lazy is made. */
+#define WARM_UP(bench) (((bench)->rotate ? (bench)->sleepers : 0) + 64)
 
 struct frame {
 	struct kfabric_shim_bench *bench;
