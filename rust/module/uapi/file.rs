@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     provider::object::Ident,
-    shim::cred::Owner, //
+    shim::{
+        bindings::KFABRIC_MAX_HANDLES,
+        cred::Owner, //
+    }, //
 };
 
 /// See the module's story.
@@ -39,7 +42,7 @@ impl OpenFile {
         KBox::pin_init(
             pin_init!(Self {
                 owner,
-                handles <- Table::new(),
+                handles <- Table::new(KFABRIC_MAX_HANDLES),
             }),
             GFP_KERNEL_ACCOUNT,
         )

@@ -2,8 +2,7 @@
 
 //! Handles: the numbers by which a program names what its open file has made.
 //!
-//! A handle is a number from 1 to [`KFABRIC_MAX_HANDLES`], belongs to one open file and goes with
-//! it. It is handed out in two steps, because an object must know its handle when it is made, and
+//! A handle is a number from 1 to a limit, belongs to one open file and goes with it. It is handed out in two steps, because an object must know its handle when it is made, and
 //! must not be found by it before the program has been told:
 //!
 //! ```text
@@ -36,8 +35,6 @@ use kernel::{
     }, //
 };
 
-use crate::shim::bindings::KFABRIC_MAX_HANDLES;
-
 /// What stands under a number that is not free.
 enum Slot<E> {
     /// The object is still being made.
@@ -66,14 +63,12 @@ pub(crate) struct Table<E: Clone + Send + 'static> {
     slots: XArray<KBox<Slot<E>>>,
     #[pin]
     ids: Mutex<Ids>,
+    limit: u32,
 }
 
 impl<E: Clone + Send + 'static> Table<E> {
-    /// How many handles there can be.
-    pub(crate) const MAX: u32 = KFABRIC_MAX_HANDLES;
-
-    /// An empty table.
-    pub(crate) fn new() -> impl PinInit<Self> {
+    /// An empty table for `limit` handles.
+    pub(crate) fn new(limit: u32) -> impl PinInit<Self> {
         // INVARIANT: No number acquired, no slot.
         pin_init!(Self {
             slots <- XArray::new(AllocKind::Alloc1),
@@ -85,10 +80,11 @@ impl<E: Clone + Send + 'static> Table<E> {
                 },
                 "kfabric::handles"
             ),
+            limit,
         })
     }
 
-    /// Takes a number. `EMFILE` if all [`Self::MAX`] are in use, `ENOMEM`. Sleeps.
+    /// Takes a number. `EMFILE` if all are in use, `ENOMEM`. Sleeps.
     pub(crate) fn reserve(&self) -> Result<Reserved<'_, E>> {
         let slot = KBox::new(Slot::Reserved, GFP_KERNEL_ACCOUNT)?;
         // INVARIANT: From here until the store, the number is in this task's hands; if the store
@@ -130,17 +126,17 @@ impl<E: Clone + Send + 'static> Table<E> {
 
     fn acquire(&self) -> Result<u32> {
         let mut ids = self.ids.lock();
-        if ids.used >= Self::MAX {
+        if ids.used >= self.limit {
             return Err(EMFILE);
         }
         let id = loop {
             let next = ids.next;
             let capacity = ids.pool.capacity();
             let start = if next < capacity { next } else { 0 };
-            if let Some(id) = free_from(&mut ids.pool, start) {
+            if let Some(id) = free_from(&mut ids.pool, start, self.limit) {
                 break id.acquire();
             }
-            if let Some(id) = free_from(&mut ids.pool, 0) {
+            if let Some(id) = free_from(&mut ids.pool, 0, self.limit) {
                 break id.acquire();
             }
             let resizer = ids
@@ -163,10 +159,9 @@ impl<E: Clone + Send + 'static> Table<E> {
     }
 }
 
-/// The first free id from `start` on that makes a handle of at most [`KFABRIC_MAX_HANDLES`].
-fn free_from(pool: &mut IdPool, start: usize) -> Option<UnusedId<'_>> {
-    pool.find_unused_id(start)
-        .filter(|id| id.as_u32() < KFABRIC_MAX_HANDLES)
+/// The first free id from `start` on that makes a handle of at most `limit`.
+fn free_from(pool: &mut IdPool, start: usize, limit: u32) -> Option<UnusedId<'_>> {
+    pool.find_unused_id(start).filter(|id| id.as_u32() < limit)
 }
 
 /// A number that is taken and names nothing yet; free again when dropped. Dropping sleeps.
