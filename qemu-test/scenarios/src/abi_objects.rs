@@ -135,7 +135,9 @@ fn members_of_sets_are_busy() {
         busy_until_closed(&file, member, poll);
     }
     let wait_obj = abi::KFI_WAIT_SET;
-    let makers: [fn(&File, u32, u32, u32) -> u32; 3] = [
+    /// Makes a member of the wait set, of a fabric and a domain.
+    type Maker = fn(&File, u32, u32, u32) -> u32;
+    let makers: [Maker; 3] = [
         |file, fabric, _, wait_set| {
             file.make(abi::kfabric_eq_open {
                 fabric,

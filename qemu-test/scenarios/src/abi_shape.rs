@@ -247,7 +247,7 @@ fn unknown_flags() {
 
 fn handles_that_name_nothing() {
     let other = File::open();
-    let theirs = (0..300).map(|_| other.fabric()).last().expect("handles");
+    let theirs = (0..300).fold(0, |_, _| other.fabric());
     each_field(|world, row, good, field| {
         let for_none = match field.kind {
             Kind::Handle(_) => Errno::EBADF,

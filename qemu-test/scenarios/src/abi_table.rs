@@ -60,6 +60,7 @@ pub(crate) struct Field {
 }
 
 type Undo = Box<dyn Fn(&World, &[u8])>;
+type Valid = Box<dyn Fn(&World) -> Vec<u8>>;
 
 /// A way to make a call.
 pub(crate) struct Row {
@@ -75,7 +76,7 @@ pub(crate) struct Row {
     /// All of them but `size`, in order.
     pub(crate) fields: Vec<Field>,
     /// An argument that succeeds.
-    pub(crate) valid: Box<dyn Fn(&World) -> Vec<u8>>,
+    pub(crate) valid: Valid,
     /// Takes back what succeeded.
     pub(crate) undo: Undo,
 }

@@ -8,6 +8,7 @@ use rustix::{
     io_uring::{
         IORING_OFF_SQ_RING, IORING_OFF_SQES, IoringEnterFlags, IoringFeatureFlags, IoringOp,
         io_uring_cqe, io_uring_enter, io_uring_params, io_uring_setup, io_uring_sqe,
+        op_flags_union,
     },
     mm::{MapFlags, ProtFlags},
 };
@@ -68,12 +69,14 @@ impl Uring {
 
     /// Asks to be told, once, when `fd` is readable.
     pub(crate) fn poll_add(&self, fd: &impl AsFd, user_data: u64) {
-        let mut sqe = io_uring_sqe::default();
-        sqe.opcode = IoringOp::PollAdd;
-        sqe.fd = fd.as_fd().as_raw_fd();
-        // POLLIN, in the low half on machines that are little-endian.
-        sqe.op_flags.poll32_events = 1;
-        sqe.user_data = user_data.into();
+        let sqe = io_uring_sqe {
+            opcode: IoringOp::PollAdd,
+            fd: fd.as_fd().as_raw_fd(),
+            // POLLIN, in the low half on machines that are little-endian.
+            op_flags: op_flags_union { poll32_events: 1 },
+            user_data: user_data.into(),
+            ..Default::default()
+        };
         let off = &self.params.sq_off;
         let tail = self.word(off.tail).load(Acquire);
         let slot = tail & self.word(off.ring_mask).load(Acquire);
