@@ -239,6 +239,8 @@ fn what_stat_refuses() {
 
 const CLASSES: [u32; 3] = [abi::KFI_CLASS_EP, abi::KFI_CLASS_CQ, abi::KFI_CLASS_CNTR];
 
+const NOTHING: [Vec<u32>; 3] = [const { Vec::new() }; 3];
+
 /// Handles of the objects that the caller sees, by class.
 fn seen(file: &File) -> [Vec<u32>; 3] {
     CLASSES.map(|class| {
@@ -259,9 +261,9 @@ fn an_ordinary_user_sees_its_own_objects() {
     let root_cntr = roots.cntr(domain);
     let (users, objects) = as_user(|| {
         let users = File::open_only();
-        assert_eq!(seen(&users), [vec![], vec![], vec![]]);
+        assert_eq!(seen(&users), NOTHING);
         // The file makes no difference, the caller does.
-        assert_eq!(seen(&roots), [vec![], vec![], vec![]]);
+        assert_eq!(seen(&roots), NOTHING);
         let fabric = users.fabric();
         // Handles that differ from root's.
         for _ in 0..20 {
