@@ -19,7 +19,6 @@
 //! | [`word`] | 64-bit words shared without a lock |
 //! | [`net`] | network namespaces, interfaces, addresses |
 //! | [`random`] | random numbers |
-//! | [`rb`] | what is due at a threshold, on the kernel's red-black tree |
 //! | `kthread`, `kunit` | other threads and user memory, for the test suites |
 
 pub(crate) mod abi;
@@ -48,7 +47,6 @@ pub(crate) mod kthread;
 pub(crate) mod kunit;
 pub(crate) mod net;
 pub(crate) mod random;
-pub(crate) mod rb;
 pub(crate) mod sched;
 pub(crate) mod user;
 pub(crate) mod wait;
