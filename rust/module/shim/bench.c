@@ -27,9 +27,6 @@
 #include <linux/sort.h>
 #include <linux/wait.h>
 
-/* Rounds after which all who take turns have slept, and what is lazy is made. */
-#define WARM_UP(bench) (((bench)->rotate ? (bench)->sleepers : 0) + 64)
-
 struct frame {
 	struct kfabric_shim_bench *bench;
 	/* When the waker began, and what the sleeper found that it took. */
@@ -47,10 +44,16 @@ struct sleeper {
 	u64 step;
 };
 
+/* Rounds after which all who take turns have slept, and what is lazy is made. */
+static u64 warm_up(struct kfabric_shim_bench *bench)
+{
+	return (bench->rotate ? bench->sleepers : 0) + 64;
+}
+
 /* The last round; in those after the measured ones, sleepers leave. */
 static u64 last_round(struct kfabric_shim_bench *bench)
 {
-	return WARM_UP(bench) + bench->rounds + bench->sleepers;
+	return warm_up(bench) + bench->rounds + bench->sleepers;
 }
 
 static void give_turns(struct sleeper *sleeper, u32 number)
@@ -128,15 +131,15 @@ static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
 	u64 last = last_round(bench), round, ran = 0;
 
 	for (round = 1; round <= last; round++) {
-		u64 measured = round - WARM_UP(bench);
+		u64 measured = round - warm_up(bench);
 
-		if (round <= WARM_UP(bench) + bench->rounds + 1)
+		if (round <= warm_up(bench) + bench->rounds + 1)
 			let_sleep(sleepers, count);
 		if (measured == 1)
 			ran = runs(sleepers, count);
 		if (measured == bench->rounds + 1)
 			bench->woken = runs(sleepers, count) - ran;
-		if (round > WARM_UP(bench) && measured <= bench->rounds)
+		if (round > warm_up(bench) && measured <= bench->rounds)
 			times[measured - 1] = wake_one(frame);
 		else
 			wake_one(frame);
