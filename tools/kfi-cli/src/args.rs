@@ -297,8 +297,8 @@ pub(crate) enum Measure {
 /// that something can happen during a wait. Without steps it shows some, with explanations.
 #[derive(Debug, Parser)]
 pub(crate) struct Cntr {
-    /// Steps: [TIMEms:]NAME[=VALUE]
-    #[arg(value_name = "STEP")]
+    // Not a comment of the documentation, where brackets are links.
+    #[arg(value_name = "STEP", help = "Steps: [TIMEms:]NAME[=VALUE]")]
     pub(crate) steps: Vec<Step>,
 
     /// Link to use; without it, the first that is up
