@@ -81,6 +81,8 @@ fn main() -> std::process::ExitCode {
             rma::TESTS,
             counting::TESTS,
             cli::TESTS,
+            cli::pingpong::TESTS,
+            cli::top::TESTS,
             processes::TESTS,
             // Unloads the module: last.
             module::TESTS,

@@ -450,7 +450,7 @@ const STAMP: usize = 8;
 
 /// `ping` or `pong` and the last four digits of the message's number.
 fn stamp(serial: u64) -> [u8; STAMP] {
-    let mut text = if serial % 2 == 0 {
+    let mut text = if serial.is_multiple_of(2) {
         *b"ping0000"
     } else {
         *b"pong0000"

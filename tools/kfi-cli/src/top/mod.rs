@@ -117,6 +117,8 @@ fn watch_on(
                 KeyCode::Char(' ') => view.hold(),
                 KeyCode::Down | KeyCode::Char('j') => view.scroll(1),
                 KeyCode::Up | KeyCode::Char('k') => view.scroll(-1),
+                KeyCode::Right | KeyCode::Char('l') => view.shift(8),
+                KeyCode::Left | KeyCode::Char('h') => view.shift(-8),
                 KeyCode::PageDown => view.scroll(10),
                 KeyCode::PageUp => view.scroll(-10),
                 KeyCode::Home => view.scroll(isize::MIN),

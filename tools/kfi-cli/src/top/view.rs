@@ -20,6 +20,7 @@ pub(crate) struct View {
     change: Change,
     held: bool,
     offset: usize,
+    column: usize,
 }
 
 impl View {
@@ -30,6 +31,7 @@ impl View {
             change: Change::default(),
             held: false,
             offset: 0,
+            column: 0,
         }
     }
 
@@ -48,6 +50,11 @@ impl View {
     /// Moves by lines.
     pub(crate) fn scroll(&mut self, lines: isize) {
         self.offset = self.offset.saturating_add_signed(lines);
+    }
+
+    /// Moves to the right, or to the left.
+    pub(crate) fn shift(&mut self, columns: isize) {
+        self.column = self.column.saturating_add_signed(columns);
     }
 
     fn lines(&self) -> Vec<Line<'static>> {
@@ -98,11 +105,16 @@ impl View {
         frame.render_widget(Paragraph::new(Span::styled(title, bar)), head);
 
         let lines = self.lines();
+        let widest = lines.iter().map(Line::width).max().unwrap_or(0);
+        let hidden = widest.saturating_sub(usize::from(body.width));
+        self.column = self.column.min(hidden);
         let room = usize::from(body.height);
         self.offset = self.offset.min(lines.len().saturating_sub(room));
         let below = lines.len().saturating_sub(self.offset + room);
         let shown: Vec<Line<'_>> = lines.into_iter().skip(self.offset).take(room).collect();
-        frame.render_widget(Paragraph::new(shown), body);
+        // What is wider than a terminal can be is not shown.
+        let column = u16::try_from(self.column).unwrap_or(u16::MAX);
+        frame.render_widget(Paragraph::new(shown).scroll((0, column)), body);
 
         let more = match (self.offset, below) {
             (0, 0) => String::new(),
@@ -169,6 +181,21 @@ mod tests {
         for (width, height) in [(1, 1), (3, 2), (10, 3)] {
             screen(&mut view, width, height);
         }
+    }
+
+    #[test]
+    fn narrow_screens_move_sideways() {
+        let mut view = view();
+        let has = |rows: &[String], word: &str| rows.iter().any(|row| row.contains(word));
+        assert!(!has(&screen(&mut view, 60, 24), "UNEXPECTED"));
+        view.shift(1000);
+        let rows = screen(&mut view, 60, 24);
+        assert!(
+            has(&rows, "UNEXPECTED") && !has(&rows, "ENDPOINT "),
+            "{rows:?}"
+        );
+        view.shift(-1000);
+        assert!(has(&screen(&mut view, 60, 24), "ENDPOINT "));
     }
 
     #[test]
