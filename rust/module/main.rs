@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Everybody may use `kfi_core`, which knows what things mean and nothing of the kernel.
-//! Documentation/design.rst tells what stands where.
+//! Documentation/design.md tells what stands where.
 //!
 //! Loading brings the floors up from below and opens nothing to the network: that takes a link.
 //! Unloading takes them down from above; it is refused while a file of the device, or a descriptor
