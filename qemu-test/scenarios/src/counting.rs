@@ -3,7 +3,7 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, domain},
+    host::{Host, LINK, Options, SOON, domain},
 };
 use kfi::{
     Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, CqFormat, Domain, Endpoint, Errno, Error,
@@ -82,6 +82,11 @@ fn counter(domain: &Domain) -> Cntr {
 /// An endpoint with all capabilities, its CQ and AV bound, not enabled.
 fn unbound() -> (Domain, Cq, Av, Endpoint) {
     let (_, domain) = domain();
+    let (cq, av, ep) = unbound_on(&domain);
+    (domain, cq, av, ep)
+}
+
+fn unbound_on(domain: &Domain) -> (Cq, Av, Endpoint) {
     let cq = domain
         .cq()
         .format(CqFormat::Tagged)
@@ -97,7 +102,7 @@ fn unbound() -> (Domain, Cq, Av, Endpoint) {
     ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
         .expect("bind cq");
     ep.bind_av(&av).expect("bind av");
-    (domain, cq, av, ep)
+    (cq, av, ep)
 }
 
 fn region(of: &Counted, buffer: &Buffer) -> kfi::Mr {
@@ -284,7 +289,8 @@ fn a_counter_waits_for_operations() {
 }
 
 fn a_counter_is_bound_once_and_in_time() {
-    let (domain, _cq, _av, ep) = unbound();
+    let (fabric, domain) = domain();
+    let (_cq, _av, ep) = unbound_on(&domain);
     let (one, two) = (counter(&domain), counter(&domain));
     ep.bind_cntr(&one, CntrBind::SEND).expect("bind");
     let refused = |cntr: &Cntr, kinds, errno| {
@@ -301,7 +307,7 @@ fn a_counter_is_bound_once_and_in_time() {
         CntrBind::from_bits_retain(kfi::abi::KFI_MSG),
         Errno::EINVAL,
     );
-    let elsewhere = counter(&crate::host::domain().1);
+    let elsewhere = counter(&fabric.domain(LINK).open().expect("domain"));
     refused(&elsewhere, CntrBind::RECV, Errno::EINVAL);
     // A refused bind leaves nothing behind: RECV is still free.
     ep.bind_cntr(&two, CntrBind::RECV).expect("bind");

@@ -31,11 +31,13 @@ mod abi_waiting;
 mod abi_world;
 mod addresses;
 mod alone;
+mod capabilities;
 mod cli;
 mod completions;
 mod counters;
 mod counting;
 mod descriptors;
+mod endpoints;
 mod events;
 mod faults;
 mod harness;
@@ -49,7 +51,9 @@ mod rma;
 mod selective;
 mod sleepers;
 mod threads;
+mod transfers;
 mod uring;
+mod waiting;
 
 fn main() -> std::process::ExitCode {
     let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
@@ -77,6 +81,9 @@ fn main() -> std::process::ExitCode {
             descriptors::TESTS,
             events::TESTS,
             addresses::TESTS,
+            endpoints::TESTS,
+            transfers::TESTS,
+            capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
             counting::TESTS,

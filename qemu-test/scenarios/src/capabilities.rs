@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What an endpoint can and shall do: capabilities, default flags, options.
+
+use crate::{
+    harness::tests,
+    host::{Host, Options, domain, pair_with},
+};
+use kfi::{Access, Buffer, Caps, CompFlags, Errno, Error, FiAddr, Op, OpFlags, Remote, Side};
+
+tests![
+    default_flags_are_kept_and_take_effect,
+    options_are_kept,
+    capabilities_are_asked_for,
+    a_directed_receive_takes_from_its_source_alone,
+    without_the_capability_a_source_is_ignored,
+];
+
+const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+fn default_flags_are_kept_and_take_effect() {
+    let (a, to_b, b, _) = pair_with(&Options {
+        tx_op_flags: OpFlags::DELIVERY_COMPLETE,
+        ..Options::default()
+    });
+    assert_eq!(
+        a.ep.op_flags(Side::Transmit).expect("flags"),
+        OpFlags::DELIVERY_COMPLETE
+    );
+    assert_eq!(a.ep.op_flags(Side::Recv).expect("flags"), OpFlags::empty());
+    let (ours, theirs) = (
+        Buffer::new(8).expect("buffer"),
+        Buffer::new(8).expect("buffer"),
+    );
+    a.ep.send(to_b, &ours, 1).expect("send");
+    a.expect_nothing();
+    b.ep.recv(&theirs, 2).expect("recv");
+    a.expect(SENT, 1);
+    b.expect(RECEIVED, 2);
+    // An operation that says it all is not told more.
+    a.ep.post_one(&Op::send(to_b, &ours).explicit().context(3))
+        .expect("send");
+    a.expect(SENT, 3);
+    // Changed while it lives; INJECT has its limit then, also for what is not called inject.
+    let flags = OpFlags::INJECT | OpFlags::COMPLETION;
+    a.ep.set_op_flags(Side::Transmit, flags).expect("set");
+    assert_eq!(a.ep.op_flags(Side::Transmit).expect("flags"), flags);
+    let large = Buffer::new(257).expect("buffer");
+    assert_eq!(errno(a.ep.send(to_b, &large, 4)), Some(Errno::EMSGSIZE));
+    a.ep.post_one(&Op::send(to_b, &large).explicit().context(5))
+        .expect("send");
+    a.expect(SENT, 5);
+    a.ep.send(to_b, &ours, 6).expect("send");
+    a.expect(SENT, 6);
+    // Those of the other kind do not apply to a read, which cannot be injected.
+    let mr = b
+        .domain
+        .mr(&theirs)
+        .access(Access::REMOTE_READ)
+        .open()
+        .expect("mr");
+    a.ep.read(to_b, large.slice(..8), mr.remote(0), 7)
+        .expect("read");
+    a.expect(CompFlags::RMA | CompFlags::READ, 7);
+    for (side, flags) in [
+        (Side::Transmit, OpFlags::MULTI_RECV),
+        (Side::Transmit, OpFlags::FENCE),
+        (Side::Transmit, OpFlags::REMOTE_CQ_DATA),
+        (Side::Recv, OpFlags::INJECT),
+        (Side::Recv, OpFlags::PEEK),
+        (Side::Recv, OpFlags::from_bits_retain(1)),
+    ] {
+        assert_eq!(
+            errno(a.ep.set_op_flags(side, flags)),
+            Some(Errno::EINVAL),
+            "{flags:?}"
+        );
+    }
+    assert_eq!(a.ep.op_flags(Side::Transmit).expect("flags"), flags);
+    // Receives: every buffer takes several messages.
+    b.ep.set_op_flags(Side::Recv, OpFlags::MULTI_RECV)
+        .expect("set");
+    let into = Buffer::new(1000).expect("buffer");
+    while b.ep.cancel(0).is_ok() {}
+    let c = Host::new();
+    let to_b = c.meet(&b);
+    drain(&b);
+    b.ep.recv(&into, 9).expect("recv");
+    for _ in 0..3 {
+        c.ep.inject(to_b, b"several").expect("inject");
+        assert_eq!(b.completion().op_context, 9);
+    }
+}
+
+/// Receives what waits at a host, and forgets it.
+fn drain(host: &Host) {
+    let into = Buffer::new(4096).expect("buffer");
+    loop {
+        let receive = Op::recv(&into).explicit().context(u64::MAX);
+        host.ep.post_one(&receive).expect("recv");
+        let mut entry = [kfi::Entry::default()];
+        if host.cq.read(&mut entry).expect("read") == 0 {
+            host.ep.cancel(u64::MAX).expect("cancel");
+            host.cq
+                .readerr()
+                .expect("readerr")
+                .expect("the cancelled one");
+            return;
+        }
+    }
+}
+
+fn options_are_kept() {
+    let host = Host::new();
+    let default = host.ep.min_multi_recv().expect("get");
+    assert!(default > 0);
+    for bytes in [0, 1, 4096, u64::MAX] {
+        host.ep.set_min_multi_recv(bytes).expect("set");
+        assert_eq!(host.ep.min_multi_recv().expect("get"), bytes);
+    }
+    // Buffers that were posted before keep what they were posted with.
+    let other = Host::new();
+    let there = other.meet(&host);
+    let into = Buffer::new(100).expect("buffer");
+    host.ep.set_min_multi_recv(50).expect("set");
+    host.ep
+        .post_one(&Op::multi_recv(&into).context(1))
+        .expect("recv");
+    host.ep.set_min_multi_recv(1).expect("set");
+    other.ep.inject(there, &[0; 51]).expect("inject");
+    host.expect(RECEIVED | CompFlags::MULTI_RECV, 1);
+}
+
+fn capabilities_are_asked_for() {
+    let (_, domain) = domain();
+    let with = |caps| {
+        Host::on(
+            &domain,
+            &Options {
+                caps,
+                ..Options::default()
+            },
+        )
+    };
+    let buffer = Buffer::new(8).expect("buffer");
+    let nowhere = Remote::new(0, 1);
+    let not_there = Some(Errno::EOPNOTSUPP);
+    let sender = with(Caps::MSG | Caps::SEND);
+    let receiver = with(Caps::TAGGED | Caps::RECV);
+    let writer = with(Caps::RMA | Caps::WRITE);
+    let me = sender.meet(&sender);
+    assert_eq!(errno(sender.ep.recv(&buffer, 0)), not_there);
+    assert_eq!(errno(sender.ep.tsend(me, &buffer, 0, 0)), not_there);
+    assert_eq!(errno(sender.ep.write(me, &buffer, nowhere, 0)), not_there);
+    assert_eq!(errno(receiver.ep.recv(&buffer, 0)), not_there);
+    assert_eq!(errno(receiver.ep.tinject(FiAddr(0), b"x", 0)), not_there);
+    let me = writer.meet(&writer);
+    assert_eq!(errno(writer.ep.read(me, &buffer, nowhere, 0)), not_there);
+    let multi = Op::multi_recv(&buffer);
+    assert_eq!(errno(with(Caps::MSG).ep.post_one(&multi)), not_there);
+    // What the peer has not: the completion tells.
+    let to_receiver = sender.meet(&receiver);
+    sender.ep.send(to_receiver, &buffer, 5).expect("send");
+    let entry = sender.cq.readerr().expect("readerr").expect("an error");
+    assert_eq!((entry.op_context, entry.err), (5, Errno::EREMOTEIO));
+    let to_sender = writer.meet(&sender);
+    writer
+        .ep
+        .write(to_sender, &buffer, nowhere, 6)
+        .expect("write");
+    let entry = writer.cq.readerr().expect("readerr").expect("an error");
+    assert_eq!((entry.op_context, entry.err), (6, Errno::EACCES));
+}
+
+fn a_directed_receive_takes_from_its_source_alone() {
+    let b = Host::new();
+    let [one, two, stranger] = [(); 3].map(|()| Host::new());
+    let (from_one, from_two) = (b.meet(&one), b.meet(&two));
+    let to_b = [&one, &two, &stranger].map(|host| host.meet(&b));
+    let into = Buffer::new(64).expect("buffer");
+    let receive = |from: FiAddr, context| {
+        b.ep.post_one(&Op::recv(&into).from(from).context(context))
+            .expect("recv");
+    };
+    receive(from_two, 2);
+    receive(from_one, 1);
+    receive(FiAddr::UNSPEC, 0);
+    // From one: the second of them. From the stranger: the third, which is anybody's.
+    one.ep.inject(to_b[0], b"one").expect("inject");
+    assert_eq!(b.completion().op_context, 1);
+    one.ep.inject(to_b[0], b"one").expect("inject");
+    assert_eq!(b.completion().op_context, 0);
+    stranger.ep.inject(to_b[2], b"stranger").expect("inject");
+    b.expect_nothing();
+    two.ep.inject(to_b[1], b"two").expect("inject");
+    assert_eq!(b.completion().op_context, 2);
+    // Messages that came first: each finds its own, tagged ones by tag and source.
+    for (host, to_b) in [(&one, to_b[0]), (&two, to_b[1])] {
+        for tag in [5, 6] {
+            host.ep.tinject(to_b, b"x", tag).expect("inject");
+        }
+    }
+    let trecv = |from: FiAddr, tag, context| {
+        let op = Op::trecv(&into, tag, 0).from(from).context(context);
+        b.ep.post_one(&op).expect("trecv");
+        let entry = b.completion();
+        (entry.op_context, entry.tag, entry.src_addr)
+    };
+    assert_eq!(trecv(from_two, 6, 10), (10, 6, from_two));
+    assert_eq!(trecv(from_one, 6, 11), (11, 6, from_one));
+    assert_eq!(trecv(from_two, 5, 12), (12, 5, from_two));
+    assert_eq!(trecv(FiAddr::UNSPEC, 5, 13), (13, 5, from_one));
+    let unknown = Op::recv(&into).from(FiAddr(99));
+    assert_eq!(errno(b.ep.post_one(&unknown)), Some(Errno::ENOENT));
+}
+
+fn without_the_capability_a_source_is_ignored() {
+    let (a, to_b, b, _) = pair_with(&Options {
+        caps: Caps::MSG,
+        ..Options::default()
+    });
+    let into = Buffer::new(8).expect("buffer");
+    b.ep.post_one(&Op::recv(&into).from(FiAddr(99)).context(1))
+        .expect("recv");
+    a.ep.inject(to_b, b"x").expect("inject");
+    b.expect(RECEIVED, 1);
+}

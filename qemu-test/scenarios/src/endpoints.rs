@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Endpoints: their life, their names, many of them, and two links on one host.
+//!
+//! What they can and shall do is in [`capabilities`](crate::capabilities), what they move in
+//! [`transfers`](crate::transfers).
+
+use crate::{
+    harness::tests,
+    host::{Host, LINK, Options, SOON, device, domain, pair, pattern, until},
+    raw::Netdev,
+};
+use kfi::{
+    Access, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Errno,
+    Error, FiAddr, Op, OpFlags, Wait,
+};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, SocketAddr},
+};
+
+tests![
+    an_endpoint_needs_what_it_uses,
+    nothing_works_before_it_is_enabled,
+    bindings_are_made_once_and_in_time,
+    attributes_have_limits,
+    names_are_chosen_or_given,
+    a_port_belongs_to_one,
+    names_must_be_the_links,
+    ipv6_is_an_address_like_others,
+    two_hundred_endpoints => 120,
+    closing_takes_back_what_waits,
+    two_links_on_one_host => 120,
+];
+
+const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
+const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+/// A CQ, an AV and an endpoint that are not bound yet.
+fn parts_on(domain: &Domain) -> (Cq, Av, Endpoint) {
+    let cq = domain
+        .cq()
+        .format(CqFormat::Tagged)
+        .wait(Wait::Queue)
+        .open()
+        .expect("cq");
+    let (av, ep) = (
+        domain.av().open().expect("av"),
+        domain.endpoint().open().expect("endpoint"),
+    );
+    (cq, av, ep)
+}
+
+fn parts() -> (Domain, Cq, Av, Endpoint) {
+    let (_, domain) = domain();
+    let (cq, av, ep) = parts_on(&domain);
+    (domain, cq, av, ep)
+}
+
+fn an_endpoint_needs_what_it_uses() {
+    let (domain, cq, av, ep) = parts();
+    assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ));
+    ep.bind_cq(&cq, CqBind::RECV).expect("bind cq");
+    assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ));
+    ep.bind_cq(&cq, CqBind::TRANSMIT).expect("bind cq");
+    assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOAV));
+    ep.bind_av(&av).expect("bind av");
+    ep.enable().expect("enable");
+    assert_eq!(errno(ep.enable()), Some(Errno::KFI_EOPBADSTATE));
+    // One direction, one CQ; none at all to be a target only.
+    for (caps, bind) in [
+        (Caps::MSG | Caps::SEND, Some(CqBind::TRANSMIT)),
+        (Caps::TAGGED | Caps::RECV, Some(CqBind::RECV)),
+        (Caps::RMA | Caps::READ, Some(CqBind::TRANSMIT)),
+        (Caps::RMA | Caps::REMOTE_READ | Caps::REMOTE_WRITE, None),
+    ] {
+        let ep = domain.endpoint().caps(caps).open().expect("endpoint");
+        ep.bind_av(&av).expect("bind av");
+        if let Some(bind) = bind {
+            assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ), "{caps:?}");
+            ep.bind_cq(&cq, BOTH.difference(bind)).expect("bind cq");
+            assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ), "{caps:?}");
+            ep.bind_cq(&cq, bind).expect("bind cq");
+        }
+        ep.enable().expect("enable");
+    }
+}
+
+fn nothing_works_before_it_is_enabled() {
+    let (_domain, cq, av, ep) = parts();
+    let buffer = Buffer::new(8).expect("buffer");
+    let refused = || {
+        assert_eq!(errno(ep.recv(&buffer, 0)), Some(Errno::KFI_EOPBADSTATE));
+        assert_eq!(
+            errno(ep.inject(FiAddr(0), b"x")),
+            Some(Errno::KFI_EOPBADSTATE)
+        );
+        assert_eq!(errno(ep.cancel(0)), Some(Errno::KFI_EOPBADSTATE));
+        assert_eq!(errno(ep.name()), Some(Errno::KFI_EOPBADSTATE));
+    };
+    refused();
+    ep.bind_cq(&cq, BOTH).expect("bind");
+    ep.bind_av(&av).expect("bind");
+    refused();
+    ep.enable().expect("enable");
+    ep.recv(&buffer, 0).expect("recv");
+    ep.cancel(0).expect("cancel");
+}
+
+fn bindings_are_made_once_and_in_time() {
+    let (fabric, domain) = domain();
+    let (cq, av, ep) = parts_on(&domain);
+    let elsewhere = fabric.domain(LINK).open().expect("domain");
+    let second = domain.cq().open().expect("cq");
+    let foreign_cq = elsewhere.cq().open().expect("cq");
+    for (cq, flags) in [
+        (&cq, CqBind::empty()),
+        (&cq, CqBind::SELECTIVE),
+        (&cq, CqBind::from_bits_retain(1) | CqBind::RECV),
+    ] {
+        assert_eq!(
+            errno(ep.bind_cq(cq, flags)),
+            Some(Errno::EINVAL),
+            "{flags:?}"
+        );
+    }
+    assert_eq!(
+        errno(ep.bind_cq(&foreign_cq, CqBind::RECV)),
+        Some(Errno::EINVAL)
+    );
+    let foreign_av = elsewhere.av().open().expect("av");
+    assert_eq!(errno(ep.bind_av(&foreign_av)), Some(Errno::EINVAL));
+    ep.bind_cq(&cq, CqBind::RECV).expect("bind");
+    assert_eq!(
+        errno(ep.bind_cq(&second, CqBind::RECV)),
+        Some(Errno::EINVAL)
+    );
+    assert_eq!(errno(ep.bind_cq(&second, BOTH)), Some(Errno::EINVAL));
+    // The refused bind left nothing: TRANSMIT is still free.
+    ep.bind_cq(&second, CqBind::TRANSMIT).expect("bind");
+    ep.bind_av(&av).expect("bind");
+    let other_av = domain.av().open().expect("av");
+    assert_eq!(errno(ep.bind_av(&other_av)), Some(Errno::EINVAL));
+    ep.enable().expect("enable");
+    let late = Some(Errno::KFI_EOPBADSTATE);
+    assert_eq!(errno(ep.bind_cq(&cq, CqBind::RECV)), late);
+    assert_eq!(errno(ep.bind_av(&other_av)), late);
+    assert_eq!(
+        errno(ep.set_name(SocketAddr::from(([127, 0, 0, 1], 0)))),
+        late
+    );
+}
+
+fn attributes_have_limits() {
+    let (_, domain) = domain();
+    let ep = || domain.endpoint();
+    for (opened, want) in [
+        (ep().tx_size(16_384).rx_size(16_384).open(), None),
+        (ep().tx_size(16_385).open(), Some(Errno::EINVAL)),
+        (ep().rx_size(16_385).open(), Some(Errno::EINVAL)),
+        (ep().buffered(64 << 20).open(), None),
+        (ep().buffered((64 << 20) + 1).open(), Some(Errno::EINVAL)),
+        (ep().ep_type(kfi::EpType::Unspec).open(), None),
+        (
+            ep().ep_type(kfi::EpType::Msg).open(),
+            Some(Errno::EOPNOTSUPP),
+        ),
+        (
+            ep().ep_type(kfi::EpType::Dgram).open(),
+            Some(Errno::EOPNOTSUPP),
+        ),
+        (
+            ep().ep_type(kfi::EpType::Unknown(9)).open(),
+            Some(Errno::EINVAL),
+        ),
+        (ep().caps(Caps::ATOMIC).open(), Some(Errno::EOPNOTSUPP)),
+        (
+            ep().caps(Caps::MSG | Caps::MULTICAST).open(),
+            Some(Errno::EOPNOTSUPP),
+        ),
+        (
+            ep().caps(Caps::from_bits_retain(1)).open(),
+            Some(Errno::EINVAL),
+        ),
+        (
+            ep().tx_op_flags(OpFlags::MULTI_RECV).open(),
+            Some(Errno::EINVAL),
+        ),
+        (ep().tx_op_flags(OpFlags::PEEK).open(), Some(Errno::EINVAL)),
+        (
+            ep().rx_op_flags(OpFlags::INJECT).open(),
+            Some(Errno::EINVAL),
+        ),
+        (ep().rx_op_flags(OpFlags::MULTI_RECV).open(), None),
+    ] {
+        assert_eq!(errno(opened), want);
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Binds and enables an endpoint that was opened on `domain`.
+fn enable(domain: &Domain, ep: &Endpoint) -> kfi::Result<SocketAddr> {
+    let (cq, av) = (
+        domain.cq().open().expect("cq"),
+        domain.av().open().expect("av"),
+    );
+    ep.bind_cq(&cq, BOTH)?;
+    ep.bind_av(&av)?;
+    ep.enable()?;
+    ep.name()
+}
+
+fn names_are_chosen_or_given() {
+    let (_, domain) = domain();
+    // Chosen: the link's first address, a port of the ephemeral range, each another.
+    let mut eps = Vec::new();
+    let mut ports = HashSet::new();
+    for _ in 0..50 {
+        let ep = domain.endpoint().open().expect("endpoint");
+        let name = enable(&domain, &ep).expect("enable");
+        assert_eq!(name.ip(), IpAddr::from([127, 0, 0, 1]));
+        assert!(name.port() >= 49_152, "{name}");
+        assert!(ports.insert(name.port()), "{name} was given twice");
+        eps.push(ep);
+    }
+    // Given when it is opened, all or the address; or set before it is enabled.
+    let ep = domain
+        .endpoint()
+        .addr(loopback(7471))
+        .open()
+        .expect("endpoint");
+    assert_eq!(enable(&domain, &ep).expect("enable"), loopback(7471));
+    let ep = domain
+        .endpoint()
+        .addr(SocketAddr::from(([127, 5, 6, 7], 0)))
+        .open()
+        .expect("endpoint");
+    let name = enable(&domain, &ep).expect("enable");
+    assert_eq!(name.ip(), IpAddr::from([127, 5, 6, 7]));
+    assert_ne!(name.port(), 0);
+    let ep = domain
+        .endpoint()
+        .addr(loopback(1))
+        .open()
+        .expect("endpoint");
+    for port in [2, 3] {
+        ep.set_name(loopback(port)).expect("set_name");
+    }
+    assert_eq!(enable(&domain, &ep).expect("enable"), loopback(3));
+}
+
+fn a_port_belongs_to_one() {
+    let (_, domain) = domain();
+    let open = || {
+        domain
+            .endpoint()
+            .addr(loopback(7000))
+            .open()
+            .expect("endpoint")
+    };
+    let first = open();
+    enable(&domain, &first).expect("enable");
+    let second = open();
+    assert_eq!(errno(enable(&domain, &second)), Some(Errno::EADDRINUSE));
+    // Not across open files either.
+    let (_, elsewhere) = crate::host::domain();
+    let third = elsewhere
+        .endpoint()
+        .addr(loopback(7000))
+        .open()
+        .expect("endpoint");
+    assert_eq!(errno(enable(&elsewhere, &third)), Some(Errno::EADDRINUSE));
+    // The same port on another address is another name.
+    let fourth = domain
+        .endpoint()
+        .addr(SocketAddr::from(([127, 0, 0, 2], 7000)))
+        .open()
+        .expect("endpoint");
+    enable(&domain, &fourth).expect("enable");
+    // A refused enable can be tried again.
+    first.close().expect("close");
+    second.enable().expect("enable");
+    assert_eq!(second.name().expect("name"), loopback(7000));
+    assert_eq!(errno(third.enable()), Some(Errno::EADDRINUSE));
+    third.set_name(loopback(7001)).expect("set_name");
+    third.enable().expect("enable");
+}
+
+fn names_must_be_the_links() {
+    let (_, domain) = domain();
+    let ep = domain.endpoint().open().expect("endpoint");
+    for text in [
+        "10.1.2.3:0",
+        "0.0.0.0:7471",
+        "[::]:7471",
+        "[2001:db8::1]:0",
+        "[fe80::1]:0",
+        "255.255.255.255:1",
+    ] {
+        let addr: SocketAddr = text.parse().expect("address");
+        let opened = domain.endpoint().addr(addr).open();
+        assert_eq!(errno(opened), Some(Errno::EADDRNOTAVAIL), "{text}");
+        assert_eq!(
+            errno(ep.set_name(addr)),
+            Some(Errno::EADDRNOTAVAIL),
+            "{text}"
+        );
+    }
+    enable(&domain, &ep).expect("enable");
+}
+
+fn ipv6_is_an_address_like_others() {
+    let (_, domain) = domain();
+    let host = |port: u16| {
+        let cq = domain.cq().format(CqFormat::Tagged).open().expect("cq");
+        let av = domain.av().open().expect("av");
+        let ep = domain
+            .endpoint()
+            .caps(Options::default().caps)
+            .addr(SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1u16], port)))
+            .open()
+            .expect("endpoint");
+        ep.bind_cq(&cq, BOTH).expect("bind");
+        ep.bind_av(&av).expect("bind");
+        ep.enable().expect("enable");
+        Host {
+            domain: domain.clone(),
+            cq,
+            av,
+            ep,
+        }
+    };
+    let (a, b) = (host(0), host(7471));
+    assert_eq!(b.ep.name().expect("name").to_string(), "[::1]:7471");
+    let (to_b, to_a) = (a.meet(&b), b.meet(&a));
+    // IPv4 and IPv6 reach each other: the link is the same.
+    let c = Host::on(&domain, &Options::default());
+    let (from_c, to_c) = (b.meet(&c), a.meet(&c));
+    let into = Buffer::new(8).expect("buffer");
+    for host in [&b, &b, &c] {
+        host.ep.recv(&into, 1).expect("recv");
+    }
+    a.ep.inject(to_b, b"six").expect("inject");
+    assert_eq!(b.expect(RECEIVED, 1).src_addr, to_a);
+    c.ep.inject(c.meet(&b), b"four").expect("inject");
+    assert_eq!(b.expect(RECEIVED, 1).src_addr, from_c);
+    a.ep.inject(to_c, b"six").expect("inject");
+    assert_eq!(c.expect(RECEIVED, 1).len, 3);
+}
+
+fn two_hundred_endpoints() {
+    const COUNT: usize = 200;
+    let (_, domain) = domain();
+    let options = Options {
+        cq_entries: 512,
+        rx_size: 256,
+        tx_size: 16,
+        ..Options::default()
+    };
+    let hosts: Vec<_> = (0..COUNT).map(|_| Host::on(&domain, &options)).collect();
+    let names: Vec<_> = hosts
+        .iter()
+        .map(|host| host.ep.name().expect("name"))
+        .collect();
+    assert_eq!(names.iter().collect::<HashSet<_>>().len(), COUNT);
+    // Each knows all, in the same order.
+    for host in &hosts {
+        let given = host.av.insert(&names).expect("insert");
+        assert!(given.iter().map(|fi_addr| fi_addr.0).eq(0..COUNT as u64));
+    }
+    // Each sends to all; the first half of the receives is posted before.
+    let into = Buffer::new(16).expect("buffer");
+    let receive = |host: &Host| {
+        for context in 0..COUNT as u64 / 2 {
+            host.ep.recv(&into, context).expect("recv");
+        }
+    };
+    hosts.iter().for_each(receive);
+    for (number, host) in hosts.iter().enumerate() {
+        let bytes = (number as u64).to_le_bytes();
+        let ops: Vec<_> = (0..COUNT as u64)
+            .map(|peer| Op::inject(FiAddr(peer), &bytes))
+            .collect();
+        let posted = host.ep.post(&ops).expect("post");
+        assert_eq!((posted.done, posted.error), (COUNT, None));
+    }
+    hosts.iter().for_each(receive);
+    for host in &hosts {
+        let mut sources = HashSet::new();
+        for _ in 0..COUNT {
+            assert!(sources.insert(host.completion().src_addr));
+        }
+        assert_eq!(sources.len(), COUNT);
+        host.expect_nothing();
+    }
+}
+
+fn closing_takes_back_what_waits() {
+    let (a, to_b, b, _) = pair();
+    let large = Buffer::new(100_000).expect("buffer");
+    for context in 0..5 {
+        a.ep.tsend(to_b, &large, context, context).expect("tsend");
+    }
+    a.ep.inject(to_b, b"stays").expect("inject");
+    b.ep.trecv(&large, 1, 0, 1).expect("trecv");
+    b.expect(CompFlags::TAGGED | CompFlags::RECV, 1);
+    let cq = a.cq.clone();
+    drop(a);
+    // What waited at the peer is gone; what the peer had is there.
+    let search = |tag| {
+        b.ep.post_one(&Op::tpeek(tag, 0)).expect("peek");
+        b.cq.next(SOON).map(|entry| entry.is_some())
+    };
+    for tag in [0, 2, 3, 4] {
+        assert!(search(tag).is_err(), "tag {tag}");
+    }
+    let into = Buffer::new(8).expect("buffer");
+    b.ep.recv(&into, 7).expect("recv");
+    b.expect(RECEIVED, 7);
+    // The CQ of the closed endpoint has the one that was received, and nothing else.
+    let mut entries = [kfi::Entry::default(); 8];
+    assert_eq!(cq.read(&mut entries).expect("read"), 1);
+    assert_eq!(entries[0].op_context, 1);
+}
+
+/// A host on a link of its own.
+fn host_on(device: &Device, link: &str) -> Host {
+    let domain = device
+        .fabric()
+        .expect("fabric")
+        .domain(link)
+        .open()
+        .expect("domain");
+    Host::on(&domain, &Options::default())
+}
+
+fn two_links_on_one_host() {
+    let _netdev = Netdev::dummy("kfiep0", "10.77.0.1/24");
+    let device = device();
+    device.link_add("ep0", "kfiep0").expect("link add");
+    let (a, b) = (host_on(&device, LINK), host_on(&device, "ep0"));
+    assert_eq!(
+        b.ep.name().expect("name").ip(),
+        IpAddr::from([10, 77, 0, 1])
+    );
+    let (to_b, to_a) = (a.meet(&b), b.meet(&a));
+    let link = |name: &str| {
+        device
+            .links()
+            .map(|link| link.expect("link"))
+            .find(|link| link.name == name)
+            .expect("the link")
+    };
+    let before = link("ep0");
+    assert_eq!((before.domains, before.endpoints), (1, 1));
+    let bytes = pattern(200_000, 4);
+    let from = Buffer::from_bytes(&bytes).expect("buffer");
+    for (sender, to, receiver) in [(&a, to_b, &b), (&b, to_a, &a)] {
+        for len in [0, 8, 4096, 200_000] {
+            let into = Buffer::new(200_000).expect("buffer");
+            sender.ep.send(to, from.slice(..len), 1).expect("send");
+            receiver.ep.recv(&into, 2).expect("recv");
+            sender.expect(SENT, 1);
+            assert_eq!(receiver.expect(RECEIVED, 2).len, len as u64);
+            assert!(into.to_vec(..len) == bytes[..len]);
+        }
+        let memory = Buffer::new(4096).expect("buffer");
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let mr = receiver
+            .domain
+            .mr(&memory)
+            .access(access)
+            .open()
+            .expect("mr");
+        sender
+            .ep
+            .write(to, from.slice(..4096), mr.remote(0), 3)
+            .expect("write");
+        sender.expect(WROTE, 3);
+        assert!(memory.to_vec(..) == bytes[..4096]);
+    }
+    // Each link counts what went through it.
+    let after = link("ep0");
+    let moved = 8 + 4096 + 200_000 + 4096;
+    assert_eq!((after.tx_ops, after.tx_bytes), (5, moved));
+    assert_eq!((after.rx_ops, after.rx_bytes), (5, moved));
+    // A link in use stays; one that is not goes.
+    assert_eq!(errno(device.link_del("ep0")), Some(Errno::EBUSY));
+    drop(b);
+    until("the link free", || device.link_del("ep0").is_ok());
+    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::EHOSTUNREACH));
+}

@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Wait sets and poll sets: one thing to wait on, or to ask, for many objects.
+
+use crate::{
+    alone::Alone,
+    harness::tests,
+    host::{Host, LINK, Options, SOON, device, domain, until},
+    raw::{File, addr_of_mut, refused},
+    threads::{Sleeper, handle_signals, signals},
+};
+use kfi::{
+    Access, Buffer, CqBind, CqFormat, Deadline, Entry, Errno, Error, EventKind, PollSet, Wait,
+    WaitSet,
+    abi::{self, Call},
+};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+tests![
+    every_member_signals,
+    a_signal_is_taken_by_one,
+    signals_that_nobody_takes_are_one,
+    one_wakes_as_many_times_as_it_is_signalled,
+    time_runs_out,
+    system_signals_end_a_wait_or_restart_it,
+    a_descriptor_is_readable_while_a_signal_is_pending,
+    members_keep_it_open,
+    a_set_belongs_to_its_fabric,
+    one_thread_serves_many_queues,
+    a_poll_set_tells_who_has_something,
+    a_poll_set_tells_of_a_change_once,
+    a_poll_set_takes_turns,
+    a_poll_set_has_rules,
+    a_poll_set_keeps_its_members_open,
+];
+
+fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+/// Whether a signal is pending; takes it.
+#[track_caller]
+fn taken(set: &WaitSet) -> bool {
+    set.wait(Duration::ZERO).expect("wait")
+}
+
+fn asleep(set: &WaitSet) -> Sleeper<kfi::Result<bool>> {
+    let set = set.clone();
+    Sleeper::asleep(move || set.wait(SOON))
+}
+
+fn every_member_signals() {
+    let fabric = device().fabric().expect("fabric");
+    let domain = fabric.domain(LINK).open().expect("domain");
+    let set = fabric.wait_set().expect("wait set");
+    let wait = || Wait::Set(set.clone());
+    let cntr = domain.cntr().wait(wait()).open().expect("cntr");
+    let eq = fabric.eq().wait(wait()).writable().open().expect("eq");
+    let cq = domain
+        .cq()
+        .format(CqFormat::Tagged)
+        .wait(wait())
+        .open()
+        .expect("cq");
+    let av = domain.av().open().expect("av");
+    let ep = domain.endpoint().open().expect("endpoint");
+    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind");
+    ep.bind_av(&av).expect("bind");
+    ep.enable().expect("enable");
+    let me = av.insert_one(ep.name().expect("name")).expect("insert");
+    let buffer = Buffer::new(8).expect("buffer");
+    let happen: [(&str, &dyn Fn()); 8] = [
+        ("add", &|| cntr.add(1).expect("add")),
+        ("set", &|| cntr.set(7).expect("set")),
+        ("adderr", &|| cntr.adderr(1).expect("adderr")),
+        ("seterr", &|| cntr.seterr(7).expect("seterr")),
+        ("event", &|| {
+            eq.write(EventKind::Notify, b"x").expect("write")
+        }),
+        ("entry", &|| ep.send(me, &buffer, 0).expect("send")),
+        ("error", &|| {
+            ep.trecv(&buffer, 0, 0, 5).expect("trecv");
+            ep.cancel(5).expect("cancel");
+        }),
+        ("signal", &|| cq.signal().expect("signal")),
+    ];
+    assert!(!taken(&set));
+    for (what, happens) in happen {
+        happens();
+        assert!(taken(&set), "{what}: with nobody asleep");
+        assert!(!taken(&set), "{what}: taken twice");
+        let sleeper = asleep(&set);
+        happens();
+        assert!(sleeper.end().expect("wait"), "{what}: with one asleep");
+        assert!(!taken(&set), "{what}: taken twice");
+    }
+    // A thread can sleep on such a counter itself, but not on such a queue.
+    let sleeper = {
+        let cntr = cntr.clone();
+        Sleeper::asleep(move || cntr.wait(1000, SOON))
+    };
+    assert_eq!(
+        errno(cq.sread(&mut [Entry::default()], SOON)),
+        Some(Errno::EINVAL)
+    );
+    assert_eq!(errno(eq.read(SOON)), Some(Errno::EINVAL));
+    cntr.set(1000).expect("set");
+    sleeper.end().expect("wait");
+}
+
+/// A set with one counter.
+fn set_of_one() -> (kfi::Cntr, WaitSet) {
+    let (fabric, domain) = domain();
+    let set = fabric.wait_set().expect("wait set");
+    let cntr = domain
+        .cntr()
+        .wait(Wait::Set(set.clone()))
+        .open()
+        .expect("cntr");
+    (cntr, set)
+}
+
+fn a_signal_is_taken_by_one() {
+    let (cntr, set) = set_of_one();
+    let mut sleepers: Vec<_> = (0..4).map(|_| asleep(&set)).collect();
+    while !sleepers.is_empty() {
+        let before = sleepers.len();
+        let runs: u64 = sleepers.iter().map(Sleeper::sleeps).sum();
+        cntr.add(1).expect("add");
+        until("one released", || sleepers.iter().any(Sleeper::is_finished));
+        std::thread::sleep(Duration::from_millis(10));
+        let (done, left): (Vec<_>, Vec<_>) = sleepers.into_iter().partition(Sleeper::is_finished);
+        assert_eq!((done.len(), left.len()), (1, before - 1));
+        // The others have not even run.
+        let left_runs: u64 = left.iter().map(Sleeper::sleeps).sum();
+        assert!(left_runs <= runs, "{left_runs} of {runs}");
+        for sleeper in done {
+            assert!(sleeper.end().expect("wait"));
+        }
+        sleepers = left;
+    }
+    assert!(!taken(&set));
+}
+
+fn signals_that_nobody_takes_are_one() {
+    let (cntr, set) = set_of_one();
+    for _ in 0..100 {
+        cntr.add(1).expect("add");
+    }
+    assert!(taken(&set));
+    assert!(!taken(&set));
+    // An add of nothing changes nothing.
+    cntr.add(0).expect("add");
+    assert!(!taken(&set));
+}
+
+fn one_wakes_as_many_times_as_it_is_signalled() {
+    const ROUNDS: u64 = 2000;
+    let (cntr, set) = set_of_one();
+    // Whoever takes a signal looks at the counter afterwards, so the last value is always seen.
+    let waiter = {
+        let (cntr, set) = (cntr.clone(), set.clone());
+        Sleeper::new(move || {
+            while cntr.value() < ROUNDS {
+                assert!(set.wait(SOON).expect("wait"), "a signal was lost");
+            }
+        })
+    };
+    for _ in 0..ROUNDS {
+        cntr.add(1).expect("add");
+    }
+    waiter.end();
+}
+
+fn time_runs_out() {
+    let (_cntr, set) = set_of_one();
+    let begin = Instant::now();
+    assert!(!set.wait(Duration::from_millis(50)).expect("wait"));
+    assert!(begin.elapsed() >= Duration::from_millis(50));
+    let file = File::open();
+    let wait_set = file.wait_set(file.fabric());
+    let wait = |deadline| {
+        file.call(abi::kfabric_wait {
+            wait_set,
+            deadline,
+            ..Call::sized()
+        })
+        .map(drop)
+    };
+    for deadline in [0, 1, crate::raw::in_ms(5)] {
+        refused(wait(deadline), Errno::ETIMEDOUT);
+    }
+}
+
+fn system_signals_end_a_wait_or_restart_it() {
+    let (cntr, set) = set_of_one();
+    let forever = || {
+        let set = set.clone();
+        Sleeper::asleep(move || set.wait(Deadline::FOREVER))
+    };
+    handle_signals(false);
+    let waiter = forever();
+    waiter.interrupt();
+    assert_eq!(errno(waiter.end()), Some(Errno::EINTR));
+    handle_signals(true);
+    let waiter = forever();
+    waiter.interrupt();
+    until("a signal handled", || signals() == 2);
+    waiter.until_asleep();
+    cntr.add(1).expect("add");
+    assert!(waiter.end().expect("wait"));
+}
+
+fn a_descriptor_is_readable_while_a_signal_is_pending() {
+    let (cntr, set) = set_of_one();
+    let fd = set.wait_fd().expect("fd");
+    let readable = || fd.wait(Duration::ZERO).expect("poll");
+    assert!(!readable());
+    fd.set_nonblocking(true).expect("fcntl");
+    assert_eq!(errno(fd.consume()), Some(Errno::EAGAIN));
+    cntr.add(1).expect("add");
+    assert!(readable() && readable());
+    fd.consume().expect("read");
+    assert!(!readable());
+    // A signal is one, whether it is taken by call or by read.
+    cntr.add(1).expect("add");
+    assert!(taken(&set));
+    assert!(!readable());
+    assert_eq!(errno(fd.consume()), Some(Errno::EAGAIN));
+    // One who sleeps in a call goes before those who poll.
+    let sleeper = asleep(&set);
+    cntr.add(1).expect("add");
+    assert!(sleeper.end().expect("wait"));
+    assert!(!readable());
+    // A read of fewer than 8 bytes takes nothing; of more, 8 bytes.
+    cntr.add(1).expect("add");
+    let mut bytes = [0xee; 16];
+    assert!(rustix::io::read(&fd, &mut bytes[..7]).is_err());
+    assert_eq!(rustix::io::read(&fd, &mut bytes), Ok(8));
+    assert_eq!(bytes[..8], 1u64.to_ne_bytes());
+    assert_eq!(bytes[8..], [0xee; 8]);
+    assert!(rustix::io::write(&fd, &bytes[..8]).is_err());
+    // A thread that sleeps in read, one that sleeps in poll.
+    fd.set_nonblocking(false).expect("fcntl");
+    let reader = Sleeper::asleep(move || fd.consume());
+    cntr.add(1).expect("add");
+    reader.end().expect("read");
+    let other = set.wait_fd().expect("fd");
+    let poller = Sleeper::new(move || other.wait(SOON).expect("poll"));
+    std::thread::sleep(Duration::from_millis(20));
+    cntr.add(1).expect("add");
+    assert!(poller.end());
+    assert!(taken(&set));
+}
+
+fn members_keep_it_open() {
+    let (cntr, set) = set_of_one();
+    assert_eq!(errno(set.clone().close()), Some(Errno::EBUSY));
+    cntr.close().expect("close");
+    let sleeper = {
+        let set = set.clone();
+        Sleeper::asleep(move || set.wait(Duration::from_millis(100)))
+    };
+    assert_eq!(errno(set.clone().close()), Some(Errno::EBUSY));
+    assert!(!sleeper.end().expect("wait"));
+    set.close().expect("close");
+}
+
+fn a_set_belongs_to_its_fabric() {
+    let file = File::open();
+    let (fabric, other) = (file.fabric(), file.fabric());
+    let domain = file.domain(fabric);
+    let wait_set = file.wait_set(other);
+    let wait_obj = abi::KFI_WAIT_SET;
+    let cntr = abi::kfabric_cntr_open {
+        domain,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    };
+    refused(file.call(cntr).map(drop), Errno::EINVAL);
+    let cq = abi::kfabric_cq_open {
+        domain,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    };
+    refused(file.call(cq).map(drop), Errno::EINVAL);
+    let eq = abi::kfabric_eq_open {
+        fabric,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    };
+    refused(file.call(eq).map(drop), Errno::EINVAL);
+    // No set, a set without the wait object, something that is no set.
+    for (wait_obj, wait_set, errno) in [
+        (wait_obj, 0, Errno::EINVAL),
+        (abi::KFI_WAIT_QUEUE, wait_set, Errno::EINVAL),
+        (wait_obj, domain, Errno::EBADF),
+    ] {
+        let cntr = abi::kfabric_cntr_open {
+            wait_obj,
+            wait_set,
+            ..cntr
+        };
+        refused(file.call(cntr).map(drop), errno);
+    }
+    for (wait_obj, errno) in [
+        (abi::KFI_WAIT_NONE, Errno::EINVAL),
+        (abi::KFI_WAIT_SET, Errno::EINVAL),
+        (4, Errno::EINVAL),
+    ] {
+        let open = file.call(abi::kfabric_wait_open {
+            fabric,
+            wait_obj,
+            ..Call::sized()
+        });
+        refused(open.map(drop), errno);
+    }
+    // A refused member is no member.
+    file.close(wait_set).expect("close");
+}
+
+fn one_thread_serves_many_queues() {
+    const QUEUES: u64 = 20;
+    const EACH: u64 = 40;
+    let (fabric, domain) = domain();
+    let set = fabric.wait_set().expect("wait set");
+    let counters: Vec<_> = (0..QUEUES)
+        .map(|_| {
+            domain
+                .cntr()
+                .wait(Wait::Set(set.clone()))
+                .open()
+                .expect("cntr")
+        })
+        .collect();
+    let server = {
+        let counters = counters.clone();
+        Sleeper::new(move || {
+            while counters.iter().any(|cntr| cntr.value() < EACH) {
+                assert!(set.wait(SOON).expect("wait"), "a signal was lost");
+            }
+        })
+    };
+    let clients: Vec<_> = counters
+        .chunks(5)
+        .map(|some| {
+            let some = some.to_vec();
+            Sleeper::new(move || {
+                for _ in 0..EACH {
+                    some.iter().for_each(|cntr| cntr.add(1).expect("add"));
+                    std::thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(Sleeper::join);
+    server.end();
+}
+
+/// The contexts of members that have something.
+#[track_caller]
+fn ready(set: &PollSet) -> Vec<u64> {
+    let mut contexts = set.poll(64).expect("poll");
+    contexts.sort_unstable();
+    contexts
+}
+
+fn a_poll_set_tells_who_has_something() {
+    let alone = Alone::with_cq(|cq| cq.context(1));
+    let set = alone.domain.poll_set().expect("poll set");
+    let cntr = alone.domain.cntr().context(2).open().expect("cntr");
+    let quiet = alone.domain.cntr().context(3).open().expect("cntr");
+    set.add(&alone.cq).expect("add");
+    set.add(&cntr).expect("add");
+    set.add(&quiet).expect("add");
+    assert!(ready(&set).is_empty());
+    alone.complete_all(0..2);
+    cntr.add(1).expect("add");
+    assert_eq!(ready(&set), [1, 2]);
+    // A CQ as long as there is something, be it an error.
+    assert_eq!(ready(&set), [1]);
+    assert_eq!(alone.read(1), [0]);
+    assert_eq!(ready(&set), [1]);
+    assert_eq!(alone.read(1), [1]);
+    assert!(ready(&set).is_empty());
+    alone.fail(5);
+    assert_eq!(ready(&set), [1]);
+    alone.read_error();
+    assert!(ready(&set).is_empty());
+    // Out of the set: out of the answer, and back in again.
+    cntr.add(1).expect("add");
+    set.remove(&cntr).expect("remove");
+    assert!(ready(&set).is_empty());
+    set.add(&cntr).expect("add");
+    assert!(ready(&set).is_empty(), "what was before it was added");
+    cntr.add(1).expect("add");
+    assert_eq!(ready(&set), [2]);
+}
+
+fn a_poll_set_tells_of_a_change_once() {
+    let (_, domain) = domain();
+    let (one, two) = (
+        domain.poll_set().expect("set"),
+        domain.poll_set().expect("set"),
+    );
+    let cntr = domain.cntr().context(7).open().expect("cntr");
+    one.add(&cntr).expect("add");
+    two.add(&cntr).expect("add");
+    let changes: [&dyn Fn(); 4] = [
+        &|| cntr.add(3).expect("add"),
+        &|| cntr.set(1).expect("set"),
+        &|| cntr.adderr(1).expect("adderr"),
+        &|| cntr.seterr(0).expect("seterr"),
+    ];
+    for change in changes {
+        change();
+        // Each set for itself.
+        for set in [&one, &two] {
+            assert_eq!(ready(set), [7]);
+            assert!(ready(set).is_empty());
+        }
+    }
+    // Up and down again is a change.
+    cntr.set(5).expect("set");
+    cntr.set(1).expect("set");
+    assert_eq!(ready(&one), [7]);
+}
+
+fn a_poll_set_takes_turns() {
+    let (_, domain) = domain();
+    let set = domain.poll_set().expect("poll set");
+    let counters: Vec<_> = (0..10)
+        .map(|context| {
+            let cntr = domain.cntr().context(context).open().expect("cntr");
+            set.add(&cntr).expect("add");
+            cntr
+        })
+        .collect();
+    // With room for three at a time, all are told though all are busy.
+    let mut told = BTreeSet::new();
+    for _ in 0..4 {
+        counters.iter().for_each(|cntr| cntr.add(1).expect("add"));
+        let some = set.poll(3).expect("poll");
+        assert_eq!(some.len(), 3);
+        told.extend(some);
+    }
+    assert!(told.into_iter().eq(0..10));
+}
+
+fn a_poll_set_has_rules() {
+    let (_, domain) = domain();
+    let set = domain.poll_set().expect("poll set");
+    let cntr = domain.cntr().open().expect("cntr");
+    assert_eq!(errno(set.remove(&cntr)), Some(Errno::ENOENT));
+    set.add(&cntr).expect("add");
+    assert_eq!(errno(set.add(&cntr)), Some(Errno::EEXIST));
+    set.remove(&cntr).expect("remove");
+    assert_eq!(errno(set.remove(&cntr)), Some(Errno::ENOENT));
+    assert_eq!(errno(set.poll(0)), Some(Errno::EINVAL));
+    // Objects of another domain, or that are no queue and no counter.
+    let file = File::open();
+    let fabric = file.fabric();
+    let (here, there) = (file.domain(fabric), file.domain(fabric));
+    let poll = file.poll_set(here);
+    let change = |handle, remove| {
+        file.call(abi::kfabric_poll_change {
+            poll,
+            handle,
+            remove,
+            ..Call::sized()
+        })
+        .map(drop)
+    };
+    for handle in [
+        file.cntr(there),
+        file.cq(there),
+        file.av(here),
+        file.eq(fabric),
+        poll,
+    ] {
+        for remove in [0, 1] {
+            refused(change(handle, remove), Errno::EINVAL);
+        }
+    }
+    refused(change(0, 0), Errno::EBADF);
+    let cq = file.cq(here);
+    refused(change(cq, 2), Errno::EINVAL);
+    // No more than 1024 members.
+    let members: Vec<u32> = (0..1024).map(|_| file.cntr(here)).collect();
+    for member in &members {
+        assert_eq!(change(*member, 0), Ok(()));
+    }
+    refused(change(cq, 0), Errno::ENOSPC);
+    assert_eq!(change(members[500], 1), Ok(()));
+    assert_eq!(change(cq, 0), Ok(()));
+    // Contexts that cannot be stored cost nothing.
+    file.cntr_modify(members[3], abi::KFABRIC_CNTR_ADD, 1)
+        .expect("add");
+    let ask = |contexts| {
+        file.call(abi::kfabric_poll {
+            poll,
+            contexts,
+            count: 1,
+            ..Call::sized()
+        })
+        .map(|arg| arg.count)
+    };
+    refused(ask(8), Errno::EFAULT);
+    let mut context = 77u64;
+    assert_eq!(ask(addr_of_mut(&mut context)), Ok(1));
+    assert_eq!(context, 0);
+}
+
+fn a_poll_set_keeps_its_members_open() {
+    let (_, domain) = domain();
+    let set = domain.poll_set().expect("poll set");
+    let (cntr, cq) = (
+        domain.cntr().open().expect("cntr"),
+        domain.cq().open().expect("cq"),
+    );
+    set.add(&cntr).expect("add");
+    set.add(&cq).expect("add");
+    assert_eq!(errno(cntr.clone().close()), Some(Errno::EBUSY));
+    assert_eq!(errno(cq.clone().close()), Some(Errno::EBUSY));
+    set.remove(&cntr).expect("remove");
+    cntr.close().expect("close");
+    set.close().expect("close");
+    cq.close().expect("close");
+    // Nothing of an endpoint's business is touched by all that.
+    let host = Host::with(&Options::default());
+    let buffer = Buffer::new(8).expect("buffer");
+    assert!(host.domain.mr(&buffer).access(Access::SEND).open().is_ok());
+}
