@@ -325,6 +325,23 @@ fn events_need_an_eq() {
     assert_eq!(fi_addr, [7]);
     let eq = file.eq(fabric);
     file.bind(av, eq, 0).expect("bind");
+    // What cannot be told where it was asked for is not told there either.
+    let arg = abi::kfabric_av_insert {
+        av,
+        addrs: addr_of(&one),
+        fi_addrs: 8,
+        count: 1,
+        ..Call::sized()
+    };
+    refused(file.call(arg), Errno::EFAULT);
+    let mut room = [0u64; 3];
+    let read = abi::kfabric_eq_read {
+        eq,
+        buf: addr_of_mut(&mut room),
+        len: 24,
+        ..Call::sized()
+    };
+    refused(file.call(read), Errno::EAGAIN);
     // With events the call succeeds, and the EQ tells what came of it.
     assert_eq!(insert(&file, av, &[bad()], &mut fi_addr, None), Ok(0));
     let error = file

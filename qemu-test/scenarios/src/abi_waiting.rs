@@ -30,6 +30,7 @@ tests![
     a_signal_interrupts_every_wait,
     a_restarted_wait_goes_on,
     a_restarted_wait_keeps_its_deadline,
+    deadlines_that_nobody_lives_to_see,
 ];
 
 /// A file, a fabric and a domain.
@@ -542,5 +543,19 @@ fn a_restarted_wait_keeps_its_deadline() {
         assert_eq!(result, Err(Errno::ETIMEDOUT), "{name}");
         assert!(ended >= deadline, "{name}: too early");
         assert!(ended < deadline + 5_000_000_000, "{name}: too late");
+    }
+}
+
+fn deadlines_that_nobody_lives_to_see() {
+    for deadline in [i64::MAX as u64, 1 << 63, u64::MAX - 1] {
+        for (name, wait) in Waits::ALL {
+            let waits = Waits::new();
+            let result = while_waiting(|| wait(&waits, deadline), |_| waits.release());
+            let expected = match name {
+                "CQ_READ" => Err(Errno::EAGAIN),
+                _ => Ok(()),
+            };
+            assert_eq!(result, expected, "{name} until {deadline:#x}");
+        }
     }
 }
