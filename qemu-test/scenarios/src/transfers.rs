@@ -56,12 +56,8 @@ fn lists_of_256_pieces() {
     let (a, to_b, b, _) = pair();
     let ours = Buffer::from_bytes(&pattern(300_000, 1)).expect("buffer");
     // Pieces on both sides that have nothing to do with each other, small and large.
-    let sizes: [(
-        usize,
-        &dyn Fn(usize) -> usize,
-        usize,
-        &dyn Fn(usize) -> usize,
-    ); 4] = [
+    type Len<'a> = &'a dyn Fn(usize) -> usize;
+    let sizes: [(usize, Len, usize, Len); 4] = [
         (256, &|i| i, 256, &|i| 255 - i),
         (256, &|i| 1 + i % 2, 1, &|_| 384),
         (3, &|i| 20_000 + i, 256, &|i| 210 + i % 70),
