@@ -194,8 +194,8 @@ fn sweep(cases: &[Case]) {
                         errno == Errno::ENOMEM || errno == Errno::EFAULT,
                         "{name}, fault {nth}: {errno}"
                     );
-                    let again = call(&world)
-                        .unwrap_or_else(|e| panic!("{name} after fault {nth}: {e}"));
+                    let again =
+                        call(&world).unwrap_or_else(|e| panic!("{name} after fault {nth}: {e}"));
                     world.undo(again);
                 }
             }
@@ -365,9 +365,16 @@ fn nothing_there(answer: Result<(), Errno>) -> Result<Made, Errno> {
 
 fn looking_and_changing() {
     sweep(&[
-        ("QUERY", |w| w.call(abi::kfabric_query::sized()).map(|_| Made::Nothing)),
-        ("LINK_GET", |w| w.call(abi::kfabric_link_get::sized()).map(|_| Made::Nothing)),
-        ("GETINFO", |w| w.call(abi::kfabric_getinfo::sized()).map(|_| Made::Nothing)),
+        ("QUERY", |w| {
+            w.call(abi::kfabric_query::sized()).map(|_| Made::Nothing)
+        }),
+        ("LINK_GET", |w| {
+            w.call(abi::kfabric_link_get::sized())
+                .map(|_| Made::Nothing)
+        }),
+        ("GETINFO", |w| {
+            w.call(abi::kfabric_getinfo::sized()).map(|_| Made::Nothing)
+        }),
         ("STAT", |w| {
             let arg = abi::kfabric_stat {
                 object_class: abi::KFI_CLASS_EP,
@@ -435,7 +442,9 @@ fn looking_and_changing() {
             // The fault may be met here, too, but only once.
             w.call(arg).or_else(|_| w.call(arg)).map(|_| Made::Nothing)
         }),
-        ("NOP", |w| w.call(abi::kfabric_nop::sized()).map(|_| Made::Nothing)),
+        ("NOP", |w| {
+            w.call(abi::kfabric_nop::sized()).map(|_| Made::Nothing)
+        }),
         ("OPSFLAG", |w| {
             let arg = abi::kfabric_opsflag {
                 handle: w.a.ep.handle(),
@@ -587,32 +596,33 @@ fn looking_and_changing() {
                 ..Call::sized()
             });
             let result = match (&av, &ep) {
-                (Ok(av), Ok(ep)) => [
-                    (cq.handle, abi::KFI_SEND | abi::KFI_RECV),
-                    (av.handle, 0),
-                ]
-                .into_iter()
-                .try_for_each(|(to, flags)| {
-                    w.call(abi::kfabric_bind {
-                        handle: ep.handle,
-                        to,
-                        flags,
-                        ..Call::sized()
+                (Ok(av), Ok(ep)) => [(cq.handle, abi::KFI_SEND | abi::KFI_RECV), (av.handle, 0)]
+                    .into_iter()
+                    .try_for_each(|(to, flags)| {
+                        w.call(abi::kfabric_bind {
+                            handle: ep.handle,
+                            to,
+                            flags,
+                            ..Call::sized()
+                        })
+                        .map(|_| ())
                     })
-                    .map(|_| ())
-                })
-                .and_then(|()| {
-                    w.call(abi::kfabric_ep_enable {
-                        ep: ep.handle,
-                        ..Call::sized()
-                    })
-                    .map(|_| ())
-                }),
+                    .and_then(|()| {
+                        w.call(abi::kfabric_ep_enable {
+                            ep: ep.handle,
+                            ..Call::sized()
+                        })
+                        .map(|_| ())
+                    }),
                 _ => Err(Errno::ENOMEM),
             };
-            for handle in [ep.ok().map(|a| a.handle), av.ok().map(|a| a.handle), Some(cq.handle)]
-                .into_iter()
-                .flatten()
+            for handle in [
+                ep.ok().map(|a| a.handle),
+                av.ok().map(|a| a.handle),
+                Some(cq.handle),
+            ]
+            .into_iter()
+            .flatten()
             {
                 w.undo(Made::Object(handle));
             }
@@ -667,14 +677,18 @@ fn drain(host: &Host) {
 
 fn posting() {
     sweep(&[
-        ("RECV", |w| post(w, &w.b, receive(w, abi::KFABRIC_OP_RECV, 4096))),
+        ("RECV", |w| {
+            post(w, &w.b, receive(w, abi::KFABRIC_OP_RECV, 4096))
+        }),
         ("SEND, inline, to nobody waiting", |w| {
             post(w, &w.a, op(w, abi::KFABRIC_OP_SEND, 8)).inspect(|_| drain(&w.a))
         }),
         ("SEND, buffered", |w| {
             post(w, &w.a, op(w, abi::KFABRIC_OP_SEND, 8000)).inspect(|_| drain(&w.a))
         }),
-        ("SEND, waiting", |w| post(w, &w.a, op(w, abi::KFABRIC_OP_SEND, 100_000))),
+        ("SEND, waiting", |w| {
+            post(w, &w.a, op(w, abi::KFABRIC_OP_SEND, 100_000))
+        }),
         ("TSEND and TRECV", |w| {
             post(w, &w.a, op(w, abi::KFABRIC_OP_TSEND, 100_000))?;
             loop {
