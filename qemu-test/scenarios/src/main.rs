@@ -46,6 +46,7 @@ mod messages;
 mod module;
 mod processes;
 mod raw;
+mod regressions;
 mod rings;
 mod rma;
 mod selective;
@@ -92,6 +93,7 @@ fn main() -> std::process::ExitCode {
             cli::pingpong::TESTS,
             cli::top::TESTS,
             processes::TESTS,
+            regressions::TESTS,
             // Unloads the module: last.
             module::TESTS,
         ]
