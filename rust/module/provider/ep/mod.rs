@@ -459,8 +459,8 @@ impl Endpoint {
         match op {
             Op::Send(op) => self.send(bound, op, last),
             Op::Receive(op) => self.receive(bound, op),
-            Op::Read(op) => self.read(bound, &op, last),
-            Op::Write(op) => self.write(bound, &op, last),
+            Op::Read(op) => self.read(bound, op, last),
+            Op::Write(op) => self.write(bound, op, last),
         }
     }
 

@@ -48,6 +48,15 @@ pub(super) struct Cargo {
     pub(super) ticket: Ticket,
 }
 
+impl Cargo {
+    /// Lets go of the bytes, which may be all that the sender can pin, and gives what is completed
+    /// then. Sleeps.
+    pub(super) fn into_ticket(self) -> Ticket {
+        drop(self.from);
+        self.ticket
+    }
+}
+
 /// See the module's story.
 #[pin_data]
 pub(super) struct WaitingSend {
@@ -114,7 +123,7 @@ impl WaitingSend {
     /// Fails the send. Called by the target. Sleeps.
     pub(super) fn fail(&self, error: Errno) {
         self.end(|sender, bound, cargo| {
-            sender.complete(bound, cargo.ticket, Outcome::failed(error));
+            sender.complete(bound, cargo.into_ticket(), Outcome::failed(error));
         });
     }
 

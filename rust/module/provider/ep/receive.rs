@@ -99,6 +99,15 @@ pub(super) struct Single {
     ticket: Ticket,
 }
 
+impl Single {
+    /// Lets go of the memory, which may be all that the owner can pin, and gives what is completed
+    /// then. Sleeps.
+    fn into_ticket(self) -> Ticket {
+        drop(self.into);
+        self.ticket
+    }
+}
+
 /// What waits for messages.
 enum Waiting {
     Single(Single),
@@ -308,7 +317,7 @@ impl Endpoint {
                 mem::copy(&single.into, from);
                 let outcome = self.outcome(bound, message, fit, 0);
                 self.tally_rx(fit.len);
-                self.complete(bound, single.ticket, outcome);
+                self.complete(bound, single.into_ticket(), outcome);
             }
             Place::Part(buffer, part) => {
                 let fit = part.placement;
@@ -477,17 +486,18 @@ impl Endpoint {
                     }
                 }
                 Answer::Found(known) => {
-                    self.complete_search(bound, single.ticket, tagged, &known);
+                    self.complete_search(bound, single.into_ticket(), tagged, &known);
                     return Ok(());
                 }
                 Answer::Discarded(known, held) => {
                     if self.discard(&known, held) {
-                        self.complete_search(bound, single.ticket, tagged, &known);
+                        self.complete_search(bound, single.into_ticket(), tagged, &known);
                         return Ok(());
                     }
                 }
                 Answer::NoMessage => {
-                    self.complete(bound, single.ticket, Outcome::failed(Errno::ENOMSG));
+                    let outcome = Outcome::failed(Errno::ENOMSG);
+                    self.complete(bound, single.into_ticket(), outcome);
                     return Ok(());
                 }
                 Answer::NotClaimed => {
@@ -625,7 +635,8 @@ impl Endpoint {
         match cancelled.map(|taken| taken.token) {
             None => false,
             Some(Waiting::Single(single)) => {
-                self.complete(bound, single.ticket, Outcome::failed(Errno::ECANCELED));
+                let outcome = Outcome::failed(Errno::ECANCELED);
+                self.complete(bound, single.into_ticket(), outcome);
                 true
             }
             Some(Waiting::Multi(buffer)) => {

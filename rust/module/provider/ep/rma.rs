@@ -54,8 +54,9 @@ struct Rma<'a> {
 
 impl Endpoint {
     /// READ. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn read(&self, bound: &Bound, op: &Read, last: &mut LastPeer) -> Result {
+    pub(super) fn read(&self, bound: &Bound, op: Read, last: &mut LastPeer) -> Result {
         let kind = OpType::Read;
+        let into = op.into;
         let rma = Rma {
             kind,
             flags: self.flags_of(kind, op.flags)?,
@@ -63,16 +64,17 @@ impl Endpoint {
             peer: op.peer,
             remote: &op.remote,
             data: 0,
-            len: op.into.len(),
+            len: into.len(),
         };
-        self.rma(bound, &rma, last, |offset, theirs| {
-            mem::copy_mem(&op.into.slice(offset, theirs.len()), theirs);
+        self.rma(bound, &rma, last, move |offset, theirs| {
+            mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
         })
     }
 
     /// WRITE. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn write(&self, bound: &Bound, op: &Write<'_>, last: &mut LastPeer) -> Result {
+    pub(super) fn write(&self, bound: &Bound, op: Write<'_>, last: &mut LastPeer) -> Result {
         let kind = OpType::Write;
+        let from = op.from;
         let rma = Rma {
             kind,
             flags: self.flags_of(kind, op.flags)?,
@@ -80,14 +82,15 @@ impl Endpoint {
             peer: op.peer,
             remote: &op.remote,
             data: op.data,
-            len: op.from.len(),
+            len: from.len(),
         };
-        self.rma(bound, &rma, last, |offset, theirs| {
-            mem::copy_part(theirs, &op.from, offset);
+        self.rma(bound, &rma, last, move |offset, theirs| {
+            mem::copy_part(theirs, &from, offset);
         })
     }
 
-    /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`.
+    /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`, which
+    /// has the local memory and is let go of before the operation completes.
     fn rma(
         &self,
         bound: &Bound,
@@ -112,7 +115,9 @@ impl Endpoint {
         }
         let ticket = self.ticket(bound, rma.kind, rma.flags, rma.context, rma.len as u64)?;
 
-        match target.transfer_all(rma, &mut transfer) {
+        let transferred = target.transfer_all(rma, &mut transfer);
+        drop(transfer);
+        match transferred {
             Ok(()) => {
                 target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, rma.len as u64);
                 self.complete_transmit(bound, ticket);

@@ -126,6 +126,8 @@ impl Endpoint {
         match target.offer(&message, eager) {
             Offer::Taken(place) => {
                 target.place(target_bound, place, &message, &op.from);
+                // What is complete has let go of its memory.
+                drop(op.from);
                 self.complete_transmit(bound, ticket);
                 Ok(())
             }
@@ -167,6 +169,7 @@ impl Endpoint {
                 return self.send_waiting(bound, departure, message, from, ticket);
             }
         }
+        drop(from);
         self.complete_transmit(bound, ticket);
         Ok(())
     }
@@ -198,7 +201,10 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        let from = match from.keep() {
+        let kept = from.keep();
+        // Whoever takes the cargo has the last reference.
+        drop(from);
+        let from = match kept {
             Ok(from) => from,
             Err(e) => {
                 self.tx.unreserve(seat);

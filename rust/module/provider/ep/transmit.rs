@@ -27,6 +27,7 @@ use super::{
     Bound,
     Endpoint, //
 };
+use crate::shim::sched::cond_resched;
 
 struct Waiting {
     sends: RBTree<u64, Arc<WaitingSend>>,
@@ -130,20 +131,27 @@ impl TxSide {
 }
 
 impl Endpoint {
+    /// Ends a waiting send of this endpoint with an error; `false` if its fate was decided before.
+    /// Sleeps.
+    pub(super) fn end_send(&self, bound: &Bound, send: &Arc<WaitingSend>, error: Errno) -> bool {
+        self.tx.remove(send.number);
+        let Some(cargo) = send.take() else {
+            return false;
+        };
+        send.target.forget(send);
+        self.complete(bound, cargo.into_ticket(), Outcome::failed(error));
+        true
+    }
+
     /// Cancels the oldest waiting send with `context`; `false` if there is none. Sleeps.
     pub(super) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
-        loop {
-            let Some(send) = self.tx.find(|send| send.context == context) else {
-                return false;
-            };
-            self.tx.remove(send.number);
-            if let Some(cargo) = send.take() {
-                send.target.forget(&send);
-                self.complete(bound, cargo.ticket, Outcome::failed(Errno::ECANCELED));
+        while let Some(send) = self.tx.find(|send| send.context == context) {
+            // If its fate was decided just before, there may be another with the same context.
+            if self.end_send(bound, &send, Errno::ECANCELED) {
                 return true;
             }
-            // Its fate was decided just before; there may be another with the same context.
         }
+        false
     }
 
     /// Ends all waiting sends, at teardown: their credits go back, and nothing is reported.
@@ -155,6 +163,7 @@ impl Endpoint {
                 send.target.forget(&send);
                 self.give_back(bound, cargo.ticket);
             }
+            cond_resched();
         }
     }
 
@@ -167,11 +176,8 @@ impl Endpoint {
             return;
         };
         while let Some(send) = self.tx.find(|_| true) {
-            self.tx.remove(send.number);
-            if let Some(cargo) = send.take() {
-                send.target.forget(&send);
-                self.complete(bound, cargo.ticket, Outcome::failed(Errno::ENODEV));
-            }
+            self.end_send(bound, &send, Errno::ENODEV);
+            cond_resched();
         }
     }
 }
