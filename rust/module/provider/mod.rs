@@ -26,8 +26,9 @@
 //! poll set or a counter's descriptor), then the roster or the directories' list. Below them spin
 //! locks: of a CQ, an EQ or a counter, and under it wait queues' own; of a wait set, taken when its
 //! member's lock has been let go. An endpoint's receive side, and under it that of a multi-receive
-//! buffer. An endpoint's transmit side, and under it that of a waiting send. The locks of an AV, of
-//! the keys and of the directory are leaves. No two of these lines are held at once.
+//! buffer; under the latter alone, those of a CQ, a counter and a wait set, one after the other. An
+//! endpoint's transmit side, and under it that of a waiting send. The locks of an AV, of the keys
+//! and of the directory are leaves. Otherwise no two of these lines are held at once.
 
 pub(crate) mod av;
 pub(crate) mod cntr;

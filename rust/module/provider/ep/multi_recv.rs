@@ -6,7 +6,15 @@
 //! reported, once: with the completion of the part that is finished last, or when it is cancelled.
 //! The ticket of the operation is for that; the other parts have none.
 //!
-//! The lock is a leaf; it is taken under the endpoint's receive lock.
+//! Parts are placed at the same time and finish one after the other: [`MultiBuffer::finish`] has
+//! the completion of a part written under the buffer's lock. So the one that says that the buffer
+//! is released is behind those of all other parts, and the owner may use the buffer anew when it
+//! sees it. The memory is let go of before, lest the owner be at its limit of pinned memory.
+//!
+//! # Locks
+//!
+//! The lock of the state is taken under the endpoint's receive lock; under it are taken those of
+//! the CQ, the counters and the wait set that completions go to.
 
 use kernel::{
     new_spinlock,
@@ -28,6 +36,8 @@ use crate::mem::MemRef;
 
 struct State {
     room: MultiRecv,
+    /// All of the buffer, until it is released.
+    memory: MemRef,
     ticket: Option<Ticket>,
 }
 
@@ -44,7 +54,6 @@ pub(super) enum End {
 /// See the module's story.
 #[pin_data]
 pub(super) struct MultiBuffer {
-    memory: MemRef,
     addr: u64,
     context: u64,
     reports: bool,
@@ -66,11 +75,17 @@ impl MultiBuffer {
         // The ticket must come back if there is no memory, so it moves in after the allocation.
         let made = Arc::pin_init(
             pin_init!(Self {
-                memory,
                 addr,
                 context,
                 reports,
-                state <- new_spinlock!(State { room, ticket: None }, "MultiBuffer::state"),
+                state <- new_spinlock!(
+                    State {
+                        room,
+                        memory,
+                        ticket: None,
+                    },
+                    "MultiBuffer::state"
+                ),
             }),
             GFP_KERNEL_ACCOUNT,
         );
@@ -93,9 +108,12 @@ impl MultiBuffer {
         self.reports
     }
 
-    /// The memory of a part.
+    /// The memory of a part. To be dropped before the part is finished.
     pub(super) fn memory(&self, offset: u64, len: u64) -> MemRef {
-        self.memory.slice(offset as usize, len as usize)
+        self.state
+            .lock()
+            .memory
+            .slice(offset as usize, len as usize)
     }
 
     /// What the owner calls the byte at `offset`.
@@ -113,24 +131,35 @@ impl MultiBuffer {
         self.state.lock().room.is_closed()
     }
 
-    /// A part has been placed. Does not sleep.
-    pub(super) fn finish(&self) -> End {
+    /// A part has been placed: `complete` writes its completion, under the lock. Sleeps.
+    pub(super) fn finish(&self, complete: impl FnOnce(End)) {
         let mut state = self.state.lock();
-        match state.room.finish() {
+        if state.room.is_closed() && state.room.outstanding() == 1 {
+            // This is the last part, and nothing can change that. Memory is not let go of under the
+            // lock.
+            let memory = core::mem::replace(&mut state.memory, MemRef::empty());
+            drop(state);
+            drop(memory);
+            state = self.state.lock();
+        }
+        complete(match state.room.finish() {
             Release::No => End::Part,
             Release::Flag => state.ticket.take().map_or(End::Part, End::Last),
             Release::Cancelled => state.ticket.take().map_or(End::Part, End::LastOfCancelled),
-        }
+        });
     }
 
-    /// Takes no more messages; gives the ticket if no part is being filled, else the last of them
-    /// will have it. Does not sleep.
+    /// Takes no more messages; gives the ticket, and lets go of the memory, if no part is being
+    /// filled, else the last of them will. Sleeps.
     pub(super) fn cancel(&self) -> Option<Ticket> {
         let mut state = self.state.lock();
-        if state.room.cancel() {
-            state.ticket.take()
-        } else {
-            None
+        if !state.room.cancel() {
+            return None;
         }
+        let memory = core::mem::replace(&mut state.memory, MemRef::empty());
+        let ticket = state.ticket.take();
+        drop(state);
+        drop(memory);
+        ticket
     }
 }

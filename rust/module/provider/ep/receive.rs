@@ -330,10 +330,9 @@ impl Endpoint {
         }
     }
 
-    /// Completes a part of a multi-receive buffer, and the buffer with its last one. Does not
-    /// sleep.
+    /// Completes a part of a multi-receive buffer, and the buffer with its last one. Sleeps.
     fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
-        match buffer.finish() {
+        buffer.finish(|end| match end {
             End::Part => {
                 self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
             }
