@@ -224,6 +224,16 @@ impl Endpoint {
         self.complete(bound, ticket, outcome);
     }
 
+    /// Tells that a multi-receive buffer is released, by an entry of its own that stands for no
+    /// message: fi_cq(3) has such an entry with no flag but this one, and nothing is counted. Does
+    /// not sleep.
+    pub(super) fn release(&self, bound: &Bound, ticket: Ticket) {
+        if let Some(binding) = bound.cq(ticket.kind.side()) {
+            let entry = Outcome::done(0).entry(ticket.context, CompFlags::MULTI_RECV);
+            binding.cq.push(ticket.credit, &entry);
+        }
+    }
+
     /// Ends a transmit well: all its bytes have gone. Does not sleep.
     pub(super) fn complete_transmit(&self, bound: &Bound, ticket: Ticket) {
         let len = ticket.len;

@@ -544,9 +544,7 @@ impl Endpoint {
                             // Others took the last slots while this buffer took messages. It
                             // cannot be refused any more, so it is released.
                             if let Some(ticket) = buffer.cancel() {
-                                let mut released = Outcome::done(0);
-                                released.flags = CompFlags::MULTI_RECV;
-                                self.complete_reported(bound, ticket, released);
+                                self.release(bound, ticket);
                             }
                         }
                         return Ok(());
