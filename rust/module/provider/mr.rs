@@ -79,8 +79,8 @@ impl Mr {
     /// Registers `memory`, which its owner calls `ranges`.
     ///
     /// `KFI_ENOKEY` the requested key is in use, `EKEYREJECTED` it does not fit in 4 bytes (RKEYs
-    /// have no more), `EBADF` the domain is closed, `ENOMEM`. With an EQ bound for registrations
-    /// (KFI_REG_MR) KFI_MR_COMPLETE is reported there. Sleeps.
+    /// have no more), `EBADF` the domain is closed, `ENOMEM`. To be followed by
+    /// [`registered`](Self::registered) once the owner can name the region. Sleeps.
     pub(crate) fn reg(
         domain: &Arc<Domain>,
         memory: MemRef,
@@ -119,8 +119,12 @@ impl Mr {
         )?;
         let key = mr.domain.enter_key(requested, &mr)?;
         mr.key.populate(key);
-        mr.domain.with_mr_eq(|eq| eq.mr_complete(&mr.ident));
         Ok(mr)
+    }
+
+    /// With an EQ bound for registrations (KFI_REG_MR), reports KFI_MR_COMPLETE there. Sleeps.
+    pub(crate) fn registered(&self) {
+        self.domain.with_mr_eq(|eq| eq.mr_complete(&self.ident));
     }
 
     /// The key that peers use.

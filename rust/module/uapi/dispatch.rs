@@ -217,6 +217,7 @@ fn make<T: Makes, O: Into<Entry>>(
         entry.force_close();
         return Err(error);
     }
-    handle.publish(entry);
+    handle.publish(entry.clone());
+    entry.published();
     Ok(())
 }

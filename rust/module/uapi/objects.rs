@@ -55,6 +55,13 @@ macro_rules! classes {
                 match self { $( Self::$variant(object) => object::close(&**object), )* }
             }
 
+            /// The program has been told the object's handle, and can use it.
+            pub(super) fn published(&self) {
+                if let Self::Mr(mr) = self {
+                    mr.registered();
+                }
+            }
+
             /// Closes the object whatever uses it.
             pub(super) fn force_close(&self) {
                 match self { $( Self::$variant(object) => object::force_close(&**object), )* }
