@@ -47,8 +47,15 @@ use crate::{
         Link,
         LinkUse, //
     },
-    shim::errno::to_error, //
+    shim::{
+        errno::to_error,
+        random::random_u32, //
+    }, //
 };
+
+/// Random keys that are tried for a region. Each is one in use with a chance of one in 65536 at
+/// most, as an open file has no more regions than handles.
+const KEY_TRIES: u32 = 16;
 
 /// How a domain's memory is addressed and who chooses keys (`mr_mode`).
 #[derive(Clone, Copy)]
@@ -59,11 +66,7 @@ pub(crate) struct MrMode {
     pub(crate) prov_key: bool,
 }
 
-struct Keys {
-    regions: RBTree<u32, Arc<Mr>>,
-    /// Where the search for a free key goes on.
-    next: u32,
-}
+type Keys = RBTree<u32, Arc<Mr>>;
 
 /// See the module's story.
 #[pin_data]
@@ -99,13 +102,7 @@ impl Domain {
                 directory,
                 mr_mode,
                 uses: Uses::new(),
-                keys <- new_spinlock!(
-                    Keys {
-                        regions: RBTree::new(),
-                        next: 1,
-                    },
-                    "Domain::keys"
-                ),
+                keys <- new_spinlock!(RBTree::new(), "Domain::keys"),
                 eq <- new_mutex!(None, "Domain::eq"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -155,40 +152,29 @@ impl Domain {
         self.mr_mode
     }
 
-    /// Enters `region` under `requested`, or under a key of the domain's choice.
+    /// Enters `region` under `requested`, or under a key of the domain's choice: a random one, as a
+    /// key is what peers must have been told to reach the region.
     ///
-    /// `KFI_ENOKEY` the key is in use (or all are), `ENOMEM`. Sleeps.
+    /// `KFI_ENOKEY` the key is in use, `ENOMEM`. Sleeps.
     pub(super) fn enter_key(&self, requested: Option<u32>, region: &Arc<Mr>) -> Result<u32> {
         let reservation = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let mut keys = self.keys.lock();
-        let key = match requested {
-            Some(key) => Some(key),
-            None => {
-                let next = keys.next;
-                let regions = &keys.regions;
-                // As many tries as there can be keys in use, so a free one is met if there is one.
-                (0..=super::mr::MAX_REGIONS)
-                    .map(|i| next.wrapping_add(i))
-                    .find(|key| regions.get(key).is_none())
+        for _ in 0..KEY_TRIES {
+            let key = requested.unwrap_or_else(random_u32);
+            let mut keys = self.keys.lock();
+            if keys.get(&key).is_none() {
+                keys.insert(reservation.into_node(key, region.clone()));
+                return Ok(key);
             }
-        };
-        match key {
-            Some(key) if keys.regions.get(&key).is_none() => {
-                keys.next = key.wrapping_add(1);
-                keys.regions
-                    .insert(reservation.into_node(key, region.clone()));
-                Ok(key)
-            }
-            _ => {
-                drop(keys);
-                Err(to_error(Errno::KFI_ENOKEY))
+            if requested.is_some() {
+                break;
             }
         }
+        Err(to_error(Errno::KFI_ENOKEY))
     }
 
     /// Takes the region under `key` out of the table. Does not sleep.
     pub(super) fn leave_key(&self, key: u32) {
-        let region = self.keys.lock().regions.remove_node(&key);
+        let region = self.keys.lock().remove_node(&key);
         // The last reference may go here, so not under the lock.
         drop(region);
     }
@@ -196,7 +182,7 @@ impl Domain {
     /// The region under `key`. Does not sleep.
     pub(super) fn region(&self, key: u64) -> Option<Arc<Mr>> {
         let key = u32::try_from(key).ok()?;
-        self.keys.lock().regions.get(&key).cloned()
+        self.keys.lock().get(&key).cloned()
     }
 }
 

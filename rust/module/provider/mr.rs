@@ -51,9 +51,6 @@ use crate::{
     shim::errno::to_error, //
 };
 
-/// How many regions one domain can have.
-pub(super) const MAX_REGIONS: u32 = 1 << 20;
-
 /// See the module's story.
 #[pin_data]
 pub(crate) struct Mr {
