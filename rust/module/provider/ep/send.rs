@@ -57,6 +57,7 @@ use super::{
 };
 use crate::{
     mem::Source,
+    net::LinkState,
     shim::errno::to_error, //
 };
 
@@ -228,6 +229,10 @@ impl Endpoint {
                 if !send.is_waiting() {
                     // Somebody was quick.
                     self.tx.remove(number);
+                } else if self.domain.link().state() == LinkState::Gone {
+                    // It may have gone after it was looked at, and its sends been failed before
+                    // this one took its seat.
+                    self.end_send(bound, &send, Errno::ENODEV);
                 }
                 Ok(())
             }
