@@ -112,12 +112,18 @@ impl Av {
         )
     }
 
-    /// Binds the EQ for events. `EINVAL` another fabric or a second EQ, `EBADF`. Sleeps.
+    /// Binds the EQ for events. `EINVAL` another fabric or a second EQ, `EBADF` it or the EQ is
+    /// closed. Sleeps.
     pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
         if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
             return Err(EINVAL);
         }
         let mut bound = self.change.lock();
+        // Under the mutex, which teardown takes after the AV was marked closed: a use that came
+        // later would stay.
+        if self.uses.is_closed() {
+            return Err(EBADF);
+        }
         if bound.is_some() {
             return Err(EINVAL);
         }

@@ -111,13 +111,18 @@ impl Domain {
 
     /// Binds the domain to an EQ; with `reg_mr`, registration is asynchronous and reports there.
     ///
-    /// `EINVAL` it is bound already, or the EQ belongs to another fabric; `EBADF` the EQ is
+    /// `EINVAL` it is bound already, or the EQ belongs to another fabric; `EBADF` it or the EQ is
     /// closed. Sleeps.
     pub(crate) fn bind_eq(&self, eq: &Arc<Eq>, reg_mr: bool) -> Result {
         if !Arc::ptr_eq(eq.fabric(), self.fabric.arc()) {
             return Err(EINVAL);
         }
         let mut bound = self.eq.lock();
+        // Under the mutex, which teardown takes after the domain was marked closed: a use that came
+        // later would stay.
+        if self.uses.is_closed() {
+            return Err(EBADF);
+        }
         if bound.is_some() {
             return Err(EINVAL);
         }

@@ -136,13 +136,18 @@ impl Mr {
 
     /// Binds a counter for remote reads, remote writes or both.
     ///
-    /// `EINVAL` another domain, or a counter is bound for one of them already; `EBADF` the counter
-    /// is closed. Sleeps.
+    /// `EINVAL` another domain, or a counter is bound for one of them already; `EBADF` the region or
+    /// the counter is closed. Sleeps.
     pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, read: bool, write: bool) -> Result {
         if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || !(read || write) {
             return Err(EINVAL);
         }
         let _binding = self.binding.lock();
+        // Under the mutex, which teardown takes after the region was marked closed: a use that came
+        // later would stay.
+        if self.uses.is_closed() {
+            return Err(EBADF);
+        }
         if (read && self.remote_read.as_ref().is_some())
             || (write && self.remote_write.as_ref().is_some())
         {
@@ -225,6 +230,7 @@ impl Object for Mr {
             self.domain.leave_key(key);
         }
         self.run.stop();
+        let _binding = self.binding.lock();
         for cntr in [&self.remote_read, &self.remote_write] {
             if let Some(used) = cntr.as_ref() {
                 used.release();

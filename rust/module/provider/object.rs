@@ -17,6 +17,10 @@
 //! that has gone (exit, kill): faces call it in order of dependence, so that the only uses still
 //! there are those of wait descriptors, which find the object closed.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/object.rs"]
+mod kunit;
+
 use kernel::{
     prelude::*,
     sync::{

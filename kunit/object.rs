@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_object`: uses of objects, and what is bound to one that has been closed.
+
+use super::{
+    close,
+    force_close,
+    Object,
+    Used, //
+};
+use crate::{
+    mem::{
+        MemRef,
+        UserRange, //
+    },
+    provider::{
+        av::{
+            Av,
+            AvAttr, //
+        },
+        cntr::{
+            Cntr,
+            CntrAttr, //
+        },
+        eq::{
+            Eq,
+            EqAttr, //
+        },
+        mr::Mr,
+        wait::fixture::{
+            ident,
+            wait_obj,
+            TestDomain, //
+        }, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::{
+    enums,
+    flags::Access, //
+};
+
+fn eq(test: &TestDomain) -> Result<Arc<Eq>> {
+    let attr = EqAttr {
+        entries: 0,
+        wait: wait_obj(enums::WaitObj::None)?,
+        writable: false,
+    };
+    Eq::open(&test.fabric.0, attr, ident(3, 3)?)
+}
+
+fn cntr(test: &TestDomain) -> Result<Arc<Cntr>> {
+    let attr = CntrAttr {
+        wait: wait_obj(enums::WaitObj::None)?,
+        max_value: 0,
+    };
+    Cntr::open(&test.domain, attr, ident(4, 4)?)
+}
+
+fn av(test: &TestDomain) -> Result<Arc<Av>> {
+    let attr = AvAttr {
+        kind: enums::AvType::Table,
+        count: 0,
+        events: true,
+    };
+    Av::open(&test.domain, attr, ident(5, 5)?)
+}
+
+fn mr(test: &TestDomain) -> Result<Arc<Mr>> {
+    let mut ranges = KVec::new();
+    ranges.push(UserRange { addr: 0, len: 64 }, GFP_KERNEL)?;
+    let memory = MemRef::buffer(64)?;
+    let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    Mr::reg(&test.domain, memory, ranges, access, 1, ident(6, 6)?)
+}
+
+#[kunit_tests(kfabric_object)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_is_not_closed() -> Result {
+        let test = TestDomain::open()?;
+        let cntr = cntr(&test)?;
+        let (one, other) = (Used::new(cntr.clone())?, Used::new(cntr.clone())?);
+        assert_eq!(close(&*cntr), Err(EBUSY));
+        one.release();
+        one.release();
+        drop(one);
+        assert_eq!(close(&*cntr), Err(EBUSY));
+        assert!(!cntr.uses().is_closed());
+        drop(other);
+        assert_eq!(close(&*cntr), Ok(()));
+        assert_eq!(close(&*cntr), Err(EBADF));
+        assert_eq!(Used::new(cntr).err(), Some(EBADF));
+        Ok(())
+    }
+
+    #[test]
+    fn a_use_that_ends_after_a_close_by_force_changes_nothing() -> Result {
+        let test = TestDomain::open()?;
+        let cntr = cntr(&test)?;
+        let used = Used::new(cntr.clone())?;
+        force_close(&*cntr);
+        assert!(cntr.uses().is_closed());
+        drop(used);
+        assert!(cntr.uses().is_closed());
+        assert_eq!(close(&*cntr), Err(EBADF));
+        // It is of no use to its domain any more.
+        assert_eq!(close(&*test.domain), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_bound_to_what_is_closed() -> Result {
+        let test = TestDomain::open()?;
+        let (eq, cntr) = (eq(&test)?, cntr(&test)?);
+        let (av, mr) = (av(&test)?, mr(&test)?);
+        assert_eq!(close(&*av), Ok(()));
+        assert_eq!(av.bind_eq(&eq), Err(EBADF));
+        assert_eq!(close(&*mr), Ok(()));
+        assert_eq!(mr.bind_cntr(&cntr, true, true), Err(EBADF));
+        // None of these uses it, though they still exist.
+        assert_eq!(close(&*cntr), Ok(()));
+        assert_eq!(close(&*test.domain), Ok(()));
+        assert_eq!(test.domain.bind_eq(&eq, true), Err(EBADF));
+        assert_eq!(close(&*eq), Ok(()));
+        Ok(())
+    }
+}
