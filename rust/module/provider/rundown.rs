@@ -7,9 +7,14 @@
 //! memory, and must keep new ones out. [`Rundown::enter`] is one atomic operation, leaving is one;
 //! [`Rundown::stop`] sleeps until everybody has left.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/rundown.rs"]
+mod kunit;
+
 use kernel::{
     prelude::*,
     sync::atomic::{
+        Acquire,
         Atomic,
         Full,
         Relaxed, //
@@ -63,6 +68,11 @@ impl Rundown {
     /// Enters, if it is open. Leaves when the result is dropped.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Inside<'_>> {
+        // Who finds it shut leaves no trace. So however many knock and knock again, `stop` waits
+        // for those only who had begun to enter when it shut it.
+        if !self.is_open() {
+            return None;
+        }
         if self.state.fetch_add(1, Full) & Self::SHUT != 0 {
             self.leave();
             return None;
@@ -94,7 +104,8 @@ impl Rundown {
         let was_open = seen & Self::SHUT == 0;
         self.empty.wait_uninterruptible(|| {
             // Those who were turned away in `enter` count for a moment, and leave like others.
-            self.state.load(Relaxed) == Self::SHUT
+            // Acquire: what they did inside is done.
+            self.state.load(Acquire) == Self::SHUT
         });
         was_open
     }
