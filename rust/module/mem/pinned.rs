@@ -257,6 +257,7 @@ impl Pinned {
         };
         let mut join = false;
         while left > 0 {
+            sched::cond_resched();
             if sched::fatal_signal_pending() {
                 return Err(EINTR);
             }

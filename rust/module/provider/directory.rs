@@ -31,13 +31,19 @@ use kernel::{
 use kfi_core::addr::SockAddr;
 
 use super::ep::Endpoint;
-use crate::net::NetNsId;
+use crate::{
+    net::NetNsId,
+    shim::sched::cond_resched, //
+};
 
 /// How many buckets a directory has; a power of two.
 const BUCKETS: usize = 64;
 
 /// Ports that are given to endpoints which do not ask for one: the dynamic range of RFC 6335.
 const EPHEMERAL: core::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// How many ports are tried before other tasks may run.
+const STRIDE: u16 = 256;
 
 type Bucket = SpinLock<RBTree<SockAddr, Arc<Endpoint>>>;
 
@@ -159,12 +165,18 @@ impl Directory {
             return self.enter_at(addr, endpoint).map(|()| addr);
         }
         let mut next = self.next_port.lock();
-        for _ in EPHEMERAL {
+        for port in EPHEMERAL {
+            if port % STRIDE == 0 {
+                cond_resched();
+            }
             let candidate = addr.with_port(*next);
             *next = match next.checked_add(1) {
                 Some(port) => port,
                 None => *EPHEMERAL.start(),
             };
+            if self.bucket(&candidate).lock().get(&candidate).is_some() {
+                continue;
+            }
             match self.enter_at(candidate, endpoint) {
                 Err(e) if e == EADDRINUSE => {}
                 result => return result.map(|()| candidate),

@@ -25,6 +25,7 @@ use super::{
     domain::Domain,
     object::Ident, //
 };
+use crate::shim::sched::cond_resched;
 
 /// The classes of objects that are on the roster, numbered as `KFI_CLASS_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,9 @@ pub(crate) fn enter(object: Arc<dyn Listed>) -> Result<Place> {
     Ok(Place(id))
 }
 
+/// Objects that are looked at before others may have the mutex: one user can have a great many.
+const STRIDE: u32 = 256;
+
 /// The first object of `class` with an id above `after` that `wanted` accepts, with its id.
 /// Sleeps.
 pub(crate) fn next(
@@ -121,15 +125,19 @@ pub(crate) fn next(
     after: u64,
     mut wanted: impl FnMut(&dyn Listed) -> bool,
 ) -> Option<(u64, Arc<dyn Listed>)> {
-    let roster = ROSTER.lock();
-    let objects = roster.objects.as_ref()?;
     let mut at = after.checked_add(1)?;
     loop {
-        let cursor = objects.cursor_lower_bound(&at)?;
-        let (id, object) = cursor.current();
-        if object.class() == class && wanted(&**object) {
-            return Some((*id, object.clone()));
+        let roster = ROSTER.lock();
+        let objects = roster.objects.as_ref()?;
+        for _ in 0..STRIDE {
+            let cursor = objects.cursor_lower_bound(&at)?;
+            let (id, object) = cursor.current();
+            if object.class() == class && wanted(&**object) {
+                return Some((*id, object.clone()));
+            }
+            at = id.checked_add(1)?;
         }
-        at = id.checked_add(1)?;
+        drop(roster);
+        cond_resched();
     }
 }

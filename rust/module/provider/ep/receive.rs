@@ -74,7 +74,10 @@ use crate::{
         MemRef,
         Source, //
     },
-    shim::errno::to_error, //
+    shim::{
+        errno::to_error,
+        sched::cond_resched, //
+    }, //
 };
 
 /// A message that comes to this endpoint.
@@ -344,7 +347,7 @@ impl Endpoint {
                 self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
                 self.complete(bound, ticket, cancelled_buffer());
             }
-        }
+        });
     }
 
     fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
@@ -561,6 +564,7 @@ impl Endpoint {
             if buffer.is_closed() {
                 return Ok(());
             }
+            cond_resched();
         }
     }
 
@@ -664,6 +668,7 @@ impl Endpoint {
             if let Some(ticket) = ticket {
                 self.give_back(bound, ticket);
             }
+            cond_resched();
         }
     }
 
@@ -683,6 +688,7 @@ impl Endpoint {
                 Some((_, Held::Here(buffer))) => drop(buffer),
                 Some((_, Held::There(send))) => send.fail(Errno::EHOSTUNREACH),
             }
+            cond_resched();
         }
     }
 }
