@@ -281,6 +281,9 @@ mod poll_tests {
         one.add(1);
         assert_eq!(set.poll(1, |_| Err(EFAULT)), Err(EFAULT));
         assert_eq!(poll(&set, 8), Ok(1));
+        force_close(&*set);
+        assert_eq!(close(&*one), Ok(()));
+        assert_eq!(close(&*two), Ok(()));
         Ok(())
     }
 
@@ -288,15 +291,19 @@ mod poll_tests {
     fn busy_members_do_not_hide_others() -> Result {
         let test = TestDomain::open()?;
         let set = PollSet::open(&test.domain, ident(2, 2)?)?;
-        for context in 1..=3 {
-            let cq = cq(&test, context)?;
+        let cqs = [cq(&test, 1)?, cq(&test, 2)?, cq(&test, 3)?];
+        for cq in &cqs {
             cq.push_unposted(&Entry::default());
-            set.add_cq(&cq)?;
+            set.add_cq(cq)?;
         }
         assert_eq!(poll(&set, 2), Ok(12));
         assert_eq!(poll(&set, 2), Ok(31));
         assert_eq!(poll(&set, 3), Ok(231));
         assert_eq!(poll(&set, 1), Ok(2));
+        force_close(&*set);
+        for cq in &cqs {
+            assert_eq!(close(&**cq), Ok(()));
+        }
         Ok(())
     }
 
