@@ -45,6 +45,7 @@ mod host;
 mod messages;
 mod module;
 mod processes;
+mod races;
 mod raw;
 mod regressions;
 mod rings;
@@ -94,9 +95,10 @@ fn main() -> std::process::ExitCode {
             cli::top::TESTS,
             processes::TESTS,
             regressions::TESTS,
+            races::TESTS,
             // Unloads the module: last.
             module::TESTS,
         ]
     };
-    harness::main(rooms, processes::ROLES)
+    harness::main(rooms, &[processes::ROLES, races::ROLES].concat())
 }
