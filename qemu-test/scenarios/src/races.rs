@@ -364,7 +364,7 @@ impl Arena {
                 let delivers = dice.below(3) == 0;
                 // Shorter ones do not say who they are.
                 slot.delivers.store(delivers && len >= 16, SeqCst);
-                let tagged = choice % 3 == 0;
+                let tagged = choice.is_multiple_of(3);
                 abi::kfabric_op {
                     opcode: [abi::KFABRIC_OP_SEND, abi::KFABRIC_OP_TSEND][usize::from(tagged)],
                     flags: if delivers {

@@ -272,7 +272,7 @@ fn no_send_waits_on_a_link_that_is_gone() {
                         Err(e) => panic!("{e}"),
                     }
                     // So that the next one can wait.
-                    if accepted > 0 && accepted % 100 == 0 {
+                    if accepted > 0 && accepted.is_multiple_of(100) {
                         while sender.ep.cancel(0).is_ok() {
                             sender.cq.readerr().expect("readerr").expect("an error");
                             accepted -= 1;
