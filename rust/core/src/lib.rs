@@ -41,6 +41,7 @@ pub mod mr;
 pub mod multi_recv;
 pub mod op;
 pub mod ring;
+pub mod roce;
 pub mod slab;
 pub mod wait;
 pub mod word;
