@@ -28,6 +28,7 @@ use kfi_core::{
 };
 
 use crate::{
+    mem::Budget,
     net::{
         self,
         IfName,
@@ -118,6 +119,7 @@ pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
         fid,
         context,
         owner: Owner::current()?,
+        budget: Budget::current()?,
     })
 }
 

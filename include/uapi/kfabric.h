@@ -31,7 +31,8 @@
  *   -EINVAL  @size is smaller than the first version of the structure; an
  *            unknown flag; a reserved field that is not zero
  *   -EBADF   a handle names nothing, or an object of another class
- *   -ENOMEM  no memory
+ *   -ENOMEM  no memory; an object: more than one user's objects may take
+ *            (module parameter user_memory; CAP_SYS_RESOURCE lifts it)
  *   -ENOTTY  no such call
  * Calls that make an object can also give -EMFILE (%KFABRIC_MAX_HANDLES).
  * The errors of its own stand with each call.

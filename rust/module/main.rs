@@ -43,6 +43,10 @@ module! {
             default: 64,
             description: "Links that one network namespace may have",
         },
+        user_memory: u32 {
+            default: 256,
+            description: "MiB of kernel memory that the objects of one user may take",
+        },
     },
 }
 
@@ -59,8 +63,11 @@ struct Kfabric {
 
 impl kernel::InPlaceModule for Kfabric {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        // SAFETY: The module is loaded once, and nothing of the provider is used before.
-        unsafe { provider::init() };
+        // SAFETY: The module is loaded once, and nothing of mem or of the provider is used before.
+        unsafe {
+            mem::account::init(u64::from(module_parameters::user_memory.value()) << 20);
+            provider::init();
+        }
         try_pin_init!(Self {
             // SAFETY: The module is loaded once, and nothing of net is used before.
             _links: unsafe {

@@ -15,6 +15,7 @@
 
 mod abi_av;
 mod abi_bind;
+mod abi_budget;
 mod abi_ep;
 mod abi_eq;
 mod abi_links;
@@ -68,6 +69,7 @@ fn main() -> std::process::ExitCode {
             abi_eq::TESTS,
             abi_links::TESTS,
             abi_memory::TESTS,
+            abi_budget::TESTS,
             abi_objects::TESTS,
             abi_post::TESTS,
             abi_post_memory::TESTS,

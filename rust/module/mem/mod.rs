@@ -9,6 +9,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`account`] | what a user's objects take of the kernel's memory, and its limit |
 //! | [`pinned`] | pages of a program, pinned and charged |
 //! | [`memref`] | [`MemRef`], [`Source`], and copying between them |
 //! | [`shared`] | pages of the module that programs map |
@@ -17,6 +18,7 @@
 //! change it at any moment, so it is only ever copied, through C, or accessed as
 //! atomic words.
 
+pub(crate) mod account;
 pub(crate) mod memref;
 pub(crate) mod pinned;
 pub(crate) mod shared;
@@ -25,6 +27,10 @@ pub(crate) mod shared;
 #[path = "../../../kunit/mem.rs"]
 mod kunit;
 
+pub(crate) use account::{
+    Allowance,
+    Budget, //
+};
 pub(crate) use memref::{
     copy,
     copy_mem,

@@ -47,9 +47,15 @@ use super::{
         Uses, //
     }, //
 };
-use crate::shim::{
-    errno::to_error,
-    random::random_u64, //
+use crate::{
+    mem::{
+        Allowance,
+        Budget, //
+    },
+    shim::{
+        errno::to_error,
+        random::random_u64, //
+    }, //
 };
 
 /// What an AV is opened with; checked by the face.
@@ -65,11 +71,22 @@ pub(crate) struct AvAttr {
 type Slots = KVVec<AvSlot>;
 type Index = KVVec<IndexSlot>;
 
-/// Storage for `count` addresses. `ENOMEM`. Sleeps.
-fn storage(count: usize) -> Result<(Slots, Index)> {
+/// What those who change the table look at.
+struct Change {
+    /// The EQ for events.
+    eq: Option<Used<Eq>>,
+    /// What the AV takes of its owner's budget.
+    memory: Allowance,
+}
+
+/// Storage for `count` addresses, charged to `budget`. `ENOMEM`. Sleeps.
+fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
+    let bytes = count * size_of::<AvSlot>() + index_len(count) * size_of::<IndexSlot>();
+    let memory = budget.take_for::<Av>(bytes)?;
     Ok((
         KVVec::from_elem(AvSlot::new(), count, GFP_KERNEL_ACCOUNT)?,
         KVVec::from_elem(IndexSlot::new(), index_len(count), GFP_KERNEL_ACCOUNT)?,
+        memory,
     ))
 }
 
@@ -82,9 +99,9 @@ pub(crate) struct Av {
     events: bool,
     #[pin]
     table: SpinLock<Table<Slots, Index>>,
-    /// Held by those who change the table; the EQ for events.
+    /// Held by those who change the table.
     #[pin]
-    change: Mutex<Option<Used<Eq>>>,
+    change: Mutex<Change>,
 }
 
 impl Av {
@@ -97,7 +114,7 @@ impl Av {
             _ => return Err(EINVAL),
         };
         let domain = Used::new(domain.clone())?;
-        let (slots, index) = storage(count as usize)?;
+        let (slots, index, memory) = storage(count as usize, &ident.budget)?;
         let table = Table::new(attr.kind, slots, index, random_u64()).map_err(|_| EINVAL)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -106,7 +123,7 @@ impl Av {
                 uses: Uses::new(),
                 events: attr.events,
                 table <- new_spinlock!(table, "Av::table"),
-                change <- new_mutex!(None, "Av::change"),
+                change <- new_mutex!(Change { eq: None, memory }, "Av::change"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -118,23 +135,23 @@ impl Av {
         if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
             return Err(EINVAL);
         }
-        let mut bound = self.change.lock();
+        let mut change = self.change.lock();
         // Under the mutex, which teardown takes after the AV was marked closed: a use that came
         // later would stay.
         if self.uses.is_closed() {
             return Err(EBADF);
         }
-        if bound.is_some() {
+        if change.eq.is_some() {
             return Err(EINVAL);
         }
-        *bound = Some(Used::new(eq.clone())?);
+        change.eq = Some(Used::new(eq.clone())?);
         Ok(())
     }
 
     /// Whether insertions report to the EQ; `KFI_ENOEQ` they would, but there is none. To be asked
     /// before anything is inserted. Sleeps.
     pub(crate) fn reports(&self) -> Result<bool> {
-        if self.events && self.change.lock().is_none() {
+        if self.events && self.change.lock().eq.is_none() {
             return Err(to_error(Errno::KFI_ENOEQ));
         }
         Ok(self.events)
@@ -142,7 +159,7 @@ impl Av {
 
     /// Inserts an address; gives its `kfi_addr_t`. `ENOSPC` there are [`MAX_AV`], `ENOMEM`. Sleeps.
     pub(crate) fn insert(&self, addr: SockAddr) -> Result<u64> {
-        let _change = self.change.lock();
+        let mut change = self.change.lock();
         let room = {
             let mut table = self.table.lock();
             if !table.is_full() {
@@ -154,10 +171,11 @@ impl Av {
         if larger <= room {
             return Err(ENOSPC);
         }
-        let (slots, index) = storage(larger)?;
+        let (slots, index, memory) = storage(larger, &self.ident.budget)?;
         // The mutex keeps others from changing it meanwhile, so it fits.
         let old = self.table.lock().grow(slots, index);
         drop(old);
+        change.memory = memory;
         self.table.lock().insert(addr).map_err(to_error)
     }
 
@@ -169,7 +187,7 @@ impl Av {
         inserted: u64,
         failed: impl Iterator<Item = (u64, Error)>,
     ) {
-        if let Some(eq) = &*self.change.lock() {
+        if let Some(eq) = &self.change.lock().eq {
             for (index, error) in failed {
                 eq.av_error(&self.ident, context, index, error);
             }
@@ -225,7 +243,7 @@ impl Object for Av {
     }
 
     fn teardown(&self) {
-        let eq = self.change.lock().take();
+        let eq = self.change.lock().eq.take();
         drop(eq);
         self.domain.release();
     }

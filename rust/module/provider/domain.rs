@@ -43,6 +43,7 @@ use super::{
     }, //
 };
 use crate::{
+    mem::Allowance,
     net::{
         Link,
         LinkUse, //
@@ -81,6 +82,8 @@ pub(crate) struct Domain {
     /// The EQ that reports registrations, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(Used<Eq>, bool)>>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl Domain {
@@ -91,7 +94,7 @@ impl Domain {
         fabric: &Arc<Fabric>,
         link: LinkUse,
         mr_mode: MrMode,
-        _ident: Ident,
+        ident: Ident,
     ) -> Result<Arc<Self>> {
         let fabric = Used::new(fabric.clone())?;
         let directory = DirectoryUse::of(fabric.netns())?;
@@ -104,6 +107,7 @@ impl Domain {
                 uses: Uses::new(),
                 keys <- new_spinlock!(RBTree::new(), "Domain::keys"),
                 eq <- new_mutex!(None, "Domain::eq"),
+                _memory: ident.budget.take_for::<Self>(0)?,
             }),
             GFP_KERNEL_ACCOUNT,
         )

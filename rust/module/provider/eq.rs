@@ -70,18 +70,21 @@ use super::{
         Why, //
     }, //
 };
-use crate::shim::{
-    anon_file::PendingFd,
-    bindings::kfabric_eq_entry,
-    errno::{
-        number,
-        to_error, //
-    },
-    wait::{
-        new_wait_queue,
-        Sleeper,
-        WaitQueue,
-        Waker, //
+use crate::{
+    mem::Allowance,
+    shim::{
+        anon_file::PendingFd,
+        bindings::kfabric_eq_entry,
+        errno::{
+            number,
+            to_error, //
+        },
+        wait::{
+            new_wait_queue,
+            Sleeper,
+            WaitQueue,
+            Waker, //
+        }, //
     }, //
 };
 
@@ -111,6 +114,8 @@ pub(crate) struct Eq {
     reader: Mutex<()>,
     #[pin]
     readable: WaitQueue,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 /// Wakes a sleeper. Under the lock of the state.
@@ -121,7 +126,7 @@ fn wake(left: Left<Arc<Waker>>) {
 impl Eq {
     /// Opens an EQ of `fabric`. `EINVAL` more than `KFABRIC_MAX_EQ` events, or a wait set of
     /// another fabric; `EBADF` the fabric is closed; `ENOMEM`. Sleeps.
-    pub(crate) fn open(fabric: &Arc<Fabric>, attr: EqAttr, _ident: Ident) -> Result<Arc<Self>> {
+    pub(crate) fn open(fabric: &Arc<Fabric>, attr: EqAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(fabric)?;
         let entries = match attr.entries {
             0 => limits::DEFAULT_EQ,
@@ -129,6 +134,9 @@ impl Eq {
             _ => return Err(EINVAL),
         };
         let slots = entries as usize;
+        let memory = ident
+            .budget
+            .take_for::<Self>(slots * (size_of::<Event>() + size_of::<ErrEvent>()))?;
         let state = EventQueue::new(
             KVVec::from_elem(Event::EMPTY, slots, GFP_KERNEL_ACCOUNT)?,
             KVVec::from_elem(ErrEvent::default(), slots, GFP_KERNEL_ACCOUNT)?,
@@ -145,6 +153,7 @@ impl Eq {
                 state <- new_spinlock!(state, "Eq::state"),
                 reader <- new_mutex!((), "Eq::reader"),
                 readable <- new_wait_queue!("Eq::readable"),
+                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )

@@ -15,12 +15,17 @@ use super::object::{
     Object,
     Uses, //
 };
-use crate::net::NetNsId;
+use crate::{
+    mem::Allowance,
+    net::NetNsId, //
+};
 
 /// See the module's story.
 pub(crate) struct Fabric {
     netns: NetNsId,
     uses: Uses,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl Fabric {
@@ -28,9 +33,15 @@ impl Fabric {
     pub(crate) const NAME: &'static str = "kfabric";
 
     /// Opens the fabric of `netns`. `ENOMEM`. Sleeps.
-    pub(crate) fn open(netns: NetNsId, _ident: Ident) -> Result<Arc<Self>> {
-        let uses = Uses::new();
-        Ok(Arc::new(Self { netns, uses }, GFP_KERNEL_ACCOUNT)?)
+    pub(crate) fn open(netns: NetNsId, ident: Ident) -> Result<Arc<Self>> {
+        Ok(Arc::new(
+            Self {
+                netns,
+                uses: Uses::new(),
+                _memory: ident.budget.take_for::<Self>(0)?,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?)
     }
 
     /// Its network namespace.

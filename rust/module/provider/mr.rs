@@ -45,6 +45,7 @@ use super::{
 };
 use crate::{
     mem::{
+        Allowance,
         MemRef,
         UserRange, //
     },
@@ -70,6 +71,8 @@ pub(crate) struct Mr {
     /// Serialises binding.
     #[pin]
     binding: Mutex<()>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl Mr {
@@ -100,6 +103,7 @@ impl Mr {
         let domain = Used::new(domain.clone())?;
         let mr = Arc::pin_init(
             try_pin_init!(Self {
+                _memory: ident.budget.take_for::<Self>(0)?,
                 ident,
                 domain,
                 memory,

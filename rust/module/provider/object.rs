@@ -34,7 +34,10 @@ use kernel::{
     }, //
 };
 
-use crate::shim::cred::Owner;
+use crate::{
+    mem::Budget,
+    shim::cred::Owner, //
+};
 
 /// Who an object is to its owner.
 #[derive(Clone)]
@@ -45,6 +48,8 @@ pub(crate) struct Ident {
     pub(crate) context: u64,
     /// The process that made it.
     pub(crate) owner: Arc<Owner>,
+    /// What its memory is charged to.
+    pub(crate) budget: Budget,
 }
 
 /// Counts the uses of an object and knows whether it is open.

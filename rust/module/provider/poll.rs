@@ -37,6 +37,7 @@ use super::{
     },
     wait::fd::Readable, //
 };
+use crate::mem::Allowance;
 
 /// Members that a poll set can have.
 pub(crate) const MAX_MEMBERS: usize = 1024;
@@ -90,14 +91,16 @@ pub(crate) struct PollSet {
     uses: Uses,
     #[pin]
     members: Mutex<Members>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl PollSet {
     /// Opens a poll set of `domain`. `EBADF` the domain is closed, `ENOMEM`. Sleeps.
-    pub(crate) fn open(domain: &Arc<Domain>, _ident: Ident) -> Result<Arc<Self>> {
+    pub(crate) fn open(domain: &Arc<Domain>, ident: Ident) -> Result<Arc<Self>> {
         let domain = Used::new(domain.clone())?;
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 domain,
                 uses: Uses::new(),
                 members <- new_mutex!(
@@ -107,6 +110,7 @@ impl PollSet {
                     },
                     "PollSet::members"
                 ),
+                _memory: ident.budget.take_for::<Self>(MAX_MEMBERS * size_of::<Member>())?,
             }),
             GFP_KERNEL_ACCOUNT,
         )

@@ -47,6 +47,7 @@ struct file *kfabric_shim_anon_file(const char *name,
 				    void *priv);
 
 /* Charges on a user: shim/cred.rs. */
+bool kfabric_shim_may_exceed_limits(void);
 int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
 			struct mm_struct **mm);
 void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,

@@ -72,6 +72,13 @@ impl Drop for Owner {
     }
 }
 
+/// Whether the current task may exceed limits of resources: `CAP_SYS_RESOURCE`, outside of any user
+/// namespace. Does not sleep.
+pub(crate) fn may_exceed_limits() -> bool {
+    // SAFETY: No requirements.
+    unsafe { shim::kfabric_shim_may_exceed_limits() }
+}
+
 /// Pages charged to a user: `locked_vm` against `RLIMIT_MEMLOCK`, and shown as
 /// `VmPin` of the process. Given back when dropped.
 ///

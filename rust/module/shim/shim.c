@@ -173,6 +173,12 @@ struct file *kfabric_shim_anon_file(const char *name,
 	return anon_inode_getfile(name, fops, priv, O_RDWR);
 }
 
+/** kfabric_shim_may_exceed_limits - whether current has CAP_SYS_RESOURCE */
+bool kfabric_shim_may_exceed_limits(void)
+{
+	return capable_noaudit(CAP_SYS_RESOURCE);
+}
+
 /**
  * kfabric_shim_charge - charge pinned pages to the user of current
  * @pages: how many

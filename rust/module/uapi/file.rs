@@ -20,6 +20,7 @@ use super::{
     teardown, //
 };
 use crate::{
+    mem::Budget,
     provider::object::Ident,
     shim::{
         bindings::KFABRIC_MAX_HANDLES,
@@ -31,6 +32,7 @@ use crate::{
 #[pin_data(PinnedDrop)]
 pub(crate) struct OpenFile {
     owner: Arc<Owner>,
+    budget: Budget,
     #[pin]
     handles: Table<Entry>,
 }
@@ -39,9 +41,11 @@ impl OpenFile {
     /// A file opened by the current process. `ENOMEM`. Sleeps.
     pub(super) fn open() -> Result<Pin<KBox<Self>>> {
         let owner = Owner::current()?;
+        let budget = Budget::current()?;
         KBox::pin_init(
             pin_init!(Self {
                 owner,
+                budget,
                 handles <- Table::new(KFABRIC_MAX_HANDLES),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -80,6 +84,7 @@ impl OpenFile {
             fid: u64::from(handle),
             context,
             owner: self.owner.clone(),
+            budget: self.budget.clone(),
         }
     }
 }

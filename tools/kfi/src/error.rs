@@ -153,6 +153,14 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         ("MR_REG" | "POST", Errno::ENOMEM) => {
             "pinned memory counts against RLIMIT_MEMLOCK: raise it (ulimit -l), or use less"
         }
+        (
+            "FABRIC_OPEN" | "DOMAIN_OPEN" | "EQ_OPEN" | "AV_OPEN" | "AV_INSERT" | "CQ_OPEN"
+            | "CNTR_OPEN" | "WAIT_OPEN" | "POLL_OPEN" | "EP_OPEN",
+            Errno::ENOMEM,
+        ) => {
+            "kernel memory of a user's objects counts against the module parameter user_memory: \
+             raise it, or make fewer or smaller queues"
+        }
         ("MR_REG", Errno::KFI_ENOKEY) => {
             "another region of the domain has this key: ask for another"
         }

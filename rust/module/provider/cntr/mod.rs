@@ -18,6 +18,7 @@ mod fd;
 mod kunit;
 
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         Arc,
@@ -52,7 +53,10 @@ use super::{
     wait::WaitObj, //
 };
 use crate::{
-    mem::SharedPages,
+    mem::{
+        Allowance,
+        SharedPages, //
+    },
     shim::anon_file::PendingFd, //
 };
 
@@ -76,6 +80,8 @@ pub(crate) struct Cntr {
     domain: Used<Domain>,
     ident: Ident,
     place: SetOnce<Place>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl Cntr {
@@ -84,6 +90,7 @@ impl Cntr {
     pub(crate) fn open(domain: &Arc<Domain>, attr: CntrAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = Used::new(domain.clone())?;
+        let memory = ident.budget.take_for::<Self>(PAGE_SIZE)?;
         let counter = Counter::new(attr.max_value)?;
         let cntr = Arc::pin_init(
             pin_init!(Self {
@@ -93,6 +100,7 @@ impl Cntr {
                 domain,
                 ident,
                 place: SetOnce::new(),
+                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;

@@ -63,7 +63,10 @@ use super::{
     }, //
 };
 use crate::{
-    mem::SharedPages,
+    mem::{
+        Allowance,
+        SharedPages, //
+    },
     shim::{
         anon_file::PendingFd,
         errno::to_error,
@@ -112,6 +115,8 @@ pub(crate) struct Cq {
     domain: Used<Domain>,
     ident: Ident,
     place: SetOnce<Place>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl Cq {
@@ -121,6 +126,7 @@ impl Cq {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = Used::new(domain.clone())?;
         let pollable = attr.wait.check_getwait().is_ok();
+        let memory = ident.budget.take_for::<Self>(Queue::extra(attr.entries))?;
         let queue = Queue::new(attr.entries, attr.format, pollable)?;
         let cq = Arc::pin_init(
             pin_init!(Self {
@@ -131,6 +137,7 @@ impl Cq {
                 domain,
                 ident,
                 place: SetOnce::new(),
+                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;

@@ -164,6 +164,12 @@ impl Queue {
         }))
     }
 
+    /// Bytes of a ring and an error queue of `size` completions.
+    pub(crate) const fn extra(size: u32) -> usize {
+        let slots = size.next_power_of_two() as usize;
+        ENTRY_OFFSET + slots * (ENTRY_SIZE + size_of::<ErrEntry>())
+    }
+
     /// Completions it holds.
     pub(crate) fn size(&self) -> u32 {
         self.size

@@ -87,6 +87,7 @@ use super::{
     rundown::Rundown, //
 };
 use crate::{
+    mem::Allowance,
     net::{
         EndpointCount,
         LinkState, //
@@ -260,6 +261,8 @@ pub(crate) struct Endpoint {
     tx: TxSide,
     tally: Tally,
     place: SetOnce<Place>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl Endpoint {
@@ -274,6 +277,9 @@ impl Endpoint {
                 return Err(EADDRNOTAVAIL);
             }
         }
+        let memory = ident.budget.take_for::<Self>(
+            Queues::bytes(attr.rx_size).saturating_add(TxSide::bytes(attr.tx_size)),
+        )?;
         let queues = Queues::new(attr.rx_size, attr.total_buffered_recv)?;
         let endpoint = Arc::pin_init(
             try_pin_init!(Self {
@@ -294,6 +300,7 @@ impl Endpoint {
                 tx <- TxSide::new(attr.tx_size),
                 tally: Tally::new(),
                 place: SetOnce::new(),
+                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;

@@ -71,6 +71,7 @@ use super::{
 use crate::{
     mem::{
         self,
+        Allowance,
         MemRef,
         Source, //
     },
@@ -90,10 +91,17 @@ pub(super) struct Message {
 
 /// Where a message is that waits for its receive.
 pub(super) enum Held {
-    /// Here, in a buffer that was charged for.
-    Here(MemRef),
+    /// Here.
+    Here(Buffered),
     /// With its sender.
     There(Arc<WaitingSend>),
+}
+
+/// A message that was copied: charged to the endpoint's budget of buffered bytes, and to its
+/// owner's of kernel memory.
+pub(super) struct Buffered {
+    pub(super) copy: MemRef,
+    _memory: Allowance,
 }
 
 /// A posted receive for one message.
@@ -157,6 +165,11 @@ pub(super) enum Arrival {
 type PostedQueue = Posted<SockAddr, Waiting, KVVec<PostedSlot<SockAddr, Waiting>>>;
 type UnexpectedQueue = Unexpected<SockAddr, Held, KVVec<UnexpectedSlot<SockAddr, Held>>>;
 
+/// Unexpected messages that each queue of an endpoint for `rx_size` receives keeps.
+fn messages(rx_size: usize) -> usize {
+    rx_size.clamp(64, MAX_UNEXPECTED as usize)
+}
+
 /// One pair of queues.
 struct Pair {
     posted: PostedQueue,
@@ -169,7 +182,7 @@ impl Pair {
         for _ in 0..rx_size {
             posted.push(PostedSlot::new(), GFP_KERNEL_ACCOUNT)?;
         }
-        let messages = rx_size.clamp(64, MAX_UNEXPECTED as usize);
+        let messages = messages(rx_size);
         let mut unexpected = KVVec::with_capacity(messages, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..messages {
             unexpected.push(UnexpectedSlot::new(), GFP_KERNEL_ACCOUNT)?;
@@ -216,6 +229,13 @@ impl Queues {
             plain: Pair::new(rx_size, budget)?,
             tagged: Pair::new(rx_size, 0)?,
         })
+    }
+
+    /// Bytes that queues for `rx_size` receives of each kind take, without what they buffer.
+    pub(super) fn bytes(rx_size: usize) -> usize {
+        let posted = rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, Waiting>>());
+        let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Held>>();
+        posted.saturating_add(unexpected).saturating_mul(2)
     }
 
     fn pair(&mut self, tagged: bool) -> &mut Pair {
@@ -267,6 +287,18 @@ impl Endpoint {
             return Offer::Charged;
         }
         Offer::NoRoom
+    }
+
+    /// Copies a message that [`Offer::Charged`] was said to; `None` if that is more than the owner
+    /// may take of the kernel's memory. `ENOMEM`. Sleeps.
+    pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
+        let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
+            return Ok(None);
+        };
+        Ok(Some(Buffered {
+            copy: from.to_buffer()?,
+            _memory: memory,
+        }))
     }
 
     /// Gives back what [`Offer::Charged`] charged. Does not sleep.
@@ -585,7 +617,7 @@ impl Endpoint {
         };
         match held {
             Held::Here(buffer) => {
-                put(&message, &Source::Mem(buffer));
+                put(&message, &Source::Mem(buffer.copy));
                 self.uncharge_bytes(known.charged);
                 true
             }

@@ -151,8 +151,12 @@ impl Endpoint {
             target_bound,
             ..
         } = departure;
-        let copy = match from.to_buffer() {
-            Ok(copy) => copy,
+        let copy = match target.buffer(&from) {
+            Ok(Some(copy)) => copy,
+            Ok(None) => {
+                target.uncharge(&message);
+                return self.send_waiting(bound, departure, message, from, ticket);
+            }
             Err(e) => {
                 target.uncharge(&message);
                 self.give_back(bound, ticket);

@@ -67,6 +67,11 @@ impl TxSide {
         })
     }
 
+    /// Bytes that `size` sends take.
+    pub(super) const fn bytes(size: usize) -> usize {
+        size.saturating_mul(size_of::<WaitingSend>())
+    }
+
     /// Takes a place for a send that may have to wait. `EAGAIN` all are taken, `ENOMEM`. Sleeps.
     pub(super) fn reserve(&self) -> Result<Seat> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;

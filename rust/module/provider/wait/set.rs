@@ -53,6 +53,7 @@ use super::{
     Why, //
 };
 use crate::{
+    mem::Allowance,
     provider::{
         fabric::Fabric,
         object::{
@@ -91,18 +92,21 @@ pub(crate) struct WaitSet {
     /// Who polls.
     #[pin]
     readable: WaitQueue,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
 }
 
 impl WaitSet {
     /// Opens a wait set. `EBADF` the fabric is closed, `ENOMEM`. Sleeps.
-    pub(crate) fn open(fabric: &Arc<Fabric>, _ident: Ident) -> Result<Arc<Self>> {
+    pub(crate) fn open(fabric: &Arc<Fabric>, ident: Ident) -> Result<Arc<Self>> {
         let fabric = Used::new(fabric.clone())?;
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 fabric,
                 uses: Uses::new(),
                 line <- new_spinlock!(wait::WaitSet::new(Line::new()), "WaitSet::line"),
                 readable <- new_wait_queue!("WaitSet::readable"),
+                _memory: ident.budget.take_for::<Self>(0)?,
             }),
             GFP_KERNEL_ACCOUNT,
         )

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The kernel memory that one user's objects may take (module parameter `user_memory`): what counts,
+//! for whom, and what happens at the limit.
+
+use crate::{
+    abi_threads::{as_user, open_to_all},
+    harness::tests,
+    raw::{File, PAGE, Pages, refused},
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+
+tests![
+    every_class_counts,
+    files_of_a_user_share_and_users_do_not,
+    what_an_av_grows_by_counts,
+    a_message_that_cannot_be_buffered_waits,
+];
+
+/// MiB that a user may have unless the module was told otherwise; it is not in sysfs.
+const LIMIT: u64 = 256;
+
+/// Opens a CQ of `entries`.
+fn cq(file: &File, domain: u32, entries: u32) -> Result<u32, Errno> {
+    file.call(abi::kfabric_cq_open {
+        domain,
+        entries,
+        ..Call::sized()
+    })
+    .map(|arg| arg.handle)
+}
+
+/// Opens CQs, large ones first, then fabrics, until nothing more can be had.
+fn fill(file: &File, domain: u32) -> Vec<u32> {
+    let mut handles = Vec::new();
+    for entries in [65_536, 4_096, 64] {
+        loop {
+            match cq(file, domain, entries) {
+                Ok(handle) => handles.push(handle),
+                Err(e) => break assert_eq!(e, Errno::ENOMEM),
+            }
+        }
+    }
+    while let Ok(arg) = file.call(abi::kfabric_fabric_open::sized()) {
+        handles.push(arg.handle);
+    }
+    handles
+}
+
+/// Tries to open one of each class; what each gave.
+fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, Errno>; 10] {
+    [
+        file.call(abi::kfabric_fabric_open::sized())
+            .map(|a| a.handle),
+        file.call(abi::kfabric_domain_open {
+            fabric,
+            link: crate::raw::text(crate::host::LINK),
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.call(abi::kfabric_eq_open {
+            fabric,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.call(abi::kfabric_av_open {
+            domain,
+            type_: abi::KFI_AV_MAP,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.reg(domain, at, 1, 7),
+        cq(file, domain, 1),
+        file.call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.call(abi::kfabric_wait_open {
+            fabric,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.call(abi::kfabric_poll_open {
+            domain,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.call(abi::kfabric_ep_open {
+            domain,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+    ]
+}
+
+fn every_class_counts() {
+    File::open();
+    open_to_all();
+    as_user(|| {
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let pages = Pages::new(1);
+        let full = fill(&file, domain);
+        // As many of the largest CQs as fit: each has a ring of 4 MiB, and its errors.
+        let most = LIMIT / 4;
+        let largest = full.iter().filter(|h| **h < full[0] + most as u32).count() as u64;
+        assert!(
+            (1..=most).contains(&largest),
+            "{largest} of the largest CQs"
+        );
+        for (class, result) in one_of_each(&file, fabric, domain, pages.addr())
+            .into_iter()
+            .enumerate()
+        {
+            assert_eq!(result, Err(Errno::ENOMEM), "class {class}");
+        }
+        // What is closed can be had again, by any class.
+        file.close_all(&full[..1]);
+        let mut opened: Vec<u32> = one_of_each(&file, fabric, domain, pages.addr())
+            .into_iter()
+            .map(|result| result.expect("there is room"))
+            .collect();
+        opened.reverse();
+        file.close_all(&opened);
+        let first = cq(&file, domain, 65_536).expect("nothing is lost on the way");
+        refused(cq(&file, domain, 65_536), Errno::ENOMEM);
+        file.close_all(&[first]);
+    });
+}
+
+fn files_of_a_user_share_and_users_do_not() {
+    let roots = File::open();
+    open_to_all();
+    as_user(|| {
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        fill(&file, domain);
+        let other = File::open_only();
+        let result = other.call(abi::kfabric_fabric_open::sized());
+        refused(result.map(|arg| arg.handle), Errno::ENOMEM);
+        // The file goes, and all that it made.
+        drop(file);
+        let fabric = other.fabric();
+        let domain = other.domain(fabric);
+        cq(&other, domain, 65_536).expect("all is back");
+        fill(&other, domain);
+        // Root has an account of its own, and no limit.
+        let fabric = roots.fabric();
+        let domain = roots.domain(fabric);
+        let many = LIMIT.div_ceil(8) as usize;
+        let cqs: Vec<u32> = (0..many)
+            .map(|_| cq(&roots, domain, 65_536).expect("root"))
+            .collect();
+        roots.close_all(&cqs);
+        roots.close_all(&[domain, fabric]);
+    });
+}
+
+fn what_an_av_grows_by_counts() {
+    File::open();
+    open_to_all();
+    as_user(|| {
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let av = file.make(abi::kfabric_av_open {
+            domain,
+            type_: abi::KFI_AV_TABLE,
+            count: 1,
+            ..Call::sized()
+        });
+        let full = fill(&file, domain);
+        let name = |n: u16| crate::raw::ipv4([127, 0, 0, 1], 1 + n);
+        let inserted = (0..1024)
+            .take_while(|n| file.insert(av, name(*n)).is_ok())
+            .count() as u16;
+        assert!(inserted < 64, "{inserted} addresses for nothing");
+        refused(file.insert(av, name(inserted)), Errno::ENOMEM);
+        file.close_all(&full[..1]);
+        for n in inserted..1024 {
+            assert_eq!(file.insert(av, name(n)), Ok(u64::from(n)));
+        }
+    });
+}
+
+fn a_message_that_cannot_be_buffered_waits() {
+    let sender = File::open();
+    open_to_all();
+    let fabric = sender.fabric();
+    let domain = sender.domain(fabric);
+    let party = sender.party(domain, Call::sized());
+    as_user(|| {
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let receiver = file.party(domain, Call::sized());
+        let name = file.ep_name(receiver.ep).expect("name");
+        let peer = sender.insert(party.av, name).expect("insert");
+        let pages = Pages::new(4);
+        let send = |context| abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_SEND,
+            context,
+            buf: pages.addr(),
+            len: PAGE as u64,
+            peer,
+            ..Default::default()
+        };
+        let recv = |context| abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_RECV,
+            context,
+            buf: pages.addr() + PAGE as u64,
+            len: PAGE as u64,
+            peer: abi::KFI_ADDR_UNSPEC,
+            ..Default::default()
+        };
+        // Buffered: complete at once.
+        sender.post_one(party.ep, send(1)).expect("send");
+        assert_eq!(sender.cq_read(party.cq).expect("complete").op_context, 1);
+        // Not to be buffered: it waits, and nothing is lost.
+        fill(&file, domain);
+        sender.post_one(party.ep, send(2)).expect("send");
+        refused(sender.cq_read(party.cq), Errno::EAGAIN);
+        // And what cannot wait is refused.
+        let inject = abi::kfabric_op {
+            flags: abi::KFI_INJECT,
+            len: 8,
+            ..send(3)
+        };
+        let buffered = (0..1024)
+            .take_while(|_| match sender.post_one(party.ep, inject) {
+                Ok(()) => sender.cq_read(party.cq).is_ok(),
+                Err(e) => {
+                    assert_eq!(e, Errno::EAGAIN);
+                    false
+                }
+            })
+            .count();
+        assert!(buffered < 1024, "{buffered} injected for nothing");
+        for context in [4, 5] {
+            file.post_one(receiver.ep, recv(context)).expect("recv");
+            let entry = file.cq_read(receiver.cq).expect("received");
+            assert_eq!((entry.op_context, entry.len), (context, PAGE as u64));
+        }
+        assert_eq!(sender.cq_read(party.cq).expect("complete").op_context, 2);
+    });
+}

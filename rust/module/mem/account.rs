@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the objects of one user take of the kernel's memory, and the limit of that.
+//!
+//! Objects are charged to the memory control group of who makes them, but not every process is in
+//! one with a limit, and 65,535 of the largest CQs in each of many open files would be all that a
+//! machine has. So each user (kuid) has an account: what an object takes when it is opened (itself,
+//! its rings, its queues), and each message that is buffered for it, is charged there, and given
+//! back with it.
+//!
+//! ```text
+//!   open file -- Budget ----> Account of the user, at most user_memory (a module parameter)
+//!   object, buffer -- Allowance --^
+//! ```
+//!
+//! The budget of who opens the file with `CAP_SYS_RESOURCE` has no limit: its bytes are counted and
+//! never refused. Pinned memory is the program's own and stands against `RLIMIT_MEMLOCK` instead
+//! ([`Pinned`](super::Pinned)).
+//!
+//! # Locks
+//!
+//! `ACCOUNTS` is a mutex and a leaf; it is taken when a file is opened, and when the last that holds
+//! an account goes. Charging is atomic. An account leaves the list when nothing is charged to it and
+//! nobody can charge any more: who opens a new file does not begin at nothing while something of the
+//! old one is still there.
+
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/account.rs"]
+mod kunit;
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    task::Kuid, //
+};
+
+use crate::shim::cred::may_exceed_limits;
+
+/// What every object takes besides itself, in bytes: its handle, its place in lists.
+const OVERHEAD: u64 = 512;
+
+/// What one user's objects take.
+struct Account {
+    user: Kuid,
+    /// Bytes.
+    used: Atomic<u64>,
+    /// How many [`Hold`]s there are.
+    holders: Atomic<u64>,
+}
+
+struct Accounts {
+    list: KVec<Arc<Account>>,
+    /// Bytes that one user may have.
+    limit: u64,
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: `init` is called by the module's init before any file is opened.
+    unsafe(uninit) static ACCOUNTS: Mutex<Accounts> = Accounts {
+        list: KVec::new(),
+        limit: 0,
+    };
+}
+
+/// Prepares the accounts, of at most `limit` bytes each.
+///
+/// # Safety
+///
+/// To be called once, before any other function of this file.
+pub(crate) unsafe fn init(limit: u64) {
+    // SAFETY: Called once, by the requirement above.
+    unsafe { ACCOUNTS.init() }
+    ACCOUNTS.lock().limit = limit;
+}
+
+/// Keeps an account in the list.
+struct Hold(Arc<Account>);
+
+impl Hold {
+    fn new(account: &Arc<Account>) -> Self {
+        account.holders.fetch_add(1, Full);
+        Self(account.clone())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.0.holders.fetch_sub(1, Full) != 1 {
+            return;
+        }
+        let mut accounts = ACCOUNTS.lock();
+        // Unless a file was opened meanwhile.
+        if self.0.holders.load(Relaxed) == 0 {
+            accounts.list.retain(|other| !Arc::ptr_eq(other, &self.0));
+            if accounts.list.is_empty() {
+                // The memory of a static is not given back when the module goes.
+                accounts.list = KVec::new();
+            }
+        }
+    }
+}
+
+/// Who can charge an account, up to a limit.
+pub(crate) struct Budget {
+    hold: Hold,
+    limit: u64,
+}
+
+impl Budget {
+    /// That of the current task's effective user. `ENOMEM`. Sleeps.
+    pub(crate) fn current() -> Result<Self> {
+        let limit = may_exceed_limits().then_some(u64::MAX);
+        Self::of(Kuid::current_euid(), limit)
+    }
+
+    /// That of `user`, with another limit than everybody's. `ENOMEM`. Sleeps.
+    fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
+        let mut accounts = ACCOUNTS.lock();
+        let limit = limit.unwrap_or(accounts.limit);
+        if let Some(account) = accounts.list.iter().find(|a| a.user == user) {
+            let hold = Hold::new(account);
+            return Ok(Self { hold, limit });
+        }
+        let account = Arc::new(
+            Account {
+                user,
+                used: Atomic::new(0),
+                holders: Atomic::new(0),
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        accounts.list.push(account.clone(), GFP_KERNEL)?;
+        let hold = Hold::new(&account);
+        Ok(Self { hold, limit })
+    }
+
+    /// Charges `bytes`. `ENOMEM` over the limit. Does not sleep.
+    pub(crate) fn take(&self, bytes: u64) -> Result<Allowance> {
+        let account = &self.hold.0;
+        let mut used = account.used.load(Relaxed);
+        loop {
+            let sum = used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+            match account.used.cmpxchg(used, sum.ok_or(ENOMEM)?, Relaxed) {
+                Ok(_) => break,
+                Err(now) => used = now,
+            }
+        }
+        Ok(Allowance {
+            hold: Hold::new(account),
+            bytes,
+        })
+    }
+
+    /// Charges an object of type `T` with `more` bytes of queues and rings; see
+    /// [`take`](Self::take).
+    pub(crate) fn take_for<T>(&self, more: usize) -> Result<Allowance> {
+        self.take(
+            (size_of::<T>() as u64)
+                .saturating_add(OVERHEAD)
+                .saturating_add(more as u64),
+        )
+    }
+}
+
+impl Clone for Budget {
+    fn clone(&self) -> Self {
+        Self {
+            hold: Hold::new(&self.hold.0),
+            limit: self.limit,
+        }
+    }
+}
+
+/// Bytes that are charged to an account, and given back when this is dropped. Dropping sleeps.
+pub(crate) struct Allowance {
+    hold: Hold,
+    bytes: u64,
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        self.hold.0.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
