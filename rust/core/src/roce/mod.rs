@@ -3,8 +3,17 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`opcode`] | the opcodes of RC and UD |
+//! | [`headers`] | BTH and extended headers, AETH syndromes |
+//! | [`packet`] | a whole packet: parsed, built, judged |
+//! | [`icrc`] | the packet's checksum, over what does not change on the way |
 //! | [`psn`] | packet sequence numbers: 24 bits that wrap |
 //! | [`mtu`] | the path MTU, and how messages are cut |
 
+mod bytes;
+pub mod headers;
+pub mod icrc;
 pub mod mtu;
+pub mod opcode;
+pub mod packet;
 pub mod psn;
