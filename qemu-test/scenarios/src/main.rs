@@ -8,6 +8,8 @@
 //! kfi-scenarios [--list] [--exact] [--faults] [WORD...]    tests whose name has a WORD, or all
 //! ```
 //!
+//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz).
+//!
 //! `--faults` runs those that inject failures, which need the sanitizing kernel, instead of the
 //! others.
 //!
@@ -41,6 +43,7 @@ mod descriptors;
 mod endpoints;
 mod events;
 mod faults;
+mod fuzz;
 mod harness;
 mod host;
 mod messages;
@@ -59,6 +62,9 @@ mod uring;
 mod waiting;
 
 fn main() -> std::process::ExitCode {
+    if let Some(code) = fuzz::main() {
+        return code;
+    }
     let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
         &[faults::TESTS]
     } else {

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Objects: making, binding, closing them; address vectors and endpoints.
+
+use super::{
+    super::round::{ALL_CAPS, Kind},
+    OP_FLAGS, Worker, self_bits,
+};
+use crate::{
+    host::LINK,
+    raw::{ALL_ACCESS, File, text},
+};
+use kfi::abi::{self, Call};
+
+impl Worker {
+    /// Makes an object and remembers it.
+    pub(super) fn make(&mut self, desk: usize, file: &File) {
+        macro_rules! make {
+            ($kind:ident, $arg:expr) => {{
+                let arg = $arg;
+                if let Ok(made) = self.call(file, arg) {
+                    self.world.desks[desk].add(Kind::$kind, made.handle);
+                }
+            }};
+        }
+        let domain = self.handle(desk, Kind::Domain);
+        let (wait_obj, wait_set) = self.wait_obj(desk);
+        match self.rng.below(24) {
+            0 => make!(Fabric, abi::kfabric_fabric_open::sized()),
+            1 | 2 => make!(
+                Domain,
+                abi::kfabric_domain_open {
+                    fabric: self.handle(desk, Kind::Fabric),
+                    link: text(LINK),
+                    mr_mode: self.rng.pick(&[0, 0, 8, 16, 24]),
+                    ..Call::sized()
+                }
+            ),
+            3 => make!(
+                Eq,
+                abi::kfabric_eq_open {
+                    fabric: self.handle(desk, Kind::Fabric),
+                    entries: self.rng.below(5) as u32,
+                    wait_obj,
+                    wait_set,
+                    flags: abi::KFI_WRITE,
+                    ..Call::sized()
+                }
+            ),
+            4 => make!(
+                Av,
+                abi::kfabric_av_open {
+                    domain,
+                    type_: self.rng.below(3) as u32,
+                    count: self.rng.below(300) as u32,
+                    flags: self.rng.pick(&[0, 0, abi::KFI_EVENT]),
+                    ..Call::sized()
+                }
+            ),
+            5..=7 => make!(
+                Cq,
+                abi::kfabric_cq_open {
+                    domain,
+                    entries: self.rng.pick(&[1, 2, 4, 32, 100]),
+                    format: self.rng.below(5) as u32,
+                    wait_obj,
+                    wait_cond: self.rng.below(2) as u32,
+                    wait_set,
+                    ..Call::sized()
+                }
+            ),
+            8..=10 => make!(
+                Cntr,
+                abi::kfabric_cntr_open {
+                    domain,
+                    wait_obj,
+                    wait_set,
+                    max_value: self.rng.pick(&[0, 0, 1, 9, u64::MAX]),
+                    ..Call::sized()
+                }
+            ),
+            11 => make!(
+                Wait,
+                abi::kfabric_wait_open {
+                    fabric: self.handle(desk, Kind::Fabric),
+                    wait_obj: abi::KFI_WAIT_QUEUE,
+                    ..Call::sized()
+                }
+            ),
+            12 => make!(
+                Poll,
+                abi::kfabric_poll_open {
+                    domain,
+                    ..Call::sized()
+                }
+            ),
+            13..=18 => {
+                let count = self.rng.pick(&[1, 1, 1, 2, 5]);
+                make!(
+                    Mr,
+                    abi::kfabric_mr_reg {
+                        domain,
+                        iov: self.iov_list(count),
+                        iov_count: count as u32,
+                        access: self
+                            .rng
+                            .pick(&[ALL_ACCESS, ALL_ACCESS, self_bits(ALL_ACCESS)]),
+                        requested_key: self.rng.below(5),
+                        ..Call::sized()
+                    }
+                );
+            }
+            _ => make!(
+                Ep,
+                abi::kfabric_ep_open {
+                    domain,
+                    caps: self.rng.pick(&[0, ALL_CAPS, ALL_CAPS, abi::KFI_MSG]),
+                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
+                    rx_size: self.rng.pick(&[0, 1, 8]),
+                    tx_size: self.rng.pick(&[0, 1, 8]),
+                    total_buffered_recv: self.rng.pick(&[0, 1, 9000]),
+                    src_addr: self.sockaddr(),
+                    ..Call::sized()
+                }
+            ),
+        }
+    }
+
+    pub(super) fn bind(&mut self, desk: usize, file: &File) {
+        let (from, to, flags) = match self.rng.below(8) {
+            0 => (Kind::Domain, Kind::Eq, self.rng.pick(&[0, abi::KFI_REG_MR])),
+            1 => (Kind::Av, Kind::Eq, 0),
+            2 => (Kind::Ep, Kind::Av, 0),
+            3 => (Kind::Ep, Kind::Eq, 0),
+            4 => (
+                Kind::Mr,
+                Kind::Cntr,
+                self.rng.pick(&[1 << 12, 1 << 13, 3 << 12]),
+            ),
+            5 => {
+                let kinds: Vec<u64> = (8..14).map(|bit| 1 << bit).collect();
+                (Kind::Ep, Kind::Cntr, self.rng.bits(&kinds))
+            }
+            _ => {
+                let both = abi::KFI_SEND | abi::KFI_RECV;
+                let flags = [
+                    both,
+                    both,
+                    abi::KFI_SEND,
+                    both | abi::KFI_SELECTIVE_COMPLETION,
+                ];
+                (Kind::Ep, Kind::Cq, self.rng.pick(&flags))
+            }
+        };
+        let arg = abi::kfabric_bind {
+            handle: self.handle(desk, from),
+            to: self.handle(desk, to),
+            flags,
+            ..Call::sized()
+        };
+        let _ = self.call(file, arg);
+    }
+
+    pub(super) fn close(&mut self, desk: usize, file: &File) {
+        // Endpoints of the skeleton seldom: they are what the others talk to.
+        let handle = if self.rng.one_in(3) {
+            self.world.desks[desk].any(&mut self.rng)
+        } else {
+            let kinds = [Kind::Mr, Kind::Cq, Kind::Cntr, Kind::Av, Kind::Ep, Kind::Eq];
+            let kind = self.rng.pick(&kinds);
+            self.handle(desk, kind)
+        };
+        let arg = abi::kfabric_close {
+            handle,
+            ..Call::sized()
+        };
+        if let Ok(arg) = self.call(file, arg) {
+            self.world.desks[desk].forget(arg.handle);
+        }
+    }
+
+    pub(super) fn addresses(&mut self, desk: usize, file: &File) {
+        let av = self.handle(desk, Kind::Av);
+        match self.rng.below(8) {
+            0..=2 => {
+                let count = self.rng.pick(&[1, 1, 8, 200]);
+                let list: Vec<abi::kfabric_sockaddr> =
+                    (0..count).map(|_| self.sockaddr()).collect();
+                let sync = self.rng.one_in(3);
+                let arg = abi::kfabric_av_insert {
+                    av,
+                    flags: if sync { abi::KFI_SYNC_ERR } else { 0 },
+                    addrs: self.list(&list),
+                    fi_addrs: self.addr(8 * count),
+                    errors: if sync { self.addr(4 * count) } else { 0 },
+                    count: count as u32,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            3 => {
+                let arg = abi::kfabric_av_insertsvc {
+                    av,
+                    node: text("127.0.0.1"),
+                    service: text("7001"),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            4 | 5 => {
+                // Beyond the skeleton's, mostly.
+                let count = self.rng.pick(&[1, 2, 50]);
+                let words: Vec<u64> = (0..count).map(|_| 8 + self.rng.below(200)).collect();
+                let at = self.addr(8 * count);
+                self.world.scratch.put(at, &words);
+                let arg = abi::kfabric_av_remove {
+                    av,
+                    fi_addrs: at,
+                    count: count as u32,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            6 => {
+                let arg = abi::kfabric_av_lookup {
+                    av,
+                    fi_addr: self.rng.below(20),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            _ => {
+                let arg = abi::kfabric_av_straddr {
+                    av,
+                    addr: self.sockaddr(),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+        }
+    }
+
+    pub(super) fn endpoint(&mut self, desk: usize, file: &File) {
+        let ep = self.handle(desk, Kind::Ep);
+        match self.rng.below(10) {
+            0..=3 => {
+                let context = self.rng.below(8);
+                let _ = self.call(
+                    file,
+                    abi::kfabric_ep_cancel {
+                        ep,
+                        context,
+                        ..Call::sized()
+                    },
+                );
+            }
+            4..=6 => {
+                let _ = self.call(
+                    file,
+                    abi::kfabric_ep_enable {
+                        ep,
+                        ..Call::sized()
+                    },
+                );
+            }
+            7 => {
+                let arg = abi::kfabric_ep_name {
+                    ep,
+                    set: self.rng.below(2) as u32,
+                    addr: self.sockaddr(),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            8 => {
+                let arg = abi::kfabric_ep_opt {
+                    ep,
+                    set: self.rng.below(2) as u32,
+                    name: self.rng.below(3) as u32,
+                    value: self.rng.edge(),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            _ => {
+                let side = self.rng.pick(&[abi::KFI_SEND, abi::KFI_RECV]);
+                let arg = abi::kfabric_opsflag {
+                    handle: ep,
+                    set: self.rng.below(2) as u32,
+                    flags: side | self.rng.bits(&OP_FLAGS),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+        }
+    }
+}
