@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waiters in order of their thresholds.
+
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cntr_waiters))]
+mod suite {
+    use super::super::*;
+    use crate::testing::{
+        ArrayMap,
+        Log,
+        Plain, //
+    };
+
+    /// A counter with its lock always held, and what it released.
+    struct Counter {
+        gate: Gate<Plain, Plain>,
+        waiters: Waiters<ArrayMap>,
+        log: Log<(u32, Outcome)>,
+    }
+
+    use Outcome::{
+        ErrorChanged,
+        Reached, //
+    };
+
+    impl Counter {
+        fn new(max: u64) -> Self {
+            Self {
+                gate: Gate::new(Plain::new(0), Plain::new(0), Plain::new(0), max),
+                waiters: Waiters::new(ArrayMap::new(), ArrayMap::new()),
+                log: Log::new(),
+            }
+        }
+
+        /// Arms a waiter with this threshold as its name.
+        fn wait(&mut self, threshold: u32) -> Option<Waiter> {
+            let cond = Cond::AtLeast(u64::from(threshold));
+            self.wait_for(cond, threshold)
+        }
+
+        fn wait_for(&mut self, cond: Cond, name: u32) -> Option<Waiter> {
+            match self.waiters.arm(&self.gate, cond, name) {
+                Armed::Waiting(waiter) => Some(waiter),
+                Armed::Reached(_) => None,
+            }
+        }
+
+        fn seen(&self) -> Seen {
+            self.waiters.seen(&self.gate)
+        }
+
+        fn add(&mut self, n: u64) {
+            if let Some(crossed) = self.gate.add(n) {
+                let log = &mut self.log;
+                self.waiters
+                    .fire(&self.gate, crossed, |name, why| log.push((name, why)));
+            }
+        }
+
+        fn set(&mut self, value: u64) -> Result {
+            let log = &mut self.log;
+            self.waiters
+                .set(&self.gate, value, |name, why| log.push((name, why)))
+        }
+
+        fn add_err(&mut self, n: u64) {
+            let log = &mut self.log;
+            self.waiters
+                .add_err(&self.gate, n, |name, why| log.push((name, why)));
+        }
+
+        fn set_err(&mut self, err: u64) -> Result {
+            let log = &mut self.log;
+            self.waiters
+                .set_err(&self.gate, err, |name, why| log.push((name, why)))
+        }
+    }
+
+    #[test]
+    fn an_add_releases_who_is_due_and_no_others() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(5).is_some());
+        assert!(c.wait(3).is_some());
+        assert!(c.wait(9).is_some());
+        c.add(2);
+        assert_eq!(c.log, Log::of(&[]));
+        c.add(4);
+        assert_eq!(c.log, Log::of(&[(3, Reached), (5, Reached)]));
+        assert_eq!(c.waiters.lowest(), Some(9));
+        assert_eq!(c.waiters.len(), 1);
+        c.add(3);
+        assert_eq!(c.log, Log::of(&[(3, Reached), (5, Reached), (9, Reached)]));
+        assert!(c.waiters.is_empty());
+    }
+
+    #[test]
+    fn who_is_not_waited_for_costs_no_lock() {
+        let mut c = Counter::new(0);
+        let five = c.wait(5);
+        assert!(c.wait(8).is_some());
+        if let Some(five) = five {
+            assert_eq!(c.waiters.disarm(&c.gate, &five), Some(5));
+            assert_eq!(c.waiters.disarm(&c.gate, &five), None);
+        }
+        assert_eq!(c.gate.add(7), None);
+        assert!(c.gate.add(1).is_some());
+    }
+
+    #[test]
+    fn a_condition_that_holds_is_not_waited_for() {
+        let mut c = Counter::new(0);
+        assert_eq!(c.wait(0), None);
+        c.add(5);
+        assert_eq!(c.wait(5), None);
+        assert!(c.waiters.is_empty());
+        // And leaves no trace in `due`.
+        assert_eq!(c.gate.add(1000), None);
+    }
+
+    #[test]
+    fn set_up_and_down_again_is_not_missed() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(3).is_some());
+        assert!(c.wait(4).is_some());
+        assert_eq!(c.set(3), Ok(()));
+        assert_eq!(c.set(1), Ok(()));
+        assert_eq!(c.gate.read(), 1);
+        assert_eq!(c.log, Log::of(&[(3, Reached)]));
+        c.add(3);
+        assert_eq!(c.log, Log::of(&[(3, Reached), (4, Reached)]));
+    }
+
+    #[test]
+    fn an_add_then_a_set_down_before_its_adder_comes() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(3).is_some());
+        let crossed = c.gate.add(3);
+        assert_eq!(c.set(1), Ok(()));
+        assert_eq!(c.log, Log::of(&[(3, Reached)]));
+        // Who comes after the set is not released by the add before it.
+        assert!(c.wait(2).is_some());
+        if let Some(crossed) = crossed {
+            let log = &mut c.log;
+            c.waiters
+                .fire(&c.gate, crossed, |name, why| log.push((name, why)));
+        }
+        assert_eq!(c.log, Log::of(&[(3, Reached)]));
+        c.add(1);
+        assert_eq!(c.log, Log::of(&[(3, Reached), (2, Reached)]));
+    }
+
+    #[test]
+    fn a_wrap_passes_all_that_can_be_reached() {
+        let mut c = Counter::new(9);
+        assert_eq!(c.set(7), Ok(()));
+        assert!(c.wait(9).is_some());
+        assert!(c.wait(8).is_some());
+        assert!(c.wait(10).is_some());
+        c.add(4);
+        assert_eq!(c.gate.read(), 1);
+        assert_eq!(c.log, Log::of(&[(8, Reached), (9, Reached)]));
+        assert_eq!(c.waiters.lowest(), Some(10));
+    }
+
+    #[test]
+    fn the_full_width_wraps_likewise() {
+        let mut c = Counter::new(0);
+        assert_eq!(c.set(u64::MAX - 1), Ok(()));
+        assert!(c.wait_for(Cond::AtLeast(u64::MAX), 1).is_some());
+        assert!(c.wait_for(Cond::AnyChange(c.seen()), 2).is_some());
+        c.add(5);
+        assert_eq!(c.gate.read(), 3);
+        assert_eq!(c.log, Log::of(&[(1, Reached), (2, Reached)]));
+        // The largest threshold is reached, and not one short of it.
+        assert!(c.wait_for(Cond::AtLeast(u64::MAX), 3).is_some());
+        assert_eq!(c.set(u64::MAX - 1), Ok(()));
+        assert_eq!(c.waiters.len(), 1);
+        c.add(1);
+        assert_eq!(c.log, Log::of(&[(1, Reached), (2, Reached), (3, Reached)]));
+    }
+
+    #[test]
+    fn a_changed_error_value_ends_waits() {
+        let mut c = Counter::new(0);
+        c.add_err(1);
+        assert!(c.wait(2).is_some());
+        assert!(c.wait(1).is_some());
+        assert_eq!(c.log, Log::of(&[]));
+        c.add_err(1);
+        assert_eq!(c.set_err(0), Ok(()));
+        assert_eq!(c.log, Log::of(&[(1, ErrorChanged), (2, ErrorChanged)]));
+        assert_eq!(c.gate.read_err(), 0);
+        assert!(c.wait(1).is_some());
+        assert_eq!(c.set_err(0), Ok(()));
+        assert_eq!(
+            c.log,
+            Log::of(&[(1, ErrorChanged), (2, ErrorChanged), (1, ErrorChanged)])
+        );
+        assert_eq!(c.gate.add(1000), None);
+    }
+
+    #[test]
+    fn success_is_looked_at_before_the_error() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(2).is_some());
+        assert!(c.wait(3).is_some());
+        let crossed = c.gate.add(2);
+        assert!(crossed.is_some());
+        // The error is written before the adder comes to the lock.
+        c.add_err(1);
+        assert_eq!(c.log, Log::of(&[(2, Reached), (3, ErrorChanged)]));
+    }
+
+    #[test]
+    fn outcomes_as_the_call_returns_them() {
+        assert_eq!(Reached.into_result(), Ok(()));
+        assert_eq!(ErrorChanged.into_result(), Err(Errno::KFI_EAVAIL));
+    }
+
+    #[test]
+    fn values_above_the_maximum() {
+        let mut c = Counter::new(9);
+        assert!(c.wait(5).is_some());
+        assert_eq!(c.set(10), Err(Errno::EINVAL));
+        assert_eq!(c.set_err(10), Err(Errno::EINVAL));
+        assert_eq!((c.gate.read(), c.gate.read_err()), (0, 0));
+        assert_eq!(c.log, Log::of(&[]));
+        assert_eq!(c.set_err(9), Ok(()));
+        c.add_err(2);
+        assert_eq!(c.gate.read_err(), 1);
+        assert_eq!(c.set(9), Ok(()));
+    }
+
+    #[test]
+    fn any_change_is_any() {
+        let mut c = Counter::new(0);
+        c.add(5);
+        for (i, change) in [
+            |c: &mut Counter| c.add(1),
+            |c: &mut Counter| assert_eq!(c.set(3), Ok(())),
+            |c: &mut Counter| assert_eq!(c.set(3), Ok(())),
+            |c: &mut Counter| c.add_err(1),
+            |c: &mut Counter| assert_eq!(c.set_err(0), Ok(())),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let seen = c.seen();
+            c.log = Log::new();
+            assert!(!c.waiters.changed(&c.gate, &seen));
+            c.add(0);
+            assert!(!c.waiters.changed(&c.gate, &seen));
+            assert!(c.wait_for(Cond::AnyChange(seen), i as u32).is_some());
+            change(&mut c);
+            assert_eq!(c.log, Log::of(&[(i as u32, Reached)]));
+            assert!(c.waiters.changed(&c.gate, &seen));
+            // Seen before the change: not to sleep.
+            assert_eq!(c.wait_for(Cond::AnyChange(seen), 9), None);
+        }
+    }
+
+    #[test]
+    fn all_are_let_go_when_it_is_closed() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(5).is_some());
+        assert!(c.wait_for(Cond::AnyChange(c.seen()), 7).is_some());
+        let mut gone = Log::new();
+        c.waiters.release_all(&c.gate, |name| gone.push(name));
+        assert_eq!(gone, Log::of(&[5, 7]));
+        assert!(c.waiters.is_empty());
+        assert_eq!(c.gate.add(100), None);
+    }
+
+    #[test]
+    fn an_adder_from_before_does_not_wake_who_has_seen_its_add() {
+        let mut c = Counter::new(0);
+        assert!(c.wait(1).is_some());
+        let crossed = c.gate.add(1);
+        assert!(c.wait_for(Cond::AnyChange(c.seen()), 7).is_some());
+        if let Some(crossed) = crossed {
+            let log = &mut c.log;
+            c.waiters
+                .fire(&c.gate, crossed, |name, why| log.push((name, why)));
+        }
+        assert_eq!(c.log, Log::of(&[(1, Reached)]));
+        c.add(1);
+        assert_eq!(c.log, Log::of(&[(1, Reached), (7, Reached)]));
+    }
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is offered for which hints.
+
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_offer))]
+mod suite {
+    use super::super::*;
+    use core::net::Ipv4Addr;
+
+    fn link() -> SockAddr {
+        SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), 0)
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).unwrap_or(Name::EMPTY)
+    }
+
+    fn offer() -> Offer {
+        Offer {
+            fabric_name: name("fab"),
+            prov_name: name("prov"),
+            prov_version: 3,
+            ..Offer::rdm(link().with_port(9), name("roce0"))
+        }
+    }
+
+    /// What becomes of hints that `change` made of none.
+    fn ask(change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
+        let mut hints = Info::ANY;
+        change(&mut hints);
+        offer().negotiate(&Request::ANY, &hints)
+    }
+
+    #[test]
+    fn everything_left_open() {
+        let info = ask(|_| ());
+        assert!(info.is_ok());
+        let Ok(info) = info else {
+            return;
+        };
+        assert_eq!(info.caps, RDM_CAPS.bits());
+        assert_eq!(info.mode, 0);
+        assert_eq!(info.addr_format, 2);
+        assert_eq!(info.src_addr, Some(link()));
+        assert_eq!(info.dest_addr, None);
+        assert_eq!(info.tx.caps & Caps::RECV.bits(), 0);
+        assert_eq!(info.rx.caps & Caps::SEND.bits(), 0);
+        assert_eq!(info.tx.caps | info.rx.caps, info.caps);
+        assert_eq!(info.tx.op_flags, OpFlags::COMPLETION.bits());
+        assert_eq!(info.rx.op_flags, OpFlags::COMPLETION.bits());
+        assert_eq!(info.tx.inject_size, 256);
+        assert_eq!((info.tx.size, info.rx.size), (256, 256));
+        assert_eq!((info.tx.iov_limit, info.tx.rma_iov_limit), (256, 256));
+        assert_eq!((info.rx.iov_limit, info.domain.mr_iov_limit), (256, 256));
+        assert_eq!(info.rx.total_buffered_recv, 1 << 20);
+        assert_eq!((info.ep.ep_type, info.ep.protocol), (3, 7));
+        assert_eq!(info.ep.max_msg_size, 1 << 30);
+        assert_eq!(info.ep.mem_tag_format, 0xaaaa_aaaa_aaaa_aaaa);
+        assert_eq!(info.domain.name, name("roce0"));
+        assert_eq!(info.domain.threading, 1);
+        assert_eq!(
+            (info.domain.control_progress, info.domain.data_progress),
+            (1, 1)
+        );
+        assert_eq!(info.domain.resource_mgmt, 2);
+        assert_eq!(info.domain.av_type, 2);
+        assert_eq!(info.domain.mr_mode, 0);
+        assert_eq!((info.domain.mr_key_size, info.domain.cq_data_size), (4, 8));
+        assert_eq!(info.fabric.name, name("fab"));
+        assert_eq!(info.fabric.prov_name, name("prov"));
+        assert_eq!(info.fabric.prov_version, 3);
+        assert_eq!(info.fabric.api_version, (1 << 16) | 7);
+        // An entry is a hint that gets the same entry again.
+        assert_eq!(offer().negotiate(&Request::ANY, &info), Ok(info));
+    }
+
+    #[test]
+    fn wishes_that_are_granted() {
+        let is = |change: fn(&mut Info), holds: fn(&Info) -> bool| {
+            ask(change).is_ok_and(|info| holds(&info))
+        };
+        assert!(is(|i| i.tx.size = 16_384, |i| i.tx.size == 16_384));
+        assert!(is(|i| i.rx.size = 1, |i| i.rx.size == 1));
+        assert!(is(|i| i.tx.inject_size = 8, |i| i.tx.inject_size == 256));
+        assert!(is(|i| i.mode = u64::MAX, |i| i.mode == 0));
+        assert!(is(|i| i.addr_format = 1, |i| i.addr_format == 2));
+        assert!(is(
+            |i| i.ep.mem_tag_format = 5,
+            |i| i.ep.mem_tag_format == 5
+        ));
+        assert!(is(|i| i.domain.av_type = 1, |i| i.domain.av_type == 1));
+        assert!(is(
+            |i| i.domain.mr_key_size = 2,
+            |i| i.domain.mr_key_size == 2
+        ));
+        assert!(is(
+            |i| i.domain.mr_mode = u32::MAX,
+            |i| i.domain.mr_mode == 0x18
+        ));
+        assert!(is(|i| i.domain.threading = 5, |i| i.domain.threading == 1));
+        assert!(is(
+            |i| i.domain.data_progress = 2,
+            |i| i.domain.data_progress == 1
+        ));
+        assert!(is(
+            |i| i.domain.resource_mgmt = 1,
+            |i| i.domain.resource_mgmt == 2
+        ));
+        assert!(is(
+            |i| i.tx.op_flags = 1 << 28,
+            |i| i.tx.op_flags == 1 << 28
+        ));
+        assert!(is(
+            |i| i.rx.msg_order = 1 << 8,
+            |i| i.rx.msg_order == RDM_ORDER.bits()
+        ));
+        assert!(is(
+            |i| i.fabric.api_version = 1 << 16,
+            |i| i.fabric.api_version == 1 << 16
+        ));
+    }
+
+    #[test]
+    fn capabilities() {
+        let caps = |hint: Caps| ask(|i| i.caps = hint.bits()).map(|i| i.caps);
+        let all = Caps::MSG | Caps::SEND | Caps::RECV | Caps::LOCAL_COMM;
+        assert_eq!(caps(Caps::MSG), Ok(all.bits()));
+        let send = Caps::MSG | Caps::SEND | Caps::LOCAL_COMM;
+        assert_eq!(caps(Caps::MSG | Caps::SEND), Ok(send.bits()));
+        for missing in [
+            Caps::ATOMIC,
+            Caps::TAGGED_RMA,
+            Caps::REMOTE_COMM,
+            Caps::TRIGGER,
+        ] {
+            assert_eq!(caps(Caps::MSG | missing), Err(Mismatch::Caps));
+        }
+        assert_eq!(ask(|i| i.caps = 1 << 63).err(), Some(Mismatch::Caps));
+
+        let tx = |hint: u64| ask(|i| i.tx.caps = hint).map(|i| i.tx.caps);
+        assert_eq!(tx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::SEND).bits()));
+        assert_eq!(tx(Caps::RECV.bits()), Err(Mismatch::TxCaps));
+        assert_eq!(tx(1 << 63), Err(Mismatch::TxCaps));
+        assert_eq!(tx(Caps::ATOMIC.bits()), Err(Mismatch::TxCaps));
+        let rx = |hint: u64| ask(|i| i.rx.caps = hint).map(|i| i.rx.caps);
+        assert_eq!(rx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::RECV).bits()));
+        assert_eq!(rx(Caps::SEND.bits()), Err(Mismatch::RxCaps));
+        // A side on which a kind has no direction is one that was given so.
+        let read = (Caps::RMA | Caps::READ).bits();
+        let info = ask(|i| i.caps = read);
+        assert_eq!(
+            info.map(|i| i.rx.caps),
+            Ok((Caps::RMA | Caps::LOCAL_COMM).bits())
+        );
+        let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
+        assert_eq!(again, info);
+        // Not more than the endpoint has.
+        let more = ask(|i| {
+            i.caps = Caps::MSG.bits();
+            i.tx.caps = Caps::TAGGED.bits();
+        });
+        assert_eq!(more.err(), Some(Mismatch::TxCaps));
+    }
+
+    #[test]
+    fn wishes_that_are_not() {
+        let no = |mismatch: Mismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
+        assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 3));
+        assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 4));
+        assert!(no(Mismatch::TxOpFlags, |i| i.tx.op_flags = 1 << 16));
+        assert!(no(Mismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 3));
+        assert!(no(Mismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 16));
+        assert!(no(Mismatch::TxCompOrder, |i| i.tx.comp_order = 1));
+        assert!(no(Mismatch::TxInjectSize, |i| i.tx.inject_size = 257));
+        assert!(no(Mismatch::TxSize, |i| i.tx.size = 16_385));
+        assert!(no(Mismatch::TxIovLimit, |i| i.tx.iov_limit = 257));
+        assert!(no(Mismatch::TxRmaIovLimit, |i| i.tx.rma_iov_limit = 257));
+        assert!(no(Mismatch::RxOpFlags, |i| i.rx.op_flags = 1 << 25));
+        assert!(no(Mismatch::RxMsgOrder, |i| i.rx.msg_order = 1 << 6));
+        assert!(no(Mismatch::RxCompOrder, |i| i.rx.comp_order = 1));
+        assert!(no(Mismatch::RxTotalBufferedRecv, |i| {
+            i.rx.total_buffered_recv = (64 << 20) + 1;
+        }));
+        assert!(no(Mismatch::RxSize, |i| i.rx.size = 16_385));
+        assert!(no(Mismatch::RxIovLimit, |i| i.rx.iov_limit = 257));
+        assert!(no(Mismatch::EpType, |i| i.ep.ep_type = 1));
+        assert!(no(Mismatch::EpType, |i| i.ep.ep_type = 2));
+        assert!(no(Mismatch::Protocol, |i| i.ep.protocol = 1));
+        assert!(no(Mismatch::ProtocolVersion, |i| i.ep.protocol_version = 2));
+        assert!(no(Mismatch::MaxMsgSize, |i| i.ep.max_msg_size = (1 << 30) + 1));
+        assert!(no(Mismatch::DomainName, |i| i.domain.name = name("roce1")));
+        assert!(no(Mismatch::Threading, |i| i.domain.threading = 6));
+        assert!(no(Mismatch::Progress, |i| i.domain.control_progress = 3));
+        assert!(no(Mismatch::Progress, |i| i.domain.data_progress = 3));
+        assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 3));
+        assert!(no(Mismatch::AvType, |i| i.domain.av_type = 3));
+        assert!(no(Mismatch::MrKeySize, |i| i.domain.mr_key_size = 5));
+        assert!(no(Mismatch::CqDataSize, |i| i.domain.cq_data_size = 9));
+        assert!(no(Mismatch::CqCnt, |i| i.domain.cq_cnt = 65_536));
+        assert!(no(Mismatch::EpCnt, |i| i.domain.ep_cnt = 65_536));
+        assert!(no(Mismatch::CntrCnt, |i| i.domain.cntr_cnt = 65_536));
+        assert!(no(Mismatch::MrCnt, |i| i.domain.mr_cnt = 65_536));
+        assert!(no(Mismatch::MrIovLimit, |i| i.domain.mr_iov_limit = 257));
+        assert!(no(Mismatch::FabricName, |i| i.fabric.name = name("fabric")));
+        assert!(no(Mismatch::ProvName, |i| i.fabric.prov_name = name("pro")));
+        assert!(no(Mismatch::ApiVersion, |i| i.fabric.api_version =
+            (1 << 16) | 8));
+        assert_eq!(Errno::from(Mismatch::Caps), Errno::ENODATA);
+    }
+
+    #[test]
+    fn addresses() {
+        let asks = |flags: u64, node: &str, service: &str| {
+            let request = Request::new(0, flags, node.as_bytes(), service.as_bytes());
+            let request = request.unwrap_or(Request::ANY);
+            offer().negotiate(&request, &Info::ANY)
+        };
+        let src = |node: &str, service: &str| {
+            asks(flags::KFI_SOURCE, node, service).map(|info| info.src_addr)
+        };
+        assert_eq!(src("10.0.0.1", "80"), Ok(Some(link().with_port(80))));
+        assert_eq!(src("0.0.0.0", "80"), Ok(Some(link().with_port(80))));
+        assert_eq!(src("", "80"), Ok(Some(link().with_port(80))));
+        assert_eq!(src("10.0.0.1", ""), Ok(Some(link())));
+        assert_eq!(src("10.0.0.2", "80"), Err(Mismatch::SrcAddr));
+        assert_eq!(src("::", "80"), Err(Mismatch::SrcAddr));
+        let dest = asks(0, "10.0.0.2", "80");
+        let peer = SockAddr::v4(Ipv4Addr::new(10, 0, 0, 2), 80);
+        assert_eq!(
+            dest.map(|info| (info.src_addr, info.dest_addr)),
+            Ok((Some(link()), Some(peer)))
+        );
+        assert_eq!(asks(0, "::1", "80").err(), Some(Mismatch::DestAddr));
+        // Hints count where the request says nothing.
+        let hint = ask(|i| {
+            i.src_addr = Some(link().with_port(81));
+            i.dest_addr = Some(link().with_port(82));
+        });
+        assert_eq!(
+            hint.map(|info| (info.src_addr, info.dest_addr)),
+            Ok((Some(link().with_port(81)), Some(link().with_port(82))))
+        );
+    }
+
+    #[test]
+    fn what_kfilnd_asks_for() {
+        let missing = Caps::REMOTE_COMM | Caps::NAMED_RX_CTX | Caps::TAGGED_RMA;
+        let caps =
+            RDM_CAPS.without(Caps::SOURCE | Caps::FENCE | Caps::RMA_EVENT | Caps::LOCAL_COMM);
+        let hints = |caps: Caps| {
+            let mut hints = Info::ANY;
+            hints.caps = caps.bits();
+            hints.tx.iov_limit = 256;
+            hints.tx.rma_iov_limit = 256;
+            hints.rx.iov_limit = 256;
+            hints.domain.mr_iov_limit = 256;
+            hints.domain.mr_key_size = 4;
+            hints.domain.resource_mgmt = ResourceMgmt::Disabled.into();
+            hints
+        };
+        let request = Request::new(0, flags::KFI_SOURCE, b"10.0.0.1", b"988");
+        let request = request.unwrap_or(Request::ANY);
+        let whole = offer().negotiate(&request, &hints(caps | missing));
+        assert_eq!(whole.err(), Some(Mismatch::Caps));
+        let rest = offer().negotiate(&request, &hints(caps));
+        assert_eq!(
+            rest.map(|info| info.caps),
+            Ok((caps | Caps::LOCAL_COMM).bits())
+        );
+    }
+}
