@@ -9,6 +9,8 @@
 //! | [`icrc`] | the packet's checksum, over what does not change on the way |
 //! | [`psn`] | packet sequence numbers: 24 bits that wrap |
 //! | [`mtu`] | the path MTU, and how messages are cut |
+//! | [`state`] | the states of a QP, and the way from one to another |
+//! | [`rc`] | reliable connections: requester and responder |
 
 mod bytes;
 pub mod headers;
@@ -17,3 +19,5 @@ pub mod mtu;
 pub mod opcode;
 pub mod packet;
 pub mod psn;
+pub mod rc;
+pub mod state;

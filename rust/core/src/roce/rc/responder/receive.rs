@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What becomes of a request.
+//!
+//! In this order: the state, the PSN, the opcode after the one before it, what the QP allows, the
+//! length, the key, whether a receive is there; then it is executed, and only then is its PSN the last
+//! one executed.
+
+use super::{
+    super::{
+        super::{
+            headers::{
+                AtomicEth,
+                Headers,
+                Nak,
+                Reth,
+                SendEnd, //
+            },
+            opcode::Position,
+            packet::Packet,
+            psn::Psn,
+            state::State, //
+        },
+        requester::ATOMIC_LEN,
+        stats,
+        target::{
+            Atomic,
+            Ended,
+            Incoming,
+            Refusal,
+            Target, //
+        },
+        MAX_LEN, //
+    },
+    replay::Answer,
+    Message,
+    Replay,
+    Responder, //
+};
+use core::ops::DerefMut;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It was executed.
+    Executed,
+    /// It had been executed before; it will be answered again if it can be.
+    Duplicate,
+    /// Requests before it are missing: dropped.
+    OutOfSequence,
+    /// There is no receive for it: the requester will be told to wait.
+    NotReady,
+    /// It was refused: the QP is in state ERR, and the requester is to follow
+    /// ([`Requester::error`](super::super::Requester::error)).
+    Refused(Nak),
+    /// The state takes no requests, or it is none: dropped.
+    Dropped,
+}
+
+/// Why a request is not executed.
+enum Stop {
+    NotReady,
+    /// The NAK, and for a receive that has begun the reason.
+    Refuse(Nak, Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        let nak = match refusal {
+            Refusal::NotReady => return Self::NotReady,
+            Refusal::Invalid => Nak::InvalidRequest,
+            Refusal::Access => Nak::RemoteAccess,
+            Refusal::Operation => Nak::RemoteOperation,
+        };
+        Self::Refuse(nak, refusal)
+    }
+}
+
+/// The request makes no sense.
+const INVALID: Stop = Stop::Refuse(Nak::InvalidRequest, Refusal::Invalid);
+
+impl<P: DerefMut<Target = [Replay]>> Responder<P> {
+    /// Takes in a request that came at `now`; `target` has its payload. Then [`Self::poll`] may give
+    /// answers, best after all requests that have come are taken in.
+    ///
+    /// The packet is from the peer to this QP, and its ICRC is right. A response is ignored.
+    pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> Verdict {
+        if !packet.opcode().is_request() {
+            return Verdict::Dropped;
+        }
+        if !self.attr.state.executes() {
+            stats::add(&mut self.stats.unready, 1);
+            return Verdict::Dropped;
+        }
+        let psn = packet.bth.psn;
+        if psn.is_before(self.expected) {
+            self.duplicate(now, packet);
+            return Verdict::Duplicate;
+        }
+        if psn != self.expected {
+            stats::add(&mut self.stats.out_of_sequence, 1);
+            self.pending.missing(psn);
+            return Verdict::OutOfSequence;
+        }
+        match self.execute(packet, target) {
+            Ok(packets) => {
+                self.expected = psn.add(packets);
+                stats::add(&mut self.stats.packets, 1);
+                // A usize is at most 64 bits.
+                stats::add(&mut self.stats.bytes, packet.payload_len() as u64);
+                let coalesced = self
+                    .pending
+                    .executed(now, &self.policy, packet, self.expected);
+                stats::add(&mut self.stats.coalesced, u64::from(coalesced));
+                Verdict::Executed
+            }
+            Err(Stop::NotReady) => {
+                self.pending.not_ready(self.attr.min_rnr_timer);
+                Verdict::NotReady
+            }
+            Err(Stop::Refuse(nak, why)) => {
+                self.abort(Some(why), target);
+                self.attr.state = State::Error;
+                self.pending.refused(nak);
+                Verdict::Refused(nak)
+            }
+        }
+    }
+
+    /// Executes the next request; returns how many PSNs it takes.
+    fn execute<T: Target>(&mut self, packet: &Packet, target: &mut T) -> Result<u32, Stop> {
+        // A datagram has less.
+        let len = u32::try_from(packet.payload_len()).map_err(|_| INVALID)?;
+        let position = packet.opcode().position();
+        let solicited = packet.bth.solicited;
+        let headers = packet.headers();
+        match headers {
+            Headers::SendFirst | Headers::SendMiddle => {
+                self.send(target, position, len, SendEnd::Plain, solicited)
+            }
+            Headers::SendLast(end) | Headers::SendOnly(end) => {
+                self.send(target, position, len, end, solicited)
+            }
+            Headers::WriteFirst(reth) => {
+                self.begin_write(target, position, &reth)?;
+                self.write(target, reth, 0, len, position, None, solicited)
+            }
+            Headers::WriteOnly(reth, imm) => {
+                self.begin_write(target, position, &reth)?;
+                self.write(target, reth, 0, len, position, imm, solicited)
+            }
+            Headers::WriteMiddle | Headers::WriteLast(_) => {
+                let Message::Write(reth, done) = self.message else {
+                    return Err(INVALID);
+                };
+                let imm = match headers {
+                    Headers::WriteLast(imm) => imm,
+                    _ => None,
+                };
+                self.write(target, reth, done, len, position, imm, solicited)
+            }
+            Headers::ReadRequest(reth) => self.read(target, packet.bth.psn, &reth),
+            Headers::CompareSwap(eth) => {
+                self.atomic(target, packet.bth.psn, Atomic::CompareSwap, &eth)
+            }
+            Headers::FetchAdd(eth) => self.atomic(target, packet.bth.psn, Atomic::FetchAdd, &eth),
+            _ => Err(INVALID),
+        }
+    }
+
+    /// Whether a packet in this place of its message may have so many bytes: the first and the middle
+    /// ones the MTU, the last at least one.
+    fn fits(&self, position: Position, len: u32) -> bool {
+        let mtu = self.mtu().bytes();
+        match position {
+            Position::First | Position::Middle => len == mtu,
+            Position::Last => len > 0 && len <= mtu,
+            Position::Only => len <= mtu,
+        }
+    }
+
+    fn send<T: Target>(
+        &mut self,
+        target: &mut T,
+        position: Position,
+        len: u32,
+        end: SendEnd,
+        solicited: bool,
+    ) -> Result<u32, Stop> {
+        let done = match self.message {
+            Message::Between if position.starts() => 0,
+            Message::Send(done) if !position.starts() => done,
+            _ => return Err(INVALID),
+        };
+        let sum = done.saturating_add(len);
+        if !self.fits(position, len) || sum > MAX_LEN {
+            return Err(INVALID);
+        }
+        if position.starts() {
+            target.begin_receive(Incoming::Send {
+                whole: position.ends(),
+            })?;
+        }
+        // INVARIANT: It has begun. An error aborts it.
+        self.message = Message::Send(sum);
+        if len > 0 {
+            target.place(done)?;
+        }
+        if position.ends() {
+            target.end_receive(Ended {
+                len: sum,
+                end,
+                write: false,
+                solicited,
+            })?;
+            // INVARIANT: It has ended.
+            self.complete();
+        }
+        Ok(1)
+    }
+
+    /// Checks the first packet of a WRITE.
+    fn begin_write<T: Target>(
+        &mut self,
+        target: &mut T,
+        position: Position,
+        reth: &Reth,
+    ) -> Result<(), Stop> {
+        let mtu = self.mtu().bytes();
+        let fits = match position {
+            Position::First => reth.len > mtu,
+            _ => reth.len <= mtu,
+        };
+        if self.message != Message::Between
+            || !self.attr.access.write
+            || !fits
+            || reth.len > MAX_LEN
+        {
+            return Err(INVALID);
+        }
+        if reth.len > 0 {
+            target.check_write(reth)?;
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a packet's, taken apart")]
+    fn write<T: Target>(
+        &mut self,
+        target: &mut T,
+        reth: Reth,
+        done: u32,
+        len: u32,
+        position: Position,
+        imm: Option<u32>,
+        solicited: bool,
+    ) -> Result<u32, Stop> {
+        let sum = done.saturating_add(len);
+        let whole = if position.ends() {
+            sum == reth.len
+        } else {
+            sum < reth.len
+        };
+        if !self.fits(position, len) || !whole {
+            return Err(INVALID);
+        }
+        if imm.is_some() {
+            target.begin_receive(Incoming::WriteImm)?;
+        }
+        let mut result = Ok(());
+        if len > 0 {
+            result = target.write(&reth, done);
+        }
+        if let (Some(imm), Ok(())) = (imm, result) {
+            result = target.end_receive(Ended {
+                len: reth.len,
+                end: SendEnd::Imm(imm),
+                write: true,
+                solicited,
+            });
+        }
+        if let Err(refusal) = result {
+            if imm.is_some() {
+                target.abort_receive(Some(refusal));
+            }
+            return Err(refusal.into());
+        }
+        // INVARIANT: No receive has begun that has not ended.
+        self.message = Message::Write(reth, sum);
+        if position.ends() {
+            target.end_write(&reth);
+            self.complete();
+        }
+        Ok(1)
+    }
+
+    fn read<T: Target>(&mut self, target: &mut T, psn: Psn, reth: &Reth) -> Result<u32, Stop> {
+        if self.message != Message::Between
+            || !self.attr.access.read
+            || reth.len > MAX_LEN
+            || !self.store.has_room()
+        {
+            return Err(INVALID);
+        }
+        if reth.len > 0 {
+            target.check_read(reth)?;
+        }
+        let packets = self.mtu().packets(reth.len);
+        self.complete();
+        self.store.push(psn, packets, Answer::Read(*reth), self.msn);
+        Ok(packets)
+    }
+
+    fn atomic<T: Target>(
+        &mut self,
+        target: &mut T,
+        psn: Psn,
+        atomic: Atomic,
+        eth: &AtomicEth,
+    ) -> Result<u32, Stop> {
+        if self.message != Message::Between
+            || !self.attr.access.atomic
+            || !eth.va.is_multiple_of(u64::from(ATOMIC_LEN))
+            || !self.store.has_room()
+        {
+            return Err(INVALID);
+        }
+        let found = target.atomic(atomic, eth)?;
+        self.complete();
+        self.store.push(psn, 1, Answer::Atomic(found), self.msn);
+        Ok(1)
+    }
+
+    /// A message is executed.
+    fn complete(&mut self) {
+        self.message = Message::Between;
+        self.msn = self.msn.next();
+    }
+
+    /// A request that was executed before.
+    fn duplicate(&mut self, now: u64, packet: &Packet) {
+        stats::add(&mut self.stats.duplicates, 1);
+        let psn = packet.bth.psn;
+        let again = match packet.headers() {
+            Headers::ReadRequest(reth) => {
+                let mtu = self.mtu();
+                self.store.read_again(psn, &reth, mtu)
+            }
+            Headers::CompareSwap(_) | Headers::FetchAdd(_) => self.store.atomic_again(psn),
+            _ => {
+                self.pending.again(now);
+                return;
+            }
+        };
+        let count = if again {
+            &mut self.stats.replays
+        } else {
+            &mut self.stats.forgotten
+        };
+        stats::add(count, 1);
+    }
+}
