@@ -22,6 +22,12 @@ impl<'a> Reader<'a> {
         Some(*array)
     }
 
+    /// Returns what is left.
+    #[inline]
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     #[inline]
     pub(crate) fn u8(&mut self) -> Option<u8> {
         let [byte] = self.array()?;
@@ -72,6 +78,20 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
+    /// Leaves `len` bytes as they are.
+    #[inline]
+    pub(crate) fn skip(&mut self, len: usize) -> Option<()> {
+        let end = self.len.checked_add(len)?;
+        self.bytes.get(self.len..end)?;
+        self.len = end;
+        Some(())
+    }
+
+    #[inline]
+    pub(crate) fn u16(&mut self, value: u16) -> Option<()> {
+        self.put(&value.to_be_bytes())
+    }
+
     #[inline]
     pub(crate) fn u32(&mut self, value: u32) -> Option<()> {
         self.put(&value.to_be_bytes())
@@ -98,6 +118,7 @@ mod tests {
         assert_eq!(reader.u64(), Some(0x0809_0a0b_0c0d_0e0f));
         // What does not fit takes nothing.
         assert_eq!(reader.u16(), None);
+        assert_eq!(reader.rest(), [16]);
         assert_eq!(reader.u8(), Some(16));
         assert_eq!(reader.u8(), None);
         assert_eq!(reader.array::<0>(), Some([]));
@@ -105,17 +126,19 @@ mod tests {
 
     #[test]
     fn a_writer_ends_where_the_room_ends() {
-        let mut bytes = [0; 13];
+        let mut bytes = [0xff; 13];
         let mut writer = Writer::new(&mut bytes);
-        assert_eq!(writer.u32(0x0102_0304), Some(()));
+        assert_eq!(writer.u16(0x0102), Some(()));
+        assert_eq!(writer.skip(2), Some(()));
         assert_eq!(writer.u64(0x0506_0708_090a_0b0c), Some(()));
         // What does not fit puts nothing.
         assert_eq!(writer.put(&[13, 14]), None);
+        assert_eq!(writer.skip(2), None);
         assert_eq!(writer.len(), 12);
         assert_eq!(writer.put(&[13]), Some(()));
         assert_eq!(writer.u32(0), None);
         assert_eq!(writer.put(&[]), Some(()));
         assert_eq!(writer.len(), 13);
-        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!(bytes, [1, 2, 0xff, 0xff, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     }
 }

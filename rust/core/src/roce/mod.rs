@@ -6,6 +6,7 @@
 //! | [`opcode`] | the opcodes of RC and UD |
 //! | [`headers`] | BTH and extended headers, AETH syndromes |
 //! | [`packet`] | a whole packet: parsed, built, judged |
+//! | [`cm`] | connection management |
 //! | [`icrc`] | the packet's checksum, over what does not change on the way |
 //! | [`psn`] | packet sequence numbers: 24 bits that wrap |
 //! | [`mtu`] | the path MTU, and how messages are cut |
@@ -13,6 +14,7 @@
 //! | [`rc`] | reliable connections: requester and responder |
 
 mod bytes;
+pub mod cm;
 pub mod headers;
 pub mod icrc;
 pub mod mtu;

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connection management: how two QPs find each other.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mad` | the header common to management datagrams |
+//! | `message`, `req` | the messages: [`Req`], [`Mra`], [`Rej`], [`Rep`], [`Rtu`], [`Dreq`], [`Drep`] |
+//! | `reason` | why a connection is rejected: [`Reason`] |
+//! | `service_id` | what a request asks for: [`ServiceId`] |
+//! | `ip_header` | the RDMA CM's IP addresses and port in a REQ: [`IpHeader`] |
+//! | `gid`, `timeout` | IP addresses and times as InfiniBand writes them: [`Gid`], [`Timeout`] |
+//!
+//! The messages travel in UD datagrams of [`MAD_LEN`] bytes from QP 1 to QP 1.
+//!
+//! Source: InfiniBand specification, volume 1, chapter 12; annex A11 (RDMA IP CM service).
+
+mod gid;
+mod ip_header;
+mod mad;
+mod message;
+mod reason;
+mod req;
+mod service_id;
+mod timeout;
+
+pub use self::{
+    gid::Gid,
+    ip_header::{
+        Invalid,
+        IpHeader, //
+    },
+    mad::{
+        Attribute,
+        Mad,
+        Malformed,
+        MAD_LEN, //
+    },
+    message::{
+        Body,
+        CommId,
+        Drep,
+        Dreq,
+        Message,
+        Mra,
+        Private,
+        Regarding,
+        Rej,
+        Rep,
+        Rtu, //
+    },
+    reason::Reason,
+    req::{
+        Path,
+        Req,
+        Transport, //
+    },
+    service_id::ServiceId,
+    timeout::Timeout, //
+};
