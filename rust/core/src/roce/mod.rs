@@ -12,6 +12,7 @@
 //! | [`mtu`] | the path MTU, and how messages are cut |
 //! | [`state`] | the states of a QP, and the way from one to another |
 //! | [`rc`] | reliable connections: requester and responder |
+//! | [`ud`] | unreliable datagrams |
 
 mod bytes;
 pub mod cm;
@@ -23,3 +24,4 @@ pub mod packet;
 pub mod psn;
 pub mod rc;
 pub mod state;
+pub mod ud;
