@@ -7,18 +7,7 @@
 
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full, //
-        },
-        Arc, //
-    },
-    time::{
-        delay::fsleep,
-        Delta, //
-    }, //
+    sync::Arc, //
 };
 
 use kfi_core::{
@@ -50,19 +39,18 @@ use crate::{
     },
     shim::{
         cred::Owner,
-        kthread::{
-            self,
-            Join, //
-        },
         sched::now_ns, //
     }, //
 };
 
-/// Nanoseconds in a millisecond.
-pub(crate) const MS: u64 = 1_000_000;
-
-/// Time in which everything that must happen has happened, or it never does.
-const LONG: u64 = 10_000 * MS;
+pub(crate) use crate::shim::aids::{
+    a_while,
+    eventually,
+    thread,
+    Count,
+    LONG,
+    MS, //
+};
 
 /// A deadline that many milliseconds from now.
 pub(crate) fn within(ms: u64) -> Deadline {
@@ -72,45 +60,6 @@ pub(crate) fn within(ms: u64) -> Deadline {
 /// A deadline that is only met if something was lost.
 pub(crate) fn soon() -> Deadline {
     Deadline::At(now_ns() + LONG)
-}
-
-/// Sleeps until `holds`; false: it never did.
-pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
-    let end = now_ns() + LONG;
-    while !holds() {
-        if now_ns() > end {
-            return false;
-        }
-        fsleep(Delta::from_micros(200));
-    }
-    true
-}
-
-/// Gives those time who would do what they must not.
-pub(crate) fn a_while() {
-    fsleep(Delta::from_millis(20));
-}
-
-/// A number that threads count with.
-pub(crate) struct Count(Atomic<u32>);
-
-impl Count {
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL)?)
-    }
-
-    pub(crate) fn add(&self, n: u32) {
-        self.0.fetch_add(n, Full);
-    }
-
-    pub(crate) fn get(&self) -> u32 {
-        self.0.load(Acquire)
-    }
-}
-
-/// Runs `run` in a thread.
-pub(crate) fn thread(run: impl FnOnce() + Send + 'static) -> Result<Join> {
-    kthread::spawn(c"kfi-test", run)
 }
 
 /// Someone with this handle and context.

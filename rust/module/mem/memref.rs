@@ -172,7 +172,7 @@ impl MemRef {
 
     /// A cursor at byte `skip`.
     #[inline]
-    fn cursor(&self, skip: usize) -> Cursor<'_> {
+    pub(super) fn cursor(&self, skip: usize) -> Cursor<'_> {
         let skip = skip.min(self.len);
         let (offset, len) = (self.offset + skip, self.len - skip);
         match &self.mem {
@@ -185,9 +185,9 @@ impl MemRef {
         }
     }
 
-    /// A cursor for writing, if that is allowed.
+    /// A cursor at byte `skip` for writing, if that is allowed.
     #[inline]
-    fn cursor_mut(&self) -> Option<Cursor<'_>> {
+    pub(super) fn cursor_mut(&self, skip: usize) -> Option<Cursor<'_>> {
         // Whoever got here without the right to write has a bug.
         if kernel::warn_on!(!self.writable()) {
             return None;
@@ -195,7 +195,7 @@ impl MemRef {
         if let Mem::Pinned(pinned) = &self.mem {
             pinned.mark_written();
         }
-        Some(self.cursor(0))
+        Some(self.cursor(skip))
     }
 }
 
@@ -305,7 +305,7 @@ impl Source<'_> {
 
     /// A cursor at byte `skip`.
     #[inline]
-    fn cursor(&self, skip: usize) -> Cursor<'_> {
+    pub(super) fn cursor(&self, skip: usize) -> Cursor<'_> {
         match self {
             Self::Inline(inline) => {
                 let bytes = inline.as_slice().get(skip..).unwrap_or_default();
@@ -326,12 +326,13 @@ pub(crate) fn copy(dst: &MemRef, src: &Source<'_>) -> usize {
 
 /// Copies `src` from byte `skip` on to `dst`; else as [`copy`].
 pub(crate) fn copy_part(dst: &MemRef, src: &Source<'_>, skip: usize) -> usize {
-    dst.cursor_mut().map_or(0, |dst| run(dst, src.cursor(skip)))
+    dst.cursor_mut(0)
+        .map_or(0, |dst| run(dst, src.cursor(skip)))
 }
 
 /// Copies between two ranges; else as [`copy`].
 pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
-    dst.cursor_mut().map_or(0, |dst| run(dst, src.cursor(0)))
+    dst.cursor_mut(0).map_or(0, |dst| run(dst, src.cursor(0)))
 }
 
 /// The loop of all copies.
@@ -367,7 +368,7 @@ fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>) -> usize {
 /// Process context, no spinlock held.
 #[cfg(kfi_kunit)]
 pub(crate) fn fill(dst: &MemRef, byte: u8) {
-    let Some(mut dst) = dst.cursor_mut() else {
+    let Some(mut dst) = dst.cursor_mut(0) else {
         return;
     };
     while dst.left > 0 {
@@ -407,7 +408,7 @@ pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
 ///
 /// `addr` points to `here` bytes that follow each other, valid for reads during
 /// `'a`; the rest of `left` is in `rest`. `here` is 0 only if `left` is.
-struct Cursor<'a> {
+pub(super) struct Cursor<'a> {
     addr: *mut u8,
     here: usize,
     left: usize,
@@ -447,9 +448,27 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Where it is: so many bytes from there on follow each other as [`here`](Self::here) says.
+    #[inline]
+    pub(super) fn addr(&self) -> *mut u8 {
+        self.addr
+    }
+
+    /// Bytes that follow each other in memory; 0 at the end only.
+    #[inline]
+    pub(super) fn here(&self) -> usize {
+        self.here
+    }
+
+    /// Bytes that are left in all.
+    #[inline]
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
     /// Goes on by `len` bytes, at most `here`.
     #[inline]
-    fn advance(&mut self, len: usize) {
+    pub(super) fn advance(&mut self, len: usize) {
         self.addr = self.addr.wrapping_add(len);
         self.here -= len;
         self.left -= len;

@@ -13,6 +13,7 @@
 //! | [`pinned`] | pages of a program, pinned and charged |
 //! | [`memref`] | [`MemRef`], [`Source`], and copying between them |
 //! | [`shared`] | pages of the module that programs map |
+//! | [`wire`] | copying between memory and packets |
 //!
 //! **Memory that a program can write to is never a Rust slice**: the program may
 //! change it at any moment, so it is only ever copied, through C, or accessed as
@@ -22,6 +23,8 @@ pub(crate) mod account;
 pub(crate) mod memref;
 pub(crate) mod pinned;
 pub(crate) mod shared;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod wire;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/mem.rs"]

@@ -36,6 +36,8 @@ use super::{
         IfName,
         LinkName, //
     },
+    socket::Socket,
+    stats::Figures,
     table, //
 };
 use crate::shim::{
@@ -124,12 +126,21 @@ pub(crate) struct Link {
     untold: Atomic<bool>,
     endpoints: Atomic<u32>,
     traffic: Traffic,
+    /// That of its namespace; closed if no link there is left.
+    socket: Arc<Socket>,
+    figures: Figures,
 }
 
 impl Link {
-    /// A link on the interface that is `now`. `ENOMEM`. Sleeps.
-    pub(super) fn new(id: u32, name: LinkName, now: &Netdev) -> Result<Arc<Self>> {
+    /// A link on the interface that is `now`, in the namespace of `socket`. `ENOMEM`. Sleeps.
+    pub(super) fn new(
+        id: u32,
+        name: LinkName,
+        now: &Netdev,
+        socket: Arc<Socket>,
+    ) -> Result<Arc<Self>> {
         let traffic = Traffic::new()?;
+        let figures = Figures::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 id,
@@ -142,6 +153,8 @@ impl Link {
                 untold: Atomic::new(false),
                 endpoints: Atomic::new(0),
                 traffic,
+                socket,
+                figures,
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -165,6 +178,16 @@ impl Link {
     /// Its interface, as long as it is not [`LinkState::Gone`]. Any context.
     pub(super) fn netdev(&self) -> NetdevId {
         self.netdev
+    }
+
+    /// The socket of its namespace, through which its QPs send and receive. Any context.
+    pub(crate) fn socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
+    /// What its QPs counted, together. Any context.
+    pub(crate) fn figures(&self) -> &Figures {
+        &self.figures
     }
 
     /// The name of its interface, the last one it had if that has gone. Process context.

@@ -34,14 +34,32 @@
 //! | [`name`] | names of links and interfaces, checked |
 //! | [`link`] | one link |
 //! | [`table`] | all links, and what happens to interfaces |
+//! | [`socket`] | a namespace's door to the wire, and the numbers of its QPs |
+//! | [`packet`] | packets in socket buffers: verified, built |
+//! | [`path`] | the way from a link's address to a peer |
+//! | [`qp`] | queue pairs |
+//! | [`stats`] | what is counted |
 
 mod link;
 mod name;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+mod packet;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+mod path;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod qp;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+mod socket;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+mod stats;
 mod table;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/net.rs"]
 mod kunit;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/wire.rs"]
+mod kunit_wire;
 
 pub(crate) use self::{
     link::{
@@ -63,6 +81,20 @@ pub(crate) use self::{
         LinkEvents,
         Registration, //
     },
+};
+#[allow(unused_imports, reason = "endpoints of the wire come next")]
+pub(crate) use self::{
+    path::Path,
+    qp::Qp,
+    socket::{
+        Socket,
+        Way, //
+    },
+    stats::{
+        Figure,
+        Figures,
+        QpFigures, //
+    }, //
 };
 pub(crate) use crate::shim::net::{
     NetNs,

@@ -29,16 +29,23 @@ use super::{
     name::{
         IfName,
         LinkName, //
+    },
+    socket::{
+        self,
+        Socket, //
     }, //
 };
-use crate::shim::net::{
-    Later,
-    NetNs,
-    NetNsId,
-    NetdevEvent,
-    NetdevEvents,
-    Notifier,
-    Rtnl, //
+use crate::shim::{
+    net::{
+        Later,
+        NetNs,
+        NetNsId,
+        NetdevEvent,
+        NetdevEvents,
+        Notifier,
+        Rtnl, //
+    },
+    work::WorkQueue, //
 };
 
 /// Who is to be told what happens to links: the floor above.
@@ -85,10 +92,22 @@ impl Table {
         self.links.retain(|other| !Arc::ptr_eq(other, link));
     }
 
+    /// The socket of a namespace, if it has links.
+    fn socket(&self, netns: NetNsId) -> Option<&Arc<Socket>> {
+        let alive = |link: &Link| link.netns() == netns && link.state() != LinkState::Gone;
+        self.find(alive).map(|link| link.socket())
+    }
+
     /// Ends `link`: takes it off the list, or leaves that to the last domain on it and has the
-    /// floor above told.
+    /// floor above told. Its QPs are told; the socket is closed if no link there is left.
     fn end(&mut self, link: &Arc<Link>) {
         link.set_gone();
+        if self.socket(link.netns()).is_none() {
+            link.socket().close();
+        }
+        link.socket()
+            .receiver()
+            .for_each_qp(|qp| qp.link_gone(link));
         if link.domains() == 0 {
             self.remove(link);
         } else if let Some(above) = &self.above {
@@ -102,7 +121,8 @@ impl Table {
 ///
 /// `EPERM` current lacks CAP_NET_ADMIN in the owner of `netns`; `ENODEV` no such interface;
 /// `EEXIST` the name is taken, or the interface has a link; `ENOSPC` too many links in `netns`
-/// (module parameter `max_links`), or in the life of the module; `ENOMEM`. Takes the RTNL and the
+/// (module parameter `max_links`), or in the life of the module; `EADDRINUSE` it would be the first
+/// link of `netns`, and somebody else has UDP port 4791 there; `ENOMEM`. Takes the RTNL and the
 /// table's mutex.
 pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<Link>> {
     if !netns.capable_net_admin() {
@@ -124,7 +144,13 @@ pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<L
         return Err(ENOSPC);
     }
     let next_id = table.last_id.checked_add(1).ok_or(ENOSPC)?;
-    let link = Link::new(next_id, name, &netdev)?;
+    table.links.reserve(1, GFP_KERNEL_ACCOUNT)?;
+    let socket = match table.socket(id) {
+        Some(socket) => socket.clone(),
+        // Closed when it is dropped, if the rest fails.
+        None => socket::open(netns)?,
+    };
+    let link = Link::new(next_id, name, &netdev, socket)?;
     table.links.push(link.clone(), GFP_KERNEL_ACCOUNT)?;
     table.last_id = next_id;
     Ok(link)
@@ -245,6 +271,8 @@ pub(super) fn set_max_links(max_links: u32) -> u32 {
 /// faces are gone. Then there is nothing left: no link, no notifier, no work.
 pub(crate) struct Registration {
     notifier: Option<Pin<KBox<Notifier<Changes>>>>,
+    /// Dropped last: waits for what is still to be done.
+    _work: WorkQueue,
 }
 
 /// Starts this floor: at most `max_links` links per namespace; `events` is told what happens to
@@ -259,6 +287,7 @@ pub(crate) unsafe fn start(
 ) -> Result<Registration> {
     // SAFETY: Called once, by the requirement above.
     unsafe { LINKS.init() };
+    let work = WorkQueue::new()?;
     let teller = Later::new(tell)?;
     {
         let mut table = LINKS.lock();
@@ -266,7 +295,10 @@ pub(crate) unsafe fn start(
         table.above = Some(Above { events, teller });
     }
     // From here on dropping it undoes all.
-    let mut registration = Registration { notifier: None };
+    let mut registration = Registration {
+        notifier: None,
+        _work: work,
+    };
     registration.notifier = Some(Notifier::register()?);
     Ok(registration)
 }

@@ -18,6 +18,10 @@
 
 #include "calls.h"
 #include "net.h"
+#include "percpu.h"
+#include "rcu.h"
+#include "skb.h"
+#include "udp.h"
 
 struct file;
 struct file_operations;
@@ -74,6 +78,8 @@ u32 kfabric_shim_kunit_poll(unsigned int fd);
 long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
 			   unsigned long addr, size_t len);
 int kfabric_shim_kunit_close(unsigned int fd);
+struct sk_buff *kfabric_shim_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
+				       u32 linear, u32 piece);
 #endif
 
 #endif /* _KFABRIC_SHIM_BINDINGS_H */

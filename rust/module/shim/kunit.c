@@ -20,6 +20,8 @@
 #include <linux/mman.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
+#include <linux/skbuff.h>
+#include <linux/udp.h>
 
 /**
  * kfabric_shim_kunit_map - map anonymous memory for the current test
@@ -141,6 +143,69 @@ long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
 int kfabric_shim_kunit_close(unsigned int fd)
 {
 	return close_fd(fd);
+}
+
+/* Bytes @from to @to of @packet, at most @piece of them on a page each. */
+static bool kfabric_shim_kunit_frags(struct sk_buff *skb, const u8 *packet,
+				     u32 from, u32 to, u32 piece)
+{
+	u32 len;
+
+	for (; from < to; from += len) {
+		int frag = skb_shinfo(skb)->nr_frags;
+		struct page *page = alloc_page(GFP_KERNEL);
+
+		if (!page || frag == MAX_SKB_FRAGS)
+			return false;
+		len = min(piece, to - from);
+		memcpy(page_address(page) + 8, packet + from, len);
+		skb_add_rx_frag(skb, frag, page, 8, len, PAGE_SIZE);
+	}
+	return true;
+}
+
+/**
+ * kfabric_shim_kunit_skb - a packet that has arrived, in pieces
+ * @packet: its bytes, from the IP header on
+ * @len: how many
+ * @ip_len: bytes of the IP header
+ * @linear: bytes behind the UDP header that are in the linear part
+ * @piece: bytes of each piece, at most %PAGE_SIZE - 8
+ *
+ * Half of what is not in the linear part is on pages of the packet's own, the
+ * other half on those of a second buffer that it has on its list.
+ *
+ * Return: the packet, or NULL.
+ */
+struct sk_buff *kfabric_shim_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
+				       u32 linear, u32 piece)
+{
+	u32 head = min(ip_len + (u32)sizeof(struct udphdr) + linear, len);
+	u32 half = head + (len - head) / 2;
+	struct sk_buff *skb = alloc_skb(head, GFP_KERNEL);
+	struct sk_buff *more = alloc_skb(0, GFP_KERNEL);
+
+	if (!skb || !more)
+		goto fail;
+	skb_reset_network_header(skb);
+	skb_set_transport_header(skb, ip_len);
+	skb_put_data(skb, packet, head);
+	if (!kfabric_shim_kunit_frags(skb, packet, head, half, piece) ||
+	    !kfabric_shim_kunit_frags(more, packet, half, len, piece))
+		goto fail;
+	if (more->len) {
+		skb_shinfo(skb)->frag_list = more;
+		skb->len += more->len;
+		skb->data_len += more->len;
+	} else {
+		kfree_skb(more);
+	}
+	__skb_pull(skb, ip_len + sizeof(struct udphdr));
+	return skb;
+fail:
+	kfree_skb(skb);
+	kfree_skb(more);
+	return NULL;
 }
 
 #endif /* KFI_KUNIT */

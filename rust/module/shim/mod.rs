@@ -18,10 +18,18 @@
 //! | [`cred`] | who opened something, and what they have locked in memory |
 //! | [`word`] | 64-bit words shared without a lock |
 //! | [`net`] | network namespaces, interfaces, addresses |
+//! | [`udp`] | the UDP sockets of a namespace, and ways to peers |
+//! | [`skb`] | packets of the wire |
+//! | [`rcu`] | look-ups that take no lock |
+//! | [`work`] | the module's workqueue |
+//! | [`percpu`] | figures that each CPU counts for itself |
 //! | [`random`] | random numbers |
-//! | `kthread`, `kunit` | other threads and user memory, for the test suites |
+//! | `kthread`, `kunit`, `aids` | other threads, user memory and patience, for the test suites |
 
 pub(crate) mod abi;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/aids.rs"]
+pub(crate) mod aids;
 pub(crate) mod anon_file;
 #[cfg(kfi_kunit)]
 pub(crate) mod bench;
@@ -46,8 +54,18 @@ pub(crate) mod kthread;
 #[cfg(kfi_kunit)]
 pub(crate) mod kunit;
 pub(crate) mod net;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod percpu;
 pub(crate) mod random;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod rcu;
 pub(crate) mod sched;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod skb;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod udp;
 pub(crate) mod user;
 pub(crate) mod wait;
 pub(crate) mod word;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod work;

@@ -92,6 +92,11 @@ impl NetNs {
         NetNsId(unsafe { shim::kfabric_shim_net_cookie(self.net.as_ptr()) })
     }
 
+    /// The namespace, for calls of C while the value exists.
+    pub(super) fn as_ptr(&self) -> *mut bindings::net {
+        self.net.as_ptr()
+    }
+
     /// Whether current has CAP_NET_ADMIN in the user namespace that owns this namespace. Does not
     /// sleep.
     pub(crate) fn capable_net_admin(&self) -> bool {

@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_wire`: sockets, packets, datagrams between QPs.
+//!
+//! Both ends are on a link on the loopback interface of the first network namespace, which has to be
+//! up, with 127.0.0.0/8 and, with IPv6, ::1. A packet that a peer would not send is built as a good
+//! one and changed before it leaves.
+
+use super::{
+    add,
+    del,
+    packet,
+    qp::{
+        ud::{
+            Consumer,
+            Datagram,
+            Destination,
+            GRH_LEN, //
+        },
+        Qp,
+        Ud, //
+    },
+    socket,
+    Figure,
+    IfName,
+    Link,
+    LinkName,
+    NetNs,
+    Path,
+    Way, //
+};
+use crate::{
+    mem::{
+        self,
+        Inline,
+        MemRef,
+        Source, //
+    },
+    shim::{
+        aids::{
+            eventually,
+            thread,
+            Count, //
+        },
+        skb::{
+            RxSkb,
+            TxSkb, //
+        }, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Completion,
+        Mutex, //
+    }, //
+};
+use kfi_core::roce::{
+    headers::{
+        Bth,
+        Deth,
+        Headers,
+        Qpn,
+        SendEnd, //
+    },
+    packet::Packet,
+    psn::Psn, //
+};
+
+const QKEY: u32 = 0x1234_5678;
+
+const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+fn name() -> Result<LinkName> {
+    let mut raw = [0; super::name::NAME_MAX];
+    raw[0] = b't';
+    LinkName::new(&raw)
+}
+
+/// A link on the loopback interface, removed when dropped.
+struct TestLink(Arc<Link>);
+
+impl TestLink {
+    fn new() -> Result<Self> {
+        let mut raw = [0; super::name::NAME_MAX];
+        [raw[0], raw[1]] = *b"lo";
+        let link = add(&NetNs::current()?, name()?, IfName::new(&raw)?)?;
+        Ok(Self(link))
+    }
+}
+
+impl Drop for TestLink {
+    fn drop(&mut self) {
+        if let (Ok(netns), Ok(name)) = (NetNs::current(), name()) {
+            let _ = del(&netns, &name);
+        }
+    }
+}
+
+/// What a datagram was like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Seen {
+    len: usize,
+    imm: Option<u32>,
+    source_qp: Qpn,
+    way: Option<Way>,
+    solicited: bool,
+    grh: [u8; GRH_LEN],
+}
+
+/// Somebody who keeps the last datagram.
+#[pin_data]
+struct Recorder {
+    count: Atomic<u32>,
+    /// Where payloads go.
+    memory: MemRef,
+    #[pin]
+    last: Mutex<Option<Seen>>,
+    /// Whether it has any use for datagrams.
+    takes: Atomic<bool>,
+}
+
+impl Recorder {
+    fn new() -> Result<Arc<Self>> {
+        let memory = MemRef::buffer(4096 + 8)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                count: Atomic::new(0),
+                memory,
+                last <- new_mutex!(None),
+                takes: Atomic::new(true),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn count(&self) -> u32 {
+        self.count.load(Acquire)
+    }
+
+    fn last(&self) -> Option<Seen> {
+        *self.last.lock()
+    }
+}
+
+impl Consumer for Recorder {
+    fn datagram(&self, datagram: &Datagram<'_>) -> bool {
+        *self.last.lock() = Some(Seen {
+            len: datagram.place(&self.memory, 8),
+            imm: datagram.imm(),
+            source_qp: datagram.source_qp(),
+            way: datagram.way(),
+            solicited: datagram.solicited(),
+            grh: datagram.grh(),
+        });
+        self.count.add(1, Relaxed);
+        self.takes.load(Acquire)
+    }
+}
+
+/// A QP and who listens at it; closed when dropped.
+struct End {
+    qp: Arc<Qp<Ud>>,
+    got: Arc<Recorder>,
+}
+
+impl End {
+    fn new(link: &TestLink, ip: IpAddr) -> Result<Self> {
+        let got = Recorder::new()?;
+        let qp = Qp::datagrams(&link.0, ip, QKEY, got.clone())?;
+        Ok(Self { qp, got })
+    }
+
+    fn destination(&self) -> Destination {
+        Destination {
+            qp: self.qp.number(),
+            qkey: QKEY,
+            imm: None,
+            solicited: false,
+        }
+    }
+
+    /// What it has counted.
+    fn figure(&self, figure: Figure) -> u64 {
+        self.qp.figures().get(figure)
+    }
+
+    /// Whether it comes to count `n` of them.
+    fn counts(&self, figure: Figure, n: u64) -> bool {
+        eventually(|| self.figure(figure) >= n) && self.figure(figure) == n
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.close();
+    }
+}
+
+/// `len` bytes of a pattern.
+fn buffer(len: usize) -> Result<MemRef> {
+    let memory = MemRef::buffer(len)?;
+    for at in (0..len).step_by(mem::memref::INLINE_MAX) {
+        let bytes: [u8; mem::memref::INLINE_MAX] =
+            core::array::from_fn(|index| ((at + index) % 251) as u8);
+        let inline = Inline::from_slice(&bytes).ok_or(EINVAL)?;
+        mem::copy(&memory.slice(at, len), &Source::Inline(&inline));
+    }
+    Ok(memory)
+}
+
+/// A datagram from `from` to QP `to` with `payload` bytes of a pattern, as it would be sent.
+fn built(path: &Path, from: &End, to: Qpn, payload: usize) -> Result<TxSkb> {
+    let deth = Deth {
+        qkey: QKEY,
+        src_qp: from.qp.number(),
+    };
+    let packet = Packet::new(
+        Bth::new(to, Psn::new(7)),
+        Headers::Datagram(deth, None),
+        payload,
+    );
+    with_pattern(path, &packet)
+}
+
+fn with_pattern(path: &Path, packet: &Packet) -> Result<TxSkb> {
+    path.build(0xc000, 1, packet, |room| {
+        for (index, byte) in room.iter_mut().enumerate() {
+            *byte = (index % 251) as u8;
+        }
+    })
+}
+
+/// Two QPs at 127.0.0.1 and 127.0.0.2, and the path from the first to the second.
+struct Pair {
+    a: End,
+    b: End,
+    path: Arc<Path>,
+    link: TestLink,
+}
+
+impl Pair {
+    fn new(from: IpAddr, to: IpAddr) -> Result<Self> {
+        let link = TestLink::new()?;
+        Ok(Self {
+            a: End::new(&link, from)?,
+            b: End::new(&link, to)?,
+            path: Path::new(&link.0, from, to)?,
+            link,
+        })
+    }
+
+    fn send(&self, payload: &MemRef) -> Result {
+        let to = self.b.destination();
+        self.a
+            .qp
+            .send(&self.path, &to, &Source::Mem(payload.clone()))
+    }
+
+    /// Sends a packet of `payload` bytes that `change` was let loose on, from its IP header on.
+    fn hostile(&self, payload: usize, change: impl FnOnce(&mut [u8])) -> Result {
+        let mut skb = built(&self.path, &self.a, self.b.qp.number(), payload)?;
+        change(skb.bytes_mut());
+        self.path.send(skb)
+    }
+
+    /// What was counted of packets for which no QP was found.
+    fn strays(&self, figure: Figure) -> u64 {
+        self.link.0.socket().receiver().figures().get(figure)
+    }
+
+    /// Whether the good still gets through.
+    fn works(&self) -> Result<bool> {
+        let before = self.b.got.count();
+        self.send(&buffer(64)?)?;
+        Ok(eventually(|| self.b.got.count() == before + 1))
+    }
+}
+
+/// Sends datagrams of many lengths from `from` to `to` and looks at each.
+fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
+    let pair = Pair::new(from, to)?;
+    let mut sent = 0;
+    for len in [0, 1, 2, 3, 4, 5, 255, 256, 1024, 1025, 4095, 4096] {
+        let payload = buffer(len)?;
+        let destination = Destination {
+            imm: (len % 2 == 0).then_some(0xdead_0000 | len as u32),
+            solicited: len % 4 == 0,
+            ..pair.b.destination()
+        };
+        let source = Source::Mem(payload.clone());
+        pair.a.qp.send(&pair.path, &destination, &source)?;
+        sent += 1;
+        if !eventually(|| pair.b.got.count() == sent) {
+            pr_err!("{} bytes: nothing came\n", len);
+            return Ok(false);
+        }
+        let seen = pair.b.got.last().ok_or(EIO)?;
+        let good = seen.len == len
+            && seen.imm == destination.imm
+            && seen.solicited == destination.solicited
+            && seen.source_qp == pair.a.qp.number()
+            && seen.way == Some(Way { from, to })
+            && mem::memref::equal(&pair.b.got.memory.slice(8, len), &payload);
+        if !good {
+            pr_err!("{} bytes: other than sent\n", len);
+            return Ok(false);
+        }
+    }
+    Ok(pair.a.got.count() == 0)
+}
+
+#[kunit_tests(kfabric_wire)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_taken_with_the_first_link_only() -> Result {
+        let netns = NetNs::current()?;
+        // Nobody has it; two cannot have it.
+        let first = socket::open(&netns)?;
+        assert!(socket::open(&netns).is_err_and(|e| e == EADDRINUSE));
+        assert!(TestLink::new().is_err_and(|e| e == EADDRINUSE));
+        drop(first);
+        let link = TestLink::new()?;
+        assert!(socket::open(&netns).is_err_and(|e| e == EADDRINUSE));
+        // Free again at once, though somebody still knows the link.
+        let known = link.0.clone();
+        drop(link);
+        assert!(socket::open(&netns).is_ok());
+        drop(known);
+        Ok(())
+    }
+
+    #[test]
+    fn packets_in_pieces() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        for payload in [0, 1, 64, 1000, 1001, 4096] {
+            let skb = built(&pair.path, &pair.a, pair.b.qp.number(), payload)?;
+            let memory = MemRef::buffer(payload)?;
+            for (linear, piece) in [(0, 1000), (5, 300), (12, 777), (20, 512), (100, 4000)] {
+                let rx = RxSkb::in_pieces(skb.bytes(), 20, linear, piece)?;
+                assert!(rx.len() == skb.bytes().len() - 28);
+                let packet = packet::verify(&rx);
+                assert!(packet.is_ok_and(|packet| packet.payload_len() == payload));
+                let placed = mem::wire::place(&memory, 0, &rx, 20, payload);
+                assert_eq!(placed, payload);
+                assert!(mem::memref::equal(&memory, &buffer(payload)?));
+                // All that the ICRC covers behind the headers, in one piece or the other.
+                for at in [40, 47, 48, 50, 70, 500, 900, 1500, 4000] {
+                    let mut changed = KVec::new();
+                    changed.extend_from_slice(skb.bytes(), GFP_KERNEL)?;
+                    let Some(byte) = changed.get_mut(at) else {
+                        continue;
+                    };
+                    *byte ^= 0x10;
+                    let rx = RxSkb::in_pieces(&changed, 20, linear, piece)?;
+                    assert!(packet::verify(&rx) == Err(Figure::DropIcrc));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn datagrams_over_ipv4() -> Result {
+        assert!(exchange(ONE, TWO)?);
+        Ok(())
+    }
+
+    #[test]
+    fn datagrams_over_ipv6() -> Result {
+        if cfg!(CONFIG_IPV6) {
+            assert!(exchange(SIX, SIX)?);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_receive_begins_with_the_grh() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        pair.send(&buffer(4)?)?;
+        assert!(eventually(|| pair.b.got.count() == 1));
+        let seen = pair.b.got.last().ok_or(EIO)?;
+        assert!(seen.grh.starts_with(&[0; 20]));
+        // Version and length; UDP; the addresses.
+        assert!(seen.grh.get(20..24) == Some(&[0x45, 0, 0, 20 + 8 + 12 + 8 + 4 + 4]));
+        assert!(seen.grh.get(29) == Some(&17));
+        assert!(seen.grh.get(32..) == Some(&[127, 0, 0, 1, 127, 0, 0, 2]));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        // The largest path MTU, not that of the interface.
+        assert!(pair.path.mtu().is_some_and(|mtu| mtu.bytes() == 4096));
+        assert!(pair.send(&buffer(4097)?) == Err(EMSGSIZE));
+        assert!(pair.send(&buffer(4096)?).is_ok());
+        assert!(eventually(|| pair.b.got.count() == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn paths_that_lead_nowhere() -> Result {
+        let link = TestLink::new()?;
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let all = IpAddr::V4(Ipv4Addr::BROADCAST);
+        let some = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
+        for to in [any, all, some, SIX, IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            assert!(Path::new(&link.0, ONE, to).is_err_and(|e| e == EINVAL));
+        }
+        // Not an address of this host, so routing refuses it; nobody is there.
+        let from = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7));
+        assert!(Path::new(&link.0, from, TWO)?.mtu().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn figures() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        pair.send(&buffer(5)?)?;
+        pair.send(&buffer(0)?)?;
+        // BTH, DETH, payload with pad, ICRC.
+        let bytes = (12 + 8 + 8 + 4) + (12 + 8 + 4);
+        assert!(pair.b.counts(Figure::RxPackets, 2));
+        assert!(pair.b.counts(Figure::RxBytes, bytes));
+        assert!(pair.a.counts(Figure::TxPackets, 2));
+        assert!(pair.a.counts(Figure::TxBytes, bytes));
+        let link = pair.link.0.figures();
+        assert_eq!(link.get(Figure::TxPackets), 2);
+        assert!(eventually(|| link.get(Figure::RxBytes) == bytes));
+        for (number, figure) in Figure::ALL.iter().enumerate() {
+            assert_eq!(*figure as usize, number);
+            assert!(!figure.name().is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_wrong_icrc_is_dropped() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        let mut sent = 0;
+        // IP identification; UDP source port; PSN; Q key; payload; ICRC.
+        for at in [5, 21, 39, 43, 50, 28 + 12 + 8 + 16] {
+            pair.hostile(16, |bytes| bytes[at] ^= 1)?;
+            sent += 1;
+        }
+        assert!(pair.b.counts(Figure::DropIcrc, sent));
+        // What may change on the way may be changed: FECN and BECN.
+        pair.hostile(16, |bytes| bytes[28 + 4] |= 0xc0)?;
+        assert!(eventually(|| pair.b.got.count() == 1));
+        assert!(pair.works()?);
+        assert_eq!(pair.b.figure(Figure::DropIcrc), sent);
+        Ok(())
+    }
+
+    #[test]
+    fn malformed_packets_are_dropped() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        let cases: [(Figure, usize, u8); 6] = [
+            (Figure::DropVersion, 29, 0x41),
+            (Figure::DropOpcode, 28, 0x7f),
+            (Figure::DropPkey, 31, 0),
+            (Figure::DropPad, 29, 0x70),
+            (Figure::DropPayload, 28, 0x11),
+            (Figure::DropNoQp, 35, 0),
+        ];
+        for (cause, at, byte) in cases {
+            let before = pair.strays(cause);
+            // With two QPs there is none at a number that ends in 0 and the like; see `change`.
+            pair.hostile(if cause == Figure::DropPad { 0 } else { 16 }, |bytes| {
+                bytes[at] = if cause == Figure::DropNoQp {
+                    bytes[at] ^ 0x40
+                } else {
+                    byte
+                };
+            })?;
+            assert!(eventually(|| pair.strays(cause) == before + 1));
+        }
+        // An acknowledgement with a reserved syndrome.
+        let before = pair.strays(Figure::DropSyndrome);
+        pair.hostile(0, |bytes| {
+            bytes[28] = 0x11;
+            bytes[40] = 0x40;
+            // 4 bytes less, which UDP must know.
+            bytes[25] -= 4;
+        })?;
+        assert!(eventually(
+            || pair.strays(Figure::DropSyndrome) == before + 1
+        ));
+        assert!(pair.works()?);
+        assert_eq!(pair.b.got.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn lengths_that_are_none() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        let (short, odd) = (
+            pair.strays(Figure::DropShort),
+            pair.strays(Figure::DropLength),
+        );
+        // The UDP length says less than there is: 0 to 23 bytes are no datagram.
+        for len in 0..24u8 {
+            pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
+        }
+        assert!(eventually(|| pair.strays(Figure::DropShort) == short + 24));
+        for len in 25..28u8 {
+            pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
+        }
+        assert!(eventually(|| pair.strays(Figure::DropLength) == odd + 3));
+        // One byte more than any path MTU, which no QP looks at.
+        let long = pair.strays(Figure::DropTooLong);
+        pair.hostile(4097, |_| {})?;
+        assert!(eventually(|| pair.strays(Figure::DropTooLong) == long + 1));
+        assert!(pair.works()?);
+        assert_eq!(pair.b.got.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn packets_for_others_are_dropped() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        // Another service.
+        let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
+        let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
+        pair.path.send(with_pattern(&pair.path, &send)?)?;
+        assert!(pair.b.counts(Figure::DropService, 1));
+        // Another address: the first QP is not at the second's.
+        let skb = built(&pair.path, &pair.a, pair.a.qp.number(), 8)?;
+        pair.path.send(skb)?;
+        assert!(pair.a.counts(Figure::DropDestination, 1));
+        // Another Q key.
+        let wrong = Destination {
+            qkey: QKEY + 1,
+            ..pair.b.destination()
+        };
+        pair.a
+            .qp
+            .send(&pair.path, &wrong, &Source::Mem(buffer(1)?))?;
+        assert!(pair.b.counts(Figure::DropQkey, 1));
+        // Nobody has any use for it.
+        assert_eq!(pair.b.got.count(), 0);
+        pair.b.got.takes.store(false, Release);
+        pair.send(&buffer(1)?)?;
+        assert!(pair.b.counts(Figure::DropNoReceive, 1));
+        assert!(pair.works()?);
+        Ok(())
+    }
+
+    #[test]
+    fn qp_numbers() -> Result {
+        let link = TestLink::new()?;
+        let (a, b) = (End::new(&link, ONE)?, End::new(&link, ONE)?);
+        let (first, second) = (a.qp.number(), b.qp.number());
+        assert!(first.get() > 1 && second.get() > 1 && first != second);
+        // Not given again soon.
+        drop(a);
+        let c = End::new(&link, ONE)?;
+        assert!(c.qp.number() != first && c.qp.number() != second);
+        // That of connection management is there once.
+        let got = Recorder::new()?;
+        let gsi = Qp::gsi(link.0.socket(), got.clone())?;
+        assert!(gsi.number() == Qpn::GSI);
+        assert!(Qp::gsi(link.0.socket(), got.clone()).is_err_and(|e| e == EBUSY));
+        // At every address.
+        let path = Path::new(&link.0, ONE, TWO)?;
+        let to = Destination {
+            qp: Qpn::GSI,
+            qkey: super::super::qp::ud::GSI_QKEY,
+            ..c.destination()
+        };
+        c.qp.send(&path, &to, &Source::Mem(buffer(256)?))?;
+        assert!(eventually(|| got.count() == 1));
+        gsi.close();
+        let again = Qp::gsi(link.0.socket(), got)?;
+        again.close();
+        Ok(())
+    }
+
+    #[test]
+    fn a_closed_qp_hears_nothing() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        assert!(pair.works()?);
+        let strays = pair.strays(Figure::DropNoQp);
+        pair.b.qp.close();
+        pair.b.qp.close();
+        pair.send(&buffer(8)?)?;
+        assert!(eventually(|| pair.strays(Figure::DropNoQp) == strays + 1));
+        assert_eq!(pair.b.got.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_qp_outlives_its_link() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        assert!(pair.works()?);
+        let (a, link) = (&pair.a, &pair.link);
+        del(&NetNs::current()?, link.0.name())?;
+        // Nothing is sent any more, which is known by the path having no MTU.
+        assert!(pair.send(&buffer(8)?) == Err(ENETUNREACH));
+        let skb = built(&pair.path, a, pair.b.qp.number(), 8)?;
+        assert!(pair.path.send(skb) == Err(ENETDOWN));
+        // Nor can anything be made on it.
+        let got = Recorder::new()?;
+        assert!(Qp::datagrams(&link.0, ONE, QKEY, got).is_err_and(|e| e == ENODEV));
+        // A link that comes then is another.
+        let heir = TestLink::new()?;
+        let (c, d) = (End::new(&heir, ONE)?, End::new(&heir, TWO)?);
+        let path = Path::new(&heir.0, ONE, TWO)?;
+        c.qp.send(&path, &d.destination(), &Source::Mem(buffer(8)?))?;
+        assert!(eventually(|| d.got.count() == 1));
+        assert_eq!(pair.b.got.count(), 1);
+        Ok(())
+    }
+
+    /// Somebody who is slow: waits for a sign at each datagram.
+    #[pin_data]
+    struct Slow {
+        #[pin]
+        go: Completion,
+        count: Arc<Count>,
+    }
+
+    impl Consumer for Slow {
+        fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
+            self.go.wait_for_completion();
+            self.count.add(1);
+            true
+        }
+    }
+
+    #[test]
+    fn what_waits_is_bounded() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        let slow = Arc::pin_init(
+            try_pin_init!(Slow {
+                go <- Completion::new(),
+                count: Count::new()?,
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        let qp = Qp::datagrams(&pair.link.0, TWO, QKEY, slow.clone())?;
+        let to = Destination {
+            qp: qp.number(),
+            ..pair.b.destination()
+        };
+        let payload = buffer(1024)?;
+        let sent = 3000;
+        for _ in 0..sent {
+            let source = Source::Mem(payload.clone());
+            pair.a.qp.send(&pair.path, &to, &source)?;
+        }
+        let dropped = || qp.figures().get(Figure::DropInboxFull);
+        assert!(eventually(|| dropped() > 0));
+        slow.go.complete_all();
+        assert!(eventually(
+            || u64::from(slow.count.get()) + dropped() == sent
+        ));
+        // Some hundred, as the limit has it.
+        assert!((200..2000).contains(&slow.count.get()));
+        qp.close();
+        Ok(())
+    }
+
+    #[test]
+    fn qps_come_and_go_under_fire() -> Result {
+        let pair = Arc::new(Pair::new(ONE, TWO)?, GFP_KERNEL)?;
+        let stop = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let target = Arc::new(Atomic::new(pair.b.qp.number().get()), GFP_KERNEL)?;
+        let shooter = {
+            let (pair, stop, target) = (pair.clone(), stop.clone(), target.clone());
+            let payload = buffer(256)?;
+            thread(move || {
+                while !stop.load(Acquire) {
+                    let to = Destination {
+                        qp: Qpn::new(target.load(Acquire)),
+                        ..pair.b.destination()
+                    };
+                    let source = Source::Mem(payload.clone());
+                    let _ = pair.a.qp.send(&pair.path, &to, &source);
+                }
+            })?
+        };
+        let mut hit = 0;
+        for _ in 0..300 {
+            let end = End::new(&pair.link, TWO)?;
+            target.store(end.qp.number().get(), Release);
+            // Some die young.
+            if hit % 3 == 0 {
+                eventually(|| end.got.count() > 0);
+            }
+            hit += 1;
+            let got = end.got.clone();
+            drop(end);
+            let after = got.count();
+            crate::shim::sched::cond_resched();
+            assert_eq!(got.count(), after);
+        }
+        stop.store(true, Release);
+        shooter.join();
+        assert!(pair.works()?);
+        Ok(())
+    }
+}

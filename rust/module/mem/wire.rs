@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory and the wire: payloads of packets, from and to where they belong.
+//!
+//! One copy each way, between the pages of an operation and the socket buffer. None of these
+//! sleeps or yields: a payload is at most one path MTU.
+
+use super::memref::{
+    Cursor,
+    MemRef,
+    Source, //
+};
+use crate::shim::{
+    bindings as shim,
+    skb::RxSkb, //
+};
+
+/// Copies `len` bytes of a packet, from `offset` on, to `dst` from byte `at` on: as many as both
+/// have. Returns how many; none if `dst` is not writable.
+pub(crate) fn place(dst: &MemRef, at: usize, skb: &RxSkb, offset: usize, len: usize) -> usize {
+    let Some(mut to) = dst.cursor_mut(at) else {
+        return 0;
+    };
+    let total = len.min(to.left()).min(skb.len().saturating_sub(offset));
+    let mut done = 0;
+    while done < total {
+        let piece = to.here().min(total - done);
+        // SAFETY: The cursor's memory is valid for writes of so many bytes, and stays; others may
+        // change it meanwhile, which the copy, in C, does not mind.
+        if !unsafe { skb.copy_raw(offset + done, to.addr(), piece) } {
+            break;
+        }
+        to.advance(piece);
+        done += piece;
+    }
+    done
+}
+
+/// Copies the bytes of `src` from byte `skip` on to `to`, and fills up what is left with zeros:
+/// nothing else of this kernel's memory may get on the wire. Returns how many were copied.
+pub(crate) fn gather(to: &mut [u8], src: &Source<'_>, skip: usize) -> usize {
+    fetch(to, src.cursor(skip))
+}
+
+/// The same from memory that stays.
+pub(crate) fn gather_mem(to: &mut [u8], src: &MemRef, skip: usize) -> usize {
+    fetch(to, src.cursor(skip))
+}
+
+fn fetch(mut to: &mut [u8], mut from: Cursor<'_>) -> usize {
+    let mut done = 0;
+    while !to.is_empty() && from.left() > 0 {
+        let piece = from.here().min(to.len());
+        // SAFETY: The cursor's memory is valid for reads of so many bytes, `to` for writes. The
+        // former may be changed meanwhile, which is why this is done in C.
+        unsafe { shim::kfabric_shim_copy(to.as_mut_ptr().cast(), from.addr().cast(), piece) };
+        from.advance(piece);
+        to = to.get_mut(piece..).unwrap_or_default();
+        done += piece;
+    }
+    to.fill(0);
+    done
+}

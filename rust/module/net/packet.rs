@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets in socket buffers: verifying those that arrived, building those to be sent.
+//!
+//! A packet that arrived stays as it came, in however many pieces; its ICRC is computed over the
+//! pieces. One to be sent is built once, in one piece, from the IP header to the ICRC: the payload
+//! is copied from the pages of the operation, and the ICRC computed over the copy. So a program that
+//! changes its buffer meanwhile sends one or the other, but never a packet that the peer must drop.
+
+use super::{
+    socket::Way,
+    stats::Figure, //
+};
+use crate::shim::skb::{
+    crc32,
+    RxSkb,
+    TxSkb, //
+};
+use core::net::IpAddr;
+use kernel::prelude::*;
+use kfi_core::roce::{
+    headers::MAX_HEADERS,
+    icrc::{
+        Crc32,
+        Icrc,
+        IPV4_LEN,
+        IPV6_LEN,
+        UDP_LEN, //
+    },
+    packet::{
+        Packet,
+        ICRC_LEN,
+        UDP_PORT, //
+    }, //
+};
+
+/// The kernel's CRC-32.
+struct KernelCrc;
+
+impl Crc32 for KernelCrc {
+    fn update(crc: u32, bytes: &[u8]) -> u32 {
+        crc32(crc, bytes)
+    }
+}
+
+/// Reads a packet that arrived and verifies its ICRC. Any context.
+///
+/// Fails with what is wrong with it.
+pub(super) fn verify(skb: &RxSkb) -> Result<Packet, Figure> {
+    let mut buffer = [0; MAX_HEADERS];
+    let head = skb.head(&mut buffer);
+    let packet = Packet::parse(head, skb.len())?;
+    let headers = head
+        .get(..packet.payload().start)
+        .ok_or(Figure::DropShort)?;
+    let ip = skb.ip();
+    let mut icrc = if let Ok(ip) = <&[u8; IPV4_LEN]>::try_from(ip) {
+        Icrc::<KernelCrc>::ipv4(ip, skb.udp(), headers)
+    } else if let Ok(ip) = <&[u8; IPV6_LEN]>::try_from(ip) {
+        Icrc::ipv6(ip, skb.udp(), headers)
+    } else {
+        return Err(Figure::DropIpOptions);
+    };
+    let end = skb.len().saturating_sub(ICRC_LEN);
+    icrc.update_by(|crc| skb.crc32(crc, headers.len()..end));
+    let mut wire = [0; ICRC_LEN];
+    if !skb.copy_to_slice(end, &mut wire) || !icrc.matches(wire) {
+        return Err(Figure::DropIcrc);
+    }
+    Ok(packet)
+}
+
+/// Builds a packet, with UDP source port `source` and, over IPv4, identification `id`. `fill` writes
+/// the payload.
+///
+/// `ENOMEM`; `EMSGSIZE` longer than an IP packet can be; `EINVAL` addresses of two families. Does
+/// not sleep unless `fill` does.
+pub(super) fn build(
+    way: &Way,
+    source: u16,
+    id: u16,
+    packet: &Packet,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<TxSkb> {
+    let udp_len = UDP_LEN.saturating_add(packet.len());
+    let (ip_len, total) = match way.from {
+        IpAddr::V4(_) => (IPV4_LEN, udp_len.saturating_add(IPV4_LEN)),
+        IpAddr::V6(_) => (IPV6_LEN, udp_len),
+    };
+    let total = u16::try_from(total).map_err(|_| EMSGSIZE)?;
+    let mut skb = TxSkb::new(ip_len.saturating_add(udp_len))?;
+    // All lengths are right by construction; if one were not, nothing would be sent.
+    let (ip, rest) = skb.bytes_mut().split_at_mut_checked(ip_len).ok_or(EINVAL)?;
+    let (udp, rest) = rest.split_first_chunk_mut::<UDP_LEN>().ok_or(EINVAL)?;
+    let mut buffer = [0; MAX_HEADERS];
+    let written = packet.write(&mut buffer);
+    let (headers, rest) = rest.split_at_mut_checked(written.len()).ok_or(EINVAL)?;
+    let (payload, end) = rest
+        .split_at_mut_checked(packet.payload_len())
+        .ok_or(EINVAL)?;
+
+    headers.copy_from_slice(written);
+    write_udp(udp, source, udp_len);
+    fill(payload);
+    let mut icrc = match (way.from, way.to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = ip.first_chunk_mut::<IPV4_LEN>().ok_or(EINVAL)?;
+            write_ipv4(ip, total, id, from.octets(), to.octets());
+            Icrc::<KernelCrc>::ipv4(ip, udp, headers)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let ip = ip.first_chunk_mut::<IPV6_LEN>().ok_or(EINVAL)?;
+            write_ipv6(ip, total, from.octets(), to.octets());
+            Icrc::ipv6(ip, udp, headers)
+        }
+        _ => return Err(EINVAL),
+    };
+    icrc.update(payload);
+    let trailer = icrc.trailer(packet.pad());
+    if trailer.len() != end.len() {
+        return Err(EINVAL);
+    }
+    end.copy_from_slice(&trailer);
+    Ok(skb)
+}
+
+/// The UDP header: to port 4791, without a checksum.
+fn write_udp(udp: &mut [u8; UDP_LEN], source: u16, len: usize) {
+    let [s1, s0] = source.to_be_bytes();
+    let [d1, d0] = UDP_PORT.to_be_bytes();
+    // Within an IP packet, whose length was looked at.
+    let [l1, l0] = (len as u16).to_be_bytes();
+    *udp = [s1, s0, d1, d0, l1, l0, 0, 0];
+}
+
+/// The IPv4 header: don't fragment. TTL and checksum, which the ICRC does not cover, are for the
+/// stack to fill in.
+fn write_ipv4(ip: &mut [u8; IPV4_LEN], total: u16, id: u16, from: [u8; 4], to: [u8; 4]) {
+    const DONT_FRAGMENT: u8 = 0x40;
+    const UDP: u8 = 17;
+    let [l1, l0] = total.to_be_bytes();
+    let [i1, i0] = id.to_be_bytes();
+    let [f3, f2, f1, f0] = from;
+    let [t3, t2, t1, t0] = to;
+    *ip = [
+        0x45,
+        0,
+        l1,
+        l0,
+        i1,
+        i0,
+        DONT_FRAGMENT,
+        0,
+        0,
+        UDP,
+        0,
+        0, //
+        f3,
+        f2,
+        f1,
+        f0,
+        t3,
+        t2,
+        t1,
+        t0,
+    ];
+}
+
+/// The IPv6 header. The hop limit, which the ICRC does not cover, is for the stack to fill in.
+fn write_ipv6(ip: &mut [u8; IPV6_LEN], payload: u16, from: [u8; 16], to: [u8; 16]) {
+    const UDP: u8 = 17;
+    let [l1, l0] = payload.to_be_bytes();
+    let [from_net, from_host] = halves(from);
+    let [to_net, to_host] = halves(to);
+    let fields = [0x60, 0, 0, 0, l1, l0, UDP, 0];
+    ip.copy_from_slice([fields, from_net, from_host, to_net, to_host].as_flattened());
+}
+
+/// The two halves of an IPv6 address.
+fn halves(address: [u8; 16]) -> [[u8; 8]; 2] {
+    let [a, b, c, d, e, f, g, h, rest @ ..] = address;
+    [[a, b, c, d, e, f, g, h], rest]
+}

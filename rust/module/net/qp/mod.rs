@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! QP: a queue pair of InfiniBand's transport, at an address of a link.
+//!
+//! What all kinds have in common is a [`Qp`]: number, address, inbox, worker, timer, figures. What a
+//! kind does with packets is a [`Kind`]: [`Ud`] so far.
+//!
+//! # The way of a packet
+//!
+//! ```text
+//! wire -> softirq: Inbound finds the QP -> Qp::arrive: service, addresses -> inbox   queue the work
+//!      -> worker:  all that waits: ICRC -> Kind::work: the state machine, the consumer above
+//! ```
+//!
+//! The worker is a work item of the QP's own: it never runs twice at once, so what a QP receives
+//! is dealt with in order, and different QPs on different CPUs. Nothing runs when nothing arrives.
+//! The inbox is bounded in memory; what does not fit is a lost packet.
+//!
+//! # The end
+//!
+//! [`Qp::close`] takes the QP out of the table, empties and closes its inbox, tells the kind, and
+//! waits for the worker, which is done with at most one inbox of packets. Afterwards the consumer
+//! above is not called any more. A QP is not closed by its link's going: it is told
+//! ([`Kind::link_gone`]), and what it sends is lost.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`ud`] | unreliable datagrams |
+
+pub(crate) mod ud;
+
+pub(crate) use self::ud::Ud;
+
+use super::{
+    link::{
+        Link,
+        LinkState, //
+    },
+    packet,
+    socket::{
+        Socket,
+        Way, //
+    },
+    stats::{
+        Figure,
+        Figures,
+        QpFigures,
+        Tally, //
+    }, //
+};
+use crate::shim::{
+    skb::{
+        Inbox,
+        NoRoom,
+        RxBatch,
+        RxSkb, //
+    },
+    work, //
+};
+use core::net::IpAddr;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Release, //
+        },
+        Arc,
+        SetOnce, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+use kfi_core::roce::{
+    headers::Qpn,
+    opcode::Service,
+    packet::Packet, //
+};
+
+/// Memory that the packets in a QP's inbox may take, bytes: some hundred full ones.
+const INBOX_BYTES: u32 = 1 << 20;
+
+/// The first UDP source port of packets that are sent; the bits below say which QP sent them, so
+/// that networks with several ways keep those of one QP on one.
+const SOURCE_PORTS: u16 = 0xc000;
+
+/// What a kind of QP does.
+pub(crate) trait Kind: Send + Sync + Sized + 'static {
+    /// The transport service whose packets it takes.
+    const SERVICE: Service;
+
+    /// Whether it takes the packets of one peer only, see [`Qp::connect`].
+    const CONNECTED: bool;
+
+    /// The same QP as one of any kind.
+    fn any(qp: Arc<Qp<Self>>) -> AnyQp;
+
+    /// Deals with packets that arrived. Called by the worker: process context, no lock is held,
+    /// never twice at once.
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch);
+
+    /// Lets go of all that belongs to others: timer, consumer. Called once, when the QP is closed;
+    /// process context. The worker may still be running, and finds nobody to call.
+    fn detach(qp: &Qp<Self>);
+
+    /// The link has gone. Called by the worker, perhaps more than once.
+    fn link_gone(qp: &Arc<Qp<Self>>);
+}
+
+/// Where a QP is.
+pub(super) enum Home {
+    /// At an address of a link.
+    Link(Arc<Link>, IpAddr),
+    /// At all addresses of all links of a namespace: that of connection management.
+    Namespace,
+}
+
+/// A QP of some kind, as the table has it.
+#[derive(Clone)]
+pub(crate) enum AnyQp {
+    /// Unreliable datagrams.
+    Ud(Arc<Qp<Ud>>),
+}
+
+impl AnyQp {
+    /// Its number. Any context.
+    pub(super) fn number(&self) -> Qpn {
+        match self {
+            Self::Ud(qp) => qp.number(),
+        }
+    }
+
+    /// A packet to its number has arrived. Softirq.
+    pub(super) fn arrive(&self, packet: &Packet, way: &Way, skb: RxSkb) {
+        match self {
+            Self::Ud(qp) => Qp::arrive(qp, packet, way, skb),
+        }
+    }
+
+    /// A link has gone; perhaps it was this QP's. Process context.
+    pub(super) fn link_gone(&self, link: &Link) {
+        match self {
+            Self::Ud(qp) => Qp::told_gone(qp, link),
+        }
+    }
+}
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Qp<K: Kind> {
+    /// 0 until the QP has one.
+    number: Atomic<u32>,
+    socket: Arc<Socket>,
+    home: Home,
+    /// Whose packets it takes, if its kind is connected.
+    peer: SetOnce<IpAddr>,
+    closed: Atomic<bool>,
+    gone: Atomic<bool>,
+    figures: QpFigures,
+    #[pin]
+    inbox: Inbox,
+    #[pin]
+    work: Work<Self>,
+    #[pin]
+    kind: K,
+}
+
+impl_has_work! {
+    impl{K: Kind} HasWork<Self> for Qp<K> { self.work }
+}
+
+impl<K: Kind> WorkItem for Qp<K> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let batch = this.inbox.take();
+        if this.gone.load(Acquire) {
+            K::link_gone(&this);
+        }
+        K::work(&this, batch);
+    }
+}
+
+impl<K: Kind> Qp<K> {
+    /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
+    /// in the namespace, or it has one for connection management; `ENOMEM`. Sleeps.
+    fn new(socket: &Arc<Socket>, home: Home, kind: impl PinInit<K, Error>) -> Result<Arc<Self>> {
+        let link = match &home {
+            Home::Link(link, _) => Some(link.clone()),
+            Home::Namespace => None,
+        };
+        let qp = Arc::pin_init(
+            try_pin_init!(Self {
+                number: Atomic::new(0),
+                socket: socket.clone(),
+                home,
+                peer: SetOnce::new(),
+                closed: Atomic::new(false),
+                gone: Atomic::new(false),
+                figures: QpFigures::new(),
+                inbox <- Inbox::new(),
+                work <- new_work!("kfabric::Qp"),
+                kind <- kind,
+            }? Error),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let inbound = socket.receiver();
+        let any = K::any(qp.clone());
+        let number = match link {
+            Some(_) => inbound.enter(any)?,
+            None => inbound.enter_gsi(any)?,
+        };
+        // Release pairs with the acquire in `number`: who finds the QP finds it whole.
+        qp.number.store(number.get(), Release);
+        // A link that went before the QP was in the table has told it nothing.
+        if link.is_some_and(|link| link.state() == LinkState::Gone) {
+            qp.close();
+            return Err(ENODEV);
+        }
+        Ok(qp)
+    }
+
+    /// Its number. Any context.
+    pub(crate) fn number(&self) -> Qpn {
+        Qpn::new(self.number.load(Acquire))
+    }
+
+    /// What it counted. Any context.
+    pub(crate) fn figures(&self) -> &QpFigures {
+        &self.figures
+    }
+
+    /// The figures in which all is counted once more.
+    fn outer_figures(&self) -> &Figures {
+        match &self.home {
+            Home::Link(link, _) => link.figures(),
+            Home::Namespace => self.socket.receiver().figures(),
+        }
+    }
+
+    /// The UDP source port of what it sends: one of 2^14, by its number.
+    fn source_port(&self) -> u16 {
+        // A multiplicative hash: numbers that follow each other are spread.
+        let hash = self.number().get().wrapping_mul(0x9e37_79b1) >> 18;
+        SOURCE_PORTS | hash as u16
+    }
+
+    /// Says whose packets it takes from now on. `EISCONN` it was said before. Any context.
+    fn connect(&self, peer: IpAddr) -> Result {
+        self.peer.populate(peer).then_some(()).ok_or(EISCONN)
+    }
+
+    /// Whether a packet may wait for the worker.
+    fn judge(&self, packet: &Packet, way: &Way) -> Result<(), Figure> {
+        if packet.opcode().service() != K::SERVICE {
+            return Err(Figure::DropService);
+        }
+        if let Home::Link(_, ip) = &self.home {
+            if way.to != *ip {
+                return Err(Figure::DropDestination);
+            }
+        }
+        if K::CONNECTED {
+            let peer = self.peer.copy().ok_or(Figure::DropState)?;
+            if way.from != peer {
+                return Err(Figure::DropSource);
+            }
+        }
+        Ok(())
+    }
+
+    /// A packet to this QP has arrived. Softirq.
+    fn arrive(this: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
+        let refused = match this.judge(packet, way) {
+            Ok(()) => match this.inbox.push(skb, INBOX_BYTES) {
+                Ok(()) => return this.wake(),
+                Err((NoRoom::Full, skb)) => (skb, Figure::DropInboxFull),
+                Err((NoRoom::Closed, skb)) => (skb, Figure::DropState),
+            },
+            Err(cause) => (skb, cause),
+        };
+        let (skb, cause) = refused;
+        this.figures.add(cause, 1);
+        this.outer_figures().add(cause, 1);
+        skb.reject();
+    }
+
+    /// Has the worker run soon. Any context.
+    fn wake(self: &Arc<Self>) {
+        // Refused if it is due already.
+        let _ = work::queue().enqueue(self.clone());
+    }
+
+    /// `link` has gone; it may be another QP's.
+    fn told_gone(this: &Arc<Self>, link: &Link) {
+        if matches!(&this.home, Home::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
+            this.gone.store(true, Release);
+            this.wake();
+        }
+    }
+
+    /// Verifies what arrived, one after the other, and calls `each` with what is good; then adds
+    /// up what was counted.
+    fn sort(&self, batch: RxBatch, mut each: impl FnMut(&mut Tally, &Packet, &RxSkb)) {
+        let mut tally = Tally::new();
+        for skb in batch {
+            match packet::verify(&skb) {
+                Ok(packet) => {
+                    tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
+                    each(&mut tally, &packet, &skb);
+                }
+                Err(cause) => {
+                    tally.count(cause);
+                    skb.reject();
+                }
+            }
+        }
+        tally.settle(&self.figures, self.outer_figures());
+    }
+
+    /// Ends it: when this returns, its consumer is not called any more, and will not be. What was
+    /// under way is lost. Idempotent; waits for the worker, so it is neither for consumers that are
+    /// being called nor for holders of locks that they take. Sleeps.
+    pub(crate) fn close(&self) {
+        if self.closed.xchg(true, Full) {
+            return;
+        }
+        self.socket.receiver().leave(self.number());
+        drop(self.inbox.close());
+        K::detach(self);
+        work::flush(&self.work);
+    }
+}

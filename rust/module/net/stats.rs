@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is counted: packets, bytes, and what went wrong with them.
+//!
+//! The same figures are kept of each QP, each link and the sockets of each namespace. Those of
+//! sockets are packets for which no QP was found; each of the others is counted once with the QP
+//! and once with its link. A figure never falls.
+//!
+//! Many QPs share a link, so the figures of links are kept per CPU. A QP's worker counts what it
+//! does in a [`Tally`] of its own and adds that up now and then; so a packet touches no memory
+//! that another QP's packets touch.
+
+use crate::shim::percpu::PerCpu;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
+use kfi_core::roce::packet::Malformed;
+
+macro_rules! figures {
+    ($($(#[$doc:meta])* $figure:ident = $name:literal,)*) => {
+        /// Something that is counted.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub(crate) enum Figure {
+            $($(#[$doc])* $figure,)*
+        }
+
+        impl Figure {
+            /// All of them; each stands at its number.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$figure,)*];
+
+            /// Its name in listings.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$figure => $name,)*
+                }
+            }
+        }
+    };
+}
+
+figures! {
+    /// Packets that arrived and were in order: a QP took them.
+    RxPackets = "rx_packets",
+    /// Bytes of these, from the BTH to the ICRC.
+    RxBytes = "rx_bytes",
+    /// Packets that were sent.
+    TxPackets = "tx_packets",
+    /// Bytes of these, from the BTH to the ICRC.
+    TxBytes = "tx_bytes",
+    /// Packets that this host's stack did not send, or for which there was no memory: lost ones.
+    TxNotSent = "tx_not_sent",
+    /// Dropped: ends before its headers do.
+    DropShort = "drop_short",
+    /// Dropped: length not a multiple of 4.
+    DropLength = "drop_length",
+    /// Dropped: transport version.
+    DropVersion = "drop_version",
+    /// Dropped: opcode reserved, or of a service that is not spoken.
+    DropOpcode = "drop_opcode",
+    /// Dropped: P_Key.
+    DropPkey = "drop_pkey",
+    /// Dropped: more pad than payload.
+    DropPad = "drop_pad",
+    /// Dropped: a payload where there can be none.
+    DropPayload = "drop_payload",
+    /// Dropped: AETH syndrome.
+    DropSyndrome = "drop_syndrome",
+    /// Dropped: options or extension headers of IP.
+    DropIpOptions = "drop_ip_options",
+    /// Dropped: a payload longer than the largest path MTU.
+    DropTooLong = "drop_too_long",
+    /// Dropped: no such QP.
+    DropNoQp = "drop_no_qp",
+    /// Dropped: the QP speaks another transport service.
+    DropService = "drop_service",
+    /// Dropped: not sent to the QP's own address.
+    DropDestination = "drop_destination",
+    /// Dropped: not sent by the peer that the QP is connected to.
+    DropSource = "drop_source",
+    /// Dropped: the QP is not connected, or in a state in which it takes no packets.
+    DropState = "drop_state",
+    /// Dropped: so much waits for the QP's worker already.
+    DropInboxFull = "drop_inbox_full",
+    /// Dropped: the ICRC is wrong.
+    DropIcrc = "drop_icrc",
+    /// Dropped: not the QP's Q key.
+    DropQkey = "drop_qkey",
+    /// Dropped: a datagram for which nobody waits.
+    DropNoReceive = "drop_no_receive",
+    /// Requests that were sent again.
+    Retries = "retries",
+    /// Times that no answer came in time.
+    Timeouts = "timeouts",
+    /// Requests, and parts of them, that had been received already.
+    Duplicates = "duplicates",
+    /// Acknowledgements sent.
+    AckTx = "ack_tx",
+    /// Acknowledgements received.
+    AckRx = "ack_rx",
+    /// NAK "PSN sequence error" sent.
+    NakSequenceTx = "nak_sequence_tx",
+    /// NAK "PSN sequence error" received.
+    NakSequenceRx = "nak_sequence_rx",
+    /// NAK "invalid request" sent.
+    NakInvalidTx = "nak_invalid_tx",
+    /// NAK "invalid request" received.
+    NakInvalidRx = "nak_invalid_rx",
+    /// NAK "remote access error" sent.
+    NakAccessTx = "nak_access_tx",
+    /// NAK "remote access error" received.
+    NakAccessRx = "nak_access_rx",
+    /// NAK "remote operational error" sent.
+    NakOperationTx = "nak_operation_tx",
+    /// NAK "remote operational error" received.
+    NakOperationRx = "nak_operation_rx",
+    /// RNR NAK sent.
+    RnrTx = "rnr_tx",
+    /// RNR NAK received.
+    RnrRx = "rnr_rx",
+}
+
+/// How many there are.
+pub(crate) const FIGURES: usize = Figure::ALL.len();
+
+// `Tally` marks them in a word.
+kernel::static_assert!(FIGURES <= 64);
+
+impl From<Malformed> for Figure {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Short => Self::DropShort,
+            Malformed::Length => Self::DropLength,
+            Malformed::Version => Self::DropVersion,
+            Malformed::Opcode => Self::DropOpcode,
+            Malformed::Pkey => Self::DropPkey,
+            Malformed::Pad => Self::DropPad,
+            Malformed::Payload => Self::DropPayload,
+            Malformed::Syndrome => Self::DropSyndrome,
+        }
+    }
+}
+
+/// Figures of a link, or of the sockets of a namespace.
+pub(crate) struct Figures(PerCpu<FIGURES>);
+
+impl Figures {
+    /// All 0. `ENOMEM`. Sleeps.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(PerCpu::new()?))
+    }
+
+    /// Adds `n` to a figure. Any context; touches memory of this CPU only.
+    pub(super) fn add(&self, figure: Figure, n: u64) {
+        self.0.add(figure as usize, n);
+    }
+
+    /// A figure, as it is at some moment of the call. Any context.
+    pub(crate) fn get(&self, figure: Figure) -> u64 {
+        self.0.sum(figure as usize)
+    }
+}
+
+/// Figures of a QP.
+///
+/// Added to by who has the QP's lock, mostly, and in softirq where packets are dropped.
+pub(crate) struct QpFigures([Atomic<u64>; FIGURES]);
+
+impl QpFigures {
+    pub(super) fn new() -> Self {
+        Self([const { Atomic::new(0) }; FIGURES])
+    }
+
+    /// Adds `n` to a figure. Any context.
+    pub(super) fn add(&self, figure: Figure, n: u64) {
+        if let Some(value) = self.0.get(figure as usize) {
+            value.add(n, Relaxed);
+        }
+    }
+
+    /// A figure. Any context.
+    pub(crate) fn get(&self, figure: Figure) -> u64 {
+        self.0
+            .get(figure as usize)
+            .map_or(0, |value| value.load(Relaxed))
+    }
+}
+
+/// What somebody has counted and not yet added up.
+pub(super) struct Tally {
+    values: [u64; FIGURES],
+    /// Bit n: figure n is not 0.
+    touched: u64,
+}
+
+impl Tally {
+    /// Nothing.
+    pub(super) const fn new() -> Self {
+        Self {
+            values: [0; FIGURES],
+            touched: 0,
+        }
+    }
+
+    /// Adds `n` to a figure.
+    pub(super) fn add(&mut self, figure: Figure, n: u64) {
+        if let Some(value) = self.values.get_mut(figure as usize) {
+            *value = value.wrapping_add(n);
+            self.touched |= 1 << figure as u32;
+        }
+    }
+
+    /// Adds 1 to a figure.
+    pub(super) fn count(&mut self, figure: Figure) {
+        self.add(figure, 1);
+    }
+
+    /// Counts a packet of `len` bytes.
+    pub(super) fn packet(&mut self, packets: Figure, bytes: Figure, len: usize) {
+        self.count(packets);
+        self.add(bytes, len as u64);
+    }
+
+    /// Adds all up to the figures of a QP and of its link, and begins anew.
+    pub(super) fn settle(&mut self, qp: &QpFigures, link: &Figures) {
+        while self.touched != 0 {
+            let number = self.touched.trailing_zeros() as usize;
+            self.touched &= self.touched.wrapping_sub(1);
+            let (Some(&figure), Some(value)) =
+                (Figure::ALL.get(number), self.values.get_mut(number))
+            else {
+                continue;
+            };
+            let n = core::mem::take(value);
+            qp.add(figure, n);
+            link.add(figure, n);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of shim/percpu.rs: figures that each CPU counts for itself.
+ */
+
+#include "percpu.h"
+
+#include <linux/gfp.h>
+#include <linux/percpu.h>
+
+static u64 __percpu *kfabric_shim_figures_percpu(const u64 *figures)
+{
+	return (u64 __percpu __force *)figures;
+}
+
+/**
+ * kfabric_shim_figures_alloc - figures, all 0
+ * @count: how many
+ *
+ * Context: process, may sleep. Return: the figures, to be used with the functions
+ * below only; NULL if there is no memory.
+ */
+u64 *kfabric_shim_figures_alloc(u32 count)
+{
+	return (u64 __force *)__alloc_percpu_gfp(count * sizeof(u64), sizeof(u64),
+						 GFP_KERNEL_ACCOUNT);
+}
+
+/**
+ * kfabric_shim_figures_free - figures given back
+ * @figures: what kfabric_shim_figures_alloc() gave
+ *
+ * Context: any.
+ */
+void kfabric_shim_figures_free(u64 *figures)
+{
+	free_percpu(kfabric_shim_figures_percpu(figures));
+}
+
+/**
+ * kfabric_shim_figures_add - count
+ * @figures: what kfabric_shim_figures_alloc() gave
+ * @which: the figure
+ * @n: how much is added
+ *
+ * Context: any; touches memory of this CPU only.
+ */
+void kfabric_shim_figures_add(u64 *figures, u32 which, u64 n)
+{
+	this_cpu_add(kfabric_shim_figures_percpu(figures)[which], n);
+}
+
+/**
+ * kfabric_shim_figures_sum - a figure of all CPUs together
+ * @figures: what kfabric_shim_figures_alloc() gave
+ * @which: the figure
+ *
+ * Context: any. Return: what it was at some moment of the call.
+ */
+u64 kfabric_shim_figures_sum(const u64 *figures, u32 which)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu_ptr(kfabric_shim_figures_percpu(figures),
+					     cpu)[which]);
+	return sum;
+}

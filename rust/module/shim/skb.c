@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of shim/skb.rs: socket buffers.
+ *
+ * Here because they are macros and inline functions, or headers that the kernel
+ * crate does not bind.  No decisions are taken here.
+ */
+
+#include "skb.h"
+
+#include <linux/crc32.h>
+#include <linux/minmax.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+
+/**
+ * kfabric_shim_skb_len - bytes of a packet
+ * @skb: it has arrived
+ *
+ * Return: all behind the UDP header.
+ */
+u32 kfabric_shim_skb_len(const struct sk_buff *skb)
+{
+	return skb->len;
+}
+
+/**
+ * kfabric_shim_skb_ip - the IP header of a packet, with options or extensions
+ * @skb: it has arrived
+ * @len: out: its bytes
+ *
+ * Return: where it lies, in a piece.
+ */
+const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len)
+{
+	*len = skb_network_header_len(skb);
+	return skb_network_header(skb);
+}
+
+/**
+ * kfabric_shim_skb_udp - the UDP header of a packet
+ * @skb: it has arrived
+ *
+ * Return: where its eight bytes lie.
+ */
+const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb)
+{
+	return skb_transport_header(skb);
+}
+
+/**
+ * kfabric_shim_skb_head - the first bytes of a packet in a piece
+ * @skb: it has arrived
+ * @len: how many; at most as many as it has
+ * @buf: room for them, used if they are not in a piece
+ *
+ * Return: where they lie, or NULL if there are not so many.
+ */
+const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf)
+{
+	return skb_header_pointer(skb, 0, len, buf);
+}
+
+/**
+ * kfabric_shim_skb_crc32 - CRC-32 over a part of a packet, wherever it lies
+ * @skb: it has arrived
+ * @offset: where the part begins
+ * @len: its bytes, within the packet
+ * @crc: CRC of what comes before
+ *
+ * Context: any. Return: the CRC, not inverted.
+ */
+u32 kfabric_shim_skb_crc32(struct sk_buff *skb, u32 offset, u32 len, u32 crc)
+{
+	struct skb_seq_state state;
+	unsigned int done = 0, piece;
+	const u8 *data;
+
+	if (offset + len <= skb_headlen(skb))
+		return crc32(crc, skb->data + offset, len);
+	skb_prepare_seq_read(skb, offset, offset + len, &state);
+	while ((piece = skb_seq_read(done, &data, &state)) != 0) {
+		/* A piece may end behind the part. */
+		piece = min(piece, len - done);
+		crc = crc32(crc, data, piece);
+		done += piece;
+	}
+	/* Having read to the end, the sequence holds no page. */
+	return crc;
+}
+
+/**
+ * kfabric_shim_skb_copy - copy a part of a packet, wherever it lies
+ * @skb: it has arrived
+ * @offset: where the part begins
+ * @to: where to; user space may be changing it meanwhile
+ * @len: its bytes
+ *
+ * Context: any. Return: whether the packet has such a part.
+ */
+bool kfabric_shim_skb_copy(const struct sk_buff *skb, u32 offset, void *to,
+			   u32 len)
+{
+	return !skb_copy_bits(skb, offset, to, len);
+}
+
+/**
+ * kfabric_shim_skb_next - detach the first of several packets
+ * @skb: the first; what kfabric_shim_inbox_take() gave, or this function
+ *
+ * Return: the second, or NULL.
+ */
+struct sk_buff *kfabric_shim_skb_next(struct sk_buff *skb)
+{
+	struct sk_buff *next = skb->next;
+
+	skb_mark_not_on_list(skb);
+	return next;
+}
+
+/**
+ * kfabric_shim_skb_consume - free a packet that served its purpose
+ * @skb: not on a list
+ *
+ * Context: any but hard irq.
+ */
+void kfabric_shim_skb_consume(struct sk_buff *skb)
+{
+	consume_skb(skb);
+}
+
+/**
+ * kfabric_shim_skb_drop - free a packet that did not
+ * @skb: not on a list
+ *
+ * Context: any but hard irq.
+ */
+void kfabric_shim_skb_drop(struct sk_buff *skb)
+{
+	kfree_skb(skb);
+}
+
+/**
+ * kfabric_shim_inbox_init - an inbox that is open and empty
+ * @inbox: the inbox
+ */
+void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox)
+{
+	skb_queue_head_init(&inbox->list);
+	inbox->bytes = 0;
+	inbox->closed = false;
+}
+
+/**
+ * kfabric_shim_inbox_push - have a packet wait
+ * @inbox: where
+ * @skb: the packet; taken over if the result is 0
+ * @max_bytes: how much memory all that wait may take, beyond the first
+ *
+ * Context: softirq. Return: 0, -ENOBUFS too much waits, -ESHUTDOWN closed.
+ */
+int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
+			    struct sk_buff *skb, u32 max_bytes)
+{
+	int ret = 0;
+
+	spin_lock_bh(&inbox->list.lock);
+	if (inbox->closed) {
+		ret = -ESHUTDOWN;
+	} else if (inbox->bytes >= max_bytes) {
+		ret = -ENOBUFS;
+	} else {
+		inbox->bytes += skb->truesize;
+		__skb_queue_tail(&inbox->list, skb);
+	}
+	spin_unlock_bh(&inbox->list.lock);
+	return ret;
+}
+
+/* All packets of a list, one behind the other; or NULL. */
+static struct sk_buff *kfabric_shim_inbox_chain(struct kfabric_shim_inbox *inbox)
+{
+	struct sk_buff *first = skb_peek(&inbox->list);
+
+	if (first)
+		inbox->list.prev->next = NULL;
+	__skb_queue_head_init(&inbox->list);
+	inbox->bytes = 0;
+	return first;
+}
+
+/**
+ * kfabric_shim_inbox_take - take all packets that wait
+ * @inbox: where
+ *
+ * Context: process. Return: the first, for kfabric_shim_skb_next(); or NULL.
+ */
+struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox)
+{
+	struct sk_buff *first;
+
+	if (skb_queue_empty_lockless(&inbox->list))
+		return NULL;
+	spin_lock_bh(&inbox->list.lock);
+	first = kfabric_shim_inbox_chain(inbox);
+	spin_unlock_bh(&inbox->list.lock);
+	return first;
+}
+
+/**
+ * kfabric_shim_inbox_close - take no more packets
+ * @inbox: where
+ *
+ * Context: process. Return: as kfabric_shim_inbox_take().
+ */
+struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox)
+{
+	struct sk_buff *first;
+
+	spin_lock_bh(&inbox->list.lock);
+	inbox->closed = true;
+	first = kfabric_shim_inbox_chain(inbox);
+	spin_unlock_bh(&inbox->list.lock);
+	return first;
+}
+
+/**
+ * kfabric_shim_skb_alloc - a packet to be sent
+ * @len: its bytes, from the IP header to the end
+ * @data: out: where they lie, in a piece; to be written, all of them
+ *
+ * Context: process. Does not wait for memory: who sends is who gives memory back.
+ * Return: the packet, or NULL.
+ */
+struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data)
+{
+	struct sk_buff *skb = alloc_skb(MAX_HEADER + len,
+					GFP_ATOMIC | __GFP_NOWARN);
+
+	if (!skb)
+		return NULL;
+	skb_reserve(skb, MAX_HEADER);
+	*data = skb_put(skb, len);
+	return skb;
+}
+
+/**
+ * kfabric_shim_crc32 - CRC-32 over bytes
+ * @crc: CRC of what comes before
+ * @data: the bytes
+ * @len: how many
+ *
+ * Context: any. Return: the CRC, not inverted.
+ */
+u32 kfabric_shim_crc32(u32 crc, const void *data, size_t len)
+{
+	return crc32(crc, data, len);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Packets of the wire as the Rust code of this module sees them.
+ *
+ * Part of bindings.h; skb.c holds the bodies and says what each needs and gives.
+ * The data of a packet that has arrived begins behind its UDP header; that of one
+ * to be sent, at its IP header.
+ */
+#ifndef _KFABRIC_SHIM_SKB_H
+#define _KFABRIC_SHIM_SKB_H
+
+#include <linux/skbuff.h>
+#include <linux/types.h>
+
+/**
+ * struct kfabric_shim_inbox - packets that wait for their QP
+ * @list: the packets, and the lock of all of this
+ * @bytes: memory that they take (truesize)
+ * @closed: takes no more
+ */
+struct kfabric_shim_inbox {
+	struct sk_buff_head list;
+	u32 bytes;
+	bool closed;
+};
+
+/* Packets that have arrived. */
+u32 kfabric_shim_skb_len(const struct sk_buff *skb);
+const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len);
+const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb);
+const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf);
+u32 kfabric_shim_skb_crc32(struct sk_buff *skb, u32 offset, u32 len, u32 crc);
+bool kfabric_shim_skb_copy(const struct sk_buff *skb, u32 offset, void *to,
+			   u32 len);
+struct sk_buff *kfabric_shim_skb_next(struct sk_buff *skb);
+void kfabric_shim_skb_consume(struct sk_buff *skb);
+void kfabric_shim_skb_drop(struct sk_buff *skb);
+
+/* Packets that wait. */
+void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox);
+int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
+			    struct sk_buff *skb, u32 max_bytes);
+struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox);
+struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox);
+
+/* Packets to be sent. */
+struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data);
+
+/* CRC-32, as the ICRC has it. */
+u32 kfabric_shim_crc32(u32 crc, const void *data, size_t len);
+
+#endif /* _KFABRIC_SHIM_SKB_H */

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets of the wire: socket buffers.
+//!
+//! | type | what |
+//! |---|---|
+//! | [`RxSkb`] | a packet that has arrived; its bytes begin behind the UDP header |
+//! | [`RxBatch`] | several, to be taken one by one |
+//! | [`Inbox`] | packets that wait for their QP: bounded, and closed with it |
+//! | [`TxSkb`] | a packet to be sent: one piece, from the IP header to the last byte |
+//!
+//! A packet that arrived may lie in many pieces, and pieces of it may be memory that its sender, on
+//! the same host, changes meanwhile. So no slice of it is given out but of its headers, which the
+//! kernel has in a piece of its own; the rest is copied, or gone through for its CRC.
+
+use crate::shim::bindings as shim;
+use core::{
+    ops::Range,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    types::Opaque, //
+};
+
+/// CRC-32 (IEEE 802.3, reflected) of `bytes` behind bytes with the CRC `crc`; not inverted at
+/// either end. With the CPU's instructions where it has some. Any context.
+pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+    // SAFETY: The pointer and length are those of a slice.
+    unsafe { shim::kfabric_shim_crc32(crc, bytes.as_ptr().cast(), bytes.len()) }
+}
+
+/// A packet that has arrived. Freed when dropped, as one that served its purpose.
+///
+/// # Invariants
+///
+/// `skb` is a socket buffer on no list, which this value owns; its network and transport headers
+/// are set and in its linear part, its data begins behind the UDP header.
+pub(crate) struct RxSkb {
+    skb: NonNull<bindings::sk_buff>,
+}
+
+// SAFETY: A socket buffer belongs to whoever holds it, on whatever CPU.
+unsafe impl Send for RxSkb {}
+
+impl RxSkb {
+    /// Takes a packet over.
+    ///
+    /// # Safety
+    ///
+    /// As the type's invariant says; nobody else uses it any more.
+    pub(super) unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
+        // INVARIANT: By the requirements.
+        Self { skb }
+    }
+
+    /// A packet as if it had arrived: `packet` from the IP header on, which has `ip_len` bytes, in
+    /// pieces of `piece` bytes but for the headers and `linear` bytes behind them. For tests.
+    #[cfg(kfi_kunit)]
+    pub(crate) fn in_pieces(
+        packet: &[u8],
+        ip_len: usize,
+        linear: usize,
+        piece: usize,
+    ) -> Result<Self> {
+        if packet.len() < ip_len.saturating_add(8) || piece == 0 || piece > 4000 {
+            return Err(EINVAL);
+        }
+        // SAFETY: The slice is valid, and long enough for the headers.
+        let skb = unsafe {
+            shim::kfabric_shim_kunit_skb(
+                packet.as_ptr(),
+                u32::try_from(packet.len())?,
+                u32::try_from(ip_len)?,
+                u32::try_from(linear)?,
+                u32::try_from(piece)?,
+            )
+        };
+        // SAFETY: Made as the invariant wants it, for us.
+        Ok(unsafe { Self::from_raw(NonNull::new(skb).ok_or(ENOMEM)?) })
+    }
+
+    fn into_raw(self) -> *mut bindings::sk_buff {
+        let skb = self.skb;
+        core::mem::forget(self);
+        skb.as_ptr()
+    }
+
+    /// Bytes behind the UDP header.
+    pub(crate) fn len(&self) -> usize {
+        // SAFETY: By the type invariant.
+        unsafe { shim::kfabric_shim_skb_len(self.skb.as_ptr()) as usize }
+    }
+
+    /// The IP header, with its options or extension headers.
+    pub(crate) fn ip(&self) -> &[u8] {
+        let mut len = 0;
+        // SAFETY: By the type invariant the header is set, and in a piece; it is not written to as
+        // long as the packet lives.
+        unsafe {
+            let ip = shim::kfabric_shim_skb_ip(self.skb.as_ptr(), &raw mut len);
+            core::slice::from_raw_parts(ip, len as usize)
+        }
+    }
+
+    /// The UDP header.
+    pub(crate) fn udp(&self) -> &[u8; 8] {
+        // SAFETY: As in `ip`; the header has eight bytes, and bytes need no alignment.
+        unsafe { &*shim::kfabric_shim_skb_udp(self.skb.as_ptr()).cast() }
+    }
+
+    /// The first bytes behind the UDP header: as many as `buffer` has, or all; `buffer` is used if
+    /// they do not lie in a piece.
+    pub(crate) fn head<'a>(&'a self, buffer: &'a mut [u8]) -> &'a [u8] {
+        let len = buffer.len().min(self.len());
+        // SAFETY: By the type invariant; `buffer` has room. The result points to so many bytes of
+        // either the packet's linear part, to which nobody writes as long as it lives, or of
+        // `buffer`; both live during `'a`.
+        unsafe {
+            // Not more than a buffer for headers has room for: it fits.
+            let len = len as u32;
+            let head = shim::kfabric_shim_skb_head(self.skb.as_ptr(), len, buffer.as_mut_ptr());
+            if head.is_null() {
+                return &[];
+            }
+            core::slice::from_raw_parts(head, len as usize)
+        }
+    }
+
+    /// Offset and length of a range within the packet; `None` if it is not.
+    fn within(&self, range: &Range<usize>) -> Option<(u32, u32)> {
+        let len = range.end.checked_sub(range.start)?;
+        // Then both fit, as the packet's own length does.
+        (range.end <= self.len()).then_some((range.start as u32, len as u32))
+    }
+
+    /// The CRC of the bytes in `range` behind bytes with the CRC `crc`, see [`crc32`]; nothing is
+    /// added if they are not within the packet. Any context.
+    pub(crate) fn crc32(&self, crc: u32, range: Range<usize>) -> u32 {
+        let Some((offset, len)) = self.within(&range) else {
+            return crc;
+        };
+        // SAFETY: By the type invariant; the range is within the packet.
+        unsafe { shim::kfabric_shim_skb_crc32(self.skb.as_ptr(), offset, len, crc) }
+    }
+
+    /// Copies the bytes from `offset` on to `to`. False if there are not so many, in which case
+    /// the bytes of `to` are unspecified. Any context.
+    #[must_use]
+    pub(crate) fn copy_to_slice(&self, offset: usize, to: &mut [u8]) -> bool {
+        // SAFETY: The slice is valid for writes of its length.
+        unsafe { self.copy_raw(offset, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies `len` bytes from `offset` on to `to`; else as [`copy_to_slice`](Self::copy_to_slice).
+    ///
+    /// # Safety
+    ///
+    /// `to` is valid for writes of `len` bytes. They may be memory that others access meanwhile.
+    #[must_use]
+    pub(crate) unsafe fn copy_raw(&self, offset: usize, to: *mut u8, len: usize) -> bool {
+        let Some(end) = offset.checked_add(len) else {
+            return false;
+        };
+        let Some((offset, len)) = self.within(&(offset..end)) else {
+            return false;
+        };
+        // SAFETY: By the type invariant, and by the requirements of this function.
+        unsafe { shim::kfabric_shim_skb_copy(self.skb.as_ptr(), offset, to.cast(), len) }
+    }
+
+    /// Frees a packet that is good for nothing.
+    pub(crate) fn reject(self) {
+        // SAFETY: By the type invariant it is ours.
+        unsafe { shim::kfabric_shim_skb_drop(self.into_raw()) }
+    }
+}
+
+impl Drop for RxSkb {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant it is ours.
+        unsafe { shim::kfabric_shim_skb_consume(self.skb.as_ptr()) }
+    }
+}
+
+/// Packets in order of arrival.
+///
+/// # Invariants
+///
+/// `first` is null, or the first of a chain whose packets are owned by this value, and are else as
+/// [`RxSkb`] says.
+pub(crate) struct RxBatch {
+    first: *mut bindings::sk_buff,
+}
+
+impl Iterator for RxBatch {
+    type Item = RxSkb;
+
+    fn next(&mut self) -> Option<RxSkb> {
+        let skb = NonNull::new(self.first)?;
+        // SAFETY: By the type invariant. INVARIANT: The rest is a chain as before.
+        self.first = unsafe { shim::kfabric_shim_skb_next(skb.as_ptr()) };
+        // SAFETY: By the type invariant, and it is on no list any more.
+        Some(unsafe { RxSkb::from_raw(skb) })
+    }
+}
+
+impl Drop for RxBatch {
+    fn drop(&mut self) {
+        self.for_each(RxSkb::reject);
+    }
+}
+
+/// Why a packet cannot wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoRoom {
+    /// So much waits already.
+    Full,
+    /// Nobody takes packets any more.
+    Closed,
+}
+
+/// Packets that wait for their QP's worker.
+///
+/// Its lock is a leaf, taken in softirq.
+///
+/// # Invariants
+///
+/// `raw` is initialised; its packets are as [`RxSkb`] says, and owned by this value.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Inbox {
+    #[pin]
+    raw: Opaque<shim::kfabric_shim_inbox>,
+}
+
+// SAFETY: The inbox has a lock of its own.
+unsafe impl Send for Inbox {}
+// SAFETY: As above.
+unsafe impl Sync for Inbox {}
+
+impl Inbox {
+    /// An empty inbox.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: `raw` is valid for initialisation, and pinned.
+            // INVARIANT: Initialised.
+            raw <- Opaque::ffi_init(|raw| unsafe { shim::kfabric_shim_inbox_init(raw) }),
+        })
+    }
+
+    /// Has `skb` wait, unless those that wait take `max_bytes` of memory already. Softirq or
+    /// process context.
+    pub(crate) fn push(&self, skb: RxSkb, max_bytes: u32) -> Result<(), (NoRoom, RxSkb)> {
+        // SAFETY: By the type invariants; if the result is 0 the packet is the inbox's.
+        let ret =
+            unsafe { shim::kfabric_shim_inbox_push(self.raw.get(), skb.skb.as_ptr(), max_bytes) };
+        match ret {
+            0 => {
+                core::mem::forget(skb);
+                Ok(())
+            }
+            ret if ret == ENOBUFS.to_errno() => Err((NoRoom::Full, skb)),
+            _ => Err((NoRoom::Closed, skb)),
+        }
+    }
+
+    /// Takes all that wait. Process context.
+    pub(crate) fn take(&self) -> RxBatch {
+        // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
+        let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get()) };
+        RxBatch { first }
+    }
+
+    /// Lets no packet wait any more, and takes those that do. Process context.
+    pub(crate) fn close(&self) -> RxBatch {
+        // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
+        let first = unsafe { shim::kfabric_shim_inbox_close(self.raw.get()) };
+        RxBatch { first }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Inbox {
+    fn drop(self: Pin<&mut Self>) {
+        drop(self.close());
+    }
+}
+
+/// A packet to be sent, from its IP header on.
+///
+/// # Invariants
+///
+/// `skb` is a socket buffer that this value owns, whose linear part are the `len` bytes at `data`.
+pub(crate) struct TxSkb {
+    skb: NonNull<bindings::sk_buff>,
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: A socket buffer belongs to whoever holds it, on whatever CPU.
+unsafe impl Send for TxSkb {}
+
+impl TxSkb {
+    /// A packet of `len` bytes, which have to be written, all of them: what they are is
+    /// unspecified. `ENOMEM`. Does not sleep.
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        let bytes = u32::try_from(len)?;
+        let mut data = core::ptr::null_mut();
+        // SAFETY: `data` is valid for the call.
+        let skb = unsafe { shim::kfabric_shim_skb_alloc(bytes, &raw mut data) };
+        // INVARIANT: As the function gives it.
+        Ok(Self {
+            skb: NonNull::new(skb).ok_or(ENOMEM)?,
+            data: NonNull::new(data).ok_or(ENOMEM)?,
+            len,
+        })
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: By the type invariant; they are the packet's, and so ours, alone.
+        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: As in `bytes`.
+        unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+    }
+
+    pub(super) fn into_raw(self) -> *mut bindings::sk_buff {
+        let skb = self.skb;
+        core::mem::forget(self);
+        skb.as_ptr()
+    }
+}
+
+impl Drop for TxSkb {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant it is ours.
+        unsafe { shim::kfabric_shim_skb_drop(self.skb.as_ptr()) }
+    }
+}

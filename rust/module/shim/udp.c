@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of shim/udp.rs: the UDP sockets of a network namespace, and the
+ * routes by which packets leave through them.
+ *
+ * A namespace is not kept alive.  It is reached through the sockets only, which
+ * are closed before it ends: whoever sends looks at them in an RCU read-side
+ * section, and closing takes them away first.  A route (a dst) belongs to its
+ * namespace too, so those that are remembered are listed, and closing gives them
+ * back.
+ */
+
+#include "udp.h"
+
+#include <linux/bottom_half.h>
+#include <linux/err.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/net.h>
+#include <linux/netdevice.h>
+#include <linux/rcupdate.h>
+#include <linux/skbuff.h>
+#include <linux/string.h>
+#include <linux/udp.h>
+#include <net/dst.h>
+#include <net/flow.h>
+#include <net/ip.h>
+#include <net/ip6_fib.h>
+#include <net/ip6_route.h>
+#include <net/ipv6.h>
+#include <net/route.h>
+#include <net/sock.h>
+#include <net/udp.h>
+#include <net/udp_tunnel.h>
+#include <net/xfrm.h>
+
+/* From the kernel: a datagram has arrived; it is ours. */
+static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
+{
+	struct kfabric_shim_udp *udp = rcu_dereference_sk_user_data(sk);
+
+	if (!udp) {
+		kfree_skb(skb);
+		return 0;
+	}
+	/* It may wait for long: nothing of the path that it came is kept. */
+	skb_orphan(skb);
+	skb_dst_drop(skb);
+	nf_reset_ct(skb);
+	secpath_reset(skb);
+	skb->dev = NULL;
+	__skb_pull(skb, sizeof(struct udphdr));
+	udp->receive(udp->data, skb);
+	return 0;
+}
+
+static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
+				     struct net *net, u16 port, u8 family,
+				     struct sock **sk)
+{
+	struct udp_port_cfg port_cfg = {
+		.family = family,
+		.local_udp_port = htons(port),
+		/* Of the peer's choice, and 0 with all that are known. */
+		.use_udp6_rx_checksums = 0,
+		.ipv6_v6only = 1,
+	};
+	struct udp_tunnel_sock_cfg sock_cfg = {
+		.sk_user_data = udp,
+		.encap_type = 1,
+		.encap_rcv = kfabric_shim_udp_rcv,
+	};
+	struct socket *sock;
+	int ret = udp_sock_create(net, &port_cfg, &sock);
+
+	if (ret)
+		return ret;
+	setup_udp_tunnel_sock(net, sock->sk, &sock_cfg);
+	rcu_assign_pointer(*sk, sock->sk);
+	return 0;
+}
+
+/**
+ * kfabric_shim_udp_open - open the sockets of a namespace
+ * @udp: receive and data are set, the rest is 0
+ * @net: the namespace, alive during the call
+ * @port: the UDP port
+ *
+ * Without IPv6 in the kernel or the namespace, there is IPv4 alone.
+ *
+ * Context: process, may sleep; the RTNL may be held. Return: 0, or a negative
+ * error number: -EADDRINUSE somebody else has the port, -ENOMEM.  Then @udp is
+ * not used any more.
+ */
+int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
+			  u16 port)
+{
+	int ret;
+
+	spin_lock_init(&udp->lock);
+	INIT_LIST_HEAD(&udp->routes);
+	ret = kfabric_shim_udp_open_one(udp, net, port, AF_INET, &udp->sk4);
+	if (ret)
+		return ret;
+	ret = kfabric_shim_udp_open_one(udp, net, port, AF_INET6, &udp->sk6);
+	if (ret == -EAFNOSUPPORT || ret == -EPFNOSUPPORT)
+		ret = 0;
+	if (ret) {
+		kfabric_shim_udp_close(udp);
+		/* Something may have been received meanwhile. */
+		synchronize_rcu();
+	}
+	return ret;
+}
+
+static void kfabric_shim_udp_close_one(struct sock **sk)
+{
+	struct sock *old = *sk;
+
+	if (!old)
+		return;
+	rcu_assign_pointer(*sk, NULL);
+	udp_tunnel_sock_release(old);
+}
+
+/**
+ * kfabric_shim_udp_close - close the sockets, and forget all routes
+ * @udp: the sockets; it may have been done already
+ *
+ * Context: process, may sleep; the RTNL may be held. Not with itself at once.
+ * Afterwards nothing is sent.  Something may still be received: @udp and its data
+ * stay for another grace period.
+ */
+void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
+{
+	struct kfabric_shim_route *route;
+
+	kfabric_shim_udp_close_one(&udp->sk4);
+	kfabric_shim_udp_close_one(&udp->sk6);
+	spin_lock_bh(&udp->lock);
+	udp->closed = true;
+	list_for_each_entry(route, &udp->routes, node) {
+		dst_release(route->dst);
+		rcu_assign_pointer(route->dst, NULL);
+	}
+	spin_unlock_bh(&udp->lock);
+}
+
+/**
+ * kfabric_shim_route_init - a way to a peer, not looked for yet
+ * @route: interface and addresses are set
+ * @udp: sockets, which outlive the route
+ */
+void kfabric_shim_route_init(struct kfabric_shim_route *route,
+			     struct kfabric_shim_udp *udp)
+{
+	route->udp = udp;
+	route->dst = NULL;
+	spin_lock_bh(&udp->lock);
+	list_add_tail(&route->node, &udp->routes);
+	spin_unlock_bh(&udp->lock);
+}
+
+/**
+ * kfabric_shim_route_exit - forget a way to a peer
+ * @route: nobody uses it any more
+ */
+void kfabric_shim_route_exit(struct kfabric_shim_route *route)
+{
+	spin_lock_bh(&route->udp->lock);
+	list_del(&route->node);
+	spin_unlock_bh(&route->udp->lock);
+	dst_release(route->dst);
+}
+
+static struct dst_entry *
+kfabric_shim_route_find4(const struct kfabric_shim_route *route, struct sock *sk)
+{
+	struct flowi4 fl4 = {
+		.flowi4_oif = route->ifindex,
+		.flowi4_proto = IPPROTO_UDP,
+	};
+	struct rtable *rt;
+
+	memcpy(&fl4.saddr, route->from, 4);
+	memcpy(&fl4.daddr, route->to, 4);
+	rt = ip_route_output_flow(sock_net(sk), &fl4, sk);
+	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
+}
+
+static struct dst_entry *
+kfabric_shim_route_find6(const struct kfabric_shim_route *route, struct sock *sk,
+			 u32 *cookie)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct flowi6 fl6 = {
+		.flowi6_oif = route->ifindex,
+		.flowi6_proto = IPPROTO_UDP,
+	};
+	struct dst_entry *dst;
+
+	memcpy(&fl6.saddr, route->from, 16);
+	memcpy(&fl6.daddr, route->to, 16);
+	dst = ip6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
+	if (!IS_ERR(dst))
+		*cookie = rt6_get_cookie(dst_rt6_info(dst));
+	return dst;
+#else
+	return ERR_PTR(-EAFNOSUPPORT);
+#endif
+}
+
+/*
+ * The route, as long as the caller stays in its RCU read-side section; or an
+ * ERR_PTR.
+ */
+static struct dst_entry *
+kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
+{
+	struct kfabric_shim_udp *udp = route->udp;
+	struct dst_entry *dst = rcu_dereference(route->dst), *old;
+	u32 cookie = 0;
+
+	if (dst && dst_check(dst, READ_ONCE(route->cookie)))
+		return dst;
+	dst = route->ipv6 ? kfabric_shim_route_find6(route, sk, &cookie) :
+			    kfabric_shim_route_find4(route, sk);
+	if (IS_ERR(dst))
+		return dst;
+	spin_lock_bh(&udp->lock);
+	old = dst;
+	if (!udp->closed) {
+		old = route->dst;
+		WRITE_ONCE(route->cookie, cookie);
+		rcu_assign_pointer(route->dst, dst);
+	}
+	spin_unlock_bh(&udp->lock);
+	/* Freed after a grace period, so what is in use may be released. */
+	dst_release(old);
+	return old == dst ? ERR_PTR(-ENETDOWN) : dst;
+}
+
+/* The socket of a route, likewise; or NULL. */
+static struct sock *kfabric_shim_route_sk(const struct kfabric_shim_route *route)
+{
+	return route->ipv6 ? rcu_dereference(route->udp->sk6) :
+			     rcu_dereference(route->udp->sk4);
+}
+
+/**
+ * kfabric_shim_route_mtu - the MTU of the way to a peer
+ * @route: the way
+ *
+ * Context: process. Return: bytes of IP packets, or 0 if there is no way.
+ */
+u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
+{
+	struct dst_entry *dst;
+	struct sock *sk;
+	u32 mtu = 0;
+
+	rcu_read_lock();
+	sk = kfabric_shim_route_sk(route);
+	dst = sk ? kfabric_shim_route_dst(route, sk) : ERR_PTR(-ENETDOWN);
+	if (!IS_ERR(dst))
+		mtu = dst_mtu(dst);
+	rcu_read_unlock();
+	return mtu;
+}
+
+static void kfabric_shim_send4(struct dst_entry *dst, struct sk_buff *skb)
+{
+	memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
+	skb_reset_network_header(skb);
+	skb_set_transport_header(skb, sizeof(struct iphdr));
+	skb->protocol = htons(ETH_P_IP);
+	ip_hdr(skb)->ttl = ip4_dst_hoplimit(dst);
+}
+
+static void kfabric_shim_send6(struct dst_entry *dst, struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
+	skb_reset_network_header(skb);
+	skb_set_transport_header(skb, sizeof(struct ipv6hdr));
+	skb->protocol = htons(ETH_P_IPV6);
+	ipv6_hdr(skb)->hop_limit = ip6_dst_hoplimit(dst);
+#endif
+}
+
+/**
+ * kfabric_shim_route_send - send a packet
+ * @route: the way to the peer
+ * @skb: from the IP header on, complete but for the TTL and the checksum of IPv4;
+ *	taken over in any case
+ *
+ * Context: process, or softirq. Return: 0, or a negative error number: what the
+ * local stack would not send.
+ */
+int kfabric_shim_route_send(struct kfabric_shim_route *route, struct sk_buff *skb)
+{
+	struct dst_entry *dst;
+	struct sock *sk;
+	int ret;
+
+	rcu_read_lock();
+	sk = kfabric_shim_route_sk(route);
+	dst = sk ? kfabric_shim_route_dst(route, sk) : ERR_PTR(-ENETDOWN);
+	if (IS_ERR(dst)) {
+		ret = PTR_ERR(dst);
+		kfree_skb(skb);
+		goto out;
+	}
+	skb_dst_set_noref(skb, dst);
+	if (route->ipv6) {
+		kfabric_shim_send6(dst, skb);
+		ret = ip6_local_out(sock_net(sk), sk, skb);
+	} else {
+		kfabric_shim_send4(dst, skb);
+		ret = ip_local_out(sock_net(sk), sk, skb);
+	}
+	if (ret > 0)
+		ret = net_xmit_errno(ret);
+out:
+	rcu_read_unlock();
+	return ret;
+}
+
+/**
+ * kfabric_shim_bh_disable - hold back softirqs of this CPU
+ *
+ * What is sent meanwhile to a peer on this host arrives there together.
+ */
+void kfabric_shim_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+/** kfabric_shim_bh_enable - undo kfabric_shim_bh_disable() */
+void kfabric_shim_bh_enable(void)
+{
+	local_bh_enable();
+}
