@@ -500,7 +500,8 @@ mod tests {
                     false => Err(Dropped::State),
                 }
             );
-            assert_eq!(qp.qkey() == QKEY, qkey);
+            let has_qkey = qp.qkey() == QKEY;
+            assert_eq!(has_qkey, qkey);
         }
     }
 
