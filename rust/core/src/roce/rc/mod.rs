@@ -17,6 +17,7 @@
 //! | [`requester`] | what is sent when; answers; losses |
 //! | [`window`], [`rtt`] | how much may be outstanding; how long to wait |
 //! | [`outstanding`] | READ requests and atomics under way |
+//! | `gap` | packets behind a missing one |
 //! | [`responder`] | what becomes of requests; answers; replays |
 //! | [`target`] | receives and memory on which a responder acts |
 //! | [`stats`] | counters |
@@ -46,6 +47,7 @@
 //! named, not held: see [`Requester::poll`] and [`Answering::read`].
 
 pub mod attr;
+mod gap;
 pub mod outstanding;
 pub mod qp;
 pub mod queue;

@@ -23,7 +23,8 @@
 //! Two timers guard against silence: after a few round trips one packet is sent again, and again after
 //! twice the time (a probe, [`rtt`](super::rtt)); after the local ACK timeout that counts as a retry.
 //! `retry_cnt` retries in which nothing new is answered are allowed; the next reason for one ends the
-//! work request with [`Status::RetryExceeded`] and the QP goes to ERR. RNR NAKs are counted by
+//! work request with [`Status::RetryExceeded`] and the QP goes to ERR. NAKs that follow each other faster
+//! than probes would count as one. RNR NAKs are counted by
 //! themselves, against `rnr_retry`.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.7.3 to 9.7.6 and 9.9.2.
@@ -49,6 +50,7 @@ use super::{
         },
     },
     attr::Attr,
+    gap::Gap,
     outstanding::{
         Outstanding,
         Slot, //
@@ -102,6 +104,8 @@ pub struct Requester<Q, R> {
     /// The packet that is being measured, and when it went.
     measured: Option<(Psn, u64)>,
     timers: Timers,
+    /// Answers that have come behind the missing one to `una`.
+    gap: Gap,
     /// Whether a WQE failed of itself.
     failed: bool,
     stats: RequesterStats,
@@ -133,6 +137,7 @@ where
             rtt: Rtt::new(),
             measured: None,
             timers: Timers::default(),
+            gap: Gap::default(),
             failed: false,
             stats: RequesterStats::default(),
         }
@@ -253,6 +258,7 @@ where
         self.recovered = None;
         self.measured = None;
         self.timers = Timers::default();
+        self.gap = Gap::default();
     }
 
     /// Queues a work request. What becomes of it says [`Self::take`], once.

@@ -20,6 +20,7 @@ use super::{
             packet::Packet,
             psn::Psn, //
         },
+        gap::Gap,
         outstanding::Slot,
         queue::{
             Number,
@@ -122,7 +123,11 @@ where
             Syndrome::Nak(Nak::InvalidRequest) => self.refuse(psn, Status::RemoteInvalidRequest),
             Syndrome::Nak(Nak::RemoteAccess) => self.refuse(psn, Status::RemoteAccess),
             Syndrome::Nak(Nak::RemoteOperation) => self.refuse(psn, Status::RemoteOperation),
-            _ if !reached => self.implied_nak(now),
+            _ if !reached => {
+                if !self.gap.is_told() {
+                    self.implied_nak(now);
+                }
+            }
             Syndrome::Ack(_) => {}
             Syndrome::Rnr(timer) => self.not_ready(now, timer.ns()),
             Syndrome::Nak(Nak::Sequence) => self.lost(now),
@@ -132,7 +137,9 @@ where
     fn read(&mut self, now: u64, packet: &Packet, ends: bool) -> Received {
         let psn = packet.bth.psn;
         if !self.advance(now, psn) {
-            self.implied_nak(now);
+            if self.gap.came(psn.since(self.una)) {
+                self.implied_nak(now);
+            }
             return Received::Nothing;
         }
         let number = self.queue.oldest();
@@ -162,7 +169,9 @@ where
 
     fn atomic(&mut self, now: u64, psn: Psn, value: u64) -> Received {
         if !self.advance(now, psn) {
-            self.implied_nak(now);
+            if self.gap.came(psn.since(self.una)) {
+                self.implied_nak(now);
+            }
             return Received::Nothing;
         }
         let number = self.queue.oldest();
@@ -224,6 +233,7 @@ where
             return;
         }
         self.outstanding.answered(self.una);
+        self.gap = Gap::default();
         let in_flight = self.next.since(from);
         if acked > in_flight {
             // More than was sent since going back: the answer is to what was sent before.

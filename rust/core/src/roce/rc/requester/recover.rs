@@ -45,8 +45,10 @@ pub(super) struct Timers {
     retries: u8,
     /// Retries after an RNR NAK left.
     rnr_retries: u8,
-    /// When a NAK was last heeded, if nothing was answered since.
+    /// When a NAK was last heeded, and when one was last counted as a retry, if nothing was answered
+    /// since.
     heeded: Option<u64>,
+    counted: Option<u64>,
     /// Refusals of the local stack since the last progress.
     refusals: u32,
 }
@@ -103,7 +105,9 @@ where
             return None;
         }
         let timers = &self.timers;
-        [timers.pause, timers.probe, timers.expiry(self.attr.timeout)]
+        // The end of a pause matters if something is to be sent then.
+        let pause = self.queue.get(self.at).and(timers.pause);
+        [pause, timers.probe, timers.expiry(self.attr.timeout)]
             .into_iter()
             .flatten()
             .min()
@@ -146,11 +150,14 @@ where
         let until = now.saturating_add(LOCAL_PAUSE << doublings);
         self.timers.refusals = self.timers.refusals.saturating_add(1);
         self.timers.pause = self.timers.pause.max(Some(until));
+        // What went before it may fill the window that is left, and nothing follows it.
         self.timers.probe = None;
+        self.timers.wait(until, self.rtt.patience());
     }
 
     /// `una` was lost: a response says so that needs not say it itself.
     pub(super) fn implied_nak(&mut self, now: u64) {
+        self.gap.told();
         stats::add(&mut self.stats.implied_naks, 1);
         self.lost(now);
     }
@@ -158,12 +165,17 @@ where
     /// `una` was lost: a response says so.
     pub(super) fn lost(&mut self, now: u64) {
         // What comes within a round trip of the last going back is about what was sent before.
-        let heeded = self
-            .timers
-            .heeded
-            .is_some_and(|heeded| now.saturating_sub(heeded) < self.rtt.least());
-        if heeded || self.next == self.una || !self.retry() {
+        let within =
+            |time: Option<u64>, ns: u64| time.is_some_and(|time| now.saturating_sub(time) < ns);
+        if self.next == self.una || within(self.timers.heeded, self.rtt.least()) {
             return;
+        }
+        // A network that duplicates and reorders can make many of one loss.
+        if !within(self.timers.counted, self.rtt.patience()) {
+            if !self.retry() {
+                return;
+            }
+            self.timers.counted = Some(now);
         }
         stats::add(&mut self.stats.retries, 1);
         self.shrink();
@@ -187,6 +199,8 @@ where
         }
         self.rewind(self.una);
         self.timers.still();
+        // The peer is there, and has all up to here.
+        self.timers.retries = self.attr.retry_cnt;
         self.timers.pause = Some(now.saturating_add(ns));
     }
 

@@ -98,7 +98,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
         if psn != self.expected {
             stats::add(&mut self.stats.out_of_sequence, 1);
-            self.pending.missing(psn);
+            self.pending.missing(psn, self.expected);
             return Verdict::OutOfSequence;
         }
         match self.execute(packet, target) {

@@ -17,6 +17,7 @@ use super::{
             psn::Psn,
             state::State, //
         },
+        gap::Gap,
         requester::LOCAL_PAUSE,
         stats,
         target::{
@@ -65,8 +66,8 @@ pub(super) struct Pending {
     /// Requests that wait for it.
     waiting: u32,
     nack: Option<Nack>,
-    /// The last PSN for which `expected` was said to be missing; not again for later ones.
-    told: Option<Psn>,
+    /// What has come behind `expected`.
+    gap: Gap,
     /// The local stack refused a packet: nothing is sent before.
     pause: Option<u64>,
 }
@@ -81,7 +82,7 @@ impl Pending {
         packet: &Packet,
         expected: Psn,
     ) -> bool {
-        self.told = None;
+        self.gap = Gap::default();
         self.nack = match self.nack {
             // What came behind it was dropped and is still missing.
             Some(Nack::Missing(psn)) if !psn.is_before(expected) => self.nack,
@@ -112,25 +113,22 @@ impl Pending {
         self.ack = Some(self.ack.map_or(now, |due| due.min(now)));
     }
 
-    /// `psn` came and others before it did not.
-    pub(super) fn missing(&mut self, psn: Psn) {
+    /// `psn` came and `expected`, before it, did not.
+    pub(super) fn missing(&mut self, psn: Psn, expected: Psn) {
+        let tell = self.gap.came(psn.since(expected));
         match self.nack {
-            None => {}
+            None if tell => self.nack = Some(Nack::Missing(psn)),
             // One that is further along keeps the NAK necessary for longer.
-            Some(Nack::Missing(seen)) if seen.is_before(psn) => {}
-            Some(_) => return,
-        }
-        // After a NAK all that was sent before goes on to come in, in the order of PSNs. If one comes a
-        // second time, the requester has gone back, and what is missing was lost again.
-        let told = self.told.is_some_and(|told| told.is_before(psn));
-        self.told = self.told.map(|_| psn);
-        if !told {
-            self.nack = Some(Nack::Missing(psn));
+            Some(Nack::Missing(seen)) if seen.is_before(psn) => {
+                self.nack = Some(Nack::Missing(psn));
+            }
+            _ => {}
         }
     }
 
     pub(super) fn not_ready(&mut self, timer: RnrTimer) {
         self.nack = Some(Nack::NotReady(timer));
+        self.gap.restart();
     }
 
     pub(super) fn refused(&mut self, nak: Nak) {
@@ -166,14 +164,13 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
             return Some(self.part(&part));
         }
         let syndrome = match self.pending.nack.take() {
-            Some(Nack::Missing(psn)) => {
-                self.pending.told = Some(psn);
+            Some(Nack::Missing(_)) => {
+                self.pending.gap.told();
                 stats::add(&mut self.stats.nak_sequence, 1);
                 Syndrome::Nak(Nak::Sequence)
             }
             Some(Nack::NotReady(timer)) => {
-                // Whatever comes behind it is dropped, and the requester knows where to go on.
-                self.pending.told = Some(self.expected);
+                self.pending.gap.told();
                 stats::add(&mut self.stats.rnr, 1);
                 Syndrome::Rnr(timer)
             }
@@ -244,7 +241,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
                 let nack = match syndrome {
                     _ if psn != self.expected => None,
                     Syndrome::Rnr(timer) => Some(Nack::NotReady(timer)),
-                    Syndrome::Nak(_) => self.pending.told.map(Nack::Missing),
+                    Syndrome::Nak(_) => Some(Nack::Missing(psn.next())),
                     Syndrome::Ack(_) => None,
                 };
                 self.pending.nack = nack;
@@ -258,7 +255,8 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
     /// The memory of a READ that was accepted cannot be read any more: `psn`, which [`Self::poll`] gave,
     /// is refused, and the QP goes to ERR. The requester is to follow.
     pub fn fail_read<T: Target>(&mut self, psn: Psn, why: Refusal, target: &mut T) {
-        if !self.attr.state.executes() {
+        // Last words may be in the middle of the READ.
+        if self.is_silent() {
             return;
         }
         self.stop(Some(why), target);
