@@ -43,7 +43,7 @@ impl OpenFile {
         let owner = Owner::current()?;
         let budget = Budget::current()?;
         KBox::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 owner,
                 budget,
                 handles <- Table::new(KFABRIC_MAX_HANDLES),

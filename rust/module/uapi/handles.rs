@@ -13,10 +13,13 @@
 //! Numbers are given in a circle, so that one that was just freed does not come back at once and a
 //! program that uses a stale handle is told so.
 //!
+//! Objects stand on shelves of [`SHELF`] each, which come when they are needed and stay: every call
+//! looks a handle up, and that is two loads.
+//!
 //! # Locks
 //!
-//! The lock of the array is a spin lock and a leaf: a look-up takes it, loads one pointer, counts
-//! one reference. `ids` is a mutex for those who make and close objects; the array's lock may be
+//! The lock of the shelves is a spin lock and a leaf: a look-up takes it, loads one pointer, counts
+//! one reference. `ids` is a mutex for those who make and close objects; the shelves' lock may be
 //! taken inside it, never the other way round. Both are private to one open file.
 //!
 //! The table itself is generic, so that its tests need no fabric.
@@ -27,21 +30,18 @@ use kernel::{
         UnusedId, //
     },
     new_mutex,
+    new_spinlock,
     prelude::*,
-    sync::Mutex,
-    xarray::{
-        AllocKind,
-        XArray, //
+    sync::{
+        Mutex,
+        SpinLock, //
     }, //
 };
 
-/// What stands under a number that is not free.
-enum Slot<E> {
-    /// The object is still being made.
-    Reserved,
-    /// The object.
-    Taken(E),
-}
+/// Objects on a shelf: a page of them.
+const SHELF: usize = 256;
+
+type Shelf<E> = KBox<[Option<E>; SHELF]>;
 
 struct Ids {
     pool: IdPool,
@@ -55,23 +55,29 @@ struct Ids {
 ///
 /// # Invariants
 ///
-/// Number `n` is acquired in `ids` exactly if slot `n` stands in `slots` or is on its way there or
-/// away, in the hands of one task.
+/// Number `n` is acquired in `ids` exactly if an object has place `n`, or is on its way there or
+/// away, in the hands of one task. There is a place for every number that is acquired.
 #[pin_data]
 pub(crate) struct Table<E: Clone + Send + 'static> {
+    /// Shelves are added under the mutex `ids`, within the capacity.
     #[pin]
-    slots: XArray<KBox<Slot<E>>>,
+    shelves: SpinLock<KVec<Shelf<E>>>,
     #[pin]
     ids: Mutex<Ids>,
     limit: u32,
 }
 
 impl<E: Clone + Send + 'static> Table<E> {
-    /// An empty table for `limit` handles.
-    pub(crate) fn new(limit: u32) -> impl PinInit<Self> {
-        // INVARIANT: No number acquired, no slot.
-        pin_init!(Self {
-            slots <- XArray::new(AllocKind::Alloc1),
+    /// An empty table for `limit` handles. `ENOMEM`. Sleeps.
+    pub(crate) fn new(limit: u32) -> impl PinInit<Self, Error> {
+        // INVARIANT: No number acquired, no object.
+        try_pin_init!(Self {
+            shelves <- {
+                // Numbers begin at 1.
+                let most = (limit as usize / SHELF).saturating_add(1);
+                let shelves = KVec::with_capacity(most, GFP_KERNEL_ACCOUNT)?;
+                new_spinlock!(shelves, "kfabric::handles::shelves")
+            },
             ids <- new_mutex!(
                 Ids {
                     pool: IdPool::new(),
@@ -86,35 +92,40 @@ impl<E: Clone + Send + 'static> Table<E> {
 
     /// Takes a number. `EMFILE` if all are in use, `ENOMEM`. Sleeps.
     pub(crate) fn reserve(&self) -> Result<Reserved<'_, E>> {
-        let slot = KBox::new(Slot::Reserved, GFP_KERNEL_ACCOUNT)?;
-        // INVARIANT: From here until the store, the number is in this task's hands; if the store
-        // fails, dropping `reserved` gives it back.
-        let reserved = Reserved {
+        // INVARIANT: From here on the number is in this task's hands, until the result is dropped.
+        Ok(Reserved {
             table: self,
             number: self.acquire()?,
-        };
-        self.slots
-            .lock()
-            .store(reserved.number as usize, slot, GFP_KERNEL_ACCOUNT)?;
-        Ok(reserved)
+        })
     }
 
     /// What `number` names, if it names anything. Does not sleep.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<E> {
-        match self.slots.lock().get(number as usize)? {
-            Slot::Taken(entry) => Some(entry.clone()),
-            Slot::Reserved => None,
-        }
+        let (shelf, place) = Self::place(number);
+        let shelves = self.shelves.lock();
+        shelves.get(shelf)?.get(place)?.clone()
+    }
+
+    #[inline]
+    fn place(number: u32) -> (usize, usize) {
+        (number as usize / SHELF, number as usize % SHELF)
+    }
+
+    /// Puts `entry` in the place of `number`, and gives what was there.
+    fn replace(&self, number: u32, entry: Option<E>) -> Option<E> {
+        let (shelf, place) = Self::place(number);
+        let mut shelves = self.shelves.lock();
+        core::mem::replace(shelves.get_mut(shelf)?.get_mut(place)?, entry)
     }
 
     /// Frees the number of an object that has been closed. The caller is the one who closed it, so
     /// that nobody else frees this number. Sleeps.
     pub(crate) fn remove(&self, number: u32) {
-        let slot = self.slots.lock().remove(number as usize);
+        let entry = self.replace(number, None);
         // The last reference to the object may go here, so not under a lock.
-        if slot.is_some() {
-            drop(slot);
+        if entry.is_some() {
+            drop(entry);
             self.release(number);
         }
     }
@@ -146,10 +157,25 @@ impl<E: Clone + Send + 'static> Table<E> {
                 .realloc(GFP_KERNEL_ACCOUNT)?;
             ids.pool.grow(resizer);
         };
-        ids.used = ids.used.saturating_add(1);
-        ids.next = id.wrapping_add(1);
         // Ids begin at 0, handles at 1.
-        u32::try_from(id.wrapping_add(1)).map_err(|_| EMFILE)
+        let number = id.wrapping_add(1);
+        if let Err(error) = self.make_place(number) {
+            ids.pool.release_id(id);
+            return Err(error);
+        }
+        ids.used = ids.used.saturating_add(1);
+        ids.next = number;
+        u32::try_from(number).map_err(|_| EMFILE)
+    }
+
+    /// Sees to it that there is a place for `number`. Under the mutex `ids`.
+    fn make_place(&self, number: usize) -> Result {
+        while self.shelves.lock().len() <= number / SHELF {
+            let shelf = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
+            // There is room, so this does not allocate.
+            self.shelves.lock().push(shelf, GFP_ATOMIC)?;
+        }
+        Ok(())
     }
 
     fn release(&self, number: u32) {
@@ -181,15 +207,12 @@ impl<E: Clone + Send + 'static> Reserved<'_, E> {
     pub(crate) fn publish(self, entry: E) {
         // The number stays taken: it belongs to the entry now.
         let this = core::mem::ManuallyDrop::new(self);
-        if let Some(slot) = this.table.slots.lock().get_mut(this.number as usize) {
-            *slot = Slot::Taken(entry);
-        }
+        let _none = this.table.replace(this.number, Some(entry));
     }
 }
 
 impl<E: Clone + Send + 'static> Drop for Reserved<'_, E> {
     fn drop(&mut self) {
-        drop(self.table.slots.lock().remove(self.number as usize));
         self.table.release(self.number);
     }
 }
