@@ -107,22 +107,20 @@ fn push_err(queue: &Queue, n: u64) -> Result {
     Ok(())
 }
 
-/// The context in the bytes that a reader is given.
-fn context(bytes: &[u8]) -> u64 {
-    bytes
-        .first_chunk()
-        .map_or(u64::MAX, |bytes| u64::from_ne_bytes(*bytes))
+/// The context in the words that a reader is given.
+fn context(words: &[u64]) -> u64 {
+    words.first().copied().unwrap_or(u64::MAX)
 }
 
 /// A sink that adds contexts up.
-fn sum(total: &mut u64) -> impl FnMut(&[u8], u64) -> Result + '_ {
-    |bytes, _| {
-        *total += context(bytes);
+fn sum(total: &mut u64) -> impl FnMut(&[u64], u64) -> Result + '_ {
+    |words, _| {
+        *total += context(words);
         Ok(())
     }
 }
 
-fn ignore(_bytes: &[u8], _source: u64) -> Result {
+fn ignore(_words: &[u64], _source: u64) -> Result {
     Ok(())
 }
 
@@ -174,13 +172,10 @@ mod tests {
             let queue = Arc::pin_init(Queue::new(4, format, false)?, GFP_KERNEL)?;
             push(&queue, 100)?;
             let mut right = false;
-            let read = queue.read(1, |bytes, source| {
-                right = bytes.len() == size
+            let read = queue.read(1, |words, source| {
+                right = size_of_val(words) == size
                     && source == 106
-                    && bytes
-                        .chunks_exact(8)
-                        .zip(100u64..)
-                        .all(|(word, value)| word == value.to_ne_bytes());
+                    && words.iter().zip(100..).all(|(word, value)| *word == value);
                 Ok(())
             });
             assert_eq!(read, Ok(1));
@@ -278,8 +273,8 @@ mod tests {
         // The first that cannot be given ends the read, in whatever chunk it is.
         let mut next = 0;
         for stop in [1, 64, 130, 131] {
-            let read = queue.read(200, |bytes, _| {
-                assert_eq!(context(bytes), next);
+            let read = queue.read(200, |words, _| {
+                assert_eq!(context(words), next);
                 if next == stop {
                     return Err(EFAULT);
                 }
@@ -320,8 +315,8 @@ mod tests {
             push(&queue, n)?;
         }
         // The first chunk is under way when the error comes.
-        let read = queue.read(100, |bytes, _| {
-            if context(bytes) == 5 {
+        let read = queue.read(100, |words, _| {
+            if context(words) == 5 {
                 push_err(&queue, 1)?;
             }
             Ok(())

@@ -3,6 +3,7 @@
 //! Suite `kfabric_line`: the map under the lines of waiters, against a list that is searched.
 
 use super::{
+    with_memory,
     Enters,
     Line,
     Memory, //
@@ -26,6 +27,12 @@ impl Numbers {
     }
 }
 
+/// Who gets in line, with memory.
+fn enters(who: u64) -> Result<Enters<u64>> {
+    let memory = Some(Memory::new()?);
+    Ok(Enters { who, memory })
+}
+
 /// Takes the entry with the lowest key out.
 fn lowest(list: &mut KVec<(Key, u64)>) -> Option<(Key, u64)> {
     let key = list.iter().map(|(key, _)| *key).min()?;
@@ -40,7 +47,7 @@ mod tests {
     #[test]
     fn who_is_alone_keeps_its_memory() -> Result {
         let mut line = Due::new(Line::new());
-        let mut memory = Memory::new()?;
+        let mut memory = Some(Memory::new()?);
         for round in 0..10 {
             let key = line.insert(round, Enters { who: round, memory });
             assert_eq!(line.lowest(), Some(round));
@@ -51,9 +58,41 @@ mod tests {
             };
             assert_eq!(left.who, round);
             assert!(line.is_empty() && line.lowest().is_none());
-            memory = left.memory.ok_or(ENOMEM)?;
+            memory = left.memory;
+            assert!(memory.is_some());
         }
         Ok(())
+    }
+
+    #[test]
+    fn who_comes_alone_needs_no_memory() -> Result {
+        let mut line = Due::new(Line::new());
+        for (who, other) in [(5, 3), (5, 7)] {
+            let memory = None;
+            line.insert(who, Enters { who, memory });
+            let memory = Some(Memory::new()?);
+            let who = other;
+            line.insert(who, Enters { who, memory });
+            let (low, high) = (who.min(5), who.max(5));
+            assert_eq!(line.pop().map(|(_, left)| left.who), Some(low));
+            assert_eq!(line.pop().map(|(_, left)| left.who), Some(high));
+            assert!(line.is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn memory_is_got_where_it_is_asked_for() {
+        let mut calls = 0;
+        let entered = with_memory(|memory: &mut Option<Memory<u64>>| {
+            calls += 1;
+            Ok(memory.take().map(|_| calls))
+        });
+        assert_eq!(entered, Ok(2));
+        let entered = with_memory(|memory: &mut Option<Memory<u64>>| Ok(Some(memory.is_some())));
+        assert_eq!(entered, Ok(false));
+        let error = with_memory(|_: &mut Option<Memory<u64>>| Err::<Option<()>, _>(EBADF));
+        assert_eq!(error, Err(EBADF));
     }
 
     #[test]
@@ -67,7 +106,7 @@ mod tests {
             match numbers.below(4) {
                 0 | 1 if growing => {
                     let threshold = numbers.below(50);
-                    let key = line.insert(threshold, Enters::new(who)?);
+                    let key = line.insert(threshold, enters(who)?);
                     list.push((key, who), GFP_KERNEL)?;
                 }
                 2 => {

@@ -11,7 +11,16 @@ use crate::shim::{
 };
 use kernel::{
     new_spinlock,
-    sync::SpinLock, //
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        SpinLock, //
+    }, //
 };
 
 const MS: u64 = 1_000_000;
@@ -42,7 +51,7 @@ struct Shared {
     queue: WaitQueue,
     value: Atomic<u32>,
     #[pin]
-    wakers: SpinLock<KVec<Arc<Waker>>>,
+    wakers: SpinLock<KVec<Waker>>,
 }
 
 impl Shared {
@@ -125,7 +134,7 @@ mod tests {
         assert_eq!(result, Err(WaitError::TimedOut));
         assert!(now_ns() >= deadline);
 
-        let sleeper = Sleeper::new()?;
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let deadline = now_ns() + 20 * MS;
         assert_eq!(
             sleeper.wait(Deadline::At(deadline)),
@@ -209,37 +218,67 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_wakes_with_the_first_reason() -> Result {
-        let mut sleeper = Sleeper::new()?;
-        let waker = sleeper.waker();
+    fn a_waker_wakes_once() -> Result {
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+        let sleeper = sleeper.as_ref();
         assert_eq!(sleeper.reason(), None);
-        assert_eq!(sleeper.wait(Deadline::Poll), Err(WaitError::TimedOut));
-        assert!(waker.wake(reason(3)));
-        assert!(!waker.wake(reason(4)));
-        assert_eq!(waker.reason(), Some(reason(3)));
-        assert_eq!(sleeper.reason(), Some(reason(3)));
-        for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
-            assert_eq!(sleeper.wait(deadline), Ok(reason(3)));
+        for round in 1..=3 {
+            let waker = sleeper.waker();
+            assert_eq!(sleeper.reason(), None);
+            assert_eq!(sleeper.wait(Deadline::Poll), Err(WaitError::TimedOut));
+            assert_eq!(sleeper.wait(Deadline::At(1)), Err(WaitError::TimedOut));
+            waker.wake(reason(round));
+            assert_eq!(sleeper.reason(), Some(reason(round)));
+            for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
+                assert_eq!(sleeper.wait(deadline), Ok(reason(round)));
+            }
         }
-        sleeper.rearm();
-        assert_eq!(sleeper.wait(Deadline::At(1)), Err(WaitError::TimedOut));
-        assert!(waker.wake(reason(5)));
-        assert_eq!(sleeper.wait(Deadline::Forever), Ok(reason(5)));
         Ok(())
     }
 
     #[test]
-    fn a_waker_outlives_its_sleeper() -> Result {
+    fn a_waker_that_is_dropped_gives_no_reason() -> Result {
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+        let sleeper = sleeper.as_ref();
+        drop(sleeper.waker());
+        assert_eq!(sleeper.reason(), None);
+        assert_eq!(sleeper.wait(Deadline::At(1)), Err(WaitError::TimedOut));
+        // The largest reason there is is not taken for that.
+        sleeper.waker().wake(reason(u32::MAX));
+        assert_eq!(sleeper.wait(Deadline::Forever), Ok(reason(u32::MAX)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_sleeper_does_not_go_before_its_waker() -> Result {
         let shared = Shared::new()?;
-        let other = shared.clone();
-        kthread::spawn(c"kfi-gone", move || {
-            if let Ok(sleeper) = Sleeper::new() {
-                let _ = other.wakers.lock().push(sleeper.waker(), GFP_ATOMIC);
+        shared.wakers.lock().reserve(2, GFP_ATOMIC)?;
+        for dropped in [false, true] {
+            let other = shared.clone();
+            let thread = kthread::spawn(c"kfi-goes", move || {
+                {
+                    pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+                    let waker = sleeper.as_ref().waker();
+                    let _ = other.wakers.lock().push(waker, GFP_ATOMIC);
+                    other.queue.wake_all();
+                }
+                other.value.store(1, Relaxed);
+                other.queue.wake_all();
+            })?;
+            let pop = || shared.wakers.lock().pop();
+            let waker = shared.queue.wait_until(soon(), pop)?;
+            let later = Deadline::At(now_ns() + 20 * MS);
+            let gone = shared.queue.wait_until(later, || shared.is(1));
+            assert_eq!(gone, Err(WaitError::TimedOut));
+            if dropped {
+                drop(waker);
+            } else {
+                waker.wake(reason(1));
             }
-        })?
-        .join();
-        let waker = shared.wakers.lock().pop().ok_or(ENOENT)?;
-        assert!(waker.wake(reason(1)));
+            assert_eq!(shared.queue.wait_until(soon(), || shared.is(1)), Ok(1));
+            thread.join();
+            shared.set(0);
+        }
         Ok(())
     }
 
@@ -251,8 +290,9 @@ mod tests {
         // Each round: put a waker on the list, wait for the reason, check that it is the round's.
         let thread = kthread::spawn(c"kfi-sleeper", move || {
             for round in 1..=ROUNDS {
-                let Ok(sleeper) = Sleeper::new() else { return };
-                let _ = other.wakers.lock().push(sleeper.waker(), GFP_ATOMIC);
+                pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+                let waker = sleeper.as_ref().waker();
+                let _ = other.wakers.lock().push(waker, GFP_ATOMIC);
                 other.queue.wake_all();
                 if woken(|end| sleeper.wait(end)) != Ok(reason(round)) {
                     return;
@@ -266,7 +306,7 @@ mod tests {
                 shared.queue.wait_until(end, pop)
             });
             match waker {
-                Ok(waker) => assert!(waker.wake(reason(round))),
+                Ok(waker) => waker.wake(reason(round)),
                 Err(_) => break,
             }
         }
@@ -285,8 +325,9 @@ mod tests {
         for _ in 0..MANY {
             let other = shared.clone();
             let thread = kthread::spawn(c"kfi-many", move || {
-                let Ok(sleeper) = Sleeper::new() else { return };
-                let _ = other.wakers.lock().push(sleeper.waker(), GFP_ATOMIC);
+                pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+                let waker = sleeper.as_ref().waker();
+                let _ = other.wakers.lock().push(waker, GFP_ATOMIC);
                 other.queue.wake_all();
                 if sleeper.wait(Deadline::Forever).is_ok() {
                     other.value.fetch_add(1, Full);
@@ -300,7 +341,7 @@ mod tests {
             wakers.push(waker?, GFP_KERNEL)?;
         }
         let middle = wakers.remove(MANY / 2).map_err(|_| EINVAL)?;
-        assert!(middle.wake(reason(1)));
+        middle.wake(reason(1));
         assert_eq!(shared.queue.wait_until(soon(), || shared.is(1)), Ok(1));
         // Nobody else: give them time to show it.
         let later = Deadline::At(now_ns() + 50 * MS);
@@ -308,8 +349,8 @@ mod tests {
             .queue
             .wait_until(later, || (shared.value() != 1).then_some(()));
         assert_eq!(other, Err(WaitError::TimedOut));
-        for waker in &wakers {
-            assert!(waker.wake(reason(2)));
+        for waker in wakers {
+            waker.wake(reason(2));
         }
         drop(threads);
         assert_eq!(shared.value(), MANY as u32);

@@ -193,6 +193,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     }
 
     /// Queues a completion that nobody posted for, if there is room.
+    #[inline(always)]
     pub fn push_uncredited(
         &mut self,
         write: impl FnOnce(u32),
@@ -226,6 +227,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         Push::Queued
     }
 
+    #[inline(always)]
     fn append(&mut self, write: impl FnOnce(u32), mut wake: impl FnMut(M::Token, Woken)) {
         // INVARIANT: the caller saw to the room.
         self.ring.push(write);

@@ -103,6 +103,7 @@ impl MultiRecv {
     /// that is smaller than its minimum.
     ///
     /// `None`: the buffer is closed, or 2^32 parts are outstanding.
+    #[inline(always)]
     pub fn take(&mut self, msg_len: u64) -> Option<Part> {
         if self.closed {
             return None;
@@ -123,6 +124,7 @@ impl MultiRecv {
 
     /// Ends a part: its bytes are placed, or could not be. Called for each part once, just before
     /// its completion is written.
+    #[inline(always)]
     pub fn finish(&mut self) -> Release {
         let Some(outstanding) = self.outstanding.checked_sub(1) else {
             return Release::No;

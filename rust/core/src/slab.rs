@@ -240,7 +240,18 @@ impl<T, S: Storage<T>> Slab<T, S> {
     }
 
     /// Returns the name of the first value, in order, for which `want` holds. O(n).
+    #[inline(always)]
     pub fn find(&self, mut want: impl FnMut(&T) -> bool) -> Option<Id> {
+        // Mostly it is the first, if there is any.
+        let first = self.slot(self.head)?;
+        if first.value.as_ref().is_some_and(&mut want) {
+            return self.id(self.head);
+        }
+        self.find_further(want)
+    }
+
+    #[inline(never)]
+    fn find_further(&self, mut want: impl FnMut(&T) -> bool) -> Option<Id> {
         self.iter().find(|(_, value)| want(value)).map(|(id, _)| id)
     }
 

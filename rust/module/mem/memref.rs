@@ -28,15 +28,14 @@ use super::pinned::{
 };
 use crate::shim::{
     bindings as shim,
-    sched, //
+    sched,
+    user, //
 };
+use core::mem::MaybeUninit;
 use kernel::{
     prelude::*,
     sync::Arc,
-    uaccess::{
-        UserPtr,
-        UserSlice, //
-    }, //
+    uaccess::UserPtr, //
 };
 
 /// Bytes that [`Inline`] holds: what `KFI_INJECT` can carry.
@@ -145,7 +144,7 @@ impl MemRef {
     }
 
     /// The part of `len` bytes at `offset`, as much of it as there is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slice(&self, offset: usize, len: usize) -> Self {
         let offset = offset.min(self.len);
         // INVARIANT: Within the range of `self`, which is within the memory.
@@ -171,7 +170,7 @@ impl MemRef {
     }
 
     /// A cursor at byte `skip`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cursor(&self, skip: usize) -> Cursor<'_> {
         let skip = skip.min(self.len);
         let (offset, len) = (self.offset + skip, self.len - skip);
@@ -186,7 +185,7 @@ impl MemRef {
     }
 
     /// A cursor at byte `skip` for writing, if that is allowed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cursor_mut(&self, skip: usize) -> Option<Cursor<'_>> {
         // Whoever got here without the right to write has a bug.
         if kernel::warn_on!(!self.writable()) {
@@ -201,16 +200,21 @@ impl MemRef {
 
 /// Up to [`INLINE_MAX`] bytes, and room for so many: who posts operations has
 /// one, and fills it anew for each.
+///
+/// # Invariants
+///
+/// The first `len` of `bytes` are initialized.
 pub(crate) struct Inline {
-    bytes: [u8; INLINE_MAX],
+    bytes: [MaybeUninit<u8>; INLINE_MAX],
     len: usize,
 }
 
 impl Inline {
     /// No bytes.
     pub(crate) const fn new() -> Self {
+        // INVARIANT: None.
         Self {
-            bytes: [0; INLINE_MAX],
+            bytes: [MaybeUninit::uninit(); INLINE_MAX],
             len: 0,
         }
     }
@@ -225,34 +229,47 @@ impl Inline {
     /// `EMSGSIZE` more than [`INLINE_MAX`] bytes; `EFAULT`.
     pub(crate) fn read_user(&mut self, ranges: &[UserRange]) -> Result {
         self.len = 0;
-        for range in ranges {
-            let len = usize::try_from(range.len).map_err(|_| EMSGSIZE)?;
-            let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
-            let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;
-            if len > 0 {
-                let addr = UserPtr::from_addr(usize::try_from(range.addr)?);
-                UserSlice::new(addr, len).reader().read_slice(room)?;
-            }
-            self.len = end;
+        ranges.iter().try_for_each(|range| self.append(range))
+    }
+
+    /// [`read_user`](Self::read_user) of one range.
+    #[inline]
+    pub(crate) fn read_one(&mut self, range: &UserRange) -> Result {
+        self.len = 0;
+        self.append(range)
+    }
+
+    #[inline]
+    fn append(&mut self, range: &UserRange) -> Result {
+        let len = usize::try_from(range.len).map_err(|_| EMSGSIZE)?;
+        let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
+        let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;
+        if len > 0 {
+            user::read_bytes(UserPtr::from_addr(usize::try_from(range.addr)?), room)?;
         }
+        // INVARIANT: Read until there.
+        self.len = end;
         Ok(())
     }
 
     /// A copy of `bytes`; `None` if they are too many.
     #[cfg(kfi_kunit)]
     pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
-        let mut inline = Self {
-            bytes: [0; INLINE_MAX],
-            len: bytes.len(),
-        };
-        inline.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let mut inline = Self::new();
+        for (to, from) in inline.bytes.get_mut(..bytes.len())?.iter_mut().zip(bytes) {
+            to.write(*from);
+        }
+        // INVARIANT: Written until there.
+        inline.len = bytes.len();
         Some(inline)
     }
 
     /// The bytes.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        let bytes = self.bytes.get(..self.len).unwrap_or_default();
+        // SAFETY: Initialized, by the type invariants.
+        unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
 
@@ -304,7 +321,7 @@ impl Source<'_> {
     }
 
     /// A cursor at byte `skip`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cursor(&self, skip: usize) -> Cursor<'_> {
         match self {
             Self::Inline(inline) => {
@@ -320,29 +337,39 @@ impl Source<'_> {
 /// returns how many. Nothing if `dst` is not writable.
 ///
 /// Process context, no spinlock held: others may run in between.
+#[inline(always)]
 pub(crate) fn copy(dst: &MemRef, src: &Source<'_>) -> usize {
     copy_part(dst, src, 0)
 }
 
 /// Copies `src` from byte `skip` on to `dst`; else as [`copy`].
+#[inline(always)]
 pub(crate) fn copy_part(dst: &MemRef, src: &Source<'_>, skip: usize) -> usize {
     dst.cursor_mut(0)
         .map_or(0, |dst| run(dst, src.cursor(skip)))
 }
 
 /// Copies between two ranges; else as [`copy`].
+#[inline]
 pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
     dst.cursor_mut(0).map_or(0, |dst| run(dst, src.cursor(0)))
 }
 
-/// The loop of all copies.
-fn run(mut dst: Cursor<'_>, mut src: Cursor<'_>) -> usize {
+/// All copies. Most messages are one piece at both ends.
+#[inline(always)]
+fn run(dst: Cursor<'_>, src: Cursor<'_>) -> usize {
     let total = dst.left.min(src.left);
     if total <= dst.here.min(src.here).min(RESCHED_BYTES) {
-        // SAFETY: As below. Most messages are one piece at both ends.
+        // SAFETY: As in `run_pieces`.
         unsafe { shim::kfabric_shim_copy(dst.addr.cast(), src.addr.cast(), total) };
         return total;
     }
+    run_pieces(dst, src, total)
+}
+
+/// Copies piece by piece.
+#[inline(never)]
+fn run_pieces(mut dst: Cursor<'_>, mut src: Cursor<'_>, total: usize) -> usize {
     let mut left = total;
     let mut since_resched = 0;
     while left > 0 {
@@ -417,7 +444,7 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// `len` bytes at `addr`, valid during `'a`.
-    #[inline]
+    #[inline(always)]
     fn flat(addr: *mut u8, len: usize) -> Self {
         // INVARIANT: All of it is here.
         Self {
@@ -429,7 +456,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `len` bytes from byte `offset` of `segments`, which have so many.
-    #[inline]
+    #[inline(always)]
     fn segments(segments: &'a [Segment], offset: usize, len: usize) -> Self {
         let index = match segments {
             [first, ..] if offset < first.end => 0,

@@ -184,6 +184,7 @@ impl SharedPages {
     /// # Errors
     ///
     /// `EINVAL` that is outside; nothing is read then.
+    #[cfg(kfi_kunit)]
     pub(crate) fn read_bytes(&self, offset: usize, bytes: &mut [u8]) -> Result {
         self.check(offset, bytes.len())?;
         let mut done = 0;
@@ -197,6 +198,44 @@ impl SharedPages {
             done += len;
         }
         Ok(())
+    }
+
+    /// Writes words to byte `offset` on, a multiple of 8, all in one page: each is whole to who
+    /// reads it.
+    ///
+    /// Any context. No order: publish with [`Word::store_release`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` they are not there; nothing is written then.
+    #[inline]
+    pub(crate) fn write_words<const N: usize>(&self, offset: usize, words: &[u64; N]) -> Result {
+        let to: &[AtomicWord; N] = self.words(offset)?;
+        for (to, word) in to.iter().zip(words) {
+            to.store(*word);
+        }
+        Ok(())
+    }
+
+    /// Reads words from byte `offset` on; else as [`write_words`](Self::write_words). What a program
+    /// can write to is not to be trusted.
+    #[inline]
+    pub(crate) fn read_words<const N: usize>(&self, offset: usize) -> Result<[u64; N]> {
+        let from: &[AtomicWord; N] = self.words(offset)?;
+        Ok(from.each_ref().map(|word| word.load()))
+    }
+
+    /// `N` words from byte `offset` on, all in one page.
+    #[inline]
+    fn words<const N: usize>(&self, offset: usize) -> Result<&[AtomicWord; N]> {
+        let (addr, here) = self.place(offset).ok_or(EINVAL)?;
+        if offset % size_of::<u64>() != 0 || N * size_of::<u64>() > here {
+            return Err(EINVAL);
+        }
+        // SAFETY: `N` aligned words of a page that stays while `self` is borrowed. The module
+        // accesses them through this type or by copying in C; a program's accesses to an aligned
+        // word are whole, and any value is one.
+        Ok(unsafe { &*addr.as_ptr().cast() })
     }
 
     /// `EINVAL` unless `len` bytes at `offset` are within.

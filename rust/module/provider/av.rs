@@ -217,6 +217,7 @@ impl Av {
     }
 
     /// The address of a `kfi_addr_t`. `ENOENT`. Does not sleep.
+    #[link_section = ".text.hot"]
     pub(crate) fn lookup(&self, fi_addr: u64) -> Result<SockAddr> {
         self.table.lock().lookup(fi_addr).map_err(to_error)
     }

@@ -193,6 +193,7 @@ impl Directory {
     }
 
     /// The endpoint at `addr`, if it is on this host. Sleeps not.
+    #[link_section = ".text.hot"]
     pub(crate) fn find(&self, addr: &SockAddr) -> Option<Arc<Endpoint>> {
         self.bucket(addr).lock().get(addr).cloned()
     }

@@ -52,7 +52,8 @@ use super::{
         Ident,
         Object,
         Used,
-        Uses, //
+        Uses,
+        Using, //
     },
     wait::{
         fd::{
@@ -61,6 +62,7 @@ use super::{
             READABLE, //
         },
         line::{
+            with_memory,
             Enters,
             Left,
             Line, //
@@ -98,7 +100,7 @@ pub(crate) struct EqAttr {
     pub(crate) writable: bool,
 }
 
-type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, Line<Arc<Waker>>>;
+type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, Line<Waker>>;
 
 /// See the module's story.
 #[pin_data]
@@ -119,7 +121,7 @@ pub(crate) struct Eq {
 }
 
 /// Wakes a sleeper. Under the lock of the state.
-fn wake(left: Left<Arc<Waker>>) {
+fn wake(left: Left<Waker>) {
     left.who.wake(Why::Ready.reason());
 }
 
@@ -290,7 +292,7 @@ impl Eq {
         if !self.wait.allows_sread() {
             return Err(EINVAL);
         }
-        let _used = Used::new(self.clone())?;
+        let _using = Using::new(&**self)?;
         loop {
             if self.is_ready() {
                 match self.read(peek, &mut sink) {
@@ -305,15 +307,19 @@ impl Eq {
 
     /// Sleeps until there is, or was, something to read.
     fn wait_ready(&self, deadline: Deadline) -> Result {
-        let sleeper = Sleeper::new()?;
-        let slot = Enters::new(sleeper.waker())?;
-        let armed = {
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+        let armed = with_memory(|memory| {
+            let who = sleeper.as_ref().waker();
             let mut state = self.state.lock();
             if self.uses.is_closed() {
                 return Err(EBADF);
             }
-            state.arm(slot)
-        };
+            if memory.is_none() && state.sleepers() != 0 {
+                return Ok(None);
+            }
+            let memory = memory.take();
+            Ok(Some(state.arm(Enters { who, memory })))
+        })?;
         let Armed::Waiting(key) = armed else {
             return Ok(());
         };

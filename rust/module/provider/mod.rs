@@ -10,7 +10,7 @@
 //!        -> eq, wait      poll -> cq, cntr
 //! ```
 //!
-//! An operation enters at [`ep::Endpoint::post`], meets its peer through [`directory`], and ends
+//! An operation enters at [`ep::post::Poster::post`], meets its peer through [`directory`], and ends
 //! in [`ep::complete`], which alone feeds CQs, counters and, through them, wait objects.
 //!
 //! # Life

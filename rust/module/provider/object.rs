@@ -25,18 +25,21 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
-            Full,
-            Relaxed, //
+            Full, //
         },
         Arc, //
     }, //
 };
 
+use kfi_core::word::Word;
+
 use crate::{
     mem::Budget,
-    shim::cred::Owner, //
+    shim::{
+        cred::Owner,
+        word::AtomicWord, //
+    }, //
 };
 
 /// Who an object is to its owner.
@@ -58,29 +61,32 @@ pub(crate) struct Ident {
 ///
 /// `state` is the number of uses, or [`Uses::CLOSED`] for ever.
 pub(crate) struct Uses {
-    state: Atomic<i32>,
+    state: AtomicWord,
 }
 
 impl Uses {
-    const CLOSED: i32 = -1;
+    const CLOSED: u64 = u64::MAX;
+
+    /// More are too many to count.
+    const MOST: u64 = i32::MAX as u64;
 
     /// An open object without uses.
     pub(crate) const fn new() -> Self {
         // INVARIANT: Open, no uses.
         Self {
-            state: Atomic::new(0),
+            state: AtomicWord::new(0),
         }
     }
 
     /// Adds a use; `EBADF` if the object is closed, `EBUSY` if there are too many to count.
+    #[inline]
     fn take(&self) -> Result {
-        let mut seen = self.state.load(Relaxed);
+        let mut seen = self.state.load();
         loop {
-            if seen == Self::CLOSED {
-                return Err(EBADF);
+            if seen >= Self::MOST {
+                return Err(if seen == Self::CLOSED { EBADF } else { EBUSY });
             }
-            let next = seen.checked_add(1).ok_or(EBUSY)?;
-            match self.state.cmpxchg(seen, next, Full) {
+            match self.state.compare_exchange(seen, seen.wrapping_add(1)) {
                 Ok(_) => return Ok(()),
                 Err(now) => seen = now,
             }
@@ -88,10 +94,11 @@ impl Uses {
     }
 
     /// Gives a use back; nothing if the object has been closed by force meanwhile.
+    #[inline]
     fn put(&self) {
-        let mut seen = self.state.load(Relaxed);
-        while seen > 0 {
-            match self.state.cmpxchg(seen, seen.wrapping_sub(1), Full) {
+        let mut seen = self.state.load();
+        while seen != 0 && seen != Self::CLOSED {
+            match self.state.compare_exchange(seen, seen.wrapping_sub(1)) {
                 Ok(_) => return,
                 Err(now) => seen = now,
             }
@@ -100,7 +107,7 @@ impl Uses {
 
     /// Closes an object without uses: `EBUSY` if there are any, `EBADF` if it was closed already.
     fn close(&self) -> Result {
-        match self.state.cmpxchg(0, Self::CLOSED, Full) {
+        match self.state.compare_exchange(0, Self::CLOSED) {
             Ok(_) => Ok(()),
             Err(Self::CLOSED) => Err(EBADF),
             Err(_) => Err(EBUSY),
@@ -109,12 +116,13 @@ impl Uses {
 
     /// Closes in any state; `false` if it was closed already.
     fn force_close(&self) -> bool {
-        self.state.xchg(Self::CLOSED, Full) != Self::CLOSED
+        self.state.swap(Self::CLOSED) != Self::CLOSED
     }
 
     /// Whether the object has been closed.
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Acquire) == Self::CLOSED
+        self.state.load_acquire() == Self::CLOSED
     }
 }
 
@@ -139,6 +147,26 @@ pub(crate) fn close<T: Object>(object: &T) -> Result {
 pub(crate) fn force_close<T: Object>(object: &T) {
     if object.uses().force_close() {
         object.teardown();
+    }
+}
+
+/// A use of an object by a call, for as long as that takes.
+pub(crate) struct Using<'a>(&'a Uses);
+
+impl<'a> Using<'a> {
+    /// Takes a use of `object`; `EBADF` if it is closed.
+    #[inline]
+    pub(crate) fn new<T: Object>(object: &'a T) -> Result<Self> {
+        let uses = object.uses();
+        uses.take()?;
+        Ok(Self(uses))
+    }
+}
+
+impl Drop for Using<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.put();
     }
 }
 

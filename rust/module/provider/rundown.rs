@@ -11,19 +11,16 @@
 #[path = "../../../kunit/rundown.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Full,
-        Relaxed, //
-    }, //
-};
+use kernel::prelude::*;
 
-use crate::shim::wait::{
-    new_wait_queue,
-    WaitQueue, //
+use kfi_core::word::Word;
+
+use crate::shim::{
+    wait::{
+        new_wait_queue,
+        WaitQueue, //
+    },
+    word::AtomicWord, //
 };
 
 /// See the module's story.
@@ -34,19 +31,19 @@ use crate::shim::wait::{
 /// enter: before [`Rundown::start`] and for ever after [`Rundown::stop`].
 #[pin_data]
 pub(crate) struct Rundown {
-    state: Atomic<i64>,
+    state: AtomicWord,
     #[pin]
     empty: WaitQueue,
 }
 
 impl Rundown {
-    const SHUT: i64 = 1 << 62;
+    const SHUT: u64 = 1 << 62;
 
     /// A rundown that lets nobody in before [`Rundown::start`].
     pub(crate) fn new_shut() -> impl PinInit<Self> {
         // INVARIANT: Nobody inside, shut.
         pin_init!(Self {
-            state: Atomic::new(Self::SHUT),
+            state: AtomicWord::new(Self::SHUT),
             empty <- new_wait_queue!("Rundown::empty"),
         })
     }
@@ -55,25 +52,25 @@ impl Rundown {
     pub(crate) fn new() -> impl PinInit<Self> {
         // INVARIANT: Nobody inside, open.
         pin_init!(Self {
-            state: Atomic::new(0),
+            state: AtomicWord::new(0),
             empty <- new_wait_queue!("Rundown::empty"),
         })
     }
 
     /// Opens it. To be called once, and not after [`Rundown::stop`].
     pub(crate) fn start(&self) {
-        let _ = self.state.fetch_sub(Self::SHUT, Full);
+        let _ = self.state.fetch_add(Self::SHUT.wrapping_neg());
     }
 
     /// Enters, if it is open. Leaves when the result is dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Inside<'_>> {
         // Who finds it shut leaves no trace. So however many knock and knock again, `stop` waits
         // for those only who had begun to enter when it shut it.
         if !self.is_open() {
             return None;
         }
-        if self.state.fetch_add(1, Full) & Self::SHUT != 0 {
+        if self.state.fetch_add(1) & Self::SHUT != 0 {
             self.leave();
             return None;
         }
@@ -83,20 +80,25 @@ impl Rundown {
     #[inline]
     fn leave(&self) {
         // The last one to leave a shut rundown wakes whoever waits in `stop`.
-        if self.state.fetch_sub(1, Full) == Self::SHUT + 1 {
-            self.empty.wake_all();
+        if self.state.fetch_add(u64::MAX) == Self::SHUT + 1 {
+            self.emptied();
         }
+    }
+
+    #[cold]
+    fn emptied(&self) {
+        self.empty.wake_all();
     }
 
     /// Shuts it and waits until everybody has left; not interruptible, because work inside is
     /// bounded by the copying of one message. Returns whether it was open.
     pub(crate) fn stop(&self) -> bool {
-        let mut seen = self.state.load(Relaxed);
+        let mut seen = self.state.load();
         loop {
             if seen & Self::SHUT != 0 {
                 break;
             }
-            match self.state.cmpxchg(seen, seen | Self::SHUT, Full) {
+            match self.state.compare_exchange(seen, seen | Self::SHUT) {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
@@ -105,14 +107,15 @@ impl Rundown {
         self.empty.wait_uninterruptible(|| {
             // Those who were turned away in `enter` count for a moment, and leave like others.
             // Acquire: what they did inside is done.
-            self.state.load(Acquire) == Self::SHUT
+            self.state.load_acquire() == Self::SHUT
         });
         was_open
     }
 
     /// Whether it lets work in.
+    #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.state.load(Relaxed) & Self::SHUT == 0
+        self.state.load() & Self::SHUT == 0
     }
 }
 
@@ -122,6 +125,7 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Drop for Inside<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.rundown.leave();
     }

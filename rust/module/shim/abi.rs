@@ -22,6 +22,9 @@ pub(crate) trait Abi: FromBytes + AsBytes + Default + Copy + Send {
     /// Whether it is a row of 64-bit words for the compiler too, and short enough to be read one by
     /// one.
     const IN_WORDS: bool = align_of::<Self>() == align_of::<u64>() && size_of::<Self>() <= 256;
+
+    /// How many words it is, if it is one of those.
+    const WORDS: usize = size_of::<Self>() / size_of::<u64>();
 }
 
 /// A structure of the ABI that begins with `size`, its length as the caller
@@ -30,6 +33,9 @@ pub(crate) trait Versioned: Abi {
     /// Bytes of the first version of the structure: callers know at least these.
     /// It stays when the structure grows.
     const V1_SIZE: usize;
+
+    /// The structure's first member.
+    fn size(&self) -> u32;
 
     /// Sets the structure's first member.
     fn set_size(&mut self, size: u32);
@@ -46,6 +52,11 @@ macro_rules! abi {
 
             impl Versioned for $name {
                 const V1_SIZE: usize = $v1;
+
+                #[inline]
+                fn size(&self) -> u32 {
+                    self.size
+                }
 
                 #[inline]
                 fn set_size(&mut self, size: u32) {

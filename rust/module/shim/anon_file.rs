@@ -201,6 +201,7 @@ impl<T: AnonFile> Operations<T> {
     /// # Safety
     ///
     /// Called by the file system layer, on a file made with these operations.
+    #[link_section = ".text.hot"]
     unsafe extern "C" fn poll(
         file: *mut bindings::file,
         table: *mut bindings::poll_table,
@@ -219,6 +220,7 @@ impl<T: AnonFile> Operations<T> {
     /// # Safety
     ///
     /// As [`poll`](Self::poll).
+    #[link_section = ".text.hot"]
     unsafe extern "C" fn read(
         file: *mut bindings::file,
         buf: *mut c_char,

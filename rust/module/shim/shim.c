@@ -128,12 +128,78 @@ bool kfabric_shim_fatal_signal_pending(void)
 bool kfabric_shim_get_words(u64 *dst, const u64 *src, size_t words)
 {
 	const u64 __user *from = (const u64 __user *)src;
-	size_t i;
 
 	if (!user_read_access_begin(from, words * sizeof(*from)))
 		return false;
-	for (i = 0; i < words; i++)
-		unsafe_get_user(dst[i], &from[i], fault);
+	for (; words >= 8; words -= 8, dst += 8, from += 8) {
+		unsafe_get_user(dst[0], &from[0], fault);
+		unsafe_get_user(dst[1], &from[1], fault);
+		unsafe_get_user(dst[2], &from[2], fault);
+		unsafe_get_user(dst[3], &from[3], fault);
+		unsafe_get_user(dst[4], &from[4], fault);
+		unsafe_get_user(dst[5], &from[5], fault);
+		unsafe_get_user(dst[6], &from[6], fault);
+		unsafe_get_user(dst[7], &from[7], fault);
+	}
+	for (; words; words--, dst++, from++)
+		unsafe_get_user(dst[0], &from[0], fault);
+	user_read_access_end();
+	return true;
+
+fault:
+	user_read_access_end();
+	return false;
+}
+
+/**
+ * kfabric_shim_put_words - write a small structure of 64-bit words
+ * @dst: user memory
+ * @src: the structure
+ * @words: how many words
+ *
+ * Return: false if a word cannot be written.
+ */
+bool kfabric_shim_put_words(u64 *dst, const u64 *src, size_t words)
+{
+	u64 __user *to = (u64 __user *)dst;
+
+	if (!user_write_access_begin(to, words * sizeof(*to)))
+		return false;
+	for (; words; words--, to++, src++)
+		unsafe_put_user(src[0], &to[0], fault);
+	user_write_access_end();
+	return true;
+
+fault:
+	user_write_access_end();
+	return false;
+}
+
+/**
+ * kfabric_shim_get_bytes - read a few bytes
+ * @dst: where they go
+ * @src: user memory
+ * @len: how many
+ *
+ * As long as they are few, as kfabric_shim_get_words().
+ *
+ * Return: false if a byte cannot be read.
+ */
+bool kfabric_shim_get_bytes(u8 *dst, const u8 *src, size_t len)
+{
+	const u8 __user *from = (const u8 __user *)src;
+
+	if (len > 64)
+		return !copy_from_user(dst, from, len);
+	if (!user_read_access_begin(from, len))
+		return false;
+	for (; len >= sizeof(u64); len -= sizeof(u64)) {
+		unsafe_get_user(*(u64 *)dst, (const u64 __user *)from, fault);
+		dst += sizeof(u64);
+		from += sizeof(u64);
+	}
+	for (; len; len--)
+		unsafe_get_user(*dst++, from++, fault);
 	user_read_access_end();
 	return true;
 

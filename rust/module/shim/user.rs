@@ -17,6 +17,7 @@ use crate::shim::{
     },
     bindings, //
 };
+use core::mem::MaybeUninit;
 use kernel::{
     error::to_result,
     page::PAGE_SIZE,
@@ -36,10 +37,16 @@ use kernel::{
 ///
 /// `EFAULT`; `EINVAL` the size is below that of the first version; `E2BIG` it is
 /// above a page, or what lies beyond this module's knowledge is not zero.
+#[inline]
 pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
+    let mut value = T::default();
+    // Mostly both know the same, so the size is read with all the rest. If not, nothing of this
+    // first look is used.
+    if T::IN_WORDS && get_words(ptr, &mut value) && value.size() as usize == size_of::<T>() {
+        return Ok((value, size_of::<T>()));
+    }
     let size: u32 = UserSlice::new(ptr, size_of::<u32>()).reader().read()?;
     let user_size = usize::try_from(size)?;
-    let mut value = T::default();
     read_sized(ptr, user_size, T::V1_SIZE, &mut value)?;
     value.set_size(size);
     Ok((value, user_size))
@@ -51,7 +58,15 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
 /// # Errors
 ///
 /// `EFAULT`.
+#[inline]
 pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usize) -> Result {
+    if T::IN_WORDS && user_size == size_of::<T>() {
+        let words: *const T = value;
+        // SAFETY: That many initialized words (`AsBytes`), aligned as such.
+        return write_words(ptr, unsafe {
+            core::slice::from_raw_parts(words.cast(), T::WORDS)
+        });
+    }
     let bytes = value.as_bytes();
     let len = bytes.len().min(user_size);
     let known = bytes.get(..len).ok_or(EINVAL)?;
@@ -77,6 +92,50 @@ pub(crate) fn read_element<T: Abi>(
     read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
 
+/// Reads bytes: all of `into`, which is initialized then.
+///
+/// # Errors
+///
+/// `EFAULT`.
+#[inline]
+pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
+    let (to, len) = (into.as_mut_ptr().cast(), into.len());
+    // SAFETY: `to` is `len` bytes to be written. A user pointer may be anything: it is checked, and
+    // faults are errors.
+    let read = unsafe { bindings::kfabric_shim_get_bytes(to, ptr.as_const_ptr().cast(), len) };
+    if read {
+        Ok(())
+    } else {
+        Err(EFAULT)
+    }
+}
+
+/// Writes a few words.
+///
+/// # Errors
+///
+/// `EFAULT`.
+#[inline]
+pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
+    let (to, from) = (ptr.as_mut_ptr().cast(), words.as_ptr());
+    // SAFETY: `from` is that many words. A user pointer may be anything: it is checked, and faults
+    // are errors.
+    if unsafe { bindings::kfabric_shim_put_words(to, from, words.len()) } {
+        Ok(())
+    } else {
+        Err(EFAULT)
+    }
+}
+
+/// Reads the words of a structure; `false` if one cannot be read.
+#[inline]
+fn get_words<T: Abi>(ptr: UserPtr, into: &mut T) -> bool {
+    let into: *mut T = into;
+    // SAFETY: `into` is that many words that may take any value (`FromBytes`), aligned as such. A
+    // user pointer may be anything: it is checked, and faults are errors.
+    unsafe { bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr().cast(), T::WORDS) }
+}
+
 /// Reads a structure of `user_size` bytes.
 #[inline]
 fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut T) -> Result {
@@ -86,17 +145,16 @@ fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut
     if user_size > PAGE_SIZE {
         return Err(E2BIG);
     }
-    let into: *mut T = into;
     if user_size == size_of::<T>() && T::IN_WORDS {
-        let words = size_of::<T>() / size_of::<u64>();
-        // SAFETY: `into` is `words` words that may take any value (`FromBytes`), aligned as such. A
-        // user pointer may be anything: it is checked, and faults are errors.
-        let read = unsafe {
-            bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr().cast(), words)
+        return if get_words(ptr, into) {
+            Ok(())
+        } else {
+            Err(EFAULT)
         };
-        return if read { Ok(()) } else { Err(EFAULT) };
     }
-    // SAFETY: As above, for `size_of::<T>()` bytes.
+    let into: *mut T = into;
+    // SAFETY: `into` is `size_of::<T>()` bytes that may take any value (`FromBytes`). A user pointer
+    // may be anything: it is checked, and faults are errors.
     to_result(unsafe {
         bindings::kfabric_shim_copy_struct_from_user(
             into.cast(),

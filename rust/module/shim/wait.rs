@@ -7,10 +7,10 @@
 //! - [`WaitQueue`] is a real `wait_queue_head_t`, as `KFI_WAIT_QUEUE` promises it
 //!   and poll(2) needs it. A wake-up reaches everybody on the queue; each looks
 //!   at its own condition.
-//! - [`Sleeper`] is one task that waits for one decision. Others hold its
-//!   [`Waker`], sorted in whatever way tells them whose turn it is, and wake
-//!   exactly that task: one `cmpxchg` and one `wake_up_process()`, no queue and
-//!   no lock. This is how a counter with a thousand waiters wakes one.
+//! - [`Sleeper`] is one task that waits for one decision. Somebody else holds
+//!   its [`Waker`], sorted in whatever way tells whose turn it is, and wakes
+//!   exactly that task: one store and one `wake_up_process()`, no queue and no
+//!   lock. This is how a counter with a thousand waiters wakes one.
 //!
 //! No wake-up is lost. Who sleeps first announces it (`set_current_state()`, a
 //! full barrier), then looks at the condition; who wakes first changes the
@@ -21,22 +21,21 @@
 //! interruptible; [`WaitError::Interrupted`] becomes `ERESTARTSYS`, and because
 //! the deadline is absolute, the restarted call is right.
 
-use crate::shim::bindings as shim;
-use core::num::NonZeroU32;
+use crate::shim::{
+    bindings as shim,
+    word::AtomicWord, //
+};
+use core::{
+    marker::PhantomPinned,
+    mem::ManuallyDrop,
+    num::NonZeroU32,
+    ptr::NonNull, //
+};
 use kernel::{
     bindings,
     prelude::*,
     sync::{
-        aref::ARef,
-        atomic::{
-            ordering::{
-                Acquire,
-                Full,
-                Relaxed, //
-            },
-            Atomic, //
-        },
-        Arc,
+        rcu,
         LockClassKey, //
     },
     task::{
@@ -48,6 +47,8 @@ use kernel::{
         Opaque, //
     }, //
 };
+
+use kfi_core::word::Word;
 
 pub(crate) use kfi_core::wait::Deadline;
 
@@ -256,78 +257,66 @@ impl WaitQueue {
     }
 }
 
-/// What others hold of a [`Sleeper`]: the means to wake it.
-///
-/// Made by [`Sleeper::new`], shared in an [`Arc`]. Dropping it frees memory
-/// and may drop the last reference to a task: any context but a hard interrupt.
-pub(crate) struct Waker {
-    task: ARef<Task>,
-    /// Why the sleeper was woken; 0: it was not.
-    reason: Atomic<u32>,
-}
-
-impl Waker {
-    /// Wakes the sleeper with a reason, unless that was done already: the first
-    /// reason stays.
-    ///
-    /// Returns whether this call did it. What was written before the call is
-    /// seen by the sleeper after it learnt the reason. Any context, under any
-    /// spinlock. Once the sleeper knows the reason it goes on, without waiting
-    /// for this function to return.
-    #[inline]
-    pub(crate) fn wake(&self, reason: NonZeroU32) -> bool {
-        let first = self.reason.cmpxchg(0, reason.get(), Full).is_ok();
-        if first {
-            self.task.wake_up();
-        }
-        first
-    }
-
-    /// The reason, if there was a wake-up.
-    #[inline]
-    pub(crate) fn reason(&self) -> Option<NonZeroU32> {
-        NonZeroU32::new(self.reason.load(Acquire))
-    }
-}
-
 /// The current task, waiting for one decision of somebody else's.
 ///
-/// How a list of sleepers is kept without losing anybody: under the lock of the
-/// list, look at the condition; if it does not hold, put the [`Waker`] on the
-/// list; unlock; [`wait`](Self::wait). Who makes a condition true takes its
-/// waker off the list and wakes it, both under the lock. After a timeout or a
-/// signal, take the lock: if the waker is on the list, take it off; if it is not,
+/// It stands on the task's stack, and nothing is allocated for it. Others get its [`Waker`], which
+/// is used once, and the sleeper does not go before that: if there is still one when it is dropped,
+/// that waits.
+///
+/// How a list of sleepers is kept without losing anybody: under the lock of the list, look at the
+/// condition; if it does not hold, put the [`Waker`] on the list; unlock; [`wait`](Self::wait). Who
+/// makes a condition true takes the waker off the list and wakes, both under the lock. After a
+/// timeout or a signal, take the lock: if the waker is on the list, take it off; if it is not,
 /// [`reason`](Self::reason) tells why.
 ///
 /// It belongs to the task that made it and cannot leave it.
+///
+/// # Invariants
+///
+/// `task` is the task on whose stack this is. While `state` is [`WAITING`](Self::WAITING) there is
+/// one [`Waker`] of it, else none.
+#[pin_data(PinnedDrop)]
 pub(crate) struct Sleeper {
-    waker: Arc<Waker>,
+    /// What became of the waker: a reason, or one of the constants.
+    state: AtomicWord,
+    task: NonNull<bindings::task_struct>,
+    /// A waker points here.
+    #[pin]
+    _pinned: PhantomPinned,
     _not_send: NotThreadSafe,
 }
 
 impl Sleeper {
-    /// The current task, not woken yet.
-    ///
-    /// Process context, may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
-        let waker = Waker {
-            task: ARef::from(&**current!()),
-            reason: Atomic::new(0),
-        };
-        Ok(Self {
-            waker: Arc::new(waker, GFP_KERNEL_ACCOUNT)?,
+    /// Somebody has the waker. Not a reason, as those are not 0.
+    const WAITING: u64 = 0;
+
+    /// Nobody has or had one since the last reason, or it was dropped. Not a reason, as those have
+    /// 32 bits.
+    const IDLE: u64 = u64::MAX;
+
+    /// The current task, not woken yet; to be pinned to its stack.
+    #[inline]
+    pub(crate) fn new() -> impl PinInit<Self> {
+        // INVARIANT: The current task, as a sleeper cannot leave it; no waker.
+        pin_init!(Self {
+            state: AtomicWord::new(Self::IDLE),
+            task: current_task(),
+            _pinned: PhantomPinned,
             _not_send: NotThreadSafe,
         })
     }
 
-    /// What wakes this sleeper.
+    /// What wakes this sleeper, once. The last reason is forgotten.
+    ///
+    /// Process context. Sleeps only if there is one already.
     #[inline]
-    pub(crate) fn waker(&self) -> Arc<Waker> {
-        self.waker.clone()
+    pub(crate) fn waker(self: Pin<&Self>) -> Waker {
+        self.settle();
+        // INVARIANT: There was no waker, and there is one now.
+        self.state.store(Self::WAITING);
+        // INVARIANT: This sleeper stays where it is until it is dropped, as it is pinned, and that
+        // waits for the waker's end.
+        Waker(NonNull::from(self.get_ref()))
     }
 
     /// Sleeps until somebody has woken this sleeper, and returns the reason;
@@ -335,6 +324,7 @@ impl Sleeper {
     ///
     /// A reason goes before a timeout or a signal. Process context, no spinlock
     /// held.
+    #[link_section = ".text.hot"]
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<NonZeroU32, WaitError> {
         task::might_sleep();
         if let Some(reason) = self.reason() {
@@ -358,8 +348,12 @@ impl Sleeper {
                 unsafe { shim::kfabric_shim_set_running() };
                 return result;
             }
-            if sleep_until(deadline) {
-                return self.reason().ok_or(WaitError::TimedOut);
+            let over = sleep_until(deadline);
+            if let Some(reason) = self.reason() {
+                return Ok(reason);
+            }
+            if over {
+                return Err(WaitError::TimedOut);
             }
         }
     }
@@ -367,15 +361,96 @@ impl Sleeper {
     /// The reason, if there was a wake-up.
     #[inline]
     pub(crate) fn reason(&self) -> Option<NonZeroU32> {
-        self.waker.reason()
+        // Acquire: what was written before the wake-up is seen after it.
+        let state = self.state.load_acquire();
+        u32::try_from(state).ok().and_then(NonZeroU32::new)
     }
 
-    /// Makes the sleeper ready to wait again.
-    ///
-    /// Nobody may have its waker to use meanwhile: call it under the lock of the
-    /// list, with the waker off the list.
+    /// Waits until there is no waker. Mostly there is none.
     #[inline]
-    pub(crate) fn rearm(&mut self) {
-        self.waker.reason.store(0, Relaxed);
+    fn settle(&self) {
+        if self.state.load_acquire() == Self::WAITING {
+            self.wait_for_waker();
+        }
+    }
+
+    #[cold]
+    fn wait_for_waker(&self) {
+        task::might_sleep();
+        loop {
+            // SAFETY: Announces that the current task sleeps; taken back below.
+            unsafe { shim::kfabric_shim_set_uninterruptible() };
+            if self.state.load_acquire() != Self::WAITING {
+                break;
+            }
+            sleep_until(Deadline::Forever);
+        }
+        // SAFETY: The current task does not sleep any more.
+        unsafe { shim::kfabric_shim_set_running() };
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Sleeper {
+    #[inline]
+    fn drop(self: Pin<&mut Self>) {
+        self.settle();
+    }
+}
+
+/// The current task.
+#[inline]
+fn current_task() -> NonNull<bindings::task_struct> {
+    let task: &Task = current!();
+    // CAST: `Task` is transparent over `task_struct`.
+    NonNull::from(task).cast()
+}
+
+/// The right to wake a [`Sleeper`], once. A waker that is dropped gives it up.
+///
+/// # Invariants
+///
+/// The sleeper is valid, and its state [`Sleeper::WAITING`]; this is its only waker.
+pub(crate) struct Waker(NonNull<Sleeper>);
+
+// SAFETY: A waker reads a task that does not change and writes an atomic word; any task may.
+unsafe impl Send for Waker {}
+
+// SAFETY: A shared reference to a waker is good for nothing.
+unsafe impl Sync for Waker {}
+
+impl Waker {
+    /// Wakes the sleeper with a reason.
+    ///
+    /// What was written before the call is seen by the sleeper after it learnt the reason. Any
+    /// context, under any spinlock. Once the sleeper knows the reason it goes on, without waiting
+    /// for this function to return.
+    #[inline]
+    pub(crate) fn wake(self, reason: NonZeroU32) {
+        ManuallyDrop::new(self).end(reason.get().into());
+    }
+
+    /// Ends the life of the waker, and of what it may touch of the sleeper.
+    #[inline]
+    fn end(&self, state: u64) {
+        let sleeper = self.0.as_ptr();
+        // Keeps the task, which is alive now, until it has been woken: tasks are freed behind RCU.
+        let _alive = rcu::read_lock();
+        // SAFETY: By the type invariants the sleeper is valid until its state is written, which
+        // ends this waker's use of it.
+        let task = unsafe { (*sleeper).task };
+        // INVARIANT: No waker any more: whoever called this forgets it.
+        // SAFETY: As above. Release: see `Sleeper::reason`.
+        unsafe { (*sleeper).state.store_release(state) };
+        // SAFETY: The task was alive when the read-side critical section began, as it was the
+        // sleeper's. A wake-up that it does not need any more does no harm: who sleeps looks at its
+        // condition.
+        unsafe { bindings::wake_up_process(task.as_ptr()) };
+    }
+}
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        self.end(Sleeper::IDLE);
     }
 }

@@ -61,6 +61,7 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
 }
 
 /// `KFABRIC_IOC_CNTR_MODIFY`.
+#[link_section = ".text.hot"]
 pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
     zero(&[arg.reserved])?;
     let cntr = file.object::<Cntr>(arg.cntr)?;
@@ -75,6 +76,7 @@ pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
 }
 
 /// `KFABRIC_IOC_CNTR_WAIT`. The values are told whatever came of waiting.
+#[link_section = ".text.hot"]
 pub(super) fn wait(file: &OpenFile, arg: &mut kfabric_cntr_wait) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;
     let result = cntr.wait(arg.threshold, Deadline::from_abi(arg.deadline));

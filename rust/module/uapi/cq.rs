@@ -40,7 +40,8 @@ use crate::{
         bindings::*,
         user::{
             read_struct,
-            write_struct, //
+            write_struct,
+            write_words, //
         }, //
     }, //
 };
@@ -68,10 +69,11 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> 
 }
 
 /// `KFABRIC_IOC_CQ_READ`.
+#[link_section = ".text.hot"]
 pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     let cq = file.object::<Cq>(arg.cq)?;
     let count = arg.count as usize;
-    let mut entries = user_slice::<u8>(arg.buf, count.saturating_mul(cq.format().size()))?.writer();
+    let mut to = UserPtr::from_addr(usize::try_from(arg.buf).map_err(|_| EFAULT)?);
     let mut sources = match arg.src_addrs {
         0 => None,
         addr => Some(user_slice::<u64>(addr, count)?.writer()),
@@ -81,7 +83,8 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
         arg.cond,
         Deadline::from_abi(arg.deadline),
         |entry, source| {
-            entries.write_slice(entry)?;
+            write_words(to, entry)?;
+            to = to.wrapping_byte_add(size_of_val(entry));
             match &mut sources {
                 Some(sources) => sources.write(&source),
                 None => Ok(()),

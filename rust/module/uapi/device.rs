@@ -42,6 +42,7 @@ impl MiscDevice for OpenFile {
         Self::open()
     }
 
+    #[link_section = ".text.hot"]
     fn ioctl(me: Pin<&Self>, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
         dispatch(&me, cmd, UserPtr::from_addr(arg)).map(|()| 0)
     }

@@ -121,6 +121,7 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
 }
 
 /// See the module's story.
+#[link_section = ".text.hot"]
 fn input<T: Versioned>(file: &OpenFile, arg: UserPtr, call: fn(&OpenFile, &T) -> Result) -> Result {
     let (value, _) = read_struct(arg)?;
     call(file, &value)
@@ -138,6 +139,7 @@ fn query<T: Versioned>(
 }
 
 /// See the module's story.
+#[link_section = ".text.hot"]
 fn consume<T: Versioned>(
     file: &OpenFile,
     arg: UserPtr,
@@ -150,6 +152,7 @@ fn consume<T: Versioned>(
 }
 
 /// See the module's story.
+#[link_section = ".text.hot"]
 fn report<T: Versioned>(
     file: &OpenFile,
     arg: UserPtr,

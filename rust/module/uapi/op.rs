@@ -43,16 +43,19 @@ use crate::{
         UserRange, //
     },
     provider::{
-        ep::op::{
-            Flags,
-            Op,
-            Read,
-            Receive,
-            Remote,
-            RemoteRange,
-            Send,
-            Tag,
-            Write, //
+        ep::{
+            op::{
+                Flags,
+                Op,
+                Read,
+                Receive,
+                Remote,
+                RemoteRange,
+                Send,
+                Tag,
+                Write, //
+            },
+            post::Poster, //
         },
         mr::Mr, //
     },
@@ -100,9 +103,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks `op` and makes it an operation of the provider. In the context of the process whose
-    /// memory it names; sleeps. Errors as `struct kfabric_post` has them.
-    pub(super) fn read(&mut self, op: &kfabric_op) -> Result<Op<'_>> {
+    /// Checks `op`, makes it an operation of the provider, and posts that. In the context of the
+    /// process whose memory it names; sleeps. Errors as `struct kfabric_post` has them.
+    // Posting begins where the kind of operation is known, so that it is not asked for twice.
+    #[inline]
+    pub(super) fn post(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
         zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
         zero(&op.reserved2)?;
@@ -115,8 +120,8 @@ impl<'a> Reader<'a> {
         let (ranges, len) = self.ranges(op)?;
         kind.check_len(flags.own, len).map_err(to_error)?;
 
-        Ok(match kind {
-            OpType::Send | OpType::TSend => Op::Send(Send {
+        match kind {
+            OpType::Send | OpType::TSend => poster.post(Op::Send(Send {
                 flags,
                 context: op.context,
                 from: self.source(kind, op.mr, &ranges, len)?,
@@ -126,8 +131,8 @@ impl<'a> Reader<'a> {
                     tag: op.tag,
                     ignore: 0,
                 }),
-            }),
-            OpType::Recv | OpType::TRecv => Op::Receive(Receive {
+            })),
+            OpType::Recv | OpType::TRecv => poster.post(Op::Receive(Receive {
                 flags,
                 context: op.context,
                 into: self.memory(kind, op.mr, &ranges, len)?,
@@ -137,23 +142,23 @@ impl<'a> Reader<'a> {
                     tag: op.tag,
                     ignore: op.ignore,
                 }),
-            }),
-            OpType::Read => Op::Read(Read {
+            })),
+            OpType::Read => poster.post(Op::Read(Read {
                 flags,
                 context: op.context,
                 into: self.memory(kind, op.mr, &ranges, len)?,
                 peer: op.peer,
                 remote: remote(op, len)?,
-            }),
-            OpType::Write => Op::Write(Write {
+            })),
+            OpType::Write => poster.post(Op::Write(Write {
                 flags,
                 context: op.context,
                 from: self.source(kind, op.mr, &ranges, len)?,
                 peer: op.peer,
                 remote: remote(op, len)?,
                 data: op.data,
-            }),
-        })
+            })),
+        }
     }
 
     /// The local buffer and its length.
@@ -170,8 +175,27 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes of a transmit.
-    #[inline]
+    #[inline(always)]
     fn source(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<Source<'_>> {
+        match ranges {
+            // The commonest.
+            Ranges::One([range]) if mr == 0 && len <= limits::INJECT_SIZE as u64 => {
+                self.inline.read_one(range)?;
+                Ok(Source::Inline(&self.inline))
+            }
+            _ => self.other_source(kind, mr, ranges, len),
+        }
+    }
+
+    /// The same, for what comes less often.
+    #[inline(never)]
+    fn other_source(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        len: u64,
+    ) -> Result<Source<'_>> {
         if len > limits::INJECT_SIZE as u64 {
             return Ok(Source::Mem(self.memory(kind, mr, ranges, len)?));
         }

@@ -4,8 +4,8 @@
 //!
 //! The path of every byte that a program sends begins here, so what can be done once per call is
 //! done once: the endpoint is looked up once, and a memory region once for all operations in a row
-//! that name it; Nothing is allocated for an operation that brings its bytes along; how it is read
-//! and checked stands in [`op`](super::op).
+//! that name it, and what a [`Poster`] shares among them. Nothing is allocated for an operation that
+//! brings its bytes along. How one is read and checked stands in [`op`](super::op).
 //!
 //! An operation that is refused ends the call; those before it stand. A process that is being
 //! killed posts no further operation, so a call ends within the time of one.
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     provider::ep::{
-        Endpoint,
-        LastPeer, //
+        post::Poster,
+        Endpoint, //
     },
     shim::{
         bindings::{
@@ -45,6 +45,7 @@ const OP_V1_SIZE: usize = 128;
 const STRIDE: usize = 64;
 
 /// `KFABRIC_IOC_POST`. `arg.done` and `arg.error` are right whatever is returned.
+#[link_section = ".text.hot"]
 pub(super) fn post(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     arg.done = 0;
     arg.error = 0;
@@ -71,7 +72,7 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     let ops = UserPtr::from_addr(usize::try_from(arg.ops).map_err(|_| EFAULT)?);
     let stride = usize::try_from(arg.op_size)?;
     let mut reader = Reader::new(file);
-    let mut last = LastPeer::default();
+    let mut poster = Poster::new(&endpoint);
     let mut op = kfabric_op::default();
     for index in 0..arg.count as usize {
         if index % STRIDE == STRIDE - 1 {
@@ -81,7 +82,7 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
             return Err(EINTR);
         }
         read_element(ops, index, stride, OP_V1_SIZE, &mut op)?;
-        endpoint.post(reader.read(&op)?, &mut last)?;
+        reader.post(&op, &mut poster)?;
         arg.done = arg.done.wrapping_add(1);
     }
     Ok(())

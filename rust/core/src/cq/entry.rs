@@ -131,6 +131,11 @@ impl Format {
             Self::Tagged => 48,
         }
     }
+
+    /// Words of an entry in this format.
+    pub const fn words(self) -> usize {
+        self.size() / size_of::<u64>()
+    }
 }
 
 #[cfg(any(test, kfi_kunit))]

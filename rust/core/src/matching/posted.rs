@@ -100,6 +100,7 @@ impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
 
     /// Finds the receive that a message goes to: the first one, in the order of posting, whose
     /// criteria it meets.
+    #[inline(always)]
     pub fn match_message(&mut self, message: &Envelope<S>) -> Option<Match<'_, S, T, Q>> {
         let id = self.queue.find(|receive| receive.want.matches(message))?;
         Some(Match {

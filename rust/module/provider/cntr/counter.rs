@@ -70,6 +70,7 @@ use crate::{
     provider::wait::{
         line::{
             self,
+            with_memory,
             Enters,
             Left,
             Memory, //
@@ -91,7 +92,7 @@ use crate::{
 /// Who stands in line.
 pub(super) enum Token {
     /// A task that sleeps in a call.
-    Sleeper(Arc<Waker>),
+    Sleeper(Waker),
     /// A descriptor.
     Fd(Arc<Bell>),
 }
@@ -112,6 +113,7 @@ struct Due {
 
 impl Due {
     /// Takes one who is due.
+    #[link_section = ".text.hot"]
     fn one(&mut self, left: Left<Token>, outcome: Outcome) {
         let Left { who, memory } = left;
         match who {
@@ -121,7 +123,9 @@ impl Due {
                     Outcome::ErrorChanged => Why::ErrorChanged,
                 };
                 who.wake(why.reason());
-                self.memory = memory;
+                if memory.is_some() {
+                    self.memory = memory;
+                }
             }
             Token::Fd(bell) => {
                 bell.place().left(memory);
@@ -134,6 +138,7 @@ impl Due {
     }
 
     /// The lock has been dropped.
+    #[link_section = ".text.hot"]
     fn finish(self) {
         if let Some(bell) = self.bell {
             bell.wake();
@@ -201,6 +206,7 @@ impl Counter {
 
     #[cold]
     #[inline(never)]
+    #[link_section = ".text.hot"]
     fn fire(&self, crossed: Crossed) {
         let mut due = Due::default();
         self.line
@@ -264,9 +270,10 @@ impl Counter {
         if deadline == Deadline::Poll {
             return Err(ETIMEDOUT);
         }
-        let sleeper = Sleeper::new()?;
-        let sleeper_in_line = Enters::new(Token::Sleeper(sleeper.waker()))?;
-        let Some(waiter) = self.enter(Cond::AtLeast(threshold), sleeper_in_line)? else {
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+        let sleeper = sleeper.as_ref();
+        let cond = Cond::AtLeast(threshold);
+        let Some(waiter) = with_memory(|memory| self.enter(cond, sleeper, memory))? else {
             return Ok(());
         };
         match sleep(&sleeper, deadline, || self.leave(&waiter))? {
@@ -276,17 +283,29 @@ impl Counter {
         }
     }
 
-    /// Gets in line, or tells that there is nothing to wait for (`None`). `EBADF` the counter was
-    /// closed by force.
-    fn enter(&self, cond: Cond, who: Enters<Token>) -> Result<Option<Waiter>> {
+    /// Gets in line, or tells that there is nothing to wait for (`Some(None)`); `None`: it takes
+    /// memory to get in line. `EBADF` the counter was closed by force.
+    fn enter(
+        &self,
+        cond: Cond,
+        sleeper: Pin<&Sleeper>,
+        memory: &mut Option<Memory<Token>>,
+    ) -> Result<Option<Option<Waiter>>> {
+        let who = Token::Sleeper(sleeper.waker());
         let mut line = self.line.lock();
         if self.is_closed() {
             return Err(EBADF);
         }
-        Ok(match line.arm(&self.gate, cond, who) {
-            Armed::Reached(_) => None,
-            Armed::Waiting(waiter) => Some(waiter),
-        })
+        if memory.is_none() && !line.is_empty() {
+            return Ok(None);
+        }
+        let memory = memory.take();
+        Ok(Some(
+            match line.arm(&self.gate, cond, Enters { who, memory }) {
+                Armed::Reached(_) => None,
+                Armed::Waiting(waiter) => Some(waiter),
+            },
+        ))
     }
 
     /// Leaves the line. False: was taken out and woken before.
@@ -308,6 +327,7 @@ impl Counter {
 
     /// Both values as they are now, and arms a descriptor that was rung for a change since. `EAGAIN`
     /// it was not rung; else as [`arm`](Self::arm), `None` for false.
+    #[link_section = ".text.hot"]
     pub(super) fn take(
         &self,
         bell: &Arc<Bell>,
@@ -322,6 +342,7 @@ impl Counter {
         Ok(armed.then_some(seen))
     }
 
+    #[link_section = ".text.hot"]
     fn arm_locked(
         &self,
         line: &mut Line,
@@ -336,16 +357,17 @@ impl Counter {
         if place.memory.is_none() {
             place.memory = spare.take();
         }
-        let Some(memory) = place.memory.take() else {
+        if place.memory.is_none() {
             return Ok(false);
-        };
+        }
+        let memory = place.memory.take();
         self.disarm(line, &mut place);
         bell.silence();
         let who = Token::Fd(bell.clone());
         match line.arm(&self.gate, cond, Enters { who, memory }) {
             Armed::Waiting(waiter) => place.waiter = Some(waiter),
             Armed::Reached(enters) => {
-                place.memory = Some(enters.memory);
+                place.memory = enters.memory;
                 bell.ring();
             }
         }
@@ -379,9 +401,7 @@ impl Counter {
         let mut line = self.line.lock();
         self.closed.store(true, Release);
         line.release_all(&self.gate, |left| match left.who {
-            Token::Sleeper(waker) => {
-                waker.wake(Why::Closed.reason());
-            }
+            Token::Sleeper(waker) => waker.wake(Why::Closed.reason()),
             Token::Fd(bell) => {
                 bell.place().left(left.memory);
                 bell.hang_up();

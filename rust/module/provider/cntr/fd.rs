@@ -238,6 +238,7 @@ impl<H: Holder> Drop for Fd<H> {
 impl<H: Holder> AnonFile for Fd<H> {
     const NAME: &'static CStr = c"[kfabric-cntr]";
 
+    #[link_section = ".text.hot"]
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
         table.register(&self.bell.queue);
         if self.counter().is_closed() {
@@ -251,6 +252,7 @@ impl<H: Holder> AnonFile for Fd<H> {
 
     /// `EINVAL` less room than `struct kfabric_cntr_values`; `EAGAIN`; `EBADF`; `ERESTARTSYS`;
     /// `EFAULT`, `ENOMEM` and nothing has changed.
+    #[link_section = ".text.hot"]
     fn read(&self, to: &mut UserSliceWriter, nonblock: bool) -> Result<usize> {
         const SIZE: usize = size_of::<kfabric_cntr_values>();
         if to.len() < SIZE {

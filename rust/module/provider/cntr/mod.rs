@@ -41,7 +41,8 @@ use super::{
         Ident,
         Object,
         Used,
-        Uses, //
+        Uses,
+        Using, //
     },
     roster::{
         self,
@@ -181,7 +182,7 @@ impl Cntr {
         if matches!(self.wait, WaitObj::None) {
             return Err(EINVAL);
         }
-        let _used = Used::new(self.clone())?;
+        let _using = Using::new(&**self)?;
         self.counter.wait(threshold, deadline)
     }
 

@@ -45,7 +45,8 @@ use super::{
         Ident,
         Object,
         Used,
-        Uses, //
+        Uses,
+        Using, //
     },
     roster::{
         self,
@@ -198,6 +199,7 @@ impl Cq {
 
     /// Queues a completion that nobody posted for. If there is no room it is lost, which the CQ
     /// counts and tells its readers. Does not sleep.
+    #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) {
         let _ = self.queue.push_unposted(entry);
         self.wait.signal();
@@ -211,7 +213,7 @@ impl Cq {
 
     /// Takes at most `count` entries when there are some, or at least `cond` of them, or an error
     /// entry (kfi_cq_sread, kfi_cq_sreadfrom); with [`Deadline::Poll`] without waiting (kfi_cq_read,
-    /// kfi_cq_readfrom). Of each, `sink` is given the bytes that the format has, and the source;
+    /// kfi_cq_readfrom). Of each, `sink` is given the words that the format has, and the source;
     /// what it refuses stays queued. `count` 0 takes nothing and only waits.
     ///
     /// `EIO` the mapped head is spoilt; `KFI_EAVAIL` an error entry is to be read first;
@@ -225,7 +227,7 @@ impl Cq {
         count: usize,
         cond: u32,
         deadline: Deadline,
-        sink: impl FnMut(&[u8], u64) -> Result,
+        sink: impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
         if cond != 0 && self.cond != CqWaitCond::Threshold {
             return Err(EINVAL);
@@ -236,7 +238,7 @@ impl Cq {
         if !self.wait.allows_sread() {
             return Err(EINVAL);
         }
-        let _used = Used::new(self.clone())?;
+        let _using = Using::new(&**self)?;
         self.queue.sread(count, cond, deadline, sink)
     }
 

@@ -95,11 +95,11 @@ use crate::{
 const ENTRY_OFFSET: usize = size_of::<kfabric_cq_ring>();
 
 /// Bytes of an entry in the ring; a power of two, so no entry lies across two pages.
-pub(super) const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
+const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
-type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Arc<Waker>>>;
+type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Waker>>;
 
 /// See the module's story.
 #[pin_data]
@@ -120,7 +120,7 @@ pub(crate) struct Queue {
 }
 
 /// What wakes sleepers, under the lock of the state.
-fn waker(wakeup: &mut Wakeup) -> impl FnMut(Left<Arc<Waker>>, Woken) + '_ {
+fn waker(wakeup: &mut Wakeup) -> impl FnMut(Left<Waker>, Woken) + '_ {
     |left, woken| {
         let why = match woken {
             Woken::Ready => Why::Ready,
@@ -182,6 +182,7 @@ impl Queue {
 
     /// Takes room for a completion. `EAGAIN` there is none.
     #[inline]
+    #[link_section = ".text.hot"]
     pub(crate) fn reserve(&self) -> Result<Credit> {
         self.state.lock().reserve().map_err(to_error)
     }
@@ -212,6 +213,7 @@ impl Queue {
     }
 
     /// Queues a completion that nobody posted for; if there is no room, it is lost and counted.
+    #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
         let mut wakeup = Wakeup::default();
         let push = self
@@ -268,14 +270,14 @@ impl Queue {
 
     #[inline]
     fn store(&self, slot: u32, entry: &Entry) {
-        let stored = self.ring.write(Self::offset(slot), &entry.words());
+        let stored = self.ring.write_words(Self::offset(slot), &entry.words());
         debug_assert!(stored.is_ok());
     }
 
-    /// Copies an entry from the ring: the bytes of `struct kfabric_cq_entry`, whatever a program
-    /// has made of them. Does not sleep.
-    pub(super) fn load(&self, slot: u32, entry: &mut [u8; ENTRY_SIZE]) -> Result {
-        self.ring.read_bytes(Self::offset(slot), entry)
+    /// The words of an entry in the ring, whatever a program has made of them. Does not sleep.
+    #[inline]
+    pub(super) fn load(&self, slot: u32) -> Result<[u64; Entry::WORDS]> {
+        self.ring.read_words(Self::offset(slot))
     }
 
     /// Ends it by force: all who sleep are woken and get `EBADF`, as does who would go to sleep

@@ -26,13 +26,13 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-use super::queue::{
-    Queue,
-    ENTRY_SIZE, //
-};
+use super::queue::Queue;
 use crate::{
     provider::wait::{
-        line::Enters,
+        line::{
+            with_memory,
+            Enters, //
+        },
         sleep,
         Why, //
     },
@@ -54,7 +54,7 @@ const CHUNK: usize = 64;
 type Reader<'a> = Guard<'a, (), MutexBackend>;
 
 impl Queue {
-    /// Takes at most `count` entries; of each, `sink` is given the bytes that the format has, and
+    /// Takes at most `count` entries; of each, `sink` is given the words that the format has, and
     /// the source. `count` 0 takes nothing and tells whether there is something.
     ///
     /// The module's errors above, or that of `sink` for the first entry; what `sink` refuses stays
@@ -62,7 +62,7 @@ impl Queue {
     pub(crate) fn read(
         &self,
         count: usize,
-        mut sink: impl FnMut(&[u8], u64) -> Result,
+        mut sink: impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
         self.drain(&self.reader.lock(), count, &mut sink)
     }
@@ -79,13 +79,14 @@ impl Queue {
         count: usize,
         want: u32,
         deadline: Deadline,
-        mut sink: impl FnMut(&[u8], u64) -> Result,
+        mut sink: impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
         if deadline == Deadline::Poll {
             return self.read(count, sink);
         }
         let want = u64::from(want);
-        let mut sleeper = None;
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+        let sleeper = sleeper.as_ref();
         loop {
             let reader = self.reader.lock();
             if self.state.lock().holds(want) {
@@ -95,19 +96,18 @@ impl Queue {
                     result => return result,
                 }
             }
-            let sleeper = match &mut sleeper {
-                Some(sleeper) => sleeper,
-                empty => empty.insert(Sleeper::new()?),
-            };
-            let slot = Enters::new(sleeper.waker())?;
-            let armed = {
+            let armed = with_memory(|memory| {
+                let who = sleeper.waker();
                 let mut state = self.state.lock();
                 if self.is_closed() {
                     return Err(EBADF);
                 }
-                sleeper.rearm();
-                state.arm(want, slot)
-            };
+                if memory.is_none() && state.sleepers() != 0 {
+                    return Ok(None);
+                }
+                let memory = memory.take();
+                Ok(Some(state.arm(want, Enters { who, memory })))
+            })?;
             let key = match armed {
                 Armed::Ready(_slot) => continue,
                 Armed::Signalled(_slot) => return self.drain(&reader, count, &mut sink),
@@ -115,7 +115,7 @@ impl Queue {
             };
             drop(reader);
             let leave = || self.state.lock().disarm(&key).is_some();
-            match sleep(sleeper, deadline, leave) {
+            match sleep(&sleeper, deadline, leave) {
                 Ok(Why::Ready | Why::ErrorChanged) => {}
                 Ok(Why::Signalled) => return self.read(count, sink),
                 Ok(Why::Closed) => return Err(EBADF),
@@ -149,7 +149,7 @@ impl Queue {
         &self,
         _reader: &Reader<'_>,
         count: usize,
-        sink: &mut impl FnMut(&[u8], u64) -> Result,
+        sink: &mut impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
         // A chunk fits in any integer.
         let chunk = |left: usize| left.min(CHUNK) as u32;
@@ -175,15 +175,14 @@ impl Queue {
     }
 
     /// Gives `sink` the entries of `batch`. How many it took, and its error if not all.
-    fn copy(&self, batch: &Batch, sink: &mut impl FnMut(&[u8], u64) -> Result) -> (u32, Result) {
-        const SOURCE: usize = core::mem::offset_of!(kfabric_cq_entry, src_addr);
-        let mut entry = [0; ENTRY_SIZE];
+    fn copy(&self, batch: &Batch, sink: &mut impl FnMut(&[u64], u64) -> Result) -> (u32, Result) {
+        const SOURCE: usize = core::mem::offset_of!(kfabric_cq_entry, src_addr) / size_of::<u64>();
+        let words = self.format.words();
         let mut copied = 0;
         for slot in batch.slots() {
-            let result = self.load(slot, &mut entry).and_then(|()| {
-                let source = entry.get(SOURCE..).and_then(|rest| rest.first_chunk());
-                let source = u64::from_ne_bytes(*source.ok_or(EIO)?);
-                sink(entry.get(..self.format.size()).ok_or(EIO)?, source)
+            let result = self.load(slot).and_then(|entry| {
+                let source = *entry.get(SOURCE).ok_or(EIO)?;
+                sink(entry.get(..words).ok_or(EIO)?, source)
             });
             if result.is_err() {
                 return (copied, result);

@@ -127,6 +127,7 @@ impl Outcome {
         outcome
     }
 
+    #[inline(always)]
     fn entry(&self, context: u64, flags: CompFlags) -> Entry {
         Entry {
             op_context: context,
@@ -157,7 +158,8 @@ impl Outcome {
 }
 
 impl Bound {
-    fn cq(&self, side: Side) -> Option<&CqBinding> {
+    #[inline]
+    pub(super) fn cq(&self, side: Side) -> Option<&CqBinding> {
         match side {
             Side::Transmit => self.tx_cq.as_ref(),
             Side::Receive => self.rx_cq.as_ref(),
@@ -166,7 +168,9 @@ impl Bound {
 }
 
 impl Endpoint {
-    /// Takes a ticket for an operation. `EAGAIN` no room in the CQ. Does not sleep.
+    /// Takes a ticket for an operation, with the `spare` credit of its side if there is one.
+    /// `EAGAIN` no room in the CQ. Does not sleep.
+    #[inline(always)]
     pub(super) fn ticket(
         &self,
         bound: &Bound,
@@ -174,6 +178,7 @@ impl Endpoint {
         flags: OpFlags,
         context: u64,
         len: u64,
+        spare: &mut Option<Credit>,
     ) -> Result<Ticket> {
         // The capability was checked, and an endpoint is not enabled without the CQs that its
         // capabilities need.
@@ -183,7 +188,10 @@ impl Endpoint {
             report: op::reports_success(flags, binding.selective),
             context,
             len,
-            credit: binding.cq.reserve()?,
+            credit: match spare.take() {
+                Some(credit) => credit,
+                None => binding.cq.reserve()?,
+            },
         })
     }
 
@@ -242,7 +250,26 @@ impl Endpoint {
         self.complete(bound, ticket, Outcome::done(0));
     }
 
+    /// [`complete_transmit`](Self::complete_transmit) for one that did not have to wait: the credit
+    /// of a silent one becomes `spare`.
+    #[inline(always)]
+    pub(super) fn complete_transmit_at_once(
+        &self,
+        bound: &Bound,
+        ticket: Ticket,
+        spare: &mut Option<Credit>,
+    ) {
+        if ticket.report {
+            return self.complete_transmit(bound, ticket);
+        }
+        self.tally_tx(ticket.len);
+        // It came from there, or there was none.
+        *spare = Some(ticket.credit);
+        self.count(bound, ticket.kind.counts(), true);
+    }
+
     /// Reports a part of a multi-receive buffer that is not its last. Does not sleep.
+    #[inline(always)]
     pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
         let Some(binding) = &bound.rx_cq else {
             return;
@@ -283,6 +310,7 @@ impl Endpoint {
         self.count(bound, kind.counts_at_target(), true);
     }
 
+    #[inline(always)]
     fn count(&self, bound: &Bound, what: CntrBind, success: bool) {
         if let Some(counter) = bound.counters.get(what) {
             if success {

@@ -3,7 +3,7 @@
 //! Endpoint: where operations enter, meet their peer and end.
 //!
 //! ```text
-//!  face -> Endpoint::post -+-> send.rs ---> peer's receive.rs -+-> complete.rs -> CQ, counters
+//!  face -> Poster::post ---+-> send.rs ---> peer's receive.rs -+-> complete.rs -> CQ, counters
 //!                          +-> receive.rs (waits, or finds) ---+
 //!                          +-> rma.rs ----> peer's regions ----+
 //! ```
@@ -27,6 +27,7 @@ mod multi_recv;
 pub(crate) mod op;
 pub(crate) mod options;
 mod pending;
+pub(crate) mod post;
 mod receive;
 mod rma;
 mod send;
@@ -36,10 +37,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Atomic,
         Arc,
         Mutex,
         SetOnce, //
@@ -54,11 +52,11 @@ use kfi_core::{
         CntrBind,
         CqBind,
         OpFlags, //
-    }, //
+    },
+    word::Word, //
 };
 
 use self::{
-    op::Op,
     receive::{
         Queues,
         RxSide, //
@@ -92,7 +90,10 @@ use crate::{
         EndpointCount,
         LinkState, //
     },
-    shim::errno::to_error, //
+    shim::{
+        errno::to_error,
+        word::AtomicWord, //
+    }, //
 };
 
 /// What an endpoint is opened with; checked by the face.
@@ -145,6 +146,7 @@ impl Counters {
     }
 
     /// The counter of the one bit in `what`.
+    #[inline]
     fn get(&self, what: CntrBind) -> Option<&Cntr> {
         let counter = match what {
             CntrBind::SEND => &self.send,
@@ -215,29 +217,24 @@ enum Stage {
     Closed,
 }
 
-/// What an endpoint has done, for a look from outside. Relaxed: figures, not truths.
+/// What an endpoint has done, for a look from outside.
 struct Tally {
-    tx: Atomic<u64>,
-    tx_bytes: Atomic<u64>,
-    rx: Atomic<u64>,
-    rx_bytes: Atomic<u64>,
+    tx: AtomicWord,
+    tx_bytes: AtomicWord,
+    rx: AtomicWord,
+    rx_bytes: AtomicWord,
 }
 
 impl Tally {
     const fn new() -> Self {
         Self {
-            tx: Atomic::new(0),
-            tx_bytes: Atomic::new(0),
-            rx: Atomic::new(0),
-            rx_bytes: Atomic::new(0),
+            tx: AtomicWord::new(0),
+            tx_bytes: AtomicWord::new(0),
+            rx: AtomicWord::new(0),
+            rx_bytes: AtomicWord::new(0),
         }
     }
 }
-
-/// The peer that the last operation of a poster went to, so that those which follow need not look
-/// it up again. It is good for one call of a face: an AV that changes meanwhile is seen by the next.
-#[derive(Default)]
-pub(crate) struct LastPeer(Option<(u64, Arc<Endpoint>)>);
 
 /// See the module's story.
 #[pin_data]
@@ -450,27 +447,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Does an operation, in the caller's process.
-    ///
-    /// What is accepted (`Ok`) ends in exactly one completion, reported as asked; what is refused
-    /// has no effect. See `struct kfabric_post` for every error. Sleeps.
-    ///
-    /// `last` is the poster's own; operations in a row share it.
-    pub(crate) fn post(self: &Arc<Self>, op: Op<'_>, last: &mut LastPeer) -> Result {
-        let Some(_inside) = self.run.enter() else {
-            return Err(to_error(Errno::KFI_EOPBADSTATE));
-        };
-        let Some(bound) = self.bound.as_ref() else {
-            return Err(to_error(Errno::KFI_EOPBADSTATE));
-        };
-        match op {
-            Op::Send(op) => self.send(bound, op, last),
-            Op::Receive(op) => self.receive(bound, op),
-            Op::Read(op) => self.read(bound, op, last),
-            Op::Write(op) => self.write(bound, op, last),
-        }
-    }
-
     /// Cancels the oldest receive, else the oldest waiting send, with `context`: it completes with
     /// ECANCELED.
     ///
@@ -486,38 +462,17 @@ impl Endpoint {
         }
     }
 
-    /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
-    /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`. Does not sleep.
-    fn peer<'a>(
-        &self,
-        bound: &Bound,
-        fi_addr: u64,
-        last: &'a mut LastPeer,
-    ) -> Result<&'a Arc<Endpoint>> {
-        match self.domain.link().state() {
-            LinkState::Up => {}
-            LinkState::Down => return Err(ENETDOWN),
-            LinkState::Gone => return Err(ENODEV),
-        }
-        let known =
-            matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
-        if !known {
-            let addr = bound.av.lookup(fi_addr)?;
-            let peer = self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)?;
-            last.0 = Some((fi_addr, peer));
-        }
-        last.0.as_ref().map(|(_, peer)| peer).ok_or(EHOSTUNREACH)
-    }
-
+    #[inline]
     fn tally_tx(&self, bytes: u64) {
-        self.tally.tx.add(1, Relaxed);
-        self.tally.tx_bytes.add(bytes, Relaxed);
+        self.tally.tx.fetch_add(1);
+        self.tally.tx_bytes.fetch_add(bytes);
         self.domain.link().count_tx(bytes);
     }
 
+    #[inline]
     fn tally_rx(&self, bytes: u64) {
-        self.tally.rx.add(1, Relaxed);
-        self.tally.rx_bytes.add(bytes, Relaxed);
+        self.tally.rx.fetch_add(1);
+        self.tally.rx_bytes.fetch_add(bytes);
         self.domain.link().count_rx(bytes);
     }
 }
@@ -579,10 +534,10 @@ impl Listed for Endpoint {
         Figures {
             addr: self.bound.as_ref().map(|bound| bound.name),
             values: [
-                self.tally.tx.load(Relaxed),
-                self.tally.tx_bytes.load(Relaxed),
-                self.tally.rx.load(Relaxed),
-                self.tally.rx_bytes.load(Relaxed),
+                self.tally.tx.load(),
+                self.tally.tx_bytes.load(),
+                self.tally.rx.load(),
+                self.tally.rx_bytes.load(),
                 self.tx.waiting(),
                 posted,
                 unexpected,

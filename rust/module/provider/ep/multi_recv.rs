@@ -108,22 +108,21 @@ impl MultiBuffer {
         self.reports
     }
 
-    /// The memory of a part. To be dropped before the part is finished.
-    pub(super) fn memory(&self, offset: u64, len: u64) -> MemRef {
-        self.state
-            .lock()
-            .memory
-            .slice(offset as usize, len as usize)
-    }
-
     /// What the owner calls the byte at `offset`.
     pub(super) fn address(&self, offset: u64) -> u64 {
         self.addr.wrapping_add(offset)
     }
 
-    /// Takes a part for a message of `len` bytes; `None` if the buffer is closed. Does not sleep.
-    pub(super) fn take(&self, len: u64) -> Option<Part> {
-        self.state.lock().room.take(len)
+    /// Takes a part for a message of `len` bytes, and its memory, which is to be dropped before the
+    /// part is finished; `None` if the buffer is closed. Does not sleep.
+    #[inline(always)]
+    pub(super) fn take(&self, len: u64) -> Option<(Part, MemRef)> {
+        let mut state = self.state.lock();
+        let part = state.room.take(len)?;
+        let memory = state
+            .memory
+            .slice(part.offset as usize, part.placement.len as usize);
+        Some((part, memory))
     }
 
     /// Whether it takes no more messages. Does not sleep.
@@ -132,6 +131,7 @@ impl MultiBuffer {
     }
 
     /// A part has been placed: `complete` writes its completion, under the lock. Sleeps.
+    #[inline(always)]
     pub(super) fn finish(&self, complete: impl FnOnce(End)) {
         let mut state = self.state.lock();
         if state.room.is_closed() && state.room.outstanding() == 1 {

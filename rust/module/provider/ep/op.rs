@@ -3,7 +3,7 @@
 //! What an endpoint is asked to do: one typed value per operation.
 //!
 //! A face makes these from what its callers say; what is in them is checked. An operation is taken
-//! apart at the endpoint's door ([`Endpoint::post`](super::Endpoint::post)): a transmit goes to
+//! apart at the endpoint's door ([`Poster::post`](super::post::Poster::post)): a transmit goes to
 //! its peer, a receive waits for one.
 
 use kernel::prelude::*;

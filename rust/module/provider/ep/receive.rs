@@ -139,7 +139,7 @@ pub(super) enum Place {
     /// Into a receive of its own.
     Single(Single),
     /// Into a part of a multi-receive buffer.
-    Part(Arc<MultiBuffer>, Part),
+    Part(Arc<MultiBuffer>, Part, MemRef),
 }
 
 /// What a message meets when it comes.
@@ -194,6 +194,7 @@ impl Pair {
     }
 
     /// Takes the receive, or the part of one, that `message` goes to.
+    #[inline(always)]
     fn take_place(&mut self, message: &Message) -> Option<Place> {
         let mut found = self.posted.match_message(&message.envelope)?;
         let Waiting::Multi(buffer) = found.token()? else {
@@ -204,13 +205,13 @@ impl Pair {
         };
         let buffer = buffer.clone();
         // A buffer that has closed is not in the queue.
-        let part = buffer.take(message.len)?;
+        let (part, memory) = buffer.take(message.len)?;
         if part.closes {
             // The queue's reference goes here; the clone above keeps the buffer, so nothing is
             // freed under the lock.
             let _ = found.take();
         }
-        Some(Place::Part(buffer, part))
+        Some(Place::Part(buffer, part, memory))
     }
 }
 
@@ -278,6 +279,7 @@ impl RxSide {
 impl Endpoint {
     /// Shows a message to the receives that wait; with `eager`, charges the budget for a copy if
     /// there is none for it. Does not sleep.
+    #[inline(always)]
     pub(super) fn offer(&self, message: &Message, eager: bool) -> Offer {
         let mut queues = self.rx.queues.lock();
         if let Some(place) = queues.pair(message.tagged).take_place(message) {
@@ -312,6 +314,7 @@ impl Endpoint {
 
     /// Lets a message wait, unless a receive has come for it meanwhile. Sleeps (drops `held` if it
     /// is not kept).
+    #[inline(never)]
     pub(super) fn arrive(&self, message: &Message, held: Held) -> Arrival {
         let known = Known {
             envelope: message.envelope,
@@ -345,7 +348,20 @@ impl Endpoint {
     }
 
     /// Places a message and completes its receive. Sleeps.
+    #[inline(never)]
     pub(super) fn place(&self, bound: &Bound, place: Place, message: &Message, from: &Source<'_>) {
+        self.place_at_once(bound, place, message, from);
+    }
+
+    /// [`place`](Self::place), on the way of most messages.
+    #[inline(always)]
+    pub(super) fn place_at_once(
+        &self,
+        bound: &Bound,
+        place: Place,
+        message: &Message,
+        from: &Source<'_>,
+    ) {
         match place {
             Place::Single(single) => {
                 let fit = Placement::new(message.len, single.into.len() as u64);
@@ -354,9 +370,10 @@ impl Endpoint {
                 self.tally_rx(fit.len);
                 self.complete(bound, single.into_ticket(), outcome);
             }
-            Place::Part(buffer, part) => {
+            Place::Part(buffer, part, memory) => {
                 let fit = part.placement;
-                mem::copy(&buffer.memory(part.offset, fit.len), from);
+                mem::copy(&memory, from);
+                drop(memory);
                 let at = buffer.address(part.offset);
                 let outcome = self.outcome(bound, message, fit, at);
                 self.tally_rx(fit.len);
@@ -366,6 +383,7 @@ impl Endpoint {
     }
 
     /// Completes a part of a multi-receive buffer, and the buffer with its last one. Sleeps.
+    #[inline(always)]
     fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
         buffer.finish(|end| match end {
             End::Part => {
@@ -382,6 +400,7 @@ impl Endpoint {
         });
     }
 
+    #[inline(always)]
     fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
         Outcome {
             flags: match message.data {
@@ -401,6 +420,7 @@ impl Endpoint {
         }
     }
 
+    #[inline(always)]
     fn source(&self, bound: &Bound, addr: &SockAddr) -> u64 {
         if self.caps.contains(Caps::SOURCE) {
             bound.av.source(addr)
@@ -435,7 +455,7 @@ fn cancelled_buffer() -> Outcome {
 
 /// As the one who receives.
 impl Endpoint {
-    /// RECV and TRECV. See [`Endpoint::post`] for errors. Sleeps.
+    /// RECV and TRECV. See [`Poster::post`](super::post::Poster::post) for errors. Sleeps.
     pub(super) fn receive(&self, bound: &Bound, op: Receive) -> Result {
         let kind = match op.tag {
             None => OpType::Recv,
@@ -459,7 +479,7 @@ impl Endpoint {
             tag: tag.tag,
             ignore: tag.ignore,
         };
-        let ticket = self.ticket(bound, kind, flags, op.context, len)?;
+        let ticket = self.ticket(bound, kind, flags, op.context, len, &mut None)?;
         if flags.contains(OpFlags::MULTI_RECV) {
             return self.receive_multi(bound, want, op, ticket);
         }
@@ -588,9 +608,10 @@ impl Endpoint {
             };
             self.bring(false, &known, held, |message, from| {
                 // Nobody else knows the buffer yet, and it is open, so there is a part.
-                if let Some(part) = buffer.take(message.len) {
+                if let Some((part, memory)) = buffer.take(message.len) {
                     used = true;
-                    self.place(bound, Place::Part(buffer.clone(), part), message, from);
+                    let place = Place::Part(buffer.clone(), part, memory);
+                    self.place(bound, place, message, from);
                 }
             });
             if buffer.is_closed() {

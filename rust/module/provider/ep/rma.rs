@@ -28,9 +28,9 @@ use super::{
         Remote,
         Write, //
     },
+    post::Poster,
     Bound,
-    Endpoint,
-    LastPeer, //
+    Endpoint, //
 };
 use crate::{
     mem::{
@@ -53,8 +53,9 @@ struct Rma<'a> {
 }
 
 impl Endpoint {
-    /// READ. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn read(&self, bound: &Bound, op: Read, last: &mut LastPeer) -> Result {
+    /// READ. See [`Poster::post`] for errors. Sleeps.
+    #[inline(never)]
+    pub(super) fn read(&self, bound: &Bound, op: Read, poster: &mut Poster<'_>) -> Result {
         let kind = OpType::Read;
         let into = op.into;
         let rma = Rma {
@@ -66,13 +67,14 @@ impl Endpoint {
             data: 0,
             len: into.len(),
         };
-        self.rma(bound, &rma, last, move |offset, theirs| {
+        self.rma(bound, &rma, poster, move |offset, theirs| {
             mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
         })
     }
 
-    /// WRITE. See [`Endpoint::post`] for errors. Sleeps.
-    pub(super) fn write(&self, bound: &Bound, op: Write<'_>, last: &mut LastPeer) -> Result {
+    /// WRITE. See [`Poster::post`] for errors. Sleeps.
+    #[inline(never)]
+    pub(super) fn write(&self, bound: &Bound, op: Write<'_>, poster: &mut Poster<'_>) -> Result {
         let kind = OpType::Write;
         let from = op.from;
         let rma = Rma {
@@ -84,7 +86,7 @@ impl Endpoint {
             data: op.data,
             len: from.len(),
         };
-        self.rma(bound, &rma, last, move |offset, theirs| {
+        self.rma(bound, &rma, poster, move |offset, theirs| {
             mem::copy_part(theirs, &from, offset);
         })
     }
@@ -95,7 +97,7 @@ impl Endpoint {
         &self,
         bound: &Bound,
         rma: &Rma<'_>,
-        last: &mut LastPeer,
+        poster: &mut Poster<'_>,
         mut transfer: impl FnMut(usize, &MemRef),
     ) -> Result {
         rma.kind
@@ -105,6 +107,7 @@ impl Endpoint {
         if rma.remote.len() != Some(rma.len as u64) {
             return Err(EINVAL);
         }
+        let Poster { last, spare, .. } = poster;
         let target = self.peer(bound, rma.peer, last)?;
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
@@ -113,14 +116,21 @@ impl Endpoint {
         if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
-        let ticket = self.ticket(bound, rma.kind, rma.flags, rma.context, rma.len as u64)?;
+        let ticket = self.ticket(
+            bound,
+            rma.kind,
+            rma.flags,
+            rma.context,
+            rma.len as u64,
+            spare,
+        )?;
 
         let transferred = target.transfer_all(rma, &mut transfer);
         drop(transfer);
         match transferred {
             Ok(()) => {
                 target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, rma.len as u64);
-                self.complete_transmit(bound, ticket);
+                self.complete_transmit_at_once(bound, ticket, spare);
             }
             Err(refusal) => self.complete(bound, ticket, Outcome::refused(refusal)),
         }

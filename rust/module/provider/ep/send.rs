@@ -45,6 +45,7 @@ use super::{
         Cargo,
         WaitingSend, //
     },
+    post::Poster,
     receive::{
         Arrival,
         Held,
@@ -52,8 +53,7 @@ use super::{
         Offer, //
     },
     Bound,
-    Endpoint,
-    LastPeer, //
+    Endpoint, //
 };
 use crate::{
     mem::Source,
@@ -78,12 +78,14 @@ impl Endpoint {
             .map_err(to_error)
     }
 
-    /// SEND and TSEND. See [`Endpoint::post`] for errors. Sleeps.
+    /// SEND and TSEND. See [`Poster::post`] for errors. Sleeps.
+    #[inline]
+    #[link_section = ".text.hot"]
     pub(super) fn send(
         self: &Arc<Self>,
         bound: &Bound,
         op: Send<'_>,
-        last: &mut LastPeer,
+        poster: &mut Poster<'_>,
     ) -> Result {
         let kind = match op.tag {
             None => OpType::Send,
@@ -94,6 +96,7 @@ impl Endpoint {
         kind.check_caps(self.caps, flags, false)
             .and_then(|()| kind.check_len(flags, len))
             .map_err(to_error)?;
+        let Poster { last, spare, .. } = poster;
         let target = self.peer(bound, op.peer, last)?;
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
@@ -102,7 +105,7 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
-        let ticket = self.ticket(bound, kind, flags, op.context, len)?;
+        let ticket = self.ticket(bound, kind, flags, op.context, len, spare)?;
         if !target.caps.contains(kind.target_caps()) {
             self.complete(bound, ticket, Outcome::failed(Errno::EREMOTEIO));
             return Ok(());
@@ -126,10 +129,10 @@ impl Endpoint {
         };
         match target.offer(&message, eager) {
             Offer::Taken(place) => {
-                target.place(target_bound, place, &message, &op.from);
+                target.place_at_once(target_bound, place, &message, &op.from);
                 // What is complete has let go of its memory.
                 drop(op.from);
-                self.complete_transmit(bound, ticket);
+                self.complete_transmit_at_once(bound, ticket, spare);
                 Ok(())
             }
             Offer::Charged => self.send_eager(bound, departure, message, op.from, ticket),
@@ -138,6 +141,7 @@ impl Endpoint {
     }
 
     /// Leaves a copy with the peer, whose budget has been charged for it.
+    #[inline(never)]
     fn send_eager(
         self: &Arc<Self>,
         bound: &Bound,
@@ -180,6 +184,7 @@ impl Endpoint {
     }
 
     /// Lets the message wait at the peer.
+    #[inline(never)]
     fn send_waiting(
         self: &Arc<Self>,
         bound: &Bound,

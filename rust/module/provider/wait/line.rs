@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Nothing is allocated under the lock of a line: who gets in line brings the memory of a tree node
-//! ([`Memory`]). It gets it back when it leaves, unless it had to stand in the tree; so who gets in
-//! line over and over allocates nothing.
+//! ([`Memory`]), unless nobody else is there. It gets it back when it leaves, unless it had to stand
+//! in the tree. So who is alone allocates nothing, nor does who gets in line over and over with what
+//! it got back. [`with_memory`] gets memory only where it is needed.
 //!
 //! All operations are O(log n), and O(1) without a call if one waits.
 //!
@@ -47,22 +48,27 @@ impl<T> Memory<T> {
     }
 }
 
+/// Calls `enter` until it gives something: first without memory, then with it. `ENOMEM`, or the
+/// error of `enter`. Sleeps.
+#[inline]
+pub(in crate::provider) fn with_memory<T, R>(
+    mut enter: impl FnMut(&mut Option<Memory<T>>) -> Result<Option<R>>,
+) -> Result<R> {
+    let mut memory = None;
+    loop {
+        if let Some(entered) = enter(&mut memory)? {
+            return Ok(entered);
+        }
+        memory = Some(Memory::new()?);
+    }
+}
+
 /// Who gets in line.
 pub(in crate::provider) struct Enters<T> {
     /// Who.
     pub(in crate::provider) who: T,
-    /// The memory of its place.
-    pub(in crate::provider) memory: Memory<T>,
-}
-
-impl<T> Enters<T> {
-    /// Memory for `who`. `ENOMEM`. Sleeps.
-    pub(in crate::provider) fn new(who: T) -> Result<Self> {
-        Ok(Self {
-            who,
-            memory: Memory::new()?,
-        })
-    }
+    /// The memory of its place; there must be some if somebody is in line already.
+    pub(in crate::provider) memory: Option<Memory<T>>,
 }
 
 /// Who has left the line.
@@ -116,15 +122,20 @@ impl<T> DueMap for Line<T> {
     type Slot = Enters<T>;
     type Token = Left<T>;
 
+    #[link_section = ".text.hot"]
     fn insert(&mut self, key: Key, slot: Self::Slot) {
         let Enters { who, memory } = slot;
         let Some(first) = &mut self.first else {
             // INVARIANT: `others` is empty.
-            let memory = Some(memory);
             self.first = Some(First {
                 key,
                 left: Left { who, memory },
             });
+            return;
+        };
+        // Who gets in line answers for this. If not, who it was is dropped, and sleeps no more.
+        let Some(memory) = memory else {
+            kernel::warn_on!(true);
             return;
         };
         // Keys are unique, so the tree gives nothing back.
@@ -152,6 +163,7 @@ impl<T> DueMap for Line<T> {
         self.first.as_ref().map(|first| first.key)
     }
 
+    #[link_section = ".text.hot"]
     fn pop_first(&mut self) -> Option<(Key, Self::Token)> {
         let first = self.first.take()?;
         if !self.others.is_empty() {

@@ -66,7 +66,10 @@ use crate::shim::{
     }, //
 };
 
-use line::Left;
+use line::{
+    Left,
+    Memory, //
+};
 
 pub(crate) use set::WaitSet;
 
@@ -166,18 +169,20 @@ impl Why {
 }
 
 /// Wakes sleepers that have left a line, under the line's lock, and gives back the memory of the
-/// last of them when the lock has been dropped: mostly there is one.
+/// last of them when the lock has been dropped: mostly there is one at most.
 #[derive(Default)]
 pub(super) struct Wakeup {
-    last: Option<Left<Arc<Waker>>>,
+    last: Option<Memory<Waker>>,
 }
 
 impl Wakeup {
     /// Wakes one.
     #[inline]
-    pub(super) fn one(&mut self, left: Left<Arc<Waker>>, why: Why) {
+    pub(super) fn one(&mut self, left: Left<Waker>, why: Why) {
         left.who.wake(why.reason());
-        self.last = Some(left);
+        if left.memory.is_some() {
+            self.last = left.memory;
+        }
     }
 }
 

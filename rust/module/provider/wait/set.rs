@@ -45,8 +45,10 @@ use kfi_core::{
 
 use super::{
     line::{
+        with_memory,
         Enters,
-        Line, //
+        Line,
+        Memory, //
     },
     sleep,
     Wakeup,
@@ -60,7 +62,8 @@ use crate::{
             Ident,
             Object,
             Used,
-            Uses, //
+            Uses,
+            Using, //
         }, //
     },
     shim::{
@@ -88,7 +91,7 @@ pub(crate) struct WaitSet {
     fabric: Used<Fabric>,
     uses: Uses,
     #[pin]
-    line: SpinLock<wait::WaitSet<Line<Arc<Waker>>>>,
+    line: SpinLock<wait::WaitSet<Line<Waker>>>,
     /// Who polls.
     #[pin]
     readable: WaitQueue,
@@ -143,7 +146,7 @@ impl WaitSet {
     /// `ETIMEDOUT` the deadline has passed; `ERESTARTSYS` a signal (of the system's) is pending;
     /// `EBADF` the set was closed by force; `ENOMEM`. Sleeps, unless the deadline polls.
     pub(crate) fn wait(self: &Arc<Self>, deadline: Deadline) -> Result {
-        let _used = Used::new(self.clone())?;
+        let _using = Using::new(&**self)?;
         self.take(deadline)
     }
 
@@ -155,8 +158,9 @@ impl WaitSet {
         if deadline == Deadline::Poll {
             return Err(ETIMEDOUT);
         }
-        let sleeper = Sleeper::new()?;
-        let Some(key) = self.enter(Enters::new(sleeper.waker())?)? else {
+        pin_init::stack_pin_init!(let sleeper = Sleeper::new());
+        let sleeper = sleeper.as_ref();
+        let Some(key) = with_memory(|memory| self.enter(sleeper, memory))? else {
             return Ok(());
         };
         let leave = || self.line.lock().disarm(&key).is_some();
@@ -166,16 +170,26 @@ impl WaitSet {
         }
     }
 
-    /// Takes a pending signal (`None`) or gets in line. `EBADF` closed by force.
-    fn enter(&self, sleeper: Enters<Arc<Waker>>) -> Result<Option<Key>> {
+    /// Takes a pending signal (`Some(None)`) or gets in line; `None`: that takes memory. `EBADF`
+    /// closed by force.
+    fn enter(
+        &self,
+        sleeper: Pin<&Sleeper>,
+        memory: &mut Option<Memory<Waker>>,
+    ) -> Result<Option<Option<Key>>> {
+        let who = sleeper.waker();
         let mut line = self.line.lock();
         if self.uses.is_closed() {
             return Err(EBADF);
         }
-        Ok(match line.arm(sleeper) {
+        if memory.is_none() && line.sleepers() != 0 {
+            return Ok(None);
+        }
+        let memory = memory.take();
+        Ok(Some(match line.arm(Enters { who, memory }) {
             Armed::Signalled(_) => None,
             Armed::Waiting(key) => Some(key),
-        })
+        }))
     }
 
     /// Whether a signal is pending. Does not sleep.

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posting: the endpoint's door.
+//!
+//! Operations come in calls, one or many at a time, and those of a call mostly go to one peer and
+//! say nothing when they succeed. A [`Poster`] is one such call: it remembers the last peer, so that
+//! it need not be looked up again, and keeps the credit that a silent transmit took and did not
+//! need for the next one. Both are good for one call only: an AV that changes meanwhile is seen by
+//! the next, and room in a CQ is not held by who does nothing.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    errno::Errno,
+    op::Side, //
+};
+
+use super::{
+    op::Op,
+    Bound,
+    Endpoint, //
+};
+use crate::{
+    net::LinkState,
+    provider::cq::Credit,
+    shim::errno::to_error, //
+};
+
+/// The peer that a poster's last operation went to.
+#[derive(Default)]
+pub(super) struct LastPeer(Option<(u64, Arc<Endpoint>)>);
+
+/// Who posts operations to an endpoint, in a row; see the module's story.
+pub(crate) struct Poster<'a> {
+    endpoint: &'a Arc<Endpoint>,
+    /// None: not enabled.
+    bound: Option<&'a Bound>,
+    pub(super) last: LastPeer,
+    /// Of the transmit CQ.
+    pub(super) spare: Option<Credit>,
+}
+
+impl<'a> Poster<'a> {
+    /// Somebody who posts to `endpoint`.
+    pub(crate) fn new(endpoint: &'a Arc<Endpoint>) -> Self {
+        Self {
+            endpoint,
+            bound: endpoint.bound.as_ref(),
+            last: LastPeer::default(),
+            spare: None,
+        }
+    }
+
+    /// Does an operation, in the caller's process.
+    ///
+    /// What is accepted (`Ok`) ends in exactly one completion, reported as asked; what is refused
+    /// has no effect. See `struct kfabric_post` for every error. Sleeps.
+    #[inline(always)]
+    pub(crate) fn post(&mut self, op: Op<'_>) -> Result {
+        let endpoint = self.endpoint;
+        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), self.bound) else {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        };
+        match op {
+            Op::Send(op) => endpoint.send(bound, op, self),
+            Op::Receive(op) => {
+                // Both sides may have the same CQ, and room for one in it.
+                self.give_back();
+                endpoint.receive(bound, op)
+            }
+            Op::Read(op) => endpoint.read(bound, op, self),
+            Op::Write(op) => endpoint.write(bound, op, self),
+        }
+    }
+
+    /// Gives the spare credit back. Does not sleep.
+    #[inline]
+    fn give_back(&mut self) {
+        if let Some(credit) = self.spare.take() {
+            if let Some(binding) = self.bound.and_then(|bound| bound.cq(Side::Transmit)) {
+                binding.cq.unreserve(credit);
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
+    /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`. Does not sleep.
+    #[inline(always)]
+    pub(super) fn peer<'a>(
+        &self,
+        bound: &Bound,
+        fi_addr: u64,
+        last: &'a mut LastPeer,
+    ) -> Result<&'a Arc<Endpoint>> {
+        match self.domain.link().state() {
+            LinkState::Up => {}
+            LinkState::Down => return Err(ENETDOWN),
+            LinkState::Gone => return Err(ENODEV),
+        }
+        let known =
+            matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
+        if !known {
+            let addr = bound.av.lookup(fi_addr)?;
+            let peer = self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)?;
+            last.0 = Some((fi_addr, peer));
+        }
+        last.0.as_ref().map(|(_, peer)| peer).ok_or(EHOSTUNREACH)
+    }
+}
+
+impl Drop for Poster<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
