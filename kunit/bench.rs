@@ -109,7 +109,7 @@ pub(crate) struct Bench {
     #[pin]
     wake_1_of_1000: File<Run>,
     #[pin]
-    wake_another_of_1000: File<Run>,
+    wake_the_same_of_1000: File<Run>,
     #[pin]
     wait_event_1000: File<Run>,
 }
@@ -134,12 +134,12 @@ impl Bench {
             ),
             wake_1_of_1000 <- dir.read_callback_file(
                 c"wake_1_of_1000",
-                Run(|| wakes(CROWD, false)),
+                Run(|| wakes(CROWD, true)),
                 &show,
             ),
-            wake_another_of_1000 <- dir.read_callback_file(
-                c"wake_another_of_1000",
-                Run(|| wakes(CROWD, true)),
+            wake_the_same_of_1000 <- dir.read_callback_file(
+                c"wake_the_same_of_1000",
+                Run(|| wakes(CROWD, false)),
                 &show,
             ),
             wait_event_1000 <- dir.read_callback_file(

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rows measured inside the kernel: the module's debugfs files, see kunit/bench.rs.
+//!
+//! - `cntr/wake`: from the beginning of the add to the return of the sleeper's wait, one sleeper. The
+//!   peer's are `wake_up()` and `wait_event()`. The sleeper is on the waker's CPU and goes before it
+//!   (`SCHED_FIFO`), on both sides: what is measured is the code between the two, and not how fast
+//!   another CPU, which is a thread of the host here, gets up.
+//! - `cntr/wake_1_of_1000`: the same while a thousand sleep, each for a value of its own. Every add
+//!   makes one of them due, and each time it is another one, as the next value is another's: its
+//!   stack and its task are as cold as they are in such a program. The row `(the same)` wakes one of
+//!   them over and over, so that what differs from `cntr/wake` is the search alone.
 
 use crate::{
     Result, process,
@@ -72,13 +81,25 @@ pub(crate) fn cases() -> Vec<Case> {
             },
         },
         Case {
-            name: "cntr/wake_1_of_1000 (another)",
+            name: "cntr/wake_1_of_1000 (the same)",
+            unit: "ns",
+            peer: "cntr/wake",
+            better: Better::Lower,
+            goal: None,
+            measure: |turns: &mut Turns| {
+                turns.take(&mut || exactly_one("wake_the_same_of_1000"), &mut || {
+                    ns("wake")
+                })
+            },
+        },
+        Case {
+            name: "cntr/wake_1_of_1000 (all)",
             unit: "ns",
             peer: "wait_event, 1000 asleep",
             better: Better::Lower,
             goal: None,
             measure: |turns: &mut Turns| {
-                turns.take(&mut || exactly_one("wake_another_of_1000"), &mut || {
+                turns.take(&mut || exactly_one("wake_1_of_1000"), &mut || {
                     ns("wait_event_1000")
                 })
             },

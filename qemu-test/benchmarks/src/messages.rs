@@ -3,9 +3,15 @@
 //!
 //! Both sides use the interface as a program that wants speed would: small messages are injected,
 //! so that nothing is pinned for them and nothing is reported to the sender; they land in
-//! multi-receive buffers inside a registered region, posted once for many thousand messages. In the
-//! ping-pong who has nothing to do waits for a counter of received messages; rows with CQ in their
-//! names sleep in a read of the CQ instead.
+//! multi-receive buffers inside a registered region, posted once for many thousand messages.
+//!
+//! - `rdm/local_lat_8B`: half a round of a ping-pong of two processes on one CPU, both of which sleep
+//!   whenever they have nothing to do. They wait for a counter of received messages, the way to
+//!   sleep that costs least here; rows with CQ in their names sleep in a read of the CQ instead.
+//! - `rdm/local_rate_8B`: messages in batches of 64 a call, from one process to another on the same
+//!   CPU, which reads an entry for each from its mapped ring and sleeps when there is none. The peer
+//!   sends 64 a call with sendmmsg() and receives up to 64 a call with recvmmsg(). The row `(CQ by
+//!   call)` reads the CQ by calls, up to 64 entries each.
 
 use crate::{
     Result,
@@ -410,18 +416,51 @@ fn per_second(began: Instant) -> f64 {
     MESSAGES as f64 / began.elapsed().as_secs_f64()
 }
 
+/// How the receiver reads what has come.
+enum Reader<'a> {
+    /// From the mapped ring, and sleeps when that is empty.
+    Ring(kfi::CqRing, &'a Host),
+    /// By calls that give up to `BATCH` entries.
+    Call(&'a Host),
+}
+
+impl Reader<'_> {
+    fn take(&mut self, entries: &mut [Entry]) -> Result<usize> {
+        let (ring, host) = match self {
+            Self::Call(host) => return host.take(entries, BATCH as u32),
+            Self::Ring(ring, host) => (ring, host),
+        };
+        let taken = ring.sread(entries, Deadline::FOREVER)?;
+        for entry in &entries[..taken] {
+            if Host::releases(entry) {
+                host.post_buffer()?;
+            }
+        }
+        Ok(taken)
+    }
+}
+
 fn rate(turns: &mut Turns) -> Result<()> {
+    rate_with(turns, |host| Ok(Reader::Ring(host.cq.ring()?, host)))
+}
+
+fn rate_by_call(turns: &mut Turns) -> Result<()> {
+    rate_with(turns, |host| Ok(Reader::Call(host)))
+}
+
+fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Result<()> {
     process::bind()?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let credit = Op::inject(peer, &bytes);
         host.post_buffers()?;
+        let mut reader = reader(host)?;
         let mut entries = [Entry::default(); BATCH];
         while let Ok(count) = channel.get() {
             let mut told = 0;
             let mut seen = 0;
             while seen < count {
-                seen += host.take(&mut entries, BATCH as u32)? as u64;
+                seen += reader.take(&mut entries)? as u64;
                 while seen - told >= WINDOW {
                     told += WINDOW;
                     host.ep.post_one(&credit)?;
@@ -513,6 +552,14 @@ pub(crate) fn cases() -> Vec<Case> {
             better: Better::Higher,
             goal: Some(2.0),
             measure: rate,
+        },
+        Case {
+            name: "rdm/local_rate_8B (CQ by call)",
+            unit: "1/s",
+            peer: "AF_UNIX sendmmsg",
+            better: Better::Higher,
+            goal: None,
+            measure: rate_by_call,
         },
     ]
 }

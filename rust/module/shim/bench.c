@@ -8,7 +8,9 @@
  * running is that of the code (waking, switching over, leaving the wait), and
  * neither that of another CPU getting up, in an emulator another thread of the
  * host, nor what the waker does afterwards. The same frame times both sides,
- * through pointers to functions.
+ * through pointers to functions. Between two rounds it looks at nobody but the
+ * sleeper that has just run, lest a crowd be paged and cached in that the next
+ * wake-up does not touch.
  *
  * Empty unless the module is built with its suites (KFI_KUNIT=1).
  */
@@ -86,7 +88,7 @@ static int sleep_in_turn(void *data)
 	return 0;
 }
 
-/* Waits until all are asleep. They go before the waker, so mostly they are. */
+/* Waits until they are asleep. They go before the waker, so mostly they are. */
 static void let_sleep(struct sleeper *sleepers, u32 count)
 {
 	u32 i;
@@ -94,6 +96,14 @@ static void let_sleep(struct sleeper *sleepers, u32 count)
 	for (i = 0; i < count; i++)
 		while (READ_ONCE(sleepers[i].task->on_rq))
 			schedule_timeout_uninterruptible(1);
+}
+
+/* Who waits for a round, of those that are measured. */
+static struct sleeper *of_round(struct sleeper *sleepers, u64 round)
+{
+	struct kfabric_shim_bench *bench = sleepers->frame->bench;
+
+	return bench->rotate ? &sleepers[(round - 1) % bench->sleepers] : sleepers;
 }
 
 static u64 runs(struct sleeper *sleepers, u32 count)
@@ -130,11 +140,12 @@ static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
 	u32 count = bench->sleepers;
 	u64 last = last_round(bench), round, ran = 0;
 
+	let_sleep(sleepers, count);
 	for (round = 1; round <= last; round++) {
 		u64 measured = round - warm_up(bench);
 
-		if (round <= warm_up(bench) + bench->rounds + 1)
-			let_sleep(sleepers, count);
+		if (round > 1 && round <= warm_up(bench) + bench->rounds + 1)
+			let_sleep(of_round(sleepers, round - 1), 1);
 		if (measured == 1)
 			ran = runs(sleepers, count);
 		if (measured == bench->rounds + 1)
