@@ -60,9 +60,13 @@
 #define KFABRIC_MAX_CQ		65536	/* entries of a CQ */
 #define KFABRIC_MAX_EQ		4096	/* events of an EQ */
 #define KFABRIC_MAX_AV		65536	/* addresses in an AV */
-#define KFABRIC_MAX_EVENT	256	/* bytes of an event's data */
+#define KFABRIC_MAX_EVENT	320	/* bytes of an event's data */
 #define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
+/* Private data of a connection, bytes: what the RDMA CM leaves to its users. */
+#define KFABRIC_MAX_CONNECT_DATA	56
+#define KFABRIC_MAX_ACCEPT_DATA	196
+#define KFABRIC_MAX_REJECT_DATA	148
 #define KFABRIC_NAME_MAX	64
 #define KFABRIC_LINK_NAME_MAX	16
 #define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
@@ -268,7 +272,9 @@ enum {
  * @v4: IPv4 address, big endian (the flow information of an IPv6 address)
  * @v6: IPv6 address; zero for IPv4
  * @scope_id: scope of an IPv6 address (interface index), else 0
- * @reserved: 0
+ * @qpn: 0; or, with @port 0, the number of a QP, below 2^24.  It names a peer of
+ *	datagram endpoints that is not kfabric's, and none else; the numbers
+ *	from KFABRIC_DGRAM_QPN + 1 on, 65535 of them, are the ports
  *
  * Laid out as struct sockaddr_in or struct sockaddr_in6, with room behind.
  */
@@ -278,8 +284,11 @@ struct kfabric_sockaddr {
 	__be32	v4;
 	__u8	v6[16];
 	__u32	scope_id;
-	__u32	reserved;
+	__u32	qpn;
 };
+
+/* The QP of a datagram endpoint is this number and its port. */
+#define KFABRIC_DGRAM_QPN	0x020000
 
 /**
  * struct kfabric_iov - a piece of local memory
@@ -728,6 +737,10 @@ struct kfabric_eq_read {
  * @reserved: 0
  * @context: out: context of the call that failed
  * @data: out: KFI_AV_COMPLETE: index of the address that failed
+ * @err_data: where private data goes that came with a rejection, or 0
+ * @err_data_size: in: room there; out: bytes that there are, of which as many as
+ *	fit were stored; at most KFABRIC_MAX_REJECT_DATA
+ * @reserved2: 0
  *
  * Errors: -EAGAIN there is none.
  */
@@ -741,6 +754,9 @@ struct kfabric_eq_readerr {
 	__u32	reserved;
 	__u64	context;
 	__u64	data;
+	__u64	err_data;
+	__u32	err_data_size;
+	__u32	reserved2;
 };
 
 /**

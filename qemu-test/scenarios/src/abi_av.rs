@@ -181,11 +181,9 @@ fn addresses_that_cannot_be_inserted() {
     assert_eq!(errors, [0, Errno::EINVAL.raw(), 0]);
     assert_eq!(lookup(&file, av, fi_addrs[0]), Ok(good(1)));
     assert_eq!(lookup(&file, av, fi_addrs[2]), Ok(good(2)));
-    for reserved in [1, 1 << 31] {
-        let addr = abi::kfabric_sockaddr {
-            reserved,
-            ..good(3)
-        };
+    // A port or the number of a QP, which has 24 bits.
+    for (port, qpn) in [(3, 1), (3, 0x02_0003), (0, 1 << 24), (0, 1 << 31)] {
+        let addr = abi::kfabric_sockaddr { qpn, ..good(port) };
         refused(
             insert(&file, av, &[addr], &mut fi_addrs[..1], None),
             Errno::EINVAL,

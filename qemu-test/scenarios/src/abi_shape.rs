@@ -303,10 +303,10 @@ fn socket_addresses() {
             len,
             kind: Kind::Value,
         };
-        let (family, reserved) = (at(0, 2), at(28, 4));
+        let (family, qpn) = (at(0, 2), at(28, 4));
         for bit in 0..32 {
-            let bytes = with(good, &reserved, 1 << bit);
-            attempt_refused(world, row, &bytes, Errno::EINVAL, "reserved field of it");
+            let bytes = with(good, &qpn, 1 << bit);
+            attempt_refused(world, row, &bytes, Errno::EINVAL, "number of a QP");
         }
         for wrong in [1, 3, 9, 11, 99, 0xffff] {
             let bytes = with(good, &family, wrong);

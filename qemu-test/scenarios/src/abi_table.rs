@@ -328,6 +328,7 @@ fn fabric_calls() -> Vec<Row> {
         row!(KFABRIC_IOC_EQ_READERR kfabric_eq_readerr 48 {
             eq: Handle(&[Class::Eq]), flags: Flags(abi::KFI_PEEK), handle: Told, err: Told,
             prov_errno: Told, reserved: Reserved, context: Told, data: Told,
+            err_data: Value, err_data_size: Value, reserved2: Reserved,
         } |world| abi::kfabric_eq_readerr {
             eq: world.eq_err,
             ..Call::sized()

@@ -9,7 +9,8 @@
 //!   kfi_getinfo() take it. No names are resolved.
 //!
 //! [`SockAddr::straddr`] writes one as kfi_av_straddr() does: `fi_sockaddr_in://10.0.0.1:7471`,
-//! `fi_sockaddr_in6://[fe80::1%2]:7471`.
+//! `fi_sockaddr_in6://[fe80::1%2]:7471`; and with the number of a QP,
+//! `fi_sockaddr_in://10.0.0.1:qp0000a2`.
 //!
 //! # Equal means equal
 //!
@@ -17,6 +18,13 @@
 //! scope is kept for link-local IPv6 addresses only, where it means something (the IP stack
 //! ignores it elsewhere), and the flow information is not kept. An IPv4 address mapped into IPv6
 //! (`::ffff:10.0.0.1`) is refused: no link has such an address.
+//!
+//! # Ports and QPs
+//!
+//! A datagram endpoint is one QP, and its port is the QP's number in another form: port p is QP
+//! [`DGRAM_QPN`] + p. So nobody has to be asked which QP an address means. Peers that are not
+//! kfabric's have other numbers; their addresses have no port but the number itself
+//! ([`SockAddr::with_qpn`]).
 
 use crate::errno::Errno;
 use core::{
@@ -36,32 +44,44 @@ pub const AF_INET: u16 = 2;
 /// `AF_INET6`.
 pub const AF_INET6: u16 = 10;
 
+/// The first of 65,536 QPs, whose numbers are the ports of datagram endpoints.
+pub const DGRAM_QPN: u32 = 0x02_0000;
+
+/// QP numbers are below this.
+const QPNS: u32 = 1 << 24;
+
 /// Bytes of `struct kfabric_sockaddr`.
 pub const RAW_LEN: usize = 32;
 
 /// Bytes of the longest text that [`SockAddr::straddr`] writes, its NUL included:
-/// `fi_sockaddr_in6://[` + 39 + `%4294967295` + `]:65535`.
-pub const TEXT_MAX: usize = 19 + 39 + 11 + 7 + 1;
+/// `fi_sockaddr_in6://[` + 39 + `%4294967295` + `]:qpffffff`.
+pub const TEXT_MAX: usize = 19 + 39 + 11 + 10 + 1;
 
 /// A socket address.
 ///
 /// # Invariants
 ///
 /// `scope` is 0 unless `ip` is a link-local IPv6 address. `ip` is not an IPv4 address mapped into
-/// IPv6.
+/// IPv6. `qpn` is less than 2^24; if it is not 0, `port` is, and it is not the number of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SockAddr {
     ip: IpAddr,
     port: u16,
     scope: u32,
+    qpn: u32,
 }
 
 impl SockAddr {
     /// Makes an IPv4 socket address.
     pub const fn v4(ip: Ipv4Addr, port: u16) -> Self {
         let ip = IpAddr::V4(ip);
-        let scope = 0;
-        Self { ip, port, scope }
+        let (scope, qpn) = (0, 0);
+        Self {
+            ip,
+            port,
+            scope,
+            qpn,
+        }
     }
 
     /// Makes an IPv6 socket address. `scope`, an interface index, is dropped unless `ip` is
@@ -75,8 +95,13 @@ impl SockAddr {
             return Err(Errno::EINVAL);
         }
         let scope = if is_link_local(&ip) { scope } else { 0 };
-        let ip = IpAddr::V6(ip);
-        Ok(Self { ip, port, scope })
+        let (ip, qpn) = (IpAddr::V6(ip), 0);
+        Ok(Self {
+            ip,
+            port,
+            scope,
+            qpn,
+        })
     }
 
     /// Reads a `struct kfabric_sockaddr`.
@@ -84,22 +109,25 @@ impl SockAddr {
     /// # Errors
     ///
     /// `EINVAL`: a family that is not IPv4 or IPv6, a field that must be 0 and is not, an IPv4
-    /// address mapped into IPv6.
+    /// address mapped into IPv6, no number of a QP.
     pub fn from_raw(raw: &[u8; RAW_LEN]) -> Result<Self, Errno> {
         // Laid out as: family (2, host order), port (2, big endian), IPv4 address or flow
-        // information (4), IPv6 address (16), scope (4, host order), reserved (4).
+        // information (4), IPv6 address (16), scope (4, host order), QP number (4, host order).
         let [f0, f1, p0, p1, a, b, c, d, rest @ ..] = *raw;
         let (v6, rest) = rest.split_first_chunk::<16>().ok_or(Errno::EINVAL)?;
-        let (scope, rest) = rest.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
+        let (scope, qpn) = rest.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
         let port = u16::from_be_bytes([p0, p1]);
         let scope = u32::from_ne_bytes(*scope);
-        if rest != [0; 4] {
-            return Err(Errno::EINVAL);
-        }
-        match u16::from_ne_bytes([f0, f1]) {
-            AF_INET if *v6 == [0; 16] && scope == 0 => Ok(Self::v4([a, b, c, d].into(), port)),
-            AF_INET6 => Self::v6((*v6).into(), port, scope),
-            _ => Err(Errno::EINVAL),
+        let qpn = u32::from_ne_bytes(qpn.try_into().map_err(|_| Errno::EINVAL)?);
+        let addr = match u16::from_ne_bytes([f0, f1]) {
+            AF_INET if *v6 == [0; 16] && scope == 0 => Self::v4([a, b, c, d].into(), port),
+            AF_INET6 => Self::v6((*v6).into(), port, scope)?,
+            _ => return Err(Errno::EINVAL),
+        };
+        match qpn {
+            0 => Ok(addr),
+            _ if port != 0 => Err(Errno::EINVAL),
+            _ => addr.with_qpn(qpn),
         }
     }
 
@@ -124,8 +152,8 @@ impl SockAddr {
         };
         let [f0, f1] = family.to_ne_bytes();
         let head = [f0, f1, p0, p1];
-        let scope = self.scope.to_ne_bytes();
-        let mut fields = head.iter().chain(&v4).chain(&v6).chain(&scope);
+        let (scope, qpn) = (self.scope.to_ne_bytes(), self.qpn.to_ne_bytes());
+        let mut fields = head.iter().chain(&v4).chain(&v6).chain(&scope).chain(&qpn);
         core::array::from_fn(|_| fields.next().copied().unwrap_or(0))
     }
 
@@ -184,7 +212,44 @@ impl SockAddr {
 
     /// Returns the same address with another port.
     pub const fn with_port(self, port: u16) -> Self {
-        Self { port, ..self }
+        let qpn = 0;
+        Self { port, qpn, ..self }
+    }
+
+    /// Returns the same address with the QP number `qpn` instead of a port; with the port that it
+    /// is the number of, if it is one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: 2^24 or more, or 0.
+    pub const fn with_qpn(self, qpn: u32) -> Result<Self, Errno> {
+        if qpn == 0 || qpn >= QPNS {
+            return Err(Errno::EINVAL);
+        }
+        // INVARIANT: Not 0, below 2^24, and not that of a port.
+        match qpn.wrapping_sub(DGRAM_QPN) {
+            port @ 1..=0xffff => Ok(self.with_port(port as u16)),
+            _ => Ok(Self {
+                port: 0,
+                qpn,
+                ..self
+            }),
+        }
+    }
+
+    /// Returns the number of the QP that this is the address of, if it is that of a datagram
+    /// endpoint; `None` if it has neither port nor number.
+    pub const fn qpn(&self) -> Option<u32> {
+        match (self.port, self.qpn) {
+            (0, 0) => None,
+            (0, qpn) => Some(qpn),
+            (port, _) => Some(DGRAM_QPN | port as u32),
+        }
+    }
+
+    /// Returns whether it has the number of a QP instead of a port.
+    pub const fn is_qp(&self) -> bool {
+        self.qpn != 0
     }
 
     /// Returns whether this host alone has this address: 127.0.0.0/8, ::1.
@@ -216,14 +281,17 @@ impl SockAddr {
 impl fmt::Display for SockAddr {
     /// Writes the address as kfi_av_straddr() does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let port = self.port;
         match self.ip {
-            IpAddr::V4(ip) => write!(f, "fi_sockaddr_in://{ip}:{port}"),
-            IpAddr::V6(ip) if self.scope == 0 => write!(f, "fi_sockaddr_in6://[{ip}]:{port}"),
+            IpAddr::V4(ip) => write!(f, "fi_sockaddr_in://{ip}:")?,
+            IpAddr::V6(ip) if self.scope == 0 => write!(f, "fi_sockaddr_in6://[{ip}]:")?,
             IpAddr::V6(ip) => {
                 let scope = self.scope;
-                write!(f, "fi_sockaddr_in6://[{ip}%{scope}]:{port}")
+                write!(f, "fi_sockaddr_in6://[{ip}%{scope}]:")?;
             }
+        }
+        match self.qpn {
+            0 => write!(f, "{}", self.port),
+            qpn => write!(f, "qp{qpn:06x}"),
         }
     }
 }
@@ -323,8 +391,15 @@ mod tests {
         let node = "fe80:1111:1111:1111:1111:1111:1111:1111%4294967295";
         let addr = SockAddr::parse(node.as_bytes(), b"65535");
         let mut buf = [0xff; TEXT_MAX];
+        let port = "]:65535\0".len();
+        let qp = "]:qpffffff\0".len();
+        assert_eq!(
+            addr.map(|addr| addr.straddr(&mut buf)),
+            Ok(TEXT_MAX - qp + port)
+        );
+        let addr = addr.and_then(|addr| addr.with_qpn(0xff_ffff));
         assert_eq!(addr.map(|addr| addr.straddr(&mut buf)), Ok(TEXT_MAX));
-        assert_eq!(buf.get(TEXT_MAX - 2..), Some(&b"5\0"[..]));
+        assert_eq!(buf.get(TEXT_MAX - qp..), Some(&b"]:qpffffff\0"[..]));
     }
 
     #[test]
@@ -404,6 +479,7 @@ mod tests {
         let addr = SockAddr::from_raw(&raw);
         assert_eq!(addr, Ok(SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), 0x1d2f)));
         assert_eq!(addr.map(|addr| addr.to_raw()), Ok(raw));
+        // Behind the address is nothing, and what has a port has no QP number.
         for at in 8..RAW_LEN {
             let mut raw = raw;
             raw[at] = 1;
@@ -430,10 +506,47 @@ mod tests {
         // Flow information is not kept.
         raw[4] = 1;
         assert_eq!(SockAddr::from_raw(&raw), Ok(addr));
-        raw[31] = 1;
+        // A port and a QP number.
+        raw[28] = 1;
         assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
         assert_eq!(SockAddr::v6(mapped, 1, 0), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn ports_are_qps() {
+        let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 0);
+        assert_eq!(addr.qpn(), None);
+        assert_eq!(addr.with_port(1).qpn(), Some(0x02_0001));
+        assert_eq!(addr.with_port(0xffff).qpn(), Some(0x02_ffff));
+        for qpn in [1, 0x01_ffff, 0x02_0000, 0x03_0000, 0xff_ffff] {
+            let qp = addr.with_qpn(qpn);
+            assert_eq!(qp.map(|qp| qp.qpn()), Ok(Some(qpn)));
+            assert_eq!(qp.map(|qp| qp.is_qp()), Ok(true));
+            assert_eq!(qp.map(|qp| qp.port()), Ok(0));
+            assert_eq!(qp.map(|qp| qp.with_port(0)), Ok(addr));
+        }
+        // One peer has one form.
+        assert_eq!(addr.with_qpn(0x02_0001), Ok(addr.with_port(1)));
+        assert_eq!(addr.with_qpn(0x02_ffff), Ok(addr.with_port(0xffff)));
+        assert!(!addr.with_port(1).is_qp());
+        assert_eq!(addr.with_qpn(0), Err(Errno::EINVAL));
+        assert_eq!(addr.with_qpn(1 << 24), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn raw_qp() {
+        let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 0);
+        let mut raw = addr.to_raw();
+        raw[28..].copy_from_slice(&0xa2u32.to_ne_bytes());
+        let qp = SockAddr::from_raw(&raw);
+        assert_eq!(qp, addr.with_qpn(0xa2));
+        assert_eq!(qp.map(|qp| qp.to_raw()), Ok(raw));
+        let mut buf = [0; TEXT_MAX];
+        assert_eq!(qp.map(|qp| qp.straddr(&mut buf)), Ok(36));
+        assert_eq!(&buf[..36], b"fi_sockaddr_in://127.0.0.1:qp0000a2\0");
+        raw[28..].copy_from_slice(&(1u32 << 24).to_ne_bytes());
+        assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
     }
 
     #[test]

@@ -199,6 +199,8 @@ enumerator! {
         Domain = 2,
         /// Endpoint.
         Ep = 3,
+        /// Passive endpoint.
+        Pep = 9,
         /// Address vector.
         Av = 11,
         /// Memory region.
@@ -269,6 +271,7 @@ mod tests {
         assert_eq!(Protocol::try_from(2), Err(Errno::EINVAL));
         assert_eq!(Protocol::try_from(7), Ok(Protocol::IbRdm));
         assert_eq!(Class::try_from(4), Err(Errno::EINVAL));
+        assert_eq!(Class::try_from(9), Ok(Class::Pep));
         assert_eq!(Class::try_from(17), Ok(Class::Poll));
         assert_eq!(EqEvent::try_from(7), Err(Errno::EINVAL));
         assert_eq!(EpOpt::try_from(2), Err(Errno::EINVAL));

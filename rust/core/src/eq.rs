@@ -33,13 +33,14 @@ use crate::{
         Result, //
     },
     fifo::Fifo,
+    limits::MAX_REJECT_DATA, //
 };
 use core::ops::DerefMut;
 
-pub use crate::fifo::Push;
-
-/// Bytes of an event's data: KFABRIC_MAX_EVENT.
-pub const MAX_EVENT: usize = 256;
+pub use crate::{
+    fifo::Push,
+    limits::MAX_EVENT, //
+};
 
 /// A slot for an event.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +100,48 @@ pub struct ErrEvent {
     pub context: u64,
     /// KFI_AV_COMPLETE: index of the address that failed.
     pub data: u64,
+    /// Private data of the peer that refused a connection.
+    pub err_data: ErrData,
+}
+
+/// Private data of a rejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrData {
+    /// At most `MAX_REJECT_DATA`.
+    len: u8,
+    data: [u8; MAX_REJECT_DATA],
+}
+
+const _: () = assert!(MAX_REJECT_DATA <= u8::MAX as usize);
+
+impl ErrData {
+    /// None.
+    pub const NONE: Self = Self {
+        len: 0,
+        data: [0; MAX_REJECT_DATA],
+    };
+
+    /// Takes `data`, cut at [`MAX_REJECT_DATA`].
+    pub fn new(data: &[u8]) -> Self {
+        let mut this = Self::NONE;
+        for (to, from) in this.data.iter_mut().zip(data) {
+            *to = *from;
+            // At most MAX_REJECT_DATA.
+            this.len = this.len.wrapping_add(1);
+        }
+        this
+    }
+
+    /// The bytes.
+    pub fn get(&self) -> &[u8] {
+        self.data.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+}
+
+impl Default for ErrData {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 /// Whether a read leaves what it reads (KFI_PEEK).
@@ -323,6 +366,7 @@ mod tests {
         prov_errno: 0,
         context: 0,
         data: 0,
+        err_data: ErrData::NONE,
     };
 
     const READ_7: Result<Read> = Ok(Read { event: 7, len: 3 });
@@ -394,6 +438,15 @@ mod tests {
         assert_eq!(eq.read_err(Mode::Take), Ok(error));
         assert_eq!(eq.read_err(Mode::Take), Err(Errno::EAGAIN));
         assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+    }
+
+    #[test]
+    fn data_of_a_rejection_are_cut_at_the_limit() {
+        let data = [7; MAX_REJECT_DATA + 1];
+        assert_eq!(ErrData::default().get(), &[]);
+        assert_eq!(ErrData::new(&[]), ErrData::NONE);
+        assert_eq!(ErrData::new(b"no").get(), b"no");
+        assert_eq!(ErrData::new(&data).get(), &data[1..]);
     }
 
     #[test]

@@ -32,16 +32,18 @@
 //! An enumerator that is not known fits nothing.
 //!
 //! The consumer kfilnd asks for RMA to tagged buffers, named receive contexts and remote peers.
-//! [`RDM_CAPS`] has none of the three yet, so it is told that there is nothing, rather than given
+//! [`Kind::RDM`] has none of the three yet, so it is told that there is nothing, rather than given
 //! an endpoint on which its bulk transfers would fail. Everything else that it asks for fits.
 
+mod kind;
 mod offer;
 
-pub use self::offer::{
-    Mismatch,
-    Offer,
-    RDM_CAPS,
-    RDM_ORDER, //
+pub use self::{
+    kind::Kind,
+    offer::{
+        Mismatch,
+        Offer, //
+    }, //
 };
 
 use crate::{

@@ -32,8 +32,23 @@ pub const MAX_EQ: u32 = 4_096;
 /// Addresses in one AV.
 pub const MAX_AV: u32 = 65_536;
 
-/// Bytes of an event's data.
-pub const MAX_EVENT: usize = 256;
+/// Bytes of an event's data: what a connection's event says, and the longest private data with it.
+pub const MAX_EVENT: usize = 320;
+
+/// Bytes of private data in a request to connect: what the RDMA CM's header leaves of a REQ.
+pub const MAX_CONNECT_DATA: usize = 56;
+
+/// Bytes of private data in an acceptance: those of a REP.
+pub const MAX_ACCEPT_DATA: usize = 196;
+
+/// Bytes of private data in a rejection: those of a REJ.
+pub const MAX_REJECT_DATA: usize = 148;
+
+/// Connection requests that wait at one passive endpoint to be accepted or rejected.
+pub const MAX_BACKLOG: u32 = 4_096;
+
+/// Default backlog of a passive endpoint.
+pub const DEFAULT_BACKLOG: u32 = 128;
 
 /// Operations in one post: bounds the time of one call.
 pub const MAX_POST: u32 = 4_096;
@@ -81,8 +96,14 @@ pub const DEFAULT_MIN_MULTI_RECV: u64 = 64;
 /// Bytes of a memory key: keys are the R_Keys of the wire. The interface's fields are wider.
 pub const MR_KEY_SIZE: u64 = 4;
 
-/// Bytes of remote CQ data.
+/// Bytes of remote CQ data, of reliable datagrams.
 pub const CQ_DATA_SIZE: u64 = 8;
+
+/// Bytes of remote CQ data where it is the immediate of a packet.
+pub const IMM_DATA_SIZE: u64 = 4;
+
+/// Bytes of the longest datagram: the largest path MTU.
+pub const MAX_DGRAM_SIZE: u64 = 4_096;
 
 /// Endpoints, CQs, counters or regions of a domain that an offer tells of: what one file can hold.
 pub const MAX_OBJECTS: u64 = MAX_HANDLES as u64;

@@ -395,30 +395,31 @@ const RMA_DIRECTIONS: Caps = Caps::READ
     .union(Caps::REMOTE_READ)
     .union(Caps::REMOTE_WRITE);
 
-/// Completes capabilities that leave something open (fi_getinfo(3)).
+/// Completes capabilities that leave something open (fi_getinfo(3)), of an endpoint of a type that
+/// can have those of `of`.
 ///
 /// Neither kind nor direction: plain and tagged messages and RMA. A direction without a kind: the
 /// kinds that have it (`SEND` and `RECV`: plain and tagged messages; the others: RMA). A kind
-/// without one of its directions: all of its directions.
-pub fn expand_caps(caps: Caps) -> Caps {
+/// without one of its directions: all of its directions. What the type does not have is not added.
+pub fn expand_caps(caps: Caps, of: Caps) -> Caps {
     let mut caps = caps;
     let kinds = MESSAGE_KINDS | RMA_KINDS;
     if !caps.intersects(kinds) {
         if caps.intersects(MESSAGE_DIRECTIONS) {
-            caps |= MESSAGE_KINDS;
+            caps |= MESSAGE_KINDS & of;
         }
         if caps.intersects(RMA_DIRECTIONS) {
-            caps |= Caps::RMA;
+            caps |= Caps::RMA & of;
         }
-        if !caps.intersects(kinds) {
-            caps |= DEFAULT_KINDS;
+        if !caps.intersects(MESSAGE_DIRECTIONS | RMA_DIRECTIONS) {
+            caps |= DEFAULT_KINDS & of;
         }
     }
     if caps.intersects(MESSAGE_KINDS) && !caps.intersects(MESSAGE_DIRECTIONS) {
-        caps |= MESSAGE_DIRECTIONS;
+        caps |= MESSAGE_DIRECTIONS & of;
     }
     if caps.intersects(RMA_KINDS) && !caps.intersects(RMA_DIRECTIONS) {
-        caps |= RMA_DIRECTIONS;
+        caps |= RMA_DIRECTIONS & of;
     }
     caps
 }

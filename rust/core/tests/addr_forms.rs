@@ -12,6 +12,7 @@ use kfi_core::{
     addr::{
         parse_service,
         SockAddr,
+        DGRAM_QPN,
         RAW_LEN,
         TEXT_MAX, //
     },
@@ -95,18 +96,19 @@ proptest! {
     #[test]
     fn bytes_are_read_if_they_are_an_address(
         family in prop_oneof![4 => Just(2u16), 4 => Just(10), 1 => any::<u16>()],
-        port in any::<[u8; 2]>(),
+        port in prop_oneof![1 => Just([0; 2]), 1 => any::<[u8; 2]>()],
         v4 in any::<[u8; 4]>(),
         v6 in prop_oneof![2 => Just([0; 16]), 1 => any::<[u8; 16]>()],
         scope in prop_oneof![2 => Just(0u32), 1 => any::<u32>()],
-        reserved in prop_oneof![4 => Just([0; 4]), 1 => any::<[u8; 4]>()],
+        qpn in prop_oneof![4 => Just(0), 4 => 0u32..1 << 25, 1 => any::<u32>()],
     ) {
         let family_bytes = family.to_ne_bytes();
         let scope_bytes = scope.to_ne_bytes();
-        let parts: [&[u8]; 6] = [&family_bytes, &port, &v4, &v6, &scope_bytes, &reserved];
+        let qpn_bytes = qpn.to_ne_bytes();
+        let parts: [&[u8]; 6] = [&family_bytes, &port, &v4, &v6, &scope_bytes, &qpn_bytes];
         let raw: [u8; RAW_LEN] = parts.concat().try_into().unwrap();
         let ip6 = Ipv6Addr::from(v6);
-        let good = reserved == [0; 4] && match family {
+        let good = (qpn == 0 || (qpn < 1 << 24 && port == [0; 2])) && match family {
             2 => v6 == [0; 16] && scope == 0,
             10 => ip6.to_ipv4_mapped().is_none(),
             _ => false,
@@ -116,7 +118,14 @@ proptest! {
                 prop_assert!(good);
                 let ip: IpAddr = if family == 2 { v4.into() } else { v6.into() };
                 prop_assert_eq!(addr.ip(), ip);
-                prop_assert_eq!(addr.port(), u16::from_be_bytes(port));
+                let port = u16::from_be_bytes(port);
+                let number = match qpn.checked_sub(DGRAM_QPN) {
+                    Some(number @ 1..=0xffff) => number,
+                    _ => u32::from(port),
+                };
+                prop_assert_eq!(u32::from(addr.port()), number);
+                let port_qpn = (port != 0).then(|| DGRAM_QPN + u32::from(port));
+                prop_assert_eq!(addr.qpn(), if qpn != 0 { Some(qpn) } else { port_qpn });
                 prop_assert_eq!(addr.family(), family);
                 prop_assert_eq!(SockAddr::from_raw_or_none(&raw), Ok(Some(addr)));
             }

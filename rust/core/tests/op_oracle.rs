@@ -93,9 +93,9 @@ proptest! {
     #[test]
     fn capabilities_grow_to_something_useful(caps in any::<u64>()) {
         let caps = Caps::from_bits_truncate(caps);
-        let whole = expand_caps(caps);
+        let whole = expand_caps(caps, Caps::ALL);
         prop_assert!(whole.contains(caps));
-        prop_assert_eq!(expand_caps(whole), whole);
+        prop_assert_eq!(expand_caps(whole, Caps::ALL), whole);
         // Something can be done with it, or it is a target.
         let useful = KINDS.iter().any(|kind| {
             whole.contains(kind.caps())
@@ -103,5 +103,14 @@ proptest! {
         });
         let other = Caps::ATOMIC;
         prop_assert!(useful || whole.intersects(other));
+    }
+
+    #[test]
+    fn capabilities_grow_within_their_type(caps in any::<u64>(), of in any::<u64>()) {
+        let caps = Caps::from_bits_truncate(caps);
+        let of = Caps::from_bits_truncate(of);
+        let whole = expand_caps(caps, of);
+        prop_assert!(whole.contains(caps));
+        prop_assert!((caps | of).contains(whole));
     }
 }

@@ -34,6 +34,7 @@ use kfi_core::{
     enums::EqEvent,
     eq::{
         Armed,
+        ErrData,
         ErrEvent,
         Event,
         EventQueue,
@@ -189,6 +190,7 @@ impl Eq {
             prov_errno: 0,
             context,
             data: index,
+            err_data: ErrData::NONE,
         });
     }
 

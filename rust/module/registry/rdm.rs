@@ -13,6 +13,7 @@ use kfi_core::{
     errno::Errno,
     info::{
         Info,
+        Kind,
         Name,
         Offer,
         Request, //
@@ -47,7 +48,7 @@ impl Rdm {
             fabric_name: Name::new(Fabric::NAME.as_bytes())?,
             prov_name: Name::new(Self::NAME)?,
             prov_version: VERSION,
-            ..Offer::rdm(addr, Name::new(link.name().as_bytes())?)
+            ..Offer::new(Kind::RDM, addr, Name::new(link.name().as_bytes())?)
         })
     }
 }

@@ -14,7 +14,7 @@ use kfi_core::{
         KFI_RECV,
         KFI_TRANSMIT, //
     },
-    info::RDM_CAPS,
+    info::Kind,
     limits,
     op::{
         expand_caps,
@@ -26,9 +26,9 @@ use super::{
     file::OpenFile,
     objects::Entry,
     parse::{
+        own_sockaddr,
+        own_sockaddr_or_none,
         put_sockaddr,
-        sockaddr,
-        sockaddr_or_none,
         yes_or_no,
         zero, //
     }, //
@@ -59,8 +59,9 @@ pub(super) fn open(
         EpType::Rdm | EpType::Unspec => {}
         EpType::Msg | EpType::Dgram => return Err(EOPNOTSUPP),
     }
-    let caps = Caps::from_bits(arg.caps).map_err(to_error)?;
-    if !RDM_CAPS.contains(caps) {
+    let kind = &Kind::RDM;
+    let caps = expand_caps(Caps::from_bits(arg.caps).map_err(to_error)?, kind.caps);
+    if !kind.caps.contains(caps) {
         return Err(EOPNOTSUPP);
     }
     let tx_op_flags = Side::Transmit
@@ -70,7 +71,7 @@ pub(super) fn open(
         .default_flags(arg.rx_op_flags)
         .map_err(to_error)?;
     let attr = EpAttr {
-        caps: expand_caps(caps),
+        caps,
         tx_op_flags,
         rx_op_flags,
         tx_size: queue_size(arg.tx_size, limits::DEFAULT_TX_SIZE)?,
@@ -80,7 +81,7 @@ pub(super) fn open(
             bytes if bytes > limits::MAX_BUFFERED => return Err(EINVAL),
             bytes => bytes,
         },
-        src_addr: sockaddr_or_none(&arg.src_addr)?,
+        src_addr: own_sockaddr_or_none(&arg.src_addr)?,
     };
     Endpoint::open(&file.object::<Domain>(arg.domain)?, attr, ident)
 }
@@ -105,7 +106,7 @@ pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     let set = yes_or_no(arg.set)?;
     let endpoint = file.object::<Endpoint>(arg.ep)?;
     if set {
-        endpoint.set_name(sockaddr(&arg.addr)?)
+        endpoint.set_name(own_sockaddr(&arg.addr)?)
     } else {
         arg.addr = put_sockaddr(Some(endpoint.name()?));
         Ok(())

@@ -89,10 +89,20 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
 /// `KFABRIC_IOC_EQ_READERR`.
 pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_readerr>(arg)?;
-    zero(&[value.reserved])?;
+    zero(&[value.reserved, value.reserved2])?;
     let peek = peek(value.flags)?;
     let eq = file.object::<Eq>(value.eq)?;
+    let room = value.err_data_size as usize;
+    let buf = value.err_data;
     eq.readerr(peek, |error| {
+        let data = error.err_data.get();
+        let fits = data.get(..room).unwrap_or(data);
+        if buf != 0 && !fits.is_empty() {
+            user_slice::<u8>(buf, fits.len())?
+                .writer()
+                .write_slice(fits)?;
+        }
+        value.err_data_size = u32::try_from(data.len())?;
         value.handle = error.handle;
         value.err = error.err;
         value.prov_errno = error.prov_errno;

@@ -13,11 +13,11 @@ use kfi_core::{
         EpAttr,
         FabricAttr,
         Info,
+        Kind,
         Name,
         Request,
         RxAttr,
-        TxAttr,
-        RDM_CAPS, //
+        TxAttr, //
     },
     limits, //
 };
@@ -25,6 +25,7 @@ use kfi_core::{
 use super::{
     file::OpenFile,
     parse::{
+        own_sockaddr_or_none,
         put_sockaddr,
         sockaddr_or_none,
         text,
@@ -48,7 +49,7 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         abi_version: KFABRIC_ABI_VERSION,
         module_version: registry::VERSION,
         page_size: PAGE_SIZE as u32,
-        caps: RDM_CAPS.bits(),
+        caps: Kind::RDM.caps.bits(),
         max_msg_size: limits::MAX_MSG_SIZE,
         inject_size: limits::INJECT_SIZE as u32,
         max_iov: limits::MAX_IOV as u32,
@@ -109,7 +110,7 @@ fn info(raw: &kfabric_info) -> Result<Info> {
         caps: raw.caps,
         mode: raw.mode,
         addr_format: raw.addr_format,
-        src_addr: sockaddr_or_none(&raw.src_addr)?,
+        src_addr: own_sockaddr_or_none(&raw.src_addr)?,
         dest_addr: sockaddr_or_none(&raw.dest_addr)?,
         tx: TxAttr {
             caps: raw.tx_caps,

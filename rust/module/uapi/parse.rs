@@ -106,7 +106,7 @@ pub(super) fn wait_obj(file: &OpenFile, wait_obj: u32, wait_set: u32) -> Result<
 }
 
 /// An address of the interface, none if it is all zero: `EINVAL` a family that is neither IPv4 nor
-/// IPv6, a reserved field that is not 0.
+/// IPv6, a field that must be 0 and is not.
 pub(super) fn sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<SockAddr>> {
     SockAddr::from_raw_or_none(raw(addr)?).map_err(to_error)
 }
@@ -114,6 +114,22 @@ pub(super) fn sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<SockAdd
 /// An address of the interface: `EINVAL` as [`sockaddr_or_none`], and none at all.
 pub(super) fn sockaddr(addr: &kfabric_sockaddr) -> Result<SockAddr> {
     SockAddr::from_raw(raw(addr)?).map_err(to_error)
+}
+
+/// An address that something here shall have, none if it is all zero: `EINVAL` as
+/// [`sockaddr_or_none`], and the number of a QP, which is nobody's to choose.
+pub(super) fn own_sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<SockAddr>> {
+    let addr = sockaddr_or_none(addr)?;
+    match addr {
+        Some(addr) if addr.is_qp() => Err(EINVAL),
+        addr => Ok(addr),
+    }
+}
+
+/// An address that something here shall have: `EINVAL` as [`own_sockaddr_or_none`], and none at
+/// all.
+pub(super) fn own_sockaddr(addr: &kfabric_sockaddr) -> Result<SockAddr> {
+    own_sockaddr_or_none(addr)?.ok_or(EINVAL)
 }
 
 fn raw(addr: &kfabric_sockaddr) -> Result<&[u8; RAW_LEN]> {

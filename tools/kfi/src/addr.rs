@@ -116,7 +116,7 @@ impl From<SocketAddr> for abi::kfabric_sockaddr {
                 v4: v6.flowinfo(),
                 v6: v6.ip().octets(),
                 scope_id: v6.scope_id(),
-                reserved: 0,
+                qpn: 0,
             },
         }
     }

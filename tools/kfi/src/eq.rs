@@ -238,7 +238,7 @@ impl Eq {
     /// # Errors
     ///
     /// `EINVAL`: not opened as [`writable`](EqBuilder::writable), or more than
-    /// 256 bytes; `EAGAIN`: the queue is full.
+    /// 320 bytes; `EAGAIN`: the queue is full.
     pub fn write(&self, kind: EventKind, data: &[u8]) -> Result<()> {
         calls::eq_write(self.device(), self.handle(), kind.raw(), data)
     }

@@ -23,6 +23,7 @@ use kfi_core::{
         EpAttr,
         FabricAttr,
         Info,
+        Kind,
         Name,
         Offer,
         Request,
@@ -223,7 +224,9 @@ pub fn getinfo(data: &[u8]) {
         }
     };
     let names = [b"fabric", b"kfabtr"].map(|text| Name::new(text).expect("is short"));
-    let mut offer = Offer::rdm(SockAddr::v4([10, 0, 0, 1].into(), 0), names[0]);
+    let kinds = [Kind::RDM, Kind::MSG, Kind::DGRAM, Kind::RDM];
+    let kind = kinds[usize::from(bytes.byte() & 3)];
+    let mut offer = Offer::new(kind, SockAddr::v4([10, 0, 0, 1].into(), 0), names[0]);
     offer.fabric_name = names[0];
     offer.prov_name = names[1];
     let hints = hints(&mut bytes);
@@ -345,7 +348,7 @@ fn hints(bytes: &mut Bytes<'_>) -> Info {
 /// What must hold of an entry that was given for hints.
 fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     let caps = Caps::from_bits(info.caps).expect("has good capabilities");
-    assert!(offer.caps.contains(caps));
+    assert!(offer.kind.caps.contains(caps));
     assert_eq!(hints.caps & !info.caps, 0);
     for (side, wanted) in [(info.tx.caps, hints.tx.caps), (info.rx.caps, hints.rx.caps)] {
         assert_eq!(side & !info.caps, 0);
@@ -377,18 +380,22 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
         ),
         (tx.size, hint_tx.size, queue),
         (tx.iov_limit, hint_tx.iov_limit, iov),
-        (tx.rma_iov_limit, hint_tx.rma_iov_limit, iov),
+        (
+            tx.rma_iov_limit,
+            hint_tx.rma_iov_limit,
+            offer.kind.rma_iov_limit,
+        ),
         (rx.size, hint_rx.size, queue),
         (rx.iov_limit, hint_rx.iov_limit, iov),
         (
             rx.total_buffered_recv,
             hint_rx.total_buffered_recv,
-            limits::MAX_BUFFERED,
+            offer.kind.buffered.1,
         ),
         (
             info.ep.max_msg_size,
             hints.ep.max_msg_size,
-            limits::MAX_MSG_SIZE,
+            offer.kind.max_msg_size,
         ),
         (
             domain.mr_key_size,
@@ -398,7 +405,7 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
         (
             domain.cq_data_size,
             hint_domain.cq_data_size,
-            limits::CQ_DATA_SIZE,
+            offer.kind.cq_data_size,
         ),
         (domain.cq_cnt, hint_domain.cq_cnt, objects),
         (domain.ep_cnt, hint_domain.ep_cnt, objects),
@@ -406,10 +413,13 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
         (domain.mr_cnt, hint_domain.mr_cnt, objects),
         (domain.mr_iov_limit, hint_domain.mr_iov_limit, iov),
     ] {
-        assert!(given >= 1 && given >= wanted && given <= max);
+        assert!(given >= 1.min(max) && given >= wanted && given <= max);
     }
-    assert_eq!(EpType::try_from(info.ep.ep_type), Ok(offer.ep_type));
-    assert_eq!(Protocol::try_from(info.ep.protocol), Ok(offer.protocol));
+    assert_eq!(EpType::try_from(info.ep.ep_type), Ok(offer.kind.ep_type));
+    assert_eq!(
+        Protocol::try_from(info.ep.protocol),
+        Ok(offer.kind.protocol)
+    );
     assert_eq!(domain.threading, u32::from(Threading::Safe));
     assert_eq!(domain.control_progress, u32::from(Progress::Auto));
     assert_eq!(domain.data_progress, u32::from(Progress::Auto));

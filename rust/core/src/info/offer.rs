@@ -9,6 +9,7 @@ use super::{
     EpAttr,
     FabricAttr,
     Info,
+    Kind,
     Name,
     Request,
     RxAttr,
@@ -19,9 +20,7 @@ use crate::{
     enums::{
         AddrFormat,
         AvType,
-        EpType,
         Progress,
-        Protocol,
         ResourceMgmt,
         Threading, //
     },
@@ -40,27 +39,6 @@ use crate::{
     }, //
 };
 use core::net::IpAddr;
-
-/// What a reliable-datagram endpoint can do today.
-pub const RDM_CAPS: Caps = Caps::MSG
-    .union(Caps::RMA)
-    .union(Caps::TAGGED)
-    .union(Caps::SEND)
-    .union(Caps::RECV)
-    .union(Caps::READ)
-    .union(Caps::WRITE)
-    .union(Caps::REMOTE_READ)
-    .union(Caps::REMOTE_WRITE)
-    .union(Caps::MULTI_RECV)
-    .union(Caps::SOURCE)
-    .union(Caps::DIRECTED_RECV)
-    .union(Caps::FENCE)
-    .union(Caps::RMA_EVENT)
-    .union(Caps::LOCAL_COMM);
-
-/// What stays in order on reliable datagrams: everything but sends and writes after reads, which an
-/// RC QP does not order without a fence.
-pub const RDM_ORDER: MsgOrder = MsgOrder::ALL.without(MsgOrder::SAR).without(MsgOrder::WAR);
 
 /// Where endpoints can reach: said of every entry, asked for or not.
 const REACH: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
@@ -151,16 +129,8 @@ impl From<Mismatch> for Errno {
 /// What there is on one address of one link, for one type of endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
-    /// Type of endpoint.
-    pub ep_type: EpType,
-    /// Protocol on the wire.
-    pub protocol: Protocol,
-    /// Version of that.
-    pub protocol_version: u32,
-    /// All capabilities.
-    pub caps: Caps,
-    /// All orders.
-    pub msg_order: MsgOrder,
+    /// What endpoints of the type can do.
+    pub kind: Kind,
     /// The link's address, port 0.
     pub addr: SockAddr,
     /// The link's name.
@@ -174,15 +144,11 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Offers reliable datagrams at `addr` of the link `domain_name`. The fabric and the provider
+    /// Offers endpoints of a type at `addr` of the link `domain_name`. The fabric and the provider
     /// are to be named.
-    pub const fn rdm(addr: SockAddr, domain_name: Name) -> Self {
+    pub const fn new(kind: Kind, addr: SockAddr, domain_name: Name) -> Self {
         Self {
-            ep_type: EpType::Rdm,
-            protocol: Protocol::IbRdm,
-            protocol_version: 1,
-            caps: RDM_CAPS,
-            msg_order: RDM_ORDER,
+            kind,
             addr: addr.with_port(0),
             domain_name,
             fabric_name: Name::EMPTY,
@@ -215,13 +181,14 @@ impl Offer {
 
     fn caps_for(&self, hint: u64) -> Result<Caps, Mismatch> {
         if hint == 0 {
-            return Ok(self.caps);
+            return Ok(self.kind.caps);
         }
-        let wanted = expand_caps(Caps::from_bits(hint).map_err(|_| Mismatch::Caps)?);
-        if !self.caps.contains(wanted) {
+        let hint = Caps::from_bits(hint).map_err(|_| Mismatch::Caps)?;
+        let wanted = expand_caps(hint, self.kind.caps);
+        if !self.kind.caps.contains(wanted) {
             return Err(Mismatch::Caps);
         }
-        Ok(wanted | (self.caps & REACH))
+        Ok(wanted | (self.kind.caps & REACH))
     }
 
     fn addr_format(&self, hint: u32) -> Result<u32, Mismatch> {
@@ -263,7 +230,8 @@ impl Offer {
         let (inject_size, iov_limit) = (limits::INJECT_SIZE as u64, limits::MAX_IOV as u64);
         at_most(hint.inject_size, inject_size, Mismatch::TxInjectSize)?;
         at_most(hint.iov_limit, iov_limit, Mismatch::TxIovLimit)?;
-        at_most(hint.rma_iov_limit, iov_limit, Mismatch::TxRmaIovLimit)?;
+        let rma_iov_limit = self.kind.rma_iov_limit;
+        at_most(hint.rma_iov_limit, rma_iov_limit, Mismatch::TxRmaIovLimit)?;
         let max = u64::from(limits::MAX_QUEUE);
         at_most(hint.size, max, Mismatch::TxSize)?;
         // Completions keep no order: what needs more time is overtaken.
@@ -274,20 +242,23 @@ impl Offer {
         )?;
         Ok(TxAttr {
             caps: side_caps(hint.caps, caps, TX_CAPS).ok_or(Mismatch::TxCaps)?,
-            op_flags: op_flags(hint.op_flags, Side::Transmit).ok_or(Mismatch::TxOpFlags)?,
+            op_flags: op_flags(hint.op_flags, Side::Transmit)
+                .filter(|flags| self.kind.tx_op_flags.bits() & flags == *flags)
+                .ok_or(Mismatch::TxOpFlags)?,
             msg_order: self.order(hint.msg_order).ok_or(Mismatch::TxMsgOrder)?,
             comp_order: flags::KFI_ORDER_NONE,
             inject_size,
             size: given_or(hint.size, u64::from(limits::DEFAULT_TX_SIZE)),
             iov_limit,
-            rma_iov_limit: iov_limit,
+            rma_iov_limit,
         })
     }
 
     fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, Mismatch> {
         let iov_limit = limits::MAX_IOV as u64;
         at_most(hint.iov_limit, iov_limit, Mismatch::RxIovLimit)?;
-        let (max, max_buffered) = (u64::from(limits::MAX_QUEUE), limits::MAX_BUFFERED);
+        let (default_buffered, max_buffered) = self.kind.buffered;
+        let max = u64::from(limits::MAX_QUEUE);
         at_most(hint.size, max, Mismatch::RxSize)?;
         let buffered = hint.total_buffered_recv;
         at_most(buffered, max_buffered, Mismatch::RxTotalBufferedRecv)?;
@@ -301,7 +272,7 @@ impl Offer {
             op_flags: op_flags(hint.op_flags, Side::Receive).ok_or(Mismatch::RxOpFlags)?,
             msg_order: self.order(hint.msg_order).ok_or(Mismatch::RxMsgOrder)?,
             comp_order: flags::KFI_ORDER_NONE,
-            total_buffered_recv: given_or(buffered, limits::DEFAULT_BUFFERED),
+            total_buffered_recv: given_or(buffered, default_buffered),
             size: given_or(hint.size, u64::from(limits::DEFAULT_RX_SIZE)),
             iov_limit,
         })
@@ -309,21 +280,25 @@ impl Offer {
 
     fn order(&self, hint: u64) -> Option<u64> {
         let wanted = MsgOrder::from_bits(hint).ok()?;
-        self.msg_order
-            .contains(wanted)
-            .then_some(self.msg_order.bits())
+        let order = self.kind.msg_order;
+        order.contains(wanted).then_some(order.bits())
     }
 
     fn ep(&self, hint: &EpAttr) -> Result<EpAttr, Mismatch> {
-        same_or_0(hint.ep_type, self.ep_type.into(), Mismatch::EpType)?;
-        same_or_0(hint.protocol, self.protocol.into(), Mismatch::Protocol)?;
-        let version = self.protocol_version;
+        let Kind {
+            ep_type,
+            protocol,
+            protocol_version: version,
+            max_msg_size,
+            ..
+        } = self.kind;
+        same_or_0(hint.ep_type, ep_type.into(), Mismatch::EpType)?;
+        same_or_0(hint.protocol, protocol.into(), Mismatch::Protocol)?;
         same_or_0(hint.protocol_version, version, Mismatch::ProtocolVersion)?;
-        let max_msg_size = limits::MAX_MSG_SIZE;
         at_most(hint.max_msg_size, max_msg_size, Mismatch::MaxMsgSize)?;
         Ok(EpAttr {
-            ep_type: self.ep_type.into(),
-            protocol: self.protocol.into(),
+            ep_type: ep_type.into(),
+            protocol: protocol.into(),
             protocol_version: version,
             max_msg_size,
             mem_tag_format: given_or(hint.mem_tag_format, limits::TAG_FORMAT_GENERIC),
@@ -343,7 +318,7 @@ impl Offer {
             Err(_) => return Err(Mismatch::AvType),
         };
         let mr_mode = MrMode::from_bits_truncate(hint.mr_mode);
-        let (mr_key_size, cq_data_size) = (limits::MR_KEY_SIZE, limits::CQ_DATA_SIZE);
+        let (mr_key_size, cq_data_size) = (limits::MR_KEY_SIZE, self.kind.cq_data_size);
         let (count, mr_iov_limit) = (limits::MAX_OBJECTS, limits::MAX_IOV as u64);
         at_most(hint.mr_key_size, mr_key_size, Mismatch::MrKeySize)?;
         at_most(hint.cq_data_size, cq_data_size, Mismatch::CqDataSize)?;
@@ -429,7 +404,7 @@ fn side_caps(hint: u64, caps: Caps, mask: Caps) -> Option<u64> {
         return Some(all.bits());
     }
     all.contains(hint)
-        .then_some((expand_caps(hint) & all).bits())
+        .then_some((expand_caps(hint, caps) & all).bits())
 }
 
 /// Returns the default operation flags of one side.

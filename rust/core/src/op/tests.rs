@@ -265,24 +265,28 @@ mod suite {
     #[test]
     fn open_capabilities_are_completed() {
         let directions = MESSAGE_DIRECTIONS | RMA_DIRECTIONS;
-        assert_eq!(expand_caps(Caps::EMPTY), DEFAULT_KINDS | directions);
+        let whole = |caps| expand_caps(caps, Caps::ALL);
+        assert_eq!(whole(Caps::EMPTY), DEFAULT_KINDS | directions);
         assert_eq!(
-            expand_caps(Caps::SOURCE),
+            whole(Caps::SOURCE),
             DEFAULT_KINDS | directions | Caps::SOURCE
         );
-        assert_eq!(expand_caps(Caps::MSG), Caps::MSG | Caps::SEND | Caps::RECV);
-        assert_eq!(expand_caps(Caps::MSG | Caps::SEND), Caps::MSG | Caps::SEND);
-        assert_eq!(expand_caps(Caps::RMA), Caps::RMA | RMA_DIRECTIONS);
+        assert_eq!(whole(Caps::MSG), Caps::MSG | Caps::SEND | Caps::RECV);
+        assert_eq!(whole(Caps::MSG | Caps::SEND), Caps::MSG | Caps::SEND);
+        assert_eq!(whole(Caps::RMA), Caps::RMA | RMA_DIRECTIONS);
         let write = Caps::RMA | Caps::WRITE;
-        assert_eq!(expand_caps(write), write);
+        assert_eq!(whole(write), write);
         assert_eq!(
-            expand_caps(write | Caps::MSG),
+            whole(write | Caps::MSG),
             write | Caps::MSG | MESSAGE_DIRECTIONS
         );
-        assert_eq!(
-            expand_caps(Caps::SEND),
-            Caps::SEND | Caps::MSG | Caps::TAGGED
-        );
-        assert_eq!(expand_caps(Caps::READ), Caps::READ | Caps::RMA);
+        assert_eq!(whole(Caps::SEND), Caps::SEND | Caps::MSG | Caps::TAGGED);
+        assert_eq!(whole(Caps::READ), Caps::READ | Caps::RMA);
+        // What the type does not have is not added, but kept where it was asked for.
+        let of = Caps::MSG | Caps::SEND;
+        assert_eq!(expand_caps(Caps::EMPTY, of), of);
+        assert_eq!(expand_caps(Caps::SEND, of), of);
+        assert_eq!(expand_caps(Caps::READ, of), Caps::READ);
+        assert_eq!(expand_caps(Caps::TAGGED, of), Caps::TAGGED | Caps::SEND);
     }
 }

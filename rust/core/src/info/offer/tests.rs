@@ -20,7 +20,7 @@ mod suite {
             fabric_name: name("fab"),
             prov_name: name("prov"),
             prov_version: 3,
-            ..Offer::rdm(link().with_port(9), name("roce0"))
+            ..Offer::new(Kind::RDM, link().with_port(9), name("roce0"))
         }
     }
 
@@ -38,7 +38,7 @@ mod suite {
         let Ok(info) = info else {
             return;
         };
-        assert_eq!(info.caps, RDM_CAPS.bits());
+        assert_eq!(info.caps, Kind::RDM.caps.bits());
         assert_eq!(info.mode, 0);
         assert_eq!(info.addr_format, 2);
         assert_eq!(info.src_addr, Some(link()));
@@ -112,7 +112,7 @@ mod suite {
         ));
         assert!(is(
             |i| i.rx.msg_order = 1 << 8,
-            |i| i.rx.msg_order == RDM_ORDER.bits()
+            |i| i.rx.msg_order == Kind::RDM.msg_order.bits()
         ));
         assert!(is(
             |i| i.fabric.api_version = 1 << 16,
@@ -242,11 +242,73 @@ mod suite {
         );
     }
 
+    /// What becomes of hints for endpoints of another type.
+    fn ask_for(kind: Kind, change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
+        let mut hints = Info::ANY;
+        change(&mut hints);
+        Offer { kind, ..offer() }.negotiate(&Request::ANY, &hints)
+    }
+
+    #[test]
+    fn connected_endpoints() {
+        let ask = |change: fn(&mut Info)| ask_for(Kind::MSG, change);
+        let info = ask(|i| i.ep.ep_type = 1);
+        assert_eq!(info, ask(|_| ()));
+        let Ok(info) = info else {
+            return;
+        };
+        assert_eq!(info.caps, Kind::MSG.caps.bits());
+        assert_eq!((info.ep.ep_type, info.ep.protocol), (1, 1));
+        assert_eq!(info.ep.max_msg_size, 1 << 30);
+        assert_eq!(info.domain.cq_data_size, 4);
+        assert_eq!(info.rx.total_buffered_recv, 0);
+        assert_eq!((info.tx.iov_limit, info.tx.rma_iov_limit), (256, 1));
+        assert_eq!(ask(|i| i.caps = Caps::TAGGED.bits()), Err(Mismatch::Caps));
+        let both = ask(|i| i.caps = Caps::SEND.bits()).map(|i| i.caps);
+        let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+        assert_eq!(both, Ok((Caps::MSG | Caps::SEND | reach).bits()));
+        assert_eq!(ask(|i| i.ep.ep_type = 3), Err(Mismatch::EpType));
+        assert_eq!(
+            ask(|i| i.domain.cq_data_size = 5),
+            Err(Mismatch::CqDataSize)
+        );
+        assert_eq!(
+            ask(|i| i.tx.rma_iov_limit = 2),
+            Err(Mismatch::TxRmaIovLimit)
+        );
+        let buffered = ask(|i| i.rx.total_buffered_recv = 1);
+        assert_eq!(buffered, Err(Mismatch::RxTotalBufferedRecv));
+    }
+
+    #[test]
+    fn datagrams() {
+        let kind = Kind {
+            max_msg_size: 1024,
+            ..Kind::DGRAM
+        };
+        let ask = |change: fn(&mut Info)| ask_for(kind, change);
+        let info = ask(|i| i.ep.max_msg_size = 1024);
+        assert!(info.is_ok());
+        let Ok(info) = info else {
+            return;
+        };
+        assert_eq!(info.caps, Kind::DGRAM.caps.bits());
+        assert_eq!((info.ep.ep_type, info.ep.protocol), (2, 3));
+        assert_eq!(info.ep.max_msg_size, 1024);
+        assert_eq!((info.tx.msg_order, info.tx.rma_iov_limit), (0, 0));
+        assert_eq!(ask(|i| i.ep.max_msg_size = 1025), Err(Mismatch::MaxMsgSize));
+        assert_eq!(ask(|i| i.caps = Caps::RMA.bits()), Err(Mismatch::Caps));
+        assert_eq!(ask(|i| i.tx.msg_order = 1 << 8), Err(Mismatch::TxMsgOrder));
+        assert_eq!(ask(|i| i.tx.op_flags = 1 << 28), Err(Mismatch::TxOpFlags));
+        assert!(ask(|i| i.tx.op_flags = 1 << 27).is_ok());
+    }
+
     #[test]
     fn what_kfilnd_asks_for() {
         let missing = Caps::REMOTE_COMM | Caps::NAMED_RX_CTX | Caps::TAGGED_RMA;
-        let caps =
-            RDM_CAPS.without(Caps::SOURCE | Caps::FENCE | Caps::RMA_EVENT | Caps::LOCAL_COMM);
+        let caps = Kind::RDM
+            .caps
+            .without(Caps::SOURCE | Caps::FENCE | Caps::RMA_EVENT | Caps::LOCAL_COMM);
         let hints = |caps: Caps| {
             let mut hints = Info::ANY;
             hints.caps = caps.bits();
