@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(read_only.entries(), 64);
         assert_eq!(read_only.write(1, b""), Err(EINVAL));
         let eq = eq(&fabric, 2)?;
-        assert_eq!(eq.write(1, &[0; 257]), Err(EINVAL));
+        assert_eq!(eq.write(1, &[0; 321]), Err(EINVAL));
         assert_eq!(eq.write(1, b""), Ok(()));
         assert_eq!(eq.write(2, b""), Ok(()));
         assert_eq!(eq.write(3, b""), Err(EAGAIN));
