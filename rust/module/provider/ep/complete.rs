@@ -34,8 +34,10 @@ use kfi_core::{
 };
 
 use super::{
-    Bound,
-    CqBinding,
+    bound::{
+        Bound,
+        CqBinding, //
+    },
     Endpoint, //
 };
 use crate::provider::cq::Credit;

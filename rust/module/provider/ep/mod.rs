@@ -3,16 +3,18 @@
 //! Endpoint: where operations enter, meet their peer and end.
 //!
 //! ```text
-//!  face -> Poster::post ---+-> send.rs ---> peer's receive.rs -+-> complete.rs -> CQ, counters
+//!  face -> Poster::post ---+-> rdm/ ------> peer's receive.rs -+-> complete.rs -> CQ, counters
+//!                          |          '---> peer's regions ----+
 //!                          +-> receive.rs (waits, or finds) ---+
-//!                          +-> rma.rs ----> peer's regions ----+
 //! ```
 //!
 //! An endpoint is opened, bound to its AV, CQs and counters, and enabled; then its bindings never
-//! change, so operations read them without a lock ([`Bound`]). It has a receive side with the
+//! change, so operations read them without a lock ([`bound`]). It has a receive side with the
 //! posted receives and the messages that came before their receive ([`receive`]), and a transmit
-//! side with the sends that wait at their peer ([`pending`]). Each has one spin lock, a leaf; bytes
+//! side with the sends that wait at their peer ([`rdm`]). Each has one spin lock, a leaf; bytes
 //! are copied outside both.
+//!
+//! What types of endpoints do not share stands in a folder each: [`rdm`], reliable datagrams.
 //!
 //! Every operation runs inside the endpoint's [`Rundown`], and inside its peer's while it touches
 //! that, so closing waits until nobody places bytes for this endpoint. Closing takes the endpoint
@@ -21,17 +23,15 @@
 //!
 //! Everything is process context. Functions that copy, allocate or drop pinned memory may sleep.
 
+mod bound;
 mod complete;
 mod limits;
 mod multi_recv;
 pub(crate) mod op;
 pub(crate) mod options;
-mod pending;
 pub(crate) mod post;
+mod rdm;
 mod receive;
-mod rma;
-mod send;
-mod transmit;
 
 use kernel::{
     new_mutex,
@@ -49,26 +49,24 @@ use kfi_core::{
     errno::Errno,
     flags::{
         Caps,
-        CntrBind,
-        CqBind,
         OpFlags, //
     },
     word::Word, //
 };
 
 use self::{
+    bound::{
+        Bindings,
+        Bound, //
+    },
+    rdm::transmit::TxSide,
     receive::{
         Queues,
         RxSide, //
-    },
-    transmit::TxSide, //
+    }, //
 };
 use super::{
-    av::Av,
-    cntr::Cntr,
-    cq::Cq,
     domain::Domain,
-    eq::Eq,
     object::{
         Ident,
         Object,
@@ -112,99 +110,6 @@ pub(crate) struct EpAttr {
     pub(crate) total_buffered_recv: u64,
     /// The address to have; `None`: the link's first. Port 0: any.
     pub(crate) src_addr: Option<SockAddr>,
-}
-
-/// A CQ bound to one side of an endpoint.
-pub(super) struct CqBinding {
-    cq: Used<Cq>,
-    /// Successes are reported on request only.
-    selective: bool,
-}
-
-/// The counters bound to an endpoint, by what they count.
-#[derive(Default)]
-struct Counters {
-    send: Option<Used<Cntr>>,
-    recv: Option<Used<Cntr>>,
-    read: Option<Used<Cntr>>,
-    write: Option<Used<Cntr>>,
-    remote_read: Option<Used<Cntr>>,
-    remote_write: Option<Used<Cntr>>,
-}
-
-impl Counters {
-    /// The places of `what`, in a fixed order.
-    fn all_mut(&mut self) -> [(CntrBind, &mut Option<Used<Cntr>>); 6] {
-        [
-            (CntrBind::SEND, &mut self.send),
-            (CntrBind::RECV, &mut self.recv),
-            (CntrBind::READ, &mut self.read),
-            (CntrBind::WRITE, &mut self.write),
-            (CntrBind::REMOTE_READ, &mut self.remote_read),
-            (CntrBind::REMOTE_WRITE, &mut self.remote_write),
-        ]
-    }
-
-    /// The counter of the one bit in `what`.
-    #[inline]
-    fn get(&self, what: CntrBind) -> Option<&Cntr> {
-        let counter = match what {
-            CntrBind::SEND => &self.send,
-            CntrBind::RECV => &self.recv,
-            CntrBind::READ => &self.read,
-            CntrBind::WRITE => &self.write,
-            CntrBind::REMOTE_READ => &self.remote_read,
-            CntrBind::REMOTE_WRITE => &self.remote_write,
-            _ => &None,
-        };
-        counter.as_deref()
-    }
-}
-
-/// What is bound to an endpoint before it is enabled.
-#[derive(Default)]
-struct Bindings {
-    av: Option<Used<Av>>,
-    eq: Option<Used<Eq>>,
-    tx_cq: Option<CqBinding>,
-    rx_cq: Option<CqBinding>,
-    counters: Counters,
-}
-
-/// What an enabled endpoint works with; never changes.
-struct Bound {
-    av: Used<Av>,
-    eq: Option<Used<Eq>>,
-    tx_cq: Option<CqBinding>,
-    rx_cq: Option<CqBinding>,
-    counters: Counters,
-    name: SockAddr,
-}
-
-impl Bound {
-    fn release(&self) {
-        self.av.release();
-        if let Some(eq) = &self.eq {
-            eq.release();
-        }
-        for binding in [&self.tx_cq, &self.rx_cq].into_iter().flatten() {
-            binding.cq.release();
-        }
-        let c = &self.counters;
-        for counter in [
-            &c.send,
-            &c.recv,
-            &c.read,
-            &c.write,
-            &c.remote_read,
-            &c.remote_write,
-        ]
-        .into_iter()
-        .flatten()
-        {
-            counter.release();
-        }
-    }
 }
 
 /// How far an endpoint is.
@@ -306,92 +211,6 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Runs `change` on the bindings of an endpoint that is not enabled yet; `KFI_EOPBADSTATE` if
-    /// it is, `EBADF` if it is closed.
-    fn set_up<T>(
-        &self,
-        change: impl FnOnce(&mut Bindings, &mut Option<SockAddr>) -> Result<T>,
-    ) -> Result<T> {
-        match &mut *self.stage.lock() {
-            Stage::Setup(bindings, addr) => change(bindings, addr),
-            Stage::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
-            Stage::Closed => Err(EBADF),
-        }
-    }
-
-    /// Binds the AV. `EINVAL` another domain or a second AV, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
-    pub(crate) fn bind_av(&self, av: &Arc<Av>) -> Result {
-        if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
-            return Err(EINVAL);
-        }
-        self.set_up(|bindings, _| put_once(&mut bindings.av, || Used::new(av.clone())))
-    }
-
-    /// Binds an EQ. `EINVAL` another fabric or a second EQ, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
-    pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
-        if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
-            return Err(EINVAL);
-        }
-        self.set_up(|bindings, _| put_once(&mut bindings.eq, || Used::new(eq.clone())))
-    }
-
-    /// Binds a CQ to the sides in `flags`.
-    ///
-    /// `EINVAL` no side, another domain, a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
-    pub(crate) fn bind_cq(&self, cq: &Arc<Cq>, flags: CqBind) -> Result {
-        let tx = flags.contains(CqBind::TRANSMIT);
-        let rx = flags.contains(CqBind::RECV);
-        if !Arc::ptr_eq(cq.domain(), self.domain.arc()) || !(tx || rx) {
-            return Err(EINVAL);
-        }
-        let selective = flags.contains(CqBind::SELECTIVE_COMPLETION);
-        let make = || -> Result<CqBinding> {
-            Ok(CqBinding {
-                cq: Used::new(cq.clone())?,
-                selective,
-            })
-        };
-        self.set_up(|bindings, _| {
-            if (tx && bindings.tx_cq.is_some()) || (rx && bindings.rx_cq.is_some()) {
-                return Err(EINVAL);
-            }
-            // Both uses are taken before either is set, so that a failure leaves nothing behind.
-            let for_tx = tx.then(make).transpose()?;
-            let for_rx = rx.then(make).transpose()?;
-            bindings.tx_cq = for_tx.or(bindings.tx_cq.take());
-            bindings.rx_cq = for_rx.or(bindings.rx_cq.take());
-            Ok(())
-        })
-    }
-
-    /// Binds a counter to what is in `flags`.
-    ///
-    /// `EINVAL` nothing, another domain, something that has a counter; `KFI_EOPBADSTATE`;
-    /// `EBADF`. Sleeps.
-    pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, flags: CntrBind) -> Result {
-        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || flags.is_empty() {
-            return Err(EINVAL);
-        }
-        self.set_up(|bindings, _| {
-            let mut places = bindings.counters.all_mut();
-            let wanted = |what: &CntrBind| flags.contains(*what);
-            if places
-                .iter()
-                .any(|(what, place)| wanted(what) && place.is_some())
-            {
-                return Err(EINVAL);
-            }
-            for (what, place) in &mut places {
-                if wanted(what) {
-                    // Fails for the first or, if somebody closes the counter meanwhile by force,
-                    // for a later one; then the endpoint is on its way out as well.
-                    **place = Some(Used::new(cntr.clone())?);
-                }
-            }
-            Ok(())
-        })
-    }
-
     /// Enables the endpoint: from now on it has its address and takes operations.
     ///
     /// `KFI_ENOCQ` a direction of its capabilities has no CQ, `KFI_ENOAV`, `EADDRINUSE`,
@@ -428,12 +247,8 @@ impl Endpoint {
         };
         let name = self.domain.directory().enter(addr, self)?;
         let bindings = core::mem::take(bindings);
-        let Some(av) = bindings.av else {
-            // Looked at above.
-            return Err(to_error(Errno::KFI_ENOAV));
-        };
         self.bound.populate(Bound {
-            av,
+            av: bindings.av,
             eq: bindings.eq,
             tx_cq: bindings.tx_cq,
             rx_cq: bindings.rx_cq,
@@ -475,15 +290,6 @@ impl Endpoint {
         self.tally.rx_bytes.fetch_add(bytes);
         self.domain.link().count_rx(bytes);
     }
-}
-
-/// Fills an empty place; `EINVAL` if it is not empty.
-fn put_once<T>(place: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
-    if place.is_some() {
-        return Err(EINVAL);
-    }
-    *place = Some(make()?);
-    Ok(())
 }
 
 impl Object for Endpoint {

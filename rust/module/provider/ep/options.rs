@@ -11,11 +11,15 @@ use kfi_core::{
     addr::SockAddr,
     errno::Errno,
     flags::OpFlags,
-    op::Side, //
+    op::{
+        OpType,
+        Side, //
+    }, //
 };
 
 use super::{
     limits,
+    op::Flags,
     Endpoint, //
 };
 use crate::shim::errno::to_error;
@@ -82,6 +86,14 @@ impl Endpoint {
             Side::Receive => &self.rx_op_flags,
         };
         OpFlags::from_bits_truncate(flags.load(Relaxed))
+    }
+
+    /// The effective flags of an operation: its own, with the endpoint's defaults unless they are
+    /// all there is. `EINVAL` a flag that `kind` cannot have. Does not sleep.
+    pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> Result<OpFlags> {
+        let defaults = self.op_flags(kind.side());
+        kind.flags(flags.own.bits(), flags.explicit, defaults)
+            .map_err(to_error)
     }
 
     /// Sets the default flags of a side, checked with [`Side::default_flags`]. Does not sleep.

@@ -19,8 +19,8 @@ use kfi_core::{
 };
 
 use super::{
+    bound::Bound,
     op::Op,
-    Bound,
     Endpoint, //
 };
 use crate::{
@@ -105,7 +105,7 @@ impl Endpoint {
         let known =
             matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
         if !known {
-            let addr = bound.av.lookup(fi_addr)?;
+            let addr = bound.av()?.lookup(fi_addr)?;
             let peer = self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)?;
             last.0 = Some((fi_addr, peer));
         }

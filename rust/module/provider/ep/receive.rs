@@ -54,6 +54,7 @@ use kfi_core::{
 };
 
 use super::{
+    bound::Bound,
     complete::{
         Failure,
         Outcome,
@@ -64,8 +65,7 @@ use super::{
         MultiBuffer, //
     },
     op::Receive,
-    pending::WaitingSend,
-    Bound,
+    rdm::pending::WaitingSend,
     Endpoint, //
 };
 use crate::{
@@ -422,10 +422,9 @@ impl Endpoint {
 
     #[inline(always)]
     fn source(&self, bound: &Bound, addr: &SockAddr) -> u64 {
-        if self.caps.contains(Caps::SOURCE) {
-            bound.av.source(addr)
-        } else {
-            KFI_ADDR_NOTAVAIL
+        match &bound.av {
+            Some(av) if self.caps.contains(Caps::SOURCE) => av.source(addr),
+            _ => KFI_ADDR_NOTAVAIL,
         }
     }
 
@@ -469,7 +468,7 @@ impl Endpoint {
             .map_err(to_error)?;
         // fi_msg(3): without KFI_DIRECTED_RECV the source address is ignored.
         let src = if directed {
-            Some(bound.av.lookup(op.peer)?)
+            Some(bound.av()?.lookup(op.peer)?)
         } else {
             None
         };

@@ -21,7 +21,7 @@ use kfi_core::{
     op::OpType, //
 };
 
-use super::{
+use super::super::{
     complete::Outcome,
     op::{
         Read,
@@ -55,7 +55,12 @@ struct Rma<'a> {
 impl Endpoint {
     /// READ. See [`Poster::post`] for errors. Sleeps.
     #[inline(never)]
-    pub(super) fn read(&self, bound: &Bound, op: Read, poster: &mut Poster<'_>) -> Result {
+    pub(in crate::provider::ep) fn read(
+        &self,
+        bound: &Bound,
+        op: Read,
+        poster: &mut Poster<'_>,
+    ) -> Result {
         let kind = OpType::Read;
         let into = op.into;
         let rma = Rma {
@@ -74,7 +79,12 @@ impl Endpoint {
 
     /// WRITE. See [`Poster::post`] for errors. Sleeps.
     #[inline(never)]
-    pub(super) fn write(&self, bound: &Bound, op: Write<'_>, poster: &mut Poster<'_>) -> Result {
+    pub(in crate::provider::ep) fn write(
+        &self,
+        bound: &Bound,
+        op: Write<'_>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
         let kind = OpType::Write;
         let from = op.from;
         let rma = Rma {

@@ -22,10 +22,12 @@ use kernel::{
 use kfi_core::errno::Errno;
 
 use super::{
-    complete::Outcome,
-    pending::WaitingSend,
-    Bound,
-    Endpoint, //
+    super::{
+        bound::Bound,
+        complete::Outcome,
+        Endpoint, //
+    },
+    pending::WaitingSend, //
 };
 use crate::shim::sched::cond_resched;
 
@@ -37,15 +39,15 @@ struct Waiting {
 
 /// A place for one send.
 #[must_use = "a place is used or given back"]
-pub(super) struct Seat {
+pub(in crate::provider::ep) struct Seat {
     /// Its number, in the order of posting.
-    pub(super) number: u64,
+    pub(in crate::provider::ep) number: u64,
     node: RBTreeNodeReservation<u64, Arc<WaitingSend>>,
 }
 
 /// See the module's story.
 #[pin_data]
-pub(super) struct TxSide {
+pub(in crate::provider::ep) struct TxSide {
     #[pin]
     waiting: SpinLock<Waiting>,
     size: usize,
@@ -53,7 +55,7 @@ pub(super) struct TxSide {
 
 impl TxSide {
     /// A side with room for `size` sends.
-    pub(super) fn new(size: usize) -> impl PinInit<Self> {
+    pub(in crate::provider::ep) fn new(size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             waiting <- new_spinlock!(
                 Waiting {
@@ -68,12 +70,12 @@ impl TxSide {
     }
 
     /// Bytes that `size` sends take.
-    pub(super) const fn bytes(size: usize) -> usize {
+    pub(in crate::provider::ep) const fn bytes(size: usize) -> usize {
         size.saturating_mul(size_of::<WaitingSend>())
     }
 
     /// Takes a place for a send that may have to wait. `EAGAIN` all are taken, `ENOMEM`. Sleeps.
-    pub(super) fn reserve(&self) -> Result<Seat> {
+    pub(in crate::provider::ep) fn reserve(&self) -> Result<Seat> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let number = {
             let mut waiting = self.waiting.lock();
@@ -92,7 +94,7 @@ impl TxSide {
     }
 
     /// Gives a place back: the send did not have to wait. Does not sleep.
-    pub(super) fn unreserve(&self, _seat: Seat) {
+    pub(in crate::provider::ep) fn unreserve(&self, _seat: Seat) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
     }
@@ -100,13 +102,13 @@ impl TxSide {
     /// Seats a send that waits at its peer already. Does not sleep.
     ///
     /// Its fate may have been decided by then; the caller looks, and removes it.
-    pub(super) fn seat(&self, seat: Seat, send: Arc<WaitingSend>) {
+    pub(in crate::provider::ep) fn seat(&self, seat: Seat, send: Arc<WaitingSend>) {
         let node = seat.node.into_node(seat.number, send);
         self.waiting.lock().sends.insert(node);
     }
 
     /// Takes a send out, if it is still there. Does not sleep.
-    pub(super) fn remove(&self, number: u64) -> Option<Arc<WaitingSend>> {
+    pub(in crate::provider::ep) fn remove(&self, number: u64) -> Option<Arc<WaitingSend>> {
         let node = {
             let mut waiting = self.waiting.lock();
             let node = waiting.sends.remove_node(&number)?;
@@ -124,12 +126,12 @@ impl TxSide {
     }
 
     /// How many there are. Does not sleep.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(in crate::provider::ep) fn waiting(&self) -> u64 {
         self.waiting.lock().count as u64
     }
 
     /// Whether one waits at `target`. Does not sleep.
-    pub(super) fn waits_at(&self, target: &Arc<Endpoint>) -> bool {
+    pub(in crate::provider::ep) fn waits_at(&self, target: &Arc<Endpoint>) -> bool {
         self.find(|send| Arc::ptr_eq(&send.target, target))
             .is_some()
     }
@@ -138,7 +140,12 @@ impl TxSide {
 impl Endpoint {
     /// Ends a waiting send of this endpoint with an error; `false` if its fate was decided before.
     /// Sleeps.
-    pub(super) fn end_send(&self, bound: &Bound, send: &Arc<WaitingSend>, error: Errno) -> bool {
+    pub(in crate::provider::ep) fn end_send(
+        &self,
+        bound: &Bound,
+        send: &Arc<WaitingSend>,
+        error: Errno,
+    ) -> bool {
         self.tx.remove(send.number);
         let Some(cargo) = send.take() else {
             return false;
@@ -149,7 +156,7 @@ impl Endpoint {
     }
 
     /// Cancels the oldest waiting send with `context`; `false` if there is none. Sleeps.
-    pub(super) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
+    pub(in crate::provider::ep) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
         while let Some(send) = self.tx.find(|send| send.context == context) {
             // If its fate was decided just before, there may be another with the same context.
             if self.end_send(bound, &send, Errno::ECANCELED) {
@@ -161,7 +168,7 @@ impl Endpoint {
 
     /// Ends all waiting sends, at teardown: their credits go back, and nothing is reported.
     /// Sleeps.
-    pub(super) fn take_back_sends(&self, bound: &Bound) {
+    pub(in crate::provider::ep) fn take_back_sends(&self, bound: &Bound) {
         while let Some(send) = self.tx.find(|_| true) {
             self.tx.remove(send.number);
             if let Some(cargo) = send.take() {
@@ -173,7 +180,7 @@ impl Endpoint {
     }
 
     /// Fails all waiting sends: the link is gone. Sleeps.
-    pub(super) fn fail_sends(&self) {
+    pub(in crate::provider::ep) fn fail_sends(&self) {
         let Some(_inside) = self.run.enter() else {
             return;
         };

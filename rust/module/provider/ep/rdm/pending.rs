@@ -27,7 +27,7 @@ use kernel::{
 
 use kfi_core::errno::Errno;
 
-use super::{
+use super::super::{
     complete::{
         Outcome,
         Ticket, //
@@ -41,17 +41,17 @@ use crate::mem::{
 };
 
 /// What exactly one party may have.
-pub(super) struct Cargo {
+pub(in crate::provider::ep) struct Cargo {
     /// The bytes.
-    pub(super) from: MemRef,
+    pub(in crate::provider::ep) from: MemRef,
     /// The sender's right to a completion.
-    pub(super) ticket: Ticket,
+    pub(in crate::provider::ep) ticket: Ticket,
 }
 
 impl Cargo {
     /// Lets go of the bytes, which may be all that the sender can pin, and gives what is completed
     /// then. Sleeps.
-    pub(super) fn into_ticket(self) -> Ticket {
+    pub(in crate::provider::ep) fn into_ticket(self) -> Ticket {
         drop(self.from);
         self.ticket
     }
@@ -59,22 +59,22 @@ impl Cargo {
 
 /// See the module's story.
 #[pin_data]
-pub(super) struct WaitingSend {
+pub(in crate::provider::ep) struct WaitingSend {
     /// Who sent it.
-    pub(super) sender: Arc<Endpoint>,
+    pub(in crate::provider::ep) sender: Arc<Endpoint>,
     /// Where it waits.
-    pub(super) target: Arc<Endpoint>,
+    pub(in crate::provider::ep) target: Arc<Endpoint>,
     /// The context of the operation, for cancelling.
-    pub(super) context: u64,
+    pub(in crate::provider::ep) context: u64,
     /// Its place in the sender's transmit side.
-    pub(super) number: u64,
+    pub(in crate::provider::ep) number: u64,
     #[pin]
     cargo: SpinLock<Option<Cargo>>,
 }
 
 impl WaitingSend {
     /// Makes one. `ENOMEM`. Sleeps.
-    pub(super) fn new(
+    pub(in crate::provider::ep) fn new(
         sender: &Arc<Endpoint>,
         target: &Arc<Endpoint>,
         context: u64,
@@ -102,18 +102,18 @@ impl WaitingSend {
     }
 
     /// Takes the cargo, if nobody has. Does not sleep.
-    pub(super) fn take(&self) -> Option<Cargo> {
+    pub(in crate::provider::ep) fn take(&self) -> Option<Cargo> {
         self.cargo.lock().take()
     }
 
     /// Whether the cargo is still there. Does not sleep.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(in crate::provider::ep) fn is_waiting(&self) -> bool {
         self.cargo.lock().is_some()
     }
 
     /// Delivers the message: `put` places its bytes, then the send completes. `false`, without
     /// calling `put`, if its fate was decided otherwise. Called by the target. Sleeps.
-    pub(super) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
+    pub(in crate::provider::ep) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
         self.end(|sender, bound, cargo| {
             put(&Source::Mem(cargo.from));
             sender.complete_transmit(bound, cargo.ticket);
@@ -121,7 +121,7 @@ impl WaitingSend {
     }
 
     /// Fails the send. Called by the target. Sleeps.
-    pub(super) fn fail(&self, error: Errno) {
+    pub(in crate::provider::ep) fn fail(&self, error: Errno) {
         self.end(|sender, bound, cargo| {
             sender.complete(bound, cargo.into_ticket(), Outcome::failed(error));
         });

@@ -33,27 +33,26 @@ use kfi_core::{
 };
 
 use super::{
-    complete::{
-        Outcome,
-        Ticket, //
-    },
-    op::{
-        Flags,
-        Send, //
+    super::{
+        bound::Bound,
+        complete::{
+            Outcome,
+            Ticket, //
+        },
+        op::Send,
+        post::Poster,
+        receive::{
+            Arrival,
+            Held,
+            Message,
+            Offer, //
+        },
+        Endpoint, //
     },
     pending::{
         Cargo,
         WaitingSend, //
-    },
-    post::Poster,
-    receive::{
-        Arrival,
-        Held,
-        Message,
-        Offer, //
-    },
-    Bound,
-    Endpoint, //
+    }, //
 };
 use crate::{
     mem::Source,
@@ -70,18 +69,10 @@ struct Departure<'a> {
 }
 
 impl Endpoint {
-    /// The effective flags of an operation: its own, with the endpoint's defaults unless they are
-    /// all there is. `EINVAL` a flag that `kind` cannot have. Does not sleep.
-    pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> Result<OpFlags> {
-        let defaults = self.op_flags(kind.side());
-        kind.flags(flags.own.bits(), flags.explicit, defaults)
-            .map_err(to_error)
-    }
-
     /// SEND and TSEND. See [`Poster::post`] for errors. Sleeps.
     #[inline]
     #[link_section = ".text.hot"]
-    pub(super) fn send(
+    pub(in crate::provider::ep) fn send(
         self: &Arc<Self>,
         bound: &Bound,
         op: Send<'_>,

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is bound to an endpoint: AV, EQ, CQs and counters.
+//!
+//! [`Bindings`] gather until the endpoint is enabled; then they become its [`Bound`], which never
+//! changes, so that operations read it without a lock. Each is a use of the object that is bound,
+//! and given back when the endpoint closes.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    addr::SockAddr,
+    errno::Errno,
+    flags::{
+        CntrBind,
+        CqBind, //
+    }, //
+};
+
+use super::{
+    Endpoint,
+    Stage, //
+};
+use crate::{
+    provider::{
+        av::Av,
+        cntr::Cntr,
+        cq::Cq,
+        eq::Eq,
+        object::Used, //
+    },
+    shim::errno::to_error, //
+};
+
+/// A CQ bound to one side of an endpoint.
+pub(super) struct CqBinding {
+    pub(super) cq: Used<Cq>,
+    /// Successes are reported on request only.
+    pub(super) selective: bool,
+}
+
+/// The counters bound to an endpoint, by what they count.
+#[derive(Default)]
+pub(super) struct Counters {
+    send: Option<Used<Cntr>>,
+    recv: Option<Used<Cntr>>,
+    read: Option<Used<Cntr>>,
+    write: Option<Used<Cntr>>,
+    remote_read: Option<Used<Cntr>>,
+    remote_write: Option<Used<Cntr>>,
+}
+
+impl Counters {
+    /// The places of `what`, in a fixed order.
+    fn all_mut(&mut self) -> [(CntrBind, &mut Option<Used<Cntr>>); 6] {
+        [
+            (CntrBind::SEND, &mut self.send),
+            (CntrBind::RECV, &mut self.recv),
+            (CntrBind::READ, &mut self.read),
+            (CntrBind::WRITE, &mut self.write),
+            (CntrBind::REMOTE_READ, &mut self.remote_read),
+            (CntrBind::REMOTE_WRITE, &mut self.remote_write),
+        ]
+    }
+
+    /// The counter of the one bit in `what`.
+    #[inline]
+    pub(super) fn get(&self, what: CntrBind) -> Option<&Cntr> {
+        let counter = match what {
+            CntrBind::SEND => &self.send,
+            CntrBind::RECV => &self.recv,
+            CntrBind::READ => &self.read,
+            CntrBind::WRITE => &self.write,
+            CntrBind::REMOTE_READ => &self.remote_read,
+            CntrBind::REMOTE_WRITE => &self.remote_write,
+            _ => &None,
+        };
+        counter.as_deref()
+    }
+}
+
+/// What is bound to an endpoint before it is enabled.
+#[derive(Default)]
+pub(super) struct Bindings {
+    pub(super) av: Option<Used<Av>>,
+    pub(super) eq: Option<Used<Eq>>,
+    pub(super) tx_cq: Option<CqBinding>,
+    pub(super) rx_cq: Option<CqBinding>,
+    pub(super) counters: Counters,
+}
+
+/// What an enabled endpoint works with; never changes.
+pub(super) struct Bound {
+    /// None: the endpoint is connected.
+    pub(super) av: Option<Used<Av>>,
+    pub(super) eq: Option<Used<Eq>>,
+    pub(super) tx_cq: Option<CqBinding>,
+    pub(super) rx_cq: Option<CqBinding>,
+    pub(super) counters: Counters,
+    pub(super) name: SockAddr,
+}
+
+impl Bound {
+    /// Its AV. `KFI_ENOAV` it is connected, and has none.
+    #[inline(always)]
+    pub(super) fn av(&self) -> Result<&Av> {
+        self.av.as_deref().ok_or_else(|| to_error(Errno::KFI_ENOAV))
+    }
+
+    /// What is bound is not used any more.
+    pub(super) fn release(&self) {
+        if let Some(av) = &self.av {
+            av.release();
+        }
+        if let Some(eq) = &self.eq {
+            eq.release();
+        }
+        for binding in [&self.tx_cq, &self.rx_cq].into_iter().flatten() {
+            binding.cq.release();
+        }
+        let c = &self.counters;
+        for counter in [
+            &c.send,
+            &c.recv,
+            &c.read,
+            &c.write,
+            &c.remote_read,
+            &c.remote_write,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            counter.release();
+        }
+    }
+}
+
+impl Endpoint {
+    /// Runs `change` on the bindings of an endpoint that is not enabled yet; `KFI_EOPBADSTATE` if
+    /// it is, `EBADF` if it is closed.
+    pub(super) fn set_up<T>(
+        &self,
+        change: impl FnOnce(&mut Bindings, &mut Option<SockAddr>) -> Result<T>,
+    ) -> Result<T> {
+        match &mut *self.stage.lock() {
+            Stage::Setup(bindings, addr) => change(bindings, addr),
+            Stage::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            Stage::Closed => Err(EBADF),
+        }
+    }
+
+    /// Binds the AV. `EINVAL` another domain or a second AV, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
+    pub(crate) fn bind_av(&self, av: &Arc<Av>) -> Result {
+        if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
+            return Err(EINVAL);
+        }
+        self.set_up(|bindings, _| put_once(&mut bindings.av, || Used::new(av.clone())))
+    }
+
+    /// Binds an EQ. `EINVAL` another fabric or a second EQ, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
+    pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
+        if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
+            return Err(EINVAL);
+        }
+        self.set_up(|bindings, _| put_once(&mut bindings.eq, || Used::new(eq.clone())))
+    }
+
+    /// Binds a CQ to the sides in `flags`.
+    ///
+    /// `EINVAL` no side, another domain, a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    pub(crate) fn bind_cq(&self, cq: &Arc<Cq>, flags: CqBind) -> Result {
+        let tx = flags.contains(CqBind::TRANSMIT);
+        let rx = flags.contains(CqBind::RECV);
+        if !Arc::ptr_eq(cq.domain(), self.domain.arc()) || !(tx || rx) {
+            return Err(EINVAL);
+        }
+        let selective = flags.contains(CqBind::SELECTIVE_COMPLETION);
+        let make = || -> Result<CqBinding> {
+            Ok(CqBinding {
+                cq: Used::new(cq.clone())?,
+                selective,
+            })
+        };
+        self.set_up(|bindings, _| {
+            if (tx && bindings.tx_cq.is_some()) || (rx && bindings.rx_cq.is_some()) {
+                return Err(EINVAL);
+            }
+            // Both uses are taken before either is set, so that a failure leaves nothing behind.
+            let for_tx = tx.then(make).transpose()?;
+            let for_rx = rx.then(make).transpose()?;
+            bindings.tx_cq = for_tx.or(bindings.tx_cq.take());
+            bindings.rx_cq = for_rx.or(bindings.rx_cq.take());
+            Ok(())
+        })
+    }
+
+    /// Binds a counter to what is in `flags`.
+    ///
+    /// `EINVAL` nothing, another domain, something that has a counter; `KFI_EOPBADSTATE`;
+    /// `EBADF`. Sleeps.
+    pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, flags: CntrBind) -> Result {
+        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || flags.is_empty() {
+            return Err(EINVAL);
+        }
+        self.set_up(|bindings, _| {
+            let mut places = bindings.counters.all_mut();
+            let wanted = |what: &CntrBind| flags.contains(*what);
+            if places
+                .iter()
+                .any(|(what, place)| wanted(what) && place.is_some())
+            {
+                return Err(EINVAL);
+            }
+            for (what, place) in &mut places {
+                if wanted(what) {
+                    // Fails for the first or, if somebody closes the counter meanwhile by force,
+                    // for a later one; then the endpoint is on its way out as well.
+                    **place = Some(Used::new(cntr.clone())?);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Fills an empty place; `EINVAL` if it is not empty.
+fn put_once<T>(place: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
+    if place.is_some() {
+        return Err(EINVAL);
+    }
+    *place = Some(make()?);
+    Ok(())
+}
