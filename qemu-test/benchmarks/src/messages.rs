@@ -9,9 +9,10 @@
 //!   whenever they have nothing to do. They wait for a counter of received messages, the way to
 //!   sleep that costs least here; rows with CQ in their names sleep in a read of the CQ instead.
 //! - `rdm/local_rate_8B`: messages in batches of 64 a call, from one process to another on the same
-//!   CPU, which reads an entry for each from its mapped ring and sleeps when there is none. The peer
-//!   sends 64 a call with sendmmsg() and receives up to 64 a call with recvmmsg(). The row `(CQ by
-//!   call)` reads the CQ by calls, up to 64 entries each.
+//!   CPU. It reads an entry for each from its mapped ring, answers each window of 1024, and sleeps
+//!   until a window is there (`KFI_CQ_COND_THRESHOLD`). The peer sends 64 a call with sendmmsg() and
+//!   receives up to 64 a call with recvmmsg(); its sender sleeps when the socket is full. The row
+//!   `(CQ by call)` reads the CQ by calls, up to 64 entries each.
 
 use crate::{
     Result,
@@ -418,19 +419,24 @@ fn per_second(began: Instant) -> f64 {
 
 /// How the receiver reads what has come.
 enum Reader<'a> {
-    /// From the mapped ring, and sleeps when that is empty.
+    /// From the mapped ring.
     Ring(kfi::CqRing, &'a Host),
     /// By calls that give up to `BATCH` entries.
     Call(&'a Host),
 }
 
 impl Reader<'_> {
-    fn take(&mut self, entries: &mut [Entry]) -> Result<usize> {
+    /// Takes some of `wanted` entries, which are all that will come; sleeps until they are there.
+    fn take(&mut self, entries: &mut [Entry], wanted: u64) -> Result<usize> {
+        let wanted = u32::try_from(wanted)?;
         let (ring, host) = match self {
-            Self::Call(host) => return host.take(entries, BATCH as u32),
+            Self::Call(host) => return host.take(entries, wanted),
             Self::Ring(ring, host) => (ring, host),
         };
-        let taken = ring.sread(entries, Deadline::FOREVER)?;
+        if ring.is_empty() {
+            ring.cq().wait_cond(wanted, Deadline::FOREVER)?;
+        }
+        let taken = ring.read(entries)?;
         for entry in &entries[..taken] {
             if Host::releases(entry) {
                 host.post_buffer()?;
@@ -460,7 +466,7 @@ fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Resu
             let mut told = 0;
             let mut seen = 0;
             while seen < count {
-                seen += reader.take(&mut entries)? as u64;
+                seen += reader.take(&mut entries, WINDOW - (seen - told))? as u64;
                 while seen - told >= WINDOW {
                     told += WINDOW;
                     host.ep.post_one(&credit)?;

@@ -427,13 +427,24 @@ impl Cq {
     ///
     /// As [`Cq::sread`].
     pub fn wait(&self, deadline: impl Into<Deadline>) -> Result<bool> {
+        self.wait_cond(0, deadline)
+    }
+
+    /// As [`Cq::wait`], but sleeps until `cond` completions are there: for a
+    /// reader of the [`ring`](Self::ring) that need not run for each.  At the
+    /// deadline there may be some, and it gives `true` then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cq::sread_cond`].
+    pub fn wait_cond(&self, cond: u32, deadline: impl Into<Deadline>) -> Result<bool> {
         let result = calls::cq_read(
             self.device(),
             self.handle(),
             self.inner.entry_size,
             &mut [],
             &mut [],
-            0,
+            cond,
             deadline.into(),
         );
         nothing_is(false, result.map(|_| true))

@@ -495,6 +495,33 @@ fn cq_waits() {
 
 #[test]
 #[ignore = "needs /dev/kfabric"]
+fn cq_waits_for_a_number() {
+    let domain = domain();
+    let cq = domain.cq().wait(Wait::Queue).threshold_cond();
+    let cq = cq.open().unwrap();
+    let av = domain.av().kind(AvKind::Table).open().unwrap();
+    let ep = domain.endpoint().caps(Caps::MSG).open().unwrap();
+    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV).unwrap();
+    ep.bind_av(&av).unwrap();
+    ep.enable().unwrap();
+    let myself = av.insert_one(ep.name().unwrap()).unwrap();
+    assert!(!cq.wait_cond(2, SHORT).unwrap());
+    ep.send(myself, Local::empty(), 1).unwrap();
+    assert!(cq.wait_cond(1, Deadline::FOREVER).unwrap());
+    let start = Instant::now();
+    assert!(cq.wait_cond(2, SHORT).unwrap());
+    assert!(start.elapsed() >= SHORT);
+    ep.send(myself, Local::empty(), 2).unwrap();
+    assert!(cq.wait_cond(2, Deadline::FOREVER).unwrap());
+    // Nothing was taken.
+    let mut out = [Entry::default(); 4];
+    assert_eq!(cq.read(&mut out).unwrap(), 2);
+    let (one, ..) = pair();
+    refused(one.cq.wait_cond(2, SHORT), Errno::EINVAL);
+}
+
+#[test]
+#[ignore = "needs /dev/kfabric"]
 fn cq_descriptor() {
     let (one, _two, to_two, _) = pair();
     let fd = one.cq.wait_fd().unwrap();
