@@ -14,8 +14,7 @@ use super::{
         ud::{
             Consumer,
             Datagram,
-            Destination,
-            GRH_LEN, //
+            Destination, //
         },
         Qp,
         Ud, //
@@ -77,14 +76,18 @@ use kfi_core::roce::{
         SendEnd, //
     },
     packet::Packet,
-    psn::Psn, //
+    psn::Psn,
+    ud::{
+        GRH_LEN,
+        GSI_QKEY, //
+    }, //
 };
 
 const QKEY: u32 = 0x1234_5678;
 
-const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
-const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+pub(super) const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+pub(super) const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+pub(super) const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
 fn name() -> Result<LinkName> {
     let mut raw = [0; super::name::NAME_MAX];
@@ -93,10 +96,10 @@ fn name() -> Result<LinkName> {
 }
 
 /// A link on the loopback interface, removed when dropped.
-struct TestLink(Arc<Link>);
+pub(super) struct TestLink(pub(super) Arc<Link>);
 
 impl TestLink {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let mut raw = [0; super::name::NAME_MAX];
         [raw[0], raw[1]] = *b"lo";
         let link = add(&NetNs::current()?, name()?, IfName::new(&raw)?)?;
@@ -161,7 +164,7 @@ impl Recorder {
 impl Consumer for Recorder {
     fn datagram(&self, datagram: &Datagram<'_>) -> bool {
         *self.last.lock() = Some(Seen {
-            len: datagram.place(&self.memory, 8),
+            len: datagram.payload().place(&self.memory, 8),
             imm: datagram.imm(),
             source_qp: datagram.source_qp(),
             way: datagram.way(),
@@ -213,7 +216,7 @@ impl Drop for End {
 }
 
 /// `len` bytes of a pattern.
-fn buffer(len: usize) -> Result<MemRef> {
+pub(super) fn buffer(len: usize) -> Result<MemRef> {
     let memory = MemRef::buffer(len)?;
     for at in (0..len).step_by(mem::memref::INLINE_MAX) {
         let bytes: [u8; mem::memref::INLINE_MAX] =
@@ -243,6 +246,7 @@ fn with_pattern(path: &Path, packet: &Packet) -> Result<TxSkb> {
         for (index, byte) in room.iter_mut().enumerate() {
             *byte = (index % 251) as u8;
         }
+        Ok(())
     })
 }
 
@@ -583,10 +587,13 @@ mod tests {
         let path = Path::new(&link.0, ONE, TWO)?;
         let to = Destination {
             qp: Qpn::GSI,
-            qkey: super::super::qp::ud::GSI_QKEY,
+            qkey: GSI_QKEY,
             ..c.destination()
         };
+        // Its Q key is for itself: others who name it send their own.
         c.qp.send(&path, &to, &Source::Mem(buffer(256)?))?;
+        assert!(eventually(|| gsi.figures().get(Figure::DropQkey) == 1));
+        gsi.send(&path, &to, &Source::Mem(buffer(256)?))?;
         assert!(eventually(|| got.count() == 1));
         gsi.close();
         let again = Qp::gsi(link.0.socket(), got)?;

@@ -36,6 +36,24 @@ pub(crate) fn place(dst: &MemRef, at: usize, skb: &RxSkb, offset: usize, len: us
     done
 }
 
+/// Copies `bytes` to `dst` from byte `at` on: as many as there is room for. Returns how many; none if
+/// `dst` is not writable.
+pub(crate) fn store(dst: &MemRef, at: usize, bytes: &[u8]) -> usize {
+    let Some(mut to) = dst.cursor_mut(at) else {
+        return 0;
+    };
+    let mut rest = bytes;
+    while !rest.is_empty() && to.left() > 0 {
+        let piece = to.here().min(rest.len());
+        // SAFETY: The cursor's memory is valid for writes of so many bytes, `rest` for reads. Others
+        // may change the former meanwhile, which is why this is done in C.
+        unsafe { shim::kfabric_shim_copy(to.addr().cast(), rest.as_ptr().cast(), piece) };
+        to.advance(piece);
+        rest = rest.get(piece..).unwrap_or_default();
+    }
+    bytes.len() - rest.len()
+}
+
 /// Copies the bytes of `src` from byte `skip` on to `to`, and fills up what is left with zeros:
 /// nothing else of this kernel's memory may get on the wire. Returns how many were copied.
 pub(crate) fn gather(to: &mut [u8], src: &Source<'_>, skip: usize) -> usize {

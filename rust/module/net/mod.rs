@@ -58,6 +58,9 @@ mod table;
 #[path = "../../../kunit/net.rs"]
 mod kunit;
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/rc.rs"]
+mod kunit_rc;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/wire.rs"]
 mod kunit_wire;
 

@@ -28,6 +28,7 @@ use kfi_core::roce::{
         UDP_LEN, //
     },
     packet::{
+        Malformed,
         Packet,
         ICRC_LEN,
         UDP_PORT, //
@@ -41,6 +42,12 @@ impl Crc32 for KernelCrc {
     fn update(crc: u32, bytes: &[u8]) -> u32 {
         crc32(crc, bytes)
     }
+}
+
+/// Reads a packet that arrived, without looking at its ICRC. Any context.
+pub(super) fn parse(skb: &RxSkb) -> Result<Packet, Malformed> {
+    let mut buffer = [0; MAX_HEADERS];
+    Packet::parse(skb.head(&mut buffer), skb.len())
 }
 
 /// Reads a packet that arrived and verifies its ICRC. Any context.
@@ -73,14 +80,14 @@ pub(super) fn verify(skb: &RxSkb) -> Result<Packet, Figure> {
 /// Builds a packet, with UDP source port `source` and, over IPv4, identification `id`. `fill` writes
 /// the payload.
 ///
-/// `ENOMEM`; `EMSGSIZE` longer than an IP packet can be; `EINVAL` addresses of two families. Does
-/// not sleep unless `fill` does.
+/// `ENOMEM`; `EMSGSIZE` longer than an IP packet can be; `EINVAL` addresses of two families; an error
+/// of `fill`. Does not sleep unless `fill` does.
 pub(super) fn build(
     way: &Way,
     source: u16,
     id: u16,
     packet: &Packet,
-    fill: impl FnOnce(&mut [u8]),
+    fill: impl FnOnce(&mut [u8]) -> Result,
 ) -> Result<TxSkb> {
     let udp_len = UDP_LEN.saturating_add(packet.len());
     let (ip_len, total) = match way.from {
@@ -101,7 +108,7 @@ pub(super) fn build(
 
     headers.copy_from_slice(written);
     write_udp(udp, source, udp_len);
-    fill(payload);
+    fill(payload)?;
     let mut icrc = match (way.from, way.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let ip = ip.first_chunk_mut::<IPV4_LEN>().ok_or(EINVAL)?;

@@ -85,7 +85,7 @@ impl Path {
         source: u16,
         id: u16,
         packet: &Packet,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> Result,
     ) -> Result<TxSkb> {
         packet::build(&self.way, source, id, packet, fill)
     }

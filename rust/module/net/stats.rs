@@ -92,15 +92,23 @@ figures! {
     DropQkey = "drop_qkey",
     /// Dropped: a datagram for which nobody waits.
     DropNoReceive = "drop_no_receive",
-    /// Requests that were sent again.
+    /// Packets that were sent again.
+    Resent = "resent",
+    /// Times that sending went back because the peer said that something was lost.
     Retries = "retries",
     /// Times that no answer came in time.
     Timeouts = "timeouts",
-    /// Requests, and parts of them, that had been received already.
+    /// Packets that were sent again before that, in case that the last one was lost.
+    Probes = "probes",
+    /// Requests and responses that had been received already.
     Duplicates = "duplicates",
+    /// Responses to what was never sent.
+    Strays = "strays",
+    /// Requests behind a missing one, dropped.
+    OutOfSequence = "out_of_sequence",
     /// Acknowledgements sent.
     AckTx = "ack_tx",
-    /// Acknowledgements received.
+    /// Responses received.
     AckRx = "ack_rx",
     /// NAK "PSN sequence error" sent.
     NakSequenceTx = "nak_sequence_tx",

@@ -22,6 +22,7 @@
 //! | [`skb`] | packets of the wire |
 //! | [`rcu`] | look-ups that take no lock |
 //! | [`work`] | the module's workqueue |
+//! | [`alarm`] | one timer of an object |
 //! | [`percpu`] | figures that each CPU counts for itself |
 //! | [`random`] | random numbers |
 //! | `kthread`, `kunit`, `aids` | other threads, user memory and patience, for the test suites |
@@ -30,6 +31,8 @@ pub(crate) mod abi;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/aids.rs"]
 pub(crate) mod aids;
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod alarm;
 pub(crate) mod anon_file;
 #[cfg(kfi_kunit)]
 pub(crate) mod bench;

@@ -8,7 +8,6 @@ use kernel::task;
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of every deadline.
 ///
 /// Any context.
-#[cfg(kfi_kunit)]
 pub(crate) fn now_ns() -> u64 {
     // SAFETY: Reads the clock; no requirements.
     let now = unsafe { kernel::bindings::ktime_get() };

@@ -119,6 +119,16 @@ struct sk_buff *kfabric_shim_skb_next(struct sk_buff *skb)
 }
 
 /**
+ * kfabric_shim_skb_chain - put a packet behind the last of several
+ * @last: the last
+ * @skb: the packet, on no list
+ */
+void kfabric_shim_skb_chain(struct sk_buff *last, struct sk_buff *skb)
+{
+	last->next = skb;
+}
+
+/**
  * kfabric_shim_skb_consume - free a packet that served its purpose
  * @skb: not on a list
  *

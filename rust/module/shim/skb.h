@@ -33,6 +33,7 @@ u32 kfabric_shim_skb_crc32(struct sk_buff *skb, u32 offset, u32 len, u32 crc);
 bool kfabric_shim_skb_copy(const struct sk_buff *skb, u32 offset, void *to,
 			   u32 len);
 struct sk_buff *kfabric_shim_skb_next(struct sk_buff *skb);
+void kfabric_shim_skb_chain(struct sk_buff *last, struct sk_buff *skb);
 void kfabric_shim_skb_consume(struct sk_buff *skb);
 void kfabric_shim_skb_drop(struct sk_buff *skb);
 

@@ -189,9 +189,35 @@ impl Drop for RxSkb {
 /// # Invariants
 ///
 /// `first` is null, or the first of a chain whose packets are owned by this value, and are else as
-/// [`RxSkb`] says.
+/// [`RxSkb`] says. `last` is the last of that chain if packets are pushed.
 pub(crate) struct RxBatch {
     first: *mut bindings::sk_buff,
+    last: *mut bindings::sk_buff,
+}
+
+impl RxBatch {
+    /// No packets.
+    pub(crate) const fn empty() -> Self {
+        // INVARIANT: There are none.
+        Self {
+            first: core::ptr::null_mut(),
+            last: core::ptr::null_mut(),
+        }
+    }
+
+    /// Appends a packet to a batch that was made with [`empty`](Self::empty).
+    pub(crate) fn push(&mut self, skb: RxSkb) {
+        let skb = skb.into_raw();
+        if self.first.is_null() {
+            // INVARIANT: A chain of one.
+            self.first = skb;
+        } else {
+            // SAFETY: By the type invariant `last` is the end of our chain. INVARIANT: The chain is
+            // longer by one.
+            unsafe { shim::kfabric_shim_skb_chain(self.last, skb) };
+        }
+        self.last = skb;
+    }
 }
 
 impl Iterator for RxBatch {
@@ -269,14 +295,20 @@ impl Inbox {
     pub(crate) fn take(&self) -> RxBatch {
         // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
         let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get()) };
-        RxBatch { first }
+        RxBatch {
+            first,
+            last: core::ptr::null_mut(),
+        }
     }
 
     /// Lets no packet wait any more, and takes those that do. Process context.
     pub(crate) fn close(&self) -> RxBatch {
         // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
         let first = unsafe { shim::kfabric_shim_inbox_close(self.raw.get()) };
-        RxBatch { first }
+        RxBatch {
+            first,
+            last: core::ptr::null_mut(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! QP: a queue pair of InfiniBand's transport, at an address of a link.
 //!
 //! What all kinds have in common is a [`Qp`]: number, address, inbox, worker, timer, figures. What a
-//! kind does with packets is a [`Kind`]: [`Ud`] so far.
+//! kind does with packets is a [`Kind`]: [`Ud`] or [`Rc`].
 //!
 //! # The way of a packet
 //!
@@ -20,16 +20,26 @@
 //!
 //! [`Qp::close`] takes the QP out of the table, empties and closes its inbox, tells the kind, and
 //! waits for the worker, which is done with at most one inbox of packets. Afterwards the consumer
-//! above is not called any more. A QP is not closed by its link's going: it is told
-//! ([`Kind::link_gone`]), and what it sends is lost.
+//! above is not called any more. A QP is not closed by its link's going: its worker runs once more
+//! and sees it, and what it sends is lost. **Every QP is to be closed**; one that is only dropped
+//! stays in the table for ever.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`ud`] | unreliable datagrams |
+//! | [`rc`] | reliable connections |
+//! | [`payload`] | what a packet brings |
 
+mod payload;
+pub(crate) mod rc;
 pub(crate) mod ud;
 
-pub(crate) use self::ud::Ud;
+#[allow(unused_imports, reason = "endpoints of the wire come next")]
+pub(crate) use self::{
+    payload::Payload,
+    rc::Rc,
+    ud::Ud, //
+};
 
 use super::{
     link::{
@@ -49,6 +59,7 @@ use super::{
     }, //
 };
 use crate::shim::{
+    alarm::Due,
     skb::{
         Inbox,
         NoRoom,
@@ -59,6 +70,7 @@ use crate::shim::{
 };
 use core::net::IpAddr;
 use kernel::{
+    impl_has_hr_timer,
     prelude::*,
     sync::{
         atomic::{
@@ -68,7 +80,18 @@ use kernel::{
             Release, //
         },
         Arc,
+        ArcBorrow,
         SetOnce, //
+    },
+    time::{
+        hrtimer::{
+            HrTimer,
+            HrTimerCallback,
+            HrTimerCallbackContext,
+            HrTimerRestart,
+            RelativeMode, //
+        },
+        Monotonic, //
     },
     workqueue::{
         impl_has_work,
@@ -101,16 +124,19 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The same QP as one of any kind.
     fn any(qp: Arc<Qp<Self>>) -> AnyQp;
 
-    /// Deals with packets that arrived. Called by the worker: process context, no lock is held,
-    /// never twice at once.
+    /// The QP has its number, and is about to be found by packets.
+    fn started(qp: &Qp<Self>, number: Qpn);
+
+    /// Deals with packets that arrived, with the timer, with the link's going. Called by the worker:
+    /// process context, no lock is held, never twice at once. There may be no packets.
     fn work(qp: &Arc<Qp<Self>>, batch: RxBatch);
 
-    /// Lets go of all that belongs to others: timer, consumer. Called once, when the QP is closed;
-    /// process context. The worker may still be running, and finds nobody to call.
+    /// Lets go of the consumer and of the timer. Called once, when the QP is closed; process
+    /// context. The worker may still be running, and then finds nobody to call.
     fn detach(qp: &Qp<Self>);
 
-    /// The link has gone. Called by the worker, perhaps more than once.
-    fn link_gone(qp: &Arc<Qp<Self>>);
+    /// Lets go of all memory. Called once, behind `detach`, when the worker has come to its end.
+    fn release(qp: &Qp<Self>);
 }
 
 /// Where a QP is.
@@ -126,6 +152,8 @@ pub(super) enum Home {
 pub(crate) enum AnyQp {
     /// Unreliable datagrams.
     Ud(Arc<Qp<Ud>>),
+    /// A reliable connection.
+    Rc(Arc<Qp<Rc>>),
 }
 
 impl AnyQp {
@@ -133,20 +161,23 @@ impl AnyQp {
     pub(super) fn number(&self) -> Qpn {
         match self {
             Self::Ud(qp) => qp.number(),
+            Self::Rc(qp) => qp.number(),
         }
     }
 
     /// A packet to its number has arrived. Softirq.
     pub(super) fn arrive(&self, packet: &Packet, way: &Way, skb: RxSkb) {
         match self {
-            Self::Ud(qp) => Qp::arrive(qp, packet, way, skb),
+            Self::Ud(qp) => qp.arrive(packet, way, skb),
+            Self::Rc(qp) => qp.arrive(packet, way, skb),
         }
     }
 
     /// A link has gone; perhaps it was this QP's. Process context.
     pub(super) fn link_gone(&self, link: &Link) {
         match self {
-            Self::Ud(qp) => Qp::told_gone(qp, link),
+            Self::Ud(qp) => qp.told_gone(link),
+            Self::Rc(qp) => qp.told_gone(link),
         }
     }
 }
@@ -161,8 +192,11 @@ pub(crate) struct Qp<K: Kind> {
     /// Whose packets it takes, if its kind is connected.
     peer: SetOnce<IpAddr>,
     closed: Atomic<bool>,
-    gone: Atomic<bool>,
     figures: QpFigures,
+    /// When `timer` rings.
+    due: Due,
+    #[pin]
+    timer: HrTimer<Self>,
     #[pin]
     inbox: Inbox,
     #[pin]
@@ -180,10 +214,26 @@ impl<K: Kind> WorkItem for Qp<K> {
 
     fn run(this: Arc<Self>) {
         let batch = this.inbox.take();
-        if this.gone.load(Acquire) {
-            K::link_gone(&this);
-        }
         K::work(&this, batch);
+    }
+}
+
+impl_has_hr_timer! {
+    impl{K: Kind} HasHrTimer<Self> for Qp<K> {
+        mode: RelativeMode<Monotonic>, field: self.timer
+    }
+}
+
+impl<K: Kind> HrTimerCallback for Qp<K> {
+    type Pointer<'a> = Arc<Self>;
+
+    fn run(
+        this: ArcBorrow<'_, Self>,
+        _context: HrTimerCallbackContext<'_, Self>,
+    ) -> HrTimerRestart {
+        this.due.rung();
+        Arc::from(this).wake();
+        HrTimerRestart::NoRestart
     }
 }
 
@@ -202,8 +252,9 @@ impl<K: Kind> Qp<K> {
                 home,
                 peer: SetOnce::new(),
                 closed: Atomic::new(false),
-                gone: Atomic::new(false),
                 figures: QpFigures::new(),
+                due: Due::never(),
+                timer <- HrTimer::new(),
                 inbox <- Inbox::new(),
                 work <- new_work!("kfabric::Qp"),
                 kind <- kind,
@@ -216,6 +267,7 @@ impl<K: Kind> Qp<K> {
             Some(_) => inbound.enter(any)?,
             None => inbound.enter_gsi(any)?,
         };
+        K::started(&qp, number);
         // Release pairs with the acquire in `number`: who finds the QP finds it whole.
         qp.number.store(number.get(), Release);
         // A link that went before the QP was in the table has told it nothing.
@@ -276,18 +328,18 @@ impl<K: Kind> Qp<K> {
     }
 
     /// A packet to this QP has arrived. Softirq.
-    fn arrive(this: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
-        let refused = match this.judge(packet, way) {
-            Ok(()) => match this.inbox.push(skb, INBOX_BYTES) {
-                Ok(()) => return this.wake(),
+    fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
+        let refused = match self.judge(packet, way) {
+            Ok(()) => match self.inbox.push(skb, INBOX_BYTES) {
+                Ok(()) => return self.wake(),
                 Err((NoRoom::Full, skb)) => (skb, Figure::DropInboxFull),
                 Err((NoRoom::Closed, skb)) => (skb, Figure::DropState),
             },
             Err(cause) => (skb, cause),
         };
         let (skb, cause) = refused;
-        this.figures.add(cause, 1);
-        this.outer_figures().add(cause, 1);
+        self.figures.add(cause, 1);
+        self.outer_figures().add(cause, 1);
         skb.reject();
     }
 
@@ -298,10 +350,9 @@ impl<K: Kind> Qp<K> {
     }
 
     /// `link` has gone; it may be another QP's.
-    fn told_gone(this: &Arc<Self>, link: &Link) {
-        if matches!(&this.home, Home::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
-            this.gone.store(true, Release);
-            this.wake();
+    fn told_gone(self: &Arc<Self>, link: &Link) {
+        if matches!(&self.home, Home::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
+            self.wake();
         }
     }
 
@@ -335,5 +386,11 @@ impl<K: Kind> Qp<K> {
         drop(self.inbox.close());
         K::detach(self);
         work::flush(&self.work);
+        K::release(self);
+    }
+
+    /// Whether [`close`](Self::close) has begun. Any context.
+    fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
     }
 }

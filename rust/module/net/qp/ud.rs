@@ -6,12 +6,12 @@
 //! is handed to the [`Consumer`] at once; if that has no use for it, it is dropped, which is no error.
 //! A datagram that is sent is on its way, or lost, when sending returns.
 //!
-//! A receive of UD begins with 40 bytes of GRH, over IPv4 with the IP header in the last 20
-//! (InfiniBand specification, annex A17.4.5.2; [`Datagram::grh`]).
+//! Rules, Q keys and the GRH are the core crate's ([`kfi_core::roce::ud`]).
 
 use super::{
     super::{
         link::Link,
+        packet,
         path::Path,
         socket::{
             Socket,
@@ -22,6 +22,7 @@ use super::{
             Tally, //
         }, //
     },
+    payload::Payload,
     AnyQp,
     Home,
     Kind,
@@ -30,41 +31,40 @@ use super::{
 use crate::{
     mem::{
         wire,
-        MemRef,
         Source, //
     },
-    shim::skb::{
-        RxBatch,
-        RxSkb, //
+    shim::{
+        random::random_u32,
+        skb::{
+            RxBatch,
+            RxSkb, //
+        }, //
     }, //
 };
 use core::net::IpAddr;
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     }, //
 };
 use kfi_core::roce::{
-    headers::{
-        Bth,
-        Deth,
-        Headers,
-        Qpn, //
-    },
+    headers::Qpn,
     opcode::Service,
-    packet::Packet,
-    psn::Psn, //
+    psn::Psn,
+    state::{
+        Mask,
+        State, //
+    },
+    ud::{
+        self,
+        GSI_QKEY, //
+    }, //
 };
-
-/// Bytes of a GRH.
-pub(crate) const GRH_LEN: usize = 40;
 
 /// Who gets what arrives at a UD QP: the provider's endpoint, or connection management.
 pub(crate) trait Consumer: Send + Sync {
@@ -76,9 +76,10 @@ pub(crate) trait Consumer: Send + Sync {
 /// The kind of a QP for datagrams.
 #[pin_data]
 pub(crate) struct Ud {
+    /// State, Q key, PSN. A leaf, process context only.
+    #[pin]
+    machine: SpinLock<ud::Qp>,
     qkey: u32,
-    /// The PSN of what is sent next; nobody looks at it.
-    psn: Atomic<u32>,
     /// A leaf but for `Consumer`'s reference count; none when closed.
     #[pin]
     consumer: Mutex<Option<Arc<dyn Consumer>>>,
@@ -92,20 +93,46 @@ impl Kind for Ud {
         AnyQp::Ud(qp)
     }
 
+    fn started(qp: &Qp<Self>, number: Qpn) {
+        let psn = Psn::new(random_u32());
+        let machine = if number == Qpn::GSI {
+            ud::Qp::gsi(psn)
+        } else {
+            ready(number, qp.kind.qkey, psn)
+        };
+        *qp.kind.machine.lock() = machine;
+    }
+
     fn work(qp: &Arc<Qp<Self>>, batch: RxBatch) {
         let consumer = qp.kind.consumer.lock().clone();
-        qp.sort(batch, |tally, packet, skb| {
-            let Some(datagram) = Datagram::of(packet, skb) else {
-                return tally.count(Figure::DropService);
+        let machine = qp.kind.machine.lock().clone();
+        let mut tally = Tally::new();
+        for skb in batch {
+            let packet = match packet::verify(&skb) {
+                Ok(packet) => packet,
+                Err(cause) => {
+                    tally.count(cause);
+                    skb.reject();
+                    continue;
+                }
             };
-            if datagram.deth.qkey != qp.kind.qkey {
-                return tally.count(Figure::DropQkey);
+            tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
+            // Whether there is a receive, and whether it is long enough, is the consumer's business.
+            match machine.receive(&packet, Some(usize::MAX)) {
+                Ok(received) => {
+                    let datagram = Datagram {
+                        skb: &skb,
+                        payload: Payload::new(&skb, received.payload.clone()),
+                        received,
+                    };
+                    if !consumer.as_ref().is_some_and(|to| to.datagram(&datagram)) {
+                        tally.count(Figure::DropNoReceive);
+                    }
+                }
+                Err(dropped) => tally.count(dropped.into()),
             }
-            let taken = consumer.as_ref().is_some_and(|to| to.datagram(&datagram));
-            if !taken {
-                tally.count(Figure::DropNoReceive);
-            }
-        });
+        }
+        tally.settle(&qp.figures, qp.outer_figures());
     }
 
     fn detach(qp: &Qp<Self>) {
@@ -113,12 +140,46 @@ impl Kind for Ud {
         drop(consumer);
     }
 
-    /// Nothing waits that would have to be told.
-    fn link_gone(_qp: &Arc<Qp<Self>>) {}
+    fn release(_qp: &Qp<Self>) {}
+}
+
+/// A QP that sends and receives.
+fn ready(number: Qpn, qkey: u32, sq_psn: Psn) -> ud::Qp {
+    let mut qp = ud::Qp::new(number);
+    let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
+    let path = [
+        (State::Init, init),
+        (State::Rtr, Mask::NONE),
+        (State::Rts, Mask::SQ_PSN),
+    ];
+    for (state, mask) in path {
+        let attr = ud::Attr {
+            state,
+            qkey,
+            sq_psn,
+            ..ud::Attr::default()
+        };
+        // These are the attributes that these transitions want.
+        let _ = qp.modify(&attr, mask);
+    }
+    qp
+}
+
+impl From<ud::Dropped> for Figure {
+    fn from(dropped: ud::Dropped) -> Self {
+        match dropped {
+            ud::Dropped::Service => Self::DropService,
+            ud::Dropped::State => Self::DropState,
+            ud::Dropped::Qkey => Self::DropQkey,
+            ud::Dropped::Length => Self::DropTooLong,
+            ud::Dropped::NoReceive => Self::DropNoReceive,
+        }
+    }
 }
 
 impl Qp<Ud> {
     /// A QP for datagrams at `ip`, an address of `link`; what arrives with `qkey` is for `consumer`.
+    /// Who may have a controlled Q key ([`ud::is_controlled`]) is the caller's business.
     ///
     /// `ENODEV` the link has gone; `EBUSY` there are too many QPs in the namespace; `ENOMEM`. Sleeps.
     pub(crate) fn datagrams(
@@ -146,26 +207,27 @@ impl Qp<Ud> {
     /// Process context, no spin lock that is taken in softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
         let mtu = path.mtu().ok_or(ENETUNREACH)?;
-        if payload.len() > mtu.bytes() as usize {
-            return Err(EMSGSIZE);
-        }
-        let deth = Deth {
+        let send = ud::Send {
+            dest_qp: to.qp,
             qkey: to.qkey,
-            src_qp: self.number(),
-        };
-        let psn = self.kind.psn.fetch_add(1, Relaxed);
-        let bth = Bth {
+            len: payload.len(),
+            imm: to.imm,
             solicited: to.solicited,
-            ..Bth::new(to.qp, Psn::new(psn))
         };
-        let packet = Packet::new(bth, Headers::Datagram(deth, to.imm), payload.len());
-        // The identification need not be unique where fragments are forbidden.
-        let id = psn as u16;
-        let fill = |room: &mut [u8]| {
-            wire::gather(room, payload, 0);
-        };
+        let packet = self.kind.machine.lock().send(&send, mtu);
+        let packet = packet.map_err(|why| match why {
+            ud::Unsent::TooLong => EMSGSIZE,
+            // Not so: it is ready from the beginning to the end.
+            ud::Unsent::Refused | ud::Unsent::State => EINVAL,
+        })?;
+        // The identification need not be unique where fragments are forbidden; the lower half of
+        // the PSN will do.
+        let id = packet.bth.psn.get() as u16;
         let sent = path
-            .build(self.source_port(), id, &packet, fill)
+            .build(self.source_port(), id, &packet, |room| {
+                wire::gather(room, payload, 0);
+                Ok(())
+            })
             .and_then(|skb| path.send(skb));
         let mut tally = Tally::new();
         match sent {
@@ -177,14 +239,11 @@ impl Qp<Ud> {
     }
 }
 
-/// The Q key of QP 1.
-pub(crate) const GSI_QKEY: u32 = 0x8001_0000;
-
 impl Ud {
     fn new(qkey: u32, consumer: Arc<dyn Consumer>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            machine <- new_spinlock!(ud::Qp::new(Qpn::default()), "Ud::machine"),
             qkey,
-            psn: Atomic::new(0),
             consumer <- new_mutex!(Some(consumer), "Ud::consumer"),
         }? Error)
     }
@@ -206,24 +265,11 @@ pub(crate) struct Destination {
 /// A datagram that arrived.
 pub(crate) struct Datagram<'a> {
     skb: &'a RxSkb,
-    packet: Packet,
-    deth: Deth,
-    imm: Option<u32>,
+    payload: Payload<'a>,
+    received: ud::Received,
 }
 
 impl<'a> Datagram<'a> {
-    fn of(packet: &Packet, skb: &'a RxSkb) -> Option<Self> {
-        let Headers::Datagram(deth, imm) = packet.headers() else {
-            return None;
-        };
-        Some(Self {
-            skb,
-            packet: *packet,
-            deth,
-            imm,
-        })
-    }
-
     /// The addresses from which and to which it was sent.
     pub(crate) fn way(&self) -> Option<Way> {
         Way::of(self.skb.ip())
@@ -231,46 +277,32 @@ impl<'a> Datagram<'a> {
 
     /// The QP that sent it.
     pub(crate) fn source_qp(&self) -> Qpn {
-        self.deth.src_qp
+        self.received.src_qp
     }
 
     /// Its immediate data.
     pub(crate) fn imm(&self) -> Option<u32> {
-        self.imm
+        self.received.imm
     }
 
     /// Whether those are to be woken who wait for solicited events.
     pub(crate) fn solicited(&self) -> bool {
-        self.packet.bth.solicited
+        self.received.solicited
     }
 
-    /// Bytes of its payload.
-    pub(crate) fn len(&self) -> usize {
-        self.packet.payload_len()
+    /// Its payload.
+    pub(crate) fn payload(&self) -> &Payload<'a> {
+        &self.payload
     }
 
-    /// Copies its payload to `dst` from byte `at` on: as much as there is room for. Returns how many
-    /// bytes; none if `dst` is not writable.
-    pub(crate) fn place(&self, dst: &MemRef, at: usize) -> usize {
-        let payload = self.packet.payload();
-        wire::place(dst, at, self.skb, payload.start, payload.len())
-    }
-
-    /// Copies the beginning of its payload to `to`; false if that is longer.
-    #[must_use]
-    pub(crate) fn copy_to_slice(&self, to: &mut [u8]) -> bool {
-        to.len() <= self.len() && self.skb.copy_to_slice(self.packet.payload().start, to)
-    }
-
-    /// The 40 bytes that come before the payload in a receive of UD: the IPv6 header, or zeros and
-    /// the IPv4 header.
-    pub(crate) fn grh(&self) -> [u8; GRH_LEN] {
-        let mut grh = [0; GRH_LEN];
+    /// The bytes that come before the payload in a receive of UD.
+    pub(crate) fn grh(&self) -> [u8; ud::GRH_LEN] {
         let ip = self.skb.ip();
-        let skip = GRH_LEN.saturating_sub(ip.len());
-        for (to, &from) in grh.iter_mut().skip(skip).zip(ip) {
-            *to = from;
+        match (ip.try_into(), ip.try_into()) {
+            (Ok(ip), _) => ud::grh_ipv4(ip),
+            (_, Ok(ip)) => ud::grh_ipv6(ip),
+            // Such a packet does not get so far.
+            _ => [0; ud::GRH_LEN],
         }
-        grh
     }
 }

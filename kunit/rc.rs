@@ -1,0 +1,811 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_rc`: reliable connections between QPs of one host.
+//!
+//! The protocol is the core crate's and is tested there. Here is what only a kernel can show: that
+//! packets, workers, timers and memory come together, and come apart. Both ends are on a link on the
+//! loopback interface, see the suite `kfabric_wire`.
+
+use super::{
+    kunit_wire::{
+        buffer,
+        TestLink,
+        ONE,
+        SIX,
+        TWO, //
+    },
+    qp::{
+        rc::{
+            Consumer,
+            Rc,
+            Request, //
+        },
+        Payload,
+        Qp, //
+    },
+    Figure,
+    Path, //
+};
+use crate::{
+    mem::{
+        self,
+        MemRef, //
+    },
+    shim::aids::{
+        a_while,
+        eventually,
+        thread, //
+    }, //
+};
+use core::net::IpAddr;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+use kfi_core::roce::{
+    headers::{
+        AtomicEth,
+        Bth,
+        Headers,
+        Reth,
+        RnrTimer,
+        SendEnd, //
+    },
+    mtu::PathMtu,
+    packet::Packet,
+    psn::Psn,
+    rc::{
+        target::{
+            Atomic as AtomicOp,
+            Ended,
+            Incoming, //
+        },
+        Access,
+        AckTimeout,
+        Attr,
+        Op,
+        Refusal,
+        Status, //
+    },
+    state::{
+        Mask,
+        State, //
+    }, //
+};
+
+/// Where the region of an end begins, and its key.
+const VA: u64 = 0x10_0000;
+const RKEY: u32 = 0x77;
+
+/// Bytes of a region, and of the buffer that all receives share.
+const REGION: usize = 1 << 20;
+
+/// Messages that are many.
+const MANY: u64 = 2000;
+
+/// Somebody with one region, and with receives that all have the same buffer.
+#[pin_data]
+struct Peer {
+    region: MemRef,
+    receive: MemRef,
+    /// Receives that are posted.
+    posted: Atomic<u32>,
+    /// Receives that were taken and not given back, at most one.
+    open: Atomic<u32>,
+    received: Atomic<u32>,
+    aborted: Atomic<u32>,
+    written: Atomic<u32>,
+    was_read: Atomic<u32>,
+    failed: Atomic<u32>,
+    #[pin]
+    last: Mutex<Option<Ended>>,
+    /// What ended, in order.
+    #[pin]
+    done: Mutex<KVec<(u64, Status)>>,
+}
+
+impl Peer {
+    fn new() -> Result<Arc<Self>> {
+        let region = MemRef::buffer(REGION)?;
+        let receive = MemRef::buffer(REGION)?;
+        let done = KVec::with_capacity(1 << 14, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                region,
+                receive,
+                posted: Atomic::new(1 << 20),
+                open: Atomic::new(0),
+                received: Atomic::new(0),
+                aborted: Atomic::new(0),
+                written: Atomic::new(0),
+                was_read: Atomic::new(0),
+                failed: Atomic::new(0),
+                last <- new_mutex!(None),
+                done <- new_mutex!(done),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn received(&self) -> u32 {
+        self.received.load(Acquire)
+    }
+
+    /// Work requests that ended.
+    fn ended(&self) -> usize {
+        self.done.lock().len()
+    }
+
+    /// How the last one ended.
+    fn status(&self) -> Option<Status> {
+        self.done.lock().last().map(|(_, status)| *status)
+    }
+
+    /// The part of the region that `reth` names.
+    fn part(&self, reth: &Reth, offset: u32) -> Result<MemRef, Refusal> {
+        let at = reth.va.checked_sub(VA).ok_or(Refusal::Access)?;
+        let end = at.checked_add(reth.len.into()).ok_or(Refusal::Access)?;
+        if reth.rkey != RKEY || end > REGION as u64 {
+            return Err(Refusal::Access);
+        }
+        let at = at as usize + offset as usize;
+        Ok(self.region.slice(at, reth.len as usize - offset as usize))
+    }
+}
+
+impl Consumer for Peer {
+    fn begin_receive(&self, _: Incoming, _: &Payload<'_>) -> Result<(), Refusal> {
+        let posted = self.posted.load(Acquire);
+        if posted == 0 {
+            return Err(Refusal::NotReady);
+        }
+        self.posted.store(posted - 1, Release);
+        self.open.add(1, Relaxed);
+        Ok(())
+    }
+
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> Result<(), Refusal> {
+        let placed = payload.place(&self.receive, offset as usize);
+        (placed == payload.len())
+            .then_some(())
+            .ok_or(Refusal::Invalid)
+    }
+
+    fn end_receive(&self, ended: Ended) -> Result<(), Refusal> {
+        *self.last.lock() = Some(ended);
+        self.open.fetch_sub(1, Full);
+        self.received.fetch_add(1, Full);
+        Ok(())
+    }
+
+    fn abort_receive(&self, _: Option<Refusal>) {
+        self.open.fetch_sub(1, Full);
+        self.aborted.fetch_add(1, Full);
+    }
+
+    fn check_write(&self, reth: &Reth) -> Result<(), Refusal> {
+        self.part(reth, 0).map(drop)
+    }
+
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Result<(), Refusal> {
+        payload.place(&self.part(reth, offset)?, 0);
+        Ok(())
+    }
+
+    fn end_write(&self, _: &Reth) {
+        self.written.fetch_add(1, Full);
+    }
+
+    fn check_read(&self, reth: &Reth) -> Result<(), Refusal> {
+        self.part(reth, 0).map(drop)
+    }
+
+    fn read(&self, reth: &Reth, room: &mut [u8]) -> Result<(), Refusal> {
+        mem::wire::gather_mem(room, &self.part(reth, 0)?, 0);
+        Ok(())
+    }
+
+    fn end_read(&self, _: &Reth) {
+        self.was_read.fetch_add(1, Full);
+    }
+
+    fn atomic(&self, atomic: AtomicOp, eth: &AtomicEth) -> Result<u64, Refusal> {
+        let reth = Reth {
+            va: eth.va,
+            rkey: eth.rkey,
+            len: 8,
+        };
+        let part = self.part(&reth, 0)?;
+        let mut bytes = [0; 8];
+        mem::wire::gather_mem(&mut bytes, &part, 0);
+        let before = u64::from_ne_bytes(bytes);
+        let after = match atomic {
+            AtomicOp::CompareSwap if before == eth.compare => eth.swap_add,
+            AtomicOp::CompareSwap => before,
+            AtomicOp::FetchAdd => before.wrapping_add(eth.swap_add),
+        };
+        mem::wire::store(&part, 0, &after.to_ne_bytes());
+        Ok(before)
+    }
+
+    fn completed(&self, context: u64, status: Status) {
+        let _ = self.done.lock().push((context, status), GFP_KERNEL);
+    }
+
+    fn failed(&self) {
+        self.failed.fetch_add(1, Full);
+    }
+}
+
+/// A QP and who is behind it; closed when dropped.
+struct End {
+    qp: Arc<Qp<Rc>>,
+    peer: Arc<Peer>,
+}
+
+impl End {
+    fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
+        let peer = Peer::new()?;
+        let qp = Qp::connection(&link.0, ip, sends, peer.clone())?;
+        Ok(Self { qp, peer })
+    }
+
+    /// Connects it to `to`, as both ends must be.
+    fn connect(&self, path: &Arc<Path>, to: &Self, wish: &Attr) -> Result {
+        let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::ACCESS_FLAGS);
+        let rtr = Mask::AV
+            .with(Mask::PATH_MTU)
+            .with(Mask::DEST_QPN)
+            .with(Mask::RQ_PSN)
+            .with(Mask::MAX_DEST_RD_ATOMIC)
+            .with(Mask::MIN_RNR_TIMER);
+        let rts = Mask::SQ_PSN
+            .with(Mask::TIMEOUT)
+            .with(Mask::RETRY_CNT)
+            .with(Mask::RNR_RETRY)
+            .with(Mask::MAX_QP_RD_ATOMIC);
+        let all = Access {
+            write: true,
+            read: true,
+            atomic: true,
+        };
+        let mut attr = Attr {
+            state: State::Init,
+            access: all,
+            dest_qpn: to.qp.number(),
+            // Each begins at what is derived from its own number.
+            rq_psn: Psn::new(to.qp.number().get()),
+            sq_psn: Psn::new(self.qp.number().get()),
+            ..*wish
+        };
+        self.qp.modify(&attr, init, None)?;
+        attr.state = State::Rtr;
+        self.qp.modify(&attr, rtr, Some(path))?;
+        attr.state = State::Rts;
+        self.qp.modify(&attr, rts, None)
+    }
+
+    fn post(&self, op: Op, memory: &MemRef) -> Result {
+        let request = Request {
+            op,
+            fence: false,
+            solicited: false,
+        };
+        let context = self.peer.ended() as u64;
+        self.qp.post(&request, memory.clone(), context)
+    }
+
+    /// Posts, and waits until it has ended.
+    fn run(&self, op: Op, memory: &MemRef) -> Result<Option<Status>> {
+        let before = self.peer.ended();
+        self.post(op, memory)?;
+        Ok(if eventually(|| self.peer.ended() > before) {
+            self.peer.status()
+        } else {
+            None
+        })
+    }
+
+    fn figure(&self, figure: Figure) -> u64 {
+        self.qp.figures().get(figure)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.close();
+    }
+}
+
+/// Two connected QPs.
+struct Pair {
+    a: End,
+    b: End,
+    _link: TestLink,
+}
+
+/// What most tests want of a connection.
+fn wish() -> Attr {
+    Attr {
+        path_mtu: PathMtu::Mtu1024,
+        max_rd_atomic: 16,
+        max_dest_rd_atomic: 16,
+        min_rnr_timer: RnrTimer::at_least(100_000),
+        // 67 ms.
+        timeout: AckTimeout::from_code(14).unwrap_or_default(),
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ..Attr::default()
+    }
+}
+
+impl Pair {
+    fn new(from: IpAddr, to: IpAddr, wish: &Attr) -> Result<Self> {
+        let link = TestLink::new()?;
+        let a = End::new(&link, from, 64)?;
+        let b = End::new(&link, to, 64)?;
+        let there = Path::new(&link.0, from, to)?;
+        let back = Path::new(&link.0, to, from)?;
+        a.connect(&there, &b, wish)?;
+        b.connect(&back, &a, wish)?;
+        Ok(Self { a, b, _link: link })
+    }
+
+    fn default() -> Result<Self> {
+        Self::new(ONE, TWO, &wish())
+    }
+
+    /// Whether a message gets through, both ways.
+    fn works(&self) -> Result<bool> {
+        let payload = buffer(3000)?;
+        let there = self.a.run(SEND, &payload)? == Some(Status::Success);
+        let back = self.b.run(SEND, &payload)? == Some(Status::Success);
+        Ok(there && back)
+    }
+}
+
+const SEND: Op = Op::Send(SendEnd::Plain);
+const WRITE: Op = Op::Write {
+    va: VA,
+    rkey: RKEY,
+    imm: None,
+};
+const READ: Op = Op::Read { va: VA, rkey: RKEY };
+
+/// Sends, writes and reads messages of many lengths.
+fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool> {
+    let pair = Pair::new(
+        from,
+        to,
+        &Attr {
+            path_mtu: mtu,
+            ..wish()
+        },
+    )?;
+    let (a, b) = (&pair.a, &pair.b);
+    for len in [
+        0, 1, 3, 255, 256, 257, 1023, 1024, 1025, 4096, 4097, 70_001, REGION,
+    ] {
+        let len = len.min(most);
+        let payload = buffer(len)?;
+        if a.run(SEND, &payload)? != Some(Status::Success) {
+            pr_err!("SEND of {} bytes failed\n", len);
+            return Ok(false);
+        }
+        let ended = (*b.peer.last.lock()).ok_or(EIO)?;
+        let same = mem::memref::equal(&b.peer.receive.slice(0, len), &payload);
+        if ended.len as usize != len || !same {
+            pr_err!("SEND of {} bytes: other than sent\n", len);
+            return Ok(false);
+        }
+        if a.run(WRITE, &payload)? != Some(Status::Success) {
+            pr_err!("WRITE of {} bytes failed\n", len);
+            return Ok(false);
+        }
+        if !mem::memref::equal(&b.peer.region.slice(0, len), &payload) {
+            pr_err!("WRITE of {} bytes: other than sent\n", len);
+            return Ok(false);
+        }
+        let back = MemRef::buffer(len)?;
+        if a.run(READ, &back)? != Some(Status::Success) || !mem::memref::equal(&back, &payload) {
+            pr_err!("READ of {} bytes failed\n", len);
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[kunit_tests(kfabric_rc)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_all_lengths() -> Result {
+        assert!(exchange(ONE, TWO, PathMtu::Mtu1024, 300_000)?);
+        Ok(())
+    }
+
+    #[test]
+    fn messages_over_ipv6() -> Result {
+        if cfg!(CONFIG_IPV6) {
+            assert!(exchange(SIX, SIX, PathMtu::Mtu4096, REGION)?);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn messages_in_small_packets() -> Result {
+        assert!(exchange(ONE, TWO, PathMtu::Mtu256, 70_001)?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_comes_with_a_message() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(100)?;
+        for end in [SendEnd::Imm(7), SendEnd::Invalidate(8), SendEnd::Plain] {
+            assert!(a.run(Op::Send(end), &payload)? == Some(Status::Success));
+            let last = *b.peer.last.lock();
+            assert!(last.is_some_and(|last| last.end == end && last.len == 100 && !last.write));
+        }
+        let imm = Op::Write {
+            va: VA + 5,
+            rkey: RKEY,
+            imm: Some(9),
+        };
+        assert!(a.run(imm, &payload)? == Some(Status::Success));
+        let last = *b.peer.last.lock();
+        assert!(last.is_some_and(|last| last.end == SendEnd::Imm(9) && last.write));
+        assert!(mem::memref::equal(&b.peer.region.slice(5, 100), &payload));
+        assert_eq!(b.peer.written.load(Acquire), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn atomics() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        mem::wire::store(&b.peer.region, 16, &40u64.to_ne_bytes());
+        let value = |memory: &MemRef, at| {
+            let mut bytes = [0; 8];
+            mem::wire::gather_mem(&mut bytes, memory, at);
+            u64::from_ne_bytes(bytes)
+        };
+        let before = MemRef::buffer(8)?;
+        let add = Op::FetchAdd {
+            va: VA + 16,
+            rkey: RKEY,
+            add: 2,
+        };
+        assert!(a.run(add, &before)? == Some(Status::Success));
+        assert!(value(&before, 0) == 40 && value(&b.peer.region, 16) == 42);
+        let swap = |compare| Op::CompareSwap {
+            va: VA + 16,
+            rkey: RKEY,
+            compare,
+            swap: 99,
+        };
+        assert!(a.run(swap(41), &before)? == Some(Status::Success));
+        assert!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 42);
+        assert!(a.run(swap(42), &before)? == Some(Status::Success));
+        assert!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 99);
+        // An atomic is of 8 bytes.
+        assert!(a.post(add, &MemRef::buffer(4)?) == Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn many_messages_in_order() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        let request = Request {
+            op: SEND,
+            fence: false,
+            solicited: false,
+        };
+        let mut posted = 0;
+        while posted < MANY {
+            match a.qp.post(&request, payload.clone(), posted) {
+                Ok(()) => posted += 1,
+                Err(error) if error == EAGAIN => {
+                    crate::shim::sched::cond_resched();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        assert!(eventually(|| a.peer.ended() as u64 == MANY));
+        assert_eq!(u64::from(b.peer.received()), MANY);
+        let done = a.peer.done.lock();
+        let in_order = done.iter().enumerate().all(|(index, (context, status))| {
+            *context == index as u64 && *status == Status::Success
+        });
+        assert!(in_order);
+        // Many are answered by one acknowledgement.
+        assert!(b.figure(Figure::AckTx) < MANY);
+        // Nothing is lost on this way.
+        assert_eq!(a.figure(Figure::Retries), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_queue() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        b.peer.posted.store(0, Release);
+        let payload = buffer(8)?;
+        for _ in 0..64 {
+            assert!(a.post(SEND, &payload).is_ok());
+        }
+        assert!(a.post(SEND, &payload) == Err(EAGAIN));
+        // Nothing is lost, though nobody was ready.
+        assert!(eventually(|| a.figure(Figure::RnrRx) > 0));
+        b.peer.posted.store(64, Release);
+        assert!(eventually(|| a.peer.ended() == 64));
+        assert_eq!(b.peer.received(), 64);
+        assert!(b.figure(Figure::RnrTx) > 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_that_is_never_ready() -> Result {
+        let pair = Pair::new(
+            ONE,
+            TWO,
+            &Attr {
+                rnr_retry: 3,
+                ..wish()
+            },
+        )?;
+        let (a, b) = (&pair.a, &pair.b);
+        b.peer.posted.store(0, Release);
+        let payload = buffer(8)?;
+        a.post(SEND, &payload)?;
+        a.post(SEND, &payload)?;
+        assert!(eventually(|| a.peer.ended() == 2));
+        assert!(a.peer.done.lock().first().map(|done| done.1) == Some(Status::RnrRetryExceeded));
+        assert!(a.peer.status() == Some(Status::Flushed));
+        assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
+        assert!(a.qp.state() == State::Error);
+        // Flushed at once, and told.
+        assert!(a.run(SEND, &payload)? == Some(Status::Flushed));
+        assert_eq!(a.peer.failed.load(Acquire), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_that_is_gone() -> Result {
+        let pair = Pair::new(
+            ONE,
+            TWO,
+            &Attr {
+                // 4 ms.
+                timeout: AckTimeout::from_code(10).unwrap_or_default(),
+                retry_cnt: 2,
+                ..wish()
+            },
+        )?;
+        assert!(pair.works()?);
+        pair.b.qp.close();
+        let payload = buffer(100)?;
+        assert!(pair.a.run(SEND, &payload)? == Some(Status::RetryExceeded));
+        assert!(eventually(|| pair.a.peer.failed.load(Acquire) == 1));
+        assert!(pair.a.figure(Figure::Timeouts) >= 2);
+        // Nothing more is sent.
+        a_while();
+        let sent = pair.a.figure(Figure::TxPackets);
+        a_while();
+        assert_eq!(pair.a.figure(Figure::TxPackets), sent);
+        Ok(())
+    }
+
+    #[test]
+    fn a_key_that_does_not_fit() -> Result {
+        let wrong = [
+            Op::Write {
+                va: VA,
+                rkey: RKEY + 1,
+                imm: None,
+            },
+            Op::Write {
+                va: VA + REGION as u64 - 4,
+                rkey: RKEY,
+                imm: None,
+            },
+            Op::Read {
+                va: VA - 1,
+                rkey: RKEY,
+            },
+        ];
+        for op in wrong {
+            let pair = Pair::default()?;
+            let (a, b) = (&pair.a, &pair.b);
+            let before = buffer(REGION)?;
+            mem::copy_mem(&b.peer.region, &before);
+            let memory = MemRef::buffer(5)?;
+            assert!(a.run(op, &memory)? == Some(Status::RemoteAccess));
+            assert!(mem::memref::equal(&b.peer.region, &before));
+            // Both ends have ended.
+            assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
+            assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
+            assert_eq!(b.figure(Figure::NakAccessTx), 1);
+            assert_eq!(a.figure(Figure::NakAccessRx), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_longer_than_its_receive() -> Result {
+        let pair = Pair::default()?;
+        let long = buffer(REGION + 1)?;
+        assert!(pair.a.run(SEND, &long)? == Some(Status::RemoteInvalidRequest));
+        assert!(eventually(|| pair.b.peer.aborted.load(Acquire) == 1));
+        assert_eq!(pair.b.peer.open.load(Acquire), 0);
+        assert_eq!(pair.b.peer.received(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn states() -> Result {
+        let link = TestLink::new()?;
+        let end = End::new(&link, ONE, 1)?;
+        let payload = buffer(1)?;
+        assert!(end.qp.state() == State::Reset);
+        assert!(end.post(SEND, &payload) == Err(EINVAL));
+        // Not from RESET to RTR; nor with too much, or too little.
+        let path = Path::new(&link.0, ONE, TWO)?;
+        let rtr = Attr {
+            state: State::Rtr,
+            ..wish()
+        };
+        assert!(end.qp.modify(&rtr, Mask::AV, Some(&path)) == Err(EINVAL));
+        assert!(end.qp.modify(&rtr, Mask::AV, None) == Err(EINVAL));
+        let init = Attr {
+            state: State::Init,
+            ..wish()
+        };
+        assert!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
+        assert!(end.qp.state() == State::Reset);
+        // A peer is for life.
+        let other = End::new(&link, TWO, 1)?;
+        end.connect(&path, &other, &wish())?;
+        assert!(end.qp.state() == State::Rts);
+        let reset = Attr {
+            state: State::Reset,
+            ..wish()
+        };
+        end.qp.modify(&reset, Mask::NONE, None)?;
+        assert!(end.connect(&path, &other, &wish()) == Err(EISCONN));
+        // To ERR by hand: flushed, and nobody says that it failed.
+        other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &wish())?;
+        other.post(SEND, &payload)?;
+        let error = Attr {
+            state: State::Error,
+            ..wish()
+        };
+        other.qp.modify(&error, Mask::NONE, None)?;
+        assert!(eventually(|| other.peer.status() == Some(Status::Flushed)));
+        a_while();
+        assert_eq!(other.peer.failed.load(Acquire), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn strangers() -> Result {
+        let pair = Pair::default()?;
+        assert!(pair.works()?);
+        let link = &pair._link.0;
+        // With everything right but the address.
+        let three = IpAddr::V4(core::net::Ipv4Addr::new(127, 0, 0, 3));
+        let path = Path::new(link, three, TWO)?;
+        let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
+        let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 4);
+        let skb = path.build(0xc000, 1, &packet, |room| {
+            room.fill(1);
+            Ok(())
+        })?;
+        path.send(skb)?;
+        assert!(eventually(|| pair.b.figure(Figure::DropSource) == 1));
+        // A QP that is not connected hears nobody.
+        let end = End::new(&pair._link, TWO, 1)?;
+        let bth = Bth::new(end.qp.number(), Psn::new(0));
+        let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
+        path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;
+        assert!(eventually(|| end.figure(Figure::DropState) == 1));
+        assert!(pair.works()?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_link_that_goes() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        assert!(pair.works()?);
+        // Somebody waits.
+        b.peer.posted.store(0, Release);
+        let before = a.peer.ended();
+        let payload = buffer(8)?;
+        for _ in 0..10 {
+            a.post(SEND, &payload)?;
+        }
+        super::super::del(&super::super::NetNs::current()?, pair._link.0.name())?;
+        assert!(eventually(|| a.peer.ended() == before + 10));
+        assert!(a.peer.status() == Some(Status::Flushed));
+        assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
+        assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
+        assert!(a.run(SEND, &payload)? == Some(Status::Flushed));
+        Ok(())
+    }
+
+    #[test]
+    fn closing_in_the_middle() -> Result {
+        for round in 0..12 {
+            let pair = Pair::default()?;
+            let payload = buffer(60_000)?;
+            for _ in 0..20 {
+                pair.a.post(SEND, &payload)?;
+                pair.b.post(WRITE, &payload)?;
+                pair.a.post(READ, &payload)?;
+            }
+            if round % 2 == 0 {
+                eventually(|| pair.b.peer.received() > round % 7);
+            }
+            pair.a.qp.close();
+            let (ended, received) = (pair.a.peer.ended(), pair.a.peer.received());
+            crate::shim::sched::cond_resched();
+            assert!(pair.a.peer.ended() == ended && pair.a.peer.received() == received);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn many_posters() -> Result {
+        let pair = Arc::new(Pair::default()?, GFP_KERNEL)?;
+        let mut posters = KVec::new();
+        for poster in 0..4u64 {
+            let pair = pair.clone();
+            let memory = MemRef::buffer(700)?;
+            let poster = thread(move || {
+                let end = if poster % 2 == 0 { &pair.a } else { &pair.b };
+                let mut posted = 0;
+                while posted < 300 {
+                    let op = match posted % 3 {
+                        0 => SEND,
+                        1 => WRITE,
+                        _ => READ,
+                    };
+                    match end.post(op, &memory) {
+                        Ok(()) => posted += 1,
+                        Err(error) if error == EAGAIN => crate::shim::sched::cond_resched(),
+                        Err(_) => break,
+                    }
+                }
+            })?;
+            posters.push(poster, GFP_KERNEL)?;
+        }
+        drop(posters);
+        let (a, b) = (&pair.a.peer, &pair.b.peer);
+        assert!(eventually(|| a.ended() == 600 && b.ended() == 600));
+        let good = |peer: &Peer| {
+            peer.done
+                .lock()
+                .iter()
+                .all(|done| done.1 == Status::Success)
+        };
+        assert!(good(a) && good(b));
+        assert!(a.received() == 200 && b.received() == 200);
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The payload of a packet that has arrived, where it lies.
+
+use crate::{
+    mem::{
+        wire,
+        MemRef, //
+    },
+    shim::skb::RxSkb, //
+};
+use core::ops::Range;
+
+/// See the module's story.
+pub(crate) struct Payload<'a> {
+    skb: &'a RxSkb,
+    range: Range<usize>,
+}
+
+impl<'a> Payload<'a> {
+    /// The bytes of a packet in `range` behind its UDP header.
+    pub(super) fn new(skb: &'a RxSkb, range: Range<usize>) -> Self {
+        Self { skb, range }
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Copies it to `dst` from byte `at` on: as much as there is room for. Returns how many bytes;
+    /// none if `dst` is not writable.
+    pub(crate) fn place(&self, dst: &MemRef, at: usize) -> usize {
+        wire::place(dst, at, self.skb, self.range.start, self.range.len())
+    }
+
+    /// Copies its beginning to `to`; false if that is longer than it.
+    #[must_use]
+    pub(crate) fn copy_to_slice(&self, to: &mut [u8]) -> bool {
+        to.len() <= self.len() && self.skb.copy_to_slice(self.range.start, to)
+    }
+}

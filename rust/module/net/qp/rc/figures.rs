@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the core's machines have counted, as figures.
+
+use super::{
+    super::super::stats::{
+        Figure,
+        Tally, //
+    },
+    Receiving,
+    Sending, //
+};
+
+/// Adds what has grown since `settled`.
+macro_rules! add {
+    ($tally:ident, $now:ident, $settled:ident: $($field:ident => $figure:ident,)*) => {
+        $(
+            let grown = $now.$field.wrapping_sub($settled.$field);
+            if grown != 0 {
+                $tally.add(Figure::$figure, grown);
+            }
+        )*
+    };
+}
+
+/// Counts what the requester has counted since the last call.
+pub(super) fn requester(sending: &mut Sending, tally: &mut Tally) {
+    let now = *sending.requester.stats();
+    let settled = core::mem::replace(&mut sending.settled, now);
+    add!(tally, now, settled:
+        resent => Resent,
+        retries => Retries,
+        timeouts => Timeouts,
+        probes => Probes,
+        duplicates => Duplicates,
+        strays => Strays,
+        responses => AckRx,
+        nak_sequence => NakSequenceRx,
+        nak_invalid => NakInvalidRx,
+        nak_access => NakAccessRx,
+        nak_operation => NakOperationRx,
+        rnr => RnrRx,
+    );
+}
+
+/// Counts what the responder has counted since the last call.
+pub(super) fn responder(receiving: &mut Receiving, tally: &mut Tally) {
+    let now = *receiving.responder.stats();
+    let settled = core::mem::replace(&mut receiving.settled, now);
+    add!(tally, now, settled:
+        duplicates => Duplicates,
+        out_of_sequence => OutOfSequence,
+        unready => DropState,
+        acks => AckTx,
+        nak_sequence => NakSequenceTx,
+        nak_invalid => NakInvalidTx,
+        nak_access => NakAccessTx,
+        nak_operation => NakOperationTx,
+        rnr => RnrTx,
+    );
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens to an RC QP: packets, the timer, the end of work requests.
+
+use super::{
+    super::{
+        super::{
+            packet,
+            path::Path,
+            stats::{
+                Figure,
+                Tally, //
+            }, //
+        },
+        payload::Payload,
+        Qp, //
+    },
+    consumer::{
+        Asked,
+        Consumer, //
+    },
+    figures,
+    Rc,
+    Receiving,
+    Sending,
+    Work, //
+};
+use crate::{
+    mem::{
+        wire,
+        MemRef, //
+    },
+    shim::{
+        sched::now_ns,
+        skb::{
+            RxBatch,
+            RxSkb,
+            TxSkb, //
+        },
+        udp::SendBatch, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::roce::{
+    packet::Packet,
+    rc::{
+        Answering,
+        Outgoing,
+        Received,
+        Refusal,
+        Status, //
+    },
+    state::State, //
+};
+
+/// Packets that are sent before what arrives on this CPU has its turn.
+const BATCH: usize = 16;
+
+/// Answers that are sent before one's own requests have their turn.
+const ANSWERS: usize = 128;
+
+/// Completions that are taken at a time.
+const COMPLETIONS: usize = 16;
+
+/// The worker's turn. See [`Kind::work`](super::super::Kind::work).
+pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
+    let consumer = qp.kind.consumer();
+    let consumer = consumer.as_deref();
+    let mut tally = Tally::new();
+    let now = now_ns();
+
+    let mut responses = RxBatch::empty();
+    let (answers_at, refused) = {
+        let mut receiving = qp.kind.receiving.lock();
+        if qp.is_gone() {
+            receiving.responder.error(&mut Asked {
+                consumer,
+                payload: None,
+            });
+        }
+        for skb in batch {
+            match packet::verify(&skb) {
+                Ok(packet) => {
+                    tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
+                    if packet.opcode().is_response() {
+                        responses.push(skb);
+                        continue;
+                    }
+                    let mut asked = Asked {
+                        consumer,
+                        payload: Some(Payload::new(&skb, packet.payload())),
+                    };
+                    receiving.responder.receive(now, &packet, &mut asked);
+                }
+                Err(cause) => {
+                    tally.count(cause);
+                    skb.reject();
+                }
+            }
+        }
+        answer(qp, &mut receiving, consumer, &mut tally, now);
+        figures::responder(&mut receiving, &mut tally);
+        let refused = receiving.responder.state() == State::Error;
+        (receiving.responder.deadline(), refused)
+    };
+
+    let failed = {
+        let mut sending = qp.kind.sending.lock();
+        for skb in responses {
+            if let Ok(packet) = packet::parse(&skb) {
+                take_in(&mut sending, now, &packet, &skb);
+            }
+        }
+        if refused {
+            sending.requester.error();
+        }
+        sending.requester.expired(now);
+        transmit(qp, &mut sending, &mut tally, now);
+        figures::requester(&mut sending, &mut tally);
+        set_alarm(qp, &mut sending, answers_at);
+        sending.requester.state() == State::Error
+    };
+    tally.settle(&qp.figures, qp.outer_figures());
+
+    if failed && !refused {
+        qp.kind.receiving.lock().responder.error(&mut Asked {
+            consumer,
+            payload: None,
+        });
+    }
+    report(qp, consumer, failed);
+}
+
+/// Sends what a poster's work request allows to be sent.
+pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending) {
+    let mut tally = Tally::new();
+    transmit(qp, sending, &mut tally, now_ns());
+    tally.settle(&qp.figures, qp.outer_figures());
+    set_alarm(qp, sending, None);
+}
+
+/// Has the worker run when it is to do something though nothing arrives.
+fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, answers_at: Option<u64>) {
+    let at = [sending.requester.deadline(), answers_at];
+    let Some(at) = at.into_iter().flatten().min() else {
+        return;
+    };
+    let now = now_ns();
+    if at <= now {
+        qp.wake();
+    } else if !qp.is_closed() {
+        // Who closes takes the alarm away afterwards, under this lock.
+        sending.alarm.set(qp, &qp.due, now, at);
+    }
+}
+
+/// Sends what was built, and counts it. False: it is lost.
+fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally) -> bool {
+    let sent = built.and_then(|skb| path.send(skb)).is_ok();
+    if sent {
+        tally.packet(Figure::TxPackets, Figure::TxBytes, packet.len());
+    } else {
+        tally.count(Figure::TxNotSent);
+    }
+    sent
+}
+
+/// Sends the requests that may be sent.
+fn transmit(qp: &Qp<Rc>, sending: &mut Sending, tally: &mut Tally, now: u64) {
+    let Some(path) = qp.kind.path.as_ref() else {
+        return;
+    };
+    let mut next = sending.requester.poll(now);
+    while next.is_some() {
+        let _batch = SendBatch::begin();
+        for _ in 0..BATCH {
+            let Some(outgoing) = next else {
+                return;
+            };
+            let packet = &outgoing.packet;
+            let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
+                sending.fetch(&outgoing, room);
+                Ok(())
+            });
+            if !emit(path, built, packet, tally) {
+                sending.requester.not_sent(now, packet.bth.psn);
+            }
+            next = sending.requester.poll(now);
+        }
+    }
+}
+
+/// Sends answers, some at a time: what is left is due at once.
+fn answer(
+    qp: &Qp<Rc>,
+    receiving: &mut Receiving,
+    consumer: Option<&dyn Consumer>,
+    tally: &mut Tally,
+    now: u64,
+) {
+    let Some(path) = qp.kind.path.as_ref() else {
+        return;
+    };
+    for _ in 0..ANSWERS / BATCH {
+        let _batch = SendBatch::begin();
+        for _ in 0..BATCH {
+            let Some(answering) = receiving.responder.poll(now) else {
+                return;
+            };
+            let packet = &answering.packet;
+            let mut refused = None;
+            let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
+                read(consumer, &answering, room).map_err(|why| {
+                    refused = Some(why);
+                    EFAULT
+                })
+            });
+            if let Some(why) = refused {
+                let mut asked = Asked {
+                    consumer,
+                    payload: None,
+                };
+                let psn = packet.bth.psn;
+                receiving.responder.fail_read(psn, why, &mut asked);
+                continue;
+            }
+            if !emit(path, built, packet, tally) {
+                receiving.responder.not_sent(now, packet);
+            }
+            if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
+                consumer.end_read(&reth);
+            }
+        }
+    }
+}
+
+/// Fetches the payload of an answer.
+fn read(
+    consumer: Option<&dyn Consumer>,
+    answering: &Answering,
+    room: &mut [u8],
+) -> Result<(), Refusal> {
+    match &answering.read {
+        Some(reth) => consumer.ok_or(Refusal::Operation)?.read(reth, room),
+        None => Ok(()),
+    }
+}
+
+/// Takes in a response.
+fn take_in(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
+    let (wqe, placed) = match sending.requester.receive(now, packet) {
+        Received::Nothing => return,
+        Received::Place { wqe, wr_id, offset } => {
+            let payload = Payload::new(skb, packet.payload());
+            let placed = sending
+                .memory(wr_id)
+                .map_or(0, |memory| payload.place(memory, offset as usize));
+            (wqe, placed == payload.len())
+        }
+        Received::Atomic { wqe, wr_id, value } => {
+            let bytes = value.to_ne_bytes();
+            let placed = sending
+                .memory(wr_id)
+                .map_or(0, |memory| wire::store(memory, 0, &bytes));
+            (wqe, placed == bytes.len())
+        }
+    };
+    if !placed {
+        sending.requester.fail(wqe, Status::LocalProtection);
+    }
+}
+
+impl Sending {
+    /// The memory of a work request.
+    fn memory(&self, wr_id: u64) -> Option<&MemRef> {
+        let place = usize::try_from(wr_id).ok()?;
+        Some(&self.works.get(place)?.as_ref()?.memory)
+    }
+
+    /// Fetches the payload of a request.
+    fn fetch(&self, outgoing: &Outgoing, room: &mut [u8]) {
+        if room.is_empty() {
+            return;
+        }
+        match self.memory(outgoing.wr_id) {
+            Some(memory) => {
+                wire::gather_mem(room, memory, outgoing.offset as usize);
+            }
+            // Not so: it is there until the work request is taken.
+            None => room.fill(0),
+        }
+    }
+
+    /// Takes work requests that have ended, as many as there is room for.
+    fn take(&mut self, ended: &mut [Option<(Work, Status)>]) {
+        for room in ended {
+            let Some(completion) = self.requester.take() else {
+                break;
+            };
+            let place = completion.request.wr_id as usize;
+            let work = self.works.get_mut(place).and_then(Option::take);
+            *room = work.map(|work| (work, completion.status));
+        }
+    }
+}
+
+/// Tells the consumer what has ended, and that the QP has.
+fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, failed: bool) {
+    loop {
+        let mut ended = [const { None }; COMPLETIONS];
+        qp.kind.sending.lock().take(&mut ended);
+        let more = ended.iter().all(Option::is_some);
+        for (work, status) in ended.into_iter().flatten() {
+            // Who is told may take it for granted that the memory is free.
+            drop(work.memory);
+            if let Some(consumer) = consumer {
+                consumer.completed(work.context, status);
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    if failed {
+        let told = core::mem::replace(&mut qp.kind.sending.lock().told, true);
+        if let (false, Some(consumer)) = (told, consumer) {
+            consumer.failed();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One timer of an object, which is set again and again.
+//!
+//! The kernel crate's timers give a handle each time they are started, and cancel when one is
+//! dropped. An [`Alarm`] keeps the first handle, and starts the timer anew under it.
+
+use kernel::{
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    time::{
+        hrtimer::{
+            ArcHrTimerHandle,
+            HasHrTimer,
+            HrTimerCallback,
+            HrTimerMode,
+            HrTimerPointer, //
+        },
+        Delta, //
+    }, //
+};
+
+/// When the timer of an object rings, or that it does not: in nanoseconds of the monotonic clock.
+pub(crate) struct Due(Atomic<u64>);
+
+impl Due {
+    /// Not at all.
+    const NEVER: u64 = u64::MAX;
+
+    /// Not at all.
+    pub(crate) fn never() -> Self {
+        Self(Atomic::new(Self::NEVER))
+    }
+
+    /// The timer has rung. For its callback.
+    pub(crate) fn rung(&self) {
+        self.0.store(Self::NEVER, Relaxed);
+    }
+}
+
+/// Keeps the handle of the timer of a `T`, and so the `T`, until it is dropped: then the timer is
+/// cancelled, and no callback is running.
+pub(crate) struct Alarm<T: HasHrTimer<T>> {
+    handle: Option<ArcHrTimerHandle<T>>,
+}
+
+impl<T> Alarm<T>
+where
+    T: 'static + Send + Sync + HasHrTimer<T> + for<'a> HrTimerCallback<Pointer<'a> = Arc<T>>,
+    T::TimerMode: HrTimerMode<Expires = Delta>,
+{
+    /// Not set.
+    pub(crate) const fn new() -> Self {
+        Self { handle: None }
+    }
+
+    /// Has the timer of `this` ring at `at`, or when it was to ring before, whichever is earlier.
+    /// `due` is of the same timer, whose callback says [`Due::rung`] before it does anything else.
+    ///
+    /// An alarm is of one object for all its life. Any context.
+    pub(crate) fn set(&mut self, this: &Arc<T>, due: &Due, now: u64, at: u64) {
+        // One that rings too early does no harm: who is woken sets it again.
+        if due.0.load(Relaxed) <= at {
+            return;
+        }
+        due.0.xchg(at, Full);
+        let after = i64::try_from(at.saturating_sub(now)).unwrap_or(i64::MAX);
+        let after = Delta::from_nanos(after);
+        match &self.handle {
+            None => self.handle = Some(this.clone().start(after)),
+            // SAFETY: The handle, which is of `this`, keeps it alive until the timer is cancelled.
+            Some(_) => unsafe { T::start(Arc::as_ptr(this), after) },
+        }
+    }
+}
