@@ -10,6 +10,8 @@
 
 #![forbid(unsafe_code)]
 
+mod wire;
+
 use kfi_core::{
     addr::{
         self,
@@ -43,6 +45,14 @@ use kfi_core::{
     },
 };
 
+pub use wire::{
+    cm_connection,
+    cm_message,
+    icrc,
+    packet,
+    ud, //
+};
+
 /// A fuzz target: takes any bytes, panics on a defect.
 pub type Target = fn(&[u8]);
 
@@ -53,6 +63,11 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("getinfo", getinfo),
     ("op", op),
     ("mr", mr),
+    ("packet", packet),
+    ("icrc", icrc),
+    ("ud", ud),
+    ("cm_message", cm_message),
+    ("cm_connection", cm_connection),
 ];
 
 /// Takes values from bytes; zeros when there are no more.

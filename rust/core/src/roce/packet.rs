@@ -125,6 +125,9 @@ impl Packet {
     ///
     /// See [`Malformed`].
     pub fn parse(head: &[u8], len: usize) -> Result<Self, Malformed> {
+        if len < Bth::LEN.wrapping_add(ICRC_LEN) {
+            return Err(Malformed::Short);
+        }
         let mut reader = Reader::new(head);
         let (opcode, pad, bth) = Bth::read(&mut reader)?;
         let body = len

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod cm;
+
 use kfi_core::roce::{
     icrc::{
         Crc32,

@@ -5,6 +5,10 @@
 //! |---|---|
 //! | `mad` | the header common to management datagrams |
 //! | `message`, `req` | the messages: [`Req`], [`Mra`], [`Rej`], [`Rep`], [`Rtu`], [`Dreq`], [`Drep`] |
+//! | `connection` | the state machine of either end: [`Connection`] |
+//! | `timing` | when a message is sent again: [`Timing`] |
+//! | `route` | to which connection a message belongs: [`Route`] |
+//! | `refusal` | saying no without a connection: [`Refusal`] |
 //! | `reason` | why a connection is rejected: [`Reason`] |
 //! | `service_id` | what a request asks for: [`ServiceId`] |
 //! | `ip_header` | the RDMA CM's IP addresses and port in a REQ: [`IpHeader`] |
@@ -14,16 +18,31 @@
 //!
 //! Source: InfiniBand specification, volume 1, chapter 12; annex A11 (RDMA IP CM service).
 
+mod connection;
 mod gid;
 mod ip_header;
 mod mad;
 mod message;
 mod reason;
+mod refusal;
 mod req;
+mod route;
 mod service_id;
 mod timeout;
+mod timing;
 
 pub use self::{
+    connection::{
+        Connect,
+        Connection,
+        Device,
+        Event,
+        Ignored,
+        Reply,
+        Request,
+        Side,
+        State, //
+    },
     gid::Gid,
     ip_header::{
         Invalid,
@@ -49,11 +68,14 @@ pub use self::{
         Rtu, //
     },
     reason::Reason,
+    refusal::Refusal,
     req::{
         Path,
         Req,
         Transport, //
     },
+    route::Route,
     service_id::ServiceId,
-    timeout::Timeout, //
+    timeout::Timeout,
+    timing::Timing, //
 };

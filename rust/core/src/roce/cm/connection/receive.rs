@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a message of the peer does to a connection.
+//!
+//! | state | REQ | MRA | REP | RTU | REJ | DREQ | DREP |
+//! |---|---|---|---|---|---|---|---|
+//! | REQ SENT | | wait | Reply | | Rejected | | |
+//! | REQ RECEIVED | MRA | | | | Rejected | | |
+//! | REP SENT | REP | wait | | Established | Rejected | DREP, Disconnected | |
+//! | REP RECEIVED | | | MRA | | Rejected | | |
+//! | ESTABLISHED | - | | RTU | - | Disconnected | DREP, Disconnected | |
+//! | DREQ SENT | | | | | Released | DREP, Released | Released |
+//! | TIMEWAIT | REJ | | REJ | - | - | DREP | - |
+//!
+//! Small letters and an [`Event`]'s name say what happens, capitals what is sent; `-` is a duplicate
+//! with no consequence, and what is empty means nothing in that state. In TIMEWAIT a REJ is sent if
+//! this end has said no. Not in the table: a REQ that is not the one that was received, which ends the
+//! connection in any state.
+
+use super::{
+    super::{
+        Attribute,
+        Body,
+        CommId,
+        Drep,
+        Dreq,
+        Message,
+        Mra,
+        Private,
+        Reason,
+        Regarding,
+        Rej,
+        Rep,
+        Req,
+        Rtu,
+        Timeout, //
+    },
+    Asked,
+    Connection,
+    Event,
+    Ignored,
+    Pending,
+    Reply,
+    State, //
+};
+use core::net::IpAddr;
+
+/// What became of a message.
+type Outcome<'m> = Result<Option<Event<'m>>, Ignored>;
+
+impl Connection {
+    /// A message came from an address, at `now`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Ignored`]: nothing has happened, but that a duplicate may be answered again.
+    pub fn receive<'m>(
+        &mut self,
+        now: u64,
+        from: IpAddr,
+        message: &Message<'m>,
+    ) -> Result<Option<Event<'m>>, Ignored> {
+        if from != self.peer {
+            return Err(Ignored::Source);
+        }
+        if self.state == State::Closed {
+            return Err(Ignored::State);
+        }
+        match &message.body {
+            Body::Req(req) => self.receive_req(now, message.tid, req),
+            Body::Mra(mra) => self.receive_mra(now, mra),
+            Body::Rej(rej) => self.receive_rej(now, rej),
+            Body::Rep(rep) => self.receive_rep(now, rep),
+            Body::Rtu(rtu) => self.receive_rtu(rtu),
+            Body::Dreq(dreq) => self.receive_dreq(now, message.tid, dreq),
+            Body::Drep(drep) => self.receive_drep(now, drep),
+        }
+    }
+
+    /// Whether IDs in a message are this connection's: its sender's and its receiver's.
+    fn check_ids(&self, sender: CommId, receiver: CommId) -> Result<(), Ignored> {
+        let sender = self.remote_id.is_none_or(|known| known == sender);
+        if sender && receiver == self.local_id {
+            Ok(())
+        } else {
+            Err(Ignored::Ids)
+        }
+    }
+
+    /// Says again what was said last, if it was this.
+    fn say_again(&mut self, what: Attribute) -> Ignored {
+        if self.said_what == Some(what) {
+            self.pending = Pending::Said;
+        }
+        Ignored::Duplicate
+    }
+
+    fn receive_req<'m>(&mut self, now: u64, tid: u64, req: &Req<'m>) -> Outcome<'m> {
+        if self.active || (req.ca_guid, Some(req.local_id)) != (self.remote_guid, self.remote_id) {
+            return Err(Ignored::Ids);
+        }
+        if Asked::new(req) != self.asked {
+            return Ok(self.forgotten(now, tid));
+        }
+        Err(match self.state {
+            State::ReqReceived => {
+                self.pending = Pending::Mra(Regarding::Req);
+                self.slow = true;
+                Ignored::Duplicate
+            }
+            State::RepSent => self.say_again(Attribute::Rep),
+            State::Timewait => {
+                // As often as this end would ask.
+                if self.said_what == Some(Attribute::Rej) && self.retry.again() {
+                    self.enter_timewait(now, self.linger());
+                }
+                self.say_again(Attribute::Rej)
+            }
+            _ => Ignored::Duplicate,
+        })
+    }
+
+    /// The peer has asked for another connection by the name of this one.
+    fn forgotten<'m>(&mut self, now: u64, tid: u64) -> Option<Event<'m>> {
+        let event = match self.state {
+            State::ReqReceived | State::RepSent => Event::Rejected {
+                reason: Reason::STALE_CONN,
+                info: &[],
+                private: &[],
+            },
+            State::DreqSent => Event::Released,
+            _ => Event::Disconnected(&[]),
+        };
+        self.pending = Pending::Stale(tid);
+        if self.state == State::Timewait {
+            return None;
+        }
+        self.enter_timewait(now, self.timewait);
+        self.end(event)
+    }
+
+    fn receive_mra<'m>(&mut self, now: u64, mra: &Mra<'m>) -> Outcome<'m> {
+        self.check_ids(mra.local_id, mra.remote_id)?;
+        match (self.state, mra.regarding) {
+            (State::ReqSent, Regarding::Req) | (State::RepSent, Regarding::Rep) => {}
+            _ => return Err(Ignored::State),
+        }
+        if core::mem::replace(&mut self.mra, true) {
+            return Err(Ignored::Duplicate);
+        }
+        let service = mra.service_timeout.min(self.timing.longest_service);
+        let wait = service.ns().saturating_add(self.retry.longest());
+        self.deadline = Some(now.saturating_add(wait));
+        Ok(None)
+    }
+
+    fn receive_rej<'m>(&mut self, now: u64, rej: &Rej<'m>) -> Outcome<'m> {
+        let gave_up = rej.gave_up() == Some(self.remote_guid);
+        if !self.active && gave_up && rej.remote_id == CommId(0) {
+            // It was never told this end's ID.
+            self.check_ids(rej.local_id, self.local_id)?;
+        } else {
+            self.check_ids(rej.local_id, rej.remote_id)?;
+        }
+        let event = match self.state {
+            State::ReqSent | State::ReqReceived | State::RepSent | State::RepReceived => {
+                Event::Rejected {
+                    reason: rej.reason,
+                    info: rej.info.get(),
+                    private: rej.private.get(),
+                }
+            }
+            State::Established => Event::Disconnected(&[]),
+            State::DreqSent => Event::Released,
+            State::Timewait => return Err(Ignored::Duplicate),
+            State::Closed => return Err(Ignored::State),
+        };
+        self.pending = Pending::Nothing;
+        self.enter_timewait(now, self.timewait);
+        Ok(self.end(event))
+    }
+
+    fn receive_rep<'m>(&mut self, now: u64, rep: &Rep<'m>) -> Outcome<'m> {
+        if !self.active {
+            return Err(Ignored::Ids);
+        }
+        self.check_ids(rep.local_id, rep.remote_id)?;
+        match self.state {
+            State::ReqSent => {}
+            State::RepReceived => {
+                self.pending = Pending::Mra(Regarding::Rep);
+                return Err(Ignored::Duplicate);
+            }
+            State::Established => return Err(self.say_again(Attribute::Rtu)),
+            State::Timewait => return Err(self.say_again(Attribute::Rej)),
+            _ => return Err(Ignored::State),
+        }
+        self.state = State::RepReceived;
+        self.deadline = None;
+        self.pending = Pending::Nothing;
+        self.remote_id = Some(rep.local_id);
+        self.remote_guid = rep.ca_guid;
+        self.remote_qpn = rep.qpn;
+        if !Self::can_be_connected(rep.qpn) {
+            let reason = Reason::UNSUPPORTED;
+            self.say_no(now, reason, Private::NONE, Private::NONE);
+            return Ok(self.end(Event::Rejected {
+                reason,
+                info: &[],
+                private: &[],
+            }));
+        }
+        Ok(Some(Event::Reply(Reply {
+            qpn: rep.qpn,
+            starting_psn: rep.starting_psn,
+            responder_resources: rep.initiator_depth.min(self.responder_resources),
+            initiator_depth: rep.responder_resources.min(self.initiator_depth),
+            rnr_retry_count: rep.rnr_retry_count,
+            ack_timeout: Timeout::ack(self.timing.life_time, rep.target_ack_delay),
+            srq: rep.srq,
+            private: rep.private.get(),
+        })))
+    }
+
+    fn receive_rtu<'m>(&mut self, rtu: &Rtu<'m>) -> Outcome<'m> {
+        if self.active {
+            return Err(Ignored::Ids);
+        }
+        self.check_ids(rtu.local_id, rtu.remote_id)?;
+        match self.state {
+            State::RepSent => {
+                self.state = State::Established;
+                self.deadline = None;
+                self.pending = Pending::Nothing;
+                Ok(Some(Event::Established(rtu.private.get())))
+            }
+            State::Established | State::Timewait => Err(Ignored::Duplicate),
+            _ => Err(Ignored::State),
+        }
+    }
+
+    fn receive_dreq<'m>(&mut self, now: u64, tid: u64, dreq: &Dreq<'m>) -> Outcome<'m> {
+        self.check_ids(dreq.local_id, dreq.remote_id)?;
+        let event = match self.state {
+            State::RepSent | State::Established => Some(Event::Disconnected(dreq.private.get())),
+            State::DreqSent => Some(Event::Released),
+            State::Timewait => None,
+            _ => return Err(Ignored::State),
+        };
+        if dreq.remote_qpn != self.local_qpn {
+            return Err(Ignored::Ids);
+        }
+        self.pending = Pending::Drep(tid);
+        let event = event.ok_or(Ignored::Duplicate)?;
+        self.enter_timewait(now, self.timewait);
+        Ok(self.end(event))
+    }
+
+    fn receive_drep<'m>(&mut self, now: u64, drep: &Drep<'m>) -> Outcome<'m> {
+        self.check_ids(drep.local_id, drep.remote_id)?;
+        match self.state {
+            State::DreqSent => {
+                self.pending = Pending::Nothing;
+                self.enter_timewait(now, self.timewait);
+                Ok(self.end(Event::Released))
+            }
+            State::Timewait => Err(Ignored::Duplicate),
+            _ => Err(Ignored::State),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connection's life, here and in the kernel. What happens otherwise is in tests/roce_cm*.
+
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_roce_cm_connection))]
+mod suite {
+    use super::super::*;
+    use core::net::Ipv4Addr;
+
+    const IPS: [IpAddr; 2] = [
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
+    ];
+
+    fn device(number: u8) -> Device {
+        let [one, two] = IPS;
+        Device {
+            ca_guid: 7 + u64::from(number),
+            ip: if number == 0 { one } else { two },
+            mtu: PathMtu::Mtu1024,
+            responder_resources: 4,
+            initiator_depth: 4,
+            timing: Timing::DEFAULT,
+        }
+    }
+
+    fn side(qpn: u32) -> Side {
+        Side {
+            qpn: Qpn::new(qpn),
+            starting_psn: Psn::new(qpn << 8),
+            responder_resources: 4,
+            initiator_depth: 4,
+            rnr_retry_count: 7,
+            srq: false,
+        }
+    }
+
+    fn active() -> Connection {
+        let [_, remote] = IPS;
+        let connect = Connect {
+            local_id: CommId(1),
+            tid: 1,
+            remote,
+            service_id: ServiceId::tcp(7471),
+            side: side(0x11),
+            mtu: PathMtu::Mtu1024,
+            retry_count: 7,
+            private: Private::NONE,
+        };
+        Connection::connect(0, &device(0), &connect)
+    }
+
+    /// The passive end that the active one's REQ makes.
+    fn passive(active: &mut Connection) -> Option<Connection> {
+        let [from, _] = IPS;
+        let mad = active.transmit()?;
+        let message = Message::parse(&mad).ok()?;
+        let Body::Req(req) = &message.body else {
+            return None;
+        };
+        let made = Connection::request(&device(1), CommId(2), from, message.tid, req);
+        made.ok().map(|(connection, _)| connection)
+    }
+
+    /// What one end says the other hears: whether there was an event.
+    fn pass(from: &mut Connection, to: &mut Connection) -> Option<bool> {
+        let mad = from.transmit()?;
+        let message = Message::parse(&mad).ok()?;
+        let event = to.receive(0, to.peer(), &message).ok()?;
+        Some(event.is_some())
+    }
+
+    #[test]
+    fn a_connection_is_made_and_ended() {
+        let mut active = active();
+        let passive = passive(&mut active);
+        assert!(passive.is_some());
+        let Some(mut passive) = passive else {
+            return;
+        };
+        assert_eq!(passive.accept(0, &side(0x22), Private::NONE), Ok(()));
+        assert_eq!(pass(&mut passive, &mut active), Some(true));
+        assert_eq!(active.state(), State::RepReceived);
+        assert_eq!(active.remote_qpn(), Qpn::new(0x22));
+        assert_eq!(active.confirm(0, Private::NONE), Ok(()));
+        assert_eq!(pass(&mut active, &mut passive), Some(true));
+        assert_eq!(active.state(), State::Established);
+        assert_eq!(passive.state(), State::Established);
+        assert_eq!(passive.disconnect(0, Private::NONE), Ok(()));
+        assert_eq!(pass(&mut passive, &mut active), Some(true));
+        assert_eq!(pass(&mut active, &mut passive), Some(true));
+        for end in [&mut active, &mut passive] {
+            assert_eq!(end.state(), State::Timewait);
+            assert_eq!(end.expired(u64::MAX), Some(Event::Closed));
+            assert_eq!(end.deadline(), None);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_does_not_answer_is_given_up() {
+        let mut active = active();
+        let mut sent = 0;
+        let mut last = 0;
+        while let Some(deadline) = active.deadline() {
+            sent += u32::from(active.transmit().is_some());
+            let event = active.expired(deadline);
+            assert_eq!(active.expired(deadline), None);
+            if event == Some(Event::Unreachable) {
+                last = deadline;
+            }
+        }
+        // Once, ten times more, and a REJ.
+        assert_eq!(sent, 12);
+        assert_eq!(last / 100_000_000, 95);
+        assert_eq!(active.state(), State::Closed);
+    }
+
+    #[test]
+    fn a_rejection_is_heard() {
+        let mut active = active();
+        let passive = passive(&mut active);
+        assert!(passive.is_some());
+        let Some(mut passive) = passive else {
+            return;
+        };
+        let reason = Reason::CONSUMER_DEFINED;
+        let answer = passive.reject(0, reason, Private::NONE, Private::NONE);
+        assert_eq!(answer, Ok(()));
+        assert_eq!(pass(&mut passive, &mut active), Some(true));
+        assert_eq!(active.state(), State::Timewait);
+        assert_eq!(passive.state(), State::Timewait);
+    }
+}
