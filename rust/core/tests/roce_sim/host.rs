@@ -18,7 +18,11 @@ use super::{
     wire, //
 };
 use kfi_core::roce::{
-    headers::Qpn,
+    headers::{
+        Headers,
+        Qpn,
+        Syndrome, //
+    },
     packet::Packet,
     psn::Psn,
     rc::{
@@ -75,6 +79,10 @@ pub struct Host {
     pub refused: u64,
     pub bad: u64,
     pub sent: u64,
+    /// Bytes of READs that were answered, by the count of the responder.
+    pub read_out: u64,
+    /// The first RNR NAK, and how many there were since.
+    rnr: Option<(u64, u64)>,
 }
 
 /// The number of an end's QP.
@@ -105,6 +113,8 @@ impl Host {
             refused: 0,
             bad: 0,
             sent: 0,
+            read_out: 0,
+            rnr: None,
             plan: end,
         };
         if let (Kind::ShortReceive(op), 1) = (plan.kind, index) {
@@ -313,6 +323,8 @@ impl Host {
     fn send(&mut self, now: u64, ours: &mut Oracle, theirs: &mut Oracle, out: &mut Output) -> bool {
         if let Some(answer) = self.qp.responder.poll(now) {
             let packet = answer.packet;
+            self.read_out += answer.completes.map_or(0, |reth| u64::from(reth.len));
+            self.check_rnr(now, &packet);
             let payload = match answer.read.map(|reth| self.memory.read(&reth)) {
                 None => [].as_slice(),
                 Some(Ok(payload)) => payload,
@@ -354,6 +366,22 @@ impl Host {
             self.transmit(&packet, payload, out);
         }
         true
+    }
+
+    /// Whoever is told to wait waits.
+    fn check_rnr(&mut self, now: u64, packet: &Packet) {
+        let Headers::Acknowledge(aeth) = packet.headers() else {
+            return;
+        };
+        let Syndrome::Rnr(timer) = aeth.syndrome else {
+            return;
+        };
+        assert_eq!(timer, self.plan.rnr_timer);
+        let (first, count) = self.rnr.get_or_insert((now, 0));
+        *count += 1;
+        // What is on its way, once or twice, does not count.
+        let most = 8 + 2 * (now - *first) / timer.ns();
+        assert!(*count <= most, "{count} RNR NAKs, {most} would be right");
     }
 
     fn refuses(&mut self, packet: &Packet) -> bool {

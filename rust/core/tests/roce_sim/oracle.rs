@@ -45,6 +45,17 @@ pub struct Posted {
     pub status: Option<Status>,
 }
 
+impl Posted {
+    /// Whether a READ or an atomic has all its data.
+    fn is_answered(&self) -> bool {
+        match self.request.op {
+            Op::Read { .. } => self.placed == self.request.len,
+            Op::CompareSwap { .. } | Op::FetchAdd { .. } => self.told.is_some(),
+            Op::Send(_) | Op::Write { .. } => true,
+        }
+    }
+}
+
 /// What one end has posted, and what became of it.
 pub struct Oracle {
     seed: u64,
@@ -93,6 +104,15 @@ impl Oracle {
 
     /// The operation that must be executed now.
     fn current(&mut self) -> &mut Posted {
+        self.skip();
+        if self.progress == 0 && self.ops[self.executing].request.fence {
+            let mut before = self.ops[..self.executing].iter();
+            assert!(before.all(Posted::is_answered), "the fence did not hold");
+        }
+        &mut self.ops[self.executing]
+    }
+
+    fn skip(&mut self) {
         // A READ of no bytes is not heard of.
         while let Some(op) = self.ops.get_mut(self.executing) {
             if !matches!(op.request.op, Op::Read { .. }) || op.request.len > 0 {
@@ -101,7 +121,6 @@ impl Oracle {
             op.executed = true;
             self.executing += 1;
         }
-        &mut self.ops[self.executing]
     }
 
     fn executed(&mut self) {
@@ -169,7 +188,16 @@ impl Oracle {
         assert!(op.executed || unheard, "completed and not executed");
     }
 
-    /// Whether everything that was posted has ended well.
+    /// Bytes of all READs.
+    pub fn read_bytes(&self) -> u64 {
+        let reads = self.ops.iter().map(|op| &op.request);
+        reads
+            .filter(|request| matches!(request.op, Op::Read { .. }))
+            .map(|request| u64::from(request.len))
+            .sum()
+    }
+
+    /// Whether everything that was posted has ended.
     pub fn is_done(&self) -> bool {
         self.completed == self.ops.len()
     }

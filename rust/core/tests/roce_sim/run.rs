@@ -331,6 +331,9 @@ impl Sim {
                 assert!(host.qp.requester.is_empty());
             }
             assert!(oracle.is_done(), "not all has completed");
+            if self.plan.kind == Kind::Healthy {
+                assert_eq!(self.hosts[1 - index].read_out, oracle.read_bytes());
+            }
         }
         self.check_statuses();
         let mut figures = Figures {

@@ -33,6 +33,9 @@ mod receive;
 mod recover;
 mod send;
 
+#[cfg(any(test, kfi_kunit))]
+mod tests;
+
 pub use self::{
     receive::Received,
     recover::LOCAL_PAUSE,

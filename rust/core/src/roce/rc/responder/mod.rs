@@ -28,6 +28,9 @@ mod receive;
 mod replay;
 mod reply;
 
+#[cfg(any(test, kfi_kunit))]
+mod tests;
+
 pub use self::{
     receive::Verdict,
     replay::Replay,

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The requester by itself, packet by packet: here is what its suites stand on.
+
+mod receive;
+mod recover;
+mod send;
+
+pub(super) use super::{
+    super::{
+        super::{
+            headers::{
+                Aeth,
+                AtomicEth,
+                Bth,
+                Credits,
+                Headers,
+                Nak,
+                Qpn,
+                Reth,
+                RnrTimer,
+                SendEnd,
+                Syndrome, //
+            },
+            opcode::{
+                Opcode,
+                Position, //
+            },
+            packet::Packet,
+            psn::Psn,
+            state::State, //
+        },
+        attr::AckTimeout,
+        queue::Op,
+        rtt, //
+    },
+    *, //
+};
+
+pub(super) type Lent<'a> = Requester<&'a mut [Wqe], &'a mut [Slot]>;
+
+pub(super) const MTU: u32 = 256;
+pub(super) const PEER: Qpn = Qpn::new(0x12_3456);
+
+/// PSNs wrap soon.
+pub(super) const fn psn(n: u32) -> Psn {
+    Psn::new(Psn::MASK - 1).add(n)
+}
+
+/// The attributes of a requester that is about to send.
+pub(super) fn attr() -> Attr {
+    Attr {
+        state: State::Rts,
+        path_mtu: PathMtu::Mtu256,
+        dest_qpn: PEER,
+        sq_psn: psn(0),
+        max_rd_atomic: 4,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ..Attr::default()
+    }
+}
+
+/// Brings a requester to RTS.
+pub(super) fn start(requester: &mut Lent<'_>, attr: &Attr) -> Result {
+    for (state, mask) in [
+        (
+            State::Init,
+            [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS].as_slice(),
+        ),
+        (
+            State::Rtr,
+            &[
+                Mask::AV,
+                Mask::PATH_MTU,
+                Mask::DEST_QPN,
+                Mask::RQ_PSN,
+                Mask::MAX_DEST_RD_ATOMIC,
+                Mask::MIN_RNR_TIMER,
+            ],
+        ),
+        (
+            State::Rts,
+            &[
+                Mask::TIMEOUT,
+                Mask::RETRY_CNT,
+                Mask::RNR_RETRY,
+                Mask::SQ_PSN,
+                Mask::MAX_QP_RD_ATOMIC,
+            ],
+        ),
+    ] {
+        let mask = mask.iter().fold(Mask::NONE, |all, bit| all.with(*bit));
+        requester.modify(&Attr { state, ..*attr }, mask)?;
+    }
+    Ok(())
+}
+
+/// Does something with a requester in RTS.
+pub(super) fn with(attr: &Attr, window: u32, test: impl FnOnce(&mut Lent<'_>) -> Result) -> Result {
+    let mut wqes = [Wqe::EMPTY; 8];
+    let mut slots = [Psn::default(); 4];
+    let mut requester = Requester::new(&mut wqes[..], &mut slots[..], window);
+    start(&mut requester, attr)?;
+    test(&mut requester)
+}
+
+pub(super) const SEND: Op = Op::Send(SendEnd::Plain);
+pub(super) const WRITE: Op = Op::Write {
+    va: 0x1000,
+    rkey: 7,
+    imm: None,
+};
+pub(super) const READ: Op = Op::Read {
+    va: 0x1000,
+    rkey: 7,
+};
+pub(super) const ADD: Op = Op::FetchAdd {
+    va: 0x1000,
+    rkey: 7,
+    add: 5,
+};
+
+pub(super) fn request(wr_id: u64, op: Op, len: u32) -> WorkRequest {
+    WorkRequest {
+        wr_id,
+        op,
+        len,
+        fence: false,
+        solicited: false,
+        signaled: true,
+    }
+}
+
+/// A packet: its opcode, its PSN, whether it asks for an answer.
+pub(super) type Sent = (Opcode, u32, bool);
+
+/// The next packet.
+pub(super) fn sent(requester: &mut Lent<'_>, now: u64) -> Option<Sent> {
+    let packet = requester.poll(now)?.packet;
+    let number = packet.bth.psn.since(psn(0));
+    Some((packet.opcode(), number, packet.bth.ack_req))
+}
+
+/// How many packets there are, and the PSN of the first.
+pub(super) fn flight(requester: &mut Lent<'_>, now: u64) -> (u32, Option<u32>) {
+    let first = sent(requester, now).map(|(_, number, _)| number);
+    let mut count = u32::from(first.is_some());
+    while count < 1000 && requester.poll(now).is_some() {
+        count += 1;
+    }
+    (count, first)
+}
+
+pub(super) fn response(number: u32, headers: Headers, len: usize) -> Packet {
+    Packet::new(Bth::new(Qpn::new(1), psn(number)), headers, len)
+}
+
+pub(super) const fn aeth(syndrome: Syndrome) -> Aeth {
+    Aeth {
+        syndrome,
+        msn: Psn::new(0),
+    }
+}
+
+pub(super) fn says(number: u32, syndrome: Syndrome) -> Packet {
+    response(number, Headers::Acknowledge(aeth(syndrome)), 0)
+}
+
+pub(super) fn ack(number: u32) -> Packet {
+    says(number, Syndrome::ACK)
+}
+
+pub(super) fn nak(number: u32, nak: Nak) -> Packet {
+    says(number, Syndrome::Nak(nak))
+}
+
+/// A packet of READ data.
+pub(super) fn data(number: u32, position: Position, len: usize) -> Packet {
+    let aeth = aeth(Syndrome::ACK);
+    let headers = match position {
+        Position::First => Headers::ReadResponseFirst(aeth),
+        Position::Middle => Headers::ReadResponseMiddle,
+        Position::Last => Headers::ReadResponseLast(aeth),
+        Position::Only => Headers::ReadResponseOnly(aeth),
+    };
+    response(number, headers, len)
+}
+
+pub(super) fn taken(requester: &mut Lent<'_>) -> Option<(u64, Status)> {
+    let completion = requester.take()?;
+    Some((completion.request.wr_id, completion.status))
+}
+
+/// Where a response is placed.
+pub(super) fn place(requester: &mut Lent<'_>, now: u64, packet: &Packet) -> Option<(u64, u32)> {
+    match requester.receive(now, packet) {
+        Received::Place { wr_id, offset, .. } => Some((wr_id, offset)),
+        _ => None,
+    }
+}
