@@ -57,6 +57,7 @@ mod rma;
 mod selective;
 mod sleepers;
 mod threads;
+mod tracing;
 mod transfers;
 mod uring;
 mod waiting;
@@ -102,6 +103,7 @@ fn main() -> std::process::ExitCode {
             cli::pingpong::TESTS,
             cli::top::TESTS,
             processes::TESTS,
+            tracing::TESTS,
             regressions::TESTS,
             races::TESTS,
             // Unloads the module: last.

@@ -21,6 +21,7 @@
 #include "percpu.h"
 #include "rcu.h"
 #include "skb.h"
+#include "trace.h"
 #include "udp.h"
 
 struct file;

@@ -25,6 +25,7 @@
 //! | [`alarm`] | one timer of an object |
 //! | [`percpu`] | figures that each CPU counts for itself |
 //! | [`random`] | random numbers |
+//! | [`trace`] | tracepoints |
 //! | `kthread`, `kunit`, `aids` | other threads, user memory and patience, for the test suites |
 
 pub(crate) mod abi;
@@ -65,6 +66,8 @@ pub(crate) mod rcu;
 pub(crate) mod sched;
 #[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod skb;
+#[allow(dead_code, reason = "packets of the wire come next")]
+pub(crate) mod trace;
 #[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod udp;
 pub(crate) mod user;

@@ -40,7 +40,10 @@ use super::{
     },
     Endpoint, //
 };
-use crate::provider::cq::Credit;
+use crate::{
+    provider::cq::Credit,
+    shim::trace, //
+};
 
 /// The right of one operation to be reported.
 pub(super) struct Ticket {
@@ -206,6 +209,7 @@ impl Endpoint {
 
     /// Ends an operation. Does not sleep.
     pub(super) fn complete(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
+        self.trace(ticket.context, outcome.len, outcome.error.as_ref());
         let Some(binding) = bound.cq(ticket.kind.side()) else {
             return;
         };
@@ -264,6 +268,7 @@ impl Endpoint {
         if ticket.report {
             return self.complete_transmit(bound, ticket);
         }
+        self.trace(ticket.context, ticket.len, None);
         self.tally_tx(ticket.len);
         // It came from there, or there was none.
         *spare = Some(ticket.credit);
@@ -273,6 +278,7 @@ impl Endpoint {
     /// Reports a part of a multi-receive buffer that is not its last. Does not sleep.
     #[inline(always)]
     pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
+        self.trace(context, part.len, part.error.as_ref());
         let Some(binding) = &bound.rx_cq else {
             return;
         };
@@ -310,6 +316,14 @@ impl Endpoint {
             }
         }
         self.count(bound, kind.counts_at_target(), true);
+    }
+
+    #[inline(always)]
+    fn trace(&self, context: u64, len: u64, failure: Option<&Failure>) {
+        trace::complete(|| {
+            let error = failure.map_or(0, |failure| failure.errno.number());
+            (self.ident.fid, context, len, error)
+        });
     }
 
     #[inline(always)]

@@ -8,7 +8,10 @@
 
 use kernel::prelude::*;
 
-use kfi_core::flags::OpFlags;
+use kfi_core::{
+    flags::OpFlags,
+    op::OpType, //
+};
 
 use crate::mem::{
     MemRef,
@@ -141,4 +144,18 @@ pub(crate) enum Op<'a> {
     Read(Read),
     /// Write a peer's memory.
     Write(Write<'a>),
+}
+
+impl Op<'_> {
+    /// What it is called in the interface, and its context.
+    pub(super) fn name(&self) -> (OpType, u64) {
+        match self {
+            Self::Send(op) if op.tag.is_some() => (OpType::TSend, op.context),
+            Self::Send(op) => (OpType::Send, op.context),
+            Self::Receive(op) if op.tag.is_some() => (OpType::TRecv, op.context),
+            Self::Receive(op) => (OpType::Recv, op.context),
+            Self::Read(op) => (OpType::Read, op.context),
+            Self::Write(op) => (OpType::Write, op.context),
+        }
+    }
 }

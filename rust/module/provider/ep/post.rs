@@ -26,7 +26,10 @@ use super::{
 use crate::{
     net::LinkState,
     provider::cq::Credit,
-    shim::errno::to_error, //
+    shim::{
+        errno::to_error,
+        trace, //
+    }, //
 };
 
 /// The peer that a poster's last operation went to.
@@ -64,6 +67,10 @@ impl<'a> Poster<'a> {
         let (Some(_inside), Some(bound)) = (endpoint.run.enter(), self.bound) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
+        trace::post(|| {
+            let (kind, context) = op.name();
+            (endpoint.ident.fid, kind as u32, context)
+        });
         match op {
             Op::Send(op) => endpoint.send(bound, op, self),
             Op::Receive(op) => {

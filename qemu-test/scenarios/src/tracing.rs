@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tracepoints: what is seen of operations by who traces, and nothing by who does not.
+
+use crate::{harness::tests, host::pair};
+use kfi::Buffer;
+use std::path::Path;
+
+tests![operations_are_traced];
+
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// Writes to a file of tracefs.
+fn set(file: &str, value: &str) {
+    let path = Path::new(TRACING).join(file);
+    std::fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+/// The lines of the event `name` with this context.
+fn lines(name: &str, context: u64) -> Vec<String> {
+    let trace = std::fs::read_to_string(Path::new(TRACING).join("trace")).expect("trace");
+    trace
+        .lines()
+        .filter(|line| line.contains(&format!(" {name}: ")))
+        .filter(|line| line.contains(&format!(" context={context:#x}")))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+fn operations_are_traced() {
+    let (a, to_b, b, _) = pair();
+    let (from, into) = (
+        Buffer::new(24).expect("buffer"),
+        Buffer::new(24).expect("buffer"),
+    );
+    let exchange = |context| {
+        b.ep.recv(&into, context).expect("recv");
+        a.ep.send(to_b, &from, context).expect("send");
+        assert_eq!(a.completion().op_context, context);
+        assert_eq!(b.completion().op_context, context);
+    };
+    set("trace", "");
+    exchange(0x0ff);
+    set("events/kfabric/enable", "1");
+    exchange(0x1234);
+    b.ep.recv(&into, 0x5678).expect("recv");
+    b.ep.cancel(0x5678).expect("cancel");
+    b.cq.readerr().expect("readerr").expect("an error");
+    set("events/kfabric/enable", "0");
+    exchange(0xfff);
+
+    for silent in [0x0ff, 0xfff] {
+        assert!(lines("kfabric_post", silent).is_empty());
+        assert!(lines("kfabric_complete", silent).is_empty());
+    }
+    // The receive and the send, and the end of each.
+    let posts = lines("kfabric_post", 0x1234);
+    assert_eq!(posts.len(), 2, "{posts:?}");
+    assert!(
+        posts[0].contains(" op=0 ") && posts[1].contains(" op=1 "),
+        "{posts:?}"
+    );
+    let ends = lines("kfabric_complete", 0x1234);
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert!(
+        ends.iter().all(|line| line.contains(" error=0")),
+        "{ends:?}"
+    );
+    assert!(
+        ends.iter().any(|line| line.contains(" len=24 ")),
+        "{ends:?}"
+    );
+    // ECANCELED.
+    let ends = lines("kfabric_complete", 0x5678);
+    assert!(
+        ends.len() == 1 && ends[0].contains(" error=125"),
+        "{ends:?}"
+    );
+}

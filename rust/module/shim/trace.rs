@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracepoints: operations and packets, as `trace.h` describes them.
+//!
+//! ```text
+//! echo 1 > /sys/kernel/tracing/events/kfabric/enable; cat /sys/kernel/tracing/trace_pipe
+//! ```
+//!
+//! Each function is a branch that is not taken until somebody traces; what it would say is made then.
+//! Context: any.
+
+use crate::shim::bindings as shim;
+use kernel::jump_label::static_branch_unlikely;
+
+/// A safe function for a tracepoint of this module: `declare_trace!` of the kernel crate looks for
+/// those of the kernel itself.
+macro_rules! tracepoints {
+    ($( $(#[$attr:meta])* $name:ident = $key:ident, $call:ident ($($arg:ident: $type:ty),*); )*) => {$(
+        $(#[$attr])*
+        #[inline(always)]
+        pub(crate) fn $name(say: impl FnOnce() -> ($($type,)*)) {
+            #[cfg(CONFIG_TRACEPOINTS)]
+            {
+                // SAFETY: The key is that of a tracepoint, defined in C.
+                let traced = unsafe {
+                    static_branch_unlikely!(shim::$key, kernel::bindings::tracepoint, key)
+                };
+                if traced {
+                    let ($($arg,)*) = say();
+                    // SAFETY: The arguments are numbers.
+                    unsafe { shim::$call($($arg),*) }
+                }
+            }
+            #[cfg(not(CONFIG_TRACEPOINTS))]
+            {
+                let _ = say;
+            }
+        }
+    )*};
+}
+
+tracepoints! {
+    /// Operation `opcode` (`KFABRIC_OP_*`) was posted to the endpoint named `ep`.
+    post = __tracepoint_kfabric_post, rust_do_trace_kfabric_post
+        (ep: u64, opcode: u32, context: u64);
+    /// It ended; `error` is 0 or a positive error number.
+    complete = __tracepoint_kfabric_complete, rust_do_trace_kfabric_complete
+        (ep: u64, context: u64, len: u64, error: u32);
+    /// A packet with this BTH opcode and PSN, and `len` bytes of payload, left a QP.
+    tx = __tracepoint_kfabric_tx, rust_do_trace_kfabric_tx
+        (qpn: u32, opcode: u32, psn: u32, len: u32);
+    /// A packet that is whole reached a QP.
+    rx = __tracepoint_kfabric_rx, rust_do_trace_kfabric_rx
+        (qpn: u32, opcode: u32, psn: u32, len: u32);
+    /// A packet was dropped for this cause, as the figures number them.
+    drop = __tracepoint_kfabric_drop, rust_do_trace_kfabric_drop
+        (qpn: u32, cause: u32);
+}
