@@ -67,6 +67,10 @@ use kernel::{
         Mutex, //
     }, //
 };
+use kfi_core::addr::{
+    SockAddr,
+    DGRAM_QPN, //
+};
 use kfi_core::roce::{
     headers::{
         Bth,
@@ -93,6 +97,11 @@ fn name() -> Result<LinkName> {
     let mut raw = [0; super::name::NAME_MAX];
     raw[0] = b't';
     LinkName::new(&raw)
+}
+
+/// A socket address.
+fn at(ip: IpAddr, port: u16) -> Result<SockAddr> {
+    SockAddr::new(ip, port, 0).map_err(|_| EINVAL)
 }
 
 /// A link on the loopback interface, removed when dropped.
@@ -185,7 +194,7 @@ struct End {
 impl End {
     fn new(link: &TestLink, ip: IpAddr) -> Result<Self> {
         let got = Recorder::new()?;
-        let qp = Qp::datagrams(&link.0, ip, QKEY, got.clone())?;
+        let qp = Qp::datagrams(&link.0, &at(ip, 0)?, QKEY, got.clone())?;
         Ok(Self { qp, got })
     }
 
@@ -578,6 +587,15 @@ mod tests {
         drop(a);
         let c = End::new(&link, ONE)?;
         assert!(c.qp.number() != first && c.qp.number() != second);
+        // A port is a number that can be known.
+        let got = Recorder::new()?;
+        let qp = Qp::datagrams(&link.0, &at(ONE, 7471)?, QKEY, got.clone())?;
+        assert!(qp.number().get() == DGRAM_QPN + 7471);
+        let other = Qp::datagrams(&link.0, &at(TWO, 7471)?, QKEY, got.clone());
+        assert!(other.is_err_and(|e| e == EBUSY));
+        qp.close();
+        let again = Qp::datagrams(&link.0, &at(TWO, 7471)?, QKEY, got)?;
+        again.close();
         // That of connection management is there once.
         let got = Recorder::new()?;
         let gsi = Qp::gsi(link.0.socket(), got.clone())?;
@@ -626,7 +644,7 @@ mod tests {
         assert!(pair.path.send(skb) == Err(ENETDOWN));
         // Nor can anything be made on it.
         let got = Recorder::new()?;
-        assert!(Qp::datagrams(&link.0, ONE, QKEY, got).is_err_and(|e| e == ENODEV));
+        assert!(Qp::datagrams(&link.0, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
         // A link that comes then is another.
         let heir = TestLink::new()?;
         let (c, d) = (End::new(&heir, ONE)?, End::new(&heir, TWO)?);
@@ -663,7 +681,7 @@ mod tests {
             }? Error),
             GFP_KERNEL,
         )?;
-        let qp = Qp::datagrams(&pair.link.0, TWO, QKEY, slow.clone())?;
+        let qp = Qp::datagrams(&pair.link.0, &at(TWO, 0)?, QKEY, slow.clone())?;
         let to = Destination {
             qp: qp.number(),
             ..pair.b.destination()

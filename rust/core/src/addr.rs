@@ -72,6 +72,18 @@ pub struct SockAddr {
 }
 
 impl SockAddr {
+    /// Makes a socket address. `scope` is an interface index, see [`SockAddr::v6`].
+    ///
+    /// # Errors
+    ///
+    /// As [`SockAddr::v6`].
+    pub const fn new(ip: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
+        match ip {
+            IpAddr::V4(ip) => Ok(Self::v4(ip, port)),
+            IpAddr::V6(ip) => Self::v6(ip, port, scope),
+        }
+    }
+
     /// Makes an IPv4 socket address.
     pub const fn v4(ip: Ipv4Addr, port: u16) -> Self {
         let ip = IpAddr::V4(ip);

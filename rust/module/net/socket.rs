@@ -22,7 +22,8 @@
 //! 24 bits: an index of 18 bits, given round and round from a random beginning, and above it 6
 //! random bits. So a packet of an earlier QP hardly ever finds a later one at its number, and who
 //! guesses numbers hits one in many. 0 and 1 are special QPs in InfiniBand: 0 is not used, 1 is
-//! that of connection management.
+//! that of connection management. The upper half of the indices belongs to datagram endpoints,
+//! whose numbers are to be known beforehand: [`DGRAM_QPN`] and the port.
 
 use super::{
     qp::AnyQp,
@@ -35,6 +36,7 @@ use crate::shim::{
     net::NetNs,
     random::random_u32,
     rcu::RcuMap,
+    sched::cond_resched,
     skb::RxSkb,
     udp::{
         Receive,
@@ -48,21 +50,30 @@ use core::net::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
-use kfi_core::roce::{
-    headers::{
-        Qpn,
-        MAX_HEADERS, //
-    },
-    icrc::{
-        IPV4_LEN,
-        IPV6_LEN, //
-    },
-    mtu::PathMtu,
-    packet::{
-        Packet,
-        UDP_PORT, //
+use kfi_core::{
+    addr::DGRAM_QPN,
+    roce::{
+        headers::{
+            Qpn,
+            MAX_HEADERS, //
+        },
+        icrc::{
+            IPV4_LEN,
+            IPV6_LEN, //
+        },
+        mtu::PathMtu,
+        packet::{
+            Packet,
+            UDP_PORT, //
+        }, //
     }, //
 };
 
@@ -78,11 +89,31 @@ pub(super) fn open(netns: &NetNs) -> Result<Arc<Socket>> {
 /// Bits of a QP's number that are its index.
 const INDEX_BITS: u32 = 18;
 
-/// The largest index: so many QPs, and no more, a namespace can have, of all its users.
-const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
+/// Those bits.
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 /// The first index behind those of the special QPs.
 const INDEX_MIN: u32 = 2;
+
+/// The last one before those of ports: so many QPs without a port, and no more, a namespace can
+/// have, of all its users.
+const INDEX_MAX: u32 = (1 << (INDEX_BITS - 1)) - 1;
+
+kernel::static_assert!(DGRAM_QPN == INDEX_MAX + 1 && DGRAM_QPN | u16::MAX as u32 <= INDEX_MASK);
+
+/// Ports for those who do not ask for one: the dynamic range of RFC 6335.
+const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// Which number a QP is to have.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    /// One that nobody knows beforehand.
+    Any,
+    /// That of a port; of 0, a port that nobody has.
+    Port(u16),
+    /// That of connection management.
+    Gsi,
+}
 
 /// What arrives in a namespace, and for whom.
 #[pin_data]
@@ -90,6 +121,8 @@ pub(crate) struct Inbound {
     /// By index.
     #[pin]
     qps: RcuMap<AnyQp>,
+    /// Where the search for a free port begins.
+    next_port: Atomic<u32>,
     figures: Figures,
 }
 
@@ -100,6 +133,7 @@ impl Inbound {
         Arc::pin_init(
             pin_init!(Self {
                 qps <- RcuMap::new(begin),
+                next_port: Atomic::new(random_u32()),
                 figures,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -111,24 +145,42 @@ impl Inbound {
         &self.figures
     }
 
-    /// Gives a QP its number. `EBUSY` there are too many; `ENOMEM`. Sleeps.
+    /// Gives a QP its number. `EBUSY` somebody has it, or there are too many; `ENOMEM`. Sleeps.
     ///
     /// Packets find it when it knows the number itself.
-    pub(super) fn enter(&self, qp: AnyQp) -> Result<Qpn> {
-        let index = self.qps.insert_next(INDEX_MIN, INDEX_MAX, qp)?;
-        Ok(Qpn::new(random_u32() << INDEX_BITS | index))
+    pub(super) fn enter(&self, qp: AnyQp, number: Number) -> Result<Qpn> {
+        match number {
+            Number::Any => {
+                let index = self.qps.insert_next(INDEX_MIN, INDEX_MAX, qp)?;
+                Ok(Qpn::new(random_u32() << INDEX_BITS | index))
+            }
+            Number::Port(0) => self.enter_dynamic(qp),
+            Number::Port(port) => self.enter_at(qp, Qpn::new(DGRAM_QPN | u32::from(port))),
+            Number::Gsi => self.enter_at(qp, Qpn::GSI),
+        }
     }
 
-    /// Makes a QP that of connection management. `EBUSY` there is one; `ENOMEM`. Sleeps.
-    pub(super) fn enter_gsi(&self, qp: AnyQp) -> Result<Qpn> {
-        self.qps.insert(Qpn::GSI.get(), qp)?;
-        Ok(Qpn::GSI)
+    fn enter_at(&self, qp: AnyQp, number: Qpn) -> Result<Qpn> {
+        self.qps.insert(number.get(), qp)?;
+        Ok(number)
+    }
+
+    /// Gives a QP the number of a port that nobody has, round and round.
+    fn enter_dynamic(&self, qp: AnyQp) -> Result<Qpn> {
+        let begin = self.next_port.fetch_add(1, Relaxed) as usize % DYNAMIC_PORTS.len();
+        for port in DYNAMIC_PORTS.cycle().skip(begin).take(DYNAMIC_PORTS.len()) {
+            match self.enter_at(qp.clone(), Qpn::new(DGRAM_QPN | u32::from(port))) {
+                Err(error) if error == EBUSY => cond_resched(),
+                entered => return entered,
+            }
+        }
+        Err(EBUSY)
     }
 
     /// Takes the number from a QP. Its packets do not find it any more; the map's reference to it
     /// is dropped later. Process context.
     pub(super) fn leave(&self, number: Qpn) {
-        self.qps.remove(number.get() & INDEX_MAX);
+        self.qps.remove(number.get() & INDEX_MASK);
     }
 
     /// Calls `f` with each QP that has a number all the while. Process context; no lock is held.
@@ -156,7 +208,7 @@ impl Inbound {
         };
         let number = packet.bth.dest_qp;
         let mut waiting = Some(skb);
-        self.qps.with(number.get() & INDEX_MAX, |qp| {
+        self.qps.with(number.get() & INDEX_MASK, |qp| {
             if qp.number() == number {
                 if let Some(skb) = waiting.take() {
                     qp.arrive(&packet, &way, skb);

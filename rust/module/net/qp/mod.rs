@@ -48,6 +48,7 @@ use super::{
     },
     packet,
     socket::{
+        Number,
         Socket,
         Way, //
     },
@@ -239,8 +240,13 @@ impl<K: Kind> HrTimerCallback for Qp<K> {
 
 impl<K: Kind> Qp<K> {
     /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
-    /// in the namespace, or it has one for connection management; `ENOMEM`. Sleeps.
-    fn new(socket: &Arc<Socket>, home: Home, kind: impl PinInit<K, Error>) -> Result<Arc<Self>> {
+    /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps.
+    fn new(
+        socket: &Arc<Socket>,
+        home: Home,
+        number: Number,
+        kind: impl PinInit<K, Error>,
+    ) -> Result<Arc<Self>> {
         let link = match &home {
             Home::Link(link, _) => Some(link.clone()),
             Home::Namespace => None,
@@ -261,12 +267,7 @@ impl<K: Kind> Qp<K> {
             }? Error),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let inbound = socket.receiver();
-        let any = K::any(qp.clone());
-        let number = match link {
-            Some(_) => inbound.enter(any)?,
-            None => inbound.enter_gsi(any)?,
-        };
+        let number = socket.receiver().enter(K::any(qp.clone()), number)?;
         K::started(&qp, number);
         // Release pairs with the acquire in `number`: who finds the QP finds it whole.
         qp.number.store(number.get(), Release);

@@ -14,6 +14,7 @@ use super::{
         packet,
         path::Path,
         socket::{
+            Number,
             Socket,
             Way, //
         },
@@ -41,7 +42,6 @@ use crate::{
         }, //
     }, //
 };
-use core::net::IpAddr;
 use kernel::{
     new_mutex,
     new_spinlock,
@@ -52,17 +52,20 @@ use kernel::{
         SpinLock, //
     }, //
 };
-use kfi_core::roce::{
-    headers::Qpn,
-    opcode::Service,
-    psn::Psn,
-    state::{
-        Mask,
-        State, //
-    },
-    ud::{
-        self,
-        GSI_QKEY, //
+use kfi_core::{
+    addr::SockAddr,
+    roce::{
+        headers::Qpn,
+        opcode::Service,
+        psn::Psn,
+        state::{
+            Mask,
+            State, //
+        },
+        ud::{
+            self,
+            GSI_QKEY, //
+        }, //
     }, //
 };
 
@@ -178,25 +181,33 @@ impl From<ud::Dropped> for Figure {
 }
 
 impl Qp<Ud> {
-    /// A QP for datagrams at `ip`, an address of `link`; what arrives with `qkey` is for `consumer`.
+    /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
+    /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
     /// Who may have a controlled Q key ([`ud::is_controlled`]) is the caller's business.
     ///
-    /// `ENODEV` the link has gone; `EBUSY` there are too many QPs in the namespace; `ENOMEM`. Sleeps.
+    /// `ENODEV` the link has gone; `EBUSY` a QP in the namespace has the port, or all are taken;
+    /// `ENOMEM`. Sleeps.
     pub(crate) fn datagrams(
         link: &Arc<Link>,
-        ip: IpAddr,
+        addr: &SockAddr,
         qkey: u32,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let home = Home::Link(link.clone(), ip);
-        Self::new(link.socket(), home, Ud::new(qkey, consumer))
+        let home = Home::Link(link.clone(), addr.ip());
+        let number = Number::Port(addr.port());
+        Self::new(link.socket(), home, number, Ud::new(qkey, consumer))
     }
 
     /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses.
     ///
     /// `EBUSY` there is one; `ENOMEM`. Sleeps.
     pub(crate) fn gsi(socket: &Arc<Socket>, consumer: Arc<dyn Consumer>) -> Result<Arc<Self>> {
-        Self::new(socket, Home::Namespace, Ud::new(GSI_QKEY, consumer))
+        Self::new(
+            socket,
+            Home::Namespace,
+            Number::Gsi,
+            Ud::new(GSI_QKEY, consumer),
+        )
     }
 
     /// Sends a datagram along `path`, which begins at this QP's address. When this returns the

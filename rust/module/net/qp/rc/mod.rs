@@ -44,7 +44,8 @@ use super::{
             Link,
             LinkState, //
         },
-        path::Path, //
+        path::Path,
+        socket::Number, //
     },
     AnyQp,
     Home,
@@ -260,7 +261,7 @@ impl Qp<Rc> {
         }
         let home = Home::Link(link.clone(), ip);
         let kind = Rc::new(sends.next_power_of_two(), consumer)?;
-        Self::new(link.socket(), home, kind)
+        Self::new(link.socket(), home, Number::Any, kind)
     }
 
     /// Its state. Sleeps.
