@@ -369,13 +369,16 @@ struct kfabric_nop {
  * @netdev: name of the network interface in the caller's network namespace
  *
  * Needs CAP_NET_ADMIN in the user namespace of the caller's network namespace.
+ * The first link of a network namespace, on whatever interface, opens UDP port
+ * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it.
  * A link whose interface was removed (KFABRIC_LINK_GONE) keeps its name, and
  * counts as a link, until the last domain open on it closes.
  *
  * Errors: -EPERM; -EINVAL a name is empty, not terminated or has bad
  * characters; -EEXIST the name is taken, or the interface has a link;
  * -ENODEV no such interface; -ENOSPC too many links in this network namespace
- * (module parameter max_links, per namespace).
+ * (module parameter max_links, per namespace); -EADDRINUSE somebody else has
+ * UDP port 4791 in this network namespace (in-tree rxe, for one).
  */
 struct kfabric_link_add {
 	__u32	size;

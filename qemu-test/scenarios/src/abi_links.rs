@@ -11,12 +11,13 @@ use kfi::{
     Errno,
     abi::{self, Call},
 };
-use std::{ffi::c_char, os::unix::process::CommandExt, process::Command};
+use std::{ffi::c_char, io, net::UdpSocket, os::unix::process::CommandExt, process::Command};
 
 tests![
     names_that_are_none,
     a_link_there_is_already,
     interfaces_that_are_not_there,
+    the_port_of_the_wire,
     a_link_in_use_stays,
     an_ordinary_user_makes_no_links,
     who_made_the_namespace_makes_links_there,
@@ -118,6 +119,48 @@ fn a_link_there_is_already() {
     for name in ["abil", "other"] {
         del(&file, name).expect("del");
     }
+}
+
+/// UDP port 4791 belongs to the links of a namespace, from the first to the last.
+fn the_port_of_the_wire() {
+    // Here the port is somebody's if a test before this one has left a link.
+    NetNs::new().run(the_port_of_a_namespace);
+}
+
+fn the_port_of_a_namespace() {
+    let file = File::open_only();
+    let _netdevs = (
+        Netdev::dummy("abil0", "10.73.0.1/24"),
+        Netdev::dummy("abil1", ""),
+    );
+    // Even for one address, and for either family.
+    for address in ["0.0.0.0:4791", "10.73.0.1:4791", "[::1]:4791"] {
+        let _mine = UdpSocket::bind(address).expect("nobody has the port");
+        refused(add(&file, "abil", "abil0"), Errno::EADDRINUSE);
+        assert!(link(&file, "abil").is_none());
+    }
+    let taken = |address| {
+        let error = UdpSocket::bind(address).expect_err("the port is taken");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    };
+    add(&file, "abil", "abil0").expect("add");
+    add(&file, "other", "abil1").expect("the second link has the same port");
+    for address in ["0.0.0.0:4791", "127.0.0.1:4791", "[::]:4791"] {
+        taken(address);
+    }
+    del(&file, "abil").expect("del");
+    taken("0.0.0.0:4791");
+    // What is no packet is nobody's.
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    for len in 0..200 {
+        let noise = [0x64; 200];
+        sender
+            .send_to(&noise[..len], "127.0.0.1:4791")
+            .expect("send");
+    }
+    del(&file, "other").expect("del");
+    UdpSocket::bind("0.0.0.0:4791").expect("the port is free");
+    UdpSocket::bind("[::]:4791").expect("the port is free");
 }
 
 fn interfaces_that_are_not_there() {

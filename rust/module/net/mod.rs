@@ -5,7 +5,10 @@
 //! A [`Link`] is the software device on one network interface in one network namespace. Somebody
 //! with CAP_NET_ADMIN in the namespace makes it ([`add`]) and removes it ([`del`]); domains are
 //! opened on it ([`Link::open`]) and keep it in use. Without a link the module has nothing to do
-//! with the network.
+//! with the network; with the first one in a namespace it opens UDP port 4791 there ([`Socket`]).
+//!
+//! A [`Qp`] is at an address of a link: for datagrams, or for a reliable connection. It reaches its
+//! peers by a [`Path`] each, and asks and tells the floor above through a trait for each kind.
 //!
 //! ```text
 //!            add                      interface up, down
@@ -25,9 +28,13 @@
 //!
 //! # Locks
 //!
-//! RTNL -> the table's mutex -> the lock of a link's interface name (a leaf). A holder of the RTNL
-//! may enter the table; nothing in here takes the RTNL under the table's mutex. Those on floors
-//! above are told of a link that went ([`LinkEvents`]) by a worker that holds none of these.
+//! RTNL -> the table's mutex -> the lock of a link's interface name (a leaf), or those that opening
+//! and closing a socket takes. A holder of the RTNL may enter the table; nothing in here takes the
+//! RTNL under the table's mutex. Those on floors above are told of a link that went ([`LinkEvents`])
+//! by a worker that holds none of these.
+//!
+//! The mutexes of a QP come below none of them and above none: see [`qp`]. In softirq a packet takes
+//! the lock of its QP's inbox, a leaf, and looks all else up under RCU.
 //!
 //! | file | what |
 //! |---|---|

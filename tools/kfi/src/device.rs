@@ -150,7 +150,8 @@ impl Device {
     ///
     /// `EPERM`: needs `CAP_NET_ADMIN`; `EINVAL`: a name is empty or has bad
     /// characters; `EEXIST`: the name is taken, or the interface has a link;
-    /// `ENODEV`: no such interface; `ENOSPC`: too many links.
+    /// `ENODEV`: no such interface; `ENOSPC`: too many links; `EADDRINUSE`:
+    /// somebody else has UDP port 4791 in this network namespace.
     pub fn link_add(&self, name: &str, netdev: &str) -> Result<()> {
         let mut arg = abi::kfabric_link_add {
             name: calls::chars("link", name)?,

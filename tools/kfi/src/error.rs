@@ -141,6 +141,10 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         ("LINK_ADD", Errno::EINVAL) => {
             "a name is 1 to 15 printable characters without '/' and blank"
         }
+        ("LINK_ADD", Errno::EADDRINUSE) => {
+            "somebody else has UDP port 4791 in this network namespace: ss -ulnp 'sport = 4791' \
+             shows a program, rdma link show an rxe device; links are made in a namespace without"
+        }
         ("LINK_ADD", Errno::ENOSPC) => "remove a link, or raise the module parameter max_links",
         ("LINK_DEL" | "DOMAIN_OPEN", Errno::ENODEV) => {
             "there is no such link in this network namespace: kfi link show lists links, \
