@@ -29,6 +29,7 @@ use kfi_core::roce::{
         Access,
         Attr,
         Event,
+        Outgoing,
         Qp,
         Received,
         Replay,
@@ -81,6 +82,8 @@ pub struct Host {
     pub sent: u64,
     /// Bytes of READs that were answered, by the count of the responder.
     pub read_out: u64,
+    /// Work requests that have begun.
+    begun: u64,
     /// The first RNR NAK, and how many there were since.
     rnr: Option<(u64, u64)>,
 }
@@ -114,6 +117,7 @@ impl Host {
             bad: 0,
             sent: 0,
             read_out: 0,
+            begun: 0,
             rnr: None,
             plan: end,
         };
@@ -352,6 +356,7 @@ impl Host {
         };
         let packet = outgoing.packet;
         let len = packet.payload_len();
+        self.check_sending(&outgoing);
         if self.fails(outgoing.wr_id) && len > 0 {
             self.qp
                 .requester
@@ -366,6 +371,21 @@ impl Host {
             self.transmit(&packet, payload, out);
         }
         true
+    }
+
+    /// What goes out may go out.
+    fn check_sending(&mut self, outgoing: &Outgoing) {
+        let requester = &self.qp.requester;
+        let in_flight = requester.in_flight();
+        assert!(in_flight <= self.plan.window, "more than any window");
+        if !matches!(outgoing.packet.headers(), Headers::ReadRequest(_)) {
+            assert!(in_flight <= requester.window(), "more than the window");
+        }
+        let begun = self.begun.max(outgoing.wr_id + 1);
+        if self.qp.state() == State::Sqd {
+            assert_eq!(begun, self.begun, "it began while the queue was drained");
+        }
+        self.begun = begun;
     }
 
     /// Whoever is told to wait waits.

@@ -129,6 +129,61 @@ impl Plan {
         plan
     }
 
+    /// End 0 sends `count` times `op` of `len` bytes to end 1, as fast as it can, over a network of
+    /// 1 Gbit/s and a round trip of 100 us.
+    pub fn stream(seed: u64, mtu: PathMtu, op: Op, len: u32, count: u64, loss: u32) -> Self {
+        let mut rng = Rng::new(seed);
+        let faults = Faults {
+            loss,
+            duplicate: 0,
+            reorder: 0,
+            corrupt: 0,
+            burst: 1,
+            delay: 50_000,
+            jitter: 0,
+            late: 0,
+            per_byte: 8,
+            queue: 1_024,
+        };
+        let end = |rng: &mut Rng| End {
+            work: Vec::new(),
+            receives: Vec::new(),
+            max_rd_atomic: 16,
+            dest_slots: 16,
+            timeout: AckTimeout::from_code(14).unwrap(),
+            slots: 128,
+            window: 256,
+            policy: AckPolicy::AT_ONCE,
+            refuses: 0,
+            latency: 0,
+            budget: 1_024,
+            drain: None,
+            ..End::new(rng, mtu)
+        };
+        let mut ends = [end(&mut rng), end(&mut rng)];
+        ends[0].work = (0..count)
+            .map(|wr_id| {
+                let request = WorkRequest {
+                    wr_id,
+                    op,
+                    len,
+                    fence: false,
+                    solicited: false,
+                    signaled: true,
+                };
+                (0, request)
+            })
+            .collect();
+        ends[1].receives = vec![(0, count as u32)];
+        Self {
+            seed,
+            kind: Kind::Healthy,
+            mtu,
+            faults,
+            ends,
+        }
+    }
+
     /// Makes one run in three go wrong.
     fn choose_kind(&mut self, rng: &mut Rng) {
         if rng.chance(6_700) || self.ends[0].work.is_empty() {

@@ -14,7 +14,7 @@
 pub const INITIAL: u64 = 20_000_000;
 
 /// Patience at least: more than a peer's worker waits for a CPU.
-pub const SHORTEST: u64 = 2_000_000;
+pub const SHORTEST: u64 = 1_000_000;
 
 /// Round trips that count as longer count as so long: keeps sums within bounds.
 const LONGEST: u64 = 1 << 40;

@@ -73,12 +73,10 @@ where
         }
         let at = self.at;
         let wqe = *self.queue.get(at)?;
-        let begins = at == self.queue.begun();
+        let (begins, index) = self.place_in(&wqe);
         if begins && !self.may_begin(&wqe.request) {
             return None;
         }
-        let first = if begins { self.max } else { wqe.first };
-        let index = self.next.since(first);
         let again = self.next != self.max;
         let run = Run {
             index,
@@ -87,7 +85,7 @@ where
 
         // From here on it is sent.
         if begins {
-            self.queue.begin(first);
+            self.queue.begin(self.next);
         }
         let end = self.next.add(run.packets);
         if wqe.request.op.is_rd_atomic() {
@@ -109,7 +107,7 @@ where
             self.max = end;
         }
 
-        let ack_req = self.asks(&wqe.request, last);
+        let ack_req = self.asks(&wqe.request);
         let answered = ack_req || wqe.request.op.is_rd_atomic();
         if answered && !again && self.measured.is_none() {
             self.measured = Some((psn, now));
@@ -170,28 +168,34 @@ where
     }
 
     /// Whether the packet just cut is to ask for an answer.
-    fn asks(&mut self, request: &WorkRequest, last: bool) -> bool {
+    fn asks(&mut self, request: &WorkRequest) -> bool {
         if request.op.is_rd_atomic() {
             self.unasked = 0;
             return false;
         }
         self.unasked = self.unasked.saturating_add(1);
-        let size = self.window.size();
-        let asks = (last && !self.goes_on())
-            || self.in_flight() >= size
-            || self.unasked >= (size / ACKS_IN_WINDOW).max(1);
+        let share = self.window.size() / ACKS_IN_WINDOW;
+        let asks = self.unasked >= share.max(1) || !self.goes_on();
         if asks {
             self.unasked = 0;
         }
         asks
     }
 
-    /// Whether a packet follows without an answer to those before it.
+    /// Whether a packet follows, without an answer to those before it.
     fn goes_on(&self) -> bool {
         let Some(wqe) = self.queue.get(self.at) else {
             return false;
         };
-        self.at != self.queue.begun() || self.may_begin(&wqe.request)
+        let (begins, index) = self.place_in(wqe);
+        (!begins || self.may_begin(&wqe.request)) && self.fits(wqe, index).is_some()
+    }
+
+    /// Whether `next` is the first packet of WQE `at`, which has not begun; which of its packets it is.
+    fn place_in(&self, wqe: &Wqe) -> (bool, u32) {
+        let begins = self.at == self.queue.begun();
+        let first = if begins { self.max } else { wqe.first };
+        (begins, self.next.since(first))
     }
 
     /// The headers of a packet, and the bytes of its payload.
