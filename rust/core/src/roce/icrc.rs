@@ -37,6 +37,7 @@
 //! Source: InfiniBand specification, volume 1, section 7.8.1 and annex A17.
 
 use super::{
+    bytes::Writer,
     headers::Bth,
     packet::ICRC_LEN, //
 };
@@ -53,6 +54,9 @@ pub const IPV6_LEN: usize = 40;
 
 /// Bytes of a UDP header.
 pub const UDP_LEN: usize = 8;
+
+/// Bytes of the longest headers of which something is masked.
+const HEAD_MAX: usize = IPV6_LEN + UDP_LEN + Bth::LEN;
 
 /// The CRC after the 8 bytes of ones with which every ICRC begins.
 const BEGIN: u32 = 0xdebb_20e3;
@@ -99,27 +103,35 @@ impl<C: Crc32> Icrc<C> {
     }
 
     fn begin(ip: &[u8], udp: &[u8; UDP_LEN], packet: &[u8]) -> Self {
-        let mut icrc = Self {
-            crc: BEGIN,
-            by: PhantomData,
-        };
-        icrc.update(ip);
         let mut udp = *udp;
         let [.., high, low] = &mut udp;
         *high = 0xff;
         *low = 0xff;
-        icrc.update(&udp);
-        match packet.split_first_chunk::<{ Bth::LEN }>() {
-            Some((bth, rest)) => {
-                let mut bth = *bth;
+        let mut bth: [u8; Bth::LEN];
+        let (covered, rest) = match packet.split_first_chunk() {
+            Some((first, rest)) => {
+                bth = *first;
                 let [_, _, _, _, notices, ..] = &mut bth;
                 *notices = 0xff;
-                icrc.update(&bth);
-                icrc.update(rest);
+                (&bth[..], rest)
             }
             // No packet.
-            None => icrc.update(packet),
+            None => (packet, &[][..]),
+        };
+        // All that is masked in one go.
+        let mut head = [0; HEAD_MAX];
+        let mut writer = Writer::new(&mut head);
+        for part in [ip, &udp, covered] {
+            // There is room for the longest.
+            let _ = writer.put(part);
         }
+        let len = writer.len();
+        let mut icrc = Self {
+            crc: BEGIN,
+            by: PhantomData,
+        };
+        icrc.update(head.get(..len).unwrap_or(&head));
+        icrc.update(rest);
         icrc
     }
 

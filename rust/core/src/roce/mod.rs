@@ -1,6 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! RoCEv2: InfiniBand's transport in UDP datagrams.
 //!
+//! What a RoCE device means, without a device: packets, time and memory are arguments, and what is to
+//! be done comes back as a value. Two ends and a network between them can therefore be run in a test,
+//! from a seed.
+//!
+//! ```text
+//!   UDP datagram to port 4791
+//!        |  packet: Packet::parse          malformed? counted, dropped
+//!        |  (the owner of QPs finds the QP by its number)
+//!        |  icrc: Icrc::matches            else counted, dropped
+//!        v
+//!   rc: requester or responder      ud: QP, Q key      QP 1: cm, connection management
+//!        |                               |                  |
+//!        v                               v                  v
+//!   Packet::write, payload from where it lies, Icrc::trailer: a datagram to the peer
+//! ```
+//!
 //! | file | what |
 //! |---|---|
 //! | [`opcode`] | the opcodes of RC and UD |
