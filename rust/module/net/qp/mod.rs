@@ -107,9 +107,6 @@ use kfi_core::roce::{
     packet::Packet, //
 };
 
-/// Memory that the packets in a QP's inbox may take, bytes: some hundred full ones.
-const INBOX_BYTES: u32 = 1 << 20;
-
 /// The first UDP source port of packets that are sent; the bits below say which QP sent them, so
 /// that networks with several ways keep those of one QP on one.
 const SOURCE_PORTS: u16 = 0xc000;
@@ -124,6 +121,9 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
 
     /// The same QP as one of any kind.
     fn any(qp: Arc<Qp<Self>>) -> AnyQp;
+
+    /// Memory that the packets in a QP's inbox may take, bytes.
+    const INBOX_BYTES: u32;
 
     /// The QP has its number, and is about to be found by packets.
     fn started(qp: &Qp<Self>, number: Qpn);
@@ -331,7 +331,7 @@ impl<K: Kind> Qp<K> {
     /// A packet to this QP has arrived. Softirq.
     fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
         let refused = match self.judge(packet, way) {
-            Ok(()) => match self.inbox.push(skb, INBOX_BYTES) {
+            Ok(()) => match self.inbox.push(skb, K::INBOX_BYTES) {
                 Ok(()) => return self.wake(),
                 Err((NoRoom::Full, skb)) => (skb, Figure::DropInboxFull),
                 Err((NoRoom::Closed, skb)) => (skb, Figure::DropState),

@@ -91,6 +91,8 @@ pub(crate) struct Ud {
 impl Kind for Ud {
     const SERVICE: Service = Service::Ud;
     const CONNECTED: bool = false;
+    /// Some hundred full packets, whoever sent them.
+    const INBOX_BYTES: u32 = 1 << 20;
 
     fn any(qp: Arc<Qp<Self>>) -> AnyQp {
         AnyQp::Ud(qp)

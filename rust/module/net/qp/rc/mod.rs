@@ -78,6 +78,7 @@ use kfi_core::{
     errno::Errno,
     roce::{
         headers::Qpn,
+        mtu::PathMtu,
         opcode::Service,
         rc::{
             outstanding::Slot,
@@ -168,6 +169,9 @@ pub(crate) struct Request {
 impl Kind for Rc {
     const SERVICE: Service = Service::Rc;
     const CONNECTED: bool = true;
+    /// A window of the largest packets, of which each takes twice its payload, and as much again:
+    /// so the window is what keeps a peer back, not loss.
+    const INBOX_BYTES: u32 = window::DEFAULT_LARGEST * 4 * PathMtu::Mtu4096.bytes();
 
     fn any(qp: Arc<Qp<Self>>) -> AnyQp {
         AnyQp::Rc(qp)
