@@ -99,7 +99,7 @@ const INDEX_MIN: u32 = 2;
 /// have, of all its users.
 const INDEX_MAX: u32 = (1 << (INDEX_BITS - 1)) - 1;
 
-kernel::static_assert!(DGRAM_QPN == INDEX_MAX + 1 && DGRAM_QPN | u16::MAX as u32 <= INDEX_MASK);
+kernel::static_assert!(DGRAM_QPN == INDEX_MAX + 1 && DGRAM_QPN + u16::MAX as u32 <= INDEX_MASK);
 
 /// Ports for those who do not ask for one: the dynamic range of RFC 6335.
 const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
