@@ -220,7 +220,7 @@ pub(super) fn device(number: u8) -> Device {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, traced: bool) -> Self {
         let mut random = Random(seed);
         let pick = |random: &mut Random, choices: &[u64]| {
             choices[random.below(choices.len() as u64) as usize]
@@ -248,7 +248,7 @@ impl World {
             random,
             faults,
             restarts: 0,
-            traced: std::env::var_os("CM_SEEDS").is_some(),
+            traced,
         };
         world.trace(|| format!("seed {seed}: {faults:?}"));
         for _ in 0..1 + world.random.below(4) {
@@ -414,7 +414,7 @@ impl World {
         self.plan(after, What::Act(who, id, act));
     }
 
-    /// With `CM_SEEDS`, what happens is printed.
+    /// Prints what happens, if that is wanted.
     fn trace(&self, what: impl FnOnce() -> String) {
         if self.traced {
             println!("{:>10.3} ms  {}", self.now as f64 / MS as f64, what());

@@ -13,6 +13,10 @@
 //! The destination's port is in the service ID. What is left of the private data, 56 bytes, is the
 //! consumer's.
 //!
+//! The header is what the peer claims. The REQ's packet and its path say where it is
+//! ([`Request::from`](super::Request::from)); who believes a source that is another, believes
+//! anything.
+//!
 //! Source: InfiniBand specification, volume 1, annex A11, section A11.5; drivers/infiniband/core/
 //! cma.c.
 
