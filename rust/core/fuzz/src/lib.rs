@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod rc;
 mod wire;
 
 use kfi_core::{
@@ -45,6 +46,7 @@ use kfi_core::{
     },
 };
 
+pub use rc::rc_qp;
 pub use wire::{
     cm_connection,
     cm_message,
@@ -68,6 +70,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ud", ud),
     ("cm_message", cm_message),
     ("cm_connection", cm_connection),
+    ("rc_qp", rc_qp),
 ];
 
 /// Takes values from bytes; zeros when there are no more.
