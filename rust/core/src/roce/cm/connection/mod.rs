@@ -48,6 +48,7 @@
 //! Source: InfiniBand specification, volume 1, sections 12.9.5 to 12.9.8.
 
 mod event;
+mod make;
 mod receive;
 
 pub use self::event::{
@@ -62,11 +63,7 @@ pub use self::event::{
 
 use super::{
     super::{
-        headers::{
-            Qpn,
-            DEFAULT_PKEY, //
-        },
-        mtu::PathMtu,
+        headers::Qpn,
         psn::Psn, //
     },
     refusal::Refusal,
@@ -75,11 +72,9 @@ use super::{
     Body,
     CommId,
     Dreq,
-    Gid,
     Mad,
     Message,
     Mra,
-    Path,
     Private,
     Reason,
     Regarding,
@@ -89,14 +84,9 @@ use super::{
     Rtu,
     ServiceId,
     Timeout,
-    Timing,
-    Transport,
-    MAD_LEN, //
+    Timing, //
 };
 use core::net::IpAddr;
-
-/// Hops that packets of a connection may make.
-const HOP_LIMIT: u8 = 64;
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -213,163 +203,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Asks a peer for a connection, at `now`. A REQ is to be sent.
-    pub fn connect(now: u64, device: &Device, connect: &Connect<'_>) -> Self {
-        let timing = device.timing;
-        let ack_timeout = Timeout::ack(timing.life_time, Timeout::new(0));
-        let side = connect.side;
-        let req = Req {
-            local_id: connect.local_id,
-            service_id: connect.service_id,
-            ca_guid: device.ca_guid,
-            qpn: side.qpn,
-            responder_resources: side.responder_resources,
-            initiator_depth: side.initiator_depth,
-            remote_response_timeout: timing.longest,
-            transport: Transport::Rc,
-            flow_control: false,
-            starting_psn: side.starting_psn,
-            local_response_timeout: timing.longest,
-            retry_count: connect.retry_count.min(7),
-            pkey: DEFAULT_PKEY,
-            mtu: connect.mtu.min(device.mtu).code(),
-            rnr_retry_count: side.rnr_retry_count.min(7),
-            max_cm_retries: timing.retries.min(15),
-            srq: side.srq,
-            primary: Path::new(
-                device.ip.into(),
-                connect.remote.into(),
-                HOP_LIMIT,
-                ack_timeout,
-            ),
-            alternate: Path::NONE,
-            private: connect.private,
-        };
-        let mut connection = Self {
-            state: State::ReqSent,
-            active: true,
-            told: false,
-            local_id: connect.local_id,
-            remote_id: None,
-            ca_guid: device.ca_guid,
-            remote_guid: 0,
-            peer: connect.remote,
-            local_qpn: side.qpn,
-            remote_qpn: Qpn::default(),
-            asked: Asked::new(&req),
-            responder_resources: side.responder_resources,
-            initiator_depth: side.initiator_depth,
-            timing,
-            response: timing.longest,
-            timewait: ack_timeout.ns(),
-            linger: ack_timeout.ns(),
-            slow: false,
-            retry: Retry::new(&timing, timing.longest),
-            mra: false,
-            deadline: None,
-            tid: connect.tid,
-            said: [0; MAD_LEN],
-            said_what: None,
-            pending: Pending::Nothing,
-        };
-        connection.say(now, State::ReqSent, Body::Req(req));
-        connection
-    }
-
-    /// A REQ came that is no duplicate (see [`Route`](super::Route)): makes the passive end, which is
-    /// to be called `local_id`, and says what is asked for. The consumer then calls
-    /// [`accept`](Self::accept) or [`reject`](Self::reject), when it likes.
-    ///
-    /// # Errors
-    ///
-    /// The [`Refusal`] is to be sent instead: no RC; a path MTU that is none or larger than the
-    /// device's; another GID than the device's; paths, QPs or partitions that cannot be.
-    pub fn request<'m>(
-        device: &Device,
-        local_id: CommId,
-        from: IpAddr,
-        tid: u64,
-        req: &Req<'m>,
-    ) -> Result<(Self, Request<'m>), Refusal> {
-        let mtu = Self::judge(device, from, req)?;
-        let private = req.private.get().try_into();
-        let private = private.map_err(|_| Refusal::new(Reason::UNSUPPORTED))?;
-        let timing = device.timing;
-        let ack_timeout = req.primary.ack_timeout.min(Timing::LIMIT);
-        let response = req.remote_response_timeout.min(Timing::LIMIT);
-        let again = ack_timeout.ns().saturating_mul(2);
-        let request = Request {
-            from,
-            service_id: req.service_id,
-            qpn: req.qpn,
-            starting_psn: req.starting_psn,
-            mtu,
-            responder_resources: req.initiator_depth.min(device.responder_resources),
-            initiator_depth: req.responder_resources.min(device.initiator_depth),
-            retry_count: req.retry_count,
-            rnr_retry_count: req.rnr_retry_count,
-            ack_timeout: req.primary.ack_timeout,
-            flow_label: req.primary.flow_label,
-            traffic_class: req.primary.traffic_class,
-            srq: req.srq,
-            private,
-        };
-        let connection = Self {
-            state: State::ReqReceived,
-            active: false,
-            told: false,
-            local_id,
-            remote_id: Some(req.local_id),
-            ca_guid: device.ca_guid,
-            remote_guid: req.ca_guid,
-            peer: from,
-            local_qpn: Qpn::default(),
-            remote_qpn: req.qpn,
-            asked: Asked::new(req),
-            responder_resources: req.responder_resources,
-            initiator_depth: req.initiator_depth,
-            timing,
-            response: req.local_response_timeout,
-            timewait: ack_timeout.ns(),
-            linger: response.ns().saturating_add(again),
-            slow: false,
-            retry: Retry::new(&timing, req.local_response_timeout),
-            mra: false,
-            deadline: None,
-            tid,
-            said: [0; MAD_LEN],
-            said_what: None,
-            pending: Pending::Nothing,
-        };
-        Ok((connection, request))
-    }
-
-    /// Says whether a REQ can be granted, and its path MTU.
-    fn judge(device: &Device, from: IpAddr, req: &Req<'_>) -> Result<PathMtu, Refusal> {
-        if req.transport != Transport::Rc {
-            return Err(Refusal::new(Reason::INVALID_TRANSPORT_TYPE));
-        }
-        let mtu = PathMtu::from_code(req.mtu).filter(|mtu| *mtu <= device.mtu);
-        let mtu = mtu.ok_or(Refusal::with(Reason::INVALID_MTU, &[device.mtu.code()]))?;
-        let gid = Gid::from(device.ip);
-        if req.primary.remote_gid != gid {
-            return Err(Refusal::with(Reason::INVALID_GID, &gid.0));
-        }
-        let member = req.pkey | 0x8000;
-        if req.primary.local_gid != Gid::from(from)
-            || member != DEFAULT_PKEY
-            || !Self::can_be_connected(req.qpn)
-        {
-            return Err(Refusal::new(Reason::UNSUPPORTED));
-        }
-        Ok(mtu)
-    }
-
-    /// Whether a QP can have a connection.
-    fn can_be_connected(qpn: Qpn) -> bool {
-        qpn > Qpn::GSI && qpn != Qpn::MULTICAST
-    }
-
     /// Returns the state.
     pub const fn state(&self) -> State {
         self.state

@@ -4,7 +4,10 @@
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_roce_cm_connection))]
 mod suite {
-    use super::super::*;
+    use super::super::{
+        super::super::mtu::PathMtu,
+        *, //
+    };
     use core::net::Ipv4Addr;
 
     const IPS: [IpAddr; 2] = [
