@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tracepoints: what is seen of operations by who traces, and nothing by who does not.
 
-use crate::{harness::tests, host::pair};
+use crate::{
+    harness::tests,
+    host::{device, pair, until},
+};
 use kfi::Buffer;
-use std::path::Path;
+use std::{net::UdpSocket, path::Path};
 
-tests![operations_are_traced];
+tests![operations_are_traced, dropped_packets_are_traced];
 
 const TRACING: &str = "/sys/kernel/tracing";
 
@@ -17,13 +20,43 @@ fn set(file: &str, value: &str) {
 
 /// The lines of the event `name` with this context.
 fn lines(name: &str, context: u64) -> Vec<String> {
-    let trace = std::fs::read_to_string(Path::new(TRACING).join("trace")).expect("trace");
-    trace
+    trace()
         .lines()
         .filter(|line| line.contains(&format!(" {name}: ")))
         .filter(|line| line.contains(&format!(" context={context:#x}")))
         .map(ToOwned::to_owned)
         .collect()
+}
+
+/// All that was traced.
+fn trace() -> String {
+    std::fs::read_to_string(Path::new(TRACING).join("trace")).expect("trace")
+}
+
+/// A datagram that is no packet of RoCEv2, and one to a QP that is not there.
+fn dropped_packets_are_traced() {
+    let _link = device();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let mut packet = [0; 24];
+    // SEND ONLY of RC, to QP 0x123456, with the default P_Key.
+    packet[0] = 0x04;
+    packet[2..4].fill(0xff);
+    packet[5..8].copy_from_slice(&[0x12, 0x34, 0x56]);
+    set("trace", "");
+    set("events/kfabric/kfabric_drop/enable", "1");
+    for bytes in [&[0; 3][..], &packet] {
+        socket.send_to(bytes, "127.0.0.1:4791").expect("send");
+    }
+    until("two dropped packets", || {
+        trace().matches(" kfabric_drop: ").count() == 2
+    });
+    set("events/kfabric/kfabric_drop/enable", "0");
+    let trace = trace();
+    assert!(trace.contains(" kfabric_drop: qpn=0x0 cause="), "{trace}");
+    assert!(
+        trace.contains(" kfabric_drop: qpn=0x123456 cause="),
+        "{trace}"
+    );
 }
 
 fn operations_are_traced() {

@@ -11,10 +11,13 @@ use super::{
     socket::Way,
     stats::Figure, //
 };
-use crate::shim::skb::{
-    crc32,
-    RxSkb,
-    TxSkb, //
+use crate::shim::{
+    skb::{
+        crc32,
+        RxSkb,
+        TxSkb, //
+    },
+    trace, //
 };
 use core::net::IpAddr;
 use kernel::prelude::*;
@@ -74,6 +77,7 @@ pub(super) fn verify(skb: &RxSkb) -> Result<Packet, Figure> {
     if !skb.copy_to_slice(end, &mut wire) || !icrc.matches(wire) {
         return Err(Figure::DropIcrc);
     }
+    trace::rx(|| said(&packet));
     Ok(packet)
 }
 
@@ -128,7 +132,27 @@ pub(super) fn build(
         return Err(EINVAL);
     }
     end.copy_from_slice(&trailer);
+    trace::tx(|| said(packet));
     Ok(skb)
+}
+
+/// Drops a packet for `cause`, which the caller counts. Any context.
+pub(super) fn reject(skb: RxSkb, cause: Figure) {
+    trace::drop(|| {
+        let number = parse(&skb).map_or(0, |packet| packet.bth.dest_qp.get());
+        (number, cause as u32)
+    });
+    skb.reject();
+}
+
+/// What tracepoints say of a packet.
+fn said(packet: &Packet) -> (u32, u32, u32, u32) {
+    (
+        packet.bth.dest_qp.get(),
+        packet.opcode().byte().into(),
+        packet.bth.psn.get(),
+        packet.payload_len() as u32,
+    )
 }
 
 /// The UDP header: to port 4791, without a checksum.

@@ -26,6 +26,7 @@
 //! whose numbers are to be known beforehand: [`DGRAM_QPN`] and the port.
 
 use super::{
+    packet,
     qp::AnyQp,
     stats::{
         Figure,
@@ -226,7 +227,7 @@ impl Receive for Inbound {
     fn receive(&self, skb: RxSkb) {
         if let Err((skb, cause)) = self.admit(skb) {
             self.figures.add(cause, 1);
-            skb.reject();
+            packet::reject(skb, cause);
         }
     }
 }

@@ -66,7 +66,6 @@ pub(crate) mod rcu;
 pub(crate) mod sched;
 #[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod skb;
-#[allow(dead_code, reason = "packets of the wire come next")]
 pub(crate) mod trace;
 #[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod udp;

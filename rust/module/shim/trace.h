@@ -70,7 +70,7 @@ DECLARE_EVENT_CLASS(kfabric_packet,
 		  __entry->opcode, __entry->psn, __entry->len)
 );
 
-/* A packet left the QP @qpn: BTH opcode and PSN, bytes of payload. */
+/* A packet to the QP @qpn was built: BTH opcode and PSN, bytes of payload. */
 DEFINE_EVENT(kfabric_packet, kfabric_tx,
 	TP_PROTO(u32 qpn, u32 opcode, u32 psn, u32 len),
 	TP_ARGS(qpn, opcode, psn, len)
@@ -82,7 +82,7 @@ DEFINE_EVENT(kfabric_packet, kfabric_rx,
 	TP_ARGS(qpn, opcode, psn, len)
 );
 
-/* A packet was dropped; @cause counts as in the figures of the link. */
+/* A packet to the QP @qpn (0: unreadable) was dropped; @cause is its figure. */
 TRACE_EVENT(kfabric_drop,
 	TP_PROTO(u32 qpn, u32 cause),
 	TP_ARGS(qpn, cause),

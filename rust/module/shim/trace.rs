@@ -46,13 +46,14 @@ tracepoints! {
     /// It ended; `error` is 0 or a positive error number.
     complete = __tracepoint_kfabric_complete, rust_do_trace_kfabric_complete
         (ep: u64, context: u64, len: u64, error: u32);
-    /// A packet with this BTH opcode and PSN, and `len` bytes of payload, left a QP.
+    /// A packet to a QP was built, with this BTH opcode and PSN and `len` bytes of payload.
     tx = __tracepoint_kfabric_tx, rust_do_trace_kfabric_tx
         (qpn: u32, opcode: u32, psn: u32, len: u32);
     /// A packet that is whole reached a QP.
     rx = __tracepoint_kfabric_rx, rust_do_trace_kfabric_rx
         (qpn: u32, opcode: u32, psn: u32, len: u32);
-    /// A packet was dropped for this cause, as the figures number them.
+    /// A packet to a QP (0: it cannot be read) was dropped; `cause` is the number of the figure that
+    /// counts it.
     drop = __tracepoint_kfabric_drop, rust_do_trace_kfabric_drop
         (qpn: u32, cause: u32);
 }

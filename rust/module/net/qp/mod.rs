@@ -341,7 +341,7 @@ impl<K: Kind> Qp<K> {
         let (skb, cause) = refused;
         self.figures.add(cause, 1);
         self.outer_figures().add(cause, 1);
-        skb.reject();
+        packet::reject(skb, cause);
     }
 
     /// Has the worker run soon. Any context.
@@ -369,7 +369,7 @@ impl<K: Kind> Qp<K> {
                 }
                 Err(cause) => {
                     tally.count(cause);
-                    skb.reject();
+                    packet::reject(skb, cause);
                 }
             }
         }

@@ -117,7 +117,7 @@ impl Kind for Ud {
                 Ok(packet) => packet,
                 Err(cause) => {
                     tally.count(cause);
-                    skb.reject();
+                    packet::reject(skb, cause);
                     continue;
                 }
             };

@@ -97,7 +97,7 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
                 }
                 Err(cause) => {
                     tally.count(cause);
-                    skb.reject();
+                    packet::reject(skb, cause);
                 }
             }
         }
