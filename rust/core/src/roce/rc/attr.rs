@@ -194,3 +194,129 @@ impl Attr {
         );
     }
 }
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_roce_rc_attr))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts() {
+        assert_eq!(AckTimeout::NONE.ns(), None);
+        for (code, ns) in [(1, 8_192), (14, 67_108_864), (31, 4096 << 31)] {
+            let timeout = AckTimeout::from_code(code);
+            assert_eq!(timeout.map(AckTimeout::code), Some(code));
+            assert_eq!(timeout.and_then(AckTimeout::ns), Some(ns));
+        }
+        assert_eq!(AckTimeout::from_code(32), None);
+        assert_eq!(AckTimeout::from_code(255), None);
+    }
+
+    #[test]
+    fn values_that_cannot_be() {
+        let check = |from, mask: &[Mask], attr: Attr| {
+            let mask = mask.iter().fold(Mask::NONE, |all, bit| all.with(*bit));
+            attr.check(from, mask, 4, 2)
+        };
+        let init = [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS];
+        let to = |state| Attr {
+            state,
+            ..Attr::default()
+        };
+        let good = to(State::Init);
+        assert_eq!(check(State::Reset, &init, good), Ok(()));
+        for bad in [
+            Attr { port: 0, ..good },
+            Attr { port: 2, ..good },
+            Attr {
+                pkey_index: 1,
+                ..good
+            },
+        ] {
+            assert_eq!(check(State::Reset, &init, bad), Err(Errno::EINVAL));
+        }
+        assert_eq!(check(State::Rtr, &init, good), Err(Errno::EINVAL));
+
+        let rtr = [
+            Mask::AV,
+            Mask::PATH_MTU,
+            Mask::DEST_QPN,
+            Mask::RQ_PSN,
+            Mask::MAX_DEST_RD_ATOMIC,
+            Mask::MIN_RNR_TIMER,
+        ];
+        for (max_dest_rd_atomic, ok) in [(0, true), (2, true), (3, false), (255, false)] {
+            let attr = Attr {
+                max_dest_rd_atomic,
+                ..to(State::Rtr)
+            };
+            assert_eq!(check(State::Init, &rtr, attr).is_ok(), ok);
+        }
+
+        let rts = [
+            Mask::TIMEOUT,
+            Mask::RETRY_CNT,
+            Mask::RNR_RETRY,
+            Mask::SQ_PSN,
+            Mask::MAX_QP_RD_ATOMIC,
+            Mask::CUR_STATE,
+        ];
+        let good = Attr {
+            cur_state: State::Rtr,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 4,
+            ..to(State::Rts)
+        };
+        assert_eq!(check(State::Rtr, &rts, good), Ok(()));
+        for bad in [
+            Attr {
+                retry_cnt: 8,
+                ..good
+            },
+            Attr {
+                rnr_retry: 8,
+                ..good
+            },
+            Attr {
+                max_rd_atomic: 5,
+                ..good
+            },
+            Attr {
+                cur_state: State::Rts,
+                ..good
+            },
+        ] {
+            assert_eq!(check(State::Rtr, &rts, bad), Err(Errno::EINVAL));
+        }
+        // What does not count is not looked at.
+        let odd = Attr {
+            port: 9,
+            retry_cnt: 9,
+            ..to(State::Error)
+        };
+        assert_eq!(check(State::Rts, &[], odd), Ok(()));
+    }
+
+    #[test]
+    fn only_what_counts_is_taken() {
+        let new = Attr {
+            state: State::Rts,
+            retry_cnt: 3,
+            rnr_retry: 4,
+            access: Access {
+                read: true,
+                ..Access::default()
+            },
+            ..Attr::default()
+        };
+        let mut attr = Attr::default();
+        attr.take(&new, Mask::RNR_RETRY);
+        assert_eq!(attr.state, State::Rts);
+        assert_eq!((attr.retry_cnt, attr.rnr_retry), (0, 4));
+        assert_eq!(attr.access, Access::default());
+        attr.take(&new, Mask::ACCESS_FLAGS.with(Mask::RETRY_CNT));
+        assert_eq!((attr.retry_cnt, attr.rnr_retry), (3, 4));
+        assert!(attr.access.read);
+    }
+}

@@ -29,7 +29,7 @@ mod replay;
 mod reply;
 
 #[cfg(any(test, kfi_kunit))]
-mod tests;
+pub(super) mod tests;
 
 pub use self::{
     receive::Verdict,

@@ -19,7 +19,10 @@ pub(super) use super::{
             },
             packet::Packet, //
         },
-        attr::Access,
+        attr::{
+            Access,
+            AckTimeout, //
+        },
         requester::LOCAL_PAUSE,
         target::{
             Atomic,
@@ -58,7 +61,7 @@ pub(super) const fn psn(n: u32) -> Psn {
 
 /// What a target was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(in super::super) enum Call {
     Begin(Incoming),
     Place(u32),
     End(Ended),
@@ -71,18 +74,18 @@ pub(super) enum Call {
 }
 
 /// A target that keeps what it was told.
-pub(super) struct Told {
-    pub(super) calls: Log<Call>,
+pub(in super::super) struct Told {
+    pub(in super::super) calls: Log<Call>,
     /// Receives that are there.
-    pub(super) receives: u32,
+    pub(in super::super) receives: u32,
     /// What is refused, and why.
-    pub(super) refuses: Option<(Call, Refusal)>,
+    pub(in super::super) refuses: Option<(Call, Refusal)>,
     /// Atomics done.
-    pub(super) word: u64,
+    pub(in super::super) word: u64,
 }
 
 impl Told {
-    pub(super) const fn new() -> Self {
+    pub(in super::super) const fn new() -> Self {
         Self {
             calls: Log::new(),
             receives: u32::MAX,
@@ -100,7 +103,7 @@ impl Told {
     }
 
     /// What it was told since the last time.
-    pub(super) fn taken(&mut self) -> Log<Call> {
+    pub(in super::super) fn taken(&mut self) -> Log<Call> {
         core::mem::replace(&mut self.calls, Log::new())
     }
 }
@@ -166,24 +169,8 @@ pub(super) fn attr() -> Attr {
 
 /// Brings a responder to RTR.
 pub(super) fn start(responder: &mut Lent<'_>, attr: &Attr, target: &mut Told) -> Result {
-    for (state, mask) in [
-        (
-            State::Init,
-            [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS].as_slice(),
-        ),
-        (
-            State::Rtr,
-            &[
-                Mask::AV,
-                Mask::PATH_MTU,
-                Mask::DEST_QPN,
-                Mask::RQ_PSN,
-                Mask::MAX_DEST_RD_ATOMIC,
-                Mask::MIN_RNR_TIMER,
-            ],
-        ),
-    ] {
-        let mask = mask.iter().fold(Mask::NONE, |all, bit| all.with(*bit));
+    let [init, rtr, _] = start_attr();
+    for (Attr { state, .. }, mask) in [init, rtr] {
         responder.modify(&Attr { state, ..*attr }, mask, target)?;
     }
     Ok(())
@@ -277,4 +264,44 @@ pub(super) fn answers(responder: &mut Lent<'_>, now: u64) -> Log<Said> {
         log.push(said);
     }
     log
+}
+
+/// What brings a whole QP to RTS, with retries that are used up at once.
+pub(in super::super) fn start_attr() -> [(Attr, Mask); 3] {
+    let attr = Attr {
+        max_rd_atomic: 2,
+        timeout: AckTimeout::from_code(5).unwrap_or_default(),
+        ..attr()
+    };
+    [
+        (
+            State::Init,
+            [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS].as_slice(),
+        ),
+        (
+            State::Rtr,
+            &[
+                Mask::AV,
+                Mask::PATH_MTU,
+                Mask::DEST_QPN,
+                Mask::RQ_PSN,
+                Mask::MAX_DEST_RD_ATOMIC,
+                Mask::MIN_RNR_TIMER,
+            ],
+        ),
+        (
+            State::Rts,
+            &[
+                Mask::TIMEOUT,
+                Mask::RETRY_CNT,
+                Mask::RNR_RETRY,
+                Mask::SQ_PSN,
+                Mask::MAX_QP_RD_ATOMIC,
+            ],
+        ),
+    ]
+    .map(|(state, mask)| {
+        let mask = mask.iter().fold(Mask::NONE, |all, bit| all.with(*bit));
+        (Attr { state, ..attr }, mask)
+    })
 }
