@@ -72,6 +72,11 @@ impl Window {
         self.size
     }
 
+    /// Returns how many there may ever be.
+    pub const fn largest(&self) -> u32 {
+        self.largest
+    }
+
     /// `acked` packets more were acknowledged, when `outstanding` were outstanding. The window grows
     /// only if it was in use: what is not used is not known to hold.
     pub fn acknowledged(&mut self, acked: u32, outstanding: u32) {
@@ -143,7 +148,9 @@ mod tests {
             (1000, INITIAL),
             (u32::MAX, INITIAL),
         ] {
-            assert_eq!(Window::new(largest).size(), size);
+            let window = Window::new(largest);
+            assert_eq!(window.size(), size);
+            assert_eq!(window.largest(), largest.clamp(1, LARGEST));
         }
         let mut one = Window::new(1);
         one.lost();

@@ -221,7 +221,7 @@ where
             self.max = attr.sq_psn;
         }
         if mask.contains(Mask::RETRY_CNT) || mask.contains(Mask::RNR_RETRY) {
-            self.timers.progress(&self.attr);
+            self.timers.allow(&self.attr);
         }
         match attr.state {
             State::Reset => self.reset(),
@@ -243,6 +243,7 @@ where
         self.queue.clear();
         self.failed = false;
         self.rtt = Rtt::new();
+        self.window = Window::new(self.window.largest());
         self.stop();
         let state = self.attr.state;
         self.attr = Attr {

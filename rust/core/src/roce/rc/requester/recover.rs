@@ -60,14 +60,19 @@ impl Timers {
         self.pause.is_some()
     }
 
-    /// Something new was answered, or everything begins: all may be tried as often as ever.
+    /// From now on all may be tried as often as it says there.
+    pub(super) fn allow(&mut self, attr: &Attr) {
+        self.retries = attr.retry_cnt;
+        self.rnr_retries = attr.rnr_retry;
+    }
+
+    /// Something new was answered.
     pub(super) fn progress(&mut self, attr: &Attr) {
         *self = Self {
             pause: self.pause,
-            retries: attr.retry_cnt,
-            rnr_retries: attr.rnr_retry,
             ..Self::default()
         };
+        self.allow(attr);
     }
 
     /// From now on an answer is awaited.

@@ -286,6 +286,30 @@ mod suite {
     }
 
     #[test]
+    fn who_is_not_ready_is_there() -> Result {
+        let attr = Attr {
+            retry_cnt: 1,
+            timeout: AckTimeout::from_code(5).unwrap_or_default(),
+            ..attr()
+        };
+        let timer = RnrTimer::at_least(1);
+        with(&attr, 16, |requester| {
+            requester.post(&request(0, SEND, 0))?;
+            let mut now = 0;
+            for _ in 0..5 {
+                assert_eq!(flight(requester, now), (1, Some(0)));
+                now += 131_072;
+                requester.expired(now);
+                assert_eq!(flight(requester, now), (1, Some(0)));
+                requester.receive(now, &says(0, Syndrome::Rnr(timer)));
+                now += timer.ns();
+            }
+            assert_eq!(requester.state(), State::Rts);
+            Ok(())
+        })
+    }
+
+    #[test]
     fn a_packet_that_was_not_sent_is_lost_and_no_more() -> Result {
         let attr = Attr {
             timeout: AckTimeout::from_code(14).unwrap_or_default(),

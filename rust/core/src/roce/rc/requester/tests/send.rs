@@ -190,6 +190,20 @@ mod suite {
             assert_eq!(sent(requester, 0), None);
             Ok(())
         })?;
+        // What follows has to wait for all of the window.
+        let one = Attr {
+            max_rd_atomic: 1,
+            ..attr()
+        };
+        with(&one, 16, |requester| {
+            requester.post(&request(0, SEND, 0))?;
+            requester.post(&request(1, READ, 20 * MTU))?;
+            assert_eq!(sent(requester, 0), Some((RcSendOnly, 0, true)));
+            assert_eq!(sent(requester, 0), None);
+            requester.receive(0, &ack(0));
+            assert_eq!(sent(requester, 0), Some((RcReadRequest, 1, false)));
+            Ok(())
+        })?;
         // Four times in a window.
         with(&attr(), 16, |requester| {
             requester.post(&request(0, SEND, 100 * MTU))?;
@@ -325,6 +339,17 @@ mod suite {
             };
             requester.modify(&sqd, Mask::NONE)?;
             assert!(!requester.is_drained());
+            // Other attributes change nothing of what is outstanding.
+            let deadline = requester.deadline();
+            assert!(deadline.is_some());
+            let fewer = Attr {
+                retry_cnt: 1,
+                rnr_retry: 1,
+                ..sqd
+            };
+            let counts = Mask::RETRY_CNT.with(Mask::RNR_RETRY);
+            requester.modify(&fewer, counts)?;
+            assert_eq!(requester.deadline(), deadline);
             // What has begun goes on, also after a loss; what has not stays.
             assert_eq!(sent(requester, 0), Some((Opcode::RcSendLast, 1, true)));
             assert_eq!(requester.poll(0), None);
@@ -386,6 +411,9 @@ mod suite {
             requester.post(&request(0, SEND, MTU))?;
             requester.post(&request(1, READ, MTU))?;
             flight(requester, 0);
+            requester.receive(0, &nak(0, Nak::Sequence));
+            assert_eq!(requester.window(), 32);
+            flight(requester, 0);
             requester.error();
             assert_eq!(requester.state(), State::Error);
             assert!(!requester.has_failed());
@@ -397,7 +425,8 @@ mod suite {
             assert_eq!(taken(requester), None);
             requester.error();
             assert_eq!(requester.state(), State::Reset);
-            // And again from the beginning.
+            // And again from the beginning, with nothing of what was learnt.
+            assert_eq!(requester.window(), 64);
             start(requester, &attr())?;
             requester.post(&request(2, READ, MTU))?;
             assert_eq!(sent(requester, 0), Some((Opcode::RcReadRequest, 0, false)));

@@ -404,6 +404,17 @@ mod suite {
     }
 
     #[test]
+    fn a_gap_that_closes_whole_is_not_told() -> Result {
+        with(|responder, target| {
+            responder.receive(0, &send(1), target);
+            responder.receive(0, &send(0), target);
+            responder.receive(0, &send(1), target);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(1, 2)]));
+            Ok(())
+        })
+    }
+
+    #[test]
     fn a_gap_that_closes_before_it_is_told() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(1), target);
