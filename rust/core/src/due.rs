@@ -102,6 +102,7 @@ impl<M: DueMap> Due<M> {
 
     /// Takes the first entry out if its threshold is at most `reached`.
     /// O(log n).
+    #[inline(always)]
     pub fn pop_due(&mut self, reached: u64) -> Option<(Key, M::Token)> {
         if self.lowest()? > reached {
             return None;
@@ -110,6 +111,7 @@ impl<M: DueMap> Due<M> {
     }
 
     /// Takes the first entry out, due or not. O(log n).
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<(Key, M::Token)> {
         let entry = self.map.pop_first()?;
         self.len = self.len.wrapping_sub(1);

@@ -36,6 +36,7 @@ struct wait_queue_head;
 void kfabric_shim_set_interruptible(void);
 void kfabric_shim_set_uninterruptible(void);
 void kfabric_shim_set_running(void);
+void kfabric_shim_wake(u64 *state, u64 value, struct task_struct *task);
 bool kfabric_shim_sleep_until(u64 deadline);
 bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
 void kfabric_shim_cond_resched(void);

@@ -24,6 +24,7 @@
 #include <linux/fcntl.h>
 #include <linux/hrtimer.h>
 #include <linux/mm.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/rt.h>
 #include <linux/sched/signal.h>
@@ -66,6 +67,24 @@ void kfabric_shim_set_uninterruptible(void)
 void kfabric_shim_set_running(void)
 {
 	__set_current_state(TASK_RUNNING);
+}
+
+/**
+ * kfabric_shim_wake - let a sleeper go and wake it
+ * @state: the sleeper's word; the sleeper may be gone when this is written
+ * @value: what is written
+ * @task: the sleeper's task, alive until then
+ *
+ * What was written before is seen by who acquires @state. Tasks are freed behind
+ * RCU, so this one is there until it has been woken.
+ */
+void kfabric_shim_wake(u64 *state, u64 value, struct task_struct *task)
+{
+	rcu_read_lock();
+	/* Pairs with the acquire in Sleeper::reason(). */
+	smp_store_release(state, value);
+	wake_up_process(task);
+	rcu_read_unlock();
 }
 
 /**

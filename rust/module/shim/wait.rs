@@ -34,10 +34,7 @@ use core::{
 use kernel::{
     bindings,
     prelude::*,
-    sync::{
-        rcu,
-        LockClassKey, //
-    },
+    sync::LockClassKey,
     task::{
         self,
         Task, //
@@ -434,18 +431,15 @@ impl Waker {
     #[inline]
     fn end(&self, state: u64) {
         let sleeper = self.0.as_ptr();
-        // Keeps the task, which is alive now, until it has been woken: tasks are freed behind RCU.
-        let _alive = rcu::read_lock();
-        // SAFETY: By the type invariants the sleeper is valid until its state is written, which
-        // ends this waker's use of it.
-        let task = unsafe { (*sleeper).task };
         // INVARIANT: No waker any more: whoever called this forgets it.
-        // SAFETY: As above. Release: see `Sleeper::reason`.
-        unsafe { (*sleeper).state.store_release(state) };
-        // SAFETY: The task was alive when the read-side critical section began, as it was the
-        // sleeper's. A wake-up that it does not need any more does no harm: who sleeps looks at its
+        // SAFETY: By the type invariants the sleeper is valid, and so is its task, until its state
+        // is written, which is the last that is done with it. The task is woken behind that, under
+        // RCU. A wake-up that it does not need any more does no harm: who sleeps looks at its
         // condition.
-        unsafe { bindings::wake_up_process(task.as_ptr()) };
+        unsafe {
+            let task = (*sleeper).task;
+            shim::kfabric_shim_wake((*sleeper).state.as_ptr(), state, task.as_ptr());
+        }
     }
 }
 

@@ -40,6 +40,14 @@ impl AtomicWord {
     }
 }
 
+impl AtomicWord {
+    /// Where the word is, for C.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut u64 {
+        self.0.as_ptr()
+    }
+}
+
 #[cfg(CONFIG_X86_64)]
 impl Word for AtomicWord {
     #[inline(always)]

@@ -125,7 +125,7 @@ impl<M: DueMap> Waiters<M> {
         // An adder writes the value before it reads `due`, so either it sees the
         // threshold or its value is seen here. Done also where a lower threshold
         // stands already: arming is not the fast path.
-        gate.due.swap(self.bound_with(Some(threshold)));
+        gate.due.swap(self.bound().min(announced(threshold)));
         let holds = match cond {
             Cond::AtLeast(threshold) => gate.read() >= threshold,
             Cond::AnyChange(seen) => self.changed(gate, &seen),
@@ -318,16 +318,13 @@ impl<M: DueMap> Waiters<M> {
         }
     }
 
-    /// What `due` is to be for those in line and one more.
-    fn bound_with(&self, one_more: Option<u64>) -> u64 {
-        let lines = [
-            self.at_least.lowest(),
-            self.any_change.lowest().map(beyond),
-            one_more, //
-        ];
-        match lines.into_iter().flatten().min() {
-            Some(lowest) => lowest.min(NOBODY.wrapping_sub(1)),
-            None => NOBODY,
+    /// What `due` is to be for those in line.
+    #[inline]
+    fn bound(&self) -> u64 {
+        let at_least = self.at_least.lowest().map_or(NOBODY, announced);
+        match self.any_change.lowest() {
+            None => at_least,
+            Some(seen) => at_least.min(announced(beyond(seen))),
         }
     }
 
@@ -336,8 +333,14 @@ impl<M: DueMap> Waiters<M> {
         // ORDERING: none needed. This raises `due`, to the lowest threshold at
         // most; an adder that still reads the lower one comes to the lock for
         // nothing. Whoever is in line was written to `due` by its own `arm`.
-        gate.due.store(self.bound_with(None));
+        gate.due.store(self.bound());
     }
+}
+
+/// How a threshold stands in `due`, where the largest stands for nobody.
+#[inline]
+fn announced(threshold: u64) -> u64 {
+    threshold.min(NOBODY.wrapping_sub(1))
 }
 
 /// The threshold that any change of this value upwards meets. There is none above

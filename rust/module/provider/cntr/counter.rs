@@ -113,7 +113,7 @@ struct Due {
 
 impl Due {
     /// Takes one who is due.
-    #[link_section = ".text.hot"]
+    #[inline(always)]
     fn one(&mut self, left: Left<Token>, outcome: Outcome) {
         let Left { who, memory } = left;
         match who {
@@ -138,7 +138,7 @@ impl Due {
     }
 
     /// The lock has been dropped.
-    #[link_section = ".text.hot"]
+    #[inline(always)]
     fn finish(self) {
         if let Some(bell) = self.bell {
             bell.wake();

@@ -106,6 +106,7 @@ impl<T> Line<T> {
     }
 
     /// The first of the others becomes first.
+    #[inline(never)]
     fn move_up(&mut self) {
         // INVARIANT: The lowest key that is left, if any is.
         self.first = self.others.cursor_front_mut().map(|cursor| {
@@ -163,7 +164,7 @@ impl<T> DueMap for Line<T> {
         self.first.as_ref().map(|first| first.key)
     }
 
-    #[link_section = ".text.hot"]
+    #[inline(always)]
     fn pop_first(&mut self) -> Option<(Key, Self::Token)> {
         let first = self.first.take()?;
         if !self.others.is_empty() {
