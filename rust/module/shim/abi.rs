@@ -19,9 +19,8 @@ use kernel::{
 
 /// A structure of the ABI: integers and arrays of integers, without padding.
 pub(crate) trait Abi: FromBytes + AsBytes + Default + Copy + Send {
-    /// Whether it is a row of 64-bit words for the compiler too, and short enough to be read one by
-    /// one.
-    const IN_WORDS: bool = align_of::<Self>() == align_of::<u64>() && size_of::<Self>() <= 256;
+    /// Whether it is short enough to be copied word by word. The size of each is a multiple of 8.
+    const IN_WORDS: bool = size_of::<Self>() <= 256;
 
     /// How many words it is, if it is one of those.
     const WORDS: usize = size_of::<Self>() / size_of::<u64>();
@@ -75,6 +74,8 @@ macro_rules! abi {
         unsafe impl AsBytes for $name {}
 
         impl Abi for $name {}
+
+        static_assert!(size_of::<$name>() % size_of::<u64>() == 0);
     };
 }
 

@@ -43,8 +43,8 @@ void kfabric_shim_cond_resched(void);
 bool kfabric_shim_fatal_signal_pending(void);
 
 /* User memory: shim/user.rs. */
-bool kfabric_shim_get_words(u64 *dst, const u64 *src, size_t words);
-bool kfabric_shim_put_words(u64 *dst, const u64 *src, size_t words);
+bool kfabric_shim_get_words(void *dst, const void *src, size_t words);
+bool kfabric_shim_put_words(void *dst, const void *src, size_t words);
 bool kfabric_shim_get_bytes(u8 *dst, const u8 *src, size_t len);
 int kfabric_shim_copy_struct_from_user(void *dst, size_t ksize,
 				       const void *src, size_t usize);

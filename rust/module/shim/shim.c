@@ -31,6 +31,7 @@
 #include <linux/sched/user.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <linux/unaligned.h>
 #include <linux/wait.h>
 
 /* Pages of user memory are read and written through the direct map. */
@@ -136,7 +137,7 @@ bool kfabric_shim_fatal_signal_pending(void)
 
 /**
  * kfabric_shim_get_words - read a small structure of 64-bit words
- * @dst: where it goes
+ * @dst: where it goes, aligned as it likes
  * @src: user memory
  * @words: how many words
  *
@@ -144,24 +145,28 @@ bool kfabric_shim_fatal_signal_pending(void)
  *
  * Return: false if a word cannot be read.
  */
-bool kfabric_shim_get_words(u64 *dst, const u64 *src, size_t words)
+bool kfabric_shim_get_words(void *dst, const void *src, size_t words)
 {
 	const u64 __user *from = (const u64 __user *)src;
+	u64 *to = dst;
+	u64 word;
 
 	if (!user_read_access_begin(from, words * sizeof(*from)))
 		return false;
-	for (; words >= 8; words -= 8, dst += 8, from += 8) {
-		unsafe_get_user(dst[0], &from[0], fault);
-		unsafe_get_user(dst[1], &from[1], fault);
-		unsafe_get_user(dst[2], &from[2], fault);
-		unsafe_get_user(dst[3], &from[3], fault);
-		unsafe_get_user(dst[4], &from[4], fault);
-		unsafe_get_user(dst[5], &from[5], fault);
-		unsafe_get_user(dst[6], &from[6], fault);
-		unsafe_get_user(dst[7], &from[7], fault);
+	for (; words >= 4; words -= 4, from += 4, to += 4) {
+		unsafe_get_user(word, from, fault);
+		put_unaligned(word, to);
+		unsafe_get_user(word, from + 1, fault);
+		put_unaligned(word, to + 1);
+		unsafe_get_user(word, from + 2, fault);
+		put_unaligned(word, to + 2);
+		unsafe_get_user(word, from + 3, fault);
+		put_unaligned(word, to + 3);
 	}
-	for (; words; words--, dst++, from++)
-		unsafe_get_user(dst[0], &from[0], fault);
+	for (; words; words--) {
+		unsafe_get_user(word, from++, fault);
+		put_unaligned(word, to++);
+	}
 	user_read_access_end();
 	return true;
 
@@ -173,19 +178,20 @@ fault:
 /**
  * kfabric_shim_put_words - write a small structure of 64-bit words
  * @dst: user memory
- * @src: the structure
+ * @src: the structure, aligned as it likes
  * @words: how many words
  *
  * Return: false if a word cannot be written.
  */
-bool kfabric_shim_put_words(u64 *dst, const u64 *src, size_t words)
+bool kfabric_shim_put_words(void *dst, const void *src, size_t words)
 {
 	u64 __user *to = (u64 __user *)dst;
+	const u64 *from = src;
 
 	if (!user_write_access_begin(to, words * sizeof(*to)))
 		return false;
-	for (; words; words--, to++, src++)
-		unsafe_put_user(src[0], &to[0], fault);
+	for (; words; words--)
+		unsafe_put_user(get_unaligned(from++), to++, fault);
 	user_write_access_end();
 	return true;
 
@@ -207,13 +213,15 @@ fault:
 bool kfabric_shim_get_bytes(u8 *dst, const u8 *src, size_t len)
 {
 	const u8 __user *from = (const u8 __user *)src;
+	u64 word;
 
 	if (len > 64)
 		return !copy_from_user(dst, from, len);
 	if (!user_read_access_begin(from, len))
 		return false;
 	for (; len >= sizeof(u64); len -= sizeof(u64)) {
-		unsafe_get_user(*(u64 *)dst, (const u64 __user *)from, fault);
+		unsafe_get_user(word, (const u64 __user *)from, fault);
+		put_unaligned(word, (u64 *)dst);
 		dst += sizeof(u64);
 		from += sizeof(u64);
 	}

@@ -117,10 +117,20 @@ pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
 /// `EFAULT`.
 #[inline]
 pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
-    let (to, from) = (ptr.as_mut_ptr().cast(), words.as_ptr());
-    // SAFETY: `from` is that many words. A user pointer may be anything: it is checked, and faults
-    // are errors.
-    if unsafe { bindings::kfabric_shim_put_words(to, from, words.len()) } {
+    // SAFETY: That many words.
+    unsafe { put_words(ptr, words.as_ptr().cast(), words.len()) }
+}
+
+/// Writes `words` words.
+///
+/// # Safety
+///
+/// `from` is valid for reads of as many.
+#[inline]
+unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
+    // SAFETY: By the requirements. A user pointer may be anything: it is checked, and faults are
+    // errors.
+    if unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) } {
         Ok(())
     } else {
         Err(EFAULT)
@@ -131,9 +141,9 @@ pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
 #[inline]
 fn get_words<T: Abi>(ptr: UserPtr, into: &mut T) -> bool {
     let into: *mut T = into;
-    // SAFETY: `into` is that many words that may take any value (`FromBytes`), aligned as such. A
-    // user pointer may be anything: it is checked, and faults are errors.
-    unsafe { bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr().cast(), T::WORDS) }
+    // SAFETY: `into` is that many words that may take any value (`FromBytes`). A user pointer may be
+    // anything: it is checked, and faults are errors.
+    unsafe { bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr(), T::WORDS) }
 }
 
 /// Reads a structure of `user_size` bytes.
