@@ -93,7 +93,7 @@ enum Message {
 ///
 /// # Invariants
 ///
-/// A receive of the target has begun exactly while `message` is [`Message::Send`].
+/// A receive of the target has begun exactly while `message` is `Message::Send`.
 pub struct Responder<P> {
     attr: Attr,
     policy: AckPolicy,
