@@ -100,7 +100,7 @@ impl Connection {
         connection
     }
 
-    /// A REQ came that is no duplicate (see [`Route`](super::Route)): makes the passive end, which is
+    /// A REQ came that is no duplicate (see [`Route`](super::super::Route)): makes the passive end, which is
     /// to be called `local_id`, and says what is asked for. The consumer then calls
     /// [`accept`](Self::accept) or [`reject`](Self::reject), when it likes.
     ///
