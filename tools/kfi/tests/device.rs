@@ -684,7 +684,11 @@ fn event_queue() {
         (EventKind::Notify, &b"hello"[..])
     );
     assert_eq!(eq.readerr().unwrap(), None);
-    refused(eq.write(EventKind::Notify, &[0; 257]), Errno::EINVAL);
+    let longest = kfi::abi::KFABRIC_MAX_EVENT as usize;
+    refused(
+        eq.write(EventKind::Notify, &vec![0; longest + 1]),
+        Errno::EINVAL,
+    );
     let plain = fabric().eq().open().unwrap();
     refused(plain.write(EventKind::Notify, b""), Errno::EINVAL);
 }
