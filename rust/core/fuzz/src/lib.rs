@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod rc;
+mod rdm;
 mod wire;
 
 use kfi_core::{
@@ -47,6 +48,10 @@ use kfi_core::{
 };
 
 pub use rc::rc_qp;
+pub use rdm::{
+    rdm_header,
+    rdm_inbound, //
+};
 pub use wire::{
     cm_connection,
     cm_message,
@@ -71,6 +76,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cm_message", cm_message),
     ("cm_connection", cm_connection),
     ("rc_qp", rc_qp),
+    ("rdm_header", rdm_header),
+    ("rdm_inbound", rdm_inbound),
 ];
 
 /// Takes values from bytes; zeros when there are no more.

@@ -29,6 +29,7 @@
 //! | [`state`] | the states of a QP, and the way from one to another |
 //! | [`rc`] | reliable connections: requester and responder |
 //! | [`ud`] | unreliable datagrams |
+//! | [`rdm`] | reliable datagrams to any peer, above RC |
 
 mod bytes;
 pub mod cm;
@@ -39,5 +40,6 @@ pub mod opcode;
 pub mod packet;
 pub mod psn;
 pub mod rc;
+pub mod rdm;
 pub mod state;
 pub mod ud;

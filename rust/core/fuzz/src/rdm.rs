@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The targets of reliable datagrams: what peers say to each other.
+
+use super::Bytes;
+use kfi_core::{
+    limits,
+    roce::{
+        headers::Reth,
+        rdm::{
+            grant::Grant,
+            header::{
+                Header,
+                MAX_HEADER, //
+            },
+            hello::{
+                Hello,
+                Refusal,
+                HELLO_LEN, //
+            },
+            inbound::{
+                Begin,
+                End,
+                Inbound, //
+            }, //
+        },
+    },
+};
+
+/// Makes the bytes of a header more like one.
+fn help(bytes: &mut Bytes<'_>) -> Vec<u8> {
+    let how = bytes.byte();
+    let mut header = bytes.take(MAX_HEADER).to_vec();
+    if how & 1 == 0 && header.len() > 3 {
+        header[0] = 1;
+        header[1] %= 12;
+        header[2] &= 0xf;
+        header[3] &= 1;
+    }
+    if how & 2 == 0 {
+        for byte in header.iter_mut().skip(4).take(2) {
+            *byte = 0;
+        }
+    }
+    if how & 4 == 0 {
+        for byte in header.iter_mut().skip(9).take(14) {
+            *byte = 0;
+        }
+    }
+    header
+}
+
+fn check_header(header: &Header) {
+    let mut bytes = [0xff; MAX_HEADER];
+    assert_eq!(header.put(&mut bytes), Some(header.len()));
+    assert_eq!(Header::parse(&bytes), Ok(*header));
+    match header {
+        Header::Eager(message) => {
+            assert!(u64::from(message.len) <= limits::EAGER_SIZE);
+            assert_eq!(header.payload(), message.len);
+        }
+        Header::Rts(message, _) => {
+            assert!(message.finish && u64::from(message.len) <= limits::MAX_MSG_SIZE);
+        }
+        _ => {}
+    }
+    if let Header::Eager(message) | Header::Rts(message, _) = header {
+        assert!(message.after < message.id);
+    }
+}
+
+/// The header of a SEND, private data, an address that is to be read.
+pub fn rdm_header(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let header = help(&mut bytes);
+    if let Ok(header) = Header::parse(&header) {
+        check_header(&header);
+        check_header(&header.to_void());
+    }
+    let mut private = bytes.take(HELLO_LEN).to_vec();
+    if bytes.byte() & 1 == 0 {
+        if let Some(version) = private.first_mut() {
+            *version = 1;
+        }
+    }
+    if let Ok(hello) = Hello::parse(&private) {
+        assert!(hello.port != 0 && hello.reads != 0);
+        let mut again = [0; HELLO_LEN];
+        assert_eq!(hello.put(&mut again), Some(()));
+        assert_eq!(Hello::parse(&again), Ok(hello));
+    }
+    if let Some(refusal) = Refusal::parse(&private) {
+        assert_eq!(Refusal::parse(&refusal.to_bytes()), Some(refusal));
+    }
+    let reth = Reth {
+        va: bytes.u64(),
+        rkey: bytes.u32(),
+        len: bytes.u32(),
+    };
+    if let Some(grant) = Grant::of(&reth) {
+        let place = Grant::place(grant.id);
+        assert_eq!(place.rkey, reth.rkey);
+        assert_eq!(place.va.wrapping_add(u64::from(grant.offset)), reth.va);
+    }
+}
+
+/// SENDs of a peer that says what it likes.
+pub fn rdm_inbound(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let mut inbound = Inbound::new();
+    let mut taken = 0;
+    let mut complete = 0;
+    while !bytes.0.is_empty() {
+        let first = help(&mut bytes);
+        let Ok(begun) = inbound.begin(&first) else {
+            // The connection fails.
+            return;
+        };
+        let mut wanted = None;
+        if let Begin::Message(message, _) = begun {
+            assert!(message.id > taken && message.after <= taken && !message.void);
+            if bytes.byte() & 1 == 0 {
+                // Told to wait; nothing has happened.
+                continue;
+            }
+            inbound.take();
+            taken = message.id;
+            wanted = Some(message);
+        }
+        if begun == Begin::NotReady {
+            continue;
+        }
+        let mut offset = 0;
+        let mut placed = 0;
+        for _ in 0..bytes.byte() & 3 {
+            let len = u32::from(bytes.byte()) * 64;
+            let Ok(part) = inbound.payload(offset, len) else {
+                return;
+            };
+            if let Some((range, at)) = part {
+                let message = wanted.expect("bytes of what nobody took");
+                assert!(range.end == len as usize && at == placed);
+                placed += range.len() as u32;
+                assert!(placed <= message.len);
+            }
+            offset += len;
+        }
+        match inbound.end(offset) {
+            Ok(End::Message) => complete = taken,
+            Ok(End::Event(_) | End::Nothing) => assert!(wanted.is_none()),
+            Err(_) => return,
+        }
+        if bytes.byte() == 0 {
+            assert_eq!(inbound.shut(), complete);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Times: how long a session tries, waits, and is idle.
+
+use super::{
+    super::{
+        cause::Cause,
+        store::Stores,
+        times::PING_TIME, //
+    },
+    Link,
+    Session,
+    Stage, //
+};
+
+impl<S: Stores> Session<S> {
+    /// Does what is due at `now`. `heard` is when something last came from the peer over the QP; the
+    /// session itself hears of that only in part.
+    pub fn expired(&mut self, now: u64, heard: u64) {
+        self.heard = self.heard.max(heard);
+        if self.effort.is_some_and(|effort| effort.until <= now) {
+            self.give_up();
+        }
+        if let Some(link) = &mut self.incoming {
+            if matches!(link.stage, Stage::Answered(until) if until <= now) {
+                link.close(Cause::Unanswered);
+            }
+        }
+        if let Some(hold) = &mut self.hold {
+            hold.until = hold.until.filter(|until| now < *until);
+        }
+        let idle_at = self.idle_at();
+        let ping_at = self.ping_at();
+        let Some(link) = &mut self.current else {
+            return;
+        };
+        match link.stage {
+            Stage::Leaving(until) if until <= now => link.close(Cause::Closed),
+            Stage::Retired(until) if until <= now => link.close(Cause::Idle),
+            _ => {}
+        }
+        if ping_at.is_some_and(|at| at <= now) {
+            link.signals.ping = true;
+            link.signals.pinging = true;
+        }
+        if idle_at.is_some_and(|at| at <= now) {
+            self.retire();
+        }
+    }
+
+    /// Connecting has taken too long: what waits fails.
+    fn give_up(&mut self) {
+        let Some(effort) = self.effort.take() else {
+            return;
+        };
+        match &mut self.current {
+            // If it is ending, the wish begins anew then.
+            Some(link) => link.close(effort.cause),
+            None => self.flush(effort.cause, 0),
+        }
+    }
+
+    /// Returns when to call [`Self::expired`] and [`Self::next`], unless something happens before.
+    pub fn deadline(&self) -> Option<u64> {
+        let effort = self.effort.map(|effort| {
+            let asks = self.current.is_none() && self.incoming.is_none();
+            if asks {
+                effort.until.min(effort.after)
+            } else {
+                effort.until
+            }
+        });
+        let answered = self.incoming.as_ref().and_then(Link::until);
+        let stage = self.current.as_ref().and_then(Link::until);
+        let held = match &self.current {
+            Some(link) if link.stage == Stage::Up && link.messages == 0 => {
+                self.hold.and_then(|hold| hold.until)
+            }
+            _ => None,
+        };
+        let times = [
+            effort,
+            answered,
+            stage,
+            held,
+            self.idle_at(),
+            self.ping_at(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    fn idle_at(&self) -> Option<u64> {
+        let link = self.current.as_ref()?;
+        if link.stage != Stage::Up || !self.is_quiet() {
+            return None;
+        }
+        Some(self.last_busy().saturating_add(self.config.idle_time))
+    }
+
+    /// When to ask whether the peer is there: something is awaited of it, and nothing is with the QP
+    /// that would tell.
+    fn ping_at(&self) -> Option<u64> {
+        let link = self.current.as_ref()?;
+        let waits = matches!(link.stage, Stage::Up | Stage::Draining) && self.awaits();
+        if !waits || link.queued > 0 || link.signals.pinging {
+            return None;
+        }
+        Some(self.last_busy().saturating_add(PING_TIME))
+    }
+}
+
+impl Link {
+    /// When its stage ends by itself.
+    fn until(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Answered(until) | Stage::Retired(until) | Stage::Leaving(until) => Some(until),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The ends of operations whose connection has ended.
+
+use super::{
+    super::store::{
+        Store,
+        Stores, //
+    },
+    Ended,
+    Link,
+    Session, //
+};
+use crate::errno::Result;
+
+impl<S: Stores> Session<S> {
+    /// Takes one out that has ended because its connection has.
+    pub(super) fn flush_one(&mut self, now: u64) -> Option<Ended<S::Op, S::Receive>> {
+        if self.orphans {
+            if let Some(receive) = self.flush_answer() {
+                return Some(receive);
+            }
+            self.orphans = false;
+        }
+        let mut flush = self.flush?;
+        let is_meant = |number: &u64| *number < flush.until;
+        while let Some(number) = self.sends.map.next(flush.sends).filter(is_meant) {
+            flush.sends = number.wrapping_add(1);
+            let Some(send) = self.sends.map.get_mut(number) else {
+                continue;
+            };
+            if !send.tried && flush.cause.spares_unsent() {
+                continue;
+            }
+            let received = number <= flush.taken && send.tried && !send.out.has_fin();
+            let result = match send.error {
+                _ if received => Ok(()),
+                Some(error) => Err(error),
+                None => Err(flush.cause.errno()),
+            };
+            self.flush = Some(flush);
+            return self.flush_send(number, result);
+        }
+        while let Some(number) = self.rmas.map.next(flush.rmas).filter(is_meant) {
+            flush.rmas = number.wrapping_add(1);
+            let Some(rma) = self.rmas.map.get(number) else {
+                continue;
+            };
+            if rma.queued == 0 && flush.cause.spares_unsent() {
+                continue;
+            }
+            self.flush = Some(flush);
+            let rma = self.rmas.map.remove(number)?;
+            let error = rma.error.unwrap_or(flush.cause.errno());
+            return Some(Ended::Op(rma.cookie, Err(error)));
+        }
+        self.flush = None;
+        self.sends.at = 0;
+        self.rmas.at = 0;
+        self.hold = None;
+        self.recalls = 0;
+        self.find_fence(0);
+        // What failed once and for all is not tried again by what was posted before.
+        if !flush.cause.spares_unsent() {
+            self.effort = None;
+        }
+        self.strive(now);
+        self.promote(now);
+        None
+    }
+
+    fn flush_send(&mut self, number: u64, result: Result) -> Option<Ended<S::Op, S::Receive>> {
+        let send = self.sends.map.remove(number)?;
+        // What the peer said of it is better than any guess, and what it acknowledged was taken.
+        let result = match send.fate {
+            Some(super::Fate::Received) => Ok(()),
+            Some(super::Fate::Withdrawn) => Err(crate::errno::Errno::ECANCELED),
+            None => result,
+        };
+        Some(Ended::Op(send.cookie, result))
+    }
+
+    /// Takes an answer out whose connection has ended.
+    fn flush_answer(&mut self) -> Option<Ended<S::Op, S::Receive>> {
+        let mut from = 0;
+        while let Some(number) = self.answers.map.next(from) {
+            from = number.wrapping_add(1);
+            let conn = self.answers.map.get(number)?.due.conn;
+            let is = |link: &Option<Link>| link.as_ref().is_some_and(|link| link.conn == conn);
+            if is(&self.current) || is(&self.incoming) {
+                continue;
+            }
+            let answer = self.answers.map.remove(number)?;
+            if let Some(receive) = answer.receive {
+                let error = super::Cause::Reset.errno();
+                return Some(Ended::Receive(receive, Err(error)));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work for the QP, and what becomes of it.
+//!
+//! First comes what the peer waits for: signals, FINs, reads of its messages, wishes to cancel. Then
+//! operations, in the order of posting.
+
+use super::{
+    super::{
+        cause::Cause,
+        grant::Grant,
+        header::Header,
+        ops::{
+            Recall,
+            RmaKind,
+            Stage as Where, //
+        },
+        store::{
+            Store,
+            Stores, //
+        },
+        times::{
+            CONTROL_SHARE,
+            HOLD_TIME,
+            HOLD_TIME_MAX,
+            READ_SIZE, //
+        },
+    },
+    Conn,
+    Do,
+    Done,
+    Ended,
+    Hold,
+    Request,
+    Session,
+    Signal,
+    Signals,
+    Stage,
+    Work, //
+};
+use crate::errno::Errno;
+
+/// What [`Session::next`] gives, of these stores.
+type Next<S> = Do<<S as Stores>::Op, <S as Stores>::Receive>;
+
+/// What [`Session::done`] gives, of these stores.
+type End<S> = Ended<<S as Stores>::Op, <S as Stores>::Receive>;
+
+impl Signals {
+    /// Takes one that is to be sent.
+    fn take(&mut self) -> Option<(Signal, Header)> {
+        let mut is_set = |signal: fn(&mut Self) -> &mut bool| core::mem::take(signal(self));
+        Some(if is_set(|signals| &mut signals.keep) {
+            (Signal::Keep, Header::Keep)
+        } else if is_set(|signals| &mut signals.ping) {
+            (Signal::Ping, Header::Ping)
+        } else if is_set(|signals| &mut signals.retired) {
+            (Signal::Retired, Header::Retired)
+        } else if is_set(|signals| &mut signals.retire) {
+            (Signal::Retire, Header::Retire)
+        } else {
+            return None;
+        })
+    }
+}
+
+impl<S: Stores> Session<S> {
+    /// Returns what is to be done next; to be asked until that is nothing.
+    pub fn next(&mut self, now: u64) -> Option<Next<S>> {
+        if let Some(ended) = self.flush_one(now) {
+            return Some(Do::End(ended));
+        }
+        if let Some(work) = self.next_work(now) {
+            return Some(work);
+        }
+        let link = self.current.as_mut().filter(|link| link.is_open())?;
+        let leaving = matches!(link.stage, Stage::Leaving(_));
+        let others = link.queued > link.messages || leaving;
+        if link.blocked && link.messages > 0 && others {
+            link.blocked = false;
+            let conn = link.conn;
+            // From now on none may follow those that are with the QP: it would be ignored.
+            self.hold_on(now);
+            return Some(Do::Void(conn));
+        }
+        None
+    }
+
+    fn next_work(&mut self, now: u64) -> Option<Next<S>> {
+        let link = self.current.as_mut().filter(|link| link.is_open())?;
+        let (conn, stage) = (link.conn, link.stage);
+        let room = self.config.depth.saturating_sub(link.queued);
+        if room == 0 {
+            return None;
+        }
+        if let Some((signal, header)) = link.signals.take() {
+            link.queued = link.queued.wrapping_add(1);
+            return Some(Do::Post(conn, Work::Signal(signal), Request::Send(header)));
+        }
+        let leaving = matches!(stage, Stage::Leaving(_));
+        if !leaving && stage != Stage::Up {
+            return None;
+        }
+        if let Some((work, request)) = self.next_finish(conn, leaving) {
+            return Some(self.queue(work, request));
+        }
+        if leaving {
+            return self.next_bye();
+        }
+        if let Some((work, request)) = self.next_read(conn) {
+            return Some(self.queue(work, request));
+        }
+        if let Some((work, request)) = self.next_recall() {
+            return Some(self.queue(work, request));
+        }
+        if room <= self.config.depth / CONTROL_SHARE {
+            return None;
+        }
+        self.next_op(now)
+    }
+
+    /// Counts work that is handed to the QP.
+    fn queue(&mut self, work: Work, request: Request) -> Next<S> {
+        let mut conn = Conn(0);
+        if let Some(link) = &mut self.current {
+            conn = link.conn;
+            link.queued = link.queued.wrapping_add(1);
+            match work {
+                Work::Message(_) => link.messages = link.messages.wrapping_add(1),
+                Work::Read(..) => link.reading = link.reading.wrapping_add(1),
+                Work::Piece(number, _) if self.rmas.map.get(number).is_some_and(is_read) => {
+                    link.reading = link.reading.wrapping_add(1);
+                }
+                _ => {}
+            }
+        }
+        Do::Post(conn, work, request)
+    }
+
+    /// A FIN that is due.
+    fn next_finish(&mut self, conn: Conn, leaving: bool) -> Option<(Work, Request)> {
+        let number = self.answers.next_to_finish(conn, leaving)?;
+        let due = self.answers.map.get(number)?.due;
+        self.answers.finishing = number.wrapping_add(1);
+        let header = Header::Fin {
+            id: due.id,
+            fate: due.fate,
+        };
+        Some((Work::Finish(number), Request::Send(header)))
+    }
+
+    /// The last word, when all else has been said.
+    fn next_bye(&mut self) -> Option<Next<S>> {
+        let link = self.current.as_mut()?;
+        if link.queued > 0 || link.signals.bye {
+            return None;
+        }
+        link.signals.bye = true;
+        Some(self.queue(Work::Signal(Signal::Bye), Request::Bye))
+    }
+
+    /// Bytes of a message of the peer's.
+    fn next_read(&mut self, conn: Conn) -> Option<(Work, Request)> {
+        if !self.may_read() {
+            return None;
+        }
+        let number = self.answers.next_to_read(conn)?;
+        let answer = self.answers.map.get_mut(number)?;
+        let (place, all) = answer.due.read?;
+        let offset = answer.asked;
+        let len = all.saturating_sub(offset).min(READ_SIZE);
+        answer.asked = offset.saturating_add(len);
+        let request = Request::Read {
+            answer: number,
+            offset,
+            len,
+            va: place.va.wrapping_add(u64::from(offset)),
+            rkey: place.rkey,
+        };
+        Some((Work::Read(number, len), request))
+    }
+
+    /// Whether the peer serves one more READ.
+    fn may_read(&self) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|link| link.reading < link.reads)
+    }
+
+    /// A message that is wanted back.
+    fn next_recall(&mut self) -> Option<(Work, Request)> {
+        if self.recalls == 0 {
+            return None;
+        }
+        while let Some(number) = self.sends.map.next(self.recall) {
+            self.recall = number.wrapping_add(1);
+            let send = self.sends.map.get_mut(number)?;
+            if send.recall == Recall::Wanted {
+                send.recall = Recall::Told;
+                let finish = send.out.has_fin();
+                self.recalls = self.recalls.saturating_sub(1);
+                let header = Header::Cancel { id: number, finish };
+                return Some((Work::Cancel(number), Request::Send(header)));
+            }
+        }
+        // Others have ended before the peer could be told.
+        self.recalls = 0;
+        None
+    }
+
+    /// The next operation.
+    fn next_op(&mut self, now: u64) -> Option<Next<S>> {
+        let message = self.next_message(now);
+        let rma = self.rmas.front();
+        let number = match (message, rma) {
+            (Some(message), Some(rma)) => message.min(rma),
+            (message, rma) => message.or(rma)?,
+        };
+        if self.fence.is_some_and(|fence| fence <= number) && !self.passes_fence(number) {
+            return None;
+        }
+        if message == Some(number) {
+            self.hand_message(number)
+        } else {
+            self.hand_rma(number)
+        }
+    }
+
+    /// The number of the next message that may be handed over.
+    fn next_message(&mut self, now: u64) -> Option<u64> {
+        if let Some(hold) = &self.hold {
+            let messages = self.current.as_ref().map_or(0, |link| link.messages);
+            if messages > 0 || hold.until.is_some_and(|until| now < until) {
+                return None;
+            }
+        }
+        loop {
+            let number = self.sends.front()?;
+            let send = self.sends.map.get(number)?;
+            if send.stage == Where::Unsent && send.recall == Recall::No {
+                return Some(number);
+            }
+            // The void one is still with the QP.
+            if send.stage == Where::Queued {
+                return None;
+            }
+            // Its FIN is awaited, or it is wanted back.
+            self.sends.pass(number);
+        }
+    }
+
+    /// Whether the operation may be handed over although there is a fence: it is that one, and all
+    /// before it are done.
+    fn passes_fence(&mut self, number: u64) -> bool {
+        if self.fence != Some(number)
+            || self.sends.map.next(0).is_some_and(|first| first < number)
+            || self.rmas.map.next(0).is_some_and(|first| first < number)
+        {
+            return false;
+        }
+        true
+    }
+
+    /// Finds the first fence from `from` on. O(n).
+    pub(super) fn find_fence(&mut self, from: u64) {
+        let mut send = self.sends.map.next(from);
+        while let Some(number) = send {
+            let is_one = |send: &super::Send<S::Op>| send.out.fence && send.stage == Where::Unsent;
+            if self.sends.map.get(number).is_some_and(is_one) {
+                break;
+            }
+            send = self.sends.map.next(number.wrapping_add(1));
+        }
+        let mut rma = self.rmas.map.next(from);
+        while let Some(number) = rma {
+            let is_one = |rma: &super::Rma<S::Op>| rma.transfer.fence && rma.queued == 0;
+            if self.rmas.map.get(number).is_some_and(is_one) {
+                break;
+            }
+            rma = self.rmas.map.next(number.wrapping_add(1));
+        }
+        self.fence = match (send, rma) {
+            (Some(send), Some(rma)) => Some(send.min(rma)),
+            (send, rma) => send.or(rma),
+        };
+    }
+
+    /// An operation has been handed over, or has ended before.
+    pub(super) fn pass_fence(&mut self, number: u64) {
+        if self.fence == Some(number) {
+            self.find_fence(number.wrapping_add(1));
+        }
+    }
+
+    fn hand_message(&mut self, number: u64) -> Option<Next<S>> {
+        self.sends.pass(number);
+        self.pass_fence(number);
+        let out = self.sends.map.get(number)?.out;
+        if !self.peer_has(out.needs()) {
+            let send = self.sends.map.remove(number)?;
+            return Some(Do::End(Ended::Op(send.cookie, Err(Errno::EREMOTEIO))));
+        }
+        let send = self.sends.map.get_mut(number)?;
+        send.stage = Where::Queued;
+        send.tried = true;
+        send.after = self.after;
+        self.after = number;
+        let message = out.message(number, send.after);
+        if let Some(hold) = &mut self.hold {
+            hold.trying = true;
+        }
+        let header = if out.is_eager() {
+            Header::Eager(message)
+        } else {
+            Header::Rts(message, Grant::place(number))
+        };
+        Some(self.queue(Work::Message(number), Request::Send(header)))
+    }
+
+    fn hand_rma(&mut self, number: u64) -> Option<Next<S>> {
+        let transfer = self.rmas.map.get(number)?.transfer;
+        if !self.peer_has(transfer.needs()) {
+            self.rmas.pass(number);
+            self.pass_fence(number);
+            let rma = self.rmas.map.remove(number)?;
+            return Some(Do::End(Ended::Op(rma.cookie, Err(Errno::EACCES))));
+        }
+        if transfer.kind == RmaKind::Read && !self.may_read() {
+            return None;
+        }
+        let rma = self.rmas.map.get_mut(number)?;
+        let index = rma.queued;
+        rma.queued = index.wrapping_add(1);
+        let last = rma.queued >= transfer.requests();
+        if last {
+            self.rmas.pass(number);
+        }
+        self.pass_fence(number);
+        if let (RmaKind::Write(Some(data)), true) = (transfer.kind, last) {
+            let len = transfer.len;
+            let note = Request::Send(Header::Note { len, data });
+            return Some(self.queue(Work::Note(number), note));
+        }
+        let request = Request::Rma {
+            number,
+            piece: index,
+            counts: last && transfer.kind == RmaKind::Write(None),
+        };
+        Some(self.queue(Work::Piece(number, index), request))
+    }
+
+    fn peer_has(&self, caps: crate::flags::Caps) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|link| link.caps.contains(caps))
+    }
+
+    /// The peer has no room for the message that is foremost with the QP (RNR NAK).
+    pub fn refused(&mut self, now: u64, conn: Conn) {
+        self.heard = now;
+        if let Some(link) = self.current.as_mut().filter(|link| link.conn == conn) {
+            link.blocked = true;
+        }
+    }
+
+    /// Work is done, in the order in which it was handed over. Returns the operation that ends with
+    /// it.
+    pub fn done(&mut self, now: u64, conn: Conn, work: Work, done: Done) -> Option<End<S>> {
+        let link = self.current.as_mut().filter(|link| link.conn == conn)?;
+        link.queued = link.queued.saturating_sub(1);
+        link.blocked = false;
+        self.busy = now;
+        if !matches!(done, Done::Failed(_)) {
+            self.heard = now;
+        }
+        match work {
+            Work::Message(number) => self.message_done(number, done),
+            Work::Piece(number, _) | Work::Note(number) => self.rma_done(number, work, done),
+            Work::Read(number, len) => self.read_done(number, len, done),
+            Work::Finish(number) => {
+                if done == Done::Sent {
+                    self.answers.map.remove(number);
+                }
+                None
+            }
+            Work::Signal(signal) => {
+                self.signal_done(signal, done);
+                None
+            }
+            Work::Cancel(_) => None,
+        }
+    }
+
+    fn message_done(&mut self, number: u64, done: Done) -> Option<End<S>> {
+        if let Some(link) = &mut self.current {
+            link.messages = link.messages.saturating_sub(1);
+        }
+        let send = self.sends.map.get_mut(number)?;
+        match done {
+            Done::Sent => {
+                send.stage = Where::Sent;
+                // As long as there are others, they may be void.
+                let left = self.current.as_ref().map_or(0, |link| link.messages);
+                if left == 0 {
+                    self.hold = None;
+                }
+            }
+            Done::Void => {
+                send.stage = Where::Unsent;
+                self.after = self.after.min(send.after);
+                if send.out.fence {
+                    self.fence = Some(self.fence.map_or(number, |fence| fence.min(number)));
+                }
+                self.sends.back(number);
+            }
+            // It stays as it is until the connection has gone.
+            Done::Failed(error) => {
+                send.error = send.error.or(error);
+                return None;
+            }
+        }
+        self.end_send(number)
+    }
+
+    /// Messages step aside.
+    fn hold_on(&mut self, now: u64) {
+        let time = match self.hold {
+            None => HOLD_TIME,
+            Some(hold) if hold.trying => hold.time.saturating_mul(2).min(HOLD_TIME_MAX),
+            Some(hold) => hold.time,
+        };
+        self.hold = Some(Hold {
+            time,
+            until: Some(now.saturating_add(time)),
+            trying: false,
+        });
+    }
+
+    fn rma_done(&mut self, number: u64, work: Work, done: Done) -> Option<End<S>> {
+        let rma = self.rmas.map.get_mut(number)?;
+        if let (Some(link), Work::Piece(..), true) = (&mut self.current, work, is_read(rma)) {
+            link.reading = link.reading.saturating_sub(1);
+        }
+        match done {
+            Done::Failed(error) => rma.error = rma.error.or(error),
+            Done::Sent | Done::Void => rma.done = rma.done.wrapping_add(1),
+        }
+        if !rma.is_done() {
+            return None;
+        }
+        let rma = self.rmas.map.remove(number)?;
+        Some(Ended::Op(rma.cookie, Ok(())))
+    }
+
+    fn read_done(&mut self, number: u64, len: u32, done: Done) -> Option<End<S>> {
+        if let Some(link) = &mut self.current {
+            link.reading = link.reading.saturating_sub(1);
+        }
+        let answer = self.answers.map.get_mut(number)?;
+        if done != Done::Sent {
+            return None;
+        }
+        answer.come = answer.come.saturating_add(len);
+        if !answer.is_read() {
+            return None;
+        }
+        let receive = answer.receive.take()?;
+        Some(Ended::Receive(receive, Ok(())))
+    }
+
+    fn signal_done(&mut self, signal: Signal, done: Done) {
+        let Some(link) = &mut self.current else {
+            return;
+        };
+        if signal == Signal::Ping {
+            link.signals.pinging = false;
+        }
+        if done != Done::Sent {
+            return;
+        }
+        match signal {
+            Signal::Retired => link.close(Cause::Idle),
+            Signal::Bye => link.close(Cause::Closed),
+            Signal::Keep | Signal::Ping | Signal::Retire => {}
+        }
+    }
+}
+
+fn is_read<C>(rma: &super::Rma<C>) -> bool {
+    rma.transfer.kind == RmaKind::Read
+}

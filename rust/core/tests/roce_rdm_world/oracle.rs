@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What must be true: every operation ends once; a message is received at most once, whole and in
+//! order, and just once if its sender was told so.
+
+use std::collections::BTreeMap;
+
+use kfi_core::errno::{
+    Errno,
+    Result, //
+};
+
+use super::rng::bytes;
+
+/// What an operation is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Kind {
+    Message {
+        tag: Option<u64>,
+        data: Option<u64>,
+        len: u32,
+        delivery: bool,
+    },
+    Rma(Rma),
+    Receive,
+    Search,
+}
+
+/// An RMA operation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rma {
+    pub(crate) write: bool,
+    pub(crate) key: u32,
+    /// Offset and length.
+    pub(crate) pieces: Vec<(u64, u32)>,
+    pub(crate) data: Option<u64>,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) incarnation: u64,
+    pub(crate) kind: Kind,
+    /// How it has ended; `None`: it has not.
+    pub(crate) end: Option<Result>,
+    /// Its endpoint has gone, so it will not end.
+    pub(crate) void: bool,
+    /// Whose message it received, or by which incarnation it was received.
+    seen: Option<u64>,
+}
+
+/// See the top of the file.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    pub(crate) ops: BTreeMap<u64, Op>,
+    next: u64,
+    open: u64,
+    /// The last message that was taken, of one incarnation by another.
+    last: BTreeMap<(u64, u64), u64>,
+    /// CQ data of WRITEs that came.
+    notes: BTreeMap<u64, u64>,
+    /// Which incarnations have ended.
+    ended: Vec<u64>,
+    /// What happened how often.
+    pub(crate) counts: BTreeMap<String, u64>,
+}
+
+impl Oracle {
+    pub(crate) fn count(&mut self, what: &str) {
+        *self.counts.entry(what.into()).or_default() += 1;
+    }
+
+    pub(crate) fn posted(&mut self, incarnation: u64, kind: Kind) -> u64 {
+        self.next += 1;
+        self.open += u64::from(kind != Kind::Receive);
+        self.ops.insert(
+            self.next,
+            Op {
+                incarnation,
+                kind,
+                end: None,
+                void: false,
+                seen: None,
+            },
+        );
+        self.next
+    }
+
+    /// An operation was not accepted after all.
+    pub(crate) fn unpost(&mut self, id: u64) {
+        let op = self.ops.remove(&id).unwrap();
+        self.open -= u64::from(op.kind != Kind::Receive);
+    }
+
+    pub(crate) fn ended(&mut self, id: u64, result: Result) {
+        let op = self.ops.get_mut(&id).unwrap();
+        assert_eq!(op.end, None, "{op:?} ends twice");
+        assert!(!op.void, "{op:?} ends after its endpoint");
+        op.end = Some(result);
+        self.open -= u64::from(op.kind != Kind::Receive);
+        let name = match &op.kind {
+            Kind::Message { .. } => "send",
+            Kind::Rma(_) => "rma",
+            Kind::Receive => "receive",
+            Kind::Search => "search",
+        };
+        let text = match result {
+            Ok(()) => "ok".into(),
+            Err(error) => format!("{error:?}"),
+        };
+        self.count(&format!("{name}: {text}"));
+    }
+
+    /// An endpoint has gone, and what it had not ended.
+    pub(crate) fn gone(&mut self, incarnation: u64) {
+        self.ended.push(incarnation);
+        for op in self.ops.values_mut() {
+            if op.incarnation == incarnation && op.end.is_none() && !op.void {
+                op.void = true;
+                self.open -= u64::from(op.kind != Kind::Receive);
+            }
+        }
+    }
+
+    /// The message of operation `id` was taken at its target.
+    pub(crate) fn arrived(&mut self, id: u64, target: u64) {
+        let op = &self.ops[&id];
+        let last = self.last.entry((op.incarnation, target)).or_default();
+        assert!(*last < id, "{op:?} came behind {last}");
+        *last = id;
+    }
+
+    /// The message was received, or discarded, by `target`.
+    pub(crate) fn received(&mut self, id: u64, target: u64) {
+        let op = self.ops.get_mut(&id).unwrap();
+        assert_eq!(op.seen, None, "{op:?} is received twice");
+        op.seen = Some(target);
+        let cancelled = op.end == Some(Err(Errno::ECANCELED));
+        assert!(!cancelled, "{op:?} was cancelled and is received");
+        self.count("received");
+    }
+
+    /// CQ data of a WRITE came.
+    pub(crate) fn noted(&mut self, data: u64) {
+        *self.notes.entry(data).or_default() += 1;
+    }
+
+    /// The bytes of a message.
+    pub(crate) fn bytes(id: u64, len: u32) -> Vec<u8> {
+        bytes(id, len as usize)
+    }
+
+    /// Whether every operation has ended that is not a receive.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.open == 0
+    }
+
+    pub(crate) fn check_settled(&self) {
+        for (id, op) in &self.ops {
+            let done = op.end.is_some() || op.void || op.kind == Kind::Receive;
+            assert!(done, "operation {id} never ends: {op:?}");
+        }
+    }
+
+    /// At the end of a life without accidents.
+    pub(crate) fn check_peace(&self) {
+        for (id, op) in &self.ops {
+            // EACCES: the peer is not capable of it.
+            let fine = matches!(
+                op.end,
+                None | Some(Ok(()))
+                    | Some(Err(Errno::ECANCELED
+                        | Errno::EACCES
+                        | Errno::ENOMSG
+                        | Errno::KFI_ETRUNC))
+            );
+            assert!(fine, "{id} failed without a reason: {op:?}");
+        }
+    }
+
+    /// At the end of everything.
+    pub(crate) fn check(&self) {
+        assert!(self.notes.values().all(|times| *times == 1));
+        for (id, op) in &self.ops {
+            if let (Kind::Rma(rma), Some(Ok(()))) = (&op.kind, op.end) {
+                if let Some(data) = rma.data {
+                    assert!(self.notes.contains_key(&data), "the data of {id} is lost");
+                }
+            }
+            let Kind::Message { delivery, len, .. } = op.kind else {
+                continue;
+            };
+            let delivered = delivery || u64::from(len) > kfi_core::limits::EAGER_SIZE;
+            match op.end {
+                Some(Ok(())) if delivered => {
+                    assert!(
+                        op.seen.is_some(),
+                        "{id} was delivered, not received: {op:?}"
+                    );
+                }
+                // It may lie in the buffer of somebody who has gone.
+                Some(Ok(())) => {
+                    let gone = self
+                        .last
+                        .keys()
+                        .any(|(from, to)| *from == op.incarnation && self.ended.contains(to));
+                    assert!(op.seen.is_some() || gone, "{id} is lost: {op:?}");
+                }
+                Some(Err(Errno::ECANCELED)) => {
+                    assert_eq!(op.seen, None, "{id} was cancelled, received: {op:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
