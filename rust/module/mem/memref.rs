@@ -253,7 +253,6 @@ impl Inline {
     }
 
     /// A copy of `bytes`; `None` if they are too many.
-    #[cfg(kfi_kunit)]
     pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
         let mut inline = Self::new();
         for (to, from) in inline.bytes.get_mut(..bytes.len())?.iter_mut().zip(bytes) {

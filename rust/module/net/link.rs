@@ -243,6 +243,15 @@ impl Link {
         }
     }
 
+    /// Whether the interface has the address `ip`, a link-local one with itself as the scope. Process
+    /// context or softirq.
+    pub(super) fn has_ip(&self, ip: IpAddr) -> bool {
+        let addr = self
+            .present()
+            .and_then(|netdev| SockAddr::new(ip, 0, netdev.ifindex).ok());
+        addr.is_some_and(|addr| self.has_address(&addr))
+    }
+
     /// The interface, unless it has gone.
     fn present(&self) -> Option<NetdevId> {
         (self.state() != LinkState::Gone).then_some(self.netdev)

@@ -45,8 +45,11 @@
 //! | [`packet`] | packets in socket buffers: verified, built |
 //! | [`path`] | the way from a link's address to a peer |
 //! | [`qp`] | queue pairs |
+//! | [`cm`] | connection management: how QPs find their peers |
 //! | [`stats`] | what is counted |
 
+#[allow(dead_code, reason = "endpoints of the wire come next")]
+pub(crate) mod cm;
 mod link;
 mod name;
 #[allow(dead_code, reason = "endpoints of the wire come next")]
@@ -64,6 +67,9 @@ mod table;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/net.rs"]
 mod kunit;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/cm.rs"]
+mod kunit_cm;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/rc.rs"]
 mod kunit_rc;

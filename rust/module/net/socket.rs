@@ -26,6 +26,7 @@
 //! whose numbers are to be known beforehand: [`DGRAM_QPN`] and the port.
 
 use super::{
+    cm::Slot,
     packet,
     qp::AnyQp,
     stats::{
@@ -125,6 +126,9 @@ pub(crate) struct Inbound {
     /// Where the search for a free port begins.
     next_port: Atomic<u32>,
     figures: Figures,
+    /// Connection management.
+    #[pin]
+    cm: Slot,
 }
 
 impl Inbound {
@@ -136,14 +140,20 @@ impl Inbound {
                 qps <- RcuMap::new(begin),
                 next_port: Atomic::new(random_u32()),
                 figures,
+                cm <- Slot::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// What arrived for no QP.
+    /// What arrived for no QP, and what connection management counts.
     pub(crate) fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// Connection management.
+    pub(super) fn cm(&self) -> &Slot {
+        &self.cm
     }
 
     /// Gives a QP its number. `EBUSY` somebody has it, or there are too many; `ENOMEM`. Sleeps.

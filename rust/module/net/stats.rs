@@ -3,8 +3,8 @@
 //! What is counted: packets, bytes, and what went wrong with them.
 //!
 //! The same figures are kept of each QP, each link and the sockets of each namespace. Those of
-//! sockets are packets for which no QP was found; each of the others is counted once with the QP
-//! and once with its link. A figure never falls.
+//! sockets are packets for which no QP was found, and connection management; each of the others is
+//! counted once with the QP and once with its link. A figure never falls.
 //!
 //! Many QPs share a link, so the figures of links are kept per CPU. A QP's worker counts what it
 //! does in a [`Tally`] of its own and adds that up now and then; so a packet touches no memory
@@ -130,6 +130,16 @@ figures! {
     RnrTx = "rnr_tx",
     /// RNR NAK received.
     RnrRx = "rnr_rx",
+    /// Dropped: a datagram to QP 1 that is no message of connection management, or means nothing here.
+    DropCm = "drop_cm",
+    /// Messages of connection management that had been heard before.
+    CmDuplicates = "cm_duplicates",
+    /// Messages of connection management that were not answered in time.
+    CmResent = "cm_resent",
+    /// Requests for a connection that were refused: nobody listens.
+    CmNoListener = "cm_no_listener",
+    /// Requests for a connection that were refused: too many wait, or no memory.
+    CmNoRoom = "cm_no_room",
 }
 
 /// How many there are.

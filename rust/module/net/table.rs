@@ -16,6 +16,8 @@
 //! cannot use up what others need. Each needs an interface of its own, so what limits interfaces
 //! and namespaces limits links too.
 
+use core::net::IpAddr;
+
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -45,7 +47,7 @@ use crate::shim::{
         Notifier,
         Rtnl, //
     },
-    work::WorkQueue, //
+    work::WorkQueues, //
 };
 
 /// Who is to be told what happens to links: the floor above.
@@ -102,12 +104,13 @@ impl Table {
     /// floor above told. Its QPs are told; the socket is closed if no link there is left.
     fn end(&mut self, link: &Arc<Link>) {
         link.set_gone();
-        if self.socket(link.netns()).is_none() {
+        let inbound = link.socket().receiver();
+        let last = self.socket(link.netns()).is_none();
+        if last {
             link.socket().close();
         }
-        link.socket()
-            .receiver()
-            .for_each_qp(|qp| qp.link_gone(link));
+        inbound.for_each_qp(|qp| qp.link_gone(link));
+        inbound.cm().link_gone(last);
         if link.domains() == 0 {
             self.remove(link);
         } else if let Some(above) = &self.above {
@@ -199,6 +202,14 @@ pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
         .ok_or(ENODEV)
 }
 
+/// The link of the namespace of `socket` that has the address `ip`. Takes the table's mutex.
+pub(super) fn link_at(socket: &Arc<Socket>, ip: IpAddr) -> Option<Arc<Link>> {
+    LINKS
+        .lock()
+        .find(|link| Arc::ptr_eq(link.socket(), socket) && link.has_ip(ip))
+        .cloned()
+}
+
 /// Counts a domain on `link`. `ENODEV` it has gone; `EBUSY` there are too many to count.
 pub(super) fn open(link: &Arc<Link>) -> Result {
     let _table = LINKS.lock();
@@ -272,7 +283,7 @@ pub(super) fn set_max_links(max_links: u32) -> u32 {
 pub(crate) struct Registration {
     notifier: Option<Pin<KBox<Notifier<Changes>>>>,
     /// Dropped last: waits for what is still to be done.
-    _work: WorkQueue,
+    _work: WorkQueues,
 }
 
 /// Starts this floor: at most `max_links` links per namespace; `events` is told what happens to
@@ -287,7 +298,7 @@ pub(crate) unsafe fn start(
 ) -> Result<Registration> {
     // SAFETY: Called once, by the requirement above.
     unsafe { LINKS.init() };
-    let work = WorkQueue::new()?;
+    let work = WorkQueues::new()?;
     let teller = Later::new(tell)?;
     {
         let mut table = LINKS.lock();

@@ -79,13 +79,16 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
 /**
  * kfabric_shim_workqueue_alloc - a workqueue whose items run on any CPU
  * @name: its name
- *
- * It has a thread of its own for when memory is short: what it does for packets
- * may be what gives memory back.
+ * @reclaim: whether it has a thread of its own for when memory is short: what
+ *	is done for packets may be what gives memory back. Its items must not
+ *	wait for each other.
  *
  * Context: process, may sleep. Return: the queue, or NULL.
  */
-struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name)
+struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
+						      bool reclaim)
 {
-	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
+	unsigned int flags = WQ_UNBOUND | (reclaim ? WQ_MEM_RECLAIM : 0);
+
+	return alloc_workqueue("%s", flags, 0, name);
 }

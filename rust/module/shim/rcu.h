@@ -18,6 +18,7 @@ int kfabric_shim_map_alloc(struct xarray *map, u32 *index, void *entry, u32 min,
 void *kfabric_shim_map_find(struct xarray *map, u32 *index);
 
 void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run);
-struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name);
+struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
+						      bool reclaim);
 
 #endif /* _KFABRIC_SHIM_RCU_H */

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's workqueue: what arrives from the wire is dealt with there, and what must not be
-//! dropped at once is dropped there.
+//! The module's workqueues.
 //!
-//! It is there as long as its owner, a [`WorkQueue`], which the floor `net` keeps from its start to
-//! its end. Items run in process context on any CPU; one item never runs twice at once.
+//! In [`queue`] what arrives from the wire is dealt with, and what must not be dropped at once is
+//! dropped. Its items wait for nobody, because the memory for more threads may be what they give back.
+//! In [`slow_queue`] others are called, who may take their time, and may wait for items of the first.
+//!
+//! They are there as long as their owner, [`WorkQueues`], which the floor `net` keeps from its start
+//! to its end. Items run in process context on any CPU; one item never runs twice at once.
 
 use crate::shim::bindings as shim;
 use core::{
@@ -31,11 +34,18 @@ use kernel::{
 /// The address of the queue, or 0.
 static QUEUE: Atomic<usize> = Atomic::new(0);
 
+/// The address of the slow one, or 0.
+static SLOW: Atomic<usize> = Atomic::new(0);
+
 /// The queue, for calls of C. Any context.
 ///
-/// The system's if there is no [`WorkQueue`], which does not happen while somebody has work.
+/// The system's if there is no [`WorkQueues`], which does not happen while somebody has work.
 pub(super) fn raw_queue() -> *mut bindings::workqueue_struct {
-    match QUEUE.load(Acquire) {
+    raw(&QUEUE)
+}
+
+fn raw(place: &Atomic<usize>) -> *mut bindings::workqueue_struct {
+    match place.load(Acquire) {
         // SAFETY: Reads a variable of the kernel that never changes after boot.
         0 => unsafe { bindings::system_dfl_wq },
         queue => queue as *mut bindings::workqueue_struct,
@@ -48,19 +58,30 @@ pub(crate) fn queue() -> &'static Queue {
     unsafe { Queue::from_raw(raw_queue()) }
 }
 
-/// Waits until a work item is neither due nor running. Not from the item itself. Sleeps.
+/// The queue for items that call others or wait for items of [`queue`]. Any context.
+pub(crate) fn slow_queue() -> &'static Queue {
+    // SAFETY: As above.
+    unsafe { Queue::from_raw(raw(&SLOW)) }
+}
+
+/// Waits until a work item is neither due nor running. Not from the item itself, nor from an item of
+/// [`queue`]. Sleeps.
 pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
     // SAFETY: The item is initialised, as every `Work` is, and lives during the call.
     unsafe { bindings::flush_work(Work::raw_get(work)) };
 }
 
-/// Keeps the queue. Dropping it waits until all is done that was ever queued, also what waits for
-/// a grace period; nobody may queue anything any more.
+/// A workqueue. Dropping it waits until all is done that was ever queued; nobody may queue anything
+/// any more.
 ///
 /// # Invariants
 ///
-/// The pointer is that of a workqueue that this value owns.
-pub(crate) struct WorkQueue(NonNull<bindings::workqueue_struct>, PhantomData<Queue>);
+/// The pointer is that of a workqueue that this value owns, and whose address stands at `place`.
+struct WorkQueue {
+    queue: NonNull<bindings::workqueue_struct>,
+    place: &'static Atomic<usize>,
+    _queue: PhantomData<Queue>,
+}
 
 // SAFETY: A workqueue may be destroyed by any task.
 unsafe impl Send for WorkQueue {}
@@ -68,24 +89,55 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// Makes the queue. `ENOMEM`. To be called once at a time. Sleeps.
-    pub(crate) fn new() -> Result<Self> {
+    fn new(name: &'static CStr, reclaim: bool, place: &'static Atomic<usize>) -> Result<Self> {
         // SAFETY: The name is static; process context.
-        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(c"kfabric".as_char_ptr()) };
+        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), reclaim) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
-        // Release pairs with the acquire in `raw_queue`.
-        QUEUE.store(queue.as_ptr() as usize, Release);
+        // Release pairs with the acquire in `raw`.
+        place.store(queue.as_ptr() as usize, Release);
         // INVARIANT: Made just now.
-        Ok(Self(queue, PhantomData))
+        Ok(Self {
+            queue,
+            place,
+            _queue: PhantomData,
+        })
     }
 }
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // What waits for a grace period gets into the queue.
-        rcu::rcu_barrier();
-        QUEUE.store(0, Release);
+        self.place.store(0, Release);
         // SAFETY: By the type invariant it is ours. Runs all that is queued.
-        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+        unsafe { bindings::destroy_workqueue(self.queue.as_ptr()) };
+    }
+}
+
+/// Keeps the queues. Dropping it waits until all is done that was ever queued, also what waits for a
+/// grace period; nobody may queue anything any more but the items themselves.
+pub(crate) struct WorkQueues {
+    // Dropped in this order: the first one's items queue to the second.
+    _slow: WorkQueue,
+    _last: Barrier,
+    _queue: WorkQueue,
+}
+
+/// Waits, when it is dropped, for what waits for a grace period: then that is in the queue.
+struct Barrier;
+
+impl Drop for Barrier {
+    fn drop(&mut self) {
+        rcu::rcu_barrier();
+    }
+}
+
+impl WorkQueues {
+    /// Makes the queues. `ENOMEM`. To be called once at a time. Sleeps.
+    pub(crate) fn new() -> Result<Self> {
+        let queue = WorkQueue::new(c"kfabric", true, &QUEUE)?;
+        Ok(Self {
+            _slow: WorkQueue::new(c"kfabric_slow", false, &SLOW)?,
+            _last: Barrier,
+            _queue: queue,
+        })
     }
 }

@@ -346,8 +346,13 @@ impl<K: Kind> Qp<K> {
 
     /// Has the worker run soon. Any context.
     fn wake(self: &Arc<Self>) {
+        let queue = match &self.home {
+            Home::Link(..) => work::queue(),
+            // Its consumer calls others, who may close QPs.
+            Home::Namespace => work::slow_queue(),
+        };
         // Refused if it is due already.
-        let _ = work::queue().enqueue(self.clone());
+        let _ = queue.enqueue(self.clone());
     }
 
     /// `link` has gone; it may be another QP's.

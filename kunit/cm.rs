@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_cm`: connections of two ends on a link on the loopback interface, which talk through
+//! their own QP 1. No QP is connected: the service knows QPs by number only.
+
+use super::{
+    cm::{
+        connect,
+        listen,
+        Conn,
+        Connect,
+        Consumer,
+        Listener,
+        Listening,
+        Request, //
+    },
+    kunit_wire::{
+        TestLink,
+        ONE,
+        SIX,
+        TWO, //
+    },
+    qp::{
+        ud::{
+            self,
+            Datagram,
+            Destination, //
+        },
+        Qp, //
+    },
+    Figure,
+    Path, //
+};
+use crate::{
+    mem::{
+        Inline,
+        Source, //
+    },
+    shim::aids::{
+        a_while,
+        eventually,
+        Count, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+use kfi_core::{
+    addr::SockAddr,
+    roce::{
+        cm::{
+            Event,
+            Reason,
+            ServiceId,
+            Side,
+            State,
+            MAD_LEN, //
+        },
+        headers::Qpn,
+        mtu::PathMtu,
+        psn::Psn,
+        ud::GSI_QKEY, //
+    }, //
+};
+
+const SERVICE: ServiceId = ServiceId::rdm(7);
+
+/// What happened, and the first byte of private data.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Seen {
+    Reply(Qpn, u8),
+    Established(u8),
+    Rejected(Reason, u8),
+    Unreachable,
+    Disconnected(u8),
+    Released,
+}
+
+/// A consumer that remembers.
+#[pin_data]
+struct Memory {
+    #[pin]
+    seen: Mutex<KVec<Seen>>,
+}
+
+impl Memory {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                seen <- new_mutex!(KVec::new()),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn is(&self, seen: &[Seen]) -> bool {
+        self.seen.lock().as_slice() == seen
+    }
+
+    /// Whether it comes to have seen just that.
+    fn sees(&self, seen: &[Seen]) -> bool {
+        eventually(|| self.is(seen))
+    }
+}
+
+impl Consumer for Memory {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+        let first = |bytes: &[u8]| bytes.first().copied().unwrap_or(0);
+        let seen = match event {
+            Event::Reply(reply) => Seen::Reply(reply.qpn, first(reply.private)),
+            Event::Established(private) => Seen::Established(first(private)),
+            Event::Rejected {
+                reason, private, ..
+            } => Seen::Rejected(*reason, first(private)),
+            Event::Unreachable => Seen::Unreachable,
+            Event::Disconnected(private) => Seen::Disconnected(first(private)),
+            Event::Released => Seen::Released,
+            // Is not told.
+            Event::Closed => return,
+        };
+        let _ = self.seen.lock().push(seen, GFP_KERNEL);
+    }
+}
+
+/// A listener that keeps what is asked of it.
+#[pin_data]
+struct Keeper {
+    #[pin]
+    kept: Mutex<KVec<Request>>,
+    asked: Arc<Count>,
+    gone: Arc<Count>,
+}
+
+impl Keeper {
+    fn new() -> Result<Arc<Self>> {
+        let (asked, gone) = (Count::new()?, Count::new()?);
+        Arc::pin_init(
+            pin_init!(Self {
+                kept <- new_mutex!(KVec::new()),
+                asked,
+                gone,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The next request, once it has come.
+    fn next(&self) -> Result<Request> {
+        let mut request = None;
+        eventually(|| {
+            request = self.kept.lock().pop();
+            request.is_some()
+        });
+        request.ok_or(ETIMEDOUT)
+    }
+}
+
+impl Listener for Keeper {
+    fn request(&self, request: Request) {
+        let _ = self.kept.lock().push(request, GFP_KERNEL);
+        self.asked.add(1);
+    }
+
+    fn gone(&self) {
+        self.gone.add(1);
+    }
+}
+
+fn side(qpn: u32) -> Side {
+    Side {
+        qpn: Qpn::new(qpn),
+        starting_psn: Psn::new(qpn),
+        responder_resources: 4,
+        initiator_depth: 5,
+        rnr_retry_count: 6,
+        srq: false,
+    }
+}
+
+/// A link, somebody who listens on it at `ip`, and who asks.
+struct Ends {
+    keeper: Arc<Keeper>,
+    listening: Option<Listening>,
+    active: Arc<Memory>,
+    passive: Arc<Memory>,
+    ip: IpAddr,
+    link: TestLink,
+}
+
+impl Ends {
+    fn new(ip: IpAddr) -> Result<Self> {
+        let link = TestLink::new()?;
+        let keeper = Keeper::new()?;
+        let listening = listen(link.0.socket(), ip, SERVICE, 2, keeper.clone())?;
+        Ok(Self {
+            keeper,
+            listening: Some(listening),
+            active: Memory::new()?,
+            passive: Memory::new()?,
+            ip,
+            link,
+        })
+    }
+
+    /// Asks for a connection of QP `qpn`, with a byte of private data.
+    fn ask(&self, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+        let connect_to = Connect {
+            link: &self.link.0,
+            local: if self.ip.is_ipv4() { ONE } else { SIX },
+            remote: self.ip,
+            service_id: SERVICE,
+            side: side(qpn),
+            mtu: None,
+            retry_count: 3,
+            private: &[private],
+            context: u64::from(qpn),
+        };
+        connect(&connect_to, self.active.clone())
+    }
+
+    fn accept(&self, request: Request, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+        request.accept(&side(qpn), &[private], u64::from(qpn), self.passive.clone())
+    }
+
+    /// A connection: the active end and the passive one.
+    fn connected(&self, qpn: u32) -> Result<(Arc<Conn>, Arc<Conn>)> {
+        let active = self.ask(qpn, 1)?;
+        let passive = self.accept(self.keeper.next()?, qpn + 1, 2)?;
+        let reply = Seen::Reply(Qpn::new(qpn + 1), 2);
+        if !eventually(|| self.active.seen.lock().contains(&reply)) {
+            return Err(ETIMEDOUT);
+        }
+        active.confirm(&[3])?;
+        if !eventually(|| passive.state() == State::Established) {
+            return Err(ETIMEDOUT);
+        }
+        Ok((active, passive))
+    }
+
+    fn figure(&self, figure: Figure) -> u64 {
+        self.link.0.socket().receiver().figures().get(figure)
+    }
+}
+
+#[kunit_tests(kfabric_cm)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life() -> Result {
+        for ip in [TWO, SIX] {
+            let ends = Ends::new(ip)?;
+            let active = ends.ask(0x123, 1)?;
+            assert!(active.state() == State::ReqSent);
+            let request = ends.keeper.next()?;
+            assert!(request.local() == ip && request.remote() == active.local());
+            assert!(request.service_id() == SERVICE);
+            assert!(Arc::ptr_eq(request.link(), &ends.link.0));
+            assert!(request.private().starts_with(&[1, 0]));
+            let params = request.params();
+            assert!(params.qpn == Qpn::new(0x123) && params.starting_psn == Psn::new(0x123));
+            assert!((params.responder_resources, params.initiator_depth) == (5, 4));
+            assert!((params.retry_count, params.rnr_retry_count) == (3, 6));
+            assert!(Some(params.mtu) == request.path().mtu());
+
+            let passive = ends.accept(request, 0x456, 2)?;
+            assert!(passive.context() == 0x456 && active.context() == 0x123);
+            assert!(ends.active.sees(&[Seen::Reply(Qpn::new(0x456), 2)]));
+            assert!(active.state() == State::RepReceived);
+            assert!(passive.disconnect(&[]) == Err(ENOTCONN));
+            active.confirm(&[3])?;
+            assert!(active.confirm(&[3]) == Err(ENOTCONN));
+            assert!(ends.passive.sees(&[Seen::Established(3)]));
+            assert!(!passive.communication_established());
+
+            passive.disconnect(&[4])?;
+            let [reply, over] = [Seen::Reply(Qpn::new(0x456), 2), Seen::Disconnected(4)];
+            assert!(ends.active.sees(&[reply, over]));
+            assert!(ends.passive.sees(&[Seen::Established(3), Seen::Released]));
+            assert!(active.disconnect(&[]) == Err(ENOTCONN));
+            assert!(eventually(|| active.state() == State::Closed));
+            assert!(eventually(|| passive.state() == State::Closed));
+            active.close();
+            passive.close();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn rejections() -> Result {
+        let ends = Ends::new(TWO)?;
+        let first = ends.ask(2, 0)?;
+        ends.keeper.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
+        let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
+        assert!(ends.active.sees(&[no]));
+        // Who drops a request rejects it.
+        let second = ends.ask(3, 0)?;
+        drop(ends.keeper.next()?);
+        let silent = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
+        assert!(ends.active.sees(&[no, silent]));
+        // The active end can say no too.
+        let third = ends.ask(4, 0)?;
+        let passive = ends.accept(ends.keeper.next()?, 5, 6)?;
+        let reply = Seen::Reply(Qpn::new(5), 6);
+        assert!(ends.active.sees(&[no, silent, reply]));
+        third.reject(Reason::CONSUMER_DEFINED, &[8])?;
+        assert!(ends
+            .passive
+            .sees(&[Seen::Rejected(Reason::CONSUMER_DEFINED, 8)]));
+        for conn in [first, second, third, passive] {
+            conn.close();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_listens() -> Result {
+        let mut ends = Ends::new(TWO)?;
+        ends.listening = None;
+        let conn = ends.ask(2, 0)?;
+        let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
+        assert!(ends.active.sees(&[no]));
+        assert!(ends.figure(Figure::CmNoListener) == 1);
+        conn.close();
+        Ok(())
+    }
+
+    #[test]
+    fn one_listens_at_an_address() -> Result {
+        let mut ends = Ends::new(TWO)?;
+        let socket = ends.link.0.socket().clone();
+        let keeper = Keeper::new()?;
+        let at = |ip, service| listen(&socket, ip, service, 1, keeper.clone());
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        assert!(at(TWO, SERVICE).is_err_and(|error| error == EADDRINUSE));
+        assert!(at(any, SERVICE).is_err_and(|error| error == EADDRINUSE));
+        // Another address, another family, another service.
+        let others = (at(ONE, SERVICE)?, at(SIX, SERVICE)?);
+        let all = at(any, ServiceId::tcp(7))?;
+        assert!(at(TWO, ServiceId::tcp(7)).is_err_and(|error| error == EADDRINUSE));
+        drop(all);
+        drop(at(TWO, ServiceId::tcp(7))?);
+        drop(others);
+        // Who listens at all addresses is asked.
+        ends.listening = None;
+        let all = listen(&socket, any, SERVICE, 2, ends.keeper.clone())?;
+        let (active, passive) = ends.connected(2)?;
+        drop(all);
+        active.close();
+        passive.close();
+        Ok(())
+    }
+
+    #[test]
+    fn who_is_ignored_asks_again() -> Result {
+        let ends = Ends::new(TWO)?;
+        let active = ends.ask(2, 1)?;
+        ends.keeper.next()?.ignore();
+        let passive = ends.accept(ends.keeper.next()?, 3, 2)?;
+        assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 2)]));
+        assert!(ends.keeper.asked.get() == 2);
+        assert!(ends.figure(Figure::CmResent) > 0);
+        active.close();
+        passive.close();
+        Ok(())
+    }
+
+    #[test]
+    fn so_many_wait_and_no_more() -> Result {
+        let ends = Ends::new(TWO)?;
+        let waiting = [ends.ask(2, 0)?, ends.ask(3, 0)?];
+        assert!(eventually(|| ends.keeper.asked.get() == 2));
+        let third = ends.ask(4, 0)?;
+        let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
+        assert!(ends.active.sees(&[no]));
+        assert!(ends.figure(Figure::CmNoRoom) == 1);
+        // One that has its answer does not wait any more.
+        let passive = ends.accept(ends.keeper.next()?, 5, 0)?;
+        let fourth = ends.ask(6, 0)?;
+        assert!(eventually(|| ends.keeper.asked.get() == 3));
+        for conn in waiting {
+            conn.close();
+        }
+        for conn in [third, fourth, passive] {
+            conn.close();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn who_has_gone_cannot_be_accepted() -> Result {
+        let ends = Ends::new(TWO)?;
+        let active = ends.ask(2, 0)?;
+        let request = ends.keeper.next()?;
+        active.close();
+        // The REQ is taken back.
+        assert!(eventually(|| active.state() == State::Closed));
+        a_while();
+        let accepted = ends.accept(request, 3, 0);
+        assert!(accepted.is_err_and(|error| error == ECONNABORTED));
+        assert!(ends.active.is(&[]) && ends.passive.is(&[]));
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_packet_establishes() -> Result {
+        let ends = Ends::new(TWO)?;
+        let active = ends.ask(2, 0)?;
+        let passive = ends.accept(ends.keeper.next()?, 3, 0)?;
+        assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 0)]));
+        assert!(passive.communication_established());
+        assert!(!passive.communication_established());
+        active.confirm(&[])?;
+        passive.close();
+        assert!(ends
+            .active
+            .sees(&[Seen::Reply(Qpn::new(3), 0), Seen::Disconnected(0)]));
+        // It has been told, or closed, before the RTU.
+        assert!(ends.passive.is(&[]));
+        active.close();
+        Ok(())
+    }
+
+    #[test]
+    fn a_qp_that_asks_again_has_forgotten() -> Result {
+        let ends = Ends::new(TWO)?;
+        let (active, passive) = ends.connected(2)?;
+        // The same QP asks for another connection: both ends hear that the first one is over.
+        let again = ends.ask(2, 0)?;
+        let reply = Seen::Reply(Qpn::new(3), 2);
+        assert!(ends
+            .passive
+            .sees(&[Seen::Established(3), Seen::Disconnected(0)]));
+        assert!(eventually(|| ends.active.seen.lock().len() == 3));
+        let seen = [
+            reply,
+            Seen::Rejected(Reason::STALE_CONN, 0),
+            Seen::Disconnected(0),
+        ];
+        assert!(seen.iter().all(|one| ends.active.seen.lock().contains(one)));
+        for conn in [active, passive, again] {
+            conn.close();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_link_goes() -> Result {
+        let ends = Ends::new(TWO)?;
+        let (active, passive) = ends.connected(2)?;
+        let asked = ends.ask(4, 0)?;
+        let request = ends.keeper.next()?;
+        let Ends {
+            keeper,
+            listening,
+            active: on_active,
+            passive: on_passive,
+            link,
+            ..
+        } = ends;
+        let gone = link.0.clone();
+        drop(link);
+        assert!(on_passive.sees(&[Seen::Established(3), Seen::Disconnected(0)]));
+        assert!(eventually(|| on_active.seen.lock().len() == 3));
+        assert!(on_active.seen.lock().contains(&Seen::Disconnected(0)));
+        assert!(on_active.seen.lock().contains(&Seen::Unreachable));
+        assert!(eventually(|| keeper.gone.get() == 1));
+        assert!(active.state() == State::Closed);
+        assert!(active.disconnect(&[]) == Err(ENOTCONN));
+        let accepted = request.accept(&side(9), &[], 0, on_passive);
+        assert!(accepted.is_err_and(|error| error == ECONNABORTED));
+        let again = listen(gone.socket(), TWO, SERVICE, 2, keeper);
+        assert!(again.is_err_and(|error| error == ENODEV));
+        drop(listening);
+        for conn in [active, passive, asked] {
+            conn.close();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn noise_is_dropped() -> Result {
+        struct Deaf;
+        impl ud::Consumer for Deaf {
+            fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
+                false
+            }
+        }
+        let ends = Ends::new(TWO)?;
+        // Who has the Q key but is not QP 1, and too few bytes.
+        let addr = SockAddr::new(ONE, 0, 0).map_err(|_| EINVAL)?;
+        let deaf = Arc::new(Deaf, GFP_KERNEL)?;
+        let qp = Qp::datagrams(&ends.link.0, &addr, GSI_QKEY, deaf)?;
+        let path = Path::new(&ends.link.0, ONE, TWO)?;
+        let gsi = Destination {
+            qp: Qpn::GSI,
+            qkey: GSI_QKEY,
+            imm: None,
+            solicited: false,
+        };
+        for len in [0, 4, MAD_LEN] {
+            let noise = [0xa5; MAD_LEN];
+            let noise = noise.get(..len).unwrap_or_default();
+            let noise = Inline::from_slice(noise).ok_or(EINVAL)?;
+            qp.send(&path, &gsi, &Source::Inline(&noise))?;
+        }
+        assert!(eventually(|| ends.figure(Figure::DropCm) == 3));
+        qp.close();
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_asked() -> Result {
+        let ends = Ends::new(TWO)?;
+        let ask = |remote: IpAddr, private: &[u8], mtu| {
+            let connect_to = Connect {
+                link: &ends.link.0,
+                local: ONE,
+                remote,
+                service_id: SERVICE,
+                side: side(2),
+                mtu,
+                retry_count: 3,
+                private,
+                context: 0,
+            };
+            connect(&connect_to, ends.active.clone()).err()
+        };
+        assert!(ask(SIX, &[], None) == Some(EINVAL));
+        assert!(ask(Ipv4Addr::BROADCAST.into(), &[], None) == Some(EINVAL));
+        assert!(ask(TWO, &[0; 93], None) == Some(EINVAL));
+        let most = PathMtu::Mtu4096;
+        let carries = Path::new(&ends.link.0, ONE, TWO)?.mtu();
+        if carries.is_some_and(|mtu| mtu < most) {
+            assert!(ask(TWO, &[], Some(most)) == Some(EINVAL));
+        }
+        assert!(ends.active.is(&[]));
+        Ok(())
+    }
+}

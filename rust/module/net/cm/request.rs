@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Request: a connection that a peer asks for, until it has an answer.
+
+use super::{
+    super::{
+        link::Link,
+        path::Path, //
+    },
+    conn::{
+        Conn,
+        Consumer, //
+    },
+    listen::Waiting, //
+};
+use core::net::IpAddr;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::roce::{
+    cm::{
+        self,
+        Private,
+        Reason,
+        Req,
+        ServiceId,
+        Side,
+        Timeout, //
+    },
+    headers::Qpn,
+    mtu::PathMtu,
+    psn::Psn, //
+};
+
+/// What this end's QP has to be like for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Params {
+    /// The peer's QP.
+    pub(crate) qpn: Qpn,
+    /// The first PSN that the peer sends.
+    pub(crate) starting_psn: Psn,
+    /// The path MTU.
+    pub(crate) mtu: PathMtu,
+    /// READs and atomics of the peer's that should be able to be under way.
+    pub(crate) responder_resources: u8,
+    /// READs and atomics of this end's that may be under way.
+    pub(crate) initiator_depth: u8,
+    /// How often what is not acknowledged is sent again.
+    pub(crate) retry_count: u8,
+    /// How often a peer without a receive is tried again; 7: for ever.
+    pub(crate) rnr_retry_count: u8,
+    /// When what is not acknowledged is sent again.
+    pub(crate) ack_timeout: Timeout,
+}
+
+impl Params {
+    pub(super) fn new(request: &cm::Request<'_>) -> Self {
+        Self {
+            qpn: request.qpn,
+            starting_psn: request.starting_psn,
+            mtu: request.mtu,
+            responder_resources: request.responder_resources,
+            initiator_depth: request.initiator_depth,
+            retry_count: request.retry_count,
+            rnr_retry_count: request.rnr_retry_count,
+            ack_timeout: request.ack_timeout,
+        }
+    }
+}
+
+/// See the module's story. Dropped without an answer it is rejected, by the consumer and without
+/// private data.
+///
+/// The peer does not wait for ever. It is asked to be patient when it asks again; after some 20 s
+/// without an answer it gives up.
+pub(crate) struct Request {
+    conn: Arc<Conn>,
+    service_id: ServiceId,
+    params: Params,
+    private: [u8; Req::PRIVATE_LEN],
+    answered: bool,
+    _waiting: Waiting,
+}
+
+impl Request {
+    pub(super) fn new(
+        conn: Arc<Conn>,
+        service_id: ServiceId,
+        params: Params,
+        private: [u8; Req::PRIVATE_LEN],
+        waiting: Waiting,
+    ) -> Self {
+        Self {
+            conn,
+            service_id,
+            params,
+            private,
+            answered: false,
+            _waiting: waiting,
+        }
+    }
+
+    /// The link that it came to. Any context.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        self.conn.link()
+    }
+
+    /// The address that it came to. Any context.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.conn.local()
+    }
+
+    /// The address that it came from. Any context.
+    pub(crate) fn remote(&self) -> IpAddr {
+        self.conn.remote()
+    }
+
+    /// The way from the one to the other. Any context.
+    pub(crate) fn path(&self) -> &Arc<Path> {
+        self.conn.path()
+    }
+
+    /// What is asked for. Any context.
+    pub(crate) fn service_id(&self) -> ServiceId {
+        self.service_id
+    }
+
+    /// What the QP has to be like. Any context.
+    pub(crate) fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The private data, filled up with zeros. Any context.
+    pub(crate) fn private(&self) -> &[u8; Req::PRIVATE_LEN] {
+        &self.private
+    }
+
+    /// Accepts, with a QP that can receive; `consumer` is told from now on what happens, `context` is
+    /// for it to know the connection by. The READs and atomics in `side` are at most those of
+    /// [`params`](Self::params).
+    ///
+    /// `EINVAL` more than 196 bytes of private data; `ECONNABORTED` the peer has given up meanwhile,
+    /// or its way has gone. Then it is no request any more. Sleeps.
+    pub(crate) fn accept(
+        mut self,
+        side: &Side,
+        private: &[u8],
+        context: u64,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<Arc<Conn>> {
+        let private = Private::new(private).ok_or(EINVAL)?;
+        self.conn.accept(side, private, context, consumer)?;
+        self.answered = true;
+        Ok(self.conn.clone())
+    }
+
+    /// Rejects. Private data beyond 148 bytes are cut off. Sleeps.
+    pub(crate) fn reject(mut self, reason: Reason, private: &[u8]) {
+        // Who has given up need not be told.
+        let _ = self.conn.reject(reason, private);
+        self.answered = true;
+    }
+
+    /// Forgets it without a word: the peer asks again, and that is another request. Sleeps.
+    pub(crate) fn ignore(mut self) {
+        self.conn.forget();
+        self.answered = true;
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.conn.close();
+        }
+    }
+}
