@@ -77,18 +77,25 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
 }
 
 /**
- * kfabric_shim_workqueue_alloc - a workqueue whose items run on any CPU
+ * kfabric_shim_workqueue_alloc - make a workqueue
  * @name: its name
- * @reclaim: whether it has a thread of its own for when memory is short: what
- *	is done for packets may be what gives memory back. Its items must not
- *	wait for each other.
+ * @packets: whether it is for what arrives; else its items run on any CPU
+ *
+ * Items for what arrives run on the CPU that queues them, as soon as that leaves
+ * the softirq or the system call: on another CPU on which a program spins they
+ * would wait for the next tick, because a lazily preempted kernel sends nobody an
+ * interrupt for their sake.  So that they need not wait for a tick here either,
+ * they come before programs.  The queue has a thread of its own for when memory
+ * is short: what is done for packets may be what gives memory back.  Its items
+ * must not wait for each other.
  *
  * Context: process, may sleep. Return: the queue, or NULL.
  */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
-						      bool reclaim)
+						      bool packets)
 {
-	unsigned int flags = WQ_UNBOUND | (reclaim ? WQ_MEM_RECLAIM : 0);
+	unsigned int flags = packets ?
+		WQ_PERCPU | WQ_HIGHPRI | WQ_MEM_RECLAIM : WQ_UNBOUND;
 
 	return alloc_workqueue("%s", flags, 0, name);
 }

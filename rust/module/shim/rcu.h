@@ -19,6 +19,6 @@ void *kfabric_shim_map_find(struct xarray *map, u32 *index);
 
 void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run);
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
-						      bool reclaim);
+						      bool packets);
 
 #endif /* _KFABRIC_SHIM_RCU_H */

@@ -7,7 +7,8 @@
 //! In [`slow_queue`] others are called, who may take their time, and may wait for items of the first.
 //!
 //! They are there as long as their owner, [`WorkQueues`], which the floor `net` keeps from its start
-//! to its end. Items run in process context on any CPU; one item never runs twice at once.
+//! to its end. Items run in process context; one item never runs twice at once. Those of [`queue`] run
+//! on the CPU that queued them, before programs: see `kfabric_shim_workqueue_alloc`.
 
 use crate::shim::bindings as shim;
 use core::{
@@ -89,9 +90,9 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    fn new(name: &'static CStr, reclaim: bool, place: &'static Atomic<usize>) -> Result<Self> {
+    fn new(name: &'static CStr, packets: bool, place: &'static Atomic<usize>) -> Result<Self> {
         // SAFETY: The name is static; process context.
-        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), reclaim) };
+        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), packets) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
         // Release pairs with the acquire in `raw`.
         place.store(queue.as_ptr() as usize, Release);
