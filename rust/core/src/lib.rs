@@ -40,6 +40,7 @@ pub mod matching;
 pub mod mr;
 pub mod multi_recv;
 pub mod op;
+pub mod prov_errno;
 pub mod ring;
 pub mod roce;
 pub mod slab;

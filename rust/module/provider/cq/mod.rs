@@ -34,7 +34,7 @@ use kfi_core::{
     },
     enums::CqWaitCond,
     limits,
-    mr::Refusal,
+    prov_errno,
     wait::Deadline, //
 };
 
@@ -259,20 +259,10 @@ impl Cq {
         Ok(())
     }
 
-    /// What a `prov_errno` of an error entry means (kfi_cq_strerror): why a peer's memory region
-    /// refused, 0 where no more is known than the error. Does not sleep.
-    pub(crate) fn strerror(&self, prov_errno: u32) -> &'static str {
-        const NONE: u32 = 0;
-        const KEY: u32 = Refusal::Key.prov_errno();
-        const RIGHTS: u32 = Refusal::Rights.prov_errno();
-        const BOUNDS: u32 = Refusal::Bounds.prov_errno();
-        match prov_errno {
-            NONE => "No more is known",
-            KEY => "No memory region has the key",
-            RIGHTS => "The memory region does not allow the access",
-            BOUNDS => "Not all bytes are within the memory region",
-            _ => "Unknown error",
-        }
+    /// What a `prov_errno` of an error entry means (kfi_cq_strerror), see
+    /// [`prov_errno`](kfi_core::prov_errno). Does not sleep.
+    pub(crate) fn strerror(&self, number: u32) -> &'static str {
+        prov_errno::text(number)
     }
 
     /// Makes a descriptor (KFI_GETWAIT), which is a use. `EINVAL` its wait object is not

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Why an operation failed, in the module's own numbers: `prov_errno` of an error entry.
+//!
+//! | numbers | from |
+//! |---|---|
+//! | 0 | nothing to add to the error |
+//! | 1.. | this host, which refuses a peer's access to memory: [`Refusal`] |
+//! | 256.. | the wire: [`WIRE`] and the status of a work request, as `enum ibv_wc_status` has it |
+//!
+//! | status | the error |
+//! |---|---|
+//! | flushed | `ECANCELED` |
+//! | local length | `KFI_ETRUNC` |
+//! | remote access | `EACCES` |
+//! | remote invalid request, remote operation | `EREMOTEIO` |
+//! | retry exceeded, RNR retry exceeded | `ETIMEDOUT` |
+//! | local protection, local access | `EFAULT` |
+//! | any other | `EIO` |
+
+use crate::{
+    errno::Errno,
+    mr::Refusal,
+    roce::rc::Status, //
+};
+
+/// The first of the wire's numbers.
+pub const WIRE: u32 = 256;
+
+/// Returns the error and the `prov_errno` of a status; `None` for success.
+pub const fn of_status(status: Status) -> Option<(Errno, u32)> {
+    let errno = match status {
+        Status::Success => return None,
+        Status::Flushed => Errno::ECANCELED,
+        Status::LocalLength => Errno::KFI_ETRUNC,
+        Status::RemoteAccess => Errno::EACCES,
+        Status::RemoteInvalidRequest | Status::RemoteOperation => Errno::EREMOTEIO,
+        Status::RetryExceeded | Status::RnrRetryExceeded => Errno::ETIMEDOUT,
+        Status::LocalProtection | Status::LocalAccess => Errno::EFAULT,
+        Status::LocalOperation | Status::BadResponse => Errno::EIO,
+    };
+    Some((errno, WIRE | status as u32))
+}
+
+/// Returns what a `prov_errno` means (kfi_cq_strerror()).
+pub const fn text(prov_errno: u32) -> &'static str {
+    const KEY: u32 = Refusal::Key.prov_errno();
+    const RIGHTS: u32 = Refusal::Rights.prov_errno();
+    const BOUNDS: u32 = Refusal::Bounds.prov_errno();
+    const LOCAL_LENGTH: u32 = WIRE | Status::LocalLength as u32;
+    const LOCAL_OPERATION: u32 = WIRE | Status::LocalOperation as u32;
+    const LOCAL_PROTECTION: u32 = WIRE | Status::LocalProtection as u32;
+    const FLUSHED: u32 = WIRE | Status::Flushed as u32;
+    const BAD_RESPONSE: u32 = WIRE | Status::BadResponse as u32;
+    const LOCAL_ACCESS: u32 = WIRE | Status::LocalAccess as u32;
+    const REMOTE_INVALID_REQUEST: u32 = WIRE | Status::RemoteInvalidRequest as u32;
+    const REMOTE_ACCESS: u32 = WIRE | Status::RemoteAccess as u32;
+    const REMOTE_OPERATION: u32 = WIRE | Status::RemoteOperation as u32;
+    const RETRY_EXCEEDED: u32 = WIRE | Status::RetryExceeded as u32;
+    const RNR_RETRY_EXCEEDED: u32 = WIRE | Status::RnrRetryExceeded as u32;
+    match prov_errno {
+        0 => "No more is known",
+        KEY => "No memory region has the key",
+        RIGHTS => "The memory region does not allow the access",
+        BOUNDS => "Not all bytes are within the memory region",
+        LOCAL_LENGTH => "The message is longer than the receive",
+        LOCAL_OPERATION => "An error inside the device",
+        LOCAL_PROTECTION => "The local memory could not be reached",
+        FLUSHED => "The connection ended before",
+        BAD_RESPONSE => "The peer's answer makes no sense",
+        LOCAL_ACCESS => "The local memory could not be written",
+        REMOTE_INVALID_REQUEST => "The peer refused the request as invalid",
+        REMOTE_ACCESS => "The peer refused access to its memory",
+        REMOTE_OPERATION => "The peer could not do it",
+        RETRY_EXCEEDED => "The peer did not answer",
+        RNR_RETRY_EXCEEDED => "The peer had no receive",
+        _ => "Unknown error",
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_prov_errno))]
+mod tests {
+    use super::*;
+
+    const ALL: [Status; 12] = [
+        Status::Success,
+        Status::LocalLength,
+        Status::LocalOperation,
+        Status::LocalProtection,
+        Status::Flushed,
+        Status::BadResponse,
+        Status::LocalAccess,
+        Status::RemoteInvalidRequest,
+        Status::RemoteAccess,
+        Status::RemoteOperation,
+        Status::RetryExceeded,
+        Status::RnrRetryExceeded,
+    ];
+
+    #[test]
+    fn every_failure_has_a_number_and_a_text() {
+        assert_eq!(of_status(Status::Success), None);
+        for status in ALL {
+            if let Some((errno, number)) = of_status(status) {
+                assert_eq!(number, 256 + status as u32);
+                assert!(errno != Errno::EAGAIN);
+                assert!(text(number) != text(u32::MAX));
+            }
+        }
+        for refusal in [Refusal::Key, Refusal::Rights, Refusal::Bounds] {
+            assert!(text(refusal.prov_errno()) != text(u32::MAX));
+        }
+        assert_eq!(text(0), "No more is known");
+        assert_eq!(text(256), text(4));
+    }
+}
