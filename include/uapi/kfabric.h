@@ -246,6 +246,23 @@ enum {
 
 #define KFI_OPT_ENDPOINT	0
 
+/*
+ * Options of the QP under an endpoint (level KFABRIC_OPT_QP); what they mean is
+ * InfiniBand's, see ibv_modify_qp(3).
+ */
+#define KFABRIC_OPT_QP		0x4b51
+
+enum {
+	KFABRIC_OPT_QKEY	= 0,	/* DGRAM */
+	KFABRIC_OPT_PATH_MTU	= 1,	/* MSG: 0, 256, 512, ... 4096 bytes */
+	KFABRIC_OPT_TIMEOUT	= 2,	/* MSG: 0..31: 4.096 us * 2^n, 0: none */
+	KFABRIC_OPT_RETRY_CNT	= 3,	/* MSG: 0..7 */
+	KFABRIC_OPT_RNR_RETRY	= 4,	/* MSG: 0..7, 7: for ever */
+	KFABRIC_OPT_MIN_RNR_TIMER = 5,	/* MSG: 0..31, a code of InfiniBand's */
+	KFABRIC_OPT_RD_ATOMIC	= 6,	/* MSG: 0..16 READs and atomics here */
+	KFABRIC_OPT_DEST_RD_ATOMIC = 7,	/* MSG: 0..16 of the peer's */
+};
+
 /* Error numbers of kfabric above the system's. */
 enum {
 	KFI_EOTHER		= 256,
@@ -586,7 +603,7 @@ struct kfabric_getwait {
  *	that side's default flags; counter: its flags (always 0)
  *
  * Errors: -EINVAL neither or both sides, or flags that are not operation
- * flags of that side.
+ * flags of that side; -EOPNOTSUPP KFI_DELIVERY_COMPLETE of KFI_EP_DGRAM.
  */
 struct kfabric_opsflag {
 	__u32	size;
@@ -1359,24 +1376,31 @@ struct kfabric_poll {
  * struct kfabric_ep_open - open an endpoint
  * @size: sizeof(struct kfabric_ep_open)
  * @domain: domain handle
- * @type: KFI_EP_RDM (KFI_EP_UNSPEC is the same)
+ * @type: enum kfi_ep_type; KFI_EP_UNSPEC is KFI_EP_RDM
  * @handle: out
- * @caps: capabilities wanted, 0: KFI_MSG, KFI_TAGGED and KFI_RMA, both ways.
- *	Kinds without a direction get both.  KFI_SOURCE, KFI_DIRECTED_RECV,
- *	KFI_MULTI_RECV as in kfi_getinfo
+ * @caps: capabilities wanted, 0: those of KFI_MSG, KFI_TAGGED and KFI_RMA that
+ *	the type has, both ways.  Kinds without a direction get both.
+ *	KFI_SOURCE, KFI_DIRECTED_RECV, KFI_MULTI_RECV as in kfi_getinfo
  * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
  *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE
  * @rx_op_flags: default flags of receives: KFI_COMPLETION, KFI_MULTI_RECV
  * @tx_size: transmits that can be under way, 0: default
  * @rx_size: receives that can be posted, 0: default
  * @total_buffered_recv: bytes of unexpected messages kept here, 0: default
+ *	(KFI_EP_RDM; another type keeps none, and takes 0 only)
  * @src_addr: address and port to have; family 0: any address of the link;
  *	port 0: the module chooses one when the endpoint is enabled
  * @context: the caller's
  *
+ * KFI_EP_MSG is one RC QP, connected to one peer.  KFI_EP_DGRAM is one UD QP: a
+ * message is at most a path MTU, and may be lost; what is received has no GRH in
+ * front of it (no KFI_MSG_PREFIX), its source is told by KFI_SOURCE.  Their CQ
+ * data have 32 bits.
+ *
  * Errors: -EINVAL unknown type, flags or capabilities, sizes above
- * KFABRIC_MAX_QUEUE or KFABRIC_MAX_BUFFERED; -EOPNOTSUPP a type or capability
- * that is not there yet; -EADDRNOTAVAIL an address that the link does not have.
+ * KFABRIC_MAX_QUEUE or KFABRIC_MAX_BUFFERED; -EOPNOTSUPP a capability, a default
+ * flag or @total_buffered_recv that the type does not have; -EADDRNOTAVAIL an
+ * address that the link does not have.
  */
 struct kfabric_ep_open {
 	__u32	size;
@@ -1398,9 +1422,14 @@ struct kfabric_ep_open {
  * @size: sizeof(struct kfabric_ep_enable)
  * @ep: endpoint
  *
+ * A KFI_EP_MSG endpoint has its QP from now on, and receives can be posted;
+ * transmits can be when it is connected.
+ *
  * Errors: -KFI_ENOCQ no CQ for a direction that its capabilities have;
- * -KFI_ENOAV no AV; -EADDRINUSE the port is taken; -EADDRNOTAVAIL the link has
- * no address, or not the one wanted; -ENODEV its interface is gone;
+ * -KFI_ENOAV no AV (KFI_EP_MSG needs none); -EADDRINUSE the port is taken (of
+ * KFI_EP_DGRAM: by any such endpoint of the network namespace); -EADDRNOTAVAIL
+ * the link has no address, or not the one wanted; -ENODEV its interface is gone;
+ * -EBUSY the network namespace has all the QPs that it can have;
  * -KFI_EOPBADSTATE enabled already.
  */
 struct kfabric_ep_enable {
@@ -1450,14 +1479,21 @@ struct kfabric_ep_cancel {
  * @size: sizeof(struct kfabric_ep_opt)
  * @ep: endpoint
  * @set: 0: get; 1: set
- * @level: KFI_OPT_ENDPOINT
+ * @level: KFI_OPT_ENDPOINT or KFABRIC_OPT_QP
  * @name: KFI_OPT_MIN_MULTI_RECV: a multi-receive buffer with less room than
- *	this many bytes is released; KFI_OPT_CM_DATA_SIZE: get only
+ *	this many bytes is released; KFI_OPT_CM_DATA_SIZE: get only;
+ *	KFABRIC_OPT_QKEY, ...: of the QP
  * @reserved: 0
  * @value: the value
  *
- * Errors: -EINVAL @set above 1; -ENOPROTOOPT unknown level or name, or one
- * that cannot be set.
+ * A datagram endpoint sends with its own Q key, and takes what is sent with it;
+ * unless set it is the RDMA CM's, 0x01234567.  KFABRIC_OPT_PATH_MTU is 0 unless
+ * set: what the way to the peer allows.
+ *
+ * Errors: -EINVAL @set above 1, a value out of its range; -ENOPROTOOPT unknown
+ * level or name, one that cannot be set, or one that the type of the endpoint
+ * does not have; -EPERM a Q key with the highest bit set; -KFI_EOPBADSTATE set
+ * the Q key after enable, another option of the QP after it was connected.
  */
 struct kfabric_ep_opt {
 	__u32	size;
@@ -1467,6 +1503,103 @@ struct kfabric_ep_opt {
 	__u32	name;
 	__u32	reserved;
 	__u64	value;
+};
+
+/* ---- The QP under an endpoint ------------------------------------------- */
+
+/* State of a QP, as enum ibv_qp_state. */
+enum {
+	KFABRIC_QP_RESET	= 0,
+	KFABRIC_QP_INIT		= 1,
+	KFABRIC_QP_RTR		= 2,
+	KFABRIC_QP_RTS		= 3,
+	KFABRIC_QP_SQD		= 4,
+	KFABRIC_QP_SQE		= 5,
+	KFABRIC_QP_ERR		= 6,
+};
+
+/**
+ * struct kfabric_ep_qp - what a peer has to know of a QP, and its state
+ * @size: sizeof(struct kfabric_ep_qp)
+ * @ep: endpoint, KFI_EP_MSG or KFI_EP_DGRAM
+ * @qpn: out: its number
+ * @psn: out: KFI_EP_MSG: PSN of the first packet that it sends; else 0
+ * @gid: out: its IPv6 address, or its IPv4 address mapped into one
+ * @dest_qpn: out: the peer's number; 0: none
+ * @state: out: KFABRIC_QP_*
+ * @path_mtu: out: bytes: KFI_EP_MSG: towards its peer, 0: no peer yet;
+ *	KFI_EP_DGRAM: what its link allows, the longest message
+ * @reserved: 0
+ *
+ * Errors: -EOPNOTSUPP another type; -KFI_EOPBADSTATE not enabled.
+ */
+struct kfabric_ep_qp {
+	__u32	size;
+	__u32	ep;
+	__u32	qpn;
+	__u32	psn;
+	__u8	gid[16];
+	__u32	dest_qpn;
+	__u32	state;
+	__u32	path_mtu;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_ep_connect_qp - connect an endpoint's QP by hand
+ * @size: sizeof(struct kfabric_ep_connect_qp)
+ * @ep: endpoint, KFI_EP_MSG; it is enabled if it is not yet
+ * @addr: IP address and QP number of the peer; port 0
+ * @psn: PSN of the first packet that the peer sends
+ * @reserved: 0
+ *
+ * For peers that tell each other what KFABRIC_IOC_EP_QP gives on a way of their
+ * own, as programs of verbs do.  The endpoint is connected when the call
+ * returns, and there is no event.
+ *
+ * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
+ * -EINVAL @addr has a port, no QP number or another family than the endpoint's
+ * address, or is nobody's; @psn has more than 24 bits; -ENETUNREACH there is no
+ * way to it; -EISCONN it is connected, or was.
+ */
+struct kfabric_ep_connect_qp {
+	__u32	size;
+	__u32	ep;
+	struct kfabric_sockaddr addr;
+	__u32	psn;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_ep_shutdown - end the connection (kfi_shutdown)
+ * @size: sizeof(struct kfabric_ep_shutdown)
+ * @ep: endpoint, KFI_EP_MSG
+ * @flags: 0
+ *
+ * Transmits that are under way and posted receives end with the error ECANCELED.
+ * Closing the endpoint ends the connection too, and these without completions.
+ *
+ * Errors: -EOPNOTSUPP another type; -ENOTCONN it is not connected, or not any
+ * more.
+ */
+struct kfabric_ep_shutdown {
+	__u32	size;
+	__u32	ep;
+	__u64	flags;
+};
+
+/**
+ * struct kfabric_ep_peer - the address of the peer (kfi_getpeer)
+ * @size: sizeof(struct kfabric_ep_peer)
+ * @ep: endpoint, KFI_EP_MSG
+ * @addr: out; with a QP number instead of a port if connected by hand
+ *
+ * Errors: -EOPNOTSUPP another type; -ENOTCONN it was never connected.
+ */
+struct kfabric_ep_peer {
+	__u32	size;
+	__u32	ep;
+	struct kfabric_sockaddr addr;
 };
 
 /* ---- Operations --------------------------------------------------------- */
@@ -1501,7 +1634,7 @@ enum kfabric_op_code {
  * @mr: local memory region that holds the buffer, so that it need not be
  *	pinned anew; 0: none.  The buffer is named by its address as always
  * @peer: transmits: destination; receives: with KFI_DIRECTED_RECV the source
- *	to receive from, KFI_ADDR_UNSPEC: any; ignored without
+ *	to receive from, KFI_ADDR_UNSPEC: any; ignored without, and by KFI_EP_MSG
  * @data: with KFI_REMOTE_CQ_DATA
  * @tag: TSEND, TRECV
  * @ignore: TRECV: bits of @tag that do not matter
@@ -1550,18 +1683,22 @@ struct kfabric_op {
  * unless KFI_COMPLETION is among its flags; a failure always makes one.
  *
  * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown
- * opcode or flag, too many elements, lengths that wrap, a buffer that is not
- * within @mr, remote memory that is not as long as the buffer;
+ * opcode or flag, too many elements (of remote memory: KFI_EP_MSG takes one),
+ * lengths that wrap, a buffer that is not within @mr, remote memory that is not
+ * as long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM);
  * -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the endpoint does
- * not have the capability; -EAGAIN no room in the transmit or receive queue, in
- * the CQ, or at the peer for an injected message, or KFI_FENCE while an earlier
+ * not have the capability, has KFABRIC_OPT_RD_ATOMIC 0 and shall read, or is
+ * KFI_EP_DGRAM and shall tell of the delivery;
+ * -ENOTCONN a transmit of an endpoint that is not connected yet; -ESHUTDOWN its
+ * connection is over; -EAGAIN no room in the transmit or receive queue, in the
+ * CQ, or at the peer for an injected message, or KFI_FENCE while an earlier
  * operation waits there: try again after reading completions; -EMSGSIZE longer
- * than KFABRIC_MAX_MSG_SIZE, or than KFABRIC_INJECT_SIZE with KFI_INJECT;
- * -ENOENT @peer is not in the AV; -EHOSTUNREACH no endpoint at that address;
- * -ENETDOWN the link's interface is down; -ENODEV it is gone;
- * -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -EACCES @mr does not
- * allow it; -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never:
- * its answer is a completion).
+ * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
+ * the path MTU of a datagram; -ENOENT @peer is not in the AV; -EHOSTUNREACH no
+ * endpoint at that address; -ENETUNREACH no way to it; -ENETDOWN the link's
+ * interface is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
+ * KFABRIC_IOC_MR_REG; -EACCES @mr does not allow it; -ENOMSG KFI_CLAIM of a
+ * message that was not claimed (KFI_PEEK never: its answer is a completion).
  */
 struct kfabric_post {
 	__u32	size;
@@ -1664,6 +1801,12 @@ struct kfabric_stat {
 #define KFABRIC_IOC_EP_CANCEL	KFABRIC_IO(0x4b, struct kfabric_ep_cancel)
 #define KFABRIC_IOC_EP_OPT	KFABRIC_IO(0x4c, struct kfabric_ep_opt)
 
+#define KFABRIC_IOC_EP_QP	KFABRIC_IO(0x4d, struct kfabric_ep_qp)
+#define KFABRIC_IOC_EP_CONNECT_QP KFABRIC_IO(0x4e, struct kfabric_ep_connect_qp)
+
 #define KFABRIC_IOC_POST	KFABRIC_IO(0x50, struct kfabric_post)
+
+#define KFABRIC_IOC_EP_SHUTDOWN	KFABRIC_IO(0x5d, struct kfabric_ep_shutdown)
+#define KFABRIC_IOC_EP_PEER	KFABRIC_IO(0x5e, struct kfabric_ep_peer)
 
 #endif /* _UAPI_KFABRIC_H */

@@ -439,7 +439,12 @@ fn what_getinfo_refuses() {
             ..blank
         },
         abi::kfabric_info {
+            ep_type: 4,
+            ..blank
+        },
+        abi::kfabric_info {
             ep_type: abi::KFI_EP_DGRAM,
+            caps: abi::KFI_RMA,
             ..blank
         },
         abi::kfabric_info {

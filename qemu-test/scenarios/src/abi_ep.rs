@@ -44,9 +44,6 @@ fn types_and_capabilities_that_are_not_there() {
             ..Call::sized()
         })
     };
-    for type_ in [abi::KFI_EP_MSG, abi::KFI_EP_DGRAM] {
-        refused(open(type_, 0), Errno::EOPNOTSUPP);
-    }
     for type_ in [4, 6, u32::MAX] {
         refused(open(type_, 0), Errno::EINVAL);
     }
@@ -63,10 +60,19 @@ fn types_and_capabilities_that_are_not_there() {
             Errno::EOPNOTSUPP,
         );
     }
-    for type_ in [abi::KFI_EP_UNSPEC, abi::KFI_EP_RDM] {
-        let ep = open(type_, abi::KFI_MSG).expect("open").handle;
-        file.close_all(&[ep]);
+    for type_ in [
+        abi::KFI_EP_UNSPEC,
+        abi::KFI_EP_MSG,
+        abi::KFI_EP_DGRAM,
+        abi::KFI_EP_RDM,
+    ] {
+        for caps in [0, abi::KFI_MSG, abi::KFI_SEND, abi::KFI_RECV] {
+            let ep = open(type_, caps).expect("open").handle;
+            file.close_all(&[ep]);
+        }
     }
+    refused(open(abi::KFI_EP_DGRAM, abi::KFI_READ), Errno::EOPNOTSUPP);
+    refused(open(abi::KFI_EP_MSG, abi::KFI_TAGGED), Errno::EOPNOTSUPP);
     file.close_all(&[domain, fabric]);
 }
 

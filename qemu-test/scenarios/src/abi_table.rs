@@ -578,6 +578,16 @@ fn ep_calls() -> Vec<Row> {
             ep: world.ep,
             ..Call::sized()
         }, keep),
+        row!(KFABRIC_IOC_EP_QP kfabric_ep_qp 48 {
+            ep: Handle(&[Class::Ep]), qpn: Told, psn: Told, gid: Told, dest_qpn: Told,
+            state: Told, path_mtu: Told, reserved: Reserved,
+        } |world| abi::kfabric_ep_qp {
+            ep: world.ep_msg(),
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_CONNECT_QP kfabric_ep_connect_qp 48 {
+            ep: Handle(&[Class::Ep]), addr: Value, psn: Value, reserved: Reserved,
+        } |world| world.to_itself(world.ep_msg()), keep),
         row!(KFABRIC_IOC_POST kfabric_post 40 {
             ep: Handle(&[Class::Ep]), ops: In, count: Value, op_size: Value, flags: Flags(0),
             done: Told, error: Told,
@@ -588,5 +598,17 @@ fn ep_calls() -> Vec<Row> {
             op_size: size_of::<abi::kfabric_op>() as u32,
             ..Call::sized()
         }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
+        row!(KFABRIC_IOC_EP_SHUTDOWN kfabric_ep_shutdown 16 {
+            ep: Handle(&[Class::Ep]), flags: Flags(0),
+        } |world| abi::kfabric_ep_shutdown {
+            ep: world.ep_connected(),
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_PEER kfabric_ep_peer 40 {
+            ep: Handle(&[Class::Ep]), addr: Told,
+        } |world| abi::kfabric_ep_peer {
+            ep: world.ep_connected(),
+            ..Call::sized()
+        }, keep),
     ]
 }

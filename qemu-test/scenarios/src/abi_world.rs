@@ -6,11 +6,12 @@
 //! [`World::finish`], which closes every object: whatever a refused call had left behind would make
 //! one of these fail.
 
-use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of};
+use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, ipv4};
 use kfi::{
     Errno,
     abi::{self, Call},
 };
+use std::cell::Cell;
 
 /// Classes of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub(crate) struct World {
     pub(crate) ep: u32,
     /// Bound and not enabled.
     pub(crate) ep_new: u32,
+    /// The last one that [`World::ep_msg`] made, or 0.
+    msg: Cell<u32>,
 }
 
 /// Where things stand in the memory of a world.
@@ -142,6 +145,7 @@ impl World {
             poll,
             ep,
             ep_new,
+            msg: Cell::new(0),
         };
         world.fill(name);
         world
@@ -219,6 +223,56 @@ impl World {
         }
     }
 
+    /// A connected endpoint, enabled and not connected, instead of the last one.
+    pub(crate) fn ep_msg(&self) -> u32 {
+        let file = &self.file;
+        self.close_msg();
+        let ep = file.make(abi::kfabric_ep_open {
+            domain: self.domain,
+            type_: abi::KFI_EP_MSG,
+            ..Call::sized()
+        });
+        file.bind(ep, self.cq, abi::KFI_SEND | abi::KFI_RECV)
+            .expect("bind");
+        file.enable(ep).expect("enable");
+        self.msg.set(ep);
+        ep
+    }
+
+    fn close_msg(&self) {
+        match self.msg.take() {
+            0 => {}
+            ep => self.file.close_all(&[ep]),
+        }
+    }
+
+    /// The call that connects `ep` with itself.
+    pub(crate) fn to_itself(&self, ep: u32) -> abi::kfabric_ep_connect_qp {
+        let qp = self
+            .file
+            .call(abi::kfabric_ep_qp {
+                ep,
+                ..Call::sized()
+            })
+            .expect("qp");
+        abi::kfabric_ep_connect_qp {
+            ep,
+            addr: abi::kfabric_sockaddr {
+                qpn: qp.qpn,
+                ..ipv4([127, 0, 0, 1], 0)
+            },
+            psn: qp.psn,
+            ..Call::sized()
+        }
+    }
+
+    /// A connected endpoint that is its own peer, instead of the last one.
+    pub(crate) fn ep_connected(&self) -> u32 {
+        let ep = self.ep_msg();
+        self.file.call(self.to_itself(ep)).expect("connect_qp");
+        ep
+    }
+
     /// An object of `class`.
     pub(crate) fn of(&self, class: Class) -> u32 {
         match class {
@@ -244,6 +298,7 @@ impl World {
     #[track_caller]
     pub(crate) fn finish(self) {
         let file = &self.file;
+        self.close_msg();
         file.close_all(&[
             self.ep,
             self.ep_new,

@@ -93,16 +93,20 @@ fn info_tells_what_there_is() {
     kfi("link add roce0 netdev lo").succeeds();
     let all = kfi("info --json").succeeds().json();
     let infos = all["infos"].as_array().expect("a list");
-    assert_eq!(infos.len(), 2, "one for IPv4 and one for IPv6");
-    assert_eq!(infos[0]["domain"], "roce0");
-    assert_eq!(infos[0]["ep_type"], "rdm");
-    let one = kfi("info --json -l roce0 -c msg,rma -n 127.0.0.1 -p 7471")
+    // Of each type, for IPv4 and for IPv6.
+    for (info, ep_type) in infos.iter().zip(["rdm", "msg", "dgram"].repeat(2)) {
+        assert_eq!(info["domain"], "roce0");
+        assert_eq!(info["ep_type"], ep_type);
+    }
+    assert_eq!(infos.len(), 6);
+    assert_eq!(infos[2]["max_msg_size"], 4096);
+    let one = kfi("info --json -l roce0 -e rdm -c msg,rma -n 127.0.0.1 -p 7471")
         .succeeds()
         .json();
     assert_eq!(one["infos"].as_array().expect("a list").len(), 1);
     assert_eq!(one["infos"][0]["dest_addr"], "127.0.0.1:7471");
     kfi("info -l nope").fails("(ENODATA)", "hints");
-    kfi("info -e dgram").fails("(ENODATA)", "hints");
+    kfi("info -e dgram -c rma").fails("(ENODATA)", "hints");
     kfi("info -c atomic").fails("(ENODATA)", "hints");
     let text = kfi("info -v").succeeds().out;
     for word in ["tx.inject_size", "mr_key_size", "limits:"] {

@@ -2,8 +2,8 @@
 //! What tests stand on: a link on the loopback interface, and a host with the usual objects.
 
 use kfi::{
-    Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, Fabric,
-    FiAddr, OpFlags, Wait,
+    Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
+    Fabric, FiAddr, OpFlags, QpAddr, Wait,
 };
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(crate) struct Host {
 
 /// What a [`Host`] may differ in.
 pub(crate) struct Options {
+    /// Type of the endpoint.
+    pub(crate) ep_type: EpType,
     /// Capabilities.
     pub(crate) caps: Caps,
     /// Default flags of transmits.
@@ -60,6 +62,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            ep_type: EpType::Rdm,
             caps: Caps::MSG
                 | Caps::TAGGED
                 | Caps::RMA
@@ -100,6 +103,7 @@ impl Host {
         let av = domain.av().kind(AvKind::Table).open().expect("av");
         let ep = domain
             .endpoint()
+            .ep_type(options.ep_type)
             .caps(options.caps)
             .tx_op_flags(options.tx_op_flags)
             .tx_size(options.tx_size)
@@ -108,7 +112,9 @@ impl Host {
             .open()
             .expect("endpoint");
         ep.bind_cq(&cq, options.bind).expect("bind cq");
-        ep.bind_av(&av).expect("bind av");
+        if options.ep_type != EpType::Msg {
+            ep.bind_av(&av).expect("bind av");
+        }
         ep.enable().expect("enable");
         Self {
             domain: domain.clone(),
@@ -123,6 +129,22 @@ impl Host {
         self.av
             .insert_one(other.ep.name().expect("name"))
             .expect("av insert")
+    }
+
+    /// Its QP's address, and the PSN that it begins with.
+    pub(crate) fn qp(&self) -> (QpAddr, u32) {
+        let qp = self.ep.qp().expect("qp");
+        let host = std::net::SocketAddr::new(qp.ip(), 0);
+        (QpAddr { host, qpn: qp.qpn }, qp.psn)
+    }
+
+    /// The error entry that must come soon.
+    #[track_caller]
+    pub(crate) fn failure(&self) -> kfi::ErrEntry {
+        match self.cq.next(SOON) {
+            Err(kfi::Error::Completion(entry)) => *entry,
+            other => panic!("no failure: {other:?}"),
+        }
     }
 
     /// The next completion, which must come soon and be a success.

@@ -37,8 +37,10 @@ mod alone;
 mod capabilities;
 mod cli;
 mod completions;
+mod connected;
 mod counters;
 mod counting;
+mod datagrams;
 mod descriptors;
 mod endpoints;
 mod events;
@@ -60,10 +62,11 @@ mod threads;
 mod tracing;
 mod transfers;
 mod uring;
+mod verbs_peer;
 mod waiting;
 
 fn main() -> std::process::ExitCode {
-    if let Some(code) = fuzz::main() {
+    if let Some(code) = fuzz::main().or_else(verbs_peer::main) {
         return code;
     }
     let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
@@ -99,6 +102,8 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            datagrams::TESTS,
+            connected::TESTS,
             cli::TESTS,
             cli::pingpong::TESTS,
             cli::top::TESTS,

@@ -2,8 +2,8 @@
 
 //! Memory and the wire: payloads of packets, from and to where they belong.
 //!
-//! One copy each way, between the pages of an operation and the socket buffer. None of these
-//! sleeps or yields: a payload is at most one path MTU.
+//! One copy each way, between the pages of an operation and the socket buffer; and words that peers
+//! change by atomics. None of these sleeps or yields: a payload is at most one path MTU.
 
 use super::memref::{
     Cursor,
@@ -12,7 +12,8 @@ use super::memref::{
 };
 use crate::shim::{
     bindings as shim,
-    skb::RxSkb, //
+    skb::RxSkb,
+    word::AtomicWord, //
 };
 
 /// Copies `len` bytes of a packet, from `offset` on, to `dst` from byte `at` on: as many as both
@@ -78,4 +79,17 @@ fn fetch(mut to: &mut [u8], mut from: Cursor<'_>) -> usize {
     }
     to.fill(0);
     done
+}
+
+/// The word of 8 bytes at the beginning of `dst`, to be changed atomically with respect to programs
+/// and all CPUs; none if there are fewer, if it is not aligned in memory, or not writable.
+pub(crate) fn word(dst: &MemRef) -> Option<&AtomicWord> {
+    let to = dst.cursor_mut(0)?;
+    let word = to.addr().cast::<u64>();
+    if to.here() < size_of::<u64>() || !word.is_aligned() {
+        return None;
+    }
+    // SAFETY: Aligned, and the cursor's memory is valid for reads and writes of so many bytes as long
+    // as `dst` is. Others who change it meanwhile are programs, or copy in C.
+    Some(unsafe { AtomicWord::from_ptr(word) })
 }

@@ -246,10 +246,15 @@ impl Link {
     /// Whether the interface has the address `ip`, a link-local one with itself as the scope. Process
     /// context or softirq.
     pub(super) fn has_ip(&self, ip: IpAddr) -> bool {
-        let addr = self
-            .present()
-            .and_then(|netdev| SockAddr::new(ip, 0, netdev.ifindex).ok());
-        addr.is_some_and(|addr| self.has_address(&addr))
+        self.peer(ip).is_some_and(|addr| self.has_address(&addr))
+    }
+
+    /// The address of a peer at `ip`, as it is called here, with port 0; none if the link has gone,
+    /// or it cannot be an address. Any context.
+    pub(crate) fn peer(&self, ip: IpAddr) -> Option<SockAddr> {
+        let netdev = self.present()?;
+        // The scope is dropped for all but link-local addresses.
+        SockAddr::new(ip, 0, netdev.ifindex).ok()
     }
 
     /// The interface, unless it has gone.

@@ -25,7 +25,10 @@ use kernel::{
     }, //
 };
 
-use kfi_core::errno::Errno;
+use kfi_core::{
+    errno::Errno,
+    mr::Refusal, //
+};
 
 use super::{
     directory::{
@@ -188,10 +191,26 @@ impl Domain {
         drop(region);
     }
 
-    /// The region under `key`. Does not sleep.
+    /// The region under `key`. Does not sleep; dropping the result may.
     pub(super) fn region(&self, key: u64) -> Option<Arc<Mr>> {
         let key = u32::try_from(key).ok()?;
         self.keys.lock().get(&key).cloned()
+    }
+
+    /// Runs `work` inside the region under `key`; gives its answer, or [`Refusal::Key`]. Does not
+    /// sleep if `work` does not.
+    pub(super) fn in_region<T>(
+        &self,
+        key: u64,
+        work: impl FnOnce(&Mr) -> core::result::Result<T, Refusal>,
+    ) -> core::result::Result<T, Refusal> {
+        let region = self.region(key).ok_or(Refusal::Key)?;
+        let answer = match region.enter() {
+            Some(_inside) => work(&region),
+            None => Err(Refusal::Key),
+        };
+        Mr::let_go(region);
+        answer
     }
 }
 

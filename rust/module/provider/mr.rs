@@ -17,6 +17,12 @@ use kernel::{
         Arc,
         Mutex,
         SetOnce, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -49,7 +55,10 @@ use crate::{
         MemRef,
         UserRange, //
     },
-    shim::errno::to_error, //
+    shim::{
+        errno::to_error,
+        work, //
+    }, //
 };
 
 /// See the module's story.
@@ -71,8 +80,22 @@ pub(crate) struct Mr {
     /// Serialises binding.
     #[pin]
     binding: Mutex<()>,
+    /// See [`Mr::let_go`].
+    #[pin]
+    end: Work<Self>,
     /// What it takes of its owner's budget.
     _memory: Allowance,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Mr { self.end }
+}
+
+impl WorkItem for Mr {
+    type Pointer = Arc<Self>;
+
+    /// Drops what may be the last reference.
+    fn run(_this: Arc<Self>) {}
 }
 
 impl Mr {
@@ -115,6 +138,7 @@ impl Mr {
                 remote_read: SetOnce::new(),
                 remote_write: SetOnce::new(),
                 binding <- new_mutex!(()),
+                end <- new_work!("kfabric::Mr"),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -172,6 +196,15 @@ impl Mr {
     /// Enters the region for as long as an operation touches its memory; `None` if it is closing.
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         self.run.enter()
+    }
+
+    /// Lets go of a region where one must not sleep: if this is the last of it, a worker drops it,
+    /// since its pages have to be unpinned. Does not sleep.
+    pub(super) fn let_go(this: Arc<Self>) {
+        if let Some(last) = Arc::into_unique_or_drop(this) {
+            // Not refused: nobody else had it, so it is not queued.
+            let _ = work::queue().enqueue(Arc::from(last));
+        }
     }
 
     /// The bytes that a peer names by `addr` and `len`, if the region grants `access` to them.

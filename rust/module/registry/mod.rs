@@ -3,12 +3,12 @@
 //! The registry: which providers there are, and what they offer to whom asks.
 //!
 //! [`getinfo`] asks the providers in their order; each makes the entries that fit the caller's
-//! request and hints. There is one, [`rdm`], the module's own. Providers of other modules, which
+//! request and hints. There is one, [`own`], the module's own. Providers of other modules, which
 //! register through the C interface, will be asked after it through the same trait.
 //!
 //! Process context; nothing is locked while a provider is asked or an entry handed on.
 
-mod rdm;
+mod own;
 
 use kernel::prelude::*;
 
@@ -36,7 +36,7 @@ trait Provider: Sync {
 }
 
 /// The providers, in the order in which they are asked.
-static PROVIDERS: [&dyn Provider; 1] = [&rdm::Rdm];
+static PROVIDERS: [&dyn Provider; 1] = [&own::Own];
 
 /// Hands everything in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
 ///

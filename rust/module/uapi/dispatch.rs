@@ -116,6 +116,10 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
         KFABRIC_NR_EP_NAME => consume(file, arg, ep::name),
         KFABRIC_NR_EP_CANCEL => input(file, arg, ep::cancel),
         KFABRIC_NR_EP_OPT => consume(file, arg, ep::opt),
+        KFABRIC_NR_EP_QP => query(file, arg, ep::qp),
+        KFABRIC_NR_EP_CONNECT_QP => input(file, arg, ep::connect_qp),
+        KFABRIC_NR_EP_SHUTDOWN => input(file, arg, ep::shutdown),
+        KFABRIC_NR_EP_PEER => query(file, arg, ep::peer),
 
         _ => Err(ENOTTY),
     }

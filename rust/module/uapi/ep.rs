@@ -2,6 +2,8 @@
 
 //! `KFABRIC_IOC_EP_*`, `KFABRIC_IOC_OPSFLAG`.
 
+use core::net::IpAddr;
+
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -19,6 +21,10 @@ use kfi_core::{
     op::{
         expand_caps,
         Side, //
+    },
+    roce::{
+        mtu::PathMtu,
+        state::State, //
     }, //
 };
 
@@ -29,6 +35,7 @@ use super::{
         own_sockaddr,
         own_sockaddr_or_none,
         put_sockaddr,
+        sockaddr,
         yes_or_no,
         zero, //
     }, //
@@ -37,7 +44,10 @@ use crate::{
     provider::{
         domain::Domain,
         ep::{
-            options::Opt,
+            options::{
+                Opt,
+                QpOpt, //
+            },
             Endpoint,
             EpAttr, //
         },
@@ -55,11 +65,8 @@ pub(super) fn open(
     arg: &mut kfabric_ep_open,
     ident: Ident,
 ) -> Result<Arc<Endpoint>> {
-    match EpType::try_from(arg.type_).map_err(to_error)? {
-        EpType::Rdm | EpType::Unspec => {}
-        EpType::Msg | EpType::Dgram => return Err(EOPNOTSUPP),
-    }
-    let kind = &Kind::RDM;
+    let ep_type = EpType::try_from(arg.type_).map_err(to_error)?;
+    let kind = Kind::of(ep_type);
     let caps = expand_caps(Caps::from_bits(arg.caps).map_err(to_error)?, kind.caps);
     if !kind.caps.contains(caps) {
         return Err(EOPNOTSUPP);
@@ -70,15 +77,23 @@ pub(super) fn open(
     let rx_op_flags = Side::Receive
         .default_flags(arg.rx_op_flags)
         .map_err(to_error)?;
+    if !kind.tx_op_flags.contains(tx_op_flags) {
+        return Err(EOPNOTSUPP);
+    }
+    let (default_buffered, max_buffered) = kind.buffered;
+    if max_buffered == 0 && arg.total_buffered_recv != 0 {
+        return Err(EOPNOTSUPP);
+    }
     let attr = EpAttr {
+        ep_type,
         caps,
         tx_op_flags,
         rx_op_flags,
         tx_size: queue_size(arg.tx_size, limits::DEFAULT_TX_SIZE)?,
         rx_size: queue_size(arg.rx_size, limits::DEFAULT_RX_SIZE)?,
         total_buffered_recv: match arg.total_buffered_recv {
-            0 => limits::DEFAULT_BUFFERED,
-            bytes if bytes > limits::MAX_BUFFERED => return Err(EINVAL),
+            0 => default_buffered,
+            bytes if bytes > max_buffered => return Err(EINVAL),
             bytes => bytes,
         },
         src_addr: own_sockaddr_or_none(&arg.src_addr)?,
@@ -126,14 +141,80 @@ pub(super) fn opt(file: &OpenFile, arg: &mut kfabric_ep_opt) -> Result {
     let opt = match (arg.level, arg.name) {
         (KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV) => Opt::MinMultiRecv,
         (KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE) => Opt::CmDataSize,
+        (KFABRIC_OPT_QP, name) => Opt::Qp(qp_opt(name)?),
         _ => return Err(ENOPROTOOPT),
     };
     if set {
         endpoint.set_opt(opt, arg.value)
     } else {
-        arg.value = endpoint.opt(opt);
+        arg.value = endpoint.opt(opt)?;
         Ok(())
     }
+}
+
+/// The option of a QP with this number. `ENOPROTOOPT` there is none.
+fn qp_opt(name: u32) -> Result<QpOpt> {
+    Ok(match name {
+        KFABRIC_OPT_QKEY => QpOpt::Qkey,
+        KFABRIC_OPT_PATH_MTU => QpOpt::PathMtu,
+        KFABRIC_OPT_TIMEOUT => QpOpt::Timeout,
+        KFABRIC_OPT_RETRY_CNT => QpOpt::RetryCnt,
+        KFABRIC_OPT_RNR_RETRY => QpOpt::RnrRetry,
+        KFABRIC_OPT_MIN_RNR_TIMER => QpOpt::MinRnrTimer,
+        KFABRIC_OPT_RD_ATOMIC => QpOpt::RdAtomic,
+        KFABRIC_OPT_DEST_RD_ATOMIC => QpOpt::DestRdAtomic,
+        _ => return Err(ENOPROTOOPT),
+    })
+}
+
+/// `KFABRIC_IOC_EP_QP`.
+pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
+    zero(&[arg.reserved])?;
+    let info = file.object::<Endpoint>(arg.ep)?.qp_info()?;
+    let gid = match info.ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    *arg = kfabric_ep_qp {
+        size: arg.size,
+        ep: arg.ep,
+        qpn: info.qpn,
+        psn: info.psn,
+        gid: gid.octets(),
+        dest_qpn: info.dest_qpn,
+        state: match info.state {
+            State::Reset => KFABRIC_QP_RESET,
+            State::Init => KFABRIC_QP_INIT,
+            State::Rtr => KFABRIC_QP_RTR,
+            State::Rts => KFABRIC_QP_RTS,
+            State::Sqd => KFABRIC_QP_SQD,
+            State::Sqe => KFABRIC_QP_SQE,
+            State::Error => KFABRIC_QP_ERR,
+        },
+        path_mtu: info.path_mtu.map_or(0, PathMtu::bytes),
+        reserved: 0,
+    };
+    Ok(())
+}
+
+/// `KFABRIC_IOC_EP_CONNECT_QP`.
+pub(super) fn connect_qp(file: &OpenFile, arg: &kfabric_ep_connect_qp) -> Result {
+    zero(&[arg.reserved])?;
+    let peer = sockaddr(&arg.addr)?;
+    file.object::<Endpoint>(arg.ep)?.connect_qp(peer, arg.psn)
+}
+
+/// `KFABRIC_IOC_EP_SHUTDOWN`.
+pub(super) fn shutdown(file: &OpenFile, arg: &kfabric_ep_shutdown) -> Result {
+    zero(&[arg.flags])?;
+    file.object::<Endpoint>(arg.ep)?.shutdown()
+}
+
+/// `KFABRIC_IOC_EP_PEER`.
+pub(super) fn peer(file: &OpenFile, arg: &mut kfabric_ep_peer) -> Result {
+    let addr = file.object::<Endpoint>(arg.ep)?.peer_addr()?;
+    arg.addr = put_sockaddr(Some(addr));
+    Ok(())
 }
 
 /// `KFABRIC_IOC_OPSFLAG`.
@@ -149,7 +230,7 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
             };
             let flags = arg.flags & !(KFI_TRANSMIT | KFI_RECV);
             if set {
-                endpoint.set_op_flags(side, side.default_flags(flags).map_err(to_error)?);
+                endpoint.set_op_flags(side, side.default_flags(flags).map_err(to_error)?)?;
             } else {
                 // What a get says besides the side has no meaning, but it must be known.
                 side.default_flags(flags).map_err(to_error)?;

@@ -140,11 +140,12 @@ impl Av {
     ///
     /// As [`Av::insert`].
     pub fn insert_with_context(&self, addrs: &[SocketAddr], context: u64) -> Result<Vec<FiAddr>> {
+        let addrs: Vec<_> = addrs.iter().copied().map(Into::into).collect();
         let mut fi_addrs = vec![FiAddr::NOTAVAIL; addrs.len()];
         calls::av_insert(
             self.device(),
             self.handle(),
-            addrs,
+            &addrs,
             &mut fi_addrs,
             &mut [],
             context,
@@ -171,12 +172,13 @@ impl Av {
     ///
     /// As [`Av::insert`].
     pub fn insert_sync_err(&self, addrs: &[SocketAddr]) -> Result<Vec<Result<FiAddr, Errno>>> {
+        let addrs: Vec<_> = addrs.iter().copied().map(Into::into).collect();
         let mut fi_addrs = vec![FiAddr::NOTAVAIL; addrs.len()];
         let mut errors = vec![0; addrs.len()];
         calls::av_insert(
             self.device(),
             self.handle(),
-            addrs,
+            &addrs,
             &mut fi_addrs,
             &mut errors,
             0,

@@ -169,6 +169,27 @@ choice! {
 }
 
 choice! {
+    /// State of a QP.
+    QpState {
+        /// It was just made.
+        #[default]
+        Reset = KFABRIC_QP_RESET "reset",
+        /// Receives can be posted.
+        Init = KFABRIC_QP_INIT "init",
+        /// It receives.
+        Rtr = KFABRIC_QP_RTR "rtr",
+        /// It receives and sends.
+        Rts = KFABRIC_QP_RTS "rts",
+        /// It does not begin to send anything new.
+        Sqd = KFABRIC_QP_SQD "sqd",
+        /// Sending failed.
+        Sqe = KFABRIC_QP_SQE "sqe",
+        /// It is over.
+        Error = KFABRIC_QP_ERR "error",
+    }
+}
+
+choice! {
     /// State of a link.
     LinkState {
         /// The interface is down.

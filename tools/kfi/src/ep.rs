@@ -292,7 +292,7 @@ impl Endpoint {
     ///
     /// Only those of every call.
     pub fn min_multi_recv(&self) -> Result<u64> {
-        self.opt(abi::KFI_OPT_MIN_MULTI_RECV, None)
+        self.opt(abi::KFI_OPT_ENDPOINT, abi::KFI_OPT_MIN_MULTI_RECV, None)
     }
 
     /// Sets [`min_multi_recv`](Endpoint::min_multi_recv).
@@ -301,7 +301,12 @@ impl Endpoint {
     ///
     /// Only those of every call.
     pub fn set_min_multi_recv(&self, bytes: u64) -> Result<()> {
-        self.opt(abi::KFI_OPT_MIN_MULTI_RECV, Some(bytes)).map(drop)
+        self.opt(
+            abi::KFI_OPT_ENDPOINT,
+            abi::KFI_OPT_MIN_MULTI_RECV,
+            Some(bytes),
+        )
+        .map(drop)
     }
 
     /// Bytes that a connection request can carry.
@@ -310,14 +315,14 @@ impl Endpoint {
     ///
     /// `ENOPROTOOPT`: this type of endpoint does not connect.
     pub fn cm_data_size(&self) -> Result<u64> {
-        self.opt(abi::KFI_OPT_CM_DATA_SIZE, None)
+        self.opt(abi::KFI_OPT_ENDPOINT, abi::KFI_OPT_CM_DATA_SIZE, None)
     }
 
-    fn opt(&self, name: u32, set: Option<u64>) -> Result<u64> {
+    pub(crate) fn opt(&self, level: u32, name: u32, set: Option<u64>) -> Result<u64> {
         let mut arg = abi::kfabric_ep_opt {
             ep: self.handle(),
             set: set.is_some().into(),
-            level: abi::KFI_OPT_ENDPOINT,
+            level,
             name,
             value: set.unwrap_or(0),
             ..Call::sized()

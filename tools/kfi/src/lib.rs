@@ -108,6 +108,7 @@ mod mr;
 mod object;
 mod op;
 mod poll;
+mod qp;
 #[allow(unsafe_code, reason = "entries where they are mapped")]
 mod ring;
 mod stat;
@@ -122,8 +123,8 @@ pub use deadline::Deadline;
 pub use device::{Device, Query};
 pub use domain::{Domain, DomainBuilder};
 pub use enums::{
-    AddrFormat, AvKind, CqFormat, EpType, EventKind, LinkState, Progress, Protocol, ResourceMgmt,
-    Side, Threading, Wait,
+    AddrFormat, AvKind, CqFormat, EpType, EventKind, LinkState, Progress, Protocol, QpState,
+    ResourceMgmt, Side, Threading, Wait,
 };
 pub use ep::{Endpoint, EndpointBuilder, Posted};
 pub use eq::{Eq, EqBuilder, ErrEvent, Event, EventEntry};
@@ -136,6 +137,7 @@ pub use link::{Link, Links};
 pub use mr::{Mr, MrBuilder};
 pub use op::{IoVec, Local, Op, Remote, RmaIov};
 pub use poll::{PollSet, Pollable};
+pub use qp::{PeerAddr, QpAddr, QpInfo, QpOption, ip_of_gid};
 pub use ring::CqRing;
 pub use stat::{Figures, Stat, StatClass, Stats};
 pub use wait::{WaitFd, WaitSet, WaitSetFd};

@@ -183,6 +183,9 @@ impl From<ud::Dropped> for Figure {
 }
 
 impl Qp<Ud> {
+    /// Bytes of kernel memory that one takes.
+    pub(crate) const BYTES: usize = size_of::<Self>();
+
     /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
     /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
     /// Who may have a controlled Q key ([`ud::is_controlled`]) is the caller's business.

@@ -326,6 +326,19 @@ impl Endpoint {
         });
     }
 
+    /// Tells the target of a write that it brought data, where there is room in the CQ for that.
+    /// Does not sleep.
+    pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Credit, data: u64, len: u64) {
+        if let (Some(binding), Some(flags)) = (
+            bound.cq(Side::Receive),
+            OpType::Write.target_comp_flags(OpFlags::REMOTE_CQ_DATA),
+        ) {
+            let mut outcome = Outcome::done(len);
+            outcome.data = data;
+            binding.cq.push(credit, &outcome.entry(0, flags));
+        }
+    }
+
     #[inline(always)]
     fn count(&self, bound: &Bound, what: CntrBind, success: bool) {
         if let Some(counter) = bound.counters.get(what) {

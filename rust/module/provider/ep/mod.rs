@@ -14,7 +14,8 @@
 //! side with the sends that wait at their peer ([`rdm`]). Each has one spin lock, a leaf; bytes
 //! are copied outside both.
 //!
-//! What types of endpoints do not share stands in a folder each: [`rdm`], reliable datagrams.
+//! What types of endpoints do not share stands apart: [`rdm`], reliable datagrams; [`msg`], connected
+//! endpoints; [`dgram`], datagrams. The latter two are one QP each ([`wire`]).
 //!
 //! Every operation runs inside the endpoint's [`Rundown`], and inside its peer's while it touches
 //! that, so closing waits until nobody places bytes for this endpoint. Closing takes the endpoint
@@ -25,13 +26,16 @@
 
 mod bound;
 mod complete;
+mod dgram;
 mod limits;
+mod msg;
 mod multi_recv;
 pub(crate) mod op;
 pub(crate) mod options;
 pub(crate) mod post;
 mod rdm;
 mod receive;
+pub(crate) mod wire;
 
 use kernel::{
     new_mutex,
@@ -46,6 +50,7 @@ use kernel::{
 
 use kfi_core::{
     addr::SockAddr,
+    enums::EpType,
     errno::Errno,
     flags::{
         Caps,
@@ -59,11 +64,14 @@ use self::{
         Bindings,
         Bound, //
     },
+    dgram::Dgram,
+    msg::Msg,
     rdm::transmit::TxSide,
     receive::{
         Queues,
         RxSide, //
-    }, //
+    },
+    wire::Wire, //
 };
 use super::{
     domain::Domain,
@@ -96,6 +104,8 @@ use crate::{
 
 /// What an endpoint is opened with; checked by the face.
 pub(crate) struct EpAttr {
+    /// Its type.
+    pub(crate) ep_type: EpType,
     /// Capabilities, expanded (no zero).
     pub(crate) caps: Caps,
     /// Default flags of transmits.
@@ -148,6 +158,8 @@ pub(crate) struct Endpoint {
     domain: Used<Domain>,
     uses: Uses,
     caps: Caps,
+    /// Its QP; none for reliable datagrams.
+    wire: Option<Wire>,
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
     min_multi_recv: Atomic<u64>,
@@ -179,16 +191,26 @@ impl Endpoint {
                 return Err(EADDRNOTAVAIL);
             }
         }
-        let memory = ident.budget.take_for::<Self>(
-            Queues::bytes(attr.rx_size).saturating_add(TxSide::bytes(attr.tx_size)),
-        )?;
-        let queues = Queues::new(attr.rx_size, attr.total_buffered_recv)?;
+        let wire_bytes = Queues::wire_bytes(attr.rx_size);
+        let memory = ident.budget.take_for::<Self>(match attr.ep_type {
+            EpType::Unspec | EpType::Rdm => {
+                Queues::bytes(attr.rx_size).saturating_add(TxSide::bytes(attr.tx_size))
+            }
+            EpType::Msg => wire_bytes.saturating_add(Msg::bytes(attr.tx_size)),
+            EpType::Dgram => wire_bytes.saturating_add(Dgram::BYTES),
+        })?;
+        let wire = Wire::new(attr.ep_type, attr.tx_size)?;
+        let queues = match wire {
+            None => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
+            Some(_) => Queues::new_wire(attr.rx_size)?,
+        };
         let endpoint = Arc::pin_init(
             try_pin_init!(Self {
                 ident,
                 domain,
                 uses: Uses::new(),
                 caps: attr.caps,
+                wire,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
                 min_multi_recv: Atomic::new(limits::MIN_MULTI_RECV),
@@ -215,7 +237,8 @@ impl Endpoint {
     ///
     /// `KFI_ENOCQ` a direction of its capabilities has no CQ, `KFI_ENOAV`, `EADDRINUSE`,
     /// `EADDRNOTAVAIL` the link has no address or not the one wanted, `ENODEV` the link is gone,
-    /// `KFI_EOPBADSTATE` enabled already, `EBADF`. Sleeps.
+    /// `EBUSY` too many QPs in the network namespace, `KFI_EOPBADSTATE` enabled already, `EBADF`.
+    /// Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut stage = self.stage.lock();
         let (bindings, want) = match &mut *stage {
@@ -229,7 +252,7 @@ impl Endpoint {
         {
             return Err(to_error(Errno::KFI_ENOCQ));
         }
-        if bindings.av.is_none() {
+        if bindings.av.is_none() && !matches!(self.wire, Some(Wire::Msg(_))) {
             return Err(to_error(Errno::KFI_ENOAV));
         }
         let link = self.domain.link();
@@ -245,7 +268,10 @@ impl Endpoint {
                 .or_else(|| link.first_ipv6())
                 .ok_or(EADDRNOTAVAIL)?,
         };
-        let name = self.domain.directory().enter(addr, self)?;
+        let name = match &self.wire {
+            None => self.domain.directory().enter(addr, self)?,
+            Some(wire) => wire.enable(self, &addr)?,
+        };
         let bindings = core::mem::take(bindings);
         self.bound.populate(Bound {
             av: bindings.av,
@@ -302,11 +328,16 @@ impl Object for Endpoint {
             place.leave();
         }
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
-        if let Some(bound) = self.bound.as_ref() {
-            self.domain.directory().leave(&bound.name);
+        match (&self.wire, self.bound.as_ref()) {
+            (None, Some(bound)) => self.domain.directory().leave(&bound.name),
+            (Some(wire), _) => wire.close(),
+            (None, None) => {}
         }
         self.run.stop();
         if let Some(bound) = self.bound.as_ref() {
+            if let Some(Wire::Msg(msg)) = &self.wire {
+                msg.drop_all(self, bound);
+            }
             self.drop_receives(bound);
             self.fail_unexpected();
             self.take_back_sends(bound);
@@ -344,7 +375,10 @@ impl Listed for Endpoint {
                 self.tally.tx_bytes.load(),
                 self.tally.rx.load(),
                 self.tally.rx_bytes.load(),
-                self.tx.waiting(),
+                match &self.wire {
+                    None => self.tx.waiting(),
+                    Some(wire) => wire.under_way(),
+                },
                 posted,
                 unexpected,
                 buffered,

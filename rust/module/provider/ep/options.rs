@@ -20,17 +20,41 @@ use kfi_core::{
 use super::{
     limits,
     op::Flags,
+    wire::Wire,
     Endpoint, //
 };
 use crate::shim::errno::to_error;
 
-/// The options of an endpoint (level `KFI_OPT_ENDPOINT`).
+/// The options of an endpoint.
 #[derive(Clone, Copy)]
 pub(crate) enum Opt {
     /// `KFI_OPT_MIN_MULTI_RECV`, bytes.
     MinMultiRecv,
     /// `KFI_OPT_CM_DATA_SIZE`, bytes; cannot be set.
     CmDataSize,
+    /// Of its QP (level `KFABRIC_OPT_QP`).
+    Qp(QpOpt),
+}
+
+/// The options of a QP, `KFABRIC_OPT_*`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QpOpt {
+    /// Q key, of datagrams; all others are of connected endpoints.
+    Qkey,
+    /// Path MTU, bytes; 0: what the way allows.
+    PathMtu,
+    /// Local ACK timeout, a code.
+    Timeout,
+    /// How often what was not answered is sent again.
+    RetryCnt,
+    /// How often a peer without a receive is tried again.
+    RnrRetry,
+    /// How long a peer waits that found no receive here, a code.
+    MinRnrTimer,
+    /// READs under way.
+    RdAtomic,
+    /// READs of the peer's under way.
+    DestRdAtomic,
 }
 
 impl Endpoint {
@@ -54,11 +78,15 @@ impl Endpoint {
         })
     }
 
-    /// The value of an option. Does not sleep.
-    pub(crate) fn opt(&self, opt: Opt) -> u64 {
-        match opt {
-            Opt::MinMultiRecv => self.min_multi_recv.load(Relaxed),
-            Opt::CmDataSize => limits::CM_DATA_SIZE,
+    /// The value of an option. `ENOPROTOOPT` an endpoint of its type does not have it. Does not
+    /// sleep.
+    pub(crate) fn opt(&self, opt: Opt) -> Result<u64> {
+        match (opt, &self.wire) {
+            (Opt::MinMultiRecv, _) => Ok(self.min_multi_recv.load(Relaxed)),
+            (Opt::CmDataSize, _) => Ok(limits::CM_DATA_SIZE),
+            (Opt::Qp(QpOpt::Qkey), Some(Wire::Dgram(dgram))) => Ok(u64::from(dgram.qkey())),
+            (Opt::Qp(opt), Some(Wire::Msg(msg))) => msg.opt(opt),
+            (Opt::Qp(_), _) => Err(to_error(Errno::ENOPROTOOPT)),
         }
     }
 
@@ -68,14 +96,19 @@ impl Endpoint {
     }
 
     /// Sets an option; buffers posted before keep what they were posted with. `ENOPROTOOPT` it
-    /// cannot be set. Does not sleep.
+    /// cannot be set, or an endpoint of its type does not have it; of a QP also `EINVAL` out of
+    /// range, `EPERM` a controlled Q key, `KFI_EOPBADSTATE` too late, `EBADF`. Sleeps.
     pub(crate) fn set_opt(&self, opt: Opt, value: u64) -> Result {
-        match opt {
-            Opt::MinMultiRecv => {
+        match (opt, &self.wire) {
+            (Opt::MinMultiRecv, _) => {
                 self.min_multi_recv.store(value, Relaxed);
                 Ok(())
             }
-            Opt::CmDataSize => Err(to_error(Errno::ENOPROTOOPT)),
+            (Opt::Qp(QpOpt::Qkey), Some(Wire::Dgram(dgram))) => {
+                self.set_up(|_, _| dgram.set_qkey(value))
+            }
+            (Opt::Qp(opt), Some(Wire::Msg(msg))) => msg.set_opt(opt, value),
+            (Opt::CmDataSize | Opt::Qp(_), _) => Err(to_error(Errno::ENOPROTOOPT)),
         }
     }
 
@@ -96,12 +129,17 @@ impl Endpoint {
             .map_err(to_error)
     }
 
-    /// Sets the default flags of a side, checked with [`Side::default_flags`]. Does not sleep.
-    pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) {
+    /// Sets the default flags of a side, checked with [`Side::default_flags`]. `EOPNOTSUPP` a
+    /// datagram's delivery cannot be told. Does not sleep.
+    pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result {
+        if matches!(self.wire, Some(Wire::Dgram(_))) && flags.contains(OpFlags::DELIVERY_COMPLETE) {
+            return Err(EOPNOTSUPP);
+        }
         let place = match side {
             Side::Transmit => &self.tx_op_flags,
             Side::Receive => &self.rx_op_flags,
         };
         place.store(flags.bits(), Relaxed);
+        Ok(())
     }
 }

@@ -71,6 +71,12 @@ impl<'a> Poster<'a> {
             let (kind, context) = op.name();
             (endpoint.ident.fid, kind as u32, context)
         });
+        if let Some(wire) = &endpoint.wire {
+            if matches!(op, Op::Receive(_)) {
+                self.give_back();
+            }
+            return wire.post(endpoint, bound, op, self);
+        }
         match op {
             Op::Send(op) => endpoint.send(bound, op, self),
             Op::Receive(op) => {

@@ -50,7 +50,9 @@ use kfi_core::{
         Unexpected, //
     },
     multi_recv::Part,
-    op::OpType, //
+    op::OpType,
+    prov_errno,
+    roce::rc::Status, //
 };
 
 use super::{
@@ -80,6 +82,9 @@ use crate::{
         sched::cond_resched, //
     }, //
 };
+
+/// The `prov_errno` of what ends with its connection.
+const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
 
 /// A message that comes to this endpoint.
 pub(super) struct Message {
@@ -113,9 +118,14 @@ pub(super) struct Single {
 impl Single {
     /// Lets go of the memory, which may be all that the owner can pin, and gives what is completed
     /// then. Sleeps.
-    fn into_ticket(self) -> Ticket {
+    pub(super) fn into_ticket(self) -> Ticket {
         drop(self.into);
         self.ticket
+    }
+
+    /// Where the bytes go.
+    pub(super) fn memory(&self) -> &MemRef {
+        &self.into
     }
 }
 
@@ -178,11 +188,14 @@ struct Pair {
 
 impl Pair {
     fn new(rx_size: usize, budget: u64) -> Result<Self> {
+        Self::with_room(rx_size, messages(rx_size), budget)
+    }
+
+    fn with_room(rx_size: usize, messages: usize, budget: u64) -> Result<Self> {
         let mut posted = KVVec::with_capacity(rx_size, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..rx_size {
             posted.push(PostedSlot::new(), GFP_KERNEL_ACCOUNT)?;
         }
-        let messages = messages(rx_size);
         let mut unexpected = KVVec::with_capacity(messages, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..messages {
             unexpected.push(UnexpectedSlot::new(), GFP_KERNEL_ACCOUNT)?;
@@ -234,9 +247,24 @@ impl Queues {
 
     /// Bytes that queues for `rx_size` receives of each kind take, without what they buffer.
     pub(super) fn bytes(rx_size: usize) -> usize {
-        let posted = rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, Waiting>>());
         let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Held>>();
-        posted.saturating_add(unexpected).saturating_mul(2)
+        Self::wire_bytes(rx_size)
+            .saturating_add(unexpected)
+            .saturating_mul(2)
+    }
+
+    /// Queues of an endpoint of the wire: for `rx_size` plain receives; nothing waits for them.
+    /// `ENOMEM`. Sleeps.
+    pub(super) fn new_wire(rx_size: usize) -> Result<Self> {
+        Ok(Self {
+            plain: Pair::with_room(rx_size, 0, 0)?,
+            tagged: Pair::with_room(0, 0, 0)?,
+        })
+    }
+
+    /// Bytes that these take.
+    pub(super) fn wire_bytes(rx_size: usize) -> usize {
+        rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, Waiting>>())
     }
 
     fn pair(&mut self, tagged: bool) -> &mut Pair {
@@ -289,6 +317,26 @@ impl Endpoint {
             return Offer::Charged;
         }
         Offer::NoRoom
+    }
+
+    /// Takes the receive, or the part of one, that a message goes to; nothing waits for one that
+    /// comes later. Does not sleep.
+    pub(super) fn take(&self, message: &Message) -> Option<Place> {
+        self.rx
+            .queues
+            .lock()
+            .pair(message.tagged)
+            .take_place(message)
+    }
+
+    /// Takes a receive of its own for a plain message whose length is not known yet. Does not sleep.
+    pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
+        let mut queues = self.rx.queues.lock();
+        match queues.plain.posted.match_message(envelope)?.take()?.token {
+            Waiting::Single(single) => Some(single),
+            // Endpoints that receive so have none.
+            Waiting::Multi(_) => None,
+        }
     }
 
     /// Copies a message that [`Offer::Charged`] was said to; `None` if that is more than the owner
@@ -362,17 +410,31 @@ impl Endpoint {
         message: &Message,
         from: &Source<'_>,
     ) {
+        self.place_by(bound, place, message, |into| {
+            mem::copy(into, from);
+        });
+    }
+
+    /// Has `put` place a message, and completes its receive. Sleeps.
+    #[inline(always)]
+    pub(super) fn place_by(
+        &self,
+        bound: &Bound,
+        place: Place,
+        message: &Message,
+        put: impl FnOnce(&MemRef),
+    ) {
         match place {
             Place::Single(single) => {
                 let fit = Placement::new(message.len, single.into.len() as u64);
-                mem::copy(&single.into, from);
+                put(&single.into);
                 let outcome = self.outcome(bound, message, fit, 0);
                 self.tally_rx(fit.len);
                 self.complete(bound, single.into_ticket(), outcome);
             }
             Place::Part(buffer, part, memory) => {
                 let fit = part.placement;
-                mem::copy(&memory, from);
+                put(&memory);
                 drop(memory);
                 let at = buffer.address(part.offset);
                 let outcome = self.outcome(bound, message, fit, at);
@@ -699,6 +761,29 @@ impl Endpoint {
                 }
                 true
             }
+        }
+    }
+
+    /// Cancels all posted receives: the connection is over. Sleeps.
+    pub(super) fn cancel_receives(&self, bound: &Bound) {
+        loop {
+            let waiting = self.rx.queues.lock().plain.posted.drain();
+            match waiting.map(|taken| taken.token) {
+                None => return,
+                Some(Waiting::Single(single)) => {
+                    let mut outcome = Outcome::failed(Errno::ECANCELED);
+                    if let Some(failure) = &mut outcome.error {
+                        failure.prov_errno = FLUSHED;
+                    }
+                    self.complete(bound, single.into_ticket(), outcome);
+                }
+                Some(Waiting::Multi(buffer)) => {
+                    if let Some(ticket) = buffer.cancel() {
+                        self.complete(bound, ticket, cancelled_buffer());
+                    }
+                }
+            }
+            cond_resched();
         }
     }
 

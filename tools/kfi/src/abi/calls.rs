@@ -7,7 +7,6 @@
 
 use std::{
     ffi::c_char,
-    net::SocketAddr,
     os::fd::{AsFd, FromRawFd, OwnedFd},
 };
 
@@ -158,22 +157,21 @@ pub(crate) fn eq_write(fd: impl AsFd, eq: u32, event: u32, data: &[u8]) -> Resul
 pub(crate) fn av_insert(
     fd: impl AsFd,
     av: u32,
-    addrs: &[SocketAddr],
+    addrs: &[kfabric_sockaddr],
     fi_addrs: &mut [FiAddr],
     errors: &mut [i32],
     context: u64,
 ) -> Result<u32> {
     assert!(fi_addrs.is_empty() || fi_addrs.len() == addrs.len());
     assert!(errors.is_empty() || errors.len() == addrs.len());
-    let addrs: Vec<kfabric_sockaddr> = addrs.iter().copied().map(Into::into).collect();
     let mut arg = kfabric_av_insert {
         av,
         flags: if errors.is_empty() { 0 } else { KFI_SYNC_ERR },
-        addrs: read_from(&addrs),
+        addrs: read_from(addrs),
         fi_addrs: write_to(fi_addrs),
         errors: write_to(errors),
         context,
-        count: count("list of addresses", &addrs)?,
+        count: count("list of addresses", addrs)?,
         ..Call::sized()
     };
     // SAFETY: the arrays have `count` elements or are not given; FiAddr is a

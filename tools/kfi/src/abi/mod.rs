@@ -134,7 +134,11 @@ calls! {
     KFABRIC_IOC_EP_NAME kfabric_ep_name Plain;
     KFABRIC_IOC_EP_CANCEL kfabric_ep_cancel Plain;
     KFABRIC_IOC_EP_OPT kfabric_ep_opt Plain;
+    KFABRIC_IOC_EP_QP kfabric_ep_qp Plain;
+    KFABRIC_IOC_EP_CONNECT_QP kfabric_ep_connect_qp Plain;
     KFABRIC_IOC_POST kfabric_post;
+    KFABRIC_IOC_EP_SHUTDOWN kfabric_ep_shutdown Plain;
+    KFABRIC_IOC_EP_PEER kfabric_ep_peer Plain;
 }
 
 /// `ioctl(2)` with a command that is only known at run time.

@@ -192,7 +192,12 @@ impl Kind for Rc {
     }
 
     fn release(qp: &Qp<Self>) {
-        let works = core::mem::take(&mut qp.kind.sending.lock().works);
+        let works = {
+            let mut sending = qp.kind.sending.lock();
+            // Whoever posts now has nobody to keep the memory for, so nothing must be sent.
+            sending.requester.error();
+            core::mem::take(&mut sending.works)
+        };
         drop(works);
     }
 }
@@ -266,6 +271,15 @@ impl Qp<Rc> {
         let home = Home::Link(link.clone(), ip);
         let kind = Rc::new(sends.next_power_of_two(), consumer)?;
         Self::new(link.socket(), home, Number::Any, kind)
+    }
+
+    /// Bytes of kernel memory that one with room for `sends` work requests takes.
+    pub(crate) const fn bytes(sends: usize) -> usize {
+        const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
+        let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
+        size_of::<Self>()
+            .saturating_add(rd_atomic)
+            .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
     }
 
     /// Its state. Sleeps.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's own provider: reliable datagrams on the links of a network namespace.
+//! The module's own provider: endpoints of every type on the links of a network namespace.
 //!
 //! It offers each link that is up, in the order in which they were added, at its first IPv4 and
 //! its first IPv6 address, and at another one of its addresses if that is what the caller names as
-//! its own.
+//! its own; at each address reliable datagrams first. An interface whose MTU is too small for any
+//! path MTU has reliable datagrams only, to peers on this host.
 
 use kernel::prelude::*;
 
@@ -17,7 +18,8 @@ use kfi_core::{
         Name,
         Offer,
         Request, //
-    }, //
+    },
+    roce::mtu::PathMtu, //
 };
 
 use super::{
@@ -36,24 +38,36 @@ use crate::{
 };
 
 /// See the module's story.
-pub(super) struct Rdm;
+pub(super) struct Own;
 
-impl Rdm {
+impl Own {
     /// The name of the provider.
     const NAME: &'static [u8] = b"kfabric";
 
-    /// What `link` offers at `addr`.
-    fn offer(link: &Link, addr: SockAddr) -> Result<Offer, Errno> {
+    /// What endpoints can do on `link`, by type.
+    fn kinds(link: &Link) -> impl Iterator<Item = Kind> {
+        let mtu = PathMtu::of_interface(link.mtu());
+        let dgram = mtu.map(|mtu| Kind {
+            max_msg_size: u64::from(mtu.bytes()),
+            ..Kind::DGRAM
+        });
+        [Some(Kind::RDM), mtu.map(|_| Kind::MSG), dgram]
+            .into_iter()
+            .flatten()
+    }
+
+    /// What `link` offers at `addr` for endpoints of `kind`.
+    fn offer(link: &Link, addr: SockAddr, kind: Kind) -> Result<Offer, Errno> {
         Ok(Offer {
             fabric_name: Name::new(Fabric::NAME.as_bytes())?,
             prov_name: Name::new(Self::NAME)?,
             prov_version: VERSION,
-            ..Offer::new(Kind::RDM, addr, Name::new(link.name().as_bytes())?)
+            ..Offer::new(kind, addr, Name::new(link.name().as_bytes())?)
         })
     }
 }
 
-impl Provider for Rdm {
+impl Provider for Own {
     fn getinfo(
         &self,
         netns: NetNsId,
@@ -73,9 +87,11 @@ impl Provider for Rdm {
             let other = named
                 .filter(|addr| Some(*addr) != v4 && Some(*addr) != v6 && link.has_address(addr));
             for addr in [v4, v6, other].into_iter().flatten() {
-                let offer = Self::offer(&link, addr).map_err(to_error)?;
-                if let Ok(info) = offer.negotiate(request, hints) {
-                    found(&info)?;
+                for kind in Self::kinds(&link) {
+                    let offer = Self::offer(&link, addr, kind).map_err(to_error)?;
+                    if let Ok(info) = offer.negotiate(request, hints) {
+                        found(&info)?;
+                    }
                 }
             }
         }

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transmits of a connected endpoint.
+//!
+//! Each is one work request of the QP. Its ticket stands in a place of [`Tickets`], whose number
+//! goes with the work request; when the QP says how that ended, the ticket is taken out and the
+//! operation completes. `tx_size` is how many there may be.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    errno::Errno,
+    flags::OpFlags,
+    op::OpType,
+    prov_errno,
+    roce::{
+        headers::SendEnd,
+        rc::{
+            Op as WireOp,
+            Status, //
+        }, //
+    }, //
+};
+
+use super::{
+    super::{
+        bound::Bound,
+        complete::{
+            Failure,
+            Outcome,
+            Ticket, //
+        },
+        op::{
+            Flags,
+            Op,
+            Remote, //
+        },
+        options::QpOpt,
+        post::Poster,
+        wire::imm_data,
+        Endpoint, //
+    },
+    Msg,
+    Phase, //
+};
+use crate::{
+    mem::{
+        MemRef,
+        Source, //
+    },
+    net::qp::rc::Request,
+    shim::errno::to_error, //
+};
+
+/// The tickets of transmits that have not ended.
+///
+/// # Invariants
+///
+/// `used` is how many places have a ticket.
+pub(super) struct Tickets {
+    places: KVVec<Option<Ticket>>,
+    /// Where the next one goes: transmits end in the order of posting, so this place is free unless
+    /// all are taken, or nearly.
+    next: usize,
+    used: usize,
+}
+
+impl Tickets {
+    /// Room for `size` tickets. `ENOMEM`. Sleeps.
+    pub(super) fn new(size: usize) -> Result<Self> {
+        let mut places = KVVec::with_capacity(size, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..size {
+            places.push(None, GFP_KERNEL_ACCOUNT)?;
+        }
+        // INVARIANT: None has a ticket.
+        Ok(Self {
+            places,
+            next: 0,
+            used: 0,
+        })
+    }
+
+    /// Bytes that room for `size` tickets takes.
+    pub(super) const fn bytes(size: usize) -> usize {
+        size.saturating_mul(size_of::<Option<Ticket>>())
+    }
+
+    /// How many there is room for.
+    pub(super) fn size(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many there are.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Puts a ticket in; gives its place, or the ticket back if there is none.
+    fn put(&mut self, ticket: Ticket) -> core::result::Result<usize, Ticket> {
+        let at = self.next;
+        match self.places.get_mut(at) {
+            Some(place @ None) => {
+                *place = Some(ticket);
+                let next = at.wrapping_add(1);
+                self.next = if next < self.places.len() { next } else { 0 };
+                self.used = self.used.wrapping_add(1);
+                Ok(at)
+            }
+            _ => Err(ticket),
+        }
+    }
+
+    /// Takes the ticket out of a place.
+    fn take(&mut self, at: usize) -> Option<Ticket> {
+        let ticket = self.places.get_mut(at)?.take()?;
+        self.used = self.used.wrapping_sub(1);
+        Some(ticket)
+    }
+
+    /// Takes any ticket out.
+    pub(super) fn drain(&mut self) -> Option<Ticket> {
+        if self.used == 0 {
+            return None;
+        }
+        let at = self.places.iter().position(Option::is_some)?;
+        self.take(at)
+    }
+}
+
+/// A transmit, taken apart.
+struct Transmit {
+    kind: OpType,
+    flags: OpFlags,
+    context: u64,
+    op: WireOp,
+}
+
+impl Msg {
+    /// Does an operation. See [`Poster::post`] for errors. Sleeps.
+    pub(in crate::provider::ep) fn post(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        op: Op<'_>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
+        match op {
+            Op::Receive(op) => {
+                if self.phase() == Phase::Over {
+                    return Err(ESHUTDOWN);
+                }
+                endpoint.receive(bound, op)?;
+                if self.phase() == Phase::Over {
+                    // It ended meanwhile, perhaps before this receive was there to be seen.
+                    endpoint.cancel_receives(bound);
+                }
+                Ok(())
+            }
+            Op::Send(op) => {
+                let kind = match op.tag {
+                    None => OpType::Send,
+                    Some(_) => OpType::TSend,
+                };
+                let flags = check(endpoint, kind, op.flags, op.from.len())?;
+                let end = match imm_data(flags, op.data)? {
+                    None => SendEnd::Plain,
+                    Some(imm) => SendEnd::Imm(imm),
+                };
+                let transmit = Transmit {
+                    kind,
+                    flags,
+                    context: op.context,
+                    op: WireOp::Send(end),
+                };
+                self.transmit(endpoint, bound, &transmit, Memory::Of(op.from), poster)
+            }
+            Op::Write(op) => {
+                let kind = OpType::Write;
+                let flags = check(endpoint, kind, op.flags, op.from.len())?;
+                let (va, rkey) = one_piece(&op.remote, op.from.len())?;
+                let transmit = Transmit {
+                    kind,
+                    flags,
+                    context: op.context,
+                    op: WireOp::Write {
+                        va,
+                        rkey,
+                        imm: imm_data(flags, op.data)?,
+                    },
+                };
+                self.transmit(endpoint, bound, &transmit, Memory::Of(op.from), poster)
+            }
+            Op::Read(op) => {
+                let kind = OpType::Read;
+                let flags = check(endpoint, kind, op.flags, op.into.len())?;
+                if self.attrs.get(QpOpt::RdAtomic)? == 0 {
+                    return Err(EOPNOTSUPP);
+                }
+                let (va, rkey) = one_piece(&op.remote, op.into.len())?;
+                let transmit = Transmit {
+                    kind,
+                    flags,
+                    context: op.context,
+                    op: WireOp::Read { va, rkey },
+                };
+                self.transmit(endpoint, bound, &transmit, Memory::Kept(op.into), poster)
+            }
+        }
+    }
+
+    fn transmit(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        transmit: &Transmit,
+        memory: Memory<'_>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
+        let Transmit {
+            kind,
+            flags,
+            context,
+            op,
+        } = *transmit;
+        match self.phase() {
+            Phase::Connected => {}
+            Phase::Idle => return Err(ENOTCONN),
+            Phase::Over => return Err(ESHUTDOWN),
+        }
+        endpoint.check_link()?;
+        let qp = self.qp()?;
+        let memory = memory.keep()?;
+        let len = memory.len() as u64;
+        let ticket = endpoint.ticket(bound, kind, flags, context, len, &mut poster.spare)?;
+        let put = self.tickets.lock().put(ticket);
+        let place = match put {
+            Ok(place) => place,
+            Err(ticket) => {
+                endpoint.give_back(bound, ticket);
+                return Err(EAGAIN);
+            }
+        };
+        let request = Request {
+            op,
+            fence: flags.contains(OpFlags::FENCE),
+            solicited: false,
+        };
+        qp.post(&request, memory, place as u64).map_err(|error| {
+            let ticket = self.tickets.lock().take(place);
+            if let Some(ticket) = ticket {
+                endpoint.give_back(bound, ticket);
+            }
+            // The QP's state does not allow it: it has just been closed.
+            if error == EINVAL {
+                ESHUTDOWN
+            } else {
+                error
+            }
+        })
+    }
+
+    /// A transmit has ended. Does not sleep.
+    pub(super) fn ended(&self, endpoint: &Endpoint, bound: &Bound, place: u64, status: Status) {
+        let ticket = self.tickets.lock().take(place as usize);
+        let Some(ticket) = ticket else {
+            return;
+        };
+        match failure(status) {
+            None => endpoint.complete_transmit(bound, ticket),
+            Some(failure) => {
+                let mut outcome = Outcome::failed(failure.errno);
+                outcome.error = Some(failure);
+                endpoint.complete(bound, ticket, outcome);
+            }
+        }
+    }
+}
+
+/// What is told of a status; `None` for success.
+pub(super) fn failure(status: Status) -> Option<Failure> {
+    let (errno, prov_errno) = prov_errno::of_status(status)?;
+    Some(Failure {
+        errno,
+        prov_errno,
+        olen: 0,
+    })
+}
+
+/// The memory of a transmit.
+enum Memory<'a> {
+    /// What is sent.
+    Of(Source<'a>),
+    /// Where an answer goes.
+    Kept(MemRef),
+}
+
+impl Memory<'_> {
+    /// The memory, to be kept until the transmit has ended. `ENOMEM`. Sleeps.
+    fn keep(self) -> Result<MemRef> {
+        match self {
+            Self::Of(source) => source.keep(),
+            Self::Kept(memory) => Ok(memory),
+        }
+    }
+}
+
+/// Checks flags, capabilities and length of a transmit; gives the flags.
+fn check(endpoint: &Endpoint, kind: OpType, flags: Flags, len: usize) -> Result<OpFlags> {
+    let flags = endpoint.flags_of(kind, flags)?;
+    kind.check_caps(endpoint.caps, flags, false)
+        .and_then(|()| kind.check_len(flags, len as u64))
+        .map_err(to_error)?;
+    Ok(flags)
+}
+
+/// The one piece of a peer's memory that an operation on `len` bytes can name, and its key. `EINVAL`
+/// more pieces, or another length. A key that is none of the wire's is no region's.
+fn one_piece(remote: &Remote, len: usize) -> Result<(u64, u32)> {
+    match remote.pieces() {
+        [piece] if piece.len == len as u64 => {
+            let rkey = u32::try_from(piece.key).map_err(|_| to_error(Errno::EKEYREJECTED))?;
+            Ok((piece.addr, rkey))
+        }
+        _ => Err(EINVAL),
+    }
+}

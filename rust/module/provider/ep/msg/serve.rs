@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the peer of a connected endpoint wants, and what the QP tells.
+//!
+//! All of it is called by the QP's worker, one after the other, and runs inside the endpoint's
+//! rundown. A message begins with its first packet, which takes the oldest receive; its bytes are
+//! placed there as they come. A write with CQ data takes no receive, but room for its entry in the
+//! CQ, so that the entry cannot be lost: where there is none, the peer tries again.
+//!
+//! The peer reaches memory through regions, under their keys. A region is looked up for each packet,
+//! since its owner may close it at any time. An atomic reads and writes, so it needs both rights; it
+//! changes the word with one instruction of this CPU, and counts as a read, as fi_cntr(3) has it for
+//! atomics that fetch.
+
+use kfi_core::{
+    errno::Errno,
+    flags::{
+        Access,
+        CompFlags,
+        OpFlags, //
+    },
+    matching::Envelope,
+    mr,
+    op::{
+        OpType,
+        Side, //
+    },
+    roce::{
+        headers::{
+            AtomicEth,
+            Reth,
+            SendEnd, //
+        },
+        rc::{
+            target::{
+                Atomic,
+                Ended,
+                Incoming as Wanted, //
+            },
+            Refusal,
+            Status, //
+        }, //
+    },
+    word::Word, //
+};
+
+use super::{
+    super::{
+        bound::Bound,
+        complete::Outcome,
+        receive::Single,
+        wire::Wire,
+        Endpoint, //
+    },
+    post::failure,
+    Msg, //
+};
+use crate::{
+    mem::wire,
+    net::qp::{
+        rc::Consumer,
+        Payload, //
+    },
+    provider::{
+        cq::Credit,
+        mr::Mr,
+        rundown::Inside, //
+    }, //
+};
+
+type Answer<T = ()> = core::result::Result<T, Refusal>;
+
+/// Bytes of an atomic.
+const ATOMIC_LEN: u32 = size_of::<u64>() as u32;
+
+/// A message, or a write with CQ data, that is being received.
+pub(super) enum Incoming {
+    /// A message for this receive.
+    Message {
+        into: Single,
+        /// It is longer than the receive.
+        too_long: bool,
+    },
+    /// A write, and room for its entry.
+    Write(Credit),
+}
+
+impl Incoming {
+    /// Gives back what it has of the CQ, at teardown.
+    pub(super) fn give_back(self, endpoint: &Endpoint, bound: &Bound) {
+        match self {
+            Self::Message { into, .. } => endpoint.give_back(bound, into.into_ticket()),
+            Self::Write(credit) => give_back_credit(bound, credit),
+        }
+    }
+}
+
+fn give_back_credit(bound: &Bound, credit: Credit) {
+    if let Some(binding) = bound.cq(Side::Receive) {
+        binding.cq.unreserve(credit);
+    }
+}
+
+/// What the functions below work with, inside the endpoint.
+struct At<'a> {
+    msg: &'a Msg,
+    bound: &'a Bound,
+    _inside: Inside<'a>,
+}
+
+impl Endpoint {
+    /// `None`: it is closing.
+    fn at(&self) -> Option<At<'_>> {
+        let (Some(Wire::Msg(msg)), Some(inside), Some(bound)) =
+            (&self.wire, self.run.enter(), self.bound.as_ref())
+        else {
+            return None;
+        };
+        Some(At {
+            msg,
+            bound,
+            _inside: inside,
+        })
+    }
+
+    /// Runs `work` inside the region under `rkey`.
+    fn with_rkey<T>(
+        &self,
+        rkey: u32,
+        work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
+    ) -> Answer<T> {
+        let _at = self.at().ok_or(Refusal::Operation)?;
+        self.domain
+            .in_region(u64::from(rkey), work)
+            .map_err(|_| Refusal::Access)
+    }
+
+    /// Counts an access of the peer's, at its end.
+    fn count_access(&self, kind: OpType, rkey: u32, len: u32) {
+        let Some(at) = self.at() else {
+            return;
+        };
+        if len > 0 {
+            // It may have been closed meanwhile.
+            let _ = self.domain.in_region(u64::from(rkey), |region| {
+                region.count(kind == OpType::Write);
+                Ok(())
+            });
+        }
+        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, u64::from(len));
+    }
+}
+
+impl Consumer for Endpoint {
+    fn begin_receive(&self, wanted: Wanted, _payload: &Payload<'_>) -> Answer {
+        let at = self.at().ok_or(Refusal::Operation)?;
+        let incoming = match wanted {
+            Wanted::Send { .. } => {
+                let envelope = Envelope {
+                    src: at.bound.name,
+                    tag: 0,
+                };
+                Incoming::Message {
+                    into: self.take_single(&envelope).ok_or(Refusal::NotReady)?,
+                    too_long: false,
+                }
+            }
+            Wanted::WriteImm => {
+                let binding = at.bound.cq(Side::Receive).ok_or(Refusal::Operation)?;
+                Incoming::Write(binding.cq.reserve().map_err(|_| Refusal::NotReady)?)
+            }
+        };
+        *at.msg.incoming.lock() = Some(incoming);
+        Ok(())
+    }
+
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
+        let at = self.at().ok_or(Refusal::Operation)?;
+        match &mut *at.msg.incoming.lock() {
+            Some(Incoming::Message { into, too_long }) => {
+                if payload.place(into.memory(), offset as usize) == payload.len() {
+                    Ok(())
+                } else {
+                    *too_long = true;
+                    Err(Refusal::Invalid)
+                }
+            }
+            _ => Err(Refusal::Operation),
+        }
+    }
+
+    fn end_receive(&self, ended: Ended) -> Answer {
+        let data = match ended.end {
+            SendEnd::Plain => None,
+            SendEnd::Imm(imm) => Some(u64::from(imm)),
+            // No region here can be invalidated by a peer.
+            SendEnd::Invalidate(_) => return Err(Refusal::Access),
+        };
+        let at = self.at().ok_or(Refusal::Operation)?;
+        let incoming = at.msg.incoming.lock().take();
+        let len = u64::from(ended.len);
+        match incoming {
+            Some(Incoming::Message { into, .. }) => {
+                self.tally_rx(len);
+                let mut outcome = Outcome::done(len);
+                if let Some(data) = data {
+                    outcome.flags = CompFlags::REMOTE_CQ_DATA;
+                    outcome.data = data;
+                }
+                self.complete(at.bound, into.into_ticket(), outcome);
+                Ok(())
+            }
+            Some(Incoming::Write(credit)) => {
+                self.complete_remote_data(at.bound, credit, data.unwrap_or(0), len);
+                Ok(())
+            }
+            None => Err(Refusal::Operation),
+        }
+    }
+
+    fn abort_receive(&self, why: Option<Refusal>) {
+        let Some(at) = self.at() else {
+            return;
+        };
+        let incoming = at.msg.incoming.lock().take();
+        match incoming {
+            Some(Incoming::Message { into, too_long }) => {
+                let status = match why {
+                    _ if too_long => Status::LocalLength,
+                    None => Status::Flushed,
+                    Some(_) => Status::LocalOperation,
+                };
+                let mut outcome = Outcome::failed(Errno::ECANCELED);
+                outcome.error = failure(status);
+                self.complete(at.bound, into.into_ticket(), outcome);
+            }
+            Some(Incoming::Write(credit)) => give_back_credit(at.bound, credit),
+            None => {}
+        }
+    }
+
+    fn check_write(&self, reth: &Reth) -> Answer {
+        self.with_rkey(reth.rkey, |region| {
+            region
+                .remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
+                .map(|_| ())
+        })
+    }
+
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
+        let placed = self.with_rkey(reth.rkey, |region| {
+            let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)?;
+            Ok(payload.place(&memory, offset as usize))
+        })?;
+        if placed == payload.len() {
+            Ok(())
+        } else {
+            Err(Refusal::Operation)
+        }
+    }
+
+    fn end_write(&self, reth: &Reth) {
+        self.count_access(OpType::Write, reth.rkey, reth.len);
+    }
+
+    fn check_read(&self, reth: &Reth) -> Answer {
+        self.with_rkey(reth.rkey, |region| {
+            region
+                .remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)
+                .map(|_| ())
+        })
+    }
+
+    fn read(&self, reth: &Reth, room: &mut [u8]) -> Answer {
+        self.with_rkey(reth.rkey, |region| {
+            let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
+            wire::gather_mem(room, &memory, 0);
+            Ok(())
+        })
+    }
+
+    fn end_read(&self, reth: &Reth) {
+        self.count_access(OpType::Read, reth.rkey, reth.len);
+    }
+
+    fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Answer<u64> {
+        let found = self.with_rkey(eth.rkey, |region| {
+            let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
+            let memory = region.remote(eth.va, u64::from(ATOMIC_LEN), both)?;
+            Ok(wire::word(&memory).map(|word| match atomic {
+                Atomic::FetchAdd => word.fetch_add(eth.swap_add),
+                Atomic::CompareSwap => word
+                    .compare_exchange(eth.compare, eth.swap_add)
+                    .unwrap_or_else(|found| found),
+            }))
+        })?;
+        // The peer's address is aligned, but the memory behind it is not.
+        let found = found.ok_or(Refusal::Access)?;
+        self.count_access(OpType::Read, eth.rkey, ATOMIC_LEN);
+        Ok(found)
+    }
+
+    fn completed(&self, context: u64, status: Status) {
+        if let Some(at) = self.at() {
+            at.msg.ended(self, at.bound, context, status);
+        }
+    }
+
+    fn failed(&self) {
+        if let Some(at) = self.at() {
+            at.msg.end(self, at.bound);
+        }
+    }
+}
