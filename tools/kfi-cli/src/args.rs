@@ -204,6 +204,30 @@ pub(crate) struct Pingpong {
     /// Give up when the peer is silent for so long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
+
+    /// Play with ibv_rc_pingpong or ibv_ud_pingpong, which are told the same number of iterations
+    /// and, with -g, the index of a GID
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SERVICE",
+        conflicts_with_all = ["mode", "completion", "wait", "trace"]
+    )]
+    pub(crate) verbs: Option<Verbs>,
+
+    /// Path MTU of rc, as the peer has it; without it 1024
+    #[arg(long, value_name = "BYTES", requires = "verbs", value_parser = parse_mtu)]
+    pub(crate) mtu: Option<u32>,
+}
+
+/// A transport service of InfiniBand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verbs {
+    /// Reliable connection: a connected endpoint
+    Rc,
+    /// Unreliable datagrams: a datagram endpoint
+    Ud,
 }
 
 /// What two programs exchange.
@@ -255,7 +279,7 @@ macro_rules! by_name {
     )*};
 }
 
-by_name!(Mode Completion WaitBy Measure);
+by_name!(Mode Completion WaitBy Measure Verbs);
 
 /// Measure latency, bandwidth and rate between two threads
 ///
@@ -385,6 +409,13 @@ impl FromStr for Place {
             addr: kfi::parse_address(text)?,
             has_port: text.parse::<SocketAddr>().is_ok(),
         })
+    }
+}
+
+fn parse_mtu(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(mtu @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(mtu),
+        _ => Err("there are 256, 512, 1024, 2048 and 4096".to_owned()),
     }
 }
 

@@ -110,6 +110,7 @@ fn documents() -> Vec<Value> {
         json!({ "module": info::tests::module(), "infos": [info::tests::info()] }),
         json!(pingpong::tests::result()),
         json!({ "event": "listening", "role": "server", "link": "x", "address": "x" }),
+        json!(pingpong::verbs::tests::result()),
         json!({ "link": "x", "results": [bench::tests::figure()] }),
         json!(cntr::tests::done()),
         json!({ "link": "x", "formats": [cq::tests::shown(kfi::CqFormat::Tagged)] }),

@@ -27,7 +27,37 @@ tests![
     nobody_there_is_said,
     silence_ends_a_game,
     a_client_that_dies_ends_the_server,
+    pingpong_as_programs_of_verbs_do => 120,
 ];
+
+fn pingpong_as_programs_of_verbs_do() {
+    with_link();
+    for verbs in ["rc", "ud"] {
+        let mut server = Server::start(&format!("--verbs {verbs} --keep -i 20 -s 2K"));
+        // As kfi prints it, with the port of those programs.
+        assert!(server.address.ends_with(":18515"), "{}", server.address);
+        let line = format!("pingpong --verbs {verbs} 127.0.0.1 -i 20 -s 2K --json");
+        for _ in 0..2 {
+            let client = kfi(&line).succeeds().json();
+            let served = server.document();
+            for (side, role) in [(&client, "client"), (&served, "server")] {
+                assert_eq!(side["event"], "result");
+                assert_eq!(side["role"], role);
+                assert_eq!(side["verbs"], verbs, "{side}");
+                assert_eq!(
+                    (&side["size"], &side["iterations"]),
+                    (&2048.into(), &20.into())
+                );
+            }
+            assert!(client["latency_us"]["median"].as_f64().expect("a number") > 0.0);
+        }
+        drop(server);
+        kfi(&format!("pingpong --verbs {verbs} 127.0.0.1")).fails("over TCP", "ibv_rc_pingpong");
+    }
+    kfi("pingpong --verbs rc --mtu 1000 127.0.0.1").with(2);
+    kfi("pingpong --verbs rc --mode rma 127.0.0.1").with(2);
+    kfi("pingpong --mtu 1024 127.0.0.1").with(2);
+}
 
 fn pingpong_every_way() {
     with_link();

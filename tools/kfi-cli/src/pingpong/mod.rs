@@ -2,12 +2,14 @@
 //! `kfi pingpong`: two programs exchange messages.
 //!
 //! [`control`] is how they find each other, [`player`] one side of the game,
-//! [`trace`] what is shown of it, [`latency`] the figures.
+//! [`trace`] what is shown of it, [`latency`] the figures. [`verbs`] is the game
+//! of others.
 
 pub(crate) mod control;
 pub(crate) mod latency;
 pub(crate) mod player;
 pub(crate) mod trace;
+pub(crate) mod verbs;
 
 use std::{
     collections::VecDeque,
@@ -58,10 +60,20 @@ pub(crate) fn run(args: &Pingpong, out: &mut Out) -> Result<()> {
         ));
     }
     let device = link::open()?;
+    let domain_on = |link: &Link| {
+        player::domain(&device, &link.name).doing(format!("open a domain on {}", link.name))
+    };
+    if let Some(verbs) = args.verbs {
+        let link = link::choose(
+            &device,
+            args.link.as_deref(),
+            args.bind.map(|at| at.or_port(0)),
+        )?;
+        return verbs::run(args, verbs, &link, &domain_on(&link)?, out);
+    }
     let addr = args.bind.or(args.server).map(|place| place.or_port(PORT));
     let link = link::choose(&device, args.link.as_deref(), addr)?;
-    let domain =
-        player::domain(&device, &link.name).doing(format!("open a domain on {}", link.name))?;
+    let domain = domain_on(&link)?;
     match args.server {
         Some(server) => client(args, server.or_port(PORT), &link, &domain, out),
         None => server(args, &link, &domain, out),

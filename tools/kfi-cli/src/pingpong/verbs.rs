@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kfi pingpong --verbs`: the game that `ibv_rc_pingpong` and
+//! `ibv_ud_pingpong` play, with one of them, or with this command, as the peer.
+//!
+//! The two tell each other their QPs over TCP, connect them, and exchange
+//! messages in turn, the client first. Both are to be told the same number of
+//! iterations; the bytes are nobody's in particular, but those programs send
+//! what they have received last, so that what comes back can be compared.
+//!
+//! ```text
+//!   client                          server
+//!   lid:qpn:psn:gid  ------------->  connects its QP
+//!                    <-------------  lid:qpn:psn:gid
+//!   connects its QP
+//!   done             ------------->  begins
+//! ```
+
+use std::{
+    fmt,
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use kfi::{
+    Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, FiAddr, Link, Op,
+    OpFlags, QpAddr, QpInfo, QpOption, Wait,
+};
+use serde::Serialize;
+
+use crate::{
+    args::{Pingpong, Verbs},
+    error::{Doing, Error, Result},
+    out::Out,
+    pingpong::latency::Latency,
+    text,
+};
+
+/// The TCP port of those programs.
+const PORT: u16 = 18515;
+
+/// The Q key of ibv_ud_pingpong.
+const QKEY: u32 = 0x1111_1111;
+
+/// The path MTU of ibv_rc_pingpong.
+const MTU: u32 = 1024;
+
+/// Receives that are posted ahead: the peer's next message may come before this
+/// side has looked at the last.
+const AHEAD: usize = 2;
+
+/// Bytes of what one tells the other, with a NUL behind.
+const WORDS: usize = 52;
+
+/// Says what was being done when TCP failed.
+trait DoingTcp<T> {
+    /// `doing` completes "cannot ...".
+    fn doing_tcp(self, doing: &str) -> Result<T>;
+}
+
+impl<T> DoingTcp<T> for io::Result<T> {
+    fn doing_tcp(self, doing: &str) -> Result<T> {
+        self.map_err(|error| {
+            Error::said(
+                format!("cannot {doing}: {error}"),
+                "is ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs there?",
+            )
+        })
+    }
+}
+
+/// What one tells the other of its QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Dest {
+    lid: u16,
+    qpn: u32,
+    psn: u32,
+    gid: [u8; 16],
+}
+
+impl Dest {
+    fn of(qp: &QpInfo) -> Self {
+        Self {
+            lid: 0,
+            qpn: qp.qpn,
+            psn: qp.psn,
+            gid: qp.gid,
+        }
+    }
+
+    /// The QP's address.
+    fn addr(&self) -> Result<QpAddr> {
+        if self.gid == [0; 16] {
+            return Err(Error::said(
+                "the peer has no GID",
+                "give it the index of one: ibv_rc_pingpong -g 1",
+            ));
+        }
+        let ip: IpAddr = kfi::ip_of_gid(self.gid);
+        Ok(QpAddr {
+            host: SocketAddr::new(ip, 0),
+            qpn: self.qpn,
+        })
+    }
+
+    /// As it is sent.
+    fn words(&self) -> [u8; WORDS] {
+        let mut words = [0; WORDS];
+        let text = self.to_string();
+        words[..text.len()].copy_from_slice(text.as_bytes());
+        words
+    }
+
+    /// Reads what the peer has sent.
+    fn receive(stream: &mut TcpStream) -> Result<Self> {
+        let mut words = [0; WORDS];
+        stream
+            .read_exact(&mut words)
+            .doing_tcp("hear of the peer's QP")?;
+        let end = words.iter().position(|byte| *byte == 0).unwrap_or(WORDS);
+        let text = String::from_utf8_lossy(&words[..end]);
+        text.parse().map_err(|()| {
+            Error::said(
+                format!("the peer says {text:?}, which is no QP"),
+                "is it ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs?",
+            )
+        })
+    }
+}
+
+impl fmt::Display for Dest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:06x}:{:06x}:", self.lid, self.qpn, self.psn)?;
+        self.gid.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Dest {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.split(':');
+        let mut number = |digits: usize| {
+            let part = parts.next().filter(|part| part.len() == digits).ok_or(())?;
+            u128::from_str_radix(part, 16).map_err(drop)
+        };
+        let dest = Self {
+            lid: number(4)? as u16,
+            qpn: number(6)? as u32,
+            psn: number(6)? as u32,
+            gid: number(32)?.to_be_bytes(),
+        };
+        match parts.next() {
+            None => Ok(dest),
+            Some(_) => Err(()),
+        }
+    }
+}
+
+/// How a game went, in JSON.
+#[derive(Debug, Serialize)]
+struct ResultJson {
+    event: &'static str,
+    role: &'static str,
+    verbs: Verbs,
+    link: String,
+    peer: SocketAddr,
+    size: u64,
+    iterations: u64,
+    seconds: f64,
+    /// Of one way; only the client knows it.
+    latency_us: Option<Latency>,
+    /// Of both ways together.
+    bytes_per_second: f64,
+}
+
+/// Plays as `args` say.
+pub(super) fn run(
+    args: &Pingpong,
+    verbs: Verbs,
+    link: &Link,
+    domain: &Domain,
+    out: &mut Out,
+) -> Result<()> {
+    let Some(server) = args.server.map(|place| place.or_port(PORT)) else {
+        return serve(args, verbs, link, domain, out);
+    };
+    let mut stream =
+        TcpStream::connect_timeout(&server, args.timeout).doing_tcp("reach the server over TCP")?;
+    prepare(&stream, args)?;
+    let host = match args.bind {
+        Some(place) => place.or_port(0),
+        None => local(&stream)?,
+    };
+    let mut side = Side::open(domain, verbs, args, host)?;
+    stream
+        .write_all(&side.dest()?.words())
+        .doing_tcp("tell the server of the QP")?;
+    let dest = Dest::receive(&mut stream)?;
+    side.connect(&dest)?;
+    stream
+        .write_all(b"done\0")
+        .doing_tcp("tell the server to begin")?;
+    let (time, trips) = side.play(true)?;
+    side.report("client", link, server, time, Some(trips), out)
+}
+
+fn serve(args: &Pingpong, verbs: Verbs, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
+    let host = match (args.bind, link.addr()) {
+        (Some(place), _) => place.or_port(PORT),
+        (None, Some(addr)) => SocketAddr::new(addr.ip(), PORT),
+        (None, None) => {
+            return Err(Error::said(
+                format!("link {} has no address", link.name),
+                format!("ip address add ADDRESS dev {} gives it one", link.netdev),
+            ));
+        }
+    };
+    let listener = TcpListener::bind(host).doing_tcp("listen for clients over TCP")?;
+    let addr = listener.local_addr().doing_tcp("ask for the own address")?;
+    if out.is_json() {
+        out.document(&serde_json::json!({
+            "event": "listening", "role": "server", "verbs": verbs, "link": link.name,
+            "address": addr,
+        }))?;
+    } else {
+        out.line(format!(
+            "server  at {addr}, waiting for: ibv_{verbs}_pingpong -g INDEX {}",
+            addr.ip()
+        ))?;
+    }
+    loop {
+        let (stream, peer) = listener.accept().doing_tcp("wait for a client over TCP")?;
+        let served = serve_one(args, verbs, link, domain, (stream, peer), out);
+        match served {
+            Err(error) if args.keep && !error.is_broken_pipe() => error.report(out.is_json()),
+            served => served?,
+        }
+        if !args.keep {
+            return Ok(());
+        }
+    }
+}
+
+fn serve_one(
+    args: &Pingpong,
+    verbs: Verbs,
+    link: &Link,
+    domain: &Domain,
+    (mut stream, peer): (TcpStream, SocketAddr),
+    out: &mut Out,
+) -> Result<()> {
+    prepare(&stream, args)?;
+    let mut side = Side::open(domain, verbs, args, local(&stream)?)?;
+    let dest = Dest::receive(&mut stream)?;
+    side.connect(&dest)?;
+    stream
+        .write_all(&side.dest()?.words())
+        .doing_tcp("tell the client of the QP")?;
+    // What it says does not matter.
+    stream
+        .read_exact(&mut [0; 5])
+        .doing_tcp("hear that the client begins")?;
+    let (time, _) = side.play(false)?;
+    side.report("server", link, peer, time, None, out)
+}
+
+fn prepare(stream: &TcpStream, args: &Pingpong) -> Result<()> {
+    stream
+        .set_read_timeout(Some(args.timeout))
+        .and_then(|()| stream.set_nodelay(true))
+        .doing_tcp("set the TCP connection up")
+}
+
+/// This end's address, which the peer can reach.
+fn local(stream: &TcpStream) -> Result<SocketAddr> {
+    stream.local_addr().doing_tcp("ask for the own address")
+}
+
+/// One side of a game.
+struct Side {
+    verbs: Verbs,
+    iterations: u64,
+    timeout: Duration,
+    ep: Endpoint,
+    cq: Cq,
+    av: kfi::Av,
+    peer: FiAddr,
+    out: Buffer,
+    inboxes: [Buffer; AHEAD],
+    size: usize,
+}
+
+impl Side {
+    /// A side with receives posted, at the IP address of `host`.
+    fn open(domain: &Domain, verbs: Verbs, args: &Pingpong, host: SocketAddr) -> Result<Self> {
+        Self::try_open(domain, verbs, args, host).doing("set the endpoint up")
+    }
+
+    fn try_open(
+        domain: &Domain,
+        verbs: Verbs,
+        args: &Pingpong,
+        host: SocketAddr,
+    ) -> kfi::Result<Self> {
+        let size = args.size as usize;
+        let buffer = || Buffer::new(size.max(1));
+        let ep_type = match verbs {
+            Verbs::Rc => EpType::Msg,
+            Verbs::Ud => EpType::Dgram,
+        };
+        let ep = domain
+            .endpoint()
+            .ep_type(ep_type)
+            .caps(Caps::MSG)
+            .addr(SocketAddr::new(host.ip(), 0))
+            .open()?;
+        let cq = domain
+            .cq()
+            .format(CqFormat::Msg)
+            .wait(Wait::Unspec)
+            .open()?;
+        let av = domain.av().open()?;
+        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
+        ep.bind_cq(&cq, CqBind::RECV)?;
+        match verbs {
+            Verbs::Rc => ep.set_qp_option(QpOption::PathMtu, args.mtu.unwrap_or(MTU).into())?,
+            Verbs::Ud => {
+                ep.bind_av(&av)?;
+                ep.set_qkey(QKEY)?;
+            }
+        }
+        ep.enable()?;
+        let side = Self {
+            verbs,
+            iterations: args.iterations,
+            timeout: args.timeout,
+            ep,
+            cq,
+            av,
+            peer: FiAddr::UNSPEC,
+            out: buffer()?,
+            inboxes: [buffer()?, buffer()?],
+            size,
+        };
+        for inbox in 0..AHEAD {
+            side.receive(inbox)?;
+        }
+        Ok(side)
+    }
+
+    fn receive(&self, inbox: usize) -> kfi::Result<()> {
+        let buffer = &self.inboxes[inbox];
+        self.ep.recv(buffer.slice(0..self.size), inbox as u64)
+    }
+
+    fn dest(&self) -> Result<Dest> {
+        let qp = self.ep.qp().doing("ask for the endpoint's QP")?;
+        Ok(Dest::of(&qp))
+    }
+
+    fn connect(&mut self, dest: &Dest) -> Result<()> {
+        let addr = dest.addr()?;
+        match self.verbs {
+            Verbs::Rc => self.ep.connect_qp(addr, dest.psn),
+            Verbs::Ud => self.av.insert_qp(addr).map(|peer| self.peer = peer),
+        }
+        .doing(format!(
+            "connect with QP {:#08x} at {}",
+            addr.qpn,
+            addr.host.ip()
+        ))
+    }
+
+    /// Sends and receives in turn; gives the time and the round trips.
+    fn play(&mut self, first: bool) -> Result<(Duration, Vec<Duration>)> {
+        let start = Instant::now();
+        let mut trips = Vec::with_capacity(self.iterations as usize);
+        for turn in 0..self.iterations {
+            let begin = Instant::now();
+            if first {
+                self.send(turn)?;
+            }
+            self.arrive(turn, first)?;
+            if !first {
+                self.send(turn)?;
+            }
+            trips.push(begin.elapsed());
+        }
+        if !first {
+            self.last_has_gone()?;
+        }
+        Ok((start.elapsed(), trips))
+    }
+
+    fn send(&self, turn: u64) -> Result<()> {
+        mark(&self.out, self.size, turn);
+        let mut op = Op::send(self.peer, self.out.slice(0..self.size)).context(u64::MAX);
+        if turn + 1 == self.iterations {
+            op = op.flags(OpFlags::COMPLETION);
+        }
+        self.ep.post_one(&op).doing("send")
+    }
+
+    /// Waits until the last message has gone: the endpoint must not be closed before.
+    fn last_has_gone(&self) -> Result<()> {
+        match self.cq.next(self.timeout).doing("send")? {
+            Some(_) => Ok(()),
+            None => Err(Error::said(
+                format!("the last message has not gone within {:?}", self.timeout),
+                "does the peer still receive?",
+            )),
+        }
+    }
+
+    /// Waits for the next message. What comes back is what was sent last, but for the first that a
+    /// server gets; a client that is this command sends what the server is going to.
+    fn arrive(&self, turn: u64, first: bool) -> Result<()> {
+        let entry = loop {
+            match self.cq.next(self.timeout).doing("receive")? {
+                // That the client's last message has gone.
+                Some(entry) if !entry.flags.contains(CompFlags::RECV) => {}
+                Some(entry) => break entry,
+                None => {
+                    return Err(Error::said(
+                        format!("the peer has been silent for {:?}", self.timeout),
+                        "was it told the same number of iterations? a datagram may have been lost",
+                    ));
+                }
+            }
+        };
+        let inbox = entry.op_context as usize % AHEAD;
+        let is = |turn| is_marked(&self.inboxes[inbox], self.size, turn);
+        let right = is(turn) || (!first && turn.checked_sub(1).is_none_or(is));
+        if entry.len as usize != self.size || !right {
+            return Err(Error::said(
+                format!(
+                    "message {turn} came back with {} bytes of {}, or with wrong ones",
+                    entry.len, self.size
+                ),
+                "were both told the same size? otherwise it is a defect",
+            ));
+        }
+        self.receive(inbox).doing("post a receive")
+    }
+
+    fn report(
+        &self,
+        role: &'static str,
+        link: &Link,
+        peer: SocketAddr,
+        time: Duration,
+        trips: Option<Vec<Duration>>,
+        out: &mut Out,
+    ) -> Result<()> {
+        let bytes = 2.0 * self.size as f64 * self.iterations as f64;
+        let result = ResultJson {
+            event: "result",
+            role,
+            verbs: self.verbs,
+            link: link.name.clone(),
+            peer,
+            size: self.size as u64,
+            iterations: self.iterations,
+            seconds: time.as_secs_f64(),
+            latency_us: trips.and_then(Latency::of_round_trips),
+            bytes_per_second: text::rounded(bytes / time.as_secs_f64().max(1e-9)),
+        };
+        if out.is_json() {
+            return out.document(&result);
+        }
+        let mut line = format!(
+            "{role:<8}{} messages of {} each way with {} ({}) in {:.3} s",
+            self.iterations,
+            text::bytes(result.size),
+            peer.ip(),
+            self.verbs,
+            result.seconds,
+        );
+        if let Some(latency) = &result.latency_us {
+            line.push_str(&format!(
+                "\n{role:<8}one way: median {:.1} us; {}",
+                latency.median,
+                text::bytes_per_second(result.bytes_per_second)
+            ));
+        }
+        out.line(line)
+    }
+}
+
+/// The bytes of a message: its number, counted on, over and over.
+fn pattern(size: usize, turn: u64) -> impl Iterator<Item = u8> {
+    (0..size).map(move |at| (turn as usize).wrapping_mul(31).wrapping_add((at / 7) ^ at) as u8)
+}
+
+fn mark(buffer: &Buffer, size: usize, turn: u64) {
+    buffer.write_at(0, &pattern(size, turn).collect::<Vec<_>>());
+}
+
+fn is_marked(buffer: &Buffer, size: usize, turn: u64) -> bool {
+    let mut found = vec![0; size];
+    buffer.read_at(0, &mut found);
+    pattern(size, turn).eq(found)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn result() -> impl Serialize {
+        ResultJson {
+            event: "result",
+            role: "client",
+            verbs: Verbs::Rc,
+            link: "roce0".to_owned(),
+            peer: "192.0.2.2:18515".parse().unwrap(),
+            size: 8,
+            iterations: 10,
+            seconds: 0.05,
+            latency_us: Latency::of_round_trips(vec![Duration::from_micros(50)]),
+            bytes_per_second: 3200.0,
+        }
+    }
+
+    /// As ibv_rc_pingpong prints and sends it.
+    const TEXT: &str = "0000:000011:0a1b2c:00000000000000000000ffffc0000201";
+
+    #[test]
+    fn what_is_told() {
+        let dest: Dest = TEXT.parse().unwrap();
+        assert_eq!((dest.lid, dest.qpn, dest.psn), (0, 0x11, 0x0a_1b2c));
+        assert_eq!(dest.addr().unwrap().host, "192.0.2.1:0".parse().unwrap());
+        assert_eq!(dest.to_string(), TEXT);
+        let words = dest.words();
+        assert_eq!((words.len(), words[51]), (52, 0));
+        let none = Dest {
+            gid: [0; 16],
+            ..dest
+        };
+        assert!(none.addr().is_err());
+    }
+
+    #[test]
+    fn what_is_no_qp() {
+        for text in [
+            "",
+            "done",
+            "0000:000011:0a1b2c",
+            "0000:000011:0a1b2c:00",
+            "0000:00011:0a1b2c:00000000000000000000ffffc0000201",
+            "0000:00001g:0a1b2c:00000000000000000000ffffc0000201",
+            "0000:000011:0a1b2c:00000000000000000000ffffc0000201:0",
+        ] {
+            assert_eq!(text.parse::<Dest>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_tell_messages_apart() {
+        let buffer = Buffer::new(100).unwrap();
+        mark(&buffer, 100, 3);
+        assert!(is_marked(&buffer, 100, 3));
+        assert!(!is_marked(&buffer, 100, 4));
+        buffer.write_at(99, b"?");
+        assert!(!is_marked(&buffer, 100, 3));
+        assert!(is_marked(&buffer, 0, 5));
+    }
+}
