@@ -9,7 +9,7 @@
 //! A row is one thing of ours and one peer. They run in turn, several times, and the medians are
 //! compared ([`row`]). Rows of the kernel are there if the module was built with its suites
 //! ([`kernel`]), the others are measured with the module as it is used ([`calls`], [`counters`],
-//! [`messages`]). Where two processes talk, both are bound to one CPU, so that what is measured is
+//! [`messages`], [`transfers`]; between two hosts: [`wire`]). Where two processes talk, both are bound to one CPU, so that what is measured is
 //! code and not how fast another CPU wakes up ([`process`]).
 
 mod calls;
@@ -21,6 +21,7 @@ mod process;
 mod report;
 mod row;
 mod transfers;
+mod wire;
 
 use row::{Case, Row, Runs};
 use std::{path::PathBuf, process::ExitCode};
@@ -69,6 +70,7 @@ fn measure(args: &[String]) -> Result<()> {
         cases.extend(calls::cases());
         cases.extend(messages::cases());
         cases.extend(transfers::cases());
+        cases.extend(wire::cases());
     }
     cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word)));
 

@@ -13,8 +13,13 @@ const CPU: usize = 0;
 
 /// Binds the calling thread, and the processes it makes from now on.
 pub(crate) fn bind() -> Result<()> {
+    bind_to(CPU)
+}
+
+/// The same, to `cpu`.
+pub(crate) fn bind_to(cpu: usize) -> Result<()> {
     let mut cpus = CpuSet::new();
-    cpus.set(CPU);
+    cpus.set(cpu);
     Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
 }
 

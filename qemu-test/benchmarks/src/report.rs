@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order in which they are told.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 25] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -21,6 +21,21 @@ const ORDER: [&str; 10] = [
     "rdm/local_lat_8B",
     "rdm/local_bw_1MiB",
     "rdm/local_rate_8B",
+    "roce/send_lat_8B",
+    "roce/write_lat_8B",
+    "roce/send_bw_64K",
+    "roce/write_bw_64K",
+    "roce/read_bw_64K",
+    "roce/send_rate_8B",
+    "roce/send_bw_64K_loss1",
+    "roce/send_lat_8B_mtu9000",
+    "roce/write_lat_8B_mtu9000",
+    "roce/send_bw_64K_mtu9000",
+    "roce/write_bw_64K_mtu9000",
+    "roce/read_bw_64K_mtu9000",
+    "roce/send_rate_8B_mtu9000",
+    "roce/send_bw_64K_loss1_mtu9000",
+    "roce/peers_1000_lat_8B",
 ];
 
 /// Where it was measured, as far as the values depend on it.

@@ -91,6 +91,11 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
+    /// For a row whose runs are long: no more of them than this.
+    pub(crate) fn at_most(&mut self, runs: usize) {
+        self.runs.0 = self.runs.0.min(runs);
+    }
+
     /// Runs both sides in turn.
     pub(crate) fn take(&mut self, ours: Side<'_>, peer: Side<'_>) -> Result<()> {
         ours()?;

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two hosts and the cable between them: network namespaces, joined by a veth pair.
+//!
+//! rxe and the module take the same UDP port, so one of them has the hosts at a time: a run adds the
+//! links it needs and takes them away ([`Hosts::with_links`], [`Hosts::with_rxe`]).
+
+use crate::{
+    Result,
+    process::{self, Second},
+};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    process::{Command, Stdio},
+};
+
+/// The first host, where time is taken, or the second.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host {
+    Near,
+    Far,
+}
+
+impl Host {
+    /// Its namespace.
+    pub(crate) fn namespace(self) -> &'static str {
+        match self {
+            Self::Near => "bench-near",
+            Self::Far => "bench-far",
+        }
+    }
+
+    /// Its end of the cable.
+    pub(crate) fn netdev(self) -> &'static str {
+        match self {
+            Self::Near => "near0",
+            Self::Far => "far0",
+        }
+    }
+
+    /// Its rxe device.
+    pub(crate) fn rxe(self) -> &'static str {
+        match self {
+            Self::Near => "rxe-near",
+            Self::Far => "rxe-far",
+        }
+    }
+
+    /// Its address.
+    pub(crate) fn ip(self) -> IpAddr {
+        let last = match self {
+            Self::Near => 1,
+            Self::Far => 2,
+        };
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
+    }
+
+    /// The CPU on which its programs run: each has one to itself, so that no number depends on where
+    /// the scheduler puts two programs that never sleep.
+    pub(crate) fn cpu(self) -> usize {
+        match self {
+            Self::Near => 0,
+            Self::Far => 1,
+        }
+    }
+
+    /// Moves the calling thread to this host. It never comes back, so it should be a process that was
+    /// made for it.
+    pub(crate) fn enter(self) -> Result<()> {
+        process::bind_to(self.cpu())?;
+        let path = format!("/run/netns/{}", self.namespace());
+        let namespace = std::fs::File::open(&path).map_err(|e| format!("{path}: {e}"))?;
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )?;
+        Ok(())
+    }
+
+    /// A command on this host.
+    pub(crate) fn command(self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", self.namespace()])
+            .args(words)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(self, words: &str) -> Result<()> {
+        run(self.command(&words.split_whitespace().collect::<Vec<_>>()))
+    }
+}
+
+/// Runs a command that must end well.
+fn run(mut command: Command) -> Result<()> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?}: {}", said.trim()).into())
+}
+
+fn ip(words: &str) -> Result<()> {
+    let mut command = Command::new("ip");
+    command.args(words.split_whitespace());
+    run(command)
+}
+
+/// Both hosts; gone when dropped.
+pub(crate) struct Hosts(());
+
+impl Hosts {
+    /// Joins two hosts by a cable with this MTU.
+    pub(crate) fn new(mtu: u32) -> Result<Self> {
+        let hosts = Self(());
+        let (near, far) = (Host::Near, Host::Far);
+        for host in [near, far] {
+            ip(&format!("netns add {}", host.namespace()))?;
+        }
+        ip(&format!(
+            "link add {} mtu {mtu} netns {} type veth peer name {} mtu {mtu} netns {}",
+            near.netdev(),
+            near.namespace(),
+            far.netdev(),
+            far.namespace()
+        ))?;
+        for host in [near, far] {
+            host.run(&format!(
+                "ip address add {}/24 dev {}",
+                host.ip(),
+                host.netdev()
+            ))?;
+            host.run(&format!("ip link set {} up", host.netdev()))?;
+        }
+        // Neighbours are known before anything is measured.
+        near.run(&format!("ping -c 1 -w 10 {}", far.ip()))?;
+        Ok(hosts)
+    }
+
+    /// Makes the cable lose packets, `per_cent` of those that either host sends.
+    pub(crate) fn lose(&self, per_cent: f64) -> Result<()> {
+        for host in [Host::Near, Host::Far] {
+            host.run(&format!(
+                "tc qdisc replace dev {} root netem limit 100000 loss {per_cent}%",
+                host.netdev()
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Runs with an rxe device on each host.
+    pub(crate) fn with_rxe<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.between(
+            |host| {
+                host.run(&format!(
+                    "rdma link add {} type rxe netdev {}",
+                    host.rxe(),
+                    host.netdev()
+                ))
+            },
+            |host| host.run(&format!("rdma link delete {}", host.rxe())),
+            run,
+        )
+    }
+
+    /// Runs with a link of the module's on each host, that has the name of its interface.
+    pub(crate) fn with_links<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let device = |host: Host, change: fn(&kfi::Device, &str) -> kfi::Result<()>| {
+            let mut there = Second::new(move |mut channel| {
+                host.enter()?;
+                change(&kfi::Device::open()?, host.netdev())?;
+                channel.put(0)
+            })?;
+            there.channel.get().map(drop)
+        };
+        self.between(
+            |host| device(host, |device, name| device.link_add(name, name)),
+            |host| device(host, |device, name| device.link_del(name)),
+            run,
+        )
+    }
+
+    fn between<T>(
+        &self,
+        add: impl Fn(Host) -> Result<()>,
+        delete: impl Fn(Host) -> Result<()>,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        add(Host::Near)?;
+        let result = match add(Host::Far) {
+            Ok(()) => {
+                let result = run();
+                delete(Host::Far).and(result)
+            }
+            Err(error) => Err(error),
+        };
+        delete(Host::Near).and(result)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        // The cable goes with its ends; a host that was never made is no matter.
+        for host in [Host::Near, Host::Far] {
+            let _ = ip(&format!("netns delete {}", host.namespace()));
+        }
+    }
+}
