@@ -48,7 +48,9 @@ const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 
-const TESTS: &[(&str, fn(&mut Peer))] = &[
+type Test = (&'static str, fn(&mut Peer));
+
+const TESTS: &[Test] = &[
     ("send", send),
     ("write", write),
     ("write-imm", write_imm),

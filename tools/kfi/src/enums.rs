@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn numbers_there_and_back() {
-        there_and_back!(EpType AvKind CqFormat Threading Progress ResourceMgmt
+        there_and_back!(EpType QpState AvKind CqFormat Threading Progress ResourceMgmt
             AddrFormat Protocol LinkState EventKind);
     }
 
