@@ -18,7 +18,8 @@ use super::{
         rc::{
             Consumer,
             Rc,
-            Request, //
+            Request,
+            FRONT_MAX, //
         },
         Payload,
         Qp, //
@@ -108,6 +109,8 @@ struct Peer {
     written: Atomic<u32>,
     was_read: Atomic<u32>,
     failed: Atomic<u32>,
+    refused: Atomic<u32>,
+    turns: Atomic<u32>,
     #[pin]
     last: Mutex<Option<Ended>>,
     /// What ended, in order.
@@ -131,6 +134,8 @@ impl Peer {
                 written: Atomic::new(0),
                 was_read: Atomic::new(0),
                 failed: Atomic::new(0),
+                refused: Atomic::new(0),
+                turns: Atomic::new(0),
                 last <- new_mutex!(None),
                 done <- new_mutex!(done),
             }),
@@ -246,6 +251,14 @@ impl Consumer for Peer {
     fn failed(&self) {
         self.failed.fetch_add(1, Full);
     }
+
+    fn not_ready(&self) {
+        self.refused.fetch_add(1, Full);
+    }
+
+    fn turned(&self) {
+        self.turns.fetch_add(1, Full);
+    }
 }
 
 /// A QP and who is behind it; closed when dropped.
@@ -257,7 +270,7 @@ struct End {
 impl End {
     fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
         let peer = Peer::new()?;
-        let qp = Qp::connection(&link.0, ip, sends, peer.clone())?;
+        let qp = Qp::connection_with_fronts(&link.0, ip, sends, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
@@ -294,6 +307,17 @@ impl End {
         self.qp.modify(&attr, rtr, Some(path))?;
         attr.state = State::Rts;
         self.qp.modify(&attr, rts, None)
+    }
+
+    /// Sends `front` and then `memory`.
+    fn send(&self, front: &[u8], memory: &MemRef) -> Result {
+        let request = Request {
+            op: SEND,
+            fence: false,
+            solicited: false,
+        };
+        let context = self.peer.ended() as u64;
+        self.qp.post_front(&request, front, memory.clone(), context)
     }
 
     fn post(&self, op: Op, memory: &MemRef) -> Result {
@@ -447,6 +471,72 @@ mod tests {
     #[test]
     fn messages_in_small_packets() -> Result {
         assert!(exchange(ONE, TWO, PathMtu::Mtu256, 70_001)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_front_before_the_memory() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let mut turns = 0;
+        for front in [0, 1, 16, FRONT_MAX] {
+            let bytes = [0xa5; FRONT_MAX];
+            let bytes = bytes.get(..front).ok_or(EINVAL)?;
+            for len in [0, 1, 1023, 1024 - front, 1024, 5000] {
+                let payload = buffer(len)?;
+                let before = a.peer.ended();
+                a.send(bytes, &payload)?;
+                assert!(eventually(|| a.peer.ended() > before));
+                assert!(a.peer.status() == Some(Status::Success));
+                let ended = (*b.peer.last.lock()).ok_or(EIO)?;
+                assert_eq!(ended.len as usize, front + len);
+                let mut head = [0; FRONT_MAX];
+                let head = head.get_mut(..front).ok_or(EINVAL)?;
+                mem::wire::gather_mem(head, &b.peer.receive, 0);
+                assert!(*head == *bytes);
+                assert!(mem::memref::equal(
+                    &b.peer.receive.slice(front, len),
+                    &payload
+                ));
+                // Told when all is done.
+                assert!(eventually(|| b.peer.turns.load(Acquire) > turns));
+                turns = b.peer.turns.load(Acquire);
+            }
+        }
+        // The place of one with a front is used by one without.
+        assert!(a.run(SEND, &buffer(10)?)? == Some(Status::Success));
+        assert_eq!((*b.peer.last.lock()).map_or(0, |ended| ended.len), 10);
+        let long = [0; FRONT_MAX + 1];
+        assert!(a.send(&long, &MemRef::empty()) == Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn a_front_that_changes_while_the_peer_is_not_ready() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        b.peer.posted.store(0, Release);
+        let payload = buffer(3000)?;
+        a.send(b"first", &payload)?;
+        a.send(b"", &payload)?;
+        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        let mut seen = 0;
+        a.qp.rewrite(|context, front| {
+            seen += 1;
+            if context == 0 && *front == *b"first" {
+                front.copy_from_slice(b"other");
+            }
+        });
+        // Only one has a front.
+        assert_eq!(seen, 1);
+        b.peer.posted.store(1, Release);
+        assert!(eventually(|| a.peer.ended() == 1));
+        let mut head = [0; 5];
+        mem::wire::gather_mem(&mut head, &b.peer.receive, 0);
+        assert!(head == *b"other");
+        assert!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
+        b.peer.posted.store(1, Release);
+        assert!(eventually(|| a.peer.ended() == 2));
         Ok(())
     }
 

@@ -545,3 +545,24 @@ fn it_does_not_connect_to_itself() {
     let reply = end.session(1).requested(now, &own, 10);
     assert!(matches!(reply, Reply::Refuse(_)));
 }
+
+#[test]
+fn operations_are_found_in_the_order_of_posting() {
+    let mut world = world(|_| ());
+    // Nothing has been sent yet: there is no connection.
+    let ops = [
+        world.post_send(0, 1, SHORT, false),
+        world.post_send(0, 1, LONG, false),
+        world.post_send(0, 1, 0, false),
+    ];
+    let session = world.ends[0].as_mut().unwrap().session(1);
+    let mut from = 0;
+    for op in ops {
+        let number = session.find(from, |_| true).expect("an operation");
+        assert_eq!(session.op(number), Some(&op));
+        assert_eq!(session.op_mut(number).copied(), Some(op));
+        assert_eq!(session.find(0, |other| *other == op), Some(number));
+        from = number + 1;
+    }
+    assert_eq!(session.find(from, |_| true), None);
+}

@@ -28,6 +28,16 @@ impl<'a> Payload<'a> {
         self.range.len()
     }
 
+    /// The part of it in `range`, as much of that as there is.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.range.len());
+        let end = range.end.clamp(start, self.range.len());
+        Self {
+            skb: self.skb,
+            range: self.range.start.wrapping_add(start)..self.range.start.wrapping_add(end),
+        }
+    }
+
     /// Copies it to `dst` from byte `at` on: as much as there is room for. Returns how many bytes;
     /// none if `dst` is not writable.
     pub(crate) fn place(&self, dst: &MemRef, at: usize) -> usize {

@@ -73,6 +73,14 @@ pub(crate) trait Consumer: Send + Sync {
     /// The QP went to ERR, and not because it was told to. Once; what was posted is completed, as
     /// flushed, before and after.
     fn failed(&self);
+
+    /// The peer has no receive for a SEND of this QP's (RNR NAK): it is sent again later. Told like the
+    /// end of a work request, with no lock held.
+    fn not_ready(&self) {}
+
+    /// The worker has done its turn: what was asked for is answered, what has ended is told. No lock is
+    /// held, so what could not be done while being asked can be done now.
+    fn turned(&self) {}
 }
 
 /// A consumer, with the payload of one packet: what the core's responder acts on.

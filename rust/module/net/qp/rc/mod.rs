@@ -27,16 +27,24 @@
 //! | file | what |
 //! |---|---|
 //! | `consumer.rs` | what the floor above has to do |
+//! | `front.rs` | bytes before a work request's memory |
 //! | `worker.rs` | packets, timers, completions |
 //! | `figures.rs` | what is counted |
 
 mod consumer;
 mod figures;
+mod front;
 mod worker;
 
-pub(crate) use self::consumer::Consumer;
+pub(crate) use self::{
+    consumer::Consumer,
+    front::FRONT_MAX, //
+};
 
-use self::consumer::Asked;
+use self::{
+    consumer::Asked,
+    front::Fronts, //
+};
 
 use super::{
     super::{
@@ -140,6 +148,8 @@ struct Sending {
     /// As many places as there are WQEs, taken and left in turn: a work request's `wr_id` is its
     /// place.
     works: KVec<Option<Work>>,
+    /// By the same places.
+    fronts: Fronts,
     /// The place of the next work request.
     next: usize,
     alarm: Alarm<Qp<Rc>>,
@@ -208,8 +218,12 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<KVec<T>> {
 }
 
 impl Rc {
-    /// With room for `sends` work requests, a power of two.
-    fn new(sends: usize, consumer: Arc<dyn Consumer>) -> Result<impl PinInit<Self, Error>> {
+    /// With room for `sends` work requests, a power of two, and for `fronts` fronts: as many, or none.
+    fn new(
+        sends: usize,
+        fronts: usize,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<impl PinInit<Self, Error>> {
         let rd_atomic = usize::from(MAX_RD_ATOMIC);
         let requester = Requester::new(
             filled(sends, Wqe::EMPTY)?,
@@ -229,6 +243,7 @@ impl Rc {
         let sending = Sending {
             requester,
             works,
+            fronts: Fronts::new(fronts)?,
             next: 0,
             alarm: Alarm::new(),
             settled: RequesterStats::default(),
@@ -265,11 +280,33 @@ impl Qp<Rc> {
         sends: usize,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
+        Self::make(link, ip, sends, false, consumer)
+    }
+
+    /// The same, whose work requests can have fronts: [`post_front`](Self::post_front).
+    pub(crate) fn connection_with_fronts(
+        link: &Arc<Link>,
+        ip: IpAddr,
+        sends: usize,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<Arc<Self>> {
+        Self::make(link, ip, sends, true, consumer)
+    }
+
+    fn make(
+        link: &Arc<Link>,
+        ip: IpAddr,
+        sends: usize,
+        with_fronts: bool,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<Arc<Self>> {
         if sends == 0 || sends > MAX_SENDS {
             return Err(EINVAL);
         }
         let home = Home::Link(link.clone(), ip);
-        let kind = Rc::new(sends.next_power_of_two(), consumer)?;
+        let sends = sends.next_power_of_two();
+        let fronts = if with_fronts { sends } else { 0 };
+        let kind = Rc::new(sends, fronts, consumer)?;
         Self::new(link.socket(), home, Number::Any, kind)
     }
 
@@ -280,6 +317,11 @@ impl Qp<Rc> {
         size_of::<Self>()
             .saturating_add(rd_atomic)
             .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
+    }
+
+    /// Bytes of kernel memory that fronts for `sends` work requests take besides.
+    pub(crate) const fn front_bytes(sends: usize) -> usize {
+        Fronts::bytes(sends.next_power_of_two())
     }
 
     /// Its state. Sleeps.
@@ -359,7 +401,20 @@ impl Qp<Rc> {
         memory: MemRef,
         context: u64,
     ) -> Result {
-        let len = u32::try_from(memory.len()).map_err(|_| EINVAL)?;
+        self.post_front(request, &[], memory, context)
+    }
+
+    /// Likewise, with `front` before the memory, in one message. `EINVAL` too: the front is longer than
+    /// [`FRONT_MAX`], or the QP has [none](Self::connection_with_fronts).
+    pub(crate) fn post_front(
+        self: &Arc<Self>,
+        request: &Request,
+        front: &[u8],
+        memory: MemRef,
+        context: u64,
+    ) -> Result {
+        let len = front.len().checked_add(memory.len()).ok_or(EINVAL)?;
+        let len = u32::try_from(len).map_err(|_| EINVAL)?;
         let mut sending = self.kind.sending.lock();
         let place = sending.next;
         let work = WorkRequest {
@@ -370,6 +425,9 @@ impl Qp<Rc> {
             solicited: request.solicited,
             signaled: true,
         };
+        if !sending.fronts.fits(front.len()) {
+            return Err(EINVAL);
+        }
         sending.requester.post(&work).map_err(|errno| match errno {
             Errno::ENOMEM => EAGAIN,
             errno => to_error(errno),
@@ -380,6 +438,7 @@ impl Qp<Rc> {
             // As there was room for the work request, its place is free.
             *slot = Some(Work { context, memory });
         }
+        sending.fronts.set(place, front);
         if sending.requester.state().post_send() == Posting::Flushed {
             drop(sending);
             // Completions are the worker's.
@@ -388,6 +447,21 @@ impl Qp<Rc> {
         }
         worker::send(self, &mut sending);
         Ok(())
+    }
+
+    /// Has `change` change the fronts of work requests that have not ended, with the context of each:
+    /// what is sent from now on, for the first time or again, has the changed ones. Some that have
+    /// ended and were not told may be among them. A front keeps its length. Sleeps.
+    pub(crate) fn rewrite(&self, mut change: impl FnMut(u64, &mut [u8])) {
+        let mut sending = self.kind.sending.lock();
+        let Sending { works, fronts, .. } = &mut *sending;
+        for (place, work) in works.iter().enumerate() {
+            if let (Some(work), Some(front)) = (work, fronts.get_mut(place)) {
+                if !front.is_empty() {
+                    change(work.context, front);
+                }
+            }
+        }
     }
 
     /// Whether the link has gone.

@@ -107,8 +107,9 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
         (receiving.responder.deadline(), refused)
     };
 
-    let failed = {
+    let (failed, kept_waiting) = {
         let mut sending = qp.kind.sending.lock();
+        let rnr = sending.requester.stats().rnr;
         for skb in responses {
             if let Ok(packet) = packet::parse(&skb) {
                 take_in(&mut sending, now, &packet, &skb);
@@ -121,7 +122,8 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
         transmit(qp, &mut sending, &mut tally, now);
         figures::requester(&mut sending, &mut tally);
         set_alarm(qp, &mut sending, answers_at);
-        sending.requester.state() == State::Error
+        let kept_waiting = sending.requester.stats().rnr != rnr;
+        (sending.requester.state() == State::Error, kept_waiting)
     };
     tally.settle(&qp.figures, qp.outer_figures());
 
@@ -132,6 +134,12 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
         });
     }
     report(qp, consumer, failed);
+    if let Some(consumer) = consumer {
+        if kept_waiting {
+            consumer.not_ready();
+        }
+        consumer.turned();
+    }
 }
 
 /// Sends what a poster's work request allows to be sent.
@@ -287,7 +295,8 @@ impl Sending {
         }
         match self.memory(outgoing.wr_id) {
             Some(memory) => {
-                wire::gather_mem(room, memory, outgoing.offset as usize);
+                let (place, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
+                self.fronts.gather(place, memory, offset, room);
             }
             // Not so: it is there until the work request is taken.
             None => room.fill(0),

@@ -457,6 +457,36 @@ impl<S: Stores> Session<S> {
         }
     }
 
+    /// Returns the operation with this number, to be changed.
+    pub fn op_mut(&mut self, number: u64) -> Option<&mut S::Op> {
+        match self.sends.map.get_mut(number) {
+            Some(send) => Some(&mut send.cookie),
+            None => self.rmas.map.get_mut(number).map(|rma| &mut rma.cookie),
+        }
+    }
+
+    /// Returns the number of the first operation from number `from` on for which `wanted` holds.
+    /// O(n).
+    pub fn find(&self, from: u64, wanted: impl Fn(&S::Op) -> bool) -> Option<u64> {
+        let mut sends = self.sends.map.next(from);
+        let mut rmas = self.rmas.map.next(from);
+        loop {
+            let number = match (sends, rmas) {
+                (Some(send), Some(rma)) => send.min(rma),
+                (send, rma) => send.or(rma)?,
+            };
+            if self.op(number).is_some_and(&wanted) {
+                return Some(number);
+            }
+            let after = number.wrapping_add(1);
+            if sends == Some(number) {
+                sends = self.sends.map.next(after);
+            } else {
+                rmas = self.rmas.map.next(after);
+            }
+        }
+    }
+
     /// Returns the receive of an answer, unless it has ended.
     pub fn receive(&self, answer: u64) -> Option<&S::Receive> {
         self.answers.map.get(answer)?.receive.as_ref()

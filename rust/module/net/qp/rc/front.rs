@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fronts: bytes of the owner's own that stand before a work request's memory, in one message.
+//!
+//! What speaks a protocol of its own over a QP begins each SEND with a header, and has the bytes of
+//! the message somewhere else. A front is that header: it is copied when the work request is posted
+//! and may be changed until that has ended ([`Qp::rewrite`](super::Qp::rewrite)).
+
+use crate::mem::{
+    wire,
+    MemRef, //
+};
+use kernel::prelude::*;
+
+/// Bytes of the longest front.
+pub(crate) const FRONT_MAX: usize = 56;
+
+/// The front of one work request.
+#[derive(Clone, Copy)]
+pub(super) struct Front {
+    bytes: [u8; FRONT_MAX],
+    len: usize,
+}
+
+impl Front {
+    const EMPTY: Self = Self {
+        bytes: [0; FRONT_MAX],
+        len: 0,
+    };
+
+    fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// The fronts of a QP's work requests, by place; none for a QP that was made without.
+pub(super) struct Fronts(KVec<Front>);
+
+impl Fronts {
+    /// Room for `len` fronts. `ENOMEM`. Sleeps.
+    pub(super) fn new(len: usize) -> Result<Self> {
+        Ok(Self(super::filled(len, Front::EMPTY)?))
+    }
+
+    /// Bytes that room for `len` fronts takes.
+    pub(super) const fn bytes(len: usize) -> usize {
+        len.saturating_mul(size_of::<Front>())
+    }
+
+    /// Whether a front of `len` bytes can stand there: an empty one always can.
+    pub(super) fn fits(&self, len: usize) -> bool {
+        len == 0 || (len <= FRONT_MAX && !self.0.is_empty())
+    }
+
+    /// Sets the front at `place` to `bytes`, which [fit](Self::fits).
+    pub(super) fn set(&mut self, place: usize, bytes: &[u8]) {
+        if let Some(front) = self.0.get_mut(place) {
+            if let Some(room) = front.bytes.get_mut(..bytes.len()) {
+                room.copy_from_slice(bytes);
+                front.len = bytes.len();
+            }
+        }
+    }
+
+    /// The front at `place`, to be changed.
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut [u8]> {
+        let front = self.0.get_mut(place)?;
+        front.bytes.get_mut(..front.len)
+    }
+
+    /// Copies a part of a message to `room`: the front at `place` and behind it `memory`, from byte
+    /// `offset` on.
+    pub(super) fn gather(&self, place: usize, memory: &MemRef, offset: usize, room: &mut [u8]) {
+        let front = self.0.get(place).map_or(&[][..], Front::as_slice);
+        let Some(rest) = front.get(offset..) else {
+            wire::gather_mem(room, memory, offset.wrapping_sub(front.len()));
+            return;
+        };
+        let (head, tail) = room.split_at_mut(rest.len().min(room.len()));
+        for (to, from) in head.iter_mut().zip(rest) {
+            *to = *from;
+        }
+        wire::gather_mem(tail, memory, 0);
+    }
+}
