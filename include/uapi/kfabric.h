@@ -1695,7 +1695,8 @@ struct kfabric_op {
  * operation waits there: try again after reading completions; -EMSGSIZE longer
  * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
  * the path MTU of a datagram; -ENOENT @peer is not in the AV; -EHOSTUNREACH no
- * endpoint at that address; -ENETUNREACH no way to it; -ENETDOWN the link's
+ * endpoint at that address of this host, no way to another host (KFI_EP_RDM);
+ * -ENETUNREACH no way to it; -ENETDOWN the link's
  * interface is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
  * KFABRIC_IOC_MR_REG; -EACCES @mr does not allow it; -ENOMSG KFI_CLAIM of a
  * message that was not claimed (KFI_PEEK never: its answer is a completion).

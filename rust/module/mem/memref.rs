@@ -112,6 +112,18 @@ impl MemRef {
         Ok(buffer)
     }
 
+    /// A buffer of `len` bytes for a message that is coming in: all of them are to be set before
+    /// anybody reads them. Charged to the current memory control group.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn to_be_filled(len: usize) -> Result<Self> {
+        Self::buffer_unset(len)
+    }
+
     /// A buffer whose bytes are yet to be set, all of them.
     fn buffer_unset(len: usize) -> Result<Self> {
         if len == 0 {

@@ -92,6 +92,7 @@ pub(crate) use self::{
         add,
         del,
         find,
+        is_local,
         next,
         start,
         LinkEvents,

@@ -23,6 +23,8 @@ use kernel::{
     sync::Arc, //
 };
 
+use kfi_core::addr::SockAddr;
+
 use super::{
     link::{
         Link,
@@ -191,6 +193,14 @@ pub(crate) fn next(netns: NetNsId, after: u32) -> Result<Arc<Link>> {
         .find(|link| link.netns() == netns && link.id() > after)
         .cloned()
         .ok_or(ENOENT)
+}
+
+/// Whether `addr` is an address of a link of `netns`. Takes the table's mutex. Sleeps.
+pub(crate) fn is_local(netns: NetNsId, addr: &SockAddr) -> bool {
+    LINKS
+        .lock()
+        .find(|link| link.netns() == netns && link.has_address(addr))
+        .is_some()
 }
 
 /// The link `name` of `netns`, in whatever state. `ENODEV`: there is none. Takes the table's mutex.

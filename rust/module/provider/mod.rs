@@ -10,7 +10,8 @@
 //!        -> eq, wait      poll -> cq, cntr
 //! ```
 //!
-//! An operation enters at [`ep::post::Poster::post`], meets its peer through [`directory`], and ends
+//! An operation enters at [`ep::post::Poster::post`], meets its peer through [`directory`], or goes to
+//! another host over the wire, and ends
 //! in [`ep::complete`], which alone feeds CQs, counters and, through them, wait objects.
 //!
 //! # Life
@@ -23,7 +24,9 @@
 //! # Lock order
 //!
 //! Mutexes: an object's own (an endpoint's stage, an AV's change, the readers of a CQ, an EQ, a
-//! poll set or a counter's descriptor), then the roster or the directories' list. Below them spin
+//! poll set or a counter's descriptor), then the roster or the directories' list. A session with another
+//! host has one of its own; below it are those of its QPs and connections and what a completion takes, and
+//! none of the others. Below them spin
 //! locks: of a CQ, an EQ or a counter, and under it wait queues' own; of a wait set, taken when its
 //! member's lock has been let go. An endpoint's receive side, and under it that of a multi-receive
 //! buffer; under the latter alone, those of a CQ, a counter and a wait set, one after the other. An

@@ -62,6 +62,13 @@ macro_rules! classes {
                 }
             }
 
+            /// The object will be closed soon, and many others too: what takes a while can begin.
+            pub(super) fn farewell(&self) {
+                if let Self::Endpoint(endpoint) = self {
+                    endpoint.farewell();
+                }
+            }
+
             /// Closes the object whatever uses it.
             pub(super) fn force_close(&self) {
                 match self { $( Self::$variant(object) => object::force_close(&**object), )* }

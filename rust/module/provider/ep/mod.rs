@@ -66,7 +66,10 @@ use self::{
     },
     dgram::Dgram,
     msg::Msg,
-    rdm::transmit::TxSide,
+    rdm::{
+        remote::Remote,
+        transmit::TxSide, //
+    },
     receive::{
         Queues,
         RxSide, //
@@ -173,6 +176,9 @@ pub(crate) struct Endpoint {
     rx: RxSide,
     #[pin]
     tx: TxSide,
+    /// Reliable datagrams to other hosts.
+    #[pin]
+    remote: Remote,
     tally: Tally,
     place: SetOnce<Place>,
     /// What it takes of its owner's budget.
@@ -222,6 +228,7 @@ impl Endpoint {
                 run <- Rundown::new_shut(),
                 rx <- RxSide::new(queues),
                 tx <- TxSide::new(attr.tx_size),
+                remote <- Remote::new(),
                 tally: Tally::new(),
                 place: SetOnce::new(),
                 _memory: memory,
@@ -269,7 +276,14 @@ impl Endpoint {
                 .ok_or(EADDRNOTAVAIL)?,
         };
         let name = match &self.wire {
-            None => self.domain.directory().enter(addr, self)?,
+            None => {
+                let name = self.domain.directory().enter(addr, self)?;
+                if let Err(error) = self.listen(&name) {
+                    self.domain.directory().leave(&name);
+                    return Err(error);
+                }
+                name
+            }
             Some(wire) => wire.enable(self, &addr)?,
         };
         let bindings = core::mem::take(bindings);
@@ -296,11 +310,22 @@ impl Endpoint {
         let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
-        if self.cancel_receive(bound, context) || self.cancel_send(bound, context) {
+        if self.cancel_receive(bound, context)
+            || self.cancel_send(bound, context)
+            || self.cancel_remote(context)
+        {
             Ok(())
         } else {
             Err(ENOENT)
         }
+    }
+
+    /// Begins to close: nothing can be posted any more, and peers on other hosts are told. For who closes
+    /// many, because telling may take a while. Sleeps, but not that long.
+    pub(crate) fn farewell(&self) {
+        self.stop_listening();
+        self.run.stop();
+        self.begin_to_leave();
     }
 
     #[inline]
@@ -329,11 +354,15 @@ impl Object for Endpoint {
         }
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
         match (&self.wire, self.bound.as_ref()) {
-            (None, Some(bound)) => self.domain.directory().leave(&bound.name),
+            (None, Some(bound)) => {
+                self.stop_listening();
+                self.domain.directory().leave(&bound.name);
+            }
             (Some(wire), _) => wire.close(),
             (None, None) => {}
         }
         self.run.stop();
+        self.leave_remote();
         if let Some(bound) = self.bound.as_ref() {
             if let Some(Wire::Msg(msg)) = &self.wire {
                 msg.drop_all(self, bound);
@@ -364,6 +393,7 @@ impl Listed for Endpoint {
 
     fn link_gone(&self) {
         self.fail_sends();
+        self.fail_remote();
     }
 
     fn figures(&self) -> Figures {

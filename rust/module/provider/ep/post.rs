@@ -21,6 +21,7 @@ use kfi_core::{
 use super::{
     bound::Bound,
     op::Op,
+    rdm::remote::session::Session,
     Endpoint, //
 };
 use crate::{
@@ -32,9 +33,17 @@ use crate::{
     }, //
 };
 
+/// Whom an operation goes to.
+pub(super) enum Peer {
+    /// An endpoint of this host.
+    Here(Arc<Endpoint>),
+    /// One of another host.
+    There(Arc<Session>),
+}
+
 /// The peer that a poster's last operation went to.
 #[derive(Default)]
-pub(super) struct LastPeer(Option<(u64, Arc<Endpoint>)>);
+pub(super) struct LastPeer(Option<(u64, Peer)>);
 
 /// Who posts operations to an endpoint, in a row; see the module's story.
 pub(crate) struct Poster<'a> {
@@ -102,24 +111,29 @@ impl<'a> Poster<'a> {
 
 impl Endpoint {
     /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
-    /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`. Does not sleep.
+    /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`; `ENOMEM` for one of another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
-        &self,
+        self: &Arc<Self>,
         bound: &Bound,
         fi_addr: u64,
         last: &'a mut LastPeer,
-    ) -> Result<&'a Arc<Endpoint>> {
+    ) -> Result<&'a Peer> {
         match self.domain.link().state() {
             LinkState::Up => {}
             LinkState::Down => return Err(ENETDOWN),
             LinkState::Gone => return Err(ENODEV),
         }
-        let known =
-            matches!(&last.0, Some((known, peer)) if *known == fi_addr && peer.run.is_open());
+        let known = matches!(
+            &last.0,
+            Some((known, Peer::Here(peer))) if *known == fi_addr && peer.run.is_open()
+        );
         if !known {
             let addr = bound.av()?.lookup(fi_addr)?;
-            let peer = self.domain.directory().find(&addr).ok_or(EHOSTUNREACH)?;
+            let peer = match self.domain.directory().find(&addr) {
+                Some(peer) => Peer::Here(peer),
+                None => Peer::There(self.remote_peer(bound, &addr)?),
+            };
             last.0 = Some((fi_addr, peer));
         }
         last.0.as_ref().map(|(_, peer)| peer).ok_or(EHOSTUNREACH)

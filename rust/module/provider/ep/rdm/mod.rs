@@ -15,8 +15,12 @@
 //! | [`pending`] | a message that waits at its peer for a receive |
 //! | [`transmit`] | the sends of an endpoint that wait at their peers |
 //! | [`rma`] | reading and writing a peer's memory |
+//! | [`remote`] | peers on other hosts: sessions, connections |
+//!
+//! An address that nobody on this host has is another host's.
 
 pub(super) mod pending;
+pub(super) mod remote;
 mod rma;
 mod send;
 pub(super) mod transmit;

@@ -8,9 +8,13 @@
 //! cannot close it meanwhile.
 //!
 //! What the peer does not allow is the operation's error, told by its completion, as it would be
-//! over the wire: `EACCES`, with the reason in `prov_errno` ([`Refusal`]).
+//! over the wire: `EACCES`, with the reason in `prov_errno` ([`Refusal`]). To a peer on another host it
+//! goes over the wire ([`remote`](super::remote)).
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use kfi_core::{
     flags::{
@@ -28,7 +32,10 @@ use super::super::{
         Remote,
         Write, //
     },
-    post::Poster,
+    post::{
+        Peer,
+        Poster, //
+    },
     Bound,
     Endpoint, //
 };
@@ -37,26 +44,28 @@ use crate::{
         self,
         MemRef, //
     },
-    provider::mr::Mr,
+    provider::{
+        cq::Credit,
+        mr::Mr, //
+    },
     shim::errno::to_error, //
 };
 
 /// What both kinds of RMA have in common.
-struct Rma<'a> {
-    kind: OpType,
-    flags: OpFlags,
-    context: u64,
-    peer: u64,
-    remote: &'a Remote,
-    data: u64,
-    len: usize,
+pub(super) struct Rma {
+    pub(super) kind: OpType,
+    pub(super) flags: OpFlags,
+    pub(super) context: u64,
+    pub(super) remote: Remote,
+    pub(super) data: u64,
+    pub(super) len: usize,
 }
 
 impl Endpoint {
     /// READ. See [`Poster::post`] for errors. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn read(
-        &self,
+        self: &Arc<Self>,
         bound: &Bound,
         op: Read,
         poster: &mut Poster<'_>,
@@ -67,20 +76,27 @@ impl Endpoint {
             kind,
             flags: self.flags_of(kind, op.flags)?,
             context: op.context,
-            peer: op.peer,
-            remote: &op.remote,
+            remote: op.remote,
             data: 0,
             len: into.len(),
         };
-        self.rma(bound, &rma, poster, move |offset, theirs| {
-            mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
-        })
+        self.check_rma(&rma)?;
+        let Poster { last, spare, .. } = poster;
+        match self.peer(bound, op.peer, last)? {
+            Peer::Here(target) => self.rma(bound, &rma, target, spare, move |offset, theirs| {
+                mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
+            }),
+            Peer::There(session) => {
+                let session = session.clone();
+                self.rma_remote(bound, session, rma, into, spare)
+            }
+        }
     }
 
     /// WRITE. See [`Poster::post`] for errors. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn write(
-        &self,
+        self: &Arc<Self>,
         bound: &Bound,
         op: Write<'_>,
         poster: &mut Poster<'_>,
@@ -91,25 +107,24 @@ impl Endpoint {
             kind,
             flags: self.flags_of(kind, op.flags)?,
             context: op.context,
-            peer: op.peer,
-            remote: &op.remote,
+            remote: op.remote,
             data: op.data,
             len: from.len(),
         };
-        self.rma(bound, &rma, poster, move |offset, theirs| {
-            mem::copy_part(theirs, &from, offset);
-        })
+        self.check_rma(&rma)?;
+        let Poster { last, spare, .. } = poster;
+        match self.peer(bound, op.peer, last)? {
+            Peer::Here(target) => self.rma(bound, &rma, target, spare, move |offset, theirs| {
+                mem::copy_part(theirs, &from, offset);
+            }),
+            Peer::There(session) => {
+                let session = session.clone();
+                self.rma_remote(bound, session, rma, from.keep()?, spare)
+            }
+        }
     }
 
-    /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`, which
-    /// has the local memory and is let go of before the operation completes.
-    fn rma(
-        &self,
-        bound: &Bound,
-        rma: &Rma<'_>,
-        poster: &mut Poster<'_>,
-        mut transfer: impl FnMut(usize, &MemRef),
-    ) -> Result {
+    fn check_rma(&self, rma: &Rma) -> Result {
         rma.kind
             .check_caps(self.caps, rma.flags, false)
             .and_then(|()| rma.kind.check_len(rma.flags, rma.len as u64))
@@ -117,8 +132,19 @@ impl Endpoint {
         if rma.remote.len() != Some(rma.len as u64) {
             return Err(EINVAL);
         }
-        let Poster { last, spare, .. } = poster;
-        let target = self.peer(bound, rma.peer, last)?;
+        Ok(())
+    }
+
+    /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`, which
+    /// has the local memory and is let go of before the operation completes.
+    fn rma(
+        &self,
+        bound: &Bound,
+        rma: &Rma,
+        target: &Arc<Self>,
+        spare: &mut Option<Credit>,
+        mut transfer: impl FnMut(usize, &MemRef),
+    ) -> Result {
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
             return Err(EHOSTUNREACH);
@@ -150,7 +176,7 @@ impl Endpoint {
     /// Does an RMA operation on this endpoint's domain, as the target.
     fn transfer_all(
         &self,
-        rma: &Rma<'_>,
+        rma: &Rma,
         transfer: &mut impl FnMut(usize, &MemRef),
     ) -> core::result::Result<(), Refusal> {
         if !self.caps.contains(rma.kind.target_caps()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sending: how a message gets to its peer on this host.
+//! Sending: how a message gets to its peer, on this host; to other hosts leads
+//! [`remote`](super::remote).
 //!
 //! ```text
 //!  a receive waits for it -------------------------> placed at once, both sides complete
@@ -40,7 +41,10 @@ use super::{
             Ticket, //
         },
         op::Send,
-        post::Poster,
+        post::{
+            Peer,
+            Poster, //
+        },
         receive::{
             Arrival,
             Held,
@@ -88,7 +92,13 @@ impl Endpoint {
             .and_then(|()| kind.check_len(flags, len))
             .map_err(to_error)?;
         let Poster { last, spare, .. } = poster;
-        let target = self.peer(bound, op.peer, last)?;
+        let target = match self.peer(bound, op.peer, last)? {
+            Peer::Here(target) => target,
+            Peer::There(session) => {
+                let session = session.clone();
+                return self.send_remote(bound, session, kind, flags, op, spare);
+            }
+        };
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
             return Err(EHOSTUNREACH);

@@ -3,8 +3,8 @@
 //! The transmit side of an endpoint: its sends that wait at their peers.
 //!
 //! Most sends are done when the call returns and never stand here. One that waits takes a place
-//! ([`Seat`]) in the order of posting; `tx_size` is how many there may be. The spin lock is a leaf, held for a
-//! look at the tree.
+//! ([`Seat`]) in the order of posting; `tx_size` is how many there may be, together with those that
+//! are under way to other hosts. The spin lock is a leaf, held for a look at the tree.
 
 use kernel::{
     new_spinlock,
@@ -27,7 +27,8 @@ use super::{
         complete::Outcome,
         Endpoint, //
     },
-    pending::WaitingSend, //
+    pending::WaitingSend,
+    remote::op::Transmit, //
 };
 use crate::shim::sched::cond_resched;
 
@@ -69,9 +70,27 @@ impl TxSide {
         })
     }
 
-    /// Bytes that `size` sends take.
+    /// Bytes that `size` transmits take, here or to other hosts.
     pub(in crate::provider::ep) const fn bytes(size: usize) -> usize {
-        size.saturating_mul(size_of::<WaitingSend>())
+        let (here, there) = (size_of::<WaitingSend>(), Transmit::BYTES);
+        size.saturating_mul(if here > there { here } else { there })
+    }
+
+    /// Takes the room of a transmit to another host, which does not stand here. `EAGAIN` there is none.
+    /// Does not sleep.
+    pub(in crate::provider::ep) fn take_room(&self) -> Result {
+        let mut waiting = self.waiting.lock();
+        if waiting.count >= self.size {
+            return Err(EAGAIN);
+        }
+        waiting.count = waiting.count.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Gives that room back. Does not sleep.
+    pub(in crate::provider::ep) fn give_back_room(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.count = waiting.count.wrapping_sub(1);
     }
 
     /// Takes a place for a send that may have to wait. `EAGAIN` all are taken, `ENOMEM`. Sleeps.

@@ -10,10 +10,16 @@
 //! What is found is taken out under the lock and placed outside it: a [`Place`] is a receive, or a
 //! part of a multi-receive buffer, on its way to completion. A message that waits lies here in a
 //! buffer ([`Held::Here`], charged to this endpoint's budget) or with its sender
-//! ([`Held::There`]).
+//! ([`Held::There`], [`Held::Remote`]). How a message comes from another host tells [`remote`].
+//!
+//! Here stands how messages come, from this host; [`post`] is about receives: posting, searching,
+//! cancelling, the end.
 //!
 //! The lock is a spin lock; only that of a multi-receive buffer is taken under it. Nothing that
 //! can sleep, dropping memory included, happens under it.
+
+mod post;
+pub(super) mod remote;
 
 use kernel::{
     new_spinlock,
@@ -30,29 +36,21 @@ use kfi_core::{
     flags::{
         Caps,
         CompFlags,
-        OpFlags,
-        KFI_ADDR_NOTAVAIL,
-        KFI_ADDR_UNSPEC, //
+        KFI_ADDR_NOTAVAIL, //
     },
     limits::MAX_UNEXPECTED,
     matching::{
         posted::PostedSlot,
         unexpected::{
-            Answer,
             Message as Known,
-            Search,
             UnexpectedSlot, //
         },
-        Criteria,
         Envelope,
         Placement,
         Posted,
         Unexpected, //
     },
-    multi_recv::Part,
-    op::OpType,
-    prov_errno,
-    roce::rc::Status, //
+    multi_recv::Part, //
 };
 
 use super::{
@@ -66,25 +64,18 @@ use super::{
         End,
         MultiBuffer, //
     },
-    op::Receive,
-    rdm::pending::WaitingSend,
+    rdm::{
+        pending::WaitingSend,
+        remote::op::Owed, //
+    },
     Endpoint, //
 };
-use crate::{
-    mem::{
-        self,
-        Allowance,
-        MemRef,
-        Source, //
-    },
-    shim::{
-        errno::to_error,
-        sched::cond_resched, //
-    }, //
+use crate::mem::{
+    self,
+    Allowance,
+    MemRef,
+    Source, //
 };
-
-/// The `prov_errno` of what ends with its connection.
-const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
 
 /// A message that comes to this endpoint.
 pub(super) struct Message {
@@ -100,6 +91,8 @@ pub(super) enum Held {
     Here(Buffered),
     /// With its sender.
     There(Arc<WaitingSend>),
+    /// With its sender, on another host.
+    Remote(Owed),
 }
 
 /// A message that was copied: charged to the endpoint's budget of buffered bytes, and to its
@@ -107,6 +100,8 @@ pub(super) enum Held {
 pub(super) struct Buffered {
     pub(super) copy: MemRef,
     _memory: Allowance,
+    /// What its sender is owed, if that is on another host and wants to know.
+    owed: Option<Owed>,
 }
 
 /// A posted receive for one message.
@@ -152,6 +147,24 @@ pub(super) enum Place {
     Part(Arc<MultiBuffer>, Part, MemRef),
 }
 
+impl Place {
+    /// Where the bytes go.
+    pub(super) fn memory(&self) -> &MemRef {
+        match self {
+            Self::Single(single) => &single.into,
+            Self::Part(_, _, memory) => memory,
+        }
+    }
+
+    /// How a message of `len` bytes fits.
+    pub(super) fn fit(&self, len: u64) -> Placement {
+        match self {
+            Self::Single(single) => Placement::new(len, single.into.len() as u64),
+            Self::Part(_, part, _) => part.placement,
+        }
+    }
+}
+
 /// What a message meets when it comes.
 pub(super) enum Offer {
     /// A receive: place it.
@@ -184,6 +197,10 @@ fn messages(rx_size: usize) -> usize {
 struct Pair {
     posted: PostedQueue,
     unexpected: UnexpectedQueue,
+    /// How many messages there can be, and how many of these places are kept for messages of which
+    /// not all has come yet.
+    room: u32,
+    reserved: u32,
 }
 
 impl Pair {
@@ -203,7 +220,15 @@ impl Pair {
         Ok(Self {
             posted: Posted::new(posted),
             unexpected: Unexpected::new(unexpected, budget),
+            // At most MAX_UNEXPECTED.
+            room: messages as u32,
+            reserved: 0,
         })
+    }
+
+    /// Whether there is no place for another message.
+    fn is_full(&self) -> bool {
+        self.unexpected.len().saturating_add(self.reserved) >= self.room
     }
 
     /// Takes the receive, or the part of one, that `message` goes to.
@@ -348,6 +373,7 @@ impl Endpoint {
         Ok(Some(Buffered {
             copy: from.to_buffer()?,
             _memory: memory,
+            owed: None,
         }))
     }
 
@@ -370,7 +396,7 @@ impl Endpoint {
             data: message.data,
             charged: match &held {
                 Held::Here(_) => message.len,
-                Held::There(_) => 0,
+                Held::There(_) | Held::Remote(_) => 0,
             },
         };
         let not_kept;
@@ -381,6 +407,10 @@ impl Endpoint {
                 Some(place) => {
                     not_kept = Some(held);
                     Arrival::Taken(place)
+                }
+                None if pair.is_full() => {
+                    not_kept = Some(held);
+                    Arrival::Full
                 }
                 None => match pair.unexpected.arrive(known, held) {
                     Ok(()) => return Arrival::Kept,
@@ -494,7 +524,7 @@ impl Endpoint {
     pub(super) fn forget(&self, send: &Arc<WaitingSend>) {
         let is_it = |held: &Held| match held {
             Held::There(there) => Arc::ptr_eq(there, send),
-            Held::Here(_) => false,
+            Held::Here(_) | Held::Remote(_) => false,
         };
         let withdrawn = {
             let mut queues = self.rx.queues.lock();
@@ -512,320 +542,4 @@ fn cancelled_buffer() -> Outcome {
     let mut outcome = Outcome::failed(Errno::ECANCELED);
     outcome.flags = CompFlags::MULTI_RECV;
     outcome
-}
-
-/// As the one who receives.
-impl Endpoint {
-    /// RECV and TRECV. See [`Poster::post`](super::post::Poster::post) for errors. Sleeps.
-    pub(super) fn receive(&self, bound: &Bound, op: Receive) -> Result {
-        let kind = match op.tag {
-            None => OpType::Recv,
-            Some(_) => OpType::TRecv,
-        };
-        let flags = self.flags_of(kind, op.flags)?;
-        let len = op.into.len() as u64;
-        let directed = op.peer != KFI_ADDR_UNSPEC && self.caps.contains(Caps::DIRECTED_RECV);
-        kind.check_caps(self.caps, flags, directed)
-            .and_then(|()| kind.check_len(flags, len))
-            .map_err(to_error)?;
-        // fi_msg(3): without KFI_DIRECTED_RECV the source address is ignored.
-        let src = if directed {
-            Some(bound.av()?.lookup(op.peer)?)
-        } else {
-            None
-        };
-        let tag = op.tag.unwrap_or_default();
-        let want = Criteria {
-            src,
-            tag: tag.tag,
-            ignore: tag.ignore,
-        };
-        let ticket = self.ticket(bound, kind, flags, op.context, len, &mut None)?;
-        if flags.contains(OpFlags::MULTI_RECV) {
-            return self.receive_multi(bound, want, op, ticket);
-        }
-        let single = Single {
-            into: op.into,
-            ticket,
-        };
-        self.receive_single(bound, op.tag.is_some(), Search::of(flags), want, single)
-    }
-
-    fn receive_single(
-        &self,
-        bound: &Bound,
-        tagged: bool,
-        search: Search,
-        want: Criteria<SockAddr>,
-        single: Single,
-    ) -> Result {
-        let mut single = single;
-        loop {
-            let answer = {
-                let mut queues = self.rx.queues.lock();
-                let pair = queues.pair(tagged);
-                match pair
-                    .unexpected
-                    .receive(search, &want, single.ticket.context())
-                {
-                    Answer::Post => match pair.posted.post(want, Waiting::Single(single)) {
-                        Ok(()) => return Ok(()),
-                        Err(full) => Err(full.0),
-                    },
-                    answer => Ok((answer, single)),
-                }
-            };
-            let (answer, receive) = match answer {
-                Ok(found) => found,
-                Err(Waiting::Single(single)) => {
-                    self.give_back(bound, single.ticket);
-                    return Err(EAGAIN);
-                }
-                // What was put in was a single one.
-                Err(Waiting::Multi(_)) => return Err(EAGAIN),
-            };
-            single = receive;
-            match answer {
-                Answer::Post => {}
-                Answer::Received(known, held) => {
-                    let mut receive = Some(single);
-                    self.bring(tagged, &known, held, |message, from| {
-                        if let Some(single) = receive.take() {
-                            self.place(bound, Place::Single(single), message, from);
-                        }
-                    });
-                    match receive {
-                        // The sender took it back just before; look again.
-                        Some(again) => single = again,
-                        None => return Ok(()),
-                    }
-                }
-                Answer::Found(known) => {
-                    self.complete_search(bound, single.into_ticket(), tagged, &known);
-                    return Ok(());
-                }
-                Answer::Discarded(known, held) => {
-                    if self.discard(&known, held) {
-                        self.complete_search(bound, single.into_ticket(), tagged, &known);
-                        return Ok(());
-                    }
-                }
-                Answer::NoMessage => {
-                    let outcome = Outcome::failed(Errno::ENOMSG);
-                    self.complete(bound, single.into_ticket(), outcome);
-                    return Ok(());
-                }
-                Answer::NotClaimed => {
-                    self.give_back(bound, single.ticket);
-                    return Err(to_error(Errno::ENOMSG));
-                }
-            }
-        }
-    }
-
-    /// Posts a multi-receive buffer, after it has taken what waits for it.
-    fn receive_multi(
-        &self,
-        bound: &Bound,
-        want: Criteria<SockAddr>,
-        op: Receive,
-        ticket: Ticket,
-    ) -> Result {
-        let min = self.min_multi_recv();
-        let buffer = match MultiBuffer::new(op.into, op.addr, min, ticket) {
-            Ok(buffer) => buffer,
-            Err((e, ticket)) => {
-                self.give_back(bound, ticket);
-                return Err(e);
-            }
-        };
-        let mut used = false;
-        loop {
-            let (known, held) = {
-                let mut queues = self.rx.queues.lock();
-                let pair = &mut queues.plain;
-                if !used && pair.posted.is_full() {
-                    drop(queues);
-                    if let Some(ticket) = buffer.cancel() {
-                        self.give_back(bound, ticket);
-                    }
-                    return Err(EAGAIN);
-                }
-                match pair.unexpected.receive(Search::Receive, &want, 0) {
-                    Answer::Received(known, held) => (known, held),
-                    _ => {
-                        let posted = pair.posted.post(want, Waiting::Multi(buffer.clone()));
-                        drop(queues);
-                        if posted.is_err() {
-                            // Others took the last slots while this buffer took messages. It
-                            // cannot be refused any more, so it is released.
-                            if let Some(ticket) = buffer.cancel() {
-                                self.release(bound, ticket);
-                            }
-                        }
-                        return Ok(());
-                    }
-                }
-            };
-            self.bring(false, &known, held, |message, from| {
-                // Nobody else knows the buffer yet, and it is open, so there is a part.
-                if let Some((part, memory)) = buffer.take(message.len) {
-                    used = true;
-                    let place = Place::Part(buffer.clone(), part, memory);
-                    self.place(bound, place, message, from);
-                }
-            });
-            if buffer.is_closed() {
-                return Ok(());
-            }
-            cond_resched();
-        }
-    }
-
-    /// Brings a message that waited to `put`; `false`, without calling it, if its sender has taken
-    /// it back. Sleeps.
-    fn bring(
-        &self,
-        tagged: bool,
-        known: &Known<SockAddr>,
-        held: Held,
-        put: impl FnOnce(&Message, &Source<'_>),
-    ) -> bool {
-        let message = Message {
-            tagged,
-            envelope: known.envelope,
-            data: known.data,
-            len: known.len,
-        };
-        match held {
-            Held::Here(buffer) => {
-                put(&message, &Source::Mem(buffer.copy));
-                self.uncharge_bytes(known.charged);
-                true
-            }
-            Held::There(send) => send.deliver(|from| put(&message, from)),
-        }
-    }
-
-    /// Throws a message away; `false` if its sender has taken it back. Sleeps.
-    fn discard(&self, known: &Known<SockAddr>, held: Held) -> bool {
-        match held {
-            Held::Here(buffer) => {
-                drop(buffer);
-                self.uncharge_bytes(known.charged);
-                true
-            }
-            Held::There(send) => send.deliver(|_| ()),
-        }
-    }
-
-    /// Completes a search that found `known`. Does not sleep.
-    fn complete_search(
-        &self,
-        bound: &Bound,
-        ticket: Ticket,
-        tagged: bool,
-        known: &Known<SockAddr>,
-    ) {
-        let message = Message {
-            tagged,
-            envelope: known.envelope,
-            data: known.data,
-            len: known.len,
-        };
-        let fit = Placement::new(known.len, known.len);
-        self.complete(bound, ticket, self.outcome(bound, &message, fit, 0));
-    }
-
-    /// Cancels the oldest receive with `context`; `false` if there is none. Sleeps.
-    pub(super) fn cancel_receive(&self, bound: &Bound, context: u64) -> bool {
-        let wanted = |waiting: &Waiting| waiting.context() == context;
-        let cancelled = {
-            let mut queues = self.rx.queues.lock();
-            match queues.plain.posted.cancel(wanted) {
-                None => queues.tagged.posted.cancel(wanted),
-                found => found,
-            }
-        };
-        match cancelled.map(|taken| taken.token) {
-            None => false,
-            Some(Waiting::Single(single)) => {
-                let outcome = Outcome::failed(Errno::ECANCELED);
-                self.complete(bound, single.into_ticket(), outcome);
-                true
-            }
-            Some(Waiting::Multi(buffer)) => {
-                // If parts are still being filled, the last of them releases the buffer.
-                if let Some(ticket) = buffer.cancel() {
-                    self.complete(bound, ticket, cancelled_buffer());
-                }
-                true
-            }
-        }
-    }
-
-    /// Cancels all posted receives: the connection is over. Sleeps.
-    pub(super) fn cancel_receives(&self, bound: &Bound) {
-        loop {
-            let waiting = self.rx.queues.lock().plain.posted.drain();
-            match waiting.map(|taken| taken.token) {
-                None => return,
-                Some(Waiting::Single(single)) => {
-                    let mut outcome = Outcome::failed(Errno::ECANCELED);
-                    if let Some(failure) = &mut outcome.error {
-                        failure.prov_errno = FLUSHED;
-                    }
-                    self.complete(bound, single.into_ticket(), outcome);
-                }
-                Some(Waiting::Multi(buffer)) => {
-                    if let Some(ticket) = buffer.cancel() {
-                        self.complete(bound, ticket, cancelled_buffer());
-                    }
-                }
-            }
-            cond_resched();
-        }
-    }
-
-    /// Drops all posted receives without completions, at teardown: nobody is inside. Sleeps.
-    pub(super) fn drop_receives(&self, bound: &Bound) {
-        loop {
-            let waiting = {
-                let mut queues = self.rx.queues.lock();
-                match queues.plain.posted.drain() {
-                    None => queues.tagged.posted.drain(),
-                    found => found,
-                }
-            };
-            let ticket = match waiting.map(|taken| taken.token) {
-                None => return,
-                Some(Waiting::Single(single)) => Some(single.ticket),
-                Some(Waiting::Multi(buffer)) => buffer.cancel(),
-            };
-            if let Some(ticket) = ticket {
-                self.give_back(bound, ticket);
-            }
-            cond_resched();
-        }
-    }
-
-    /// Drops the messages that wait, at teardown; the sends of those that are with their senders
-    /// fail. Sleeps.
-    pub(super) fn fail_unexpected(&self) {
-        loop {
-            let message = {
-                let mut queues = self.rx.queues.lock();
-                match queues.plain.unexpected.drain() {
-                    None => queues.tagged.unexpected.drain(),
-                    found => found,
-                }
-            };
-            match message {
-                None => return,
-                Some((_, Held::Here(buffer))) => drop(buffer),
-                Some((_, Held::There(send))) => send.fail(Errno::EHOSTUNREACH),
-            }
-            cond_resched();
-        }
-    }
 }

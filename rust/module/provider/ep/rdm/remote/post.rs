@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transmits to peers on other hosts.
+//!
+//! All that one needs is got before its session sees it: its place among `tx_size`, its right to a
+//! completion, memory. It ends in [`end_transmit`](Endpoint::end_transmit). Memory of the program stays
+//! pinned until then; what is injected or small was copied when it was posted.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    flags::OpFlags,
+    mr::Refusal,
+    op::{
+        Level,
+        OpType, //
+    },
+    roce::rdm::ops::{
+        Outgoing,
+        RmaKind,
+        Transfer, //
+    }, //
+};
+
+use super::super::{
+    super::{
+        bound::Bound,
+        complete::{
+            Outcome,
+            Ticket, //
+        },
+        op::Send,
+        Endpoint, //
+    },
+    rma::Rma, //
+};
+use super::{
+    op::{
+        Target,
+        Transmit, //
+    },
+    session::{
+        NewRma,
+        NewSend,
+        Session, //
+    },
+    store::slot, //
+};
+use crate::{
+    mem::MemRef,
+    provider::cq::Credit, //
+};
+
+impl Endpoint {
+    /// SEND and TSEND, whose flags, capabilities and length are good. `EAGAIN` so many transmits are
+    /// under way, or there is no room in the CQ; `ENOMEM`. Sleeps.
+    #[inline(never)]
+    pub(in crate::provider::ep::rdm) fn send_remote(
+        self: &Arc<Self>,
+        bound: &Bound,
+        mut session: Arc<Session>,
+        kind: OpType,
+        flags: OpFlags,
+        op: Send<'_>,
+        spare: &mut Option<Credit>,
+    ) -> Result {
+        let memory = op.from.keep()?;
+        let outgoing = Outgoing {
+            tag: op.tag.map(|tag| tag.tag),
+            data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
+            // At most 2^30, as was checked.
+            len: memory.len() as u32,
+            delivery: Level::of(flags) == Level::Delivery,
+            fence: flags.contains(OpFlags::FENCE),
+        };
+        let grant = if outgoing.is_eager() {
+            None
+        } else {
+            Some(slot()?)
+        };
+        let slot = slot()?;
+        let ticket = self.remote_ticket(bound, kind, flags, op.context, &memory, spare)?;
+        let mut new = NewSend {
+            transmit: Transmit {
+                ticket,
+                memory,
+                target: None,
+                grant: None,
+            },
+            slot,
+            grant,
+        };
+        while let Some(back) = session.send(outgoing, new) {
+            session = match self.remote_peer(bound, session.peer()) {
+                Ok(session) => session,
+                Err(error) => {
+                    self.refuse_remote(bound, back.transmit);
+                    return Err(error);
+                }
+            };
+            new = back;
+        }
+        Ok(())
+    }
+
+    /// READ and WRITE of `memory`. `EAGAIN`, `ENOMEM` as for a SEND. Sleeps.
+    #[inline(never)]
+    pub(in crate::provider::ep::rdm) fn rma_remote(
+        self: &Arc<Self>,
+        bound: &Bound,
+        mut session: Arc<Session>,
+        rma: Rma,
+        memory: MemRef,
+        spare: &mut Option<Credit>,
+    ) -> Result {
+        let pieces = rma.remote.pieces();
+        let has_keys = pieces.iter().all(|piece| u32::try_from(piece.key).is_ok());
+        let data = rma.flags.contains(OpFlags::REMOTE_CQ_DATA);
+        let transfer = Transfer {
+            kind: match rma.kind {
+                OpType::Read => RmaKind::Read,
+                _ => RmaKind::Write(data.then_some(rma.data)),
+            },
+            // At most 2^30, as was checked.
+            len: memory.len() as u32,
+            pieces: u32::try_from(pieces.len()).map_err(|_| EINVAL)?,
+            fence: rma.flags.contains(OpFlags::FENCE),
+        };
+        if pieces.is_empty() {
+            return Err(EINVAL);
+        }
+        let slot = slot()?;
+        let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory, spare)?;
+        if !has_keys {
+            // Keys of the wire have 4 bytes, so no region has this one.
+            drop(memory);
+            self.tx.give_back_room();
+            self.complete(bound, ticket, Outcome::refused(Refusal::Key));
+            return Ok(());
+        }
+        let mut new = NewRma {
+            transmit: Transmit {
+                ticket,
+                memory,
+                target: Some(Target {
+                    read: transfer.kind == RmaKind::Read,
+                    remote: rma.remote,
+                }),
+                grant: None,
+            },
+            slot,
+        };
+        while let Some(back) = session.rma(transfer, new) {
+            session = match self.remote_peer(bound, session.peer()) {
+                Ok(session) => session,
+                Err(error) => {
+                    self.refuse_remote(bound, back.transmit);
+                    return Err(error);
+                }
+            };
+            new = back;
+        }
+        Ok(())
+    }
+
+    /// The right of a transmit to be under way, and to be reported. `EAGAIN`. Does not sleep.
+    fn remote_ticket(
+        &self,
+        bound: &Bound,
+        kind: OpType,
+        flags: OpFlags,
+        context: u64,
+        memory: &MemRef,
+        spare: &mut Option<Credit>,
+    ) -> Result<Ticket> {
+        self.tx.take_room()?;
+        let len = memory.len() as u64;
+        self.ticket(bound, kind, flags, context, len, spare)
+            .inspect_err(|_| self.tx.give_back_room())
+    }
+
+    /// A transmit is refused after all. Sleeps.
+    fn refuse_remote(&self, bound: &Bound, transmit: Transmit) {
+        self.tx.give_back_room();
+        self.give_back(bound, transmit.ticket);
+    }
+}

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the peer wants over a connection, and what the QP tells.
+//!
+//! A SEND begins with a header. If that is a message's, the endpoint has a place for it at once, or the
+//! peer is to wait: a posted receive, into which the bytes go as they come; or a buffer of the endpoint's;
+//! or, for a long message, only room to remember it. Anything else is said to the session, when the
+//! QP's turn is over ([`Consumer::turned`]).
+//!
+//! The peer reaches memory through regions, under their keys, and its receives read long messages
+//! through grants.
+
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+
+use kfi_core::{
+    flags::{
+        Access,
+        Caps,
+        OpFlags, //
+    },
+    matching::Envelope,
+    mr,
+    op::OpType,
+    prov_errno,
+    roce::{
+        headers::{
+            AtomicEth,
+            Reth, //
+        },
+        rc::{
+            target::{
+                Atomic,
+                Ended,
+                Incoming, //
+            },
+            Refusal,
+            Status, //
+        },
+        rdm::{
+            header::{
+                self,
+                Header,
+                MAX_HEADER, //
+            },
+            inbound::{
+                Begin,
+                End,
+                Event,
+                Source, //
+            },
+            session::Done,
+            Cause,
+            Grant, //
+        }, //
+    }, //
+};
+
+use super::{
+    super::super::{
+        bound::Bound,
+        receive::Message, //
+    },
+    conn::{
+        Coming,
+        Connection,
+        Inbox,
+        Said, //
+    },
+    op::Owed,
+    session::State, //
+};
+use crate::{
+    mem::wire,
+    net::qp::{
+        rc::Consumer,
+        Payload, //
+    },
+    provider::mr::Mr, //
+};
+
+type Answer<T = ()> = core::result::Result<T, Refusal>;
+
+impl Connection {
+    fn bound(&self) -> Answer<&Bound> {
+        self.endpoint().bound.as_ref().ok_or(Refusal::Operation)
+    }
+
+    /// Runs `work` inside the region that `reth` names, if the endpoint lets peers do so.
+    fn in_region<T>(
+        &self,
+        reth: &Reth,
+        access: Access,
+        work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
+    ) -> Answer<T> {
+        let needs = if access.contains(Access::REMOTE_WRITE) {
+            Caps::REMOTE_WRITE
+        } else {
+            Caps::REMOTE_READ
+        };
+        let endpoint = self.endpoint();
+        let allowed = endpoint.caps.contains(needs);
+        let done = if allowed {
+            endpoint.domain.in_region(u64::from(reth.rkey), work)
+        } else {
+            Err(mr::Refusal::Rights)
+        };
+        done.map_err(|_| {
+            self.refused.store(true, Relaxed);
+            Refusal::Access
+        })
+    }
+
+    fn check(&self, reth: &Reth, access: Access) -> Answer {
+        self.hear();
+        self.in_region(reth, access, |region| {
+            region.remote(reth.va, u64::from(reth.len), access)?;
+            Ok(())
+        })
+    }
+
+    /// Counts an access of the peer's, at its end.
+    fn count(&self, kind: OpType, reth: &Reth) {
+        if reth.len > 0 {
+            // It may have been closed meanwhile.
+            let _ = self
+                .endpoint()
+                .domain
+                .in_region(u64::from(reth.rkey), |region| {
+                    region.count(kind == OpType::Write);
+                    Ok(())
+                });
+        }
+    }
+
+    /// A message comes: finds it a place. `NotReady`: there is none, or no memory.
+    fn offer(&self, message: &header::Message, source: Source) -> Answer<Coming> {
+        let endpoint = self.endpoint();
+        let known = Message {
+            tagged: message.tag.is_some(),
+            envelope: Envelope {
+                src: *self.session().peer(),
+                tag: message.tag.unwrap_or(0),
+            },
+            data: message.data,
+            len: u64::from(message.len),
+        };
+        let at = match source {
+            Source::Eager => None,
+            Source::Rts(place) => Some(place),
+        };
+        let owed = if message.finish {
+            let owed = Owed::new(self.session(), self.conn(), message.id, at);
+            Some(owed.map_err(|_| Refusal::NotReady)?)
+        } else {
+            None
+        };
+        let berth = endpoint
+            .berth(&known, at.is_none())
+            .ok_or(Refusal::NotReady)?;
+        Ok(Coming::Message(berth, known, owed))
+    }
+
+    /// A SEND begins with these bytes.
+    fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> Answer {
+        // What it comes to can be said then.
+        if inbox.said.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
+            return Err(Refusal::NotReady);
+        }
+        let begun = inbox.inbound.begin(bytes).map_err(|_| Refusal::Invalid)?;
+        inbox.coming = match begun {
+            Begin::NotReady => return Err(Refusal::NotReady),
+            Begin::Message(message, source) => {
+                let coming = self.offer(&message, source)?;
+                inbox.inbound.take();
+                coming
+            }
+            Begin::Other => match Header::parse(bytes) {
+                Ok(Header::Cancel { id, .. }) => {
+                    let owed = Owed::new(self.session(), self.conn(), id, None);
+                    Coming::Cancel(owed.map_err(|_| Refusal::NotReady)?)
+                }
+                _ => Coming::Nothing,
+            },
+        };
+        Ok(())
+    }
+
+    /// A SEND has ended.
+    fn ended(&self, inbox: &mut Inbox, len: u32) -> Answer {
+        let bound = self.bound()?;
+        let end = inbox.inbound.end(len).map_err(|_| Refusal::Invalid)?;
+        let coming = core::mem::replace(&mut inbox.coming, Coming::Nothing);
+        let said = match (end, coming) {
+            (End::Message, Coming::Message(berth, message, owed)) => self
+                .endpoint()
+                .arrived(bound, berth, message, owed)
+                .map(Said::Reply),
+            (End::Event(Event::Cancel { id, found }), Coming::Cancel(owed)) => {
+                Some(Said::Cancel(id, found, owed))
+            }
+            (End::Event(Event::Note { len, data }), _) => {
+                let (kind, flags) = (OpType::Write, OpFlags::REMOTE_CQ_DATA);
+                self.endpoint()
+                    .complete_remote(bound, kind, flags, data, u64::from(len));
+                None
+            }
+            (End::Event(event), _) => Some(Said::Event(event)),
+            _ => None,
+        };
+        if let Some(said) = said {
+            // There is room for it since the SEND began.
+            let _ = inbox.said.push(said, GFP_KERNEL_ACCOUNT);
+        }
+        Ok(())
+    }
+
+    /// What was coming in will not come.
+    pub(super) fn abort(&self, why: Cause) {
+        let coming = {
+            let mut inbox = self.inbox.lock();
+            inbox.inbound.abort();
+            core::mem::replace(&mut inbox.coming, Coming::Nothing)
+        };
+        if let (Coming::Message(berth, message, _), Ok(bound)) = (coming, self.bound()) {
+            self.endpoint()
+                .not_arrived(bound, berth, &message, why.errno());
+        }
+    }
+
+    /// Tells the session what the peer has said, under the session's lock.
+    pub(super) fn tell(&self, state: &mut State, now: u64) {
+        let said = core::mem::take(&mut self.inbox.lock().said);
+        for said in said {
+            match said {
+                Said::Event(event) => {
+                    if let Some(ended) = state.core.event(now, self.conn(), event) {
+                        self.session().end(ended);
+                    }
+                }
+                Said::Reply(reply) => self.session().answer_locked(state, now, reply),
+                Said::Cancel(id, found, owed) => {
+                    let reply =
+                        self.endpoint()
+                            .withdraw(self.session(), self.conn(), id, found, owed);
+                    if let Some(reply) = reply {
+                        self.session().answer_locked(state, now, reply);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What becomes of a work request that ended with `status`, and of the connection.
+    fn done(status: Status, void: bool) -> (Done, Option<Cause>) {
+        let cause = match status {
+            Status::Success if void => return (Done::Void, None),
+            Status::Success => return (Done::Sent, None),
+            Status::Flushed => return (Done::Failed(None), None),
+            Status::RemoteAccess => Cause::Access,
+            Status::RetryExceeded | Status::RnrRetryExceeded => Cause::Lost,
+            _ => Cause::Protocol,
+        };
+        let errno = prov_errno::of_status(status).map(|(errno, _)| errno);
+        (Done::Failed(errno), Some(cause))
+    }
+}
+
+impl Consumer for Connection {
+    fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> Answer {
+        self.hear();
+        let mut inbox = self.inbox.lock();
+        if let Incoming::WriteImm = incoming {
+            inbox.coming = Coming::Write;
+            return Ok(());
+        }
+        let mut bytes = [0; MAX_HEADER];
+        let len = payload.len().min(MAX_HEADER);
+        let bytes = bytes.get_mut(..len).unwrap_or_default();
+        if !payload.copy_to_slice(bytes) {
+            return Err(Refusal::Operation);
+        }
+        self.begin(&mut inbox, bytes)
+    }
+
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
+        let inbox = self.inbox.lock();
+        let part = inbox
+            .inbound
+            // A packet has at most a path MTU.
+            .payload(offset, payload.len() as u32)
+            .map_err(|_| Refusal::Invalid)?;
+        if let (Some((range, at)), Coming::Message(berth, ..)) = (part, &inbox.coming) {
+            // What does not fit is cut off, and told at the end.
+            payload.part(range).place(berth.memory(), at as usize);
+        }
+        Ok(())
+    }
+
+    fn end_receive(&self, ended: Ended) -> Answer {
+        let mut inbox = self.inbox.lock();
+        if ended.write {
+            inbox.coming = Coming::Nothing;
+            let bound = self.bound()?;
+            let (kind, len) = (OpType::Write, u64::from(ended.len));
+            self.endpoint()
+                .complete_remote(bound, kind, OpFlags::EMPTY, 0, len);
+            return Ok(());
+        }
+        self.ended(&mut inbox, ended.len)
+    }
+
+    fn abort_receive(&self, _why: Option<Refusal>) {
+        self.abort(Cause::Reset);
+    }
+
+    fn check_write(&self, reth: &Reth) -> Answer {
+        self.check(reth, Access::REMOTE_WRITE)
+    }
+
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
+        self.hear();
+        let access = Access::REMOTE_WRITE;
+        let placed = self.in_region(reth, access, |region| {
+            let memory = region.remote(reth.va, u64::from(reth.len), access)?;
+            Ok(payload.place(&memory, offset as usize))
+        })?;
+        if placed == payload.len() {
+            Ok(())
+        } else {
+            Err(Refusal::Operation)
+        }
+    }
+
+    fn end_write(&self, reth: &Reth) {
+        self.count(OpType::Write, reth);
+    }
+
+    fn check_read(&self, reth: &Reth) -> Answer {
+        match Grant::of(reth) {
+            None => self.check(reth, Access::REMOTE_READ),
+            Some(grant) => {
+                self.hear();
+                if self.session().has_grant(&grant) {
+                    Ok(())
+                } else {
+                    Err(Refusal::Access)
+                }
+            }
+        }
+    }
+
+    fn read(&self, reth: &Reth, room: &mut [u8]) -> Answer {
+        if let Some(grant) = Grant::of(reth) {
+            self.session().read_grant(&grant, room);
+            return Ok(());
+        }
+        let access = Access::REMOTE_READ;
+        self.in_region(reth, access, |region| {
+            let memory = region.remote(reth.va, u64::from(reth.len), access)?;
+            wire::gather_mem(room, &memory, 0);
+            Ok(())
+        })
+    }
+
+    fn end_read(&self, reth: &Reth) {
+        if Grant::of(reth).is_some() {
+            return;
+        }
+        self.count(OpType::Read, reth);
+        if let Ok(bound) = self.bound() {
+            let (kind, len) = (OpType::Read, u64::from(reth.len));
+            self.endpoint()
+                .complete_remote(bound, kind, OpFlags::EMPTY, 0, len);
+        }
+    }
+
+    /// The QP does not allow it.
+    fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> Answer<u64> {
+        Err(Refusal::Access)
+    }
+
+    fn completed(&self, context: u64, status: Status) {
+        self.hear();
+        self.session().with(|state, now| {
+            let Some(line) = state.line(self.conn()) else {
+                return;
+            };
+            let Some(posted) = line.works.take(context) else {
+                return;
+            };
+            let (done, cause) = Self::done(status, posted.void);
+            line.cause = line.cause.or(cause);
+            if let Some(ended) = state.core.done(now, self.conn(), posted.work, done) {
+                self.session().end(ended);
+            }
+        });
+    }
+
+    fn failed(&self) {
+        let known = self.cause();
+        self.session().with(|state, _| {
+            let told = state.line(self.conn()).and_then(|line| line.cause);
+            let cause = match known {
+                Cause::LinkGone => known,
+                _ => told.unwrap_or(known),
+            };
+            state.core.failed(self.conn(), cause);
+        });
+    }
+
+    fn not_ready(&self) {
+        self.hear();
+        self.session()
+            .with(|state, now| state.core.refused(now, self.conn()));
+    }
+
+    fn turned(&self) {
+        let news = self.communication_established();
+        if !news && self.inbox.lock().said.is_empty() {
+            return;
+        }
+        self.session().with(|state, now| {
+            if news {
+                state.core.established(now, self.conn());
+            }
+            self.tell(state, now);
+        });
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receives: how they are posted, search, are cancelled and dropped.
+//!
+//! A receive looks at the messages that wait, and joins the posted ones if none of them is for it. What
+//! it finds is brought to it outside the lock, from wherever it is: a buffer, its sender on this host, or
+//! one on another, from which it has to be read first.
+
+use kernel::prelude::*;
+
+use kfi_core::{
+    addr::SockAddr,
+    errno::Errno,
+    flags::{
+        Caps,
+        OpFlags,
+        KFI_ADDR_UNSPEC, //
+    },
+    matching::{
+        unexpected::{
+            Answer,
+            Message as Known,
+            Search, //
+        },
+        Criteria,
+        Placement, //
+    },
+    op::OpType,
+    prov_errno,
+    roce::rc::Status, //
+};
+
+use super::{
+    super::{
+        bound::Bound,
+        complete::{
+            Outcome,
+            Ticket, //
+        },
+        multi_recv::MultiBuffer,
+        op::Receive,
+        Endpoint, //
+    },
+    cancelled_buffer,
+    Buffered,
+    Held,
+    Message,
+    Place,
+    Single,
+    Waiting, //
+};
+use crate::{
+    mem::Source,
+    shim::{
+        errno::to_error,
+        sched::cond_resched, //
+    }, //
+};
+
+/// The `prov_errno` of what ends with its connection.
+const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
+
+/// As the one who receives.
+impl Endpoint {
+    /// RECV and TRECV. See [`Poster::post`](super::super::post::Poster::post) for errors. Sleeps.
+    pub(in crate::provider::ep) fn receive(&self, bound: &Bound, op: Receive) -> Result {
+        let kind = match op.tag {
+            None => OpType::Recv,
+            Some(_) => OpType::TRecv,
+        };
+        let flags = self.flags_of(kind, op.flags)?;
+        let len = op.into.len() as u64;
+        let directed = op.peer != KFI_ADDR_UNSPEC && self.caps.contains(Caps::DIRECTED_RECV);
+        kind.check_caps(self.caps, flags, directed)
+            .and_then(|()| kind.check_len(flags, len))
+            .map_err(to_error)?;
+        // fi_msg(3): without KFI_DIRECTED_RECV the source address is ignored.
+        let src = if directed {
+            Some(bound.av()?.lookup(op.peer)?)
+        } else {
+            None
+        };
+        let tag = op.tag.unwrap_or_default();
+        let want = Criteria {
+            src,
+            tag: tag.tag,
+            ignore: tag.ignore,
+        };
+        let ticket = self.ticket(bound, kind, flags, op.context, len, &mut None)?;
+        if flags.contains(OpFlags::MULTI_RECV) {
+            return self.receive_multi(bound, want, op, ticket);
+        }
+        let single = Single {
+            into: op.into,
+            ticket,
+        };
+        self.receive_single(bound, op.tag.is_some(), Search::of(flags), want, single)
+    }
+
+    fn receive_single(
+        &self,
+        bound: &Bound,
+        tagged: bool,
+        search: Search,
+        want: Criteria<SockAddr>,
+        single: Single,
+    ) -> Result {
+        let mut single = single;
+        loop {
+            let answer = {
+                let mut queues = self.rx.queues.lock();
+                let pair = queues.pair(tagged);
+                match pair
+                    .unexpected
+                    .receive(search, &want, single.ticket.context())
+                {
+                    Answer::Post => match pair.posted.post(want, Waiting::Single(single)) {
+                        Ok(()) => return Ok(()),
+                        Err(full) => Err(full.0),
+                    },
+                    answer => Ok((answer, single)),
+                }
+            };
+            let (answer, receive) = match answer {
+                Ok(found) => found,
+                Err(Waiting::Single(single)) => {
+                    self.give_back(bound, single.ticket);
+                    return Err(EAGAIN);
+                }
+                // What was put in was a single one.
+                Err(Waiting::Multi(_)) => return Err(EAGAIN),
+            };
+            single = receive;
+            match answer {
+                Answer::Post => {}
+                Answer::Received(known, held) => {
+                    let mut receive = Some(single);
+                    self.bring(bound, tagged, &known, held, |_| {
+                        receive.take().map(Place::Single)
+                    });
+                    match receive {
+                        // The sender took it back just before; look again.
+                        Some(again) => single = again,
+                        None => return Ok(()),
+                    }
+                }
+                Answer::Found(known) => {
+                    self.complete_search(bound, single.into_ticket(), tagged, &known);
+                    return Ok(());
+                }
+                Answer::Discarded(known, held) => {
+                    if self.discard(&known, held) {
+                        self.complete_search(bound, single.into_ticket(), tagged, &known);
+                        return Ok(());
+                    }
+                }
+                Answer::NoMessage => {
+                    let outcome = Outcome::failed(Errno::ENOMSG);
+                    self.complete(bound, single.into_ticket(), outcome);
+                    return Ok(());
+                }
+                Answer::NotClaimed => {
+                    self.give_back(bound, single.ticket);
+                    return Err(to_error(Errno::ENOMSG));
+                }
+            }
+        }
+    }
+
+    /// Posts a multi-receive buffer, after it has taken what waits for it.
+    fn receive_multi(
+        &self,
+        bound: &Bound,
+        want: Criteria<SockAddr>,
+        op: Receive,
+        ticket: Ticket,
+    ) -> Result {
+        let min = self.min_multi_recv();
+        let buffer = match MultiBuffer::new(op.into, op.addr, min, ticket) {
+            Ok(buffer) => buffer,
+            Err((e, ticket)) => {
+                self.give_back(bound, ticket);
+                return Err(e);
+            }
+        };
+        let mut used = false;
+        loop {
+            let (known, held) = {
+                let mut queues = self.rx.queues.lock();
+                let pair = &mut queues.plain;
+                if !used && pair.posted.is_full() {
+                    drop(queues);
+                    if let Some(ticket) = buffer.cancel() {
+                        self.give_back(bound, ticket);
+                    }
+                    return Err(EAGAIN);
+                }
+                match pair.unexpected.receive(Search::Receive, &want, 0) {
+                    Answer::Received(known, held) => (known, held),
+                    _ => {
+                        let posted = pair.posted.post(want, Waiting::Multi(buffer.clone()));
+                        drop(queues);
+                        if posted.is_err() {
+                            // Others took the last slots while this buffer took messages. It
+                            // cannot be refused any more, so it is released.
+                            if let Some(ticket) = buffer.cancel() {
+                                self.release(bound, ticket);
+                            }
+                        }
+                        return Ok(());
+                    }
+                }
+            };
+            self.bring(bound, false, &known, held, |message| {
+                // Nobody else knows the buffer yet, and it is open, so there is a part.
+                let (part, memory) = buffer.take(message.len)?;
+                used = true;
+                Some(Place::Part(buffer.clone(), part, memory))
+            });
+            if buffer.is_closed() {
+                return Ok(());
+            }
+            cond_resched();
+        }
+    }
+
+    /// Brings a message that waited to the place that `take` gives; `false`, without calling it, if its
+    /// sender has taken it back. Sleeps.
+    fn bring(
+        &self,
+        bound: &Bound,
+        tagged: bool,
+        known: &Known<SockAddr>,
+        held: Held,
+        take: impl FnOnce(&Message) -> Option<Place>,
+    ) -> bool {
+        let message = Message {
+            tagged,
+            envelope: known.envelope,
+            data: known.data,
+            len: known.len,
+        };
+        match held {
+            Held::Here(buffer) => {
+                let Buffered {
+                    copy,
+                    _memory,
+                    owed,
+                } = buffer;
+                if let Some(place) = take(&message) {
+                    self.place(bound, place, &message, &Source::Mem(copy));
+                }
+                self.uncharge_bytes(known.charged);
+                if let Some(owed) = owed {
+                    owed.finish().give();
+                }
+                true
+            }
+            Held::There(send) => send.deliver(|from| {
+                if let Some(place) = take(&message) {
+                    self.place(bound, place, &message, from);
+                }
+            }),
+            Held::Remote(owed) => {
+                if let Some(place) = take(&message) {
+                    self.fill(bound, place, message, owed).give();
+                }
+                true
+            }
+        }
+    }
+
+    /// Throws a message away; `false` if its sender has taken it back. Sleeps.
+    fn discard(&self, known: &Known<SockAddr>, held: Held) -> bool {
+        match held {
+            Held::Here(buffer) => {
+                let owed = buffer.owed;
+                drop(buffer.copy);
+                self.uncharge_bytes(known.charged);
+                if let Some(owed) = owed {
+                    owed.finish().give();
+                }
+                true
+            }
+            Held::There(send) => send.deliver(|_| ()),
+            Held::Remote(owed) => {
+                owed.finish().give();
+                true
+            }
+        }
+    }
+
+    /// Completes a search that found `known`. Does not sleep.
+    fn complete_search(
+        &self,
+        bound: &Bound,
+        ticket: Ticket,
+        tagged: bool,
+        known: &Known<SockAddr>,
+    ) {
+        let message = Message {
+            tagged,
+            envelope: known.envelope,
+            data: known.data,
+            len: known.len,
+        };
+        let fit = Placement::new(known.len, known.len);
+        self.complete(bound, ticket, self.outcome(bound, &message, fit, 0));
+    }
+
+    /// Cancels the oldest receive with `context`; `false` if there is none. Sleeps.
+    pub(in crate::provider::ep) fn cancel_receive(&self, bound: &Bound, context: u64) -> bool {
+        let wanted = |waiting: &Waiting| waiting.context() == context;
+        let cancelled = {
+            let mut queues = self.rx.queues.lock();
+            match queues.plain.posted.cancel(wanted) {
+                None => queues.tagged.posted.cancel(wanted),
+                found => found,
+            }
+        };
+        match cancelled.map(|taken| taken.token) {
+            None => false,
+            Some(Waiting::Single(single)) => {
+                let outcome = Outcome::failed(Errno::ECANCELED);
+                self.complete(bound, single.into_ticket(), outcome);
+                true
+            }
+            Some(Waiting::Multi(buffer)) => {
+                // If parts are still being filled, the last of them releases the buffer.
+                if let Some(ticket) = buffer.cancel() {
+                    self.complete(bound, ticket, cancelled_buffer());
+                }
+                true
+            }
+        }
+    }
+
+    /// Cancels all posted receives: the connection is over. Sleeps.
+    pub(in crate::provider::ep) fn cancel_receives(&self, bound: &Bound) {
+        loop {
+            let waiting = self.rx.queues.lock().plain.posted.drain();
+            match waiting.map(|taken| taken.token) {
+                None => return,
+                Some(Waiting::Single(single)) => {
+                    let mut outcome = Outcome::failed(Errno::ECANCELED);
+                    if let Some(failure) = &mut outcome.error {
+                        failure.prov_errno = FLUSHED;
+                    }
+                    self.complete(bound, single.into_ticket(), outcome);
+                }
+                Some(Waiting::Multi(buffer)) => {
+                    if let Some(ticket) = buffer.cancel() {
+                        self.complete(bound, ticket, cancelled_buffer());
+                    }
+                }
+            }
+            cond_resched();
+        }
+    }
+
+    /// Drops all posted receives without completions, at teardown: nobody is inside. Sleeps.
+    pub(in crate::provider::ep) fn drop_receives(&self, bound: &Bound) {
+        loop {
+            let waiting = {
+                let mut queues = self.rx.queues.lock();
+                match queues.plain.posted.drain() {
+                    None => queues.tagged.posted.drain(),
+                    found => found,
+                }
+            };
+            let ticket = match waiting.map(|taken| taken.token) {
+                None => return,
+                Some(Waiting::Single(single)) => Some(single.ticket),
+                Some(Waiting::Multi(buffer)) => buffer.cancel(),
+            };
+            if let Some(ticket) = ticket {
+                self.give_back(bound, ticket);
+            }
+            cond_resched();
+        }
+    }
+
+    /// Drops the messages that wait, at teardown; the sends of those that are with their senders
+    /// fail. Sleeps.
+    pub(in crate::provider::ep) fn fail_unexpected(&self) {
+        loop {
+            let message = {
+                let mut queues = self.rx.queues.lock();
+                match queues.plain.unexpected.drain() {
+                    None => queues.tagged.unexpected.drain(),
+                    found => found,
+                }
+            };
+            match message {
+                None => return,
+                Some((_, Held::Here(buffer))) => drop(buffer),
+                Some((_, Held::There(send))) => send.fail(Errno::EHOSTUNREACH),
+                Some((_, Held::Remote(owed))) => drop(owed),
+            }
+            cond_resched();
+        }
+    }
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages that come from other hosts.
+//!
+//! Such a message comes in pieces, and where it goes is decided with the first of them ([`Berth`]):
+//!
+//! ```text
+//!  berth() --+-- a posted receive ----------------------> arrived(): complete, or to be read first
+//!            +-- a place among the messages that wait, -> arrived(): a receive that has come
+//!            |   and a buffer unless it is long            meanwhile, or it waits there
+//!            '-- None: its sender is to wait
+//! ```
+//!
+//! or [`not_arrived`](Endpoint::not_arrived), if its connection fails before.
+
+use kernel::sync::Arc;
+
+use kfi_core::{
+    errno::Errno,
+    matching::unexpected::Message as Known,
+    roce::rdm::{
+        inbound::Found,
+        session::Conn, //
+    }, //
+};
+
+use super::{
+    super::{
+        bound::Bound,
+        complete::Outcome,
+        multi_recv::End,
+        rdm::remote::{
+            op::{
+                Owed,
+                Reply, //
+            },
+            session::Session, //
+        },
+        Endpoint, //
+    },
+    Buffered,
+    Held,
+    Message,
+    Place, //
+};
+use crate::mem::MemRef;
+
+/// Where a message goes that is coming in.
+pub(in crate::provider::ep) enum Berth {
+    /// Into a receive.
+    Place(Place),
+    /// Into a buffer; a place among the messages that wait is kept.
+    Buffer(Buffered),
+    /// It stays with its sender; a place among the messages that wait is kept.
+    Away(MemRef),
+}
+
+impl Berth {
+    /// Where its bytes go.
+    pub(in crate::provider::ep) fn memory(&self) -> &MemRef {
+        match self {
+            Self::Place(place) => place.memory(),
+            Self::Buffer(buffer) => &buffer.copy,
+            Self::Away(none) => none,
+        }
+    }
+}
+
+impl Endpoint {
+    /// Finds a place for a message; `here`: its bytes come with it. `None`: there is none now, or the
+    /// endpoint closes. Sleeps.
+    pub(in crate::provider::ep) fn berth(&self, message: &Message, here: bool) -> Option<Berth> {
+        let _inside = self.run.enter()?;
+        {
+            let mut queues = self.rx.queues.lock();
+            let pair = queues.pair(message.tagged);
+            if let Some(place) = pair.take_place(message) {
+                return Some(Berth::Place(place));
+            }
+            if pair.is_full() {
+                return None;
+            }
+            if here {
+                queues.plain.unexpected.charge(message.len).ok()?;
+            }
+            let pair = queues.pair(message.tagged);
+            pair.reserved = pair.reserved.saturating_add(1);
+        }
+        if !here {
+            return Some(Berth::Away(MemRef::empty()));
+        }
+        let buffer = self.empty_buffer(message.len);
+        if buffer.is_none() {
+            self.give_up_place(message.tagged, message.len);
+        }
+        buffer.map(Berth::Buffer)
+    }
+
+    fn empty_buffer(&self, len: u64) -> Option<Buffered> {
+        let memory = self.ident.budget.take(len).ok()?;
+        Some(Buffered {
+            copy: MemRef::to_be_filled(len as usize).ok()?,
+            _memory: memory,
+            owed: None,
+        })
+    }
+
+    /// Gives back the place that was kept for a message, and what it was charged.
+    fn give_up_place(&self, tagged: bool, charged: u64) {
+        let mut queues = self.rx.queues.lock();
+        let pair = queues.pair(tagged);
+        pair.reserved = pair.reserved.saturating_sub(1);
+        queues.plain.unexpected.uncharge(charged);
+    }
+
+    /// All of a message has come. Gives what its sender is to be answered now, if anything. Sleeps.
+    pub(in crate::provider::ep) fn arrived(
+        &self,
+        bound: &Bound,
+        berth: Berth,
+        message: Message,
+        owed: Option<Owed>,
+    ) -> Option<Reply> {
+        let (held, charged) = match berth {
+            Berth::Place(place) => return self.land(bound, place, message, owed),
+            Berth::Buffer(buffer) => {
+                let buffer = Buffered { owed, ..buffer };
+                (Held::Here(buffer), message.len)
+            }
+            // One whose bytes are away is always answered.
+            Berth::Away(_) => (Held::Remote(owed?), 0),
+        };
+        let (place, held) = {
+            let mut queues = self.rx.queues.lock();
+            let pair = queues.pair(message.tagged);
+            pair.reserved = pair.reserved.saturating_sub(1);
+            // A receive may have come meanwhile.
+            match pair.take_place(&message) {
+                Some(place) => (place, held),
+                None => {
+                    let known = Known {
+                        envelope: message.envelope,
+                        len: message.len,
+                        data: message.data,
+                        charged,
+                    };
+                    let kept = pair.unexpected.arrive(known, held);
+                    drop(queues);
+                    // There is room: a place was kept.
+                    drop(kept);
+                    return None;
+                }
+            }
+        };
+        match held {
+            Held::Here(buffer) => {
+                let Buffered {
+                    copy,
+                    _memory,
+                    owed,
+                } = buffer;
+                self.place(bound, place, &message, &crate::mem::Source::Mem(copy));
+                self.uncharge_bytes(charged);
+                owed.map(Owed::finish)
+            }
+            Held::Remote(owed) => Some(self.fill(bound, place, message, owed)),
+            Held::There(_) => None,
+        }
+    }
+
+    /// A message has come for which there was a receive from the beginning.
+    fn land(
+        &self,
+        bound: &Bound,
+        place: Place,
+        message: Message,
+        owed: Option<Owed>,
+    ) -> Option<Reply> {
+        match owed {
+            Some(owed) if owed.is_away() => Some(self.fill(bound, place, message, owed)),
+            owed => {
+                self.finish(bound, place, &message);
+                owed.map(Owed::finish)
+            }
+        }
+    }
+
+    /// Has a receive filled with a message whose bytes are with its sender. Gives what the sender is to
+    /// be answered. Sleeps.
+    pub(super) fn fill(&self, bound: &Bound, place: Place, message: Message, owed: Owed) -> Reply {
+        if place.fit(message.len).len == 0 {
+            self.finish(bound, place, &message);
+            return owed.finish();
+        }
+        owed.fill(place, message)
+    }
+
+    /// A message will not come after all. Sleeps.
+    pub(in crate::provider::ep) fn not_arrived(
+        &self,
+        bound: &Bound,
+        berth: Berth,
+        message: &Message,
+        error: Errno,
+    ) {
+        match berth {
+            Berth::Place(place) if self.run.is_open() => {
+                self.fail_place(bound, place, message, error);
+            }
+            Berth::Place(place) => self.drop_place(bound, place),
+            Berth::Buffer(buffer) => {
+                drop(buffer);
+                self.give_up_place(message.tagged, message.len);
+            }
+            Berth::Away(_) => self.give_up_place(message.tagged, 0),
+        }
+    }
+
+    /// Completes a receive whose bytes are in place. Sleeps.
+    pub(in crate::provider::ep) fn finish(&self, bound: &Bound, place: Place, message: &Message) {
+        self.place_by(bound, place, message, |_| ());
+    }
+
+    /// Completes a receive with an error. Sleeps.
+    pub(in crate::provider::ep) fn fail_place(
+        &self,
+        bound: &Bound,
+        place: Place,
+        message: &Message,
+        error: Errno,
+    ) {
+        let mut outcome = Outcome::failed(error);
+        outcome.tag = message.envelope.tag;
+        outcome.src = self.source(bound, &message.envelope.src);
+        match place {
+            Place::Single(single) => self.complete(bound, single.into_ticket(), outcome),
+            Place::Part(buffer, part, memory) => {
+                drop(memory);
+                outcome.buf = buffer.address(part.offset);
+                self.complete_multi(bound, &buffer, outcome);
+            }
+        }
+    }
+
+    /// Gives up a receive, at teardown: nothing is told. Sleeps.
+    pub(in crate::provider::ep) fn drop_place(&self, bound: &Bound, place: Place) {
+        match place {
+            Place::Single(single) => self.give_back(bound, single.into_ticket()),
+            Place::Part(buffer, _, memory) => {
+                drop(memory);
+                buffer.finish(|end| match end {
+                    End::Part => {}
+                    End::Last(ticket) | End::LastOfCancelled(ticket) => {
+                        self.give_back(bound, ticket);
+                    }
+                });
+            }
+        }
+    }
+
+    /// A peer wants message `id` back that came over `conn`, as its receiver knows it from `found`.
+    /// Gives the answer, unless the message has been matched: then it has been answered, or will be.
+    /// Sleeps.
+    pub(in crate::provider::ep) fn withdraw(
+        &self,
+        session: &Arc<Session>,
+        conn: Conn,
+        id: u64,
+        found: Found,
+        owed: Owed,
+    ) -> Option<Reply> {
+        match found {
+            Found::Never => return Some(owed.withdraw()),
+            Found::Received => return Some(owed.finish()),
+            Found::Taken => {}
+        }
+        let held = self.take_held(|other| other.is_of(session, conn, Some(id)))?;
+        drop(held);
+        Some(owed.withdraw())
+    }
+
+    /// Forgets the messages whose bytes are with a peer to which the connection has gone. Sleeps.
+    pub(in crate::provider::ep) fn forget_messages(&self, session: &Arc<Session>, conn: Conn) {
+        while let Some(held) =
+            self.take_held(|owed| owed.is_away() && owed.is_of(session, conn, None))
+        {
+            drop(held);
+        }
+    }
+
+    /// Takes out the oldest message that waits for whose sender `wanted` holds, and gives back what it
+    /// was charged.
+    fn take_held(&self, wanted: impl Fn(&Owed) -> bool) -> Option<Held> {
+        let is_it = |held: &Held| match held {
+            Held::Here(buffer) => buffer.owed.as_ref().is_some_and(&wanted),
+            Held::Remote(owed) => wanted(owed),
+            Held::There(_) => false,
+        };
+        let mut queues = self.rx.queues.lock();
+        let (known, held) = match queues.plain.unexpected.withdraw(is_it) {
+            None => queues.tagged.unexpected.withdraw(is_it)?,
+            Some(found) => found,
+        };
+        queues.plain.unexpected.uncharge(known.charged);
+        Some(held)
+    }
+}
