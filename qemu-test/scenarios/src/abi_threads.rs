@@ -14,7 +14,7 @@ use rustix::{
 };
 use std::{
     fs::File,
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
     sync::atomic::{AtomicI32, Ordering},
     time::Duration,
 };
@@ -65,6 +65,11 @@ impl NetNs {
             ip("link set lo up");
             Self(File::open("/proc/thread-self/ns/net").expect("open my namespace"))
         })
+    }
+
+    /// Where it is to be found, by this process and others.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
     /// Runs `run` in it.

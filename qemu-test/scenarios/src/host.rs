@@ -22,6 +22,9 @@ pub(crate) fn device() -> Device {
 
 /// A fabric and a domain on the loopback link.
 pub(crate) fn domain() -> (Fabric, Domain) {
+    if let Some(apart) = crate::hosts::next_domain() {
+        return apart;
+    }
     let fabric = device().fabric().expect("fabric");
     let domain = fabric.domain(LINK).open().expect("domain");
     (fabric, domain)
@@ -93,6 +96,15 @@ impl Host {
 
     /// A host on `domain`.
     pub(crate) fn on(domain: &Domain, options: &Options) -> Self {
+        Self::at(domain, options, None)
+    }
+
+    /// A host on `domain`, at this address.
+    pub(crate) fn at(
+        domain: &Domain,
+        options: &Options,
+        addr: Option<std::net::SocketAddr>,
+    ) -> Self {
         let cq = domain
             .cq()
             .entries(options.cq_entries)
@@ -101,8 +113,11 @@ impl Host {
             .open()
             .expect("cq");
         let av = domain.av().kind(AvKind::Table).open().expect("av");
-        let ep = domain
-            .endpoint()
+        let mut ep = domain.endpoint();
+        if let Some(addr) = addr {
+            ep = ep.addr(addr);
+        }
+        let ep = ep
             .ep_type(options.ep_type)
             .caps(options.caps)
             .tx_op_flags(options.tx_op_flags)

@@ -48,6 +48,7 @@ mod faults;
 mod fuzz;
 mod harness;
 mod host;
+mod hosts;
 mod messages;
 mod module;
 mod processes;
@@ -102,6 +103,7 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            hosts::TESTS,
             datagrams::TESTS,
             connected::TESTS,
             cli::TESTS,

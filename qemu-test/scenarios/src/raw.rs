@@ -536,11 +536,17 @@ pub(crate) fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
 /// Runs `ip` with these words; it must succeed.
 #[track_caller]
 pub(crate) fn ip(words: &str) {
-    let status = std::process::Command::new("ip")
+    program("ip", words);
+}
+
+/// Runs a program with these words as arguments.
+#[track_caller]
+pub(crate) fn program(name: &str, words: &str) {
+    let status = std::process::Command::new(name)
         .args(words.split_whitespace())
         .status()
-        .expect("start ip");
-    assert!(status.success(), "ip {words}: {status}");
+        .unwrap_or_else(|error| panic!("start {name}: {error}"));
+    assert!(status.success(), "{name} {words}: {status}");
 }
 
 /// A network interface of a test, which goes with this value.
