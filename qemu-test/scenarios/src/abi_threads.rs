@@ -67,6 +67,11 @@ impl NetNs {
         })
     }
 
+    /// One of another process, at its [`path`](Self::path).
+    pub(crate) fn open(path: &str) -> Self {
+        Self(File::open(path).expect("open a namespace"))
+    }
+
     /// Where it is to be found, by this process and others.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())

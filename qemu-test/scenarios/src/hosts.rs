@@ -97,8 +97,12 @@ tests![
     closing_with_operations_under_way,
     closing_while_connecting,
     closing_without_being_heard,
+    processes_that_are_killed => 120,
     over_ipv6,
 ];
+
+/// What this program is when a test starts it as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("host_victim", victim)];
 
 /// Two hosts.
 pub(crate) struct Hosts {
@@ -674,4 +678,77 @@ fn over_ipv6() {
         exchange(&a, to_b, &b, len);
         exchange(&b, to_a, &a, len);
     }
+}
+
+/// Where the victim's host is, and its address and that of its peer.
+const VICTIM: [&str; 3] = ["VICTIM_HOST", "VICTIM_ADDR", "VICTIM_PEER"];
+
+/// Sends to its peer, and receives, until it is killed.
+fn victim() {
+    let [host, addr, peer] = VICTIM.map(|name| std::env::var(name).expect("told"));
+    let domain = NetNs::open(&host).run(|| {
+        let device = Device::open().expect("open /dev/kfabric");
+        let fabric = device.fabric().expect("fabric");
+        fabric.domain(LINKS[1]).open().expect("domain")
+    });
+    let options = Options {
+        cq_entries: 1024,
+        ..Options::default()
+    };
+    let me = Host::at(&domain, &options, Some(addr.parse().expect("address")));
+    let peer = me
+        .av
+        .insert_one(peer.parse().expect("address"))
+        .expect("insert");
+    let buffers: Vec<Buffer> = (0..8)
+        .map(|index| Buffer::new(64 << (2 * index)).expect("buffer"))
+        .collect();
+    let mut step = 0;
+    loop {
+        let buffer = &buffers[step % buffers.len()];
+        // Whatever becomes of it.
+        let _ = me.ep.send(peer, buffer, 1);
+        let _ = me.ep.recv(buffer, 2);
+        let _ = me.cq.next(Duration::from_millis(1));
+        step += 1;
+    }
+}
+
+fn processes_that_are_killed() {
+    let hosts = apart();
+    let (a, to_b, b, _) = pair();
+    let addr = b.ep.name().expect("name");
+    let domain = b.domain.clone();
+    drop(b);
+    let into = Buffer::new(1 << 20).expect("buffer");
+    let said = [
+        hosts.b.path(),
+        addr.to_string(),
+        a.ep.name().expect("name").to_string(),
+    ];
+    for round in 0..15 {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("own path"))
+            .args(["--role", "host_victim"])
+            .envs(VICTIM.iter().zip(&said))
+            .spawn()
+            .expect("start a process");
+        // It is there when it has said something.
+        a.ep.recv(&into, 1).expect("recv");
+        while a.cq.next(SOON).is_err() {
+            a.ep.recv(&into, 1).expect("recv");
+        }
+        for number in 0..round {
+            let len = 1 << number;
+            let _ = a.ep.recv(&into, 1);
+            let _ = a.ep.send(to_b, into.slice(..len), 2);
+        }
+        std::thread::sleep(Duration::from_millis(round * 3));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+    // What was under way has ended, and a new one takes nothing of the old one's.
+    let b = Host::at(&domain, &Options::default(), Some(addr));
+    drop(a);
+    let a = Host::new();
+    exchange(&a, a.meet(&b), &b, 100_000);
 }

@@ -117,5 +117,8 @@ fn main() -> std::process::ExitCode {
             module::TESTS,
         ]
     };
-    harness::main(rooms, &[processes::ROLES, races::ROLES].concat())
+    harness::main(
+        rooms,
+        &[processes::ROLES, races::ROLES, hosts::ROLES].concat(),
+    )
 }

@@ -206,7 +206,11 @@ fn advice_completion(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::EMSGSIZE | Errno::KFI_ETRUNC => "the receive buffer is shorter than the message",
         Errno::ECANCELED => "the operation was cancelled, or its endpoint closed",
-        Errno::EREMOTEIO => "the peer's memory region does not allow this access",
+        Errno::EACCES => "the peer's memory region does not allow this access, or has gone",
+        Errno::EREMOTEIO => "the peer's endpoint does not take such operations",
+        Errno::ECONNREFUSED => "is there an endpoint at that address and port?",
+        Errno::ECONNRESET => "the peer has closed, or was started again: try again",
+        Errno::ETIMEDOUT => "the peer's host does not answer: is it up, and UDP port 4791 open?",
         Errno::EHOSTUNREACH => "the peer has gone: is there an endpoint at that address?",
         _ => return None,
     })
