@@ -1745,6 +1745,146 @@ struct kfabric_stat {
 	__u64	v[8];
 };
 
+/* ---- Packets ------------------------------------------------------------ */
+
+/*
+ * What is counted of packets.  Bytes are from the BTH to the ICRC.  A figure
+ * never falls.  New ones are added at the end.
+ */
+enum {
+	/* packets that arrived and were in order: a QP took them */
+	KFABRIC_FIGURE_RX_PACKETS = 0,
+	/* bytes of these, from the BTH to the ICRC */
+	KFABRIC_FIGURE_RX_BYTES = 1,
+	/* packets that were sent */
+	KFABRIC_FIGURE_TX_PACKETS = 2,
+	/* bytes of these, from the BTH to the ICRC */
+	KFABRIC_FIGURE_TX_BYTES = 3,
+	/* packets that this host's stack did not send, or had no memory for */
+	KFABRIC_FIGURE_TX_NOT_SENT = 4,
+	/* dropped: ends before its headers do */
+	KFABRIC_FIGURE_DROP_SHORT = 5,
+	/* dropped: length not a multiple of 4 */
+	KFABRIC_FIGURE_DROP_LENGTH = 6,
+	/* dropped: transport version */
+	KFABRIC_FIGURE_DROP_VERSION = 7,
+	/* dropped: opcode reserved, or of a service that is not spoken */
+	KFABRIC_FIGURE_DROP_OPCODE = 8,
+	/* dropped: P_Key */
+	KFABRIC_FIGURE_DROP_PKEY = 9,
+	/* dropped: more pad than payload */
+	KFABRIC_FIGURE_DROP_PAD = 10,
+	/* dropped: a payload where there can be none */
+	KFABRIC_FIGURE_DROP_PAYLOAD = 11,
+	/* dropped: AETH syndrome */
+	KFABRIC_FIGURE_DROP_SYNDROME = 12,
+	/* dropped: options or extension headers of IP */
+	KFABRIC_FIGURE_DROP_IP_OPTIONS = 13,
+	/* dropped: a payload longer than the largest path MTU */
+	KFABRIC_FIGURE_DROP_TOO_LONG = 14,
+	/* dropped: no such QP */
+	KFABRIC_FIGURE_DROP_NO_QP = 15,
+	/* dropped: the QP speaks another transport service */
+	KFABRIC_FIGURE_DROP_SERVICE = 16,
+	/* dropped: not sent to the QP's own address */
+	KFABRIC_FIGURE_DROP_DESTINATION = 17,
+	/* dropped: not sent by the peer that the QP is connected to */
+	KFABRIC_FIGURE_DROP_SOURCE = 18,
+	/* dropped: the QP is not connected, or its state takes no packets */
+	KFABRIC_FIGURE_DROP_STATE = 19,
+	/* dropped: so much waits for the QP's worker already */
+	KFABRIC_FIGURE_DROP_INBOX_FULL = 20,
+	/* dropped: the ICRC is wrong */
+	KFABRIC_FIGURE_DROP_ICRC = 21,
+	/* dropped: not the QP's Q key */
+	KFABRIC_FIGURE_DROP_QKEY = 22,
+	/* dropped: a datagram for which nobody waits */
+	KFABRIC_FIGURE_DROP_NO_RECEIVE = 23,
+	/* packets that were sent again */
+	KFABRIC_FIGURE_RESENT = 24,
+	/* times that sending went back, as the peer said that something was lost */
+	KFABRIC_FIGURE_RETRIES = 25,
+	/* times that no answer came in time */
+	KFABRIC_FIGURE_TIMEOUTS = 26,
+	/* packets sent again before that, in case that the last one was lost */
+	KFABRIC_FIGURE_PROBES = 27,
+	/* requests and responses that had been received already */
+	KFABRIC_FIGURE_DUPLICATES = 28,
+	/* responses to what was never sent */
+	KFABRIC_FIGURE_STRAYS = 29,
+	/* requests behind a missing one, dropped */
+	KFABRIC_FIGURE_OUT_OF_SEQUENCE = 30,
+	/* acknowledgements sent */
+	KFABRIC_FIGURE_ACK_TX = 31,
+	/* responses received */
+	KFABRIC_FIGURE_ACK_RX = 32,
+	/* NAK "PSN sequence error" sent */
+	KFABRIC_FIGURE_NAK_SEQUENCE_TX = 33,
+	/* NAK "PSN sequence error" received */
+	KFABRIC_FIGURE_NAK_SEQUENCE_RX = 34,
+	/* NAK "invalid request" sent */
+	KFABRIC_FIGURE_NAK_INVALID_TX = 35,
+	/* NAK "invalid request" received */
+	KFABRIC_FIGURE_NAK_INVALID_RX = 36,
+	/* NAK "remote access error" sent */
+	KFABRIC_FIGURE_NAK_ACCESS_TX = 37,
+	/* NAK "remote access error" received */
+	KFABRIC_FIGURE_NAK_ACCESS_RX = 38,
+	/* NAK "remote operational error" sent */
+	KFABRIC_FIGURE_NAK_OPERATION_TX = 39,
+	/* NAK "remote operational error" received */
+	KFABRIC_FIGURE_NAK_OPERATION_RX = 40,
+	/* RNR NAK sent */
+	KFABRIC_FIGURE_RNR_TX = 41,
+	/* RNR NAK received */
+	KFABRIC_FIGURE_RNR_RX = 42,
+	/* dropped: a datagram to QP 1 that says nothing of meaning here */
+	KFABRIC_FIGURE_DROP_CM = 43,
+	/* messages of connection management that had been heard before */
+	KFABRIC_FIGURE_CM_DUPLICATES = 44,
+	/* messages of connection management that were not answered in time */
+	KFABRIC_FIGURE_CM_RESENT = 45,
+	/* requests for a connection that were refused: nobody listens */
+	KFABRIC_FIGURE_CM_NO_LISTENER = 46,
+	/* requests for a connection that were refused: too many wait, or no memory */
+	KFABRIC_FIGURE_CM_NO_ROOM = 47,
+};
+
+#define KFABRIC_MAX_FIGURES	64
+
+/* Whose figures. */
+enum {
+	KFABRIC_FIGURES_NETNS	= 0,
+	KFABRIC_FIGURES_LINK	= 1,
+	KFABRIC_FIGURES_EP	= 2,
+};
+
+/**
+ * struct kfabric_figures - what became of packets
+ * @size: sizeof(struct kfabric_figures)
+ * @of: KFABRIC_FIGURES_LINK: of all QPs on a link; KFABRIC_FIGURES_EP: of the
+ *	QPs of an endpoint; KFABRIC_FIGURES_NETNS: of what arrived for no QP in the
+ *	caller's network namespace, and of connection management
+ * @id: of the link (@after of struct kfabric_link_get), of the endpoint (@after
+ *	of struct kfabric_stat), or 0
+ * @count: out: how many there are
+ * @reserved: 0
+ * @values: out: by KFABRIC_FIGURE_*; 0 behind the last
+ *
+ * An endpoint is shown to whom KFABRIC_IOC_STAT shows it.
+ *
+ * Errors: -EINVAL another @of, or an @id with KFABRIC_FIGURES_NETNS; -ENOENT no
+ * such link or endpoint in the caller's network namespace, or no link at all.
+ */
+struct kfabric_figures {
+	__u32	size;
+	__u32	of;
+	__u64	id;
+	__u32	count;
+	__u32	reserved;
+	__u64	values[KFABRIC_MAX_FIGURES];
+};
+
 /* ---- The calls ---------------------------------------------------------- */
 
 #define KFABRIC_IO(nr, type)	_IOWR(KFABRIC_IOC_TYPE, nr, type)
@@ -1756,6 +1896,7 @@ struct kfabric_stat {
 #define KFABRIC_IOC_LINK_GET	KFABRIC_IO(0x04, struct kfabric_link_get)
 #define KFABRIC_IOC_GETINFO	KFABRIC_IO(0x05, struct kfabric_getinfo)
 #define KFABRIC_IOC_STAT	KFABRIC_IO(0x06, struct kfabric_stat)
+#define KFABRIC_IOC_FIGURES	KFABRIC_IO(0x07, struct kfabric_figures)
 
 #define KFABRIC_IOC_CLOSE	KFABRIC_IO(0x08, struct kfabric_close)
 #define KFABRIC_IOC_GETWAIT	KFABRIC_IO(0x09, struct kfabric_getwait)

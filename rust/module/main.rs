@@ -54,6 +54,8 @@ module! {
 #[pin_data]
 struct Kfabric {
     #[pin]
+    _debugfs: uapi::Debugfs,
+    #[pin]
     _device: MiscDeviceRegistration<uapi::OpenFile>,
     _links: net::Registration,
     #[cfg(kfi_kunit)]
@@ -74,6 +76,7 @@ impl kernel::InPlaceModule for Kfabric {
                 net::start(module_parameters::max_links.value(), &provider::LINK_EVENTS)?
             },
             _device <- uapi::register(),
+            _debugfs <- uapi::Debugfs::new(),
             #[cfg(kfi_kunit)]
             _bench <- provider::bench::Bench::new(),
         })

@@ -19,6 +19,7 @@ tests![
     endpoints_of_another_namespace_are_not_reached,
     a_namespace_takes_its_links_along,
     what_stat_refuses,
+    what_figures_refuses,
     an_ordinary_user_sees_its_own_objects,
     another_namespace_has_other_objects,
 ];
@@ -202,6 +203,40 @@ fn a_namespace_takes_its_links_along() {
     refused(domain_on(&file, fabric, "second"), Errno::ENODEV);
     file.part(&party);
     file.close_all(&[domain, fabric]);
+}
+
+fn what_figures_refuses() {
+    let (a, b) = (NetNs::new(), NetNs::new());
+    let file = File::open_only();
+    let figures = |of, id| {
+        file.call(abi::kfabric_figures {
+            of,
+            id,
+            ..Call::sized()
+        })
+    };
+    let id = a.run(|| {
+        // Nobody listens before there is a link.
+        refused(figures(abi::KFABRIC_FIGURES_NETNS, 0), Errno::ENOENT);
+        add(&file, "ina");
+        let netns = figures(abi::KFABRIC_FIGURES_NETNS, 0).expect("figures");
+        assert_eq!(netns.count as usize, kfi::PacketFigure::ALL.len());
+        refused(figures(abi::KFABRIC_FIGURES_NETNS, 1), Errno::EINVAL);
+        refused(figures(3, 0), Errno::EINVAL);
+        let id = u64::from(link(&file, "ina").expect("listed").after);
+        figures(abi::KFABRIC_FIGURES_LINK, id).expect("figures");
+        for of in [abi::KFABRIC_FIGURES_LINK, abi::KFABRIC_FIGURES_EP] {
+            for wrong in [0, id + 1_000_000, id << 32, u64::MAX] {
+                refused(figures(of, wrong), Errno::ENOENT);
+            }
+        }
+        id
+    });
+    // That of another namespace.
+    b.run(|| {
+        add(&file, "inb");
+        refused(figures(abi::KFABRIC_FIGURES_LINK, id), Errno::ENOENT);
+    });
 }
 
 fn what_stat_refuses() {

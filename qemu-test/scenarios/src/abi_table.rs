@@ -241,6 +241,12 @@ fn device_calls() -> Vec<Row> {
             object_class: abi::KFI_CLASS_EP,
             ..Call::sized()
         }, keep),
+        row!(KFABRIC_IOC_FIGURES kfabric_figures 536 {
+            of: Value, id: Value, count: Told, reserved: Reserved, values: Told,
+        } |_| abi::kfabric_figures {
+            of: abi::KFABRIC_FIGURES_NETNS,
+            ..Call::sized()
+        }, keep),
     ]
 }
 

@@ -23,7 +23,6 @@ pub(crate) mod account;
 pub(crate) mod memref;
 pub(crate) mod pinned;
 pub(crate) mod shared;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod wire;
 
 #[cfg(kfi_kunit)]

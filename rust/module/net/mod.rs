@@ -52,15 +52,10 @@
 pub(crate) mod cm;
 mod link;
 mod name;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 mod packet;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 mod path;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod qp;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 mod socket;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 mod stats;
 mod table;
 
@@ -94,6 +89,8 @@ pub(crate) use self::{
         find,
         is_local,
         next,
+        next_anywhere,
+        socket,
         start,
         LinkEvents,
         Registration, //
@@ -110,7 +107,9 @@ pub(crate) use self::{
     stats::{
         Figure,
         Figures,
-        QpFigures, //
+        QpFigures,
+        Values,
+        FIGURES, //
     }, //
 };
 pub(crate) use crate::shim::net::{

@@ -101,6 +101,11 @@ impl IfName {
     // INVARIANT: One byte, then NULs.
     const UNKNOWN: Self = Self(Name([b'?', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
 
+    /// The bytes, without NUL.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// The name as it stands in the ABI.
     pub(crate) fn to_array(self) -> [u8; NAME_MAX] {
         self.0 .0

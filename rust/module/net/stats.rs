@@ -10,7 +10,10 @@
 //! does in a [`Tally`] of its own and adds that up now and then; so a packet touches no memory
 //! that another QP's packets touch.
 
-use crate::shim::percpu::PerCpu;
+use crate::shim::{
+    bindings,
+    percpu::PerCpu, //
+};
 use kernel::{
     prelude::*,
     sync::atomic::{
@@ -21,12 +24,12 @@ use kernel::{
 use kfi_core::roce::packet::Malformed;
 
 macro_rules! figures {
-    ($($(#[$doc:meta])* $figure:ident = $name:literal,)*) => {
-        /// Something that is counted.
+    ($($(#[$doc:meta])* $figure:ident = $number:ident $name:literal,)*) => {
+        /// Something that is counted, with the number of `KFABRIC_FIGURE_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub(crate) enum Figure {
-            $($(#[$doc])* $figure,)*
+            $($(#[$doc])* $figure = bindings::$number as u8,)*
         }
 
         impl Figure {
@@ -45,108 +48,120 @@ macro_rules! figures {
 
 figures! {
     /// Packets that arrived and were in order: a QP took them.
-    RxPackets = "rx_packets",
+    RxPackets = KFABRIC_FIGURE_RX_PACKETS "rx_packets",
     /// Bytes of these, from the BTH to the ICRC.
-    RxBytes = "rx_bytes",
+    RxBytes = KFABRIC_FIGURE_RX_BYTES "rx_bytes",
     /// Packets that were sent.
-    TxPackets = "tx_packets",
+    TxPackets = KFABRIC_FIGURE_TX_PACKETS "tx_packets",
     /// Bytes of these, from the BTH to the ICRC.
-    TxBytes = "tx_bytes",
+    TxBytes = KFABRIC_FIGURE_TX_BYTES "tx_bytes",
     /// Packets that this host's stack did not send, or for which there was no memory: lost ones.
-    TxNotSent = "tx_not_sent",
+    TxNotSent = KFABRIC_FIGURE_TX_NOT_SENT "tx_not_sent",
     /// Dropped: ends before its headers do.
-    DropShort = "drop_short",
+    DropShort = KFABRIC_FIGURE_DROP_SHORT "drop_short",
     /// Dropped: length not a multiple of 4.
-    DropLength = "drop_length",
+    DropLength = KFABRIC_FIGURE_DROP_LENGTH "drop_length",
     /// Dropped: transport version.
-    DropVersion = "drop_version",
+    DropVersion = KFABRIC_FIGURE_DROP_VERSION "drop_version",
     /// Dropped: opcode reserved, or of a service that is not spoken.
-    DropOpcode = "drop_opcode",
+    DropOpcode = KFABRIC_FIGURE_DROP_OPCODE "drop_opcode",
     /// Dropped: P_Key.
-    DropPkey = "drop_pkey",
+    DropPkey = KFABRIC_FIGURE_DROP_PKEY "drop_pkey",
     /// Dropped: more pad than payload.
-    DropPad = "drop_pad",
+    DropPad = KFABRIC_FIGURE_DROP_PAD "drop_pad",
     /// Dropped: a payload where there can be none.
-    DropPayload = "drop_payload",
+    DropPayload = KFABRIC_FIGURE_DROP_PAYLOAD "drop_payload",
     /// Dropped: AETH syndrome.
-    DropSyndrome = "drop_syndrome",
+    DropSyndrome = KFABRIC_FIGURE_DROP_SYNDROME "drop_syndrome",
     /// Dropped: options or extension headers of IP.
-    DropIpOptions = "drop_ip_options",
+    DropIpOptions = KFABRIC_FIGURE_DROP_IP_OPTIONS "drop_ip_options",
     /// Dropped: a payload longer than the largest path MTU.
-    DropTooLong = "drop_too_long",
+    DropTooLong = KFABRIC_FIGURE_DROP_TOO_LONG "drop_too_long",
     /// Dropped: no such QP.
-    DropNoQp = "drop_no_qp",
+    DropNoQp = KFABRIC_FIGURE_DROP_NO_QP "drop_no_qp",
     /// Dropped: the QP speaks another transport service.
-    DropService = "drop_service",
+    DropService = KFABRIC_FIGURE_DROP_SERVICE "drop_service",
     /// Dropped: not sent to the QP's own address.
-    DropDestination = "drop_destination",
+    DropDestination = KFABRIC_FIGURE_DROP_DESTINATION "drop_destination",
     /// Dropped: not sent by the peer that the QP is connected to.
-    DropSource = "drop_source",
+    DropSource = KFABRIC_FIGURE_DROP_SOURCE "drop_source",
     /// Dropped: the QP is not connected, or in a state in which it takes no packets.
-    DropState = "drop_state",
+    DropState = KFABRIC_FIGURE_DROP_STATE "drop_state",
     /// Dropped: so much waits for the QP's worker already.
-    DropInboxFull = "drop_inbox_full",
+    DropInboxFull = KFABRIC_FIGURE_DROP_INBOX_FULL "drop_inbox_full",
     /// Dropped: the ICRC is wrong.
-    DropIcrc = "drop_icrc",
+    DropIcrc = KFABRIC_FIGURE_DROP_ICRC "drop_icrc",
     /// Dropped: not the QP's Q key.
-    DropQkey = "drop_qkey",
+    DropQkey = KFABRIC_FIGURE_DROP_QKEY "drop_qkey",
     /// Dropped: a datagram for which nobody waits.
-    DropNoReceive = "drop_no_receive",
+    DropNoReceive = KFABRIC_FIGURE_DROP_NO_RECEIVE "drop_no_receive",
     /// Packets that were sent again.
-    Resent = "resent",
+    Resent = KFABRIC_FIGURE_RESENT "resent",
     /// Times that sending went back because the peer said that something was lost.
-    Retries = "retries",
+    Retries = KFABRIC_FIGURE_RETRIES "retries",
     /// Times that no answer came in time.
-    Timeouts = "timeouts",
+    Timeouts = KFABRIC_FIGURE_TIMEOUTS "timeouts",
     /// Packets that were sent again before that, in case that the last one was lost.
-    Probes = "probes",
+    Probes = KFABRIC_FIGURE_PROBES "probes",
     /// Requests and responses that had been received already.
-    Duplicates = "duplicates",
+    Duplicates = KFABRIC_FIGURE_DUPLICATES "duplicates",
     /// Responses to what was never sent.
-    Strays = "strays",
+    Strays = KFABRIC_FIGURE_STRAYS "strays",
     /// Requests behind a missing one, dropped.
-    OutOfSequence = "out_of_sequence",
+    OutOfSequence = KFABRIC_FIGURE_OUT_OF_SEQUENCE "out_of_sequence",
     /// Acknowledgements sent.
-    AckTx = "ack_tx",
+    AckTx = KFABRIC_FIGURE_ACK_TX "ack_tx",
     /// Responses received.
-    AckRx = "ack_rx",
+    AckRx = KFABRIC_FIGURE_ACK_RX "ack_rx",
     /// NAK "PSN sequence error" sent.
-    NakSequenceTx = "nak_sequence_tx",
+    NakSequenceTx = KFABRIC_FIGURE_NAK_SEQUENCE_TX "nak_sequence_tx",
     /// NAK "PSN sequence error" received.
-    NakSequenceRx = "nak_sequence_rx",
+    NakSequenceRx = KFABRIC_FIGURE_NAK_SEQUENCE_RX "nak_sequence_rx",
     /// NAK "invalid request" sent.
-    NakInvalidTx = "nak_invalid_tx",
+    NakInvalidTx = KFABRIC_FIGURE_NAK_INVALID_TX "nak_invalid_tx",
     /// NAK "invalid request" received.
-    NakInvalidRx = "nak_invalid_rx",
+    NakInvalidRx = KFABRIC_FIGURE_NAK_INVALID_RX "nak_invalid_rx",
     /// NAK "remote access error" sent.
-    NakAccessTx = "nak_access_tx",
+    NakAccessTx = KFABRIC_FIGURE_NAK_ACCESS_TX "nak_access_tx",
     /// NAK "remote access error" received.
-    NakAccessRx = "nak_access_rx",
+    NakAccessRx = KFABRIC_FIGURE_NAK_ACCESS_RX "nak_access_rx",
     /// NAK "remote operational error" sent.
-    NakOperationTx = "nak_operation_tx",
+    NakOperationTx = KFABRIC_FIGURE_NAK_OPERATION_TX "nak_operation_tx",
     /// NAK "remote operational error" received.
-    NakOperationRx = "nak_operation_rx",
+    NakOperationRx = KFABRIC_FIGURE_NAK_OPERATION_RX "nak_operation_rx",
     /// RNR NAK sent.
-    RnrTx = "rnr_tx",
+    RnrTx = KFABRIC_FIGURE_RNR_TX "rnr_tx",
     /// RNR NAK received.
-    RnrRx = "rnr_rx",
+    RnrRx = KFABRIC_FIGURE_RNR_RX "rnr_rx",
     /// Dropped: a datagram to QP 1 that is no message of connection management, or means nothing here.
-    DropCm = "drop_cm",
+    DropCm = KFABRIC_FIGURE_DROP_CM "drop_cm",
     /// Messages of connection management that had been heard before.
-    CmDuplicates = "cm_duplicates",
+    CmDuplicates = KFABRIC_FIGURE_CM_DUPLICATES "cm_duplicates",
     /// Messages of connection management that were not answered in time.
-    CmResent = "cm_resent",
+    CmResent = KFABRIC_FIGURE_CM_RESENT "cm_resent",
     /// Requests for a connection that were refused: nobody listens.
-    CmNoListener = "cm_no_listener",
+    CmNoListener = KFABRIC_FIGURE_CM_NO_LISTENER "cm_no_listener",
     /// Requests for a connection that were refused: too many wait, or no memory.
-    CmNoRoom = "cm_no_room",
+    CmNoRoom = KFABRIC_FIGURE_CM_NO_ROOM "cm_no_room",
 }
 
 /// How many there are.
 pub(crate) const FIGURES: usize = Figure::ALL.len();
 
+/// All figures of something, each at its number.
+pub(crate) type Values = [u64; FIGURES];
+
 // `Tally` marks them in a word.
-kernel::static_assert!(FIGURES <= 64);
+kernel::static_assert!(FIGURES <= 64 && FIGURES <= bindings::KFABRIC_MAX_FIGURES as usize);
+
+// Each stands at its number.
+const _: () = {
+    let mut number = 0;
+    while number < FIGURES {
+        assert!(Figure::ALL[number] as usize == number);
+        number += 1;
+    }
+};
 
 impl From<Malformed> for Figure {
     fn from(malformed: Malformed) -> Self {
@@ -178,8 +193,14 @@ impl Figures {
     }
 
     /// A figure, as it is at some moment of the call. Any context.
+    #[cfg(kfi_kunit)]
     pub(crate) fn get(&self, figure: Figure) -> u64 {
         self.0.sum(figure as usize)
+    }
+
+    /// All of them, each as it is at some moment of the call. Any context.
+    pub(crate) fn values(&self) -> Values {
+        core::array::from_fn(|number| self.0.sum(number))
     }
 }
 
@@ -201,10 +222,16 @@ impl QpFigures {
     }
 
     /// A figure. Any context.
+    #[cfg(kfi_kunit)]
     pub(crate) fn get(&self, figure: Figure) -> u64 {
         self.0
             .get(figure as usize)
             .map_or(0, |value| value.load(Relaxed))
+    }
+
+    /// All of them, each as it is at some moment of the call. Any context.
+    pub(crate) fn values(&self) -> Values {
+        self.0.each_ref().map(|value| value.load(Relaxed))
     }
 }
 

@@ -203,6 +203,17 @@ pub(crate) fn is_local(netns: NetNsId, addr: &SockAddr) -> bool {
         .is_some()
 }
 
+/// The first link of all namespaces with an id above `after`; else as [`next`].
+pub(crate) fn next_anywhere(after: u32) -> Result<Arc<Link>> {
+    let table = LINKS.lock();
+    table.find(|link| link.id() > after).cloned().ok_or(ENOENT)
+}
+
+/// The socket of `netns`. `ENOENT`: it has no link. Takes the table's mutex.
+pub(crate) fn socket(netns: NetNsId) -> Result<Arc<Socket>> {
+    LINKS.lock().socket(netns).cloned().ok_or(ENOENT)
+}
+
 /// The link `name` of `netns`, in whatever state. `ENODEV`: there is none. Takes the table's mutex.
 pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
     LINKS

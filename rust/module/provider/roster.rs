@@ -25,7 +25,13 @@ use super::{
     domain::Domain,
     object::Ident, //
 };
-use crate::shim::sched::cond_resched;
+use crate::{
+    net::{
+        Values,
+        FIGURES, //
+    },
+    shim::sched::cond_resched, //
+};
 
 /// The classes of objects that are on the roster, numbered as `KFI_CLASS_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,6 +62,10 @@ pub(crate) trait Listed: Send + Sync {
     fn domain(&self) -> &Domain;
     /// Its figures now. May take its locks.
     fn figures(&self) -> Figures;
+    /// What became of the packets of its QPs; all 0 if it has none.
+    fn packets(&self) -> Values {
+        [0; FIGURES]
+    }
     /// Its link's interface has gone. Sleeps.
     fn link_gone(&self) {}
 }

@@ -124,6 +124,7 @@ abi! {
         kfabric_eq_readerr: 48,
         kfabric_eq_write: 32,
         kfabric_fabric_open: 16,
+        kfabric_figures: 536,
         kfabric_getinfo: 168,
         kfabric_getwait: 16,
         kfabric_link_add: 40,

@@ -68,6 +68,7 @@ KFABRIC_ABI(ep_peer);
 KFABRIC_ABI(op);
 KFABRIC_ABI(post);
 KFABRIC_ABI(stat);
+KFABRIC_ABI(figures);
 
 #undef KFABRIC_ABI
 

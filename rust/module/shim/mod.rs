@@ -32,7 +32,6 @@ pub(crate) mod abi;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/aids.rs"]
 pub(crate) mod aids;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod alarm;
 pub(crate) mod anon_file;
 #[cfg(kfi_kunit)]
@@ -58,19 +57,14 @@ pub(crate) mod kthread;
 #[cfg(kfi_kunit)]
 pub(crate) mod kunit;
 pub(crate) mod net;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod percpu;
 pub(crate) mod random;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod rcu;
 pub(crate) mod sched;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod skb;
 pub(crate) mod trace;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod udp;
 pub(crate) mod user;
 pub(crate) mod wait;
 pub(crate) mod word;
-#[allow(dead_code, reason = "endpoints of the wire come next")]
 pub(crate) mod work;

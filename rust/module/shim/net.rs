@@ -47,6 +47,11 @@ use kernel::{
 pub(crate) struct NetNsId(u64);
 
 impl NetNsId {
+    /// The net cookie.
+    pub(crate) fn cookie(self) -> u64 {
+        self.0
+    }
+
     /// The identity of current's network namespace.
     ///
     /// `ESRCH` in a task that is past its namespaces: the last release of a file in an exiting

@@ -350,6 +350,7 @@ impl TxSkb {
     }
 
     /// Its bytes.
+    #[cfg(kfi_kunit)]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: By the type invariant; they are the packet's, and so ours, alone.
         unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }

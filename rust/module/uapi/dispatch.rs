@@ -34,6 +34,7 @@ use super::{
     ep,
     eq,
     fabric,
+    figures,
     file::OpenFile,
     info,
     link,
@@ -72,6 +73,7 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
         KFABRIC_NR_LINK_GET => query(file, arg, link::get),
         KFABRIC_NR_GETINFO => query(file, arg, info::getinfo),
         KFABRIC_NR_STAT => query(file, arg, stat::stat),
+        KFABRIC_NR_FIGURES => query(file, arg, figures::figures),
 
         KFABRIC_NR_CLOSE => input(file, arg, objects::close),
         KFABRIC_NR_GETWAIT => wait::getwait(file, arg),

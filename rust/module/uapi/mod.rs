@@ -15,7 +15,7 @@
 //! [`device`] is the node, [`file`] one open file of it: who opened it, in which network
 //! namespace, and the table of its [`handles`]. [`objects`] is what a handle can name. When the
 //! file goes, [`teardown`] takes everything down in order of dependence. [`mmap`] maps CQ rings
-//! and counters. [`parse`] has the checks that several calls share.
+//! and counters. [`parse`] has the checks that several calls share. [`debugfs`] shows figures to a person.
 //!
 //! Two rules hold in every call. What comes from the program is checked here, once, before
 //! anything is made. And a call that fails leaves nothing behind: an object whose handle could not
@@ -27,11 +27,13 @@ mod av;
 mod bind;
 mod cntr;
 mod cq;
+mod debugfs;
 mod device;
 mod dispatch;
 mod ep;
 mod eq;
 mod fabric;
+mod figures;
 mod file;
 mod handles;
 mod info;
@@ -47,6 +49,7 @@ mod teardown;
 mod wait;
 
 pub(crate) use self::{
+    debugfs::Debugfs,
     device::register,
     file::OpenFile, //
 };

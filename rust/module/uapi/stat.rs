@@ -15,7 +15,8 @@ use crate::{
     net::NetNs,
     provider::roster::{
         self,
-        Class, //
+        Class,
+        Listed, //
     },
     shim::bindings::*, //
 };
@@ -29,12 +30,7 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
         _ => return Err(EINVAL),
     };
     let netns = NetNs::current()?;
-    let all = netns.capable_net_admin();
-    let (id, object) = roster::next(class, arg.after, |object| {
-        object.domain().link().netns() == netns.id()
-            && (all || object.ident().owner.is_current_user())
-    })
-    .ok_or(ENOENT)?;
+    let (id, object) = roster::next(class, arg.after, visible(&netns)).ok_or(ENOENT)?;
     let figures = object.figures();
     let ident = object.ident();
     *arg = kfabric_stat {
@@ -49,4 +45,13 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
         v: figures.values,
     };
     Ok(())
+}
+
+/// Says which objects current, in `netns`, may look at.
+pub(super) fn visible(netns: &NetNs) -> impl FnMut(&dyn Listed) -> bool {
+    let all = netns.capable_net_admin();
+    let here = netns.id();
+    move |object| {
+        object.domain().link().netns() == here && (all || object.ident().owner.is_current_user())
+    }
 }

@@ -133,7 +133,7 @@ pub(crate) enum LinkCommand {
     Show {
         /// Name of the link
         name: Option<String>,
-        /// With operations and bytes
+        /// With operations, bytes, and what became of packets
         #[arg(short, long)]
         stats: bool,
     },

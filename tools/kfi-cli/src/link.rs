@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi link`: the software device on network interfaces.
 
-use kfi::{Device, Link};
-use serde::Serialize;
+use kfi::{Device, Link, Packets, PacketsOf};
+use serde::{Serialize, Serializer};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::{
@@ -28,6 +28,24 @@ pub(crate) struct LinkJson {
     pub(crate) tx_bytes: u64,
     pub(crate) rx_ops: u64,
     pub(crate) rx_bytes: u64,
+    #[serde(
+        serialize_with = "packets_json",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) packets: Option<Packets>,
+}
+
+/// Figures of packets in JSON: all of them, by name.
+pub(crate) fn packets_json<S: Serializer>(
+    packets: &Option<Packets>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(
+        packets
+            .iter()
+            .flat_map(|packets| packets.iter())
+            .map(|(figure, value)| (figure.name(), value)),
+    )
 }
 
 impl From<&Link> for LinkJson {
@@ -45,11 +63,25 @@ impl From<&Link> for LinkJson {
             tx_bytes: link.tx_bytes,
             rx_ops: link.rx_ops,
             rx_bytes: link.rx_bytes,
+            packets: None,
         }
     }
 }
 
 impl LinkJson {
+    /// A link with what became of its packets.
+    pub(crate) fn with_packets(device: &Device, link: &Link) -> Result<Self> {
+        let packets = match device.packets(PacketsOf::Link(link.id)) {
+            // It has gone since.
+            Err(error) if error.is(kfi::Errno::ENOENT) => Packets::default(),
+            packets => packets.doing("read the figures of packets")?,
+        };
+        Ok(Self {
+            packets: Some(packets),
+            ..Self::from(link)
+        })
+    }
+
     /// Addresses, or `-`.
     pub(crate) fn addresses(&self) -> String {
         let all: Vec<String> = [self.ipv4, self.ipv6]
@@ -174,17 +206,44 @@ pub(crate) fn run(command: &LinkCommand, out: &mut Out) -> Result<()> {
 }
 
 fn show(device: &Device, name: Option<&str>, stats: bool, out: &mut Out) -> Result<()> {
-    let links: Vec<LinkJson> = match name {
-        Some(_) => vec![LinkJson::from(&choose(device, name, None)?)],
-        None => all(device)?.iter().map(LinkJson::from).collect(),
+    let links = match name {
+        Some(_) => vec![choose(device, name, None)?],
+        None => all(device)?,
     };
+    let links: Vec<LinkJson> = links
+        .iter()
+        .map(|link| match stats {
+            true => LinkJson::with_packets(device, link),
+            false => Ok(LinkJson::from(link)),
+        })
+        .collect::<Result<_>>()?;
     if out.is_json() {
         return out.document(&serde_json::json!({ "links": links }));
     }
     if links.is_empty() {
         return out.line(NO_LINKS);
     }
-    out.table(&table(&links, stats))
+    out.table(&table(&links, stats))?;
+    let packets = packets_table(&links);
+    if let Some(packets) = packets {
+        out.line("")?;
+        out.table(&packets)?;
+    }
+    Ok(())
+}
+
+/// A table of what became of packets, if there were any.
+fn packets_table(links: &[LinkJson]) -> Option<Table> {
+    let mut table = Table::new(&["LINK", "PACKETS", ">COUNT"]);
+    let mut any = false;
+    for link in links {
+        let packets = link.packets.iter().flat_map(Packets::iter);
+        for (figure, value) in packets.filter(|(_, value)| *value > 0) {
+            table.cells(&[&link.name, &figure.name(), &value]);
+            any = true;
+        }
+    }
+    any.then_some(table)
 }
 
 /// Said where there are no links.
@@ -213,6 +272,7 @@ pub(crate) mod tests {
             tx_bytes: 80,
             rx_ops: 11,
             rx_bytes: 88,
+            packets: None,
         }
     }
 
@@ -225,6 +285,22 @@ pub(crate) mod tests {
                 + r#""ipv6":"::1","domains":1,"endpoints":2,"tx_ops":10,"tx_bytes":80,"#
                 + r#""rx_ops":11,"rx_bytes":88}"#
         );
+    }
+
+    #[test]
+    fn packets() {
+        let link = LinkJson {
+            packets: Some(Packets::default()),
+            ..example()
+        };
+        let json = serde_json::to_value(&link).unwrap();
+        assert_eq!(json["packets"]["rx_packets"], 0);
+        assert_eq!(
+            json["packets"].as_object().unwrap().len(),
+            kfi::PacketFigure::ALL.len()
+        );
+        // Zeros are not shown to a person.
+        assert!(packets_table(&[link]).is_none());
     }
 
     #[test]

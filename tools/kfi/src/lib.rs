@@ -107,6 +107,7 @@ mod map;
 mod mr;
 mod object;
 mod op;
+mod packets;
 mod poll;
 mod qp;
 #[allow(unsafe_code, reason = "entries where they are mapped")]
@@ -136,6 +137,7 @@ pub use info::{Hints, Info, RxAttr, TxAttr, Version};
 pub use link::{Link, Links};
 pub use mr::{Mr, MrBuilder};
 pub use op::{IoVec, Local, Op, Remote, RmaIov};
+pub use packets::{PacketFigure, Packets, PacketsOf};
 pub use poll::{PollSet, Pollable};
 pub use qp::{PeerAddr, QpAddr, QpInfo, QpOption, ip_of_gid};
 pub use ring::CqRing;

@@ -54,6 +54,19 @@ fn pingpong_as_programs_of_verbs_do() {
         drop(server);
         kfi(&format!("pingpong --verbs {verbs} 127.0.0.1")).fails("over TCP", "ibv_rc_pingpong");
     }
+    // Packets were counted.
+    let look = kfi("link show -s --json").succeeds().json();
+    let packets = &look["links"][0]["packets"];
+    assert!(packets["tx_packets"].as_u64() > Some(80), "{look}");
+    assert_eq!(packets["drop_icrc"], 0);
+    let text = kfi("link show -s").succeeds().out;
+    assert!(
+        text.contains("tx_packets") && !text.contains("drop_icrc"),
+        "{text}"
+    );
+    assert!(kfi("link show --json").succeeds().json()["links"][0]["packets"].is_null());
+    let look = kfi("top --once --json").succeeds().json();
+    assert_eq!(look["links"][0]["packets"]["drop_icrc"], 0, "{look}");
     kfi("pingpong --verbs rc --mtu 1000 127.0.0.1").with(2);
     kfi("pingpong --verbs rc --mode rma 127.0.0.1").with(2);
     kfi("pingpong --mtu 1024 127.0.0.1").with(2);

@@ -55,8 +55,7 @@ use super::{
     stats::{
         Figure,
         Figures,
-        QpFigures,
-        Tally, //
+        QpFigures, //
     }, //
 };
 use crate::shim::{
@@ -360,25 +359,6 @@ impl<K: Kind> Qp<K> {
         if matches!(&self.home, Home::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
             self.wake();
         }
-    }
-
-    /// Verifies what arrived, one after the other, and calls `each` with what is good; then adds
-    /// up what was counted.
-    fn sort(&self, batch: RxBatch, mut each: impl FnMut(&mut Tally, &Packet, &RxSkb)) {
-        let mut tally = Tally::new();
-        for skb in batch {
-            match packet::verify(&skb) {
-                Ok(packet) => {
-                    tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
-                    each(&mut tally, &packet, &skb);
-                }
-                Err(cause) => {
-                    tally.count(cause);
-                    packet::reject(skb, cause);
-                }
-            }
-        }
-        tally.settle(&self.figures, self.outer_figures());
     }
 
     /// Ends it: when this returns, its consumer is not called any more, and will not be. What was

@@ -302,6 +302,7 @@ impl<'a> Datagram<'a> {
     }
 
     /// Whether those are to be woken who wait for solicited events.
+    #[cfg(kfi_kunit)]
     pub(crate) fn solicited(&self) -> bool {
         self.received.solicited
     }
@@ -312,6 +313,7 @@ impl<'a> Datagram<'a> {
     }
 
     /// The bytes that come before the payload in a receive of UD.
+    #[cfg(kfi_kunit)]
     pub(crate) fn grh(&self) -> [u8; ud::GRH_LEN] {
         let ip = self.skb.ip();
         match (ip.try_into(), ip.try_into()) {

@@ -71,7 +71,9 @@ use crate::{
             Qp,
             Ud, //
         },
-        Path, //
+        Path,
+        Values,
+        FIGURES, //
     },
     shim::errno::to_error, //
 };
@@ -139,6 +141,13 @@ impl Dgram {
         let port = qp.number().get().wrapping_sub(DGRAM_QPN) as u16;
         self.qp.populate(qp);
         Ok(addr.with_port(port))
+    }
+
+    /// What became of the packets of the QP. Does not sleep.
+    pub(super) fn packets(&self) -> Values {
+        self.qp
+            .as_ref()
+            .map_or([0; FIGURES], |qp| qp.figures().values())
     }
 
     /// Nothing arrives any more when this returns. Sleeps.

@@ -97,7 +97,9 @@ use crate::{
     mem::Allowance,
     net::{
         EndpointCount,
-        LinkState, //
+        LinkState,
+        Values,
+        FIGURES, //
     },
     shim::{
         errno::to_error,
@@ -394,6 +396,12 @@ impl Listed for Endpoint {
     fn link_gone(&self) {
         self.fail_sends();
         self.fail_remote();
+    }
+
+    fn packets(&self) -> Values {
+        self.wire
+            .as_ref()
+            .map_or([0; FIGURES], |wire| wire.packets())
     }
 
     fn figures(&self) -> Figures {

@@ -30,7 +30,10 @@ use super::{
     post::Poster,
     Endpoint, //
 };
-use crate::net::LinkState;
+use crate::net::{
+    LinkState,
+    Values, //
+};
 
 /// The QP of an endpoint, and what goes with it.
 pub(super) enum Wire {
@@ -101,6 +104,14 @@ impl Wire {
         match self {
             Self::Msg(msg) => msg.under_way(),
             Self::Dgram(_) => 0,
+        }
+    }
+
+    /// What became of the packets of the QP. Does not sleep.
+    pub(super) fn packets(&self) -> Values {
+        match self {
+            Self::Msg(msg) => msg.packets(),
+            Self::Dgram(dgram) => dgram.packets(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fmt::Display, net::SocketAddr, time::Instant};
 
-use kfi::{Device, Figures, Stat, StatClass};
+use kfi::{Device, Figures, PacketFigure, Packets, PacketsOf, Stat, StatClass};
 use serde::Serialize;
 
 use crate::{
@@ -18,6 +18,8 @@ pub(crate) struct Sample {
     when: Instant,
     links: Vec<LinkJson>,
     stats: Vec<Stat>,
+    /// Of endpoints, by their ids.
+    packets: HashMap<u64, Packets>,
 }
 
 /// Figures, and rates since the look before; also the JSON.
@@ -67,6 +69,8 @@ pub(crate) struct EndpointRow {
     pub(crate) unexpected_bytes: u64,
     pub(crate) tx_ops_per_second: Option<f64>,
     pub(crate) rx_ops_per_second: Option<f64>,
+    #[serde(serialize_with = "link::packets_json")]
+    pub(crate) packets: Option<Packets>,
 }
 
 /// A completion queue.
@@ -99,15 +103,31 @@ pub(crate) struct CntrRow {
 impl Sample {
     /// The figures now.
     pub(crate) fn take(device: &Device) -> Result<Self> {
-        let links = link::all(device)?.iter().map(LinkJson::from).collect();
+        let links = link::all(device)?
+            .iter()
+            .map(|link| LinkJson::with_packets(device, link))
+            .collect::<Result<_>>()?;
         let mut stats = Vec::new();
+        let mut packets = HashMap::new();
         for class in StatClass::ALL {
             for stat in device.stats(class) {
-                stats.push(stat.doing("read live figures")?);
+                let stat = stat.doing("read live figures")?;
+                // One that is closed meanwhile has none.
+                if class == StatClass::Endpoint
+                    && let Ok(found) = device.packets(PacketsOf::Endpoint(stat.id))
+                {
+                    packets.insert(stat.id, found);
+                }
+                stats.push(stat);
             }
         }
         let when = Instant::now();
-        Ok(Self { when, links, stats })
+        Ok(Self {
+            when,
+            links,
+            stats,
+            packets,
+        })
     }
 
     /// The figures without rates.
@@ -166,6 +186,9 @@ impl Sample {
             let second = rate(second, old.map(|[_, second]| second));
             change.add(owner, stat.figures, first, second);
         }
+        for row in &mut change.endpoints {
+            row.packets = self.packets.get(&row.owner.id).cloned();
+        }
         change
     }
 }
@@ -202,6 +225,14 @@ fn owner(owner: &Owner) -> [String; 3] {
     [pid, owner.handle.to_string(), owner.link.clone()]
 }
 
+fn resent(packets: Option<&Packets>) -> u64 {
+    packets.map_or(0, |packets| packets.get(PacketFigure::Resent))
+}
+
+fn dropped(packets: Option<&Packets>) -> u64 {
+    packets.map_or(0, Packets::dropped)
+}
+
 fn rate_text(rate: Option<f64>) -> String {
     rate.map_or("-".to_owned(), |rate| text::si(rate).trim_end().to_owned())
 }
@@ -232,6 +263,7 @@ impl Change {
                 unexpected_bytes,
                 tx_ops_per_second: first,
                 rx_ops_per_second: second,
+                packets: None,
             }),
             Figures::Cq {
                 size,
@@ -293,6 +325,8 @@ impl Change {
             ">RX-OPS",
             ">RX-OPS/S",
             ">RX-B/S",
+            ">RESENT",
+            ">DROPPED",
         ]);
         for row in &self.links {
             table.cells(&[
@@ -307,6 +341,8 @@ impl Change {
                 &row.link.rx_ops,
                 &rate_text(row.rx_ops_per_second),
                 &rate_text(row.rx_bytes_per_second),
+                &resent(row.link.packets.as_ref()),
+                &dropped(row.link.packets.as_ref()),
             ]);
         }
         table
@@ -327,6 +363,8 @@ impl Change {
             ">PENDING",
             ">POSTED",
             ">UNEXPECTED",
+            ">RESENT",
+            ">DROPPED",
         ]);
         for row in &self.endpoints {
             let [pid, handle, link] = owner(&row.owner);
@@ -344,6 +382,8 @@ impl Change {
                 &row.tx_pending,
                 &row.rx_posted,
                 &row.unexpected,
+                &resent(row.packets.as_ref()),
+                &dropped(row.packets.as_ref()),
             ]);
         }
         table
@@ -432,6 +472,7 @@ pub(crate) mod tests {
             when,
             links,
             stats: Vec::new(),
+            packets: HashMap::new(),
         }
     }
 
@@ -501,7 +542,7 @@ pub(crate) mod tests {
         assert_eq!(json["links"][0]["name"], "roce0");
         assert_eq!(
             keys(&json["endpoints"][0]),
-            "address handle id link pid rx_bytes rx_ops rx_ops_per_second rx_posted tx_bytes \
+            "address handle id link packets pid rx_bytes rx_ops rx_ops_per_second rx_posted tx_bytes \
              tx_ops tx_ops_per_second tx_pending unexpected unexpected_bytes"
         );
         assert_eq!(
@@ -522,9 +563,9 @@ pub(crate) mod tests {
         assert_eq!(
             tables[1].1.to_string(),
             "ENDPOINT        PID  HANDLE  LINK   TX-OPS  TX-OPS/S  TX-B  RX-OPS  RX-OPS/S  RX-B  \
-             PENDING  POSTED  UNEXPECTED\n\
+             PENDING  POSTED  UNEXPECTED  RESENT  DROPPED\n\
              127.0.0.1:7471  321       4  roce0       1      1.50     2       3    2.50 k     4  \
-             \u{20}     5       6           7\n"
+             \u{20}     5       6           7       0        0\n"
         );
         assert!(tables.iter().all(|(_, _, rows)| *rows == 1));
     }

@@ -98,6 +98,7 @@ calls! {
     KFABRIC_IOC_LINK_GET kfabric_link_get Plain;
     KFABRIC_IOC_GETINFO kfabric_getinfo;
     KFABRIC_IOC_STAT kfabric_stat Plain;
+    KFABRIC_IOC_FIGURES kfabric_figures Plain;
     KFABRIC_IOC_CLOSE kfabric_close Plain;
     KFABRIC_IOC_GETWAIT kfabric_getwait Plain;
     KFABRIC_IOC_OPSFLAG kfabric_opsflag Plain;

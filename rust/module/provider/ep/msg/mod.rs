@@ -87,7 +87,9 @@ use crate::{
             Rc, //
         },
         LinkState,
-        Path, //
+        Path,
+        Values,
+        FIGURES, //
     },
     shim::{
         errno::to_error,
@@ -292,6 +294,13 @@ impl Msg {
     /// Transmits that have not ended. Does not sleep.
     pub(super) fn under_way(&self) -> u64 {
         self.tickets.lock().used() as u64
+    }
+
+    /// What became of the packets of the QP. Does not sleep.
+    pub(super) fn packets(&self) -> Values {
+        self.qp
+            .as_ref()
+            .map_or([0; FIGURES], |qp| qp.figures().values())
     }
 
     /// Closes the QP. What it had not ended is not reported. Sleeps.

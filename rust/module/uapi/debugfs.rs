@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/sys/kernel/debug/kfabric`: what became of packets, for a person, of all network namespaces.
+//!
+//! | file | what |
+//! |---|---|
+//! | `links` | each link, with the figures of its QPs |
+//! | `endpoints` | each endpoint of the wire, with those of its own |
+//!
+//! A line names the object; figures that are not 0 follow, one a line, named as `kfi` names them.
+
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt,
+    prelude::*, //
+};
+
+use crate::{
+    net::{
+        self,
+        Figure,
+        Values, //
+    },
+    provider::roster::{
+        self,
+        Class, //
+    }, //
+};
+
+/// The files, as long as it lives.
+#[pin_data]
+pub(crate) struct Debugfs {
+    #[pin]
+    _links: File<()>,
+    #[pin]
+    _endpoints: File<()>,
+    _dir: Dir,
+}
+
+impl Debugfs {
+    /// Makes the files, where the kernel has debugfs. Sleeps.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        let dir = Dir::new(c"kfabric");
+        try_pin_init!(Self {
+            _links <- dir.read_callback_file(c"links", (), &links),
+            _endpoints <- dir.read_callback_file(c"endpoints", (), &endpoints),
+            _dir: dir,
+        }? Error)
+    }
+}
+
+fn links(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut after = 0;
+    while let Ok(link) = net::next_anywhere(after) {
+        after = link.id();
+        let info = link.info();
+        writeln!(
+            f,
+            "{} on {} id {} netns {} {:?} mtu {}",
+            text(info.name.as_bytes()),
+            text(info.ifname.as_bytes()),
+            info.id,
+            link.netns().cookie(),
+            info.state,
+            info.mtu
+        )?;
+        values(f, &link.figures().values())?;
+    }
+    Ok(())
+}
+
+fn endpoints(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut after = 0;
+    while let Some((id, endpoint)) = roster::next(Class::Endpoint, after, |_| true) {
+        after = id;
+        let packets = endpoint.packets();
+        if packets.iter().all(|value| *value == 0) {
+            continue;
+        }
+        let link = endpoint.domain().link();
+        write!(f, "{id} on {}", text(link.name().as_bytes()))?;
+        if let Some(addr) = endpoint.figures().addr {
+            write!(f, " at {addr}")?;
+        }
+        writeln!(f, " pid {}", endpoint.ident().owner.pid_in_current_ns())?;
+        values(f, &packets)?;
+    }
+    Ok(())
+}
+
+/// A name, which is ASCII but for what an administrator has called an interface.
+fn text(name: &[u8]) -> &str {
+    core::str::from_utf8(name).unwrap_or("?")
+}
+
+fn values(f: &mut fmt::Formatter<'_>, values: &Values) -> fmt::Result {
+    for (figure, value) in Figure::ALL.iter().zip(values) {
+        if *value != 0 {
+            writeln!(f, "  {} {value}", figure.name())?;
+        }
+    }
+    Ok(())
+}

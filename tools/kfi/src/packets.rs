@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What became of packets: of a link, an endpoint, or a network namespace.
+
+use crate::{
+    abi::{self, Call, calls},
+    device::Device,
+    error::Result,
+};
+
+macro_rules! figures {
+    ($($(#[$doc:meta])* $figure:ident $number:ident $name:literal,)*) => {
+        /// Something that is counted of packets.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum PacketFigure {
+            $($(#[$doc])* $figure,)*
+        }
+
+        impl PacketFigure {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$figure),*];
+
+            fn number(self) -> usize {
+                let number = match self {
+                    $(Self::$figure => abi::$number,)*
+                };
+                number as usize
+            }
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$figure => $name,)*
+                }
+            }
+        }
+    };
+}
+
+figures! {
+    /// Packets that arrived and were in order: a QP took them.
+    RxPackets KFABRIC_FIGURE_RX_PACKETS "rx_packets",
+    /// Bytes of these, from the BTH to the ICRC.
+    RxBytes KFABRIC_FIGURE_RX_BYTES "rx_bytes",
+    /// Packets that were sent.
+    TxPackets KFABRIC_FIGURE_TX_PACKETS "tx_packets",
+    /// Bytes of these, from the BTH to the ICRC.
+    TxBytes KFABRIC_FIGURE_TX_BYTES "tx_bytes",
+    /// Packets that this host's stack did not send, or for which there was no memory: lost ones.
+    TxNotSent KFABRIC_FIGURE_TX_NOT_SENT "tx_not_sent",
+    /// Dropped: ends before its headers do.
+    DropShort KFABRIC_FIGURE_DROP_SHORT "drop_short",
+    /// Dropped: length not a multiple of 4.
+    DropLength KFABRIC_FIGURE_DROP_LENGTH "drop_length",
+    /// Dropped: transport version.
+    DropVersion KFABRIC_FIGURE_DROP_VERSION "drop_version",
+    /// Dropped: opcode reserved, or of a service that is not spoken.
+    DropOpcode KFABRIC_FIGURE_DROP_OPCODE "drop_opcode",
+    /// Dropped: P_Key.
+    DropPkey KFABRIC_FIGURE_DROP_PKEY "drop_pkey",
+    /// Dropped: more pad than payload.
+    DropPad KFABRIC_FIGURE_DROP_PAD "drop_pad",
+    /// Dropped: a payload where there can be none.
+    DropPayload KFABRIC_FIGURE_DROP_PAYLOAD "drop_payload",
+    /// Dropped: AETH syndrome.
+    DropSyndrome KFABRIC_FIGURE_DROP_SYNDROME "drop_syndrome",
+    /// Dropped: options or extension headers of IP.
+    DropIpOptions KFABRIC_FIGURE_DROP_IP_OPTIONS "drop_ip_options",
+    /// Dropped: a payload longer than the largest path MTU.
+    DropTooLong KFABRIC_FIGURE_DROP_TOO_LONG "drop_too_long",
+    /// Dropped: no such QP.
+    DropNoQp KFABRIC_FIGURE_DROP_NO_QP "drop_no_qp",
+    /// Dropped: the QP speaks another transport service.
+    DropService KFABRIC_FIGURE_DROP_SERVICE "drop_service",
+    /// Dropped: not sent to the QP's own address.
+    DropDestination KFABRIC_FIGURE_DROP_DESTINATION "drop_destination",
+    /// Dropped: not sent by the peer that the QP is connected to.
+    DropSource KFABRIC_FIGURE_DROP_SOURCE "drop_source",
+    /// Dropped: the QP is not connected, or in a state in which it takes no packets.
+    DropState KFABRIC_FIGURE_DROP_STATE "drop_state",
+    /// Dropped: so much waits for the QP's worker already.
+    DropInboxFull KFABRIC_FIGURE_DROP_INBOX_FULL "drop_inbox_full",
+    /// Dropped: the ICRC is wrong.
+    DropIcrc KFABRIC_FIGURE_DROP_ICRC "drop_icrc",
+    /// Dropped: not the QP's Q key.
+    DropQkey KFABRIC_FIGURE_DROP_QKEY "drop_qkey",
+    /// Dropped: a datagram for which nobody waits.
+    DropNoReceive KFABRIC_FIGURE_DROP_NO_RECEIVE "drop_no_receive",
+    /// Packets that were sent again.
+    Resent KFABRIC_FIGURE_RESENT "resent",
+    /// Times that sending went back because the peer said that something was lost.
+    Retries KFABRIC_FIGURE_RETRIES "retries",
+    /// Times that no answer came in time.
+    Timeouts KFABRIC_FIGURE_TIMEOUTS "timeouts",
+    /// Packets that were sent again before that, in case that the last one was lost.
+    Probes KFABRIC_FIGURE_PROBES "probes",
+    /// Requests and responses that had been received already.
+    Duplicates KFABRIC_FIGURE_DUPLICATES "duplicates",
+    /// Responses to what was never sent.
+    Strays KFABRIC_FIGURE_STRAYS "strays",
+    /// Requests behind a missing one, dropped.
+    OutOfSequence KFABRIC_FIGURE_OUT_OF_SEQUENCE "out_of_sequence",
+    /// Acknowledgements sent.
+    AckTx KFABRIC_FIGURE_ACK_TX "ack_tx",
+    /// Responses received.
+    AckRx KFABRIC_FIGURE_ACK_RX "ack_rx",
+    /// NAK "PSN sequence error" sent.
+    NakSequenceTx KFABRIC_FIGURE_NAK_SEQUENCE_TX "nak_sequence_tx",
+    /// NAK "PSN sequence error" received.
+    NakSequenceRx KFABRIC_FIGURE_NAK_SEQUENCE_RX "nak_sequence_rx",
+    /// NAK "invalid request" sent.
+    NakInvalidTx KFABRIC_FIGURE_NAK_INVALID_TX "nak_invalid_tx",
+    /// NAK "invalid request" received.
+    NakInvalidRx KFABRIC_FIGURE_NAK_INVALID_RX "nak_invalid_rx",
+    /// NAK "remote access error" sent.
+    NakAccessTx KFABRIC_FIGURE_NAK_ACCESS_TX "nak_access_tx",
+    /// NAK "remote access error" received.
+    NakAccessRx KFABRIC_FIGURE_NAK_ACCESS_RX "nak_access_rx",
+    /// NAK "remote operational error" sent.
+    NakOperationTx KFABRIC_FIGURE_NAK_OPERATION_TX "nak_operation_tx",
+    /// NAK "remote operational error" received.
+    NakOperationRx KFABRIC_FIGURE_NAK_OPERATION_RX "nak_operation_rx",
+    /// RNR NAK sent.
+    RnrTx KFABRIC_FIGURE_RNR_TX "rnr_tx",
+    /// RNR NAK received.
+    RnrRx KFABRIC_FIGURE_RNR_RX "rnr_rx",
+    /// Dropped: a datagram to QP 1 that is no message of connection management, or means nothing here.
+    DropCm KFABRIC_FIGURE_DROP_CM "drop_cm",
+    /// Messages of connection management that had been heard before.
+    CmDuplicates KFABRIC_FIGURE_CM_DUPLICATES "cm_duplicates",
+    /// Messages of connection management that were not answered in time.
+    CmResent KFABRIC_FIGURE_CM_RESENT "cm_resent",
+    /// Requests for a connection that were refused: nobody listens.
+    CmNoListener KFABRIC_FIGURE_CM_NO_LISTENER "cm_no_listener",
+    /// Requests for a connection that were refused: too many wait, or no memory.
+    CmNoRoom KFABRIC_FIGURE_CM_NO_ROOM "cm_no_room",
+}
+
+/// Whose packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketsOf {
+    /// Those that no QP of this network namespace took, and those of connection
+    /// management.
+    Netns,
+    /// Those of a link's QPs: [`Link::id`](crate::Link::id).
+    Link(u32),
+    /// Those of an endpoint's QPs: [`Stat::id`](crate::Stat::id).
+    Endpoint(u64),
+}
+
+/// What became of packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packets {
+    values: [u64; abi::KFABRIC_MAX_FIGURES as usize],
+}
+
+impl Packets {
+    /// A figure; 0 if the module does not know it.
+    pub fn get(&self, figure: PacketFigure) -> u64 {
+        self.values.get(figure.number()).copied().unwrap_or(0)
+    }
+
+    /// All figures with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (PacketFigure, u64)> {
+        PacketFigure::ALL
+            .iter()
+            .map(|figure| (*figure, self.get(*figure)))
+    }
+
+    /// Packets that were dropped, for whatever cause.
+    pub fn dropped(&self) -> u64 {
+        self.iter()
+            .filter(|(figure, _)| figure.name().starts_with("drop_"))
+            .map(|(_, value)| value)
+            .sum()
+    }
+}
+
+impl Default for Packets {
+    fn default() -> Self {
+        Self {
+            values: [0; abi::KFABRIC_MAX_FIGURES as usize],
+        }
+    }
+}
+
+impl Device {
+    /// What became of packets.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: there is no such link or endpoint in this network namespace,
+    /// or it is another user's; of [`PacketsOf::Netns`], there is no link.
+    pub fn packets(&self, of: PacketsOf) -> Result<Packets> {
+        let (of, id) = match of {
+            PacketsOf::Netns => (abi::KFABRIC_FIGURES_NETNS, 0),
+            PacketsOf::Link(id) => (abi::KFABRIC_FIGURES_LINK, id.into()),
+            PacketsOf::Endpoint(id) => (abi::KFABRIC_FIGURES_EP, id),
+        };
+        let mut arg = abi::kfabric_figures {
+            of,
+            id,
+            ..Call::sized()
+        };
+        calls::plain(self, &mut arg)?;
+        Ok(Packets { values: arg.values })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_number() {
+        let mut packets = Packets::default();
+        for (number, figure) in PacketFigure::ALL.iter().enumerate() {
+            assert_eq!(figure.number(), number, "{figure:?}");
+            packets.values[number] = 1 << number;
+            assert_eq!(packets.get(*figure), 1 << number);
+        }
+        assert_eq!(PacketFigure::RxPackets.name(), "rx_packets");
+        let names = PacketFigure::ALL
+            .iter()
+            .filter(|figure| figure.name().starts_with("drop_"));
+        assert_eq!(packets.dropped().count_ones() as usize, names.count());
+    }
+}
