@@ -33,7 +33,7 @@
 #include <endian.h>
 #include <err.h>
 #include <infiniband/verbs.h>
-#include <inttypes.h>
+#include <linux/types.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +49,13 @@ static struct ibv_context *device;
 static struct ibv_cq *sends, *receives;
 static struct ibv_qp *qp;
 static struct ibv_mr *mr;
-static uint8_t *memory;
+static __u8 *memory;
 
 /* The client's memory. */
-static uint64_t their_addr;
-static uint32_t their_key;
+static __u64 their_addr;
+static __u32 their_key;
 
-static uint8_t pattern(uint32_t seed, uint32_t i)
+static __u8 pattern(__u32 seed, __u32 i)
 {
 	return seed + i * 7 + (i >> 8) * 13;
 }
@@ -108,8 +108,8 @@ static void make_qp(void)
 		err(1, "INIT");
 }
 
-static void connect_qp(uint32_t qpn, uint32_t psn, const union ibv_gid *gid,
-		       int gid_index, int mtu, uint32_t own_psn)
+static void connect_qp(__u32 qpn, __u32 psn, const union ibv_gid *gid,
+		       int gid_index, int mtu, __u32 own_psn)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
@@ -162,16 +162,16 @@ static int completion(struct ibv_cq *cq, struct ibv_wc *wc)
 	return 0;
 }
 
-static int within(uint64_t at, uint64_t len)
+static int within(__u64 at, __u64 len)
 {
 	return at <= REGION && len <= REGION - at;
 }
 
 /* Posts a work request; tells how it ended, and false if not well. */
-static int transmit(struct ibv_send_wr *wr, uint64_t at, uint32_t len, FILE *out)
+static int transmit(struct ibv_send_wr *wr, __u64 at, __u32 len, FILE *out)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)memory + at,
+		.addr = (__u64)memory + at,
 		.length = len,
 		.lkey = mr->lkey,
 	};
@@ -201,8 +201,8 @@ static int transmit(struct ibv_send_wr *wr, uint64_t at, uint32_t len, FILE *out
 	return 1;
 }
 
-static int rdma(enum ibv_wr_opcode opcode, uint64_t at, uint64_t to,
-		uint32_t len, uint32_t imm, FILE *out)
+static int rdma(enum ibv_wr_opcode opcode, __u64 at, __u64 to,
+		__u32 len, __u32 imm, FILE *out)
 {
 	struct ibv_send_wr wr = {
 		.opcode = opcode,
@@ -216,8 +216,8 @@ static int rdma(enum ibv_wr_opcode opcode, uint64_t at, uint64_t to,
 	return transmit(&wr, at, len, out);
 }
 
-static int atomic(enum ibv_wr_opcode opcode, uint64_t at, uint64_t to,
-		  uint64_t compare, uint64_t swap_add, FILE *out)
+static int atomic(enum ibv_wr_opcode opcode, __u64 at, __u64 to,
+		  __u64 compare, __u64 swap_add, FILE *out)
 {
 	struct ibv_send_wr wr = {
 		.opcode = opcode,
@@ -229,19 +229,19 @@ static int atomic(enum ibv_wr_opcode opcode, uint64_t at, uint64_t to,
 			.swap = swap_add,
 		},
 	};
-	uint64_t found;
+	__u64 found;
 
 	if (!transmit(&wr, at, sizeof(found), out))
 		return 0;
 	memcpy(&found, memory + at, sizeof(found));
-	fprintf(out, "ok %" PRIx64 "\n", found);
+	fprintf(out, "ok %llx\n", found);
 	return 1;
 }
 
-static void receive(uint64_t at, uint32_t len, FILE *out)
+static void receive(__u64 at, __u32 len, FILE *out)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)memory + at,
+		.addr = (__u64)memory + at,
 		.length = len,
 		.lkey = mr->lkey,
 	};
@@ -268,9 +268,9 @@ static void wait_received(FILE *out)
 		fprintf(out, "ok %x\n", wc.byte_len);
 }
 
-static void fill(uint64_t at, uint32_t len, uint32_t seed, FILE *out)
+static void fill(__u64 at, __u32 len, __u32 seed, FILE *out)
 {
-	uint32_t i;
+	__u32 i;
 
 	if (!within(at, len)) {
 		fprintf(out, "not in the memory\n");
@@ -281,9 +281,9 @@ static void fill(uint64_t at, uint32_t len, uint32_t seed, FILE *out)
 	fprintf(out, "ok\n");
 }
 
-static void check(uint64_t at, uint32_t len, uint32_t seed, FILE *out)
+static void check(__u64 at, __u32 len, __u32 seed, FILE *out)
 {
-	uint32_t i;
+	__u32 i;
 
 	if (!within(at, len)) {
 		fprintf(out, "not in the memory\n");
@@ -301,11 +301,11 @@ static void check(uint64_t at, uint32_t len, uint32_t seed, FILE *out)
 /* Does what a line says, and answers. */
 static void obey(const char *line, FILE *out)
 {
-	uint64_t a[4] = { 0 };
+	__u64 a[4] = { 0 };
 	char word[16];
 	int n;
 
-	n = sscanf(line, "%15s %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
+	n = sscanf(line, "%15s %llx %llx %llx %llx",
 		   word, &a[0], &a[1], &a[2], &a[3]);
 	if (n < 1) {
 		fprintf(out, "no command\n");
@@ -356,7 +356,7 @@ static int client(void)
 		err(1, "port %d", PORT);
 	fd = accept(listener, NULL, NULL);
 	if (fd < 0)
-		err(1, "no client");
+		err(1, "nobody connects");
 	close(listener);
 	return fd;
 }
@@ -381,7 +381,7 @@ static int read_gid(const char *text, union ibv_gid *gid)
 
 int main(int argc, char **argv)
 {
-	uint32_t qpn, psn, own_psn = (uint32_t)getpid() & 0xffffff;
+	__u32 qpn, psn, own_psn = (__u32)getpid() & 0xffffff;
 	char line[256], hex[33];
 	union ibv_gid gid;
 	FILE *in, *out;
@@ -398,7 +398,7 @@ int main(int argc, char **argv)
 		err(1, "no stream");
 	setvbuf(out, NULL, _IOLBF, BUFSIZ);
 	if (!fgets(line, sizeof(line), in) ||
-	    sscanf(line, "%" SCNx32 " %" SCNx32 " %32s %" SCNx64 " %" SCNx32,
+	    sscanf(line, "%x %x %32s %llx %x",
 		   &qpn, &psn, hex, &their_addr, &their_key) != 5 ||
 	    !read_gid(hex, &gid))
 		errx(1, "no QP");
@@ -407,7 +407,7 @@ int main(int argc, char **argv)
 		err(1, "GID %s", argv[2]);
 	fprintf(out, "%x %x ", qp->qp_num, own_psn);
 	say_gid(&gid, out);
-	fprintf(out, " %" PRIxPTR " %x\n", (uintptr_t)memory, mr->rkey);
+	fprintf(out, " %llx %x\n", (unsigned long long)memory, mr->rkey);
 	while (fgets(line, sizeof(line), in)) {
 		printf("%s", line);
 		obey(line, out);
