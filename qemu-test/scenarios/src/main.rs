@@ -48,9 +48,11 @@ mod faults;
 mod fuzz;
 mod harness;
 mod host;
+mod hostile;
 mod hosts;
 mod messages;
 mod module;
+mod networks;
 mod processes;
 mod races;
 mod raw;
@@ -106,6 +108,8 @@ fn main() -> std::process::ExitCode {
             hosts::TESTS,
             datagrams::TESTS,
             connected::TESTS,
+            networks::TESTS,
+            hostile::TESTS,
             cli::TESTS,
             cli::pingpong::TESTS,
             cli::top::TESTS,

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Packets that no peer would send, from a host on the same network that may send anything, in the
+//! peer's name too: each is counted by its cause, and does no harm.
+
+#![allow(unsafe_code, reason = "a raw socket")]
+
+use crate::{
+    harness::tests,
+    host::{Host, until},
+    networks::{Wire, dgram, exchange},
+};
+use kfi::{
+    Access, Buffer, CompFlags, Device, Errno, FiAddr, PacketFigure, PacketsOf, QpState, StatClass,
+};
+use kfi_core::roce::{
+    headers::{Aeth, Bth, Deth, Headers, MAX_HEADERS, Qpn, Reth, SendEnd, Syndrome},
+    icrc::{Crc32, IPV4_LEN, Icrc, UDP_LEN},
+    packet::{Packet, UDP_PORT},
+    psn::Psn,
+};
+use std::{
+    net::{Ipv4Addr, UdpSocket},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+const PEER: FiAddr = FiAddr::UNSPEC;
+
+tests![
+    what_is_no_packet,
+    packets_for_nobody,
+    packets_of_strangers,
+    packets_that_were_changed,
+    other_sequence_numbers,
+    answers_to_nothing,
+    a_key_that_is_none,
+    a_length_that_is_wrong,
+    a_datagram_with_another_key,
+    a_flood_of_bad_packets => 120,
+    figures_in_debugfs,
+];
+
+struct Bits;
+
+impl Crc32 for Bits {
+    fn update(crc: u32, bytes: &[u8]) -> u32 {
+        bytes.iter().fold(crc, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                (crc >> 1) ^ ((crc & 1) * 0xedb8_8320)
+            })
+        })
+    }
+}
+
+/// An IP packet with a good ICRC.
+fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
+    let udp_len = UDP_LEN + packet.len();
+    let total = (IPV4_LEN + udp_len) as u16;
+    let mut ip = [0; IPV4_LEN];
+    ip[..2].copy_from_slice(&[0x45, 0]);
+    ip[2..4].copy_from_slice(&total.to_be_bytes());
+    // An identification that is not 0 stays what it is. Don't fragment, TTL, UDP.
+    ip[4..10].copy_from_slice(&[0, 1, 0x40, 0, 64, 17]);
+    ip[12..16].copy_from_slice(&from.octets());
+    ip[16..].copy_from_slice(&B.octets());
+    let mut udp = [0; UDP_LEN];
+    udp[..2].copy_from_slice(&0xc123u16.to_be_bytes());
+    udp[2..4].copy_from_slice(&UDP_PORT.to_be_bytes());
+    udp[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
+    let mut buffer = [0; MAX_HEADERS];
+    let headers = packet.write(&mut buffer);
+    let mut icrc = Icrc::<Bits>::ipv4(&ip, &udp, headers);
+    icrc.update(payload);
+    [&ip, &udp[..], headers, payload, &icrc.trailer(packet.pad())].concat()
+}
+
+/// Who sends anything, from the host of `a`.
+struct Attacker(OwnedFd);
+
+impl Attacker {
+    fn new(wire: &Wire) -> Self {
+        wire.a.run(|| {
+            // SAFETY: a new descriptor.
+            let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
+            assert!(fd >= 0, "raw socket");
+            // SAFETY: it was opened just now.
+            Self(unsafe { OwnedFd::from_raw_fd(fd) })
+        })
+    }
+
+    fn send(&self, packet: &[u8]) {
+        // SAFETY: all zero is a valid address structure.
+        let mut to: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+        to.sin_family = libc::AF_INET as _;
+        to.sin_addr.s_addr = u32::from_ne_bytes(B.octets());
+        // SAFETY: the buffer and the address are valid for the call.
+        let sent = unsafe {
+            libc::sendto(
+                self.0.as_raw_fd(),
+                packet.as_ptr().cast(),
+                packet.len(),
+                0,
+                (&raw const to).cast(),
+                size_of_val(&to) as u32,
+            )
+        };
+        assert_eq!(
+            sent,
+            packet.len() as isize,
+            "{}",
+            std::io::Error::last_os_error()
+        );
+    }
+}
+
+/// A connection between two hosts, seen from `b`, and who does not like it.
+struct Scene {
+    wire: Wire,
+    a: Host,
+    b: Host,
+    attacker: Attacker,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let wire = Wire::new();
+        let (a, b) = wire.pair();
+        let attacker = Attacker::new(&wire);
+        let scene = Self {
+            wire,
+            a,
+            b,
+            attacker,
+        };
+        scene.is_unharmed();
+        scene
+    }
+
+    /// A figure of `b`'s endpoint.
+    fn count(&self, figure: PacketFigure) -> u64 {
+        self.wire.b.run(|| {
+            let device = Device::open().expect("device");
+            let stat = device
+                .stats(StatClass::Endpoint)
+                .map(|stat| stat.expect("stat"))
+                .find(|stat| stat.handle == self.b.ep.handle())
+                .expect("the endpoint");
+            device
+                .packets(PacketsOf::Endpoint(stat.id))
+                .expect("packets")
+                .get(figure)
+        })
+    }
+
+    /// A figure of `b`'s namespace.
+    fn count_nobody(&self, figure: PacketFigure) -> u64 {
+        self.wire.b.run(|| {
+            let device = Device::open().expect("device");
+            device
+                .packets(PacketsOf::Netns)
+                .expect("packets")
+                .get(figure)
+        })
+    }
+
+    /// The number of `b`'s QP.
+    fn qpn(&self) -> Qpn {
+        Qpn::new(self.b.qp().0.qpn)
+    }
+
+    /// The PSN that `b` awaits next: of each packet that came, the next.
+    fn psn(&self, sent: u32) -> Psn {
+        Psn::new(self.a.qp().1).add(sent)
+    }
+
+    /// The connection works.
+    #[track_caller]
+    fn is_unharmed(&self) {
+        exchange(&self.a, &self.b, 5000);
+        exchange(&self.b, &self.a, 100);
+    }
+}
+
+/// Packets of `a` that brought 5000 bytes.
+const PACKETS: u32 = 5;
+
+fn send_only(scene: &Scene, psn: Psn) -> Packet {
+    let bth = Bth::new(scene.qpn(), psn);
+    Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8)
+}
+
+fn what_is_no_packet() {
+    let scene = Scene::new();
+    let packet = whole(A, &send_only(&scene, Psn::new(0)), &[0; 8]);
+    let good = &packet[IPV4_LEN + UDP_LEN..];
+    let change = |at: usize, byte: u8| {
+        let mut bytes = good.to_vec();
+        bytes[at] = byte;
+        bytes
+    };
+    let socket = scene.wire.a.run(|| UdpSocket::bind((A, 0)).expect("bind"));
+    for (bytes, figure) in [
+        (Vec::new(), PacketFigure::DropShort),
+        (good[..8].to_vec(), PacketFigure::DropShort),
+        (good[..good.len() - 1].to_vec(), PacketFigure::DropLength),
+        (change(0, 0xc4), PacketFigure::DropOpcode),
+        // An unreliable connection's.
+        (change(0, 0x24), PacketFigure::DropOpcode),
+        (change(1, 0x01), PacketFigure::DropVersion),
+        (change(2, 0), PacketFigure::DropPkey),
+        (
+            vec![4, 0x30, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+            PacketFigure::DropPad,
+        ),
+    ] {
+        let before = scene.count_nobody(figure);
+        socket.send_to(&bytes, (B, UDP_PORT)).expect("send");
+        until(figure.name(), || scene.count_nobody(figure) == before + 1);
+    }
+    // Longer than any path MTU.
+    let before = scene.count_nobody(PacketFigure::DropTooLong);
+    let long = [&good[..12], &[0; 8000]].concat();
+    scene
+        .wire
+        .a
+        .run(|| crate::raw::ip("link set veth0 mtu 9000"));
+    scene
+        .wire
+        .b
+        .run(|| crate::raw::ip("link set veth0 mtu 9000"));
+    socket.send_to(&long, (B, UDP_PORT)).expect("send");
+    until("drop_too_long", || {
+        scene.count_nobody(PacketFigure::DropTooLong) == before + 1
+    });
+    scene.is_unharmed();
+}
+
+fn packets_for_nobody() {
+    let scene = Scene::new();
+    let before = scene.count_nobody(PacketFigure::DropNoQp);
+    let own = scene.qpn().get();
+    for (number, qpn) in [0, 2, own ^ 1, own ^ (1 << 23), 0xff_ffff]
+        .into_iter()
+        .enumerate()
+    {
+        let bth = Bth::new(Qpn::new(qpn), Psn::new(0));
+        let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
+        scene.attacker.send(&whole(A, &packet, &[0; 8]));
+        until("drop_no_qp", || {
+            scene.count_nobody(PacketFigure::DropNoQp) == before + number as u64 + 1
+        });
+    }
+    scene.is_unharmed();
+}
+
+fn packets_of_strangers() {
+    let scene = Scene::new();
+    let packet = send_only(&scene, scene.psn(PACKETS));
+    scene
+        .attacker
+        .send(&whole(Ipv4Addr::new(192, 0, 2, 77), &packet, &[9; 8]));
+    until("drop_source", || scene.count(PacketFigure::DropSource) == 1);
+    // Of the peer, and of another service.
+    let deth = Deth {
+        qkey: 0,
+        src_qp: Qpn::new(5),
+    };
+    let bth = Bth::new(scene.qpn(), scene.psn(PACKETS));
+    let packet = Packet::new(bth, Headers::Datagram(deth, None), 8);
+    scene.attacker.send(&whole(A, &packet, &[9; 8]));
+    until("drop_service", || {
+        scene.count(PacketFigure::DropService) == 1
+    });
+    scene.is_unharmed();
+}
+
+fn packets_that_were_changed() {
+    let scene = Scene::new();
+    let good = whole(A, &send_only(&scene, scene.psn(PACKETS)), &[9; 8]);
+    let begin = IPV4_LEN + UDP_LEN;
+    let bits = [
+        begin + 11,
+        begin + 12,
+        good.len() - 5,
+        good.len() - 4,
+        good.len() - 1,
+    ];
+    for (number, at) in bits.into_iter().enumerate() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        scene.attacker.send(&bad);
+        until("drop_icrc", || {
+            scene.count(PacketFigure::DropIcrc) == number as u64 + 1
+        });
+    }
+    scene.is_unharmed();
+}
+
+fn other_sequence_numbers() {
+    let scene = Scene::new();
+    // From before: acknowledged once more, and not executed.
+    let into = Buffer::new(8).expect("buffer");
+    scene.b.ep.recv(&into, 5).expect("recv");
+    let before = scene.count(PacketFigure::Duplicates);
+    let packet = send_only(&scene, scene.psn(0));
+    scene.attacker.send(&whole(A, &packet, &[9; 8]));
+    until("duplicates", || {
+        scene.count(PacketFigure::Duplicates) == before + 1
+    });
+    // From behind the next one.
+    let before = scene.count(PacketFigure::OutOfSequence);
+    for ahead in [3, 1000, 0x7f_0000] {
+        let packet = send_only(&scene, scene.psn(PACKETS + ahead));
+        scene.attacker.send(&whole(A, &packet, &[9; 8]));
+    }
+    until("out_of_sequence", || {
+        scene.count(PacketFigure::OutOfSequence) == before + 3
+    });
+    scene.b.expect_nothing();
+    assert_eq!(into.to_vec(..), [0; 8]);
+    scene.b.ep.cancel(5).expect("cancel");
+    assert_eq!(scene.b.failure().err, Errno::ECANCELED);
+    scene.is_unharmed();
+}
+
+fn answers_to_nothing() {
+    let scene = Scene::new();
+    let before = scene.count(PacketFigure::Strays);
+    let ack = Aeth {
+        syndrome: Syndrome::ACK,
+        msn: Psn::new(77),
+    };
+    // To packets that were never sent.
+    let bth = Bth::new(scene.qpn(), Psn::new(scene.b.qp().1).add(5000));
+    let packets = [Headers::Acknowledge(ack), Headers::ReadResponseOnly(ack)];
+    for (number, headers) in packets.into_iter().enumerate() {
+        scene
+            .attacker
+            .send(&whole(A, &Packet::new(bth, headers, 0), &[]));
+        until("strays", || {
+            scene.count(PacketFigure::Strays) == before + number as u64 + 1
+        });
+    }
+    scene.is_unharmed();
+}
+
+/// Writes `len` bytes under `key` in the name of the peer, who said that they were `said`.
+fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
+    let scene = Scene::new();
+    let memory = Buffer::new(64).expect("buffer");
+    let region = scene
+        .b
+        .domain
+        .mr(&memory)
+        .access(Access::REMOTE_WRITE)
+        .requested_key(0x1234)
+        .open()
+        .expect("mr");
+    let into = Buffer::new(8).expect("buffer");
+    scene.b.ep.recv(&into, 5).expect("recv");
+    let reth = Reth {
+        va: 0,
+        rkey: key,
+        len: said,
+    };
+    let bth = Bth::new(scene.qpn(), scene.psn(PACKETS));
+    let packet = Packet::new(bth, Headers::WriteOnly(reth, None), len);
+    scene.attacker.send(&whole(A, &packet, &vec![9; len]));
+    // Who can write in the peer's name with its numbers can end its connection, and no more.
+    let entry = scene.b.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 5));
+    assert_eq!(scene.b.ep.qp().expect("qp").state, QpState::Error);
+    assert_eq!(memory.to_vec(..), [0; 64]);
+    drop(region);
+    (scene, memory)
+}
+
+fn a_key_that_is_none() {
+    let (scene, _memory) = write_as_peer(0x1235, 8, 8);
+    assert_eq!(scene.count(PacketFigure::NakAccessTx), 1);
+    let (scene, _memory) = write_as_peer(0x1234, 65, 65);
+    assert_eq!(scene.count(PacketFigure::NakAccessTx), 1);
+}
+
+fn a_length_that_is_wrong() {
+    for (said, len) in [(8, 12), (12, 8)] {
+        let (scene, _memory) = write_as_peer(0x1234, said, len);
+        assert_eq!(scene.count(PacketFigure::NakInvalidTx), 1, "{said} {len}");
+    }
+}
+
+fn a_datagram_with_another_key() {
+    let wire = Wire::new();
+    let attacker = Attacker::new(&wire);
+    let host = Wire::host(&wire.b, &dgram());
+    let into = Buffer::new(8).expect("buffer");
+    host.ep.recv(&into, 5).expect("recv");
+    let qpn = Qpn::new(host.qp().0.qpn);
+    let count = |figure| {
+        wire.b.run(|| {
+            let device = Device::open().expect("device");
+            let link = device.links().next().expect("a link").expect("link");
+            device
+                .packets(PacketsOf::Link(link.id))
+                .expect("packets")
+                .get(figure)
+        })
+    };
+    let send = |qkey| {
+        let deth = Deth {
+            qkey,
+            src_qp: Qpn::new(5),
+        };
+        let bth = Bth::new(qpn, Psn::new(0));
+        let packet = Packet::new(bth, Headers::Datagram(deth, None), 8);
+        attacker.send(&whole(A, &packet, &[9; 8]));
+    };
+    for (number, qkey) in [0, 0x0123_4566, 0x8001_0000].into_iter().enumerate() {
+        send(qkey);
+        until("drop_qkey", || {
+            count(PacketFigure::DropQkey) == number as u64 + 1
+        });
+    }
+    host.expect_nothing();
+    // With the right one anybody may.
+    send(0x0123_4567);
+    host.expect(CompFlags::MSG | CompFlags::RECV, 5);
+    send(0x0123_4567);
+    until("drop_no_receive", || {
+        count(PacketFigure::DropNoReceive) == 1
+    });
+}
+
+/// Messages of 4 KiB that arrive within a second, one after the other.
+fn rate(a: &Host, b: &Host) -> u64 {
+    let (from, into) = (Buffer::new(4096).unwrap(), Buffer::new(4096).unwrap());
+    let begin = Instant::now();
+    let mut count = 0;
+    while begin.elapsed() < Duration::from_secs(1) {
+        b.ep.recv(&into, 2).expect("recv");
+        a.ep.send(PEER, &from, 1).expect("send");
+        assert_eq!(b.completion().op_context, 2);
+        assert_eq!(a.completion().op_context, 1);
+        count += 1;
+    }
+    count
+}
+
+/// The good flow goes on; at which rate is printed (`kfi-scenarios --one`).
+fn a_flood_of_bad_packets() {
+    let scene = Scene::new();
+    let mut bad = whole(A, &send_only(&scene, scene.psn(0)), &[9; 8]);
+    *bad.last_mut().expect("bytes") ^= 1;
+    let bth = Bth::new(Qpn::new(scene.qpn().get() ^ 1), Psn::new(0));
+    let nobody = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
+    let nobody = whole(A, &nobody, &[9; 8]);
+    for (what, packet) in [("a wrong ICRC", &bad), ("no such QP", &nobody)] {
+        let before = rate(&scene.a, &scene.b);
+        let (over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        let during = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    scene.attacker.send(packet);
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let during = rate(&scene.a, &scene.b);
+            over.store(true, Ordering::Relaxed);
+            during
+        });
+        let sent = sent.load(Ordering::Relaxed);
+        println!("{what}: {before} messages/s, {during} under {sent} bad packets/s");
+        assert!(during > 0 && sent > 0);
+    }
+    let counted = scene.count(PacketFigure::DropIcrc) + scene.count(PacketFigure::DropInboxFull);
+    assert!(counted > 0);
+    scene.is_unharmed();
+}
+
+/// The figures under an object's line of a file in debugfs.
+fn shown(file: &str, head: impl Fn(&str) -> bool) -> Vec<(String, u64)> {
+    let path = format!("/sys/kernel/debug/kfabric/{file}");
+    let text = std::fs::read_to_string(path).expect("debugfs");
+    text.lines()
+        .skip_while(|line| !head(line))
+        .skip(1)
+        .map_while(|line| line.strip_prefix("  "))
+        .map(|line| {
+            let (name, value) = line.split_once(' ').expect("name and value");
+            (name.to_owned(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+fn figures_in_debugfs() {
+    let scene = Scene::new();
+    scene.wire.b.run(|| {
+        let device = Device::open().expect("device");
+        let link = device.links().next().expect("a link").expect("link");
+        let stat = device
+            .stats(StatClass::Endpoint)
+            .map(|stat| stat.expect("stat"));
+        let stat = stat.last().expect("the endpoint");
+        let begin = format!("roce0 on veth0 id {} netns ", link.id);
+        let at = format!("{} on roce0 at ", stat.id);
+        for (of, file, head) in [
+            (PacketsOf::Link(link.id), "links", begin),
+            (PacketsOf::Endpoint(stat.id), "endpoints", at),
+        ] {
+            // Acknowledgements may still come.
+            until("the same figures", || {
+                let packets = device.packets(of).expect("packets");
+                let told: Vec<_> = packets
+                    .iter()
+                    .filter(|(_, value)| *value > 0)
+                    .map(|(figure, value)| (figure.name().to_owned(), value))
+                    .collect();
+                !told.is_empty() && told == shown(file, |line| line.starts_with(&head))
+            });
+        }
+    });
+}

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two network namespaces, joined by a veth pair, and what can happen to interfaces and addresses
+//! under endpoints of the wire: what is under way ends with an error, or goes on, and nothing stays
+//! behind.
+
+use crate::{
+    abi_threads::NetNs,
+    harness::tests,
+    host::{Host, Options, SOON, pattern, until},
+    raw::ip,
+};
+use kfi::{
+    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpOption,
+    QpState,
+};
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+
+const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+
+/// Ignored by connected endpoints.
+const PEER: FiAddr = FiAddr::UNSPEC;
+
+/// Shorter than the retries of an endpoint last.
+const BLINK: Duration = Duration::from_millis(100);
+
+tests![
+    messages_between_namespaces,
+    down_and_up_again,
+    down_for_good,
+    the_own_interface_down,
+    an_interface_goes,
+    an_address_goes_and_comes,
+    an_address_goes_for_good => 120,
+    the_peer_gets_another_address,
+    a_smaller_mtu,
+    a_namespace_ends,
+    reads_and_writes_meet_a_closed_region,
+    datagrams_go_on,
+    datagrams_without_an_interface,
+    many_come_and_go => 180,
+];
+
+/// Two namespaces with a link each: 192.0.2.1 and 2001:db8::1, .2 and ::2.
+pub(crate) struct Wire {
+    pub(crate) a: NetNs,
+    pub(crate) b: NetNs,
+}
+
+impl Wire {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let wire = Self {
+            a: NetNs::new(),
+            b: NetNs::new(),
+        };
+        // Made where it is not in the way, named by a number: it has no namespace's name yet.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let (va, vb) = (format!("wa{number}"), format!("wb{number}"));
+        ip(&format!("link add {va} type veth peer name {vb}"));
+        for (netns, name, number) in [(&wire.a, va, 1), (&wire.b, vb, 2)] {
+            ip(&format!("link set {name} netns {}", netns.path()));
+            netns.run(|| {
+                ip(&format!("link set {name} name veth0"));
+                ip(&format!("address add 192.0.2.{number}/24 dev veth0"));
+                ip(&format!(
+                    "address add 2001:db8::{number}/64 dev veth0 nodad"
+                ));
+                ip("link set veth0 up");
+                let device = Device::open().expect("device");
+                device.link_add("roce0", "veth0").expect("link_add");
+            });
+        }
+        wire
+    }
+
+    /// A host in `netns`.
+    pub(crate) fn host(netns: &NetNs, options: &Options) -> Host {
+        netns.run(|| {
+            let fabric = Device::open().expect("device").fabric().expect("fabric");
+            let domain = fabric.domain("roce0").open().expect("domain");
+            Host::on(&domain, options)
+        })
+    }
+
+    /// A connected endpoint in each; they give up after two seconds.
+    pub(crate) fn pair(&self) -> (Host, Host) {
+        self.pair_with_mtu(0)
+    }
+
+    /// The same, with a path MTU: both ends must have the same.
+    fn pair_with_mtu(&self, mtu: u64) -> (Host, Host) {
+        let (a, b) = (Self::host(&self.a, &msg()), Self::host(&self.b, &msg()));
+        for host in [&a, &b] {
+            for (option, value) in [(QpOption::Timeout, 16), (QpOption::PathMtu, mtu)] {
+                host.ep.set_qp_option(option, value).expect("option");
+            }
+        }
+        let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
+        a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
+        b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
+        (a, b)
+    }
+}
+
+pub(crate) fn msg() -> Options {
+    Options {
+        ep_type: EpType::Msg,
+        caps: Caps::MSG | Caps::RMA,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn dgram() -> Options {
+    Options {
+        ep_type: EpType::Dgram,
+        caps: Caps::MSG,
+        ..Options::default()
+    }
+}
+
+fn errno<T: std::fmt::Debug>(result: kfi::Result<T>) -> Option<Errno> {
+    result.expect_err("refused").errno()
+}
+
+pub(crate) fn exchange(a: &Host, b: &Host, len: usize) {
+    let bytes = pattern(len, len as u64);
+    let from = Buffer::from_bytes(&bytes).expect("buffer");
+    let into = Buffer::new(len).expect("buffer");
+    b.ep.recv(&into, 2).expect("recv");
+    a.ep.send(PEER, &from, 1).expect("send");
+    assert_eq!(b.expect(RECEIVED, 2).len as usize, len);
+    assert!(into.to_vec(..) == bytes, "length {len}");
+    a.expect(SENT, 1);
+}
+
+/// Posts a receive at `b` and a message to it at `a`.
+fn begin(a: &Host, b: &Host, buffer: &Buffer) {
+    b.ep.recv(buffer, 2).expect("recv");
+    a.ep.send(PEER, buffer, 1).expect("send");
+}
+
+/// The message of `a` has failed, as nobody answered, and so has the next.
+fn given_up(a: &Host) {
+    let entry = a.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ETIMEDOUT, 1));
+    until("the end", || a.ep.qp().expect("qp").state == QpState::Error);
+    let buffer = Buffer::new(8).expect("buffer");
+    let later = errno(a.ep.send(PEER, &buffer, 3));
+    assert!(
+        matches!(later, Some(Errno::ESHUTDOWN | Errno::ENETDOWN)),
+        "{later:?}"
+    );
+}
+
+fn messages_between_namespaces() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    for len in [1, 1024, 1025, 100_000, 1 << 20] {
+        exchange(&a, &b, len);
+        exchange(&b, &a, len);
+    }
+    assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(1024));
+}
+
+fn down_and_up_again() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    let buffer = Buffer::new(100_000).expect("buffer");
+    wire.b.run(|| ip("link set veth0 down"));
+    b.ep.recv(&buffer, 2).expect("recv");
+    a.ep.send(PEER, &buffer, 1).expect("send");
+    std::thread::sleep(BLINK);
+    assert_eq!(a.cq.read(&mut []).expect("read"), 0);
+    wire.b.run(|| ip("link set veth0 up"));
+    b.expect(RECEIVED, 2);
+    a.expect(SENT, 1);
+    exchange(&b, &a, 10);
+}
+
+fn down_for_good() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    let buffer = Buffer::new(8).expect("buffer");
+    wire.b.run(|| ip("link set veth0 down"));
+    begin(&a, &b, &buffer);
+    given_up(&a);
+    // Nobody has told the other end.
+    assert_eq!(b.ep.qp().expect("qp").state, QpState::Rts);
+    assert_eq!(errno(b.ep.send(PEER, &buffer, 1)), Some(Errno::ENETDOWN));
+}
+
+fn the_own_interface_down() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    let buffer = Buffer::new(8).expect("buffer");
+    // It waits for a receive when the interface goes down.
+    a.ep.send(PEER, &buffer, 1).expect("send");
+    wire.a.run(|| ip("link set veth0 down"));
+    assert_eq!(errno(a.ep.send(PEER, &buffer, 2)), Some(Errno::ENETDOWN));
+    std::thread::sleep(BLINK);
+    wire.a.run(|| ip("link set veth0 up"));
+    b.ep.recv(&buffer, 2).expect("recv");
+    b.expect(RECEIVED, 2);
+    a.expect(SENT, 1);
+}
+
+fn an_interface_goes() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    let buffer = Buffer::new(8).expect("buffer");
+    let idle = Wire::host(&wire.a, &msg());
+    // It waits for a receive.
+    a.ep.send(PEER, &buffer, 1).expect("send");
+    a.ep.recv(&buffer, 2).expect("recv");
+    let to_b = b.qp();
+    wire.a.run(|| ip("link del veth0"));
+    for host in [&a, &b] {
+        until("the end", || {
+            host.ep.qp().expect("qp").state == QpState::Error
+        });
+        assert_eq!(errno(host.ep.recv(&buffer, 3)), Some(Errno::ESHUTDOWN));
+        assert_eq!(
+            errno(host.ep.send(PEER, &buffer, 3)),
+            Some(Errno::ESHUTDOWN)
+        );
+    }
+    let mut ended = [a.failure(), a.failure()];
+    ended.sort_by_key(|entry| entry.op_context);
+    for (entry, context) in ended.iter().zip(1..) {
+        assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, context));
+    }
+    // One that was not connected cannot be any more, nor enabled.
+    let connect = idle.ep.connect_qp(to_b.0, to_b.1);
+    assert_eq!(errno(connect), Some(Errno::ENODEV));
+    wire.a.run(|| {
+        let device = Device::open().expect("device");
+        let links: Vec<_> = device.links().map(|link| link.expect("link")).collect();
+        assert_eq!(links.len(), 1);
+        assert_eq!(links[0].state, LinkState::Gone);
+        drop((a, idle));
+        assert_eq!(device.links().count(), 0);
+    });
+}
+
+fn an_address_goes_and_comes() {
+    for who in ["a", "b"] {
+        let wire = Wire::new();
+        let (a, b) = wire.pair();
+        exchange(&a, &b, 8);
+        let buffer = Buffer::new(8).expect("buffer");
+        let (netns, number) = match who {
+            "a" => (&wire.a, 1),
+            _ => (&wire.b, 2),
+        };
+        netns.run(|| ip(&format!("address del 192.0.2.{number}/24 dev veth0")));
+        begin(&a, &b, &buffer);
+        std::thread::sleep(BLINK);
+        netns.run(|| ip(&format!("address add 192.0.2.{number}/24 dev veth0")));
+        b.expect(RECEIVED, 2);
+        a.expect(SENT, 1);
+        exchange(&b, &a, 10_000);
+    }
+}
+
+fn an_address_goes_for_good() {
+    for (who, number) in [("a", 1), ("b", 2)] {
+        let wire = Wire::new();
+        let (a, b) = wire.pair();
+        exchange(&a, &b, 8);
+        let buffer = Buffer::new(8).expect("buffer");
+        let netns = if who == "a" { &wire.a } else { &wire.b };
+        netns.run(|| ip(&format!("address del 192.0.2.{number}/24 dev veth0")));
+        begin(&a, &b, &buffer);
+        given_up(&a);
+    }
+}
+
+fn the_peer_gets_another_address() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    exchange(&a, &b, 8);
+    let buffer = Buffer::new(8).expect("buffer");
+    wire.b.run(|| {
+        ip("address del 192.0.2.2/24 dev veth0");
+        ip("address add 192.0.2.3/24 dev veth0");
+    });
+    begin(&a, &b, &buffer);
+    given_up(&a);
+    // A new connection reaches it where it is now.
+    let (a, b) = wire.pair();
+    exchange(&a, &b, 8);
+    let now: IpAddr = "192.0.2.3".parse().unwrap();
+    assert_eq!(b.qp().0.host.ip(), now);
+}
+
+fn a_smaller_mtu() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    let buffer = Buffer::new(10_000).expect("buffer");
+    wire.a.run(|| ip("link set veth0 mtu 600"));
+    // What fits goes on.
+    exchange(&a, &b, 400);
+    // The rest waits for a larger one.
+    begin(&a, &b, &buffer);
+    std::thread::sleep(BLINK);
+    wire.a.run(|| ip("link set veth0 mtu 1500"));
+    b.expect(RECEIVED, 2);
+    a.expect(SENT, 1);
+    wire.a.run(|| ip("link set veth0 mtu 600"));
+    begin(&a, &b, &buffer);
+    given_up(&a);
+    // A new connection makes do with it.
+    let (a, b) = wire.pair_with_mtu(512);
+    assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(512));
+    exchange(&a, &b, 10_000);
+}
+
+fn a_namespace_ends() {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    let others = (Wire::host(&wire.a, &dgram()), Wire::host(&wire.a, &msg()));
+    let buffer = Buffer::new(8).expect("buffer");
+    // Both wait for a receive.
+    a.ep.send(PEER, &buffer, 1).expect("send");
+    b.ep.send(PEER, &buffer, 2).expect("send");
+    let Wire { a: ends, b: stays } = wire;
+    // The last who knew it.
+    drop(ends);
+    let entry = a.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 1));
+    // The other end of the pair goes with it.
+    let entry = b.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 2));
+    assert_eq!(errno(a.ep.send(PEER, &buffer, 1)), Some(Errno::ESHUTDOWN));
+    let to = others.0.av.insert_one("192.0.2.2:5".parse().unwrap());
+    let to = to.expect("insert");
+    assert_eq!(errno(others.0.ep.send(to, &buffer, 1)), Some(Errno::ENODEV));
+    drop((a, b, others));
+    stays.run(|| assert_eq!(Device::open().expect("device").links().count(), 0));
+}
+
+fn reads_and_writes_meet_a_closed_region() {
+    let wire = Wire::new();
+    for round in 0..20 {
+        let (a, b) = wire.pair();
+        let len = 1 << 20;
+        let theirs = Buffer::new(len).expect("buffer");
+        let region = b
+            .domain
+            .mr(&theirs)
+            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+            .requested_key(9)
+            .open()
+            .expect("mr");
+        let ours = Buffer::new(len).expect("buffer");
+        let remote = region.remote(0);
+        for number in 0..8 {
+            match round % 2 {
+                0 => a.ep.read(PEER, &ours, remote, number),
+                _ => a.ep.write(PEER, &ours, remote, number),
+            }
+            .expect("post");
+        }
+        a.completion();
+        drop(region);
+        // Nothing touches the memory any more.
+        let before = theirs.to_vec(..);
+        let (mut done, mut refused, mut flushed) = (1, 0, 0);
+        while done + refused + flushed < 8 {
+            match a.cq.next(SOON) {
+                Ok(Some(_)) => done += 1,
+                Err(Error::Completion(entry)) if entry.err == Errno::EACCES => refused += 1,
+                Err(Error::Completion(entry)) if entry.err == Errno::ECANCELED => flushed += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(done == 8 || refused == 1, "{done} {refused} {flushed}");
+        assert!(theirs.to_vec(..) == before);
+    }
+}
+
+/// Datagram endpoints that know each other.
+fn dgrams(wire: &Wire) -> (Host, FiAddr, Host) {
+    let (a, b) = (Wire::host(&wire.a, &dgram()), Wire::host(&wire.b, &dgram()));
+    let to_b = a.meet(&b);
+    (a, to_b, b)
+}
+
+/// Sends datagrams until one arrives.
+fn reaches(a: &Host, to: FiAddr, b: &Host) {
+    let buffer = Buffer::new(8).expect("buffer");
+    b.ep.recv(&buffer, 2).expect("recv");
+    for _ in 0..100 {
+        a.ep.inject(to, b"anybody?").expect("inject");
+        if b.cq.next(BLINK).expect("next").is_some() {
+            return;
+        }
+    }
+    panic!("nothing has arrived");
+}
+
+fn datagrams_go_on() {
+    let wire = Wire::new();
+    let (a, to_b, b) = dgrams(&wire);
+    reaches(&a, to_b, &b);
+    // The peer's interface: what is sent is lost.
+    wire.b.run(|| ip("link set veth0 down"));
+    a.ep.inject(to_b, b"x").expect("inject");
+    wire.b.run(|| ip("link set veth0 up"));
+    reaches(&a, to_b, &b);
+    // The own one.
+    wire.a.run(|| ip("link set veth0 down"));
+    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENETDOWN));
+    wire.a.run(|| ip("link set veth0 up"));
+    reaches(&a, to_b, &b);
+    // The own address: there is no way from it.
+    wire.a.run(|| ip("address del 192.0.2.1/24 dev veth0"));
+    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENETUNREACH));
+    wire.a.run(|| ip("address add 192.0.2.1/24 dev veth0"));
+    reaches(&a, to_b, &b);
+    // The MTU.
+    let buffer = Buffer::new(1024).expect("buffer");
+    a.ep.send(to_b, &buffer, 1).expect("send");
+    a.expect(SENT, 1);
+    wire.a.run(|| ip("link set veth0 mtu 600"));
+    assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(512));
+    assert_eq!(errno(a.ep.send(to_b, &buffer, 1)), Some(Errno::EMSGSIZE));
+    let part = buffer.slice(..512);
+    a.ep.send(to_b, part, 1).expect("send");
+    a.expect(SENT, 1);
+}
+
+fn datagrams_without_an_interface() {
+    let wire = Wire::new();
+    let (a, to_b, b) = dgrams(&wire);
+    reaches(&a, to_b, &b);
+    let buffer = Buffer::new(8).expect("buffer");
+    b.ep.recv(&buffer, 7).expect("recv");
+    wire.a.run(|| ip("link del veth0"));
+    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENODEV));
+    assert_eq!(errno(b.ep.inject(FiAddr(0), b"x")), Some(Errno::ENODEV));
+    // Receives can still be taken back.
+    b.ep.cancel(7).expect("cancel");
+    assert_eq!(b.failure().err, Errno::ECANCELED);
+}
+
+/// Endpoints are opened, connected and closed in the middle of everything, while the interfaces go up
+/// and down.
+fn many_come_and_go() {
+    let wire = Wire::new();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                wire.b.run(|| {
+                    ip("link set veth0 down");
+                    ip("link set veth0 up");
+                });
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        let threads: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| (0..20).for_each(|round| come_and_go(&wire, round))))
+            .collect();
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    let (a, b) = wire.pair();
+    exchange(&a, &b, 10_000);
+}
+
+/// Two endpoints that may or may not come to talk.
+fn come_and_go(wire: &Wire, round: u64) {
+    let (a, b) = (Wire::host(&wire.a, &msg()), Wire::host(&wire.b, &msg()));
+    let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
+    let _ = a.ep.connect_qp(to_b, psn_b);
+    let _ = b.ep.connect_qp(to_a, psn_a);
+    let buffer = Buffer::new(20_000).expect("buffer");
+    for number in 0..8 {
+        let _ = b.ep.recv(&buffer, number);
+        let _ = a.ep.send(PEER, &buffer, number);
+    }
+    if !round.is_multiple_of(3) {
+        let _ = b.cq.next(Duration::from_millis(round));
+    }
+    if round.is_multiple_of(2) {
+        let _ = a.ep.shutdown();
+    }
+}
