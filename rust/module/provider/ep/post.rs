@@ -53,6 +53,8 @@ pub(crate) struct Poster<'a> {
     pub(super) last: LastPeer,
     /// Of the transmit CQ.
     pub(super) spare: Option<Credit>,
+    /// Something was queued to the endpoint's QP and is to be sent.
+    pub(super) unsent: bool,
 }
 
 impl<'a> Poster<'a> {
@@ -63,6 +65,7 @@ impl<'a> Poster<'a> {
             bound: endpoint.bound.as_ref(),
             last: LastPeer::default(),
             spare: None,
+            unsent: false,
         }
     }
 
@@ -144,5 +147,11 @@ impl Drop for Poster<'_> {
     #[inline]
     fn drop(&mut self) {
         self.give_back();
+        if self.unsent {
+            // Who closes meanwhile drops what was queued.
+            if let (Some(_inside), Some(wire)) = (self.endpoint.run.enter(), &self.endpoint.wire) {
+                wire.push();
+            }
+        }
     }
 }

@@ -99,6 +99,14 @@ impl Wire {
         }
     }
 
+    /// Sends what operations have queued. Sleeps.
+    pub(super) fn push(&self) {
+        match self {
+            Self::Msg(msg) => msg.push(),
+            Self::Dgram(_) => {}
+        }
+    }
+
     /// Transmits that have not ended. Does not sleep.
     pub(super) fn under_way(&self) -> u64 {
         match self {

@@ -401,7 +401,23 @@ impl Qp<Rc> {
         memory: MemRef,
         context: u64,
     ) -> Result {
-        self.post_front(request, &[], memory, context)
+        self.enter(request, &[], memory, context, true)
+    }
+
+    /// Likewise, but nothing is sent yet: [`push`](Self::push) is to be called soon. So work requests that
+    /// come together are sent together.
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        request: &Request,
+        memory: MemRef,
+        context: u64,
+    ) -> Result {
+        self.enter(request, &[], memory, context, false)
+    }
+
+    /// Sends what was queued, as much of it as may be sent now. Context as of [`post`](Self::post).
+    pub(crate) fn push(self: &Arc<Self>) {
+        worker::send(self, &mut self.kind.sending.lock());
     }
 
     /// Likewise, with `front` before the memory, in one message. `EINVAL` too: the front is longer than
@@ -412,6 +428,17 @@ impl Qp<Rc> {
         front: &[u8],
         memory: MemRef,
         context: u64,
+    ) -> Result {
+        self.enter(request, front, memory, context, true)
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        request: &Request,
+        front: &[u8],
+        memory: MemRef,
+        context: u64,
+        push: bool,
     ) -> Result {
         let len = front.len().checked_add(memory.len()).ok_or(EINVAL)?;
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
@@ -445,7 +472,9 @@ impl Qp<Rc> {
             self.wake();
             return Ok(());
         }
-        worker::send(self, &mut sending);
+        if push {
+            worker::send(self, &mut sending);
+        }
         Ok(())
     }
 

@@ -248,7 +248,8 @@ impl Msg {
             fence: flags.contains(OpFlags::FENCE),
             solicited: false,
         };
-        qp.post(&request, memory, place as u64).map_err(|error| {
+        poster.unsent = true;
+        qp.queue(&request, memory, place as u64).map_err(|error| {
             let ticket = self.tickets.lock().take(place);
             if let Some(ticket) = ticket {
                 endpoint.give_back(bound, ticket);
@@ -260,6 +261,13 @@ impl Msg {
                 error
             }
         })
+    }
+
+    /// Sends what was queued. Sleeps.
+    pub(in crate::provider::ep) fn push(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            qp.push();
+        }
     }
 
     /// A transmit has ended. Does not sleep.
