@@ -250,7 +250,7 @@ impl Session {
             Ok(true) => {
                 // Who cannot be told any more has gone, and that is told as an event.
                 let _ = managed.confirm(&[]);
-                self.with(|_, _| ());
+                self.settle();
             }
             // It comes too late.
             Ok(false) => {

@@ -61,6 +61,22 @@ impl Endpoint {
     pub(in crate::provider::ep::rdm) fn send_remote(
         self: &Arc<Self>,
         bound: &Bound,
+        session: Arc<Session>,
+        kind: OpType,
+        flags: OpFlags,
+        op: Send<'_>,
+        spare: &mut Option<Credit>,
+    ) -> Result {
+        let posted = self.try_send(bound, session.clone(), kind, flags, op, spare);
+        if posted.is_err() {
+            session.settle();
+        }
+        posted
+    }
+
+    fn try_send(
+        self: &Arc<Self>,
+        bound: &Bound,
         mut session: Arc<Session>,
         kind: OpType,
         flags: OpFlags,
@@ -111,6 +127,21 @@ impl Endpoint {
     pub(in crate::provider::ep::rdm) fn rma_remote(
         self: &Arc<Self>,
         bound: &Bound,
+        session: Arc<Session>,
+        rma: Rma,
+        memory: MemRef,
+        spare: &mut Option<Credit>,
+    ) -> Result {
+        let posted = self.try_rma(bound, session.clone(), rma, memory, spare);
+        if posted.is_err() {
+            session.settle();
+        }
+        posted
+    }
+
+    fn try_rma(
+        self: &Arc<Self>,
+        bound: &Bound,
         mut session: Arc<Session>,
         rma: Rma,
         memory: MemRef,
@@ -139,6 +170,7 @@ impl Endpoint {
             drop(memory);
             self.tx.give_back_room();
             self.complete(bound, ticket, Outcome::refused(Refusal::Key));
+            session.settle();
             return Ok(());
         }
         let mut new = NewRma {

@@ -15,8 +15,9 @@
 //! # Locks
 //!
 //! `state` is a mutex; under it are taken the locks of the session's QPs, of [`Connection`]s, and what a
-//! completion takes. It is not for a consumer that is being asked by a QP: what is to be said then is
-//! kept by the connection until its turn is over. `grants` is a spin lock and a leaf; bytes are copied
+//! completion takes. So nobody may post in the context of a completion, only who is woken by it. It is
+//! not for a consumer that is being asked by a QP: what is to be said then is kept by the connection
+//! until its turn is over. `grants` is a spin lock and a leaf; bytes are copied
 //! under it, at most a path MTU, because the memory that is read there must not go meanwhile, and
 //! dropping it would sleep.
 //!
@@ -407,6 +408,11 @@ impl Session {
         let result = work(&mut state, now_ns());
         self.pump(&mut state);
         result
+    }
+
+    /// Nothing was posted after all: if it was made for that, it can go. Sleeps.
+    pub(super) fn settle(self: &Arc<Self>) {
+        self.with(|_, _| ());
     }
 
     /// Posts a message, and opens its memory to the peer if it does not go with it. Gives it back if the
