@@ -322,7 +322,10 @@ impl Connection {
             solicited: false,
         };
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
-        qp.post_front(&request, front, memory, context)
+        match front {
+            [] => qp.post(&request, memory, context),
+            front => qp.post_front(&request, front, memory, context),
+        }
     }
 
     /// Makes the messages void that are with the QP. Sleeps.
