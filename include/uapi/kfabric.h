@@ -67,6 +67,7 @@
 #define KFABRIC_MAX_CONNECT_DATA	56
 #define KFABRIC_MAX_ACCEPT_DATA	196
 #define KFABRIC_MAX_REJECT_DATA	148
+#define KFABRIC_MAX_BACKLOG	4096	/* requests that wait at a passive endpoint */
 #define KFABRIC_NAME_MAX	64
 #define KFABRIC_LINK_NAME_MAX	16
 #define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
@@ -218,6 +219,7 @@ enum {
 	KFI_CLASS_FABRIC	= 1,
 	KFI_CLASS_DOMAIN	= 2,
 	KFI_CLASS_EP		= 3,
+	KFI_CLASS_PEP		= 9,
 	KFI_CLASS_AV		= 11,
 	KFI_CLASS_MR		= 12,
 	KFI_CLASS_EQ		= 13,
@@ -616,7 +618,8 @@ struct kfabric_opsflag {
 /**
  * struct kfabric_bind - bind one object to another
  * @size: sizeof(struct kfabric_bind)
- * @handle: the object that is bound: domain, endpoint, AV or MR
+ * @handle: the object that is bound: domain, endpoint, passive endpoint, AV or
+ *	MR
  * @to: what it is bound to
  * @reserved: 0
  * @flags: see below
@@ -624,6 +627,7 @@ struct kfabric_opsflag {
  *   domain   to EQ       KFI_REG_MR (asynchronous registration), or 0
  *   AV       to EQ       0
  *   endpoint to AV, EQ   0
+ *   passive  to EQ       0
  *   endpoint to CQ       KFI_TRANSMIT, KFI_RECV or both, and
  *                        KFI_SELECTIVE_COMPLETION
  *   endpoint to counter  one or more of KFI_SEND, KFI_RECV, KFI_READ,
@@ -632,7 +636,7 @@ struct kfabric_opsflag {
  *
  * Errors: -EINVAL a pair or a flag that is not in the table, another domain,
  * a counter or CQ already bound for one of @flags, a second AV or EQ;
- * -KFI_EOPBADSTATE the endpoint is enabled.
+ * -KFI_EOPBADSTATE the endpoint is enabled, the passive one listens.
  */
 struct kfabric_bind {
 	__u32	size;
@@ -721,13 +725,39 @@ struct kfabric_eq_entry {
 };
 
 /**
+ * struct kfabric_eq_cm_entry - head of an event of a connection
+ * @handle: KFI_CONNREQ: the passive endpoint; KFI_CONNECTED, KFI_SHUTDOWN: the
+ *	endpoint
+ * @connreq: KFI_CONNREQ: number of the request at its passive endpoint, for
+ *	KFABRIC_IOC_EP_ACCEPT and KFABRIC_IOC_PEP_REJECT; else 0
+ * @context: context of the object
+ * @src_addr: this end's address; KFI_CONNREQ: that an endpoint must have to
+ *	accept
+ * @dest_addr: the peer's
+ * @link: name of the link, on which an endpoint must be to accept
+ *
+ * Private data follow: with KFI_CONNREQ KFABRIC_MAX_CONNECT_DATA bytes, with
+ * KFI_CONNECTED KFABRIC_MAX_ACCEPT_DATA at the end that asked and none at the
+ * other.  The wire does not tell how many bytes were given: they are filled up
+ * with zeros.
+ */
+struct kfabric_eq_cm_entry {
+	__u32	handle;
+	__u32	connreq;
+	__u64	context;
+	struct kfabric_sockaddr src_addr;
+	struct kfabric_sockaddr dest_addr;
+	char	link[KFABRIC_LINK_NAME_MAX];
+};
+
+/**
  * struct kfabric_eq_read - take the next event (kfi_eq_read, kfi_eq_sread)
  * @size: sizeof(struct kfabric_eq_read)
  * @eq: event queue
  * @deadline: 0: do not wait
  * @flags: KFI_PEEK (leave the event), or 0
- * @buf: where the event's data goes: struct kfabric_eq_entry, or what
- *	KFABRIC_IOC_EQ_WRITE wrote
+ * @buf: where the event's data goes: struct kfabric_eq_entry, struct
+ *	kfabric_eq_cm_entry and private data, or what KFABRIC_IOC_EQ_WRITE wrote
  * @len: in: room; out: bytes of the event
  * @event: out: KFI_NOTIFY, KFI_MR_COMPLETE, ...
  *
@@ -752,8 +782,12 @@ struct kfabric_eq_read {
  * @eq: event queue
  * @flags: KFI_PEEK, or 0
  * @handle: out: the object
- * @err: out: positive error number
- * @prov_errno: out: the module's own number
+ * @err: out: positive error number: an endpoint that is not connected:
+ *	ECONNREFUSED the peer said no, ETIMEDOUT it did not answer, ECONNRESET it
+ *	went before it was ready, ENODEV the interface is gone, EIO the QP failed;
+ *	a passive endpoint: ENODEV the network namespace has no link any more
+ * @prov_errno: out: ECONNREFUSED: the reason, as InfiniBand numbers them (28:
+ *	the program's wish, 8: nobody listens, 3: no room, 10: stale); else 0
  * @reserved: 0
  * @context: out: context of the call that failed
  * @data: out: KFI_AV_COMPLETE: index of the address that failed
@@ -1440,13 +1474,13 @@ struct kfabric_ep_enable {
 /**
  * struct kfabric_ep_name - get or set the address (kfi_getname, kfi_setname)
  * @size: sizeof(struct kfabric_ep_name)
- * @ep: endpoint
+ * @ep: endpoint, or passive endpoint
  * @set: 0: get; 1: set
  * @reserved: 0
  * @addr: the address
  *
  * Errors: -EINVAL @set above 1, family; -EADDRNOTAVAIL not the link's (set);
- * -KFI_EOPBADSTATE set after enable, get before.
+ * -KFI_EOPBADSTATE set after enable, get before; passive: set after listen.
  */
 struct kfabric_ep_name {
 	__u32	size;
@@ -1571,13 +1605,139 @@ struct kfabric_ep_connect_qp {
 };
 
 /**
+ * struct kfabric_pep_open - open a passive endpoint (kfi_passive_ep)
+ * @size: sizeof(struct kfabric_pep_open)
+ * @fabric: fabric handle
+ * @backlog: requests that may wait for an answer, 0: default; out: as made
+ * @handle: out
+ * @addr: where it is to listen: an address of a link, or 0.0.0.0 or :: for all
+ *	addresses of the family; port 0: the module chooses one
+ * @context: the caller's
+ *
+ * Peers ask it for connections with KFI_EP_MSG endpoints, by the messages of the
+ * RDMA CM; the port is one of the RDMA CM's TCP port space.
+ *
+ * Errors: -EINVAL the family, or @backlog above KFABRIC_MAX_BACKLOG.
+ */
+struct kfabric_pep_open {
+	__u32	size;
+	__u32	fabric;
+	__u32	backlog;
+	__u32	handle;
+	struct kfabric_sockaddr addr;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_pep_listen - listen (kfi_listen)
+ * @size: sizeof(struct kfabric_pep_listen)
+ * @pep: passive endpoint, bound to an EQ
+ *
+ * Each request is a KFI_CONNREQ, and waits to be accepted or rejected; the peer
+ * gives up after some 30 s.  A request for which there is no room, here or in
+ * the EQ, is refused.  Closing the passive endpoint rejects what waits; what was
+ * accepted lives on.
+ *
+ * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
+ * -ENODEV the network namespace has no link; -EADDRINUSE somebody listens there;
+ * -EBUSY QP 1 of the network namespace is taken; -KFI_EOPBADSTATE it listens.
+ */
+struct kfabric_pep_listen {
+	__u32	size;
+	__u32	pep;
+};
+
+/**
+ * struct kfabric_pep_reject - reject a request (kfi_reject)
+ * @size: sizeof(struct kfabric_pep_reject)
+ * @pep: passive endpoint
+ * @connreq: number of the request
+ * @param_len: bytes of private data, at most KFABRIC_MAX_REJECT_DATA
+ * @param: private data, given to the peer with its error event
+ *
+ * Errors: -EINVAL @param_len; -ENOENT no such request waits.
+ */
+struct kfabric_pep_reject {
+	__u32	size;
+	__u32	pep;
+	__u32	connreq;
+	__u32	param_len;
+	__u64	param;
+};
+
+/**
+ * struct kfabric_ep_connect - ask a peer for a connection (kfi_connect)
+ * @size: sizeof(struct kfabric_ep_connect)
+ * @ep: endpoint, KFI_EP_MSG, bound to an EQ; it is enabled if it is not yet
+ * @addr: address and port of the peer
+ * @param: private data, given to the peer with its KFI_CONNREQ
+ * @param_len: its bytes, at most KFABRIC_MAX_CONNECT_DATA
+ * @reserved: 0
+ *
+ * The EQ tells what comes of it: KFI_CONNECTED, or an error.  A peer that does
+ * not answer is given up after some 10 s.  When a connection is over, and not by
+ * KFABRIC_IOC_EP_SHUTDOWN, that is KFI_SHUTDOWN.  An endpoint is connected once:
+ * one that was refused cannot be used again.
+ *
+ * The peer may be one of the RDMA CM's.  READs under way at either end, retries
+ * and timeouts are the lesser of what both can (KFABRIC_OPT_*), the path MTU is
+ * KFABRIC_OPT_PATH_MTU or what the way carries.
+ *
+ * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
+ * -EINVAL @param_len, @addr is a QP or of another family than the endpoint's
+ * address, or is nobody's, or a path MTU was chosen that the way does not carry;
+ * -KFI_ENOEQ no EQ; -ENETUNREACH there is no way to it; -EALREADY it is being
+ * connected; -EISCONN it is connected, or was; -EBUSY too many connections in the
+ * network namespace, or its QP 1 is taken; -ENODEV its interface is gone.
+ */
+struct kfabric_ep_connect {
+	__u32	size;
+	__u32	ep;
+	struct kfabric_sockaddr addr;
+	__u64	param;
+	__u32	param_len;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_ep_accept - accept a request (kfi_accept)
+ * @size: sizeof(struct kfabric_ep_accept)
+ * @ep: endpoint, KFI_EP_MSG, bound to an EQ; it is enabled if it is not yet
+ * @pep: passive endpoint
+ * @connreq: number of the request
+ * @param: private data, given to the peer with its KFI_CONNECTED
+ * @param_len: its bytes, at most KFABRIC_MAX_ACCEPT_DATA
+ * @reserved: 0
+ *
+ * The endpoint must be on the link and have the address of the KFI_CONNREQ.
+ * Receives may be posted before.  KFI_CONNECTED tells that the peer is ready, or
+ * an error that it has gone.
+ *
+ * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
+ * -EINVAL @param_len, another link or address, or a path MTU was chosen that is
+ * not the peer's; -KFI_ENOEQ no EQ; -ENOENT no such request waits; -EALREADY,
+ * -EISCONN as above; -ECONNABORTED the peer has given up meanwhile: the request
+ * is gone, and the endpoint cannot be used again.
+ */
+struct kfabric_ep_accept {
+	__u32	size;
+	__u32	ep;
+	__u32	pep;
+	__u32	connreq;
+	__u64	param;
+	__u32	param_len;
+	__u32	reserved;
+};
+
+/**
  * struct kfabric_ep_shutdown - end the connection (kfi_shutdown)
  * @size: sizeof(struct kfabric_ep_shutdown)
  * @ep: endpoint, KFI_EP_MSG
  * @flags: 0
  *
  * Transmits that are under way and posted receives end with the error ECANCELED.
- * Closing the endpoint ends the connection too, and these without completions.
+ * The peer is told (KFI_SHUTDOWN), unless they were connected by hand.  Closing
+ * the endpoint ends the connection too, and these without completions.
  *
  * Errors: -EOPNOTSUPP another type; -ENOTCONN it is not connected, or not any
  * more.
@@ -1948,6 +2108,11 @@ struct kfabric_figures {
 
 #define KFABRIC_IOC_POST	KFABRIC_IO(0x50, struct kfabric_post)
 
+#define KFABRIC_IOC_PEP_OPEN	KFABRIC_IO(0x58, struct kfabric_pep_open)
+#define KFABRIC_IOC_PEP_LISTEN	KFABRIC_IO(0x59, struct kfabric_pep_listen)
+#define KFABRIC_IOC_PEP_REJECT	KFABRIC_IO(0x5a, struct kfabric_pep_reject)
+#define KFABRIC_IOC_EP_CONNECT	KFABRIC_IO(0x5b, struct kfabric_ep_connect)
+#define KFABRIC_IOC_EP_ACCEPT	KFABRIC_IO(0x5c, struct kfabric_ep_accept)
 #define KFABRIC_IOC_EP_SHUTDOWN	KFABRIC_IO(0x5d, struct kfabric_ep_shutdown)
 #define KFABRIC_IOC_EP_PEER	KFABRIC_IO(0x5e, struct kfabric_ep_peer)
 

@@ -30,11 +30,12 @@ pub(crate) const COUNTED: [u64; 6] = [
 ];
 
 /// The table of what can be bound to what.
-const PAIRS: [(Class, Class); 7] = [
+const PAIRS: [(Class, Class); 8] = [
     (Class::Domain, Class::Eq),
     (Class::Av, Class::Eq),
     (Class::Ep, Class::Av),
     (Class::Ep, Class::Eq),
+    (Class::Pep, Class::Eq),
     (Class::Ep, Class::Cq),
     (Class::Ep, Class::Cntr),
     (Class::Mr, Class::Cntr),
@@ -64,6 +65,7 @@ fn flags_of_bindings() {
     let mr = file.reg(domain, page.addr(), 8, 1).expect("mr");
     let (av, av2, ep) = (file.av(domain), file.av(domain), file.ep(domain));
     let (eq, cq, cntr) = (file.eq(fabric), file.cq(domain), file.cntr(domain));
+    let pep = file.pep(fabric);
     let sides = abi::KFI_SEND | abi::KFI_RECV;
     let any = COUNTED.iter().fold(0, |all, one| all | one);
     let remote = abi::KFI_REMOTE_READ | abi::KFI_REMOTE_WRITE;
@@ -72,6 +74,7 @@ fn flags_of_bindings() {
         (av, eq, 0),
         (ep, av2, 0),
         (ep, eq, 0),
+        (pep, eq, 0),
         (ep, cq, sides | abi::KFI_SELECTIVE_COMPLETION),
         (ep, cntr, any),
         (mr, cntr, remote),
@@ -92,7 +95,7 @@ fn flags_of_bindings() {
     refused(file.bind(ep, cntr, 0), Errno::EINVAL);
     refused(file.bind(mr, cntr, 0), Errno::EINVAL);
     // Nothing was bound.
-    file.close_all(&[eq, cq, cntr, av2, mr, av, ep, domain, fabric]);
+    file.close_all(&[eq, cq, cntr, av2, mr, av, ep, pep, domain, fabric]);
 }
 
 fn bindings_across_domains_and_fabrics() {
@@ -102,13 +105,14 @@ fn bindings_across_domains_and_fabrics() {
     let page = crate::raw::Pages::new(1);
     let mr = file.reg(domain, page.addr(), 8, 1).expect("mr");
     let (av, ep) = (file.av(domain), file.ep(domain));
-    let eq2 = file.eq(fabric2);
+    let (pep, eq2) = (file.pep(fabric), file.eq(fabric2));
     let (av2, cq2, cntr2) = (file.av(domain2), file.cq(domain2), file.cntr(domain2));
     for (object, to, flags) in [
         (domain, eq2, 0),
         (domain, eq2, abi::KFI_REG_MR),
         (av, eq2, 0),
         (ep, eq2, 0),
+        (pep, eq2, 0),
         (ep, av2, 0),
         (ep, cq2, abi::KFI_SEND),
         (ep, cntr2, abi::KFI_SEND),
@@ -117,7 +121,7 @@ fn bindings_across_domains_and_fabrics() {
         refused(file.bind(object, to, flags), Errno::EINVAL);
     }
     file.close_all(&[eq2, av2, cq2, cntr2, domain2, fabric2]);
-    file.close_all(&[mr, av, ep, domain, fabric]);
+    file.close_all(&[mr, av, ep, pep, domain, fabric]);
 }
 
 fn a_second_binding() {
@@ -127,8 +131,8 @@ fn a_second_binding() {
     let page = crate::raw::Pages::new(1);
     let mr = file.reg(domain, page.addr(), 8, 1).expect("mr");
     let (av, ep) = (file.av(domain), file.ep(domain));
-    let (eq, eq2) = (file.eq(fabric), file.eq(fabric));
-    for object in [domain, av, ep] {
+    let (eq, eq2, pep) = (file.eq(fabric), file.eq(fabric), file.pep(fabric));
+    for object in [domain, av, ep, pep] {
         file.bind(object, eq, 0).expect("bind");
         for again in [eq, eq2] {
             refused(file.bind(object, again, 0), Errno::EINVAL);
@@ -164,7 +168,7 @@ fn a_second_binding() {
     file.bind(ep, cntr, abi::KFI_RECV).expect("bind");
     file.bind(mr, cntr, abi::KFI_REMOTE_WRITE).expect("bind");
     file.enable(ep).expect("enable");
-    file.close_all(&[ep, mr, cntr, cq, av, domain, eq, fabric]);
+    file.close_all(&[ep, mr, cntr, cq, av, domain, pep, eq, fabric]);
 }
 
 fn an_enabled_endpoint_is_not_bound() {

@@ -557,13 +557,13 @@ fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
-            ep: Handle(&[Class::Ep]), set: Value, reserved: Reserved, addr: Told,
+            ep: Handle(&[Class::Ep, Class::Pep]), set: Value, reserved: Reserved, addr: Told,
         } |world| abi::kfabric_ep_name {
             ep: world.ep,
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
-            ep: Handle(&[Class::Ep]), set: Value, reserved: Reserved, addr: Addr,
+            ep: Handle(&[Class::Ep, Class::Pep]), set: Value, reserved: Reserved, addr: Addr,
         } |world| abi::kfabric_ep_name {
             ep: world.ep_new,
             set: 1,
@@ -604,6 +604,55 @@ fn ep_calls() -> Vec<Row> {
             op_size: size_of::<abi::kfabric_op>() as u32,
             ..Call::sized()
         }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
+        row!(KFABRIC_IOC_PEP_OPEN kfabric_pep_open 56 {
+            fabric: Handle(&[Class::Fabric]), backlog: Value, handle: Told, addr: Addr,
+            context: Value,
+        } |world| abi::kfabric_pep_open {
+            fabric: world.fabric,
+            addr: ipv4([127, 0, 0, 2], 0),
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_PEP_LISTEN kfabric_pep_listen 8 {
+            pep: Handle(&[Class::Pep]),
+        } |world| abi::kfabric_pep_listen {
+            pep: world.meeting().silent,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_PEP_REJECT kfabric_pep_reject 24 {
+            pep: Handle(&[Class::Pep]), connreq: Value, param_len: Value, param: In,
+        } |world| {
+            let met = world.meeting();
+            abi::kfabric_pep_reject {
+                pep: met.pep,
+                connreq: met.connreq,
+                param: world.at(EVENT),
+                param_len: 24,
+                ..Call::sized()
+            }
+        }, keep),
+        row!(KFABRIC_IOC_EP_CONNECT kfabric_ep_connect 56 {
+            ep: Handle(&[Class::Ep]), addr: Addr, param: In, param_len: Value, reserved: Reserved,
+        } |world| abi::kfabric_ep_connect {
+            ep: world.meeting().ep,
+            addr: ipv4([127, 0, 0, 9], 5),
+            param: world.at(EVENT),
+            param_len: 24,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_ACCEPT kfabric_ep_accept 32 {
+            ep: Handle(&[Class::Ep]), pep: Handle(&[Class::Pep]), connreq: Value, param: In,
+            param_len: Value, reserved: Reserved,
+        } |world| {
+            let met = world.meeting();
+            abi::kfabric_ep_accept {
+                ep: met.ep,
+                pep: met.pep,
+                connreq: met.connreq,
+                param: world.at(EVENT),
+                param_len: 24,
+                ..Call::sized()
+            }
+        }, keep),
         row!(KFABRIC_IOC_EP_SHUTDOWN kfabric_ep_shutdown 16 {
             ep: Handle(&[Class::Ep]), flags: Flags(0),
         } |world| abi::kfabric_ep_shutdown {

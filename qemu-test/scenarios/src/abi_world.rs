@@ -6,7 +6,7 @@
 //! [`World::finish`], which closes every object: whatever a refused call had left behind would make
 //! one of these fail.
 
-use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, ipv4};
+use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, in_ms, ipv4};
 use kfi::{
     Errno,
     abi::{self, Call},
@@ -19,6 +19,7 @@ pub(crate) enum Class {
     Fabric,
     Domain,
     Ep,
+    Pep,
     Av,
     Mr,
     Eq,
@@ -29,10 +30,11 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Fabric,
         Self::Domain,
         Self::Ep,
+        Self::Pep,
         Self::Av,
         Self::Mr,
         Self::Eq,
@@ -72,8 +74,27 @@ pub(crate) struct World {
     pub(crate) ep: u32,
     /// Bound and not enabled.
     pub(crate) ep_new: u32,
+    /// Not bound.
+    pub(crate) pep: u32,
     /// The last one that [`World::ep_msg`] made, or 0.
     msg: Cell<u32>,
+    /// The last one that [`World::meeting`] made.
+    met: Cell<Option<Meeting>>,
+}
+
+/// A passive endpoint that is asked for a connection, and who may answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Meeting {
+    /// Listens.
+    pub(crate) pep: u32,
+    /// The number of the request.
+    pub(crate) connreq: u32,
+    /// Bound to an EQ and a CQ, not enabled; can accept, or ask.
+    pub(crate) ep: u32,
+    /// Bound to an EQ, does not listen.
+    pub(crate) silent: u32,
+    asker: u32,
+    eq: u32,
 }
 
 /// Where things stand in the memory of a world.
@@ -126,6 +147,7 @@ impl World {
         }
         file.enable(ep).expect("enable");
         let name = file.ep_name(ep).expect("name");
+        let pep = file.pep(fabric);
         let world = Self {
             spare: file.fabric(),
             file,
@@ -145,7 +167,9 @@ impl World {
             poll,
             ep,
             ep_new,
+            pep,
             msg: Cell::new(0),
+            met: Cell::new(None),
         };
         world.fill(name);
         world
@@ -273,12 +297,76 @@ impl World {
         ep
     }
 
+    /// A request that waits, instead of the last one.
+    pub(crate) fn meeting(&self) -> Meeting {
+        let file = &self.file;
+        self.close_meeting();
+        let eq = file.eq(self.fabric);
+        let ep = |ip| {
+            let ep = file.make(abi::kfabric_ep_open {
+                domain: self.domain,
+                type_: abi::KFI_EP_MSG,
+                src_addr: ipv4(ip, 0),
+                ..Call::sized()
+            });
+            file.bind(ep, self.cq, abi::KFI_SEND | abi::KFI_RECV)
+                .expect("bind");
+            file.bind(ep, eq, 0).expect("bind");
+            ep
+        };
+        let (asker, ep) = (ep([127, 0, 0, 1]), ep([127, 0, 0, 2]));
+        let (pep, silent) = (file.pep(self.fabric), file.pep(self.fabric));
+        for pep in [pep, silent] {
+            file.bind(pep, eq, 0).expect("bind");
+        }
+        let listen = abi::kfabric_pep_listen {
+            pep,
+            ..Call::sized()
+        };
+        file.call(listen).expect("listen");
+        file.call(abi::kfabric_ep_connect {
+            ep: asker,
+            addr: file.ep_name(pep).expect("name"),
+            ..Call::sized()
+        })
+        .expect("connect");
+        let mut event = [0u8; abi::KFABRIC_MAX_EVENT as usize];
+        let read = file
+            .call(abi::kfabric_eq_read {
+                eq,
+                deadline: in_ms(20_000),
+                buf: addr_of_mut(&mut event),
+                len: abi::KFABRIC_MAX_EVENT,
+                ..Call::sized()
+            })
+            .expect("a request");
+        assert_eq!(read.event, abi::KFI_CONNREQ);
+        let met = Meeting {
+            pep,
+            connreq: u32::from_ne_bytes(event[4..8].try_into().unwrap()),
+            ep,
+            silent,
+            asker,
+            eq,
+        };
+        self.met.set(Some(met));
+        met
+    }
+
+    fn close_meeting(&self) {
+        if let Some(met) = self.met.take() {
+            self.file
+                .close_all(&[met.ep, met.asker, met.pep, met.silent, met.eq]);
+        }
+    }
+
     /// An object of `class`.
     pub(crate) fn of(&self, class: Class) -> u32 {
         match class {
             Class::Fabric => self.fabric,
             Class::Domain => self.domain,
             Class::Ep => self.ep,
+            Class::Pep => self.pep,
             Class::Av => self.av,
             Class::Mr => self.mr,
             Class::Eq => self.eq,
@@ -299,7 +387,9 @@ impl World {
     pub(crate) fn finish(self) {
         let file = &self.file;
         self.close_msg();
+        self.close_meeting();
         file.close_all(&[
+            self.pep,
             self.ep,
             self.ep_new,
             self.mr,

@@ -30,10 +30,15 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+mod connecting;
+
+use connecting::connecting;
+
 tests![
     making_objects => 600,
     looking_and_changing => 600,
     posting => 600,
+    connecting => 600,
     mapping => 300,
 ];
 

@@ -38,6 +38,7 @@ mod capabilities;
 mod cli;
 mod completions;
 mod connected;
+mod connections;
 mod counters;
 mod counting;
 mod datagrams;
@@ -108,6 +109,7 @@ fn main() -> std::process::ExitCode {
             hosts::TESTS,
             datagrams::TESTS,
             connected::TESTS,
+            connections::TESTS,
             networks::TESTS,
             hostile::TESTS,
             cli::TESTS,
@@ -123,6 +125,12 @@ fn main() -> std::process::ExitCode {
     };
     harness::main(
         rooms,
-        &[processes::ROLES, races::ROLES, hosts::ROLES].concat(),
+        &[
+            processes::ROLES,
+            races::ROLES,
+            hosts::ROLES,
+            connections::ROLES,
+        ]
+        .concat(),
     )
 }

@@ -95,6 +95,7 @@ macro_rules! make {
 make! {
     kfabric_fabric_open kfabric_domain_open kfabric_eq_open kfabric_av_open kfabric_mr_reg
     kfabric_cq_open kfabric_cntr_open kfabric_wait_open kfabric_poll_open kfabric_ep_open
+    kfabric_pep_open
 }
 
 /// An open file of the device.
@@ -204,6 +205,15 @@ impl File {
         self.make(abi::kfabric_domain_open {
             fabric,
             link: text(link),
+            ..Call::sized()
+        })
+    }
+
+    /// A passive endpoint at 127.0.0.2, any port.
+    pub(crate) fn pep(&self, fabric: u32) -> u32 {
+        self.make(abi::kfabric_pep_open {
+            fabric,
+            addr: ipv4([127, 0, 0, 2], 0),
             ..Call::sized()
         })
     }

@@ -65,6 +65,34 @@ fn every_icrc_is_right() {
 }
 
 #[test]
+fn each_end_says_with_which_psn_the_other_begins() {
+    // By host and QP: the PSN that it asked for.
+    let mut asked = BTreeMap::new();
+    let mut begun = BTreeMap::new();
+    for packet in &session() {
+        let datagram = Datagram::new(packet);
+        let (packet, payload) = datagram.parse();
+        if packet.bth.dest_qp != Qpn::GSI {
+            if !packet.opcode().is_response() {
+                let to = (datagram.dst, packet.bth.dest_qp);
+                begun.entry(to).or_insert(packet.bth.psn);
+            }
+            continue;
+        }
+        match Message::parse(payload).unwrap().body {
+            Body::Req(req) => asked.insert((datagram.src, req.qpn), req.starting_psn),
+            Body::Rep(rep) => asked.insert((datagram.src, rep.qpn), rep.starting_psn),
+            _ => None,
+        };
+    }
+    // Two connections; requests go both ways on each.
+    assert_eq!(begun.len(), 4);
+    for (qp, psn) in begun {
+        assert_eq!(asked.get(&qp), Some(&psn), "{qp:?}");
+    }
+}
+
+#[test]
 fn every_packet_is_written_as_it_was_read() {
     let mut seen = BTreeMap::new();
     for packet in &session() {

@@ -48,7 +48,7 @@
 //! | [`cm`] | connection management: how QPs find their peers |
 //! | [`stats`] | what is counted |
 
-#[allow(dead_code, reason = "endpoints of the wire come next")]
+#[allow(dead_code, unused_imports, reason = "suites use all of it")]
 pub(crate) mod cm;
 mod link;
 mod name;
@@ -87,6 +87,7 @@ pub(crate) use self::{
         add,
         del,
         find,
+        has_address,
         is_local,
         next,
         next_anywhere,

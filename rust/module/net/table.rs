@@ -223,6 +223,14 @@ pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
         .ok_or(ENODEV)
 }
 
+/// Whether a link of the namespace of `socket` has `addr`, whatever its port. Takes the table's mutex.
+pub(crate) fn has_address(socket: &Arc<Socket>, addr: &SockAddr) -> bool {
+    LINKS
+        .lock()
+        .find(|link| Arc::ptr_eq(link.socket(), socket) && link.has_address(addr))
+        .is_some()
+}
+
 /// The link of the namespace of `socket` that has the address `ip`. Takes the table's mutex.
 pub(super) fn link_at(socket: &Arc<Socket>, ip: IpAddr) -> Option<Arc<Link>> {
     LINKS

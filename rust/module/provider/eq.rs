@@ -2,8 +2,8 @@
 
 //! Event queue: control events, as fi_eq(3) has it.
 //!
-//! Memory regions and address vectors report to the EQ that they are bound to; a program that
-//! opened it with `KFI_WRITE` writes events of its own. What the queue answers, and in which order,
+//! Memory regions, address vectors, passive endpoints and connected ones report to the EQ that they
+//! are bound to; a program that opened it with `KFI_WRITE` writes events of its own. What the queue answers, and in which order,
 //! is the core crate's ([`kfi_core::eq`]); here it gets memory, locks, and tasks to wake.
 //!
 //! Reading takes an event away once its reader has it: it is copied under the spin lock, given to
@@ -31,6 +31,7 @@ use kernel::{
 };
 
 use kfi_core::{
+    addr::SockAddr,
     enums::EqEvent,
     eq::{
         Armed,
@@ -75,9 +76,14 @@ use super::{
 };
 use crate::{
     mem::Allowance,
+    net::LinkName,
     shim::{
         anon_file::PendingFd,
-        bindings::kfabric_eq_entry,
+        bindings::{
+            kfabric_eq_cm_entry,
+            kfabric_eq_entry,
+            kfabric_sockaddr, //
+        },
         errno::{
             number,
             to_error, //
@@ -99,6 +105,28 @@ pub(crate) struct EqAttr {
     pub(crate) wait: WaitObj,
     /// Whether the owner may write events.
     pub(crate) writable: bool,
+}
+
+/// What is told of a connection.
+pub(super) struct Connection<'a> {
+    /// The number of a request; 0 of what is none.
+    pub(super) connreq: u32,
+    /// This end's address.
+    pub(super) local: SockAddr,
+    /// The peer's.
+    pub(super) peer: SockAddr,
+    /// The link.
+    pub(super) link: &'a LinkName,
+    /// The private data.
+    pub(super) private: &'a [u8],
+}
+
+// An entry and the longest private data that are told are an event.
+kernel::static_assert!(size_of::<kfabric_eq_cm_entry>() + limits::MAX_ACCEPT_DATA <= MAX_EVENT);
+
+/// An address as the interface has it.
+fn raw(addr: &SockAddr) -> kfabric_sockaddr {
+    kernel::transmute::FromBytes::from_bytes_copy(&addr.to_raw()).unwrap_or_default()
 }
 
 type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, Line<Waker>>;
@@ -191,6 +219,42 @@ impl Eq {
             context,
             data: index,
             err_data: ErrData::NONE,
+        });
+    }
+
+    /// Something has happened to a connection. Returns whether that found room. Does not sleep.
+    pub(super) fn connection(&self, event: EqEvent, about: &Ident, what: &Connection<'_>) -> bool {
+        let mut bytes = [0; MAX_EVENT];
+        let head = kfabric_eq_cm_entry {
+            handle: handle(about),
+            connreq: what.connreq,
+            context: about.context,
+            src_addr: raw(&what.local),
+            dest_addr: raw(&what.peer),
+            link: what.link.to_array(),
+        };
+        let head = kernel::transmute::AsBytes::as_bytes(&head);
+        let len = head.len().saturating_add(what.private.len());
+        let parts = [head, what.private];
+        for (to, from) in bytes.iter_mut().zip(parts.iter().copied().flatten()) {
+            *to = *from;
+        }
+        let event_bytes = bytes.get(..len).unwrap_or(&bytes);
+        let pushed = self.state.lock().push(event.into(), event_bytes, wake);
+        self.arrived();
+        pushed == Ok(Push::Queued)
+    }
+
+    /// `about` has not been connected: `prov_errno` says why, the reason in the peer's REJ, and
+    /// `private` what came with that. Does not sleep.
+    pub(super) fn not_connected(&self, about: &Ident, err: Errno, prov_errno: u32, private: &[u8]) {
+        self.post_error(ErrEvent {
+            handle: handle(about),
+            err: err.number(),
+            prov_errno,
+            context: about.context,
+            data: 0,
+            err_data: ErrData::new(private),
         });
     }
 

@@ -45,6 +45,10 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
             no_flags(flags)?;
             ep.bind_eq(&eq)
         }
+        (Entry::Pep(pep), Entry::Eq(eq)) => {
+            no_flags(flags)?;
+            pep.bind_eq(&eq)
+        }
         (Entry::Endpoint(ep), Entry::Cq(cq)) => {
             let flags = CqBind::from_bits(flags).map_err(to_error)?;
             if !flags.intersects(CqBind::TRANSMIT | CqBind::RECV) {

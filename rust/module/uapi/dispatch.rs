@@ -41,6 +41,7 @@ use super::{
     mr,
     objects,
     objects::Entry,
+    pep,
     post,
     stat,
     wait, //
@@ -120,8 +121,14 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
         KFABRIC_NR_EP_OPT => consume(file, arg, ep::opt),
         KFABRIC_NR_EP_QP => query(file, arg, ep::qp),
         KFABRIC_NR_EP_CONNECT_QP => input(file, arg, ep::connect_qp),
+        KFABRIC_NR_EP_CONNECT => input(file, arg, ep::connect),
+        KFABRIC_NR_EP_ACCEPT => input(file, arg, ep::accept),
         KFABRIC_NR_EP_SHUTDOWN => input(file, arg, ep::shutdown),
         KFABRIC_NR_EP_PEER => query(file, arg, ep::peer),
+
+        KFABRIC_NR_PEP_OPEN => make(file, arg, pep::open),
+        KFABRIC_NR_PEP_LISTEN => input(file, arg, pep::listen),
+        KFABRIC_NR_PEP_REJECT => input(file, arg, pep::reject),
 
         _ => Err(ENOTTY),
     }
@@ -219,6 +226,7 @@ makes! {
     kfabric_cq_open: |arg| arg.context;
     kfabric_cntr_open: |arg| arg.context;
     kfabric_ep_open: |arg| arg.context;
+    kfabric_pep_open: |arg| arg.context;
     // These report no events, so nobody would see a context.
     kfabric_wait_open: |_| 0;
     kfabric_poll_open: |_| 0;

@@ -34,6 +34,7 @@ use super::{
     parse::{
         own_sockaddr,
         own_sockaddr_or_none,
+        private,
         put_sockaddr,
         sockaddr,
         yes_or_no,
@@ -51,7 +52,8 @@ use crate::{
             Endpoint,
             EpAttr, //
         },
-        object::Ident, //
+        object::Ident,
+        pep::Pep, //
     },
     shim::{
         bindings::*,
@@ -119,13 +121,15 @@ pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {
 pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
-    let endpoint = file.object::<Endpoint>(arg.ep)?;
-    if set {
-        endpoint.set_name(own_sockaddr(&arg.addr)?)
-    } else {
-        arg.addr = put_sockaddr(Some(endpoint.name()?));
-        Ok(())
+    let object = file.entry(arg.ep)?;
+    match &object {
+        Entry::Endpoint(endpoint) if set => endpoint.set_name(own_sockaddr(&arg.addr)?)?,
+        Entry::Endpoint(endpoint) => arg.addr = put_sockaddr(Some(endpoint.name()?)),
+        Entry::Pep(pep) if set => pep.set_name(own_sockaddr(&arg.addr)?)?,
+        Entry::Pep(pep) => arg.addr = put_sockaddr(Some(pep.name())),
+        _ => return Err(EBADF),
     }
+    Ok(())
 }
 
 /// `KFABRIC_IOC_EP_CANCEL`.
@@ -202,6 +206,25 @@ pub(super) fn connect_qp(file: &OpenFile, arg: &kfabric_ep_connect_qp) -> Result
     zero(&[arg.reserved])?;
     let peer = sockaddr(&arg.addr)?;
     file.object::<Endpoint>(arg.ep)?.connect_qp(peer, arg.psn)
+}
+
+/// `KFABRIC_IOC_EP_CONNECT`.
+pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
+    zero(&[arg.reserved])?;
+    let peer = own_sockaddr(&arg.addr)?;
+    let mut room = [0; limits::MAX_CONNECT_DATA];
+    let private = private(&mut room, arg.param, arg.param_len)?;
+    file.object::<Endpoint>(arg.ep)?.connect(peer, private)
+}
+
+/// `KFABRIC_IOC_EP_ACCEPT`.
+pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
+    zero(&[arg.reserved])?;
+    let mut room = [0; limits::MAX_ACCEPT_DATA];
+    let private = private(&mut room, arg.param, arg.param_len)?;
+    let pep = file.object::<Pep>(arg.pep)?;
+    file.object::<Endpoint>(arg.ep)?
+        .accept(&pep, arg.connreq, private)
 }
 
 /// `KFABRIC_IOC_EP_SHUTDOWN`.

@@ -43,6 +43,7 @@ mod mr;
 mod objects;
 mod op;
 mod parse;
+mod pep;
 mod post;
 mod stat;
 mod teardown;

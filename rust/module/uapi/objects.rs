@@ -18,6 +18,7 @@ use crate::provider::{
     fabric::Fabric,
     mr::Mr,
     object,
+    pep::Pep,
     poll::PollSet,
     wait::WaitSet, //
 };
@@ -104,6 +105,8 @@ pub(super) trait Named: Sized {
 classes! {
     /// An endpoint.
     Endpoint(Endpoint),
+    /// A passive endpoint.
+    Pep(Pep),
     /// A memory region.
     Mr(Mr),
     /// An address vector.

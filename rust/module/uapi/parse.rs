@@ -105,6 +105,16 @@ pub(super) fn wait_obj(file: &OpenFile, wait_obj: u32, wait_set: u32) -> Result<
     WaitObj::new(wait_obj, file.optional::<WaitSet>(wait_set)?)
 }
 
+/// Reads the private data of a connection, `len` bytes at the program's `addr`, into `room`: `EINVAL`
+/// more than fit, `EFAULT`.
+pub(super) fn private(room: &mut [u8], addr: u64, len: u32) -> Result<&[u8]> {
+    let private = room.get_mut(..len as usize).ok_or(EINVAL)?;
+    user_slice::<u8>(addr, private.len())?
+        .reader()
+        .read_slice(private)?;
+    Ok(private)
+}
+
 /// An address of the interface, none if it is all zero: `EINVAL` a family that is neither IPv4 nor
 /// IPv6, a field that must be 0 and is not.
 pub(super) fn sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<SockAddr>> {

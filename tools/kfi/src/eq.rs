@@ -95,7 +95,7 @@ pub struct Event {
     /// What happened.
     pub kind: EventKind,
     /// Its data as it came: what [`Eq::write`] wrote, or what
-    /// [`Event::entry`] tells.
+    /// [`Event::entry`] or [`Event::connection`] tells.
     pub data: Vec<u8>,
 }
 
@@ -130,7 +130,7 @@ impl Event {
 }
 
 /// An event that reports a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrEvent {
     /// Handle of the object.
     pub handle: u32,
@@ -142,6 +142,8 @@ pub struct ErrEvent {
     pub context: u64,
     /// Insertion of addresses: index of the one that failed.
     pub data: u64,
+    /// Private data that came with a rejection, filled up with zeros.
+    pub private: Vec<u8>,
 }
 
 /// An event queue.
@@ -216,17 +218,18 @@ impl Eq {
     ///
     /// Only those of every call.
     pub fn readerr(&self) -> Result<Option<ErrEvent>> {
-        let mut arg = abi::kfabric_eq_readerr {
-            eq: self.handle(),
-            ..Call::sized()
-        };
-        match calls::plain(self.device(), &mut arg) {
-            Ok(()) => Ok(Some(ErrEvent {
+        let mut private = vec![0; abi::KFABRIC_MAX_REJECT_DATA as usize];
+        match calls::eq_readerr(self.device(), self.handle(), &mut private) {
+            Ok(arg) => Ok(Some(ErrEvent {
                 handle: arg.handle,
                 err: Errno::from_raw(arg.err as i32),
                 prov_errno: arg.prov_errno,
                 context: arg.context,
                 data: arg.data,
+                private: {
+                    private.truncate(arg.err_data_size as usize);
+                    private
+                },
             })),
             Err(error) if error.is_again() => Ok(None),
             Err(error) => Err(error),

@@ -2,7 +2,7 @@
 //! The fabric of a network namespace: what event queues, wait sets and domains
 //! belong to.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
     abi::{self, Call, calls},
@@ -11,6 +11,7 @@ use crate::{
     eq::EqBuilder,
     error::Result,
     object::{Inner, object},
+    pep::PassiveEndpointBuilder,
     wait::WaitSet,
 };
 
@@ -42,6 +43,13 @@ impl Fabric {
     /// An event queue, to be opened.
     pub fn eq(&self) -> EqBuilder {
         EqBuilder::new(self)
+    }
+
+    /// A passive endpoint that is to listen at this address, to be opened: that
+    /// of a link, or `0.0.0.0` or `::` for all; with port 0 the module chooses
+    /// one.
+    pub fn passive_endpoint(&self, addr: SocketAddr) -> PassiveEndpointBuilder {
+        PassiveEndpointBuilder::new(self, addr)
     }
 
     /// Opens a wait set.

@@ -108,6 +108,7 @@ mod mr;
 mod object;
 mod op;
 mod packets;
+mod pep;
 mod poll;
 mod qp;
 #[allow(unsafe_code, reason = "entries where they are mapped")]
@@ -138,6 +139,7 @@ pub use link::{Link, Links};
 pub use mr::{Mr, MrBuilder};
 pub use op::{IoVec, Local, Op, Remote, RmaIov};
 pub use packets::{PacketFigure, Packets, PacketsOf};
+pub use pep::{ConnectionEvent, PassiveEndpoint, PassiveEndpointBuilder};
 pub use poll::{PollSet, Pollable};
 pub use qp::{PeerAddr, QpAddr, QpInfo, QpOption, ip_of_gid};
 pub use ring::CqRing;

@@ -63,7 +63,6 @@ mod service;
 mod table;
 
 pub(super) use self::service::Slot;
-#[allow(unused_imports, reason = "endpoints of the wire come next")]
 pub(crate) use self::{
     conn::{
         connect,
@@ -81,6 +80,10 @@ pub(crate) use self::{
         Request, //
     }, //
 };
+
+/// Bytes of kernel memory that a connection takes.
+pub(crate) const CONNECTION_BYTES: usize =
+    size_of::<table::Entry>() + size_of::<Conn>() + size_of::<super::Path>() + 512;
 
 /// Connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;

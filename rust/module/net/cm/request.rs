@@ -38,7 +38,7 @@ use kfi_core::roce::{
 pub(crate) struct Params {
     /// The peer's QP.
     pub(crate) qpn: Qpn,
-    /// The first PSN that the peer sends.
+    /// The first PSN that this end sends.
     pub(crate) starting_psn: Psn,
     /// The path MTU.
     pub(crate) mtu: PathMtu,
@@ -72,7 +72,7 @@ impl Params {
 /// See the module's story. Dropped without an answer it is rejected, by the consumer and without
 /// private data.
 ///
-/// The peer does not wait for ever. It is asked to be patient when it asks again; after some 20 s
+/// The peer does not wait for ever. It is asked to be patient when it asks again; after some 30 s
 /// without an answer it gives up.
 pub(crate) struct Request {
     conn: Arc<Conn>,

@@ -110,6 +110,14 @@ impl Bound {
         self.av.as_deref().ok_or_else(|| to_error(Errno::KFI_ENOAV))
     }
 
+    /// `KFI_ENOEQ` it has no EQ, which is to tell of its connection.
+    pub(super) fn require_eq(&self) -> Result {
+        match &self.eq {
+            Some(_) => Ok(()),
+            None => Err(to_error(Errno::KFI_ENOEQ)),
+        }
+    }
+
     /// What is bound is not used any more.
     pub(super) fn release(&self) {
         if let Some(av) = &self.av {

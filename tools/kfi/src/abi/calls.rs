@@ -139,6 +139,70 @@ pub(crate) fn eq_read(
     (arg, result)
 }
 
+/// `KFABRIC_IOC_EQ_READERR`; private data go to `buf`.
+pub(crate) fn eq_readerr(fd: impl AsFd, eq: u32, buf: &mut [u8]) -> Result<kfabric_eq_readerr> {
+    let mut arg = kfabric_eq_readerr {
+        eq,
+        err_data: write_to(buf),
+        err_data_size: u32::try_from(buf.len()).unwrap_or(u32::MAX),
+        ..Call::sized()
+    };
+    // SAFETY: `buf` has room for at least `err_data_size` bytes.
+    unsafe { named(fd, &mut arg) }?;
+    Ok(arg)
+}
+
+/// `KFABRIC_IOC_PEP_REJECT`.
+pub(crate) fn pep_reject(fd: impl AsFd, pep: u32, connreq: u32, private: &[u8]) -> Result<()> {
+    let mut arg = kfabric_pep_reject {
+        pep,
+        connreq,
+        param: read_from(private),
+        param_len: count("private data", private)?,
+        ..Call::sized()
+    };
+    // SAFETY: the kernel only reads, `param_len` bytes of `private`.
+    unsafe { named(fd, &mut arg) }
+}
+
+/// `KFABRIC_IOC_EP_CONNECT`.
+pub(crate) fn ep_connect(
+    fd: impl AsFd,
+    ep: u32,
+    addr: kfabric_sockaddr,
+    private: &[u8],
+) -> Result<()> {
+    let mut arg = kfabric_ep_connect {
+        ep,
+        addr,
+        param: read_from(private),
+        param_len: count("private data", private)?,
+        ..Call::sized()
+    };
+    // SAFETY: the kernel only reads, `param_len` bytes of `private`.
+    unsafe { named(fd, &mut arg) }
+}
+
+/// `KFABRIC_IOC_EP_ACCEPT`.
+pub(crate) fn ep_accept(
+    fd: impl AsFd,
+    ep: u32,
+    pep: u32,
+    connreq: u32,
+    private: &[u8],
+) -> Result<()> {
+    let mut arg = kfabric_ep_accept {
+        ep,
+        pep,
+        connreq,
+        param: read_from(private),
+        param_len: count("private data", private)?,
+        ..Call::sized()
+    };
+    // SAFETY: the kernel only reads, `param_len` bytes of `private`.
+    unsafe { named(fd, &mut arg) }
+}
+
 /// `KFABRIC_IOC_EQ_WRITE`.
 pub(crate) fn eq_write(fd: impl AsFd, eq: u32, event: u32, data: &[u8]) -> Result<()> {
     let mut arg = kfabric_eq_write {

@@ -107,7 +107,7 @@ calls! {
     KFABRIC_IOC_DOMAIN_OPEN kfabric_domain_open Plain;
     KFABRIC_IOC_EQ_OPEN kfabric_eq_open Plain;
     KFABRIC_IOC_EQ_READ kfabric_eq_read;
-    KFABRIC_IOC_EQ_READERR kfabric_eq_readerr Plain;
+    KFABRIC_IOC_EQ_READERR kfabric_eq_readerr;
     KFABRIC_IOC_EQ_WRITE kfabric_eq_write;
     KFABRIC_IOC_AV_OPEN kfabric_av_open Plain;
     KFABRIC_IOC_AV_INSERT kfabric_av_insert;
@@ -138,6 +138,11 @@ calls! {
     KFABRIC_IOC_EP_QP kfabric_ep_qp Plain;
     KFABRIC_IOC_EP_CONNECT_QP kfabric_ep_connect_qp Plain;
     KFABRIC_IOC_POST kfabric_post;
+    KFABRIC_IOC_PEP_OPEN kfabric_pep_open Plain;
+    KFABRIC_IOC_PEP_LISTEN kfabric_pep_listen Plain;
+    KFABRIC_IOC_PEP_REJECT kfabric_pep_reject;
+    KFABRIC_IOC_EP_CONNECT kfabric_ep_connect;
+    KFABRIC_IOC_EP_ACCEPT kfabric_ep_accept;
     KFABRIC_IOC_EP_SHUTDOWN kfabric_ep_shutdown Plain;
     KFABRIC_IOC_EP_PEER kfabric_ep_peer Plain;
 }

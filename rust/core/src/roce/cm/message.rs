@@ -210,7 +210,7 @@ pub struct Rep<'a> {
     pub remote_id: CommId,
     /// The sender's QP.
     pub qpn: Qpn,
-    /// The first PSN that the sender sends.
+    /// The first PSN that the receiver of this message shall send.
     pub starting_psn: Psn,
     /// READs and atomics that the sender's responder can have outstanding.
     pub responder_resources: u8,

@@ -172,7 +172,7 @@ pub struct Req<'a> {
     pub transport: Transport,
     /// Whether the sender has end-to-end flow control.
     pub flow_control: bool,
-    /// The first PSN that the sender sends.
+    /// The first PSN that the receiver of this message shall send.
     pub starting_psn: Psn,
     /// How long the sender may take to answer.
     pub local_response_timeout: Timeout,

@@ -100,6 +100,12 @@ impl Attrs {
         Ok(())
     }
 
+    /// The path MTU that was chosen.
+    pub(super) fn chosen_mtu(&self) -> Option<PathMtu> {
+        let chosen = self.path_mtu.load(Relaxed);
+        PathMtu::ALL.into_iter().find(|mtu| mtu.bytes() == chosen)
+    }
+
     /// The path MTU on a way that carries `way`: `EINVAL` more was chosen.
     pub(super) fn path_mtu(&self, way: PathMtu) -> Result<PathMtu> {
         match self.path_mtu.load(Relaxed) {

@@ -14,7 +14,10 @@
 //! # The connection
 //!
 //! ```text
-//!  Idle --connect--> Connected --shutdown, failure--> Over
+//!  Idle --connect--> Asking --REP---------------v
+//!    |                                      Connected --shutdown, DREQ, failure--> Over
+//!    |--accept---> Accepting --RTU, packet------^
+//!    '--connect by hand-------------------------'   (and to Over from wherever it fails)
 //! ```
 //!
 //! An endpoint is connected once. When its connection is over, what is under way ends with
@@ -24,10 +27,12 @@
 //! | file | what |
 //! |---|---|
 //! | [`attr`] | attributes of the QP |
+//! | [`connect`] | peers: by connection management, or by hand |
 //! | [`post`] | transmits |
 //! | [`serve`] | the peer's requests, and what the QP tells |
 
 mod attr;
+mod connect;
 mod post;
 mod serve;
 
@@ -38,7 +43,6 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full,
             Relaxed, //
         },
         Arc,
@@ -53,7 +57,6 @@ use kfi_core::{
     errno::Errno,
     flags::Caps,
     roce::{
-        headers::Qpn,
         psn::Psn,
         rc::{
             Access,
@@ -82,12 +85,14 @@ use super::{
 };
 use crate::{
     net::{
+        cm::{
+            self,
+            Conn, //
+        },
         qp::{
             Qp,
             Rc, //
         },
-        LinkState,
-        Path,
         Values,
         FIGURES, //
     },
@@ -102,8 +107,12 @@ use crate::{
 #[repr(u32)]
 enum Phase {
     Idle = 0,
-    Connected = 1,
-    Over = 2,
+    /// A peer was asked.
+    Asking = 1,
+    /// A peer was accepted, and has not said yet that it is ready.
+    Accepting = 2,
+    Connected = 3,
+    Over = 4,
 }
 
 /// The peer of a connection.
@@ -118,7 +127,8 @@ struct Peer {
 #[pin_data]
 pub(super) struct Msg {
     attrs: Attrs,
-    /// PSN of the first packet that is sent.
+    /// PSN of the first packet that is sent, if it is connected by hand; else of the first that is
+    /// received.
     psn: Psn,
     /// Once enabled.
     qp: SetOnce<Arc<Qp<Rc>>>,
@@ -126,6 +136,10 @@ pub(super) struct Msg {
     phase: Atomic<u32>,
     /// Once connected.
     peer: SetOnce<Peer>,
+    /// Who was asked.
+    asked: SetOnce<SockAddr>,
+    /// Once a peer was asked or accepted.
+    conn: SetOnce<Arc<Conn>>,
     /// Held by who connects.
     #[pin]
     connecting: Mutex<()>,
@@ -146,6 +160,8 @@ impl Msg {
             qp: SetOnce::new(),
             phase: Atomic::new(Phase::Idle as u32),
             peer: SetOnce::new(),
+            asked: SetOnce::new(),
+            conn: SetOnce::new(),
             connecting <- new_mutex!((), "Msg::connecting"),
             tickets <- new_spinlock!(tickets, "Msg::tickets"),
             incoming <- new_mutex!(None, "Msg::incoming"),
@@ -156,13 +172,16 @@ impl Msg {
     pub(super) const fn bytes(tx_size: usize) -> usize {
         size_of::<Self>()
             .saturating_add(Tickets::bytes(tx_size))
+            .saturating_add(cm::CONNECTION_BYTES)
             .saturating_add(Qp::<Rc>::bytes(tx_size))
     }
 
     fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
             0 => Phase::Idle,
-            1 => Phase::Connected,
+            1 => Phase::Asking,
+            2 => Phase::Accepting,
+            3 => Phase::Connected,
             _ => Phase::Over,
         }
     }
@@ -190,72 +209,6 @@ impl Msg {
         }
         self.qp.populate(qp);
         Ok(*addr)
-    }
-
-    /// Connects the QP with that of a peer, whose first packet has `psn`. See
-    /// [`Endpoint::connect_qp`].
-    fn connect(&self, endpoint: &Endpoint, bound: &Bound, peer: SockAddr, psn: u32) -> Result {
-        if psn >> 24 != 0 || !peer.is_qp() {
-            return Err(EINVAL);
-        }
-        let qpn = peer.qpn().ok_or(EINVAL)?;
-        let _connecting = self.connecting.lock();
-        if self.phase() != Phase::Idle || self.peer.as_ref().is_some() {
-            return Err(EISCONN);
-        }
-        let qp = self.qp()?;
-        if endpoint.domain.link().state() == LinkState::Gone {
-            return Err(ENODEV);
-        }
-        let path = Path::new(endpoint.domain.link(), bound.name.ip(), peer.ip())?;
-        let attr = Attr {
-            state: State::Rtr,
-            path_mtu: self.attrs.path_mtu(path.mtu().ok_or(ENETUNREACH)?)?,
-            dest_qpn: Qpn::new(qpn),
-            rq_psn: Psn::new(psn),
-            sq_psn: self.psn,
-            ..self.attrs.attr(access(endpoint.caps))
-        };
-        let to_rtr = Mask::AV
-            .with(Mask::PATH_MTU)
-            .with(Mask::DEST_QPN)
-            .with(Mask::RQ_PSN)
-            .with(Mask::MAX_DEST_RD_ATOMIC)
-            .with(Mask::MIN_RNR_TIMER);
-        let to_rts = Mask::TIMEOUT
-            .with(Mask::RETRY_CNT)
-            .with(Mask::RNR_RETRY)
-            .with(Mask::SQ_PSN)
-            .with(Mask::MAX_QP_RD_ATOMIC);
-        qp.modify(&attr, to_rtr, Some(&path))?;
-        let rts = Attr {
-            state: State::Rts,
-            ..attr
-        };
-        self.peer.populate(Peer {
-            addr: peer,
-            qpn,
-            attr,
-        });
-        qp.modify(&rts, to_rts, None)?;
-        self.phase.store(Phase::Connected as u32, Relaxed);
-        // Who ended it meanwhile found nothing to end.
-        if qp.state() == State::Error {
-            self.end(endpoint, bound);
-        }
-        Ok(())
-    }
-
-    /// The connection is over; `false` if it was, or never began. Ends posted receives. Sleeps.
-    fn end(&self, endpoint: &Endpoint, bound: &Bound) -> bool {
-        let ended = self
-            .phase
-            .cmpxchg(Phase::Connected as u32, Phase::Over as u32, Full)
-            .is_ok();
-        if ended {
-            endpoint.cancel_receives(bound);
-        }
-        ended
     }
 
     /// What there is to know of the QP. `KFI_EOPBADSTATE` not enabled. Sleeps.
@@ -310,8 +263,12 @@ impl Msg {
         }
     }
 
-    /// Gives back the credits of what never ended, at teardown: nobody is inside. Does not sleep.
+    /// At teardown: nobody is inside. Lets the connection go, and gives back the credits of what never
+    /// ended. Sleeps.
     pub(super) fn drop_all(&self, endpoint: &Endpoint, bound: &Bound) {
+        if let Some(conn) = self.conn.as_ref() {
+            conn.close();
+        }
         let incoming = self.incoming.lock().take();
         if let Some(incoming) = incoming {
             incoming.give_back(endpoint, bound);
@@ -344,38 +301,6 @@ impl Endpoint {
             Some(Wire::Msg(msg)) => Ok(msg),
             _ => Err(EOPNOTSUPP),
         }
-    }
-
-    /// Connects with a QP by hand (`KFABRIC_IOC_EP_CONNECT_QP`, which has the errors). Enables the
-    /// endpoint if need be. Sleeps.
-    pub(crate) fn connect_qp(self: &Arc<Self>, peer: SockAddr, psn: u32) -> Result {
-        let msg = self.msg()?;
-        match self.enable() {
-            Err(error) if error == to_error(Errno::KFI_EOPBADSTATE) => {}
-            enabled => enabled?,
-        }
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
-            return Err(EBADF);
-        };
-        msg.connect(self, bound, peer, psn)
-    }
-
-    /// Ends the connection (kfi_shutdown): what is under way ends with `ECANCELED`. `EOPNOTSUPP`
-    /// another type, `ENOTCONN` it is not connected. Sleeps.
-    pub(crate) fn shutdown(&self) -> Result {
-        let msg = self.msg()?;
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
-            return Err(ENOTCONN);
-        };
-        let _connecting = msg.connecting.lock();
-        if !msg.end(self, bound) {
-            return Err(ENOTCONN);
-        }
-        let error = Attr {
-            state: State::Error,
-            ..Attr::default()
-        };
-        msg.qp()?.modify(&error, Mask::NONE, None)
     }
 
     /// The address of the peer (kfi_getpeer). `EOPNOTSUPP` another type, `ENOTCONN` it was never

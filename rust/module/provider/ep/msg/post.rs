@@ -227,7 +227,7 @@ impl Msg {
         } = *transmit;
         match self.phase() {
             Phase::Connected => {}
-            Phase::Idle => return Err(ENOTCONN),
+            Phase::Idle | Phase::Asking | Phase::Accepting => return Err(ENOTCONN),
             Phase::Over => return Err(ESHUTDOWN),
         }
         endpoint.check_link()?;

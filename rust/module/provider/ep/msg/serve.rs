@@ -52,6 +52,7 @@ use super::{
         wire::Wire,
         Endpoint, //
     },
+    connect::Lost,
     post::failure,
     Msg, //
 };
@@ -116,6 +117,7 @@ impl Endpoint {
         else {
             return None;
         };
+        msg.heard(self, bound);
         Some(At {
             msg,
             bound,
@@ -308,7 +310,7 @@ impl Consumer for Endpoint {
 
     fn failed(&self) {
         if let Some(at) = self.at() {
-            at.msg.end(self, at.bound);
+            at.msg.lost(self, at.bound, &Lost::Failed(Errno::EIO));
         }
     }
 }

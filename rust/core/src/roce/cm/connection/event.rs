@@ -39,7 +39,8 @@ pub struct Device {
 pub struct Side {
     /// Its number.
     pub qpn: Qpn,
-    /// The first PSN that it sends. Random, so that old packets are not taken for new ones.
+    /// The first PSN that the peer shall send to it. Random, so that old packets are not taken for new
+    /// ones.
     pub starting_psn: Psn,
     /// READs and atomics that its responder can have outstanding.
     pub responder_resources: u8,
@@ -81,7 +82,7 @@ pub struct Request<'a> {
     pub service_id: ServiceId,
     /// The peer's QP.
     pub qpn: Qpn,
-    /// The first PSN that the peer sends.
+    /// The first PSN that this end's QP shall send.
     pub starting_psn: Psn,
     /// The path MTU.
     pub mtu: PathMtu,
@@ -112,7 +113,7 @@ pub struct Request<'a> {
 pub struct Reply<'a> {
     /// The peer's QP.
     pub qpn: Qpn,
-    /// The first PSN that the peer sends.
+    /// The first PSN that this end's QP shall send.
     pub starting_psn: Psn,
     /// READs and atomics that this end's responder will have outstanding at most: what the peer
     /// wants, as far as this end offered it.

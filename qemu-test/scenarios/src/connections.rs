@@ -1,0 +1,957 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connections made by connection management: who listens, who asks, and what becomes of it.
+
+use crate::{
+    harness::tests,
+    host::{SOON, device, domain, pattern, until},
+    networks::Wire,
+};
+use kfi::{
+    Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Deadline, Device, Domain, Endpoint,
+    EpType, Eq, ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr,
+    QpOption, QpState, Wait,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+
+/// Ignored by connected endpoints.
+const PEER: FiAddr = FiAddr::UNSPEC;
+
+/// Why a peer says no, as InfiniBand numbers it.
+const NO_RESOURCES: u32 = 3;
+const GAVE_UP: u32 = 4;
+const INVALID_SERVICE_ID: u32 = 8;
+const CONSUMER: u32 = 28;
+
+/// How long nothing must come.
+const QUIET: Duration = Duration::from_millis(200);
+
+tests![
+    a_connection_from_beginning_to_end,
+    over_ipv6,
+    at_all_addresses,
+    private_data_of_every_length => 120,
+    a_rejection_says_why,
+    nobody_listens,
+    the_backlog_is_bounded,
+    an_event_queue_without_room,
+    closing_the_passive_endpoint_rejects,
+    what_was_accepted_outlives_the_passive_endpoint,
+    the_asker_goes_before_the_answer,
+    closing_disconnects,
+    receives_can_be_posted_before,
+    options_are_agreed_upon,
+    whom_one_cannot_ask,
+    what_cannot_be_accepted,
+    who_cannot_listen,
+    names_of_passive_endpoints,
+    between_namespaces,
+    messages_are_lost => 400,
+    a_peer_without_a_link => 60,
+    a_link_goes,
+    a_storm_of_requests => 120,
+    killed_in_each_state => 120,
+];
+
+/// What this program is when a test starts it as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("connector", connector)];
+
+/// An event queue on the fabric of the loopback link.
+fn queue(fabric: &Fabric) -> Eq {
+    fabric
+        .eq()
+        .entries(512)
+        .wait(Wait::Queue)
+        .open()
+        .expect("eq")
+}
+
+/// An endpoint with its queues, not enabled.
+struct End {
+    _domain: Domain,
+    eq: Eq,
+    cq: Cq,
+    ep: Endpoint,
+}
+
+impl End {
+    fn on(domain: &Domain, eq: &Eq, addr: Option<SocketAddr>, context: u64) -> Self {
+        let cq = domain
+            .cq()
+            .format(CqFormat::Tagged)
+            .wait(Wait::Queue)
+            .open()
+            .expect("cq");
+        let mut ep = domain.endpoint().ep_type(EpType::Msg).context(context);
+        if let Some(addr) = addr {
+            ep = ep.addr(addr);
+        }
+        let ep = ep.open().expect("endpoint");
+        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+            .expect("bind");
+        ep.bind_eq(eq).expect("bind");
+        Self {
+            _domain: domain.clone(),
+            eq: eq.clone(),
+            cq,
+            ep,
+        }
+    }
+
+    /// One of its own on the loopback link.
+    fn new(context: u64) -> Self {
+        let (fabric, domain) = domain();
+        Self::on(&domain, &queue(&fabric), None, context)
+    }
+
+    fn next(&self, flags: CompFlags, context: u64) -> kfi::Entry {
+        let entry = self.cq.next(SOON).expect("completion").expect("in time");
+        assert_eq!((entry.flags, entry.op_context), (flags, context));
+        entry
+    }
+}
+
+/// The next event, which must be of this kind.
+#[track_caller]
+fn event(eq: &Eq, kind: EventKind) -> ConnectionEvent {
+    let event = eq.read(SOON).expect("event").expect("in time");
+    assert_eq!(event.kind, kind);
+    event.connection().expect("an event of a connection")
+}
+
+/// The next error, which must be this one.
+#[track_caller]
+fn failure(eq: &Eq, err: Errno, prov_errno: u32) -> ErrEvent {
+    failure_within(SOON, eq, err, prov_errno)
+}
+
+#[track_caller]
+fn failure_within(time: Duration, eq: &Eq, err: Errno, prov_errno: u32) -> ErrEvent {
+    match eq.read(time) {
+        Err(error) if error.is(Errno::KFI_EAVAIL) => {}
+        other => panic!("no error: {other:?}"),
+    }
+    let error = eq.readerr().expect("readerr").expect("an error");
+    assert_eq!((error.err, error.prov_errno), (err, prov_errno));
+    error
+}
+
+#[track_caller]
+fn quiet(eq: &Eq) {
+    let event = eq.read(QUIET).expect("read");
+    assert!(event.is_none(), "{event:?}");
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: kfi::Result<T>, errno: Errno) {
+    assert_eq!(result.expect_err("refused").errno(), Some(errno));
+}
+
+/// Somebody who listens on the loopback link.
+struct Server {
+    fabric: Fabric,
+    domain: Domain,
+    eq: Eq,
+    pep: PassiveEndpoint,
+}
+
+impl Server {
+    fn at(addr: &str, backlog: u32) -> Self {
+        let (fabric, domain) = domain();
+        let eq = queue(&fabric);
+        let pep = fabric
+            .passive_endpoint(addr.parse().unwrap())
+            .backlog(backlog)
+            .context(77)
+            .open()
+            .expect("passive endpoint");
+        pep.bind_eq(&eq).expect("bind");
+        pep.listen().expect("listen");
+        Self {
+            fabric,
+            domain,
+            eq,
+            pep,
+        }
+    }
+
+    fn new() -> Self {
+        Self::at("127.0.0.2:0", 0)
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.pep.name().expect("name")
+    }
+
+    fn asked(&self) -> ConnectionEvent {
+        event(&self.eq, EventKind::ConnReq)
+    }
+
+    /// An endpoint that can accept a request, with an event queue of its own.
+    fn end_for(&self, asked: &ConnectionEvent) -> End {
+        End::on(&self.domain, &queue(&self.fabric), Some(asked.local), 5)
+    }
+
+    fn accept(&self, asked: &ConnectionEvent, private: &[u8]) -> End {
+        let end = self.end_for(asked);
+        end.ep
+            .accept(&self.pep, asked.connreq, private)
+            .expect("accept");
+        end
+    }
+
+    /// Connects `end`; gives the other end.
+    fn connect(&self, end: &End) -> End {
+        end.ep.connect(self.addr(), b"").expect("connect");
+        let other = self.accept(&self.asked(), b"");
+        event(&end.eq, EventKind::Connected);
+        event(&other.eq, EventKind::Connected);
+        other
+    }
+}
+
+fn exchange(a: &End, b: &End, len: usize) {
+    let bytes = pattern(len, len as u64);
+    let from = Buffer::from_bytes(&bytes).expect("buffer");
+    let into = Buffer::new(len).expect("buffer");
+    b.ep.recv(&into, 2).expect("recv");
+    a.ep.send(PEER, &from, 1).expect("send");
+    assert_eq!(b.next(RECEIVED, 2).len as usize, len);
+    assert!(into.to_vec(..) == bytes, "length {len}");
+    a.next(SENT, 1);
+}
+
+/// A receive of `end` has ended because its connection has.
+#[track_caller]
+fn cancelled(end: &End, context: u64) {
+    match end.cq.next(SOON) {
+        Err(Error::Completion(entry)) => {
+            assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, context));
+        }
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
+    let mut padded = bytes.to_vec();
+    padded.resize(len, 0);
+    padded
+}
+
+fn a_connection_from_beginning_to_end() {
+    let server = Server::new();
+    let a = End::new(3);
+    a.ep.connect(server.addr(), b"may I?").expect("connect");
+    refused(a.ep.connect(server.addr(), b""), Errno::EALREADY);
+    let into = Buffer::new(8).expect("buffer");
+    refused(a.ep.send(PEER, &into, 1), Errno::ENOTCONN);
+
+    let asked = server.asked();
+    assert_eq!((asked.handle, asked.context), (server.pep.handle(), 77));
+    assert_eq!(asked.local, server.addr());
+    assert_eq!(asked.peer.ip(), a.ep.name().expect("name").ip());
+    assert_eq!(asked.link, crate::host::LINK);
+    assert_eq!(asked.private, padded(b"may I?", 56));
+    let b = server.accept(&asked, b"you may");
+
+    let connected = event(&a.eq, EventKind::Connected);
+    assert_eq!(
+        (connected.handle, connected.connreq, connected.context),
+        (a.ep.handle(), 0, 3)
+    );
+    assert_eq!(connected.peer, server.addr());
+    assert_eq!(connected.private, padded(b"you may", 196));
+    let connected = event(&b.eq, EventKind::Connected);
+    assert_eq!((connected.handle, connected.context), (b.ep.handle(), 5));
+    assert!(connected.private.is_empty());
+    refused(b.ep.accept(&server.pep, asked.connreq, b""), Errno::EISCONN);
+    assert_eq!(a.ep.peer().expect("peer"), PeerAddr::Socket(server.addr()));
+    assert_eq!(b.ep.qp().expect("qp").state, QpState::Rts);
+    refused(a.ep.connect(server.addr(), b""), Errno::EISCONN);
+
+    for len in [1, 4096, 100_000] {
+        exchange(&a, &b, len);
+        exchange(&b, &a, len);
+    }
+    a.ep.recv(&into, 8).expect("recv");
+    b.ep.recv(&into, 9).expect("recv");
+    a.ep.shutdown().expect("shutdown");
+    cancelled(&a, 8);
+    refused(a.ep.shutdown(), Errno::ENOTCONN);
+    let over = event(&b.eq, EventKind::Shutdown);
+    assert_eq!((over.handle, over.context), (b.ep.handle(), 5));
+    cancelled(&b, 9);
+    refused(b.ep.send(PEER, &into, 1), Errno::ESHUTDOWN);
+    quiet(&a.eq);
+    quiet(&b.eq);
+}
+
+fn over_ipv6() {
+    let server = Server::at("[::1]:0", 0);
+    let (fabric, domain) = domain();
+    let local = "[::1]:0".parse().unwrap();
+    let a = End::on(&domain, &queue(&fabric), Some(local), 0);
+    let b = server.connect(&a);
+    exchange(&a, &b, 10_000);
+    exchange(&b, &a, 1);
+}
+
+fn at_all_addresses() {
+    let server = Server::at("0.0.0.0:0", 0);
+    for host in ["127.0.0.1", "127.1.2.3"] {
+        let a = End::new(0);
+        let to = SocketAddr::new(host.parse().unwrap(), server.addr().port());
+        a.ep.connect(to, b"").expect("connect");
+        let asked = server.asked();
+        assert_eq!(asked.local, to);
+        let b = server.accept(&asked, b"");
+        event(&a.eq, EventKind::Connected);
+        exchange(&a, &b, 100);
+    }
+}
+
+fn private_data_of_every_length() {
+    let server = Server::new();
+    let bytes = pattern(300, 1);
+    for len in [0, 1, 55, 56] {
+        let a = End::new(0);
+        a.ep.connect(server.addr(), &bytes[..len]).expect("connect");
+        let asked = server.asked();
+        assert_eq!(asked.private, padded(&bytes[..len], 56));
+        server.pep.reject(asked.connreq, b"").expect("reject");
+        let error = failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+        assert_eq!(error.private, [0; 148]);
+    }
+    for len in [1, 195, 196] {
+        let a = End::new(0);
+        a.ep.connect(server.addr(), b"").expect("connect");
+        let _b = server.accept(&server.asked(), &bytes[..len]);
+        let connected = event(&a.eq, EventKind::Connected);
+        assert_eq!(connected.private, padded(&bytes[..len], 196));
+    }
+    for len in [1, 147, 148] {
+        let a = End::new(0);
+        a.ep.connect(server.addr(), b"").expect("connect");
+        let asked = server.asked();
+        server
+            .pep
+            .reject(asked.connreq, &bytes[..len])
+            .expect("reject");
+        let error = failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+        assert_eq!(error.private, padded(&bytes[..len], 148));
+    }
+    // One byte too many of each; then what was asked goes on.
+    let a = End::new(0);
+    refused(a.ep.connect(server.addr(), &bytes[..57]), Errno::EINVAL);
+    a.ep.connect(server.addr(), b"").expect("connect");
+    let asked = server.asked();
+    let b = server.end_for(&asked);
+    let long = b.ep.accept(&server.pep, asked.connreq, &bytes[..197]);
+    refused(long, Errno::EINVAL);
+    let long = server.pep.reject(asked.connreq, &bytes[..149]);
+    refused(long, Errno::EINVAL);
+    b.ep.accept(&server.pep, asked.connreq, b"")
+        .expect("accept");
+    event(&a.eq, EventKind::Connected);
+    assert_eq!(a.ep.cm_data_size().expect("cm_data_size"), 56);
+}
+
+fn a_rejection_says_why() {
+    let server = Server::new();
+    let a = End::new(42);
+    let into = Buffer::new(8).expect("buffer");
+    a.ep.enable().expect("enable");
+    a.ep.recv(&into, 9).expect("recv");
+    a.ep.connect(server.addr(), b"").expect("connect");
+    let asked = server.asked();
+    server
+        .pep
+        .reject(asked.connreq, b"not today")
+        .expect("reject");
+    let error = failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+    assert_eq!((error.handle, error.context), (a.ep.handle(), 42));
+    assert_eq!(error.private, padded(b"not today", 148));
+    cancelled(&a, 9);
+    // A request is answered once; an endpoint is connected once.
+    refused(server.pep.reject(asked.connreq, b""), Errno::ENOENT);
+    let b = server.end_for(&asked);
+    let late = b.ep.accept(&server.pep, asked.connreq, b"");
+    refused(late, Errno::ENOENT);
+    refused(a.ep.connect(server.addr(), b""), Errno::EISCONN);
+    refused(a.ep.recv(&into, 9), Errno::ESHUTDOWN);
+    refused(a.ep.peer(), Errno::ENOTCONN);
+}
+
+fn nobody_listens() {
+    let a = End::new(0);
+    let to = "127.0.0.2:9".parse().unwrap();
+    a.ep.connect(to, b"").expect("connect");
+    failure(&a.eq, Errno::ECONNREFUSED, INVALID_SERVICE_ID);
+    // A passive endpoint that is open does not listen yet, and not any more when it is closed.
+    let server = Server::new();
+    let addr = server.addr();
+    server.pep.close().expect("close");
+    let a = End::new(0);
+    a.ep.connect(addr, b"").expect("connect");
+    failure(&a.eq, Errno::ECONNREFUSED, INVALID_SERVICE_ID);
+}
+
+fn the_backlog_is_bounded() {
+    let server = Server::at("127.0.0.2:0", 2);
+    let asking: Vec<End> = (0..3)
+        .map(|number| {
+            let a = End::new(number);
+            a.ep.connect(server.addr(), b"").expect("connect");
+            if number < 2 {
+                // In this order.
+                until("a request", || {
+                    server.eq.peek(Deadline::POLL).expect("peek").is_some()
+                });
+                std::thread::sleep(QUIET);
+            }
+            a
+        })
+        .collect();
+    failure(&asking[2].eq, Errno::ECONNREFUSED, NO_RESOURCES);
+    let asked = server.asked();
+    let _b = server.accept(&asked, b"");
+    let a = End::new(3);
+    a.ep.connect(server.addr(), b"").expect("connect");
+    server.asked();
+    server.asked();
+    quiet(&server.eq);
+}
+
+fn an_event_queue_without_room() {
+    let (fabric, _domain) = domain();
+    let eq = fabric.eq().entries(1).wait(Wait::Queue).open().expect("eq");
+    let pep = fabric
+        .passive_endpoint("127.0.0.2:0".parse().unwrap())
+        .open()
+        .expect("passive endpoint");
+    pep.bind_eq(&eq).expect("bind");
+    pep.listen().expect("listen");
+    let (a, b) = (End::new(0), End::new(1));
+    a.ep.connect(pep.name().expect("name"), b"")
+        .expect("connect");
+    until("a request", || {
+        eq.peek(Deadline::POLL).expect("peek").is_some()
+    });
+    // Nobody would ever hear of this one.
+    b.ep.connect(pep.name().expect("name"), b"")
+        .expect("connect");
+    failure(&b.eq, Errno::ECONNREFUSED, NO_RESOURCES);
+    let asked = event(&eq, EventKind::ConnReq);
+    refused(eq.read(Deadline::POLL), Errno::KFI_EOVERRUN);
+    pep.reject(asked.connreq, b"").expect("reject");
+    failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+}
+
+fn closing_the_passive_endpoint_rejects() {
+    let server = Server::new();
+    let a = End::new(0);
+    a.ep.connect(server.addr(), b"").expect("connect");
+    server.asked();
+    server.pep.close().expect("close");
+    failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+}
+
+fn what_was_accepted_outlives_the_passive_endpoint() {
+    let server = Server::new();
+    let a = End::new(0);
+    let b = server.connect(&a);
+    let Server { pep, eq, .. } = server;
+    refused(eq.clone().close(), Errno::EBUSY);
+    pep.close().expect("close");
+    eq.close().expect("close");
+    exchange(&a, &b, 1000);
+}
+
+fn the_asker_goes_before_the_answer() {
+    let server = Server::new();
+    let a = End::new(0);
+    a.ep.connect(server.addr(), b"").expect("connect");
+    let asked = server.asked();
+    drop(a);
+    std::thread::sleep(QUIET);
+    let b = server.end_for(&asked);
+    let late = b.ep.accept(&server.pep, asked.connreq, b"");
+    refused(late, Errno::ECONNABORTED);
+    // The request is gone, and the endpoint too.
+    let late = server.pep.reject(asked.connreq, b"");
+    refused(late, Errno::ENOENT);
+    refused(b.ep.connect(server.addr(), b""), Errno::EISCONN);
+}
+
+fn closing_disconnects() {
+    let server = Server::new();
+    let (a, c) = (End::new(0), End::new(0));
+    let (b, d) = (server.connect(&a), server.connect(&c));
+    drop(a);
+    event(&b.eq, EventKind::Shutdown);
+    drop(d);
+    event(&c.eq, EventKind::Shutdown);
+}
+
+fn receives_can_be_posted_before() {
+    let server = Server::new();
+    let a = End::new(0);
+    a.ep.connect(server.addr(), b"").expect("connect");
+    let asked = server.asked();
+    let b = server.end_for(&asked);
+    b.ep.enable().expect("enable");
+    let into = Buffer::new(8).expect("buffer");
+    b.ep.recv(&into, 2).expect("recv");
+    b.ep.accept(&server.pep, asked.connreq, b"")
+        .expect("accept");
+    event(&a.eq, EventKind::Connected);
+    let from = Buffer::from_bytes(b"at once!").expect("buffer");
+    a.ep.send(PEER, &from, 1).expect("send");
+    b.next(RECEIVED, 2);
+    assert_eq!(into.to_vec(..), b"at once!");
+    event(&b.eq, EventKind::Connected);
+}
+
+fn options_are_agreed_upon() {
+    let server = Server::new();
+    let a = End::new(0);
+    a.ep.set_qp_option(QpOption::PathMtu, 512).expect("option");
+    a.ep.connect(server.addr(), b"").expect("connect");
+    refused(
+        a.ep.set_qp_option(QpOption::PathMtu, 256),
+        Errno::KFI_EOPBADSTATE,
+    );
+    let asked = server.asked();
+    let b = server.end_for(&asked);
+    // Both ends cut packets alike.
+    b.ep.set_qp_option(QpOption::PathMtu, 256).expect("option");
+    let other = b.ep.accept(&server.pep, asked.connreq, b"");
+    refused(other, Errno::EINVAL);
+    b.ep.set_qp_option(QpOption::PathMtu, 0).expect("option");
+    b.ep.accept(&server.pep, asked.connreq, b"")
+        .expect("accept");
+    event(&a.eq, EventKind::Connected);
+    for end in [&a, &b] {
+        assert_eq!(end.ep.qp().expect("qp").path_mtu, Some(512));
+    }
+    exchange(&a, &b, 5000);
+}
+
+fn whom_one_cannot_ask() {
+    let server = Server::new();
+    let (fabric, domain) = domain();
+    // Without an event queue.
+    let cq = domain.cq().open().expect("cq");
+    let ep = domain.endpoint().ep_type(EpType::Msg).open().expect("ep");
+    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind");
+    refused(ep.connect(server.addr(), b""), Errno::KFI_ENOEQ);
+    // Another type.
+    let rdm = domain.endpoint().open().expect("ep");
+    refused(rdm.connect(server.addr(), b""), Errno::EOPNOTSUPP);
+    // Without a CQ.
+    let bare = domain.endpoint().ep_type(EpType::Msg).open().expect("ep");
+    refused(bare.connect(server.addr(), b""), Errno::KFI_ENOCQ);
+    // Another family, nobody's address.
+    let a = End::on(&domain, &queue(&fabric), None, 0);
+    for nobody in ["[::1]:5", "0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5"] {
+        refused(a.ep.connect(nobody.parse().unwrap(), b""), Errno::EINVAL);
+    }
+    // It can ask others still.
+    server.connect(&a);
+}
+
+fn what_cannot_be_accepted() {
+    let server = Server::new();
+    let a = End::new(0);
+    a.ep.connect(server.addr(), b"").expect("connect");
+    let asked = server.asked();
+    let b = server.end_for(&asked);
+    refused(
+        b.ep.accept(&server.pep, asked.connreq + 1, b""),
+        Errno::ENOENT,
+    );
+    // Another address of the link.
+    let elsewhere = Some("127.0.0.3:0".parse().unwrap());
+    let c = End::on(&server.domain, &server.eq, elsewhere, 0);
+    refused(c.ep.accept(&server.pep, asked.connreq, b""), Errno::EINVAL);
+    let rdm = server.domain.endpoint().open().expect("ep");
+    refused(
+        rdm.accept(&server.pep, asked.connreq, b""),
+        Errno::EOPNOTSUPP,
+    );
+    // All of that was nothing to the request.
+    b.ep.accept(&server.pep, asked.connreq, b"")
+        .expect("accept");
+    event(&a.eq, EventKind::Connected);
+}
+
+fn who_cannot_listen() {
+    let (fabric, _domain) = domain();
+    let eq = queue(&fabric);
+    let open = |addr: &str| {
+        let pep = fabric.passive_endpoint(addr.parse().unwrap());
+        pep.open().expect("passive endpoint")
+    };
+    let pep = open("127.0.0.2:7471");
+    refused(pep.listen(), Errno::KFI_ENOEQ);
+    pep.bind_eq(&eq).expect("bind");
+    refused(pep.bind_eq(&eq), Errno::EINVAL);
+    pep.listen().expect("listen");
+    refused(pep.listen(), Errno::KFI_EOPBADSTATE);
+    refused(pep.bind_eq(&eq), Errno::KFI_EOPBADSTATE);
+    for (addr, errno) in [
+        ("127.0.0.2:7471", Errno::EADDRINUSE),
+        ("0.0.0.0:7471", Errno::EADDRINUSE),
+        ("192.0.2.9:7471", Errno::EADDRNOTAVAIL),
+    ] {
+        let other = open(addr);
+        other.bind_eq(&eq).expect("bind");
+        refused(other.listen(), errno);
+    }
+    // Another address, port or family.
+    for addr in ["127.0.0.3:7471", "127.0.0.2:7472", "[::]:7471"] {
+        let other = open(addr);
+        other.bind_eq(&eq).expect("bind");
+        other.listen().expect("listen");
+    }
+    // An event queue of another fabric.
+    let other = device().fabric().expect("fabric");
+    let late = open("127.0.0.4:1");
+    refused(late.bind_eq(&queue(&other)), Errno::EINVAL);
+    let long = fabric.passive_endpoint("127.0.0.2:1".parse().unwrap());
+    refused(long.backlog(4097).open(), Errno::EINVAL);
+    // The port is free again.
+    pep.close().expect("close");
+    let pep = open("127.0.0.2:7471");
+    pep.bind_eq(&eq).expect("bind");
+    pep.listen().expect("listen");
+}
+
+fn names_of_passive_endpoints() {
+    let (fabric, _domain) = domain();
+    let pep = fabric
+        .passive_endpoint("127.0.0.2:0".parse().unwrap())
+        .open()
+        .expect("passive endpoint");
+    assert_eq!(pep.name().expect("name"), "127.0.0.2:0".parse().unwrap());
+    pep.set_name("127.0.0.3:0".parse().unwrap())
+        .expect("set_name");
+    pep.bind_eq(&queue(&fabric)).expect("bind");
+    pep.listen().expect("listen");
+    let name = pep.name().expect("name");
+    assert_eq!(name.ip(), "127.0.0.3".parse::<std::net::IpAddr>().unwrap());
+    assert!(name.port() >= 49152);
+    refused(pep.set_name(name), Errno::KFI_EOPBADSTATE);
+}
+
+/// An end in a namespace, and who listens in another.
+fn across(wire: &Wire, addr: &str) -> (Server, End) {
+    let server = wire.b.run(|| {
+        let fabric = Device::open().expect("device").fabric().expect("fabric");
+        let domain = fabric.domain("roce0").open().expect("domain");
+        let eq = queue(&fabric);
+        let pep = fabric
+            .passive_endpoint(addr.parse().unwrap())
+            .open()
+            .expect("passive endpoint");
+        pep.bind_eq(&eq).expect("bind");
+        pep.listen().expect("listen");
+        Server {
+            fabric,
+            domain,
+            eq,
+            pep,
+        }
+    });
+    (server, end_in_a(wire, addr.starts_with('[')))
+}
+
+fn end_in_a(wire: &Wire, ipv6: bool) -> End {
+    wire.a.run(|| {
+        let fabric = Device::open().expect("device").fabric().expect("fabric");
+        let domain = fabric.domain("roce0").open().expect("domain");
+        let addr = ipv6.then(|| "[2001:db8::1]:0".parse().unwrap());
+        End::on(&domain, &queue(&fabric), addr, 0)
+    })
+}
+
+fn between_namespaces() {
+    let wire = Wire::new();
+    for addr in [
+        "192.0.2.2:0",
+        "[2001:db8::2]:0",
+        "0.0.0.0:7471",
+        "[::]:7471",
+    ] {
+        let (server, a) = across(&wire, addr);
+        let host = if addr.starts_with('[') {
+            "2001:db8::2"
+        } else {
+            "192.0.2.2"
+        };
+        let to = SocketAddr::new(host.parse().unwrap(), server.addr().port());
+        a.ep.connect(to, b"hello").expect("connect");
+        let asked = server.asked();
+        assert_eq!((asked.local, asked.link.as_str()), (to, "roce0"));
+        assert!(asked.private.starts_with(b"hello\0"));
+        let b = server.accept(&asked, b"");
+        event(&a.eq, EventKind::Connected);
+        event(&b.eq, EventKind::Connected);
+        exchange(&a, &b, 100_000);
+        exchange(&b, &a, 1);
+        b.ep.shutdown().expect("shutdown");
+        event(&a.eq, EventKind::Shutdown);
+    }
+}
+
+/// Has `percent` of what leaves either end lost.
+fn lose(wire: &Wire, percent: u32) {
+    for netns in [&wire.a, &wire.b] {
+        netns.run(|| {
+            let status = Command::new("tc")
+                .args("qdisc replace dev veth0 root netem loss".split(' '))
+                .arg(format!("{percent}%"))
+                .status();
+            assert!(status.expect("tc").success());
+        });
+    }
+}
+
+fn messages_are_lost() {
+    let wire = Wire::new();
+    let (server, first) = across(&wire, "192.0.2.2:0");
+    // Whose address is whose is known before.
+    server.connect(&first);
+    lose(&wire, 30);
+    for round in 0..20 {
+        let a = end_in_a(&wire, false);
+        a.ep.connect(server.addr(), b"").expect("connect");
+        let asked = server.asked();
+        if round % 4 == 3 {
+            server.pep.reject(asked.connreq, b"no").expect("reject");
+            // Who was asked for patience waits 18 s before it asks again for an answer that was lost.
+            failure_within(3 * SOON, &a.eq, Errno::ECONNREFUSED, CONSUMER);
+            continue;
+        }
+        let b = server.accept(&asked, b"");
+        event(&a.eq, EventKind::Connected);
+        event(&b.eq, EventKind::Connected);
+        drop(a);
+        event(&b.eq, EventKind::Shutdown);
+    }
+    quiet(&server.eq);
+}
+
+fn a_peer_without_a_link() {
+    let wire = Wire::new();
+    wire.b.run(|| {
+        let device = Device::open().expect("device");
+        device.link_del("roce0").expect("link_del");
+    });
+    let a = end_in_a(&wire, false);
+    let begin = Instant::now();
+    a.ep.connect("192.0.2.2:5".parse().unwrap(), b"")
+        .expect("connect");
+    failure(&a.eq, Errno::ETIMEDOUT, 0);
+    let took = begin.elapsed();
+    assert!(took > Duration::from_secs(5) && took < SOON, "{took:?}");
+}
+
+fn a_link_goes() {
+    let wire = Wire::new();
+    let (server, a) = across(&wire, "0.0.0.0:0");
+    let to = SocketAddr::new("192.0.2.2".parse().unwrap(), server.addr().port());
+    a.ep.connect(to, b"").expect("connect");
+    let b = server.accept(&server.asked(), b"");
+    event(&a.eq, EventKind::Connected);
+    event(&b.eq, EventKind::Connected);
+    // Another one waits, and a third asks nobody.
+    let (c, d) = (end_in_a(&wire, false), end_in_a(&wire, false));
+    c.ep.connect(to, b"").expect("connect");
+    server.asked();
+    d.ep.connect("192.0.2.77:5".parse().unwrap(), b"")
+        .expect("connect");
+    wire.a.run(|| crate::raw::ip("link delete veth0"));
+    event(&a.eq, EventKind::Shutdown);
+    event(&b.eq, EventKind::Shutdown);
+    failure(&c.eq, Errno::ENODEV, 0);
+    failure(&d.eq, Errno::ENODEV, 0);
+    // Nobody can ask any more.
+    failure(&server.eq, Errno::ENODEV, 0);
+    let pep = server
+        .fabric
+        .passive_endpoint("0.0.0.0:0".parse().unwrap())
+        .open()
+        .expect("passive endpoint");
+    pep.bind_eq(&server.eq).expect("bind");
+    refused(pep.listen(), Errno::ENODEV);
+}
+
+fn a_storm_of_requests() {
+    const ASKERS: u64 = 400;
+    let server = Server::at("127.0.0.2:0", 32);
+    let (fabric, domain) = domain();
+    let eq = queue(&fabric);
+    let cq = domain.cq().open().expect("cq");
+    let askers: Vec<Endpoint> = (0..ASKERS)
+        .map(|number| {
+            let ep = domain
+                .endpoint()
+                .ep_type(EpType::Msg)
+                .context(number)
+                .tx_size(1)
+                .rx_size(1)
+                .open()
+                .expect("endpoint");
+            ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+                .expect("bind");
+            ep.bind_eq(&eq).expect("bind");
+            ep.connect(server.addr(), b"").expect("connect");
+            ep
+        })
+        .collect();
+    // Each comes to an end: refused for want of room, or it waits and is rejected.
+    let mut refusals = 0;
+    let mut ended = 0;
+    let begin = Instant::now();
+    while ended < ASKERS {
+        assert!(begin.elapsed() < 3 * SOON, "{ended} of {ASKERS}");
+        while let Some(error) = eq.readerr().expect("readerr") {
+            assert_eq!(error.err, Errno::ECONNREFUSED);
+            refusals += u64::from(error.prov_errno == NO_RESOURCES);
+            ended += 1;
+        }
+        while let Some(event) = server.eq.read(Deadline::POLL).expect("read") {
+            let asked = event.connection().expect("a request");
+            server.pep.reject(asked.connreq, b"").expect("reject");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("{refusals} of {ASKERS} refused for want of room");
+    drop(askers);
+    // Who asks now is heard.
+    server.connect(&End::new(0));
+}
+
+/// A process that gets as far as it is told, and stays there.
+fn connector() {
+    let mut words = String::new();
+    std::io::stdin().read_line(&mut words).expect("what to do");
+    let (state, addr) = words.trim().split_once(' ').expect("two words");
+    let addr: SocketAddr = addr.parse().expect("an address");
+    let mut server = None;
+    let mut ends = Vec::new();
+    match state {
+        "listening" => server = Some(Server::at(&addr.to_string(), 0)),
+        "asked" => {
+            let listens = Server::at(&addr.to_string(), 0);
+            println!("listens");
+            listens.asked();
+            server = Some(listens);
+        }
+        "accepting" => {
+            let listens = Server::at(&addr.to_string(), 0);
+            println!("listens");
+            ends.push(listens.accept(&listens.asked(), b""));
+            server = Some(listens);
+        }
+        "asking" | "connected" => {
+            let end = End::new(0);
+            end.ep.connect(addr, b"").expect("connect");
+            if state == "connected" {
+                event(&end.eq, EventKind::Connected);
+            }
+            ends.push(end);
+        }
+        other => panic!("{other}"),
+    }
+    println!("there");
+    std::thread::sleep(Duration::from_secs(600));
+    drop((server, ends));
+}
+
+/// A [`connector`], with lines that it writes.
+struct Victim(Child, BufReader<std::process::ChildStdout>);
+
+impl Victim {
+    fn new(state: &str, addr: SocketAddr) -> Self {
+        use std::io::Write;
+        let mut child = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--role", "connector"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start a process");
+        let mut stdin = child.stdin.take().expect("stdin");
+        writeln!(stdin, "{state} {addr}").expect("write");
+        let lines = BufReader::new(child.stdout.take().expect("stdout"));
+        Self(child, lines)
+    }
+
+    fn says(&mut self, line: &str) {
+        let mut said = String::new();
+        self.1.read_line(&mut said).expect("a line");
+        assert_eq!(said.trim(), line);
+    }
+
+    fn kill(mut self) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::KILL).expect("kill");
+        self.0.wait().expect("wait");
+    }
+}
+
+fn killed_in_each_state() {
+    let addr: SocketAddr = "127.0.0.2:7500".parse().unwrap();
+    for _ in 0..5 {
+        // Who listens goes: the port is free.
+        let mut victim = Victim::new("listening", addr);
+        victim.says("there");
+        victim.kill();
+        // With a request that waits: that is rejected.
+        let mut victim = Victim::new("asked", addr);
+        victim.says("listens");
+        let a = End::new(0);
+        a.ep.connect(addr, b"").expect("connect");
+        victim.says("there");
+        victim.kill();
+        failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+        // With one that it has accepted: that is over.
+        let mut victim = Victim::new("accepting", addr);
+        victim.says("listens");
+        let a = End::new(0);
+        a.ep.connect(addr, b"").expect("connect");
+        victim.says("there");
+        event(&a.eq, EventKind::Connected);
+        victim.kill();
+        event(&a.eq, EventKind::Shutdown);
+        // Who asks goes: the request cannot be accepted.
+        let server = Server::new();
+        let mut victim = Victim::new("asking", server.addr());
+        victim.says("there");
+        let asked = server.asked();
+        victim.kill();
+        let b = server.end_for(&asked);
+        match b.ep.accept(&server.pep, asked.connreq, b"") {
+            Err(error) => assert_eq!(error.errno(), Some(Errno::ECONNABORTED)),
+            // The REJ is still under way.
+            Ok(()) => drop(failure(&b.eq, Errno::ECONNREFUSED, GAVE_UP)),
+        }
+        // Who is connected goes.
+        let mut victim = Victim::new("connected", server.addr());
+        let b = server.accept(&server.asked(), b"");
+        victim.says("there");
+        event(&b.eq, EventKind::Connected);
+        victim.kill();
+        event(&b.eq, EventKind::Shutdown);
+    }
+}

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a connected endpoint gets its peer, and loses it.
+//!
+//! ```text
+//!  connect -> REQ                                   a request of a passive endpoint -> accept
+//!             REP -> QP ready, RTU, KFI_CONNECTED   QP ready, REP
+//!             REJ -> ECONNREFUSED                   RTU, or a packet -> KFI_CONNECTED
+//!             silence -> ETIMEDOUT                  REJ, silence -> the same errors
+//!
+//!  shutdown -> DREQ                                 DREQ -> KFI_SHUTDOWN
+//! ```
+//!
+//! Either by connection management ([`cm`]), with services of the RDMA CM's TCP port space and its
+//! header, so that programs of the RDMA CM are peers; or by hand, where the programs of both ends tell
+//! each other their QPs, and the module neither sends nor hears of it.
+//!
+//! Whoever moves the phase to Connected or to Over tells the EQ, and sees to what is posted; so each is
+//! told once. The end that a program brings about itself, by shutdown or close, is told to the peer
+//! alone.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use kfi_core::{
+    addr::SockAddr,
+    enums::EqEvent,
+    errno::Errno,
+    roce::{
+        cm::{
+            Event,
+            IpHeader,
+            Reason,
+            Reply,
+            ServiceId,
+            Side, //
+        },
+        headers::Qpn,
+        mtu::PathMtu,
+        psn::Psn,
+        rc::{
+            attr::AckTimeout,
+            Attr, //
+        },
+        state::{
+            Mask,
+            State, //
+        }, //
+    }, //
+};
+
+use super::{
+    super::{
+        bound::Bound,
+        wire::Wire,
+        Endpoint, //
+    },
+    access,
+    Msg,
+    Peer,
+    Phase, //
+};
+use crate::{
+    net::{
+        cm::{
+            self,
+            Conn,
+            Connect,
+            Consumer, //
+        },
+        LinkState,
+        Path, //
+    },
+    provider::{
+        eq::Connection,
+        pep::Pep, //
+    },
+    shim::errno::to_error, //
+};
+
+/// What QPs become to have a peer.
+const TO_RTR: Mask = Mask::AV
+    .with(Mask::PATH_MTU)
+    .with(Mask::DEST_QPN)
+    .with(Mask::RQ_PSN)
+    .with(Mask::MAX_DEST_RD_ATOMIC)
+    .with(Mask::MIN_RNR_TIMER);
+
+/// And to send to it.
+const TO_RTS: Mask = Mask::TIMEOUT
+    .with(Mask::RETRY_CNT)
+    .with(Mask::RNR_RETRY)
+    .with(Mask::SQ_PSN)
+    .with(Mask::MAX_QP_RD_ATOMIC);
+
+impl Msg {
+    /// Whether it can be given a peer: `EALREADY` it is being connected, `EISCONN` it is or was. With
+    /// `connecting` held.
+    fn check_idle(&self) -> Result {
+        match self.phase() {
+            Phase::Idle if self.peer.as_ref().is_none() => Ok(()),
+            Phase::Asking | Phase::Accepting => Err(to_error(Errno::EALREADY)),
+            _ => Err(EISCONN),
+        }
+    }
+
+    /// Makes the QP ready for a peer. `EINVAL`, `ENODEV`; then it is as before. With `connecting`
+    /// held. Sleeps.
+    fn ready(&self, path: &Arc<Path>, addr: SockAddr, attr: &Attr) -> Result {
+        let qp = self.qp()?;
+        let rtr = Attr {
+            state: State::Rtr,
+            ..*attr
+        };
+        let rts = Attr {
+            state: State::Rts,
+            ..*attr
+        };
+        qp.modify(&rtr, TO_RTR, Some(path))?;
+        self.peer.populate(Peer {
+            addr,
+            qpn: attr.dest_qpn.get(),
+            attr: *attr,
+        });
+        qp.modify(&rts, TO_RTS, None)
+    }
+
+    /// The attributes for a peer, as far as its owner chose them. `psn` is that of the first packet that
+    /// is sent: connection management has each end say with which one the other begins.
+    fn attr(&self, endpoint: &Endpoint, qpn: Qpn, psn: Psn, path_mtu: PathMtu) -> Attr {
+        Attr {
+            path_mtu,
+            dest_qpn: qpn,
+            rq_psn: self.psn,
+            sq_psn: psn,
+            ..self.attrs.attr(access(endpoint.caps))
+        }
+    }
+
+    /// This end, as a peer is to know it.
+    fn side(&self, attr: &Attr) -> Result<Side> {
+        Ok(Side {
+            qpn: self.qp()?.number(),
+            starting_psn: self.psn,
+            responder_resources: attr.max_dest_rd_atomic,
+            initiator_depth: attr.max_rd_atomic,
+            rnr_retry_count: attr.rnr_retry,
+            srq: false,
+        })
+    }
+
+    /// Connects by hand. See [`Endpoint::connect_qp`].
+    fn connect_qp(&self, endpoint: &Endpoint, bound: &Bound, peer: SockAddr, psn: u32) -> Result {
+        if psn >> 24 != 0 || !peer.is_qp() {
+            return Err(EINVAL);
+        }
+        let qpn = peer.qpn().ok_or(EINVAL)?;
+        let _connecting = self.connecting.lock();
+        if self.check_idle().is_err() {
+            return Err(EISCONN);
+        }
+        if endpoint.domain.link().state() == LinkState::Gone {
+            return Err(ENODEV);
+        }
+        let path = Path::new(endpoint.domain.link(), bound.name.ip(), peer.ip())?;
+        let mtu = self.attrs.path_mtu(path.mtu().ok_or(ENETUNREACH)?)?;
+        // By hand each end says with which one it begins itself.
+        let attr = Attr {
+            rq_psn: Psn::new(psn),
+            ..self.attr(endpoint, Qpn::new(qpn), self.psn, mtu)
+        };
+        self.ready(&path, peer, &attr)?;
+        self.phase.store(Phase::Connected as u32, Relaxed);
+        // Who ended it meanwhile found nothing to end.
+        if self.qp()?.state() == State::Error {
+            self.end(endpoint, bound);
+        }
+        Ok(())
+    }
+
+    /// Asks a peer. See [`Endpoint::connect`].
+    fn connect(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        peer: SockAddr,
+        private: &[u8],
+    ) -> Result {
+        let link = endpoint.domain.link();
+        let local = bound.name;
+        let header = IpHeader {
+            src: local.ip(),
+            src_port: local.port(),
+            dst: peer.ip(),
+        };
+        let private = header.write(private).ok_or(EINVAL)?;
+        let _connecting = self.connecting.lock();
+        self.check_idle()?;
+        let attr = self.attrs.attr(access(endpoint.caps));
+        let asks = Connect {
+            link,
+            local: local.ip(),
+            remote: peer.ip(),
+            service_id: ServiceId::tcp(peer.port()),
+            side: self.side(&attr)?,
+            mtu: self.attrs.chosen_mtu(),
+            retry_count: attr.retry_cnt,
+            private: &private,
+            context: 0,
+        };
+        // What happens to it waits for `connecting`.
+        self.phase.store(Phase::Asking as u32, Relaxed);
+        match cm::connect(&asks, endpoint.clone()) {
+            Ok(conn) => {
+                self.asked.populate(peer);
+                self.conn.populate(conn);
+                Ok(())
+            }
+            Err(error) => {
+                self.phase.store(Phase::Idle as u32, Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// The peer accepts. With `connecting` held. Sleeps.
+    fn accepted(&self, endpoint: &Endpoint, conn: &Conn, reply: &Reply<'_>) -> Result {
+        let peer = *self.asked.as_ref().ok_or(ENOTCONN)?;
+        let mtu = conn.path().mtu().ok_or(ENETUNREACH)?;
+        let mut attr = self.attr(
+            endpoint,
+            reply.qpn,
+            reply.starting_psn,
+            self.attrs.chosen_mtu().unwrap_or(mtu),
+        );
+        attr.max_rd_atomic = attr.max_rd_atomic.min(reply.initiator_depth);
+        attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(reply.responder_resources);
+        attr.rnr_retry = reply.rnr_retry_count;
+        attr.timeout = timeout(reply.ack_timeout, attr.timeout);
+        self.ready(conn.path(), peer, &attr)?;
+        conn.confirm(&[])
+    }
+
+    /// Accepts a request. See [`Endpoint::accept`].
+    fn accept(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        pep: &Pep,
+        connreq: u32,
+        private: &[u8],
+    ) -> Result {
+        let _connecting = self.connecting.lock();
+        self.check_idle()?;
+        let request = pep.take(connreq, |request| {
+            let here = Arc::ptr_eq(request.link(), endpoint.domain.link());
+            let params = request.params();
+            let fits = self.attrs.chosen_mtu().is_none_or(|mtu| mtu == params.mtu);
+            if here && fits && request.local() == bound.name.ip() {
+                Ok(())
+            } else {
+                Err(EINVAL)
+            }
+        })?;
+        let params = *request.params();
+        let mut attr = self.attr(endpoint, params.qpn, params.starting_psn, params.mtu);
+        attr.max_rd_atomic = attr.max_rd_atomic.min(params.initiator_depth);
+        attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(params.responder_resources);
+        attr.retry_cnt = params.retry_count;
+        attr.rnr_retry = params.rnr_retry_count;
+        attr.timeout = timeout(params.ack_timeout, attr.timeout);
+        let peer = Pep::peer(&request).ok_or(ECONNABORTED)?;
+        self.ready(request.path(), peer, &attr)?;
+        let side = self.side(&attr)?;
+        // What happens to it waits for `connecting`.
+        self.phase.store(Phase::Accepting as u32, Relaxed);
+        match request.accept(&side, private, 0, endpoint.clone()) {
+            Ok(conn) => {
+                self.conn.populate(conn);
+                Ok(())
+            }
+            Err(error) => {
+                self.end(endpoint, bound);
+                Err(error)
+            }
+        }
+    }
+
+    /// The peer has shown that it is ready. Does not sleep but for the locks of connection management.
+    #[inline]
+    pub(super) fn heard(&self, endpoint: &Endpoint, bound: &Bound) {
+        if self.phase() == Phase::Accepting {
+            self.heard_first(endpoint, bound);
+        }
+    }
+
+    #[cold]
+    fn heard_first(&self, endpoint: &Endpoint, bound: &Bound) {
+        // If it is not there yet, the next packet says it, or the RTU.
+        let conn = self.conn.as_ref();
+        if conn.is_some_and(|conn| conn.communication_established()) {
+            self.connected(endpoint, bound, Phase::Accepting, &[]);
+        }
+    }
+
+    /// It is connected, if it was in phase `from`: tells so.
+    fn connected(&self, endpoint: &Endpoint, bound: &Bound, from: Phase, private: &[u8]) {
+        let connected = Phase::Connected as u32;
+        if self.phase.cmpxchg(from as u32, connected, Full).is_ok() {
+            self.tell(endpoint, bound, EqEvent::Connected, private);
+        }
+    }
+
+    fn tell(&self, endpoint: &Endpoint, bound: &Bound, event: EqEvent, private: &[u8]) {
+        if let (Some(eq), Some(peer)) = (&bound.eq, self.peer.as_ref()) {
+            let what = Connection {
+                connreq: 0,
+                local: bound.name,
+                peer: peer.addr,
+                link: endpoint.domain.link().name(),
+                private,
+            };
+            eq.connection(event, &endpoint.ident, &what);
+        }
+    }
+
+    /// The connection is over; gives the phase that it was in, `None` if it was over, or never began.
+    /// Ends posted receives. Sleeps.
+    pub(super) fn end(&self, endpoint: &Endpoint, bound: &Bound) -> Option<Phase> {
+        let mut from = self.phase();
+        loop {
+            if matches!(from, Phase::Idle | Phase::Over) {
+                return None;
+            }
+            let over = Phase::Over as u32;
+            match self.phase.cmpxchg(from as u32, over, Full) {
+                Ok(_) => break,
+                Err(_) => from = self.phase(),
+            }
+        }
+        endpoint.cancel_receives(bound);
+        Some(from)
+    }
+
+    /// The QP does no more; what is under way ends. Sleeps.
+    fn stop(&self) -> Result {
+        let error = Attr {
+            state: State::Error,
+            ..Attr::default()
+        };
+        self.qp()?.modify(&error, Mask::NONE, None)
+    }
+
+    /// The connection is over, and not because this end's program wants it: tells so. The
+    /// peer is told, if it does not know. Sleeps.
+    pub(super) fn lost(&self, endpoint: &Endpoint, bound: &Bound, why: &Lost<'_>) {
+        let Some(from) = self.end(endpoint, bound) else {
+            return;
+        };
+        let gone = endpoint.domain.link().state() == LinkState::Gone;
+        match (from, why) {
+            (Phase::Connected, _) => self.tell(endpoint, bound, EqEvent::Shutdown, &[]),
+            _ if gone => {
+                not_connected(bound, endpoint, Errno::ENODEV, Reason::new(0), &[]);
+            }
+            (_, Lost::Refused(reason, private)) => {
+                not_connected(bound, endpoint, Errno::ECONNREFUSED, *reason, private);
+            }
+            (_, Lost::Silent) => {
+                not_connected(bound, endpoint, Errno::ETIMEDOUT, Reason::new(0), &[]);
+            }
+            (_, Lost::Failed(errno)) => {
+                not_connected(bound, endpoint, *errno, Reason::new(0), &[]);
+            }
+        }
+        if let Some(conn) = self.conn.as_ref() {
+            conn.close();
+        }
+    }
+}
+
+/// How a connection is lost.
+pub(super) enum Lost<'a> {
+    /// The peer says no, or disconnects, with private data.
+    Refused(Reason, &'a [u8]),
+    /// The peer does not answer.
+    Silent,
+    /// This end cannot go on.
+    Failed(Errno),
+}
+
+fn not_connected(bound: &Bound, endpoint: &Endpoint, errno: Errno, why: Reason, private: &[u8]) {
+    if let Some(eq) = &bound.eq {
+        eq.not_connected(&endpoint.ident, errno, u32::from(why.code()), private);
+    }
+}
+
+/// The local ACK timeout that connection management found; it and that of a QP are the same codes.
+fn timeout(found: kfi_core::roce::cm::Timeout, default: AckTimeout) -> AckTimeout {
+    AckTimeout::from_code(found.code()).unwrap_or(default)
+}
+
+impl Endpoint {
+    /// Enables it, if it is not yet, and does something with its QP.
+    fn with_msg<T>(self: &Arc<Self>, act: impl FnOnce(&Msg, &Bound) -> Result<T>) -> Result<T> {
+        let msg = self.msg()?;
+        match self.enable() {
+            Err(error) if error == to_error(Errno::KFI_EOPBADSTATE) => {}
+            enabled => enabled?,
+        }
+        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+            return Err(EBADF);
+        };
+        act(msg, bound)
+    }
+
+    /// Connects with a QP by hand (`KFABRIC_IOC_EP_CONNECT_QP`, which has the errors). Enables the
+    /// endpoint if need be. Sleeps.
+    pub(crate) fn connect_qp(self: &Arc<Self>, peer: SockAddr, psn: u32) -> Result {
+        self.with_msg(|msg, bound| msg.connect_qp(self, bound, peer, psn))
+    }
+
+    /// Asks a peer for a connection (kfi_connect; `KFABRIC_IOC_EP_CONNECT` has the errors). Enables the
+    /// endpoint if need be. What comes of it is told on the EQ. Sleeps.
+    pub(crate) fn connect(self: &Arc<Self>, peer: SockAddr, private: &[u8]) -> Result {
+        self.with_msg(|msg, bound| {
+            bound.require_eq()?;
+            msg.connect(self, bound, peer, private)
+        })
+    }
+
+    /// Accepts the request `connreq` of a passive endpoint (kfi_accept; `KFABRIC_IOC_EP_ACCEPT` has the
+    /// errors). Enables the endpoint if need be. Sleeps.
+    pub(crate) fn accept(self: &Arc<Self>, pep: &Pep, connreq: u32, private: &[u8]) -> Result {
+        self.with_msg(|msg, bound| {
+            bound.require_eq()?;
+            msg.accept(self, bound, pep, connreq, private)
+        })
+    }
+
+    /// Ends the connection (kfi_shutdown): what is under way ends with `ECANCELED`, and the peer is
+    /// told, if connection management knows it. `EOPNOTSUPP` another type, `ENOTCONN` it is not
+    /// connected. Sleeps.
+    pub(crate) fn shutdown(&self) -> Result {
+        let msg = self.msg()?;
+        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+            return Err(ENOTCONN);
+        };
+        let _connecting = msg.connecting.lock();
+        if msg.phase() != Phase::Connected || msg.end(self, bound).is_none() {
+            return Err(ENOTCONN);
+        }
+        if let Some(conn) = msg.conn.as_ref() {
+            conn.close();
+        }
+        msg.stop()
+    }
+}
+
+/// What connection management tells.
+impl Consumer for Endpoint {
+    fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) {
+        let (Some(Wire::Msg(msg)), Some(_inside), Some(bound)) =
+            (&self.wire, self.run.enter(), self.bound.as_ref())
+        else {
+            return;
+        };
+        let _connecting = msg.connecting.lock();
+        let lost = match event {
+            Event::Reply(reply) => {
+                if msg.phase() != Phase::Asking {
+                    return;
+                }
+                match msg.accepted(self, conn, reply) {
+                    Ok(()) => {
+                        msg.connected(self, bound, Phase::Asking, reply.private);
+                        return;
+                    }
+                    Err(error) => {
+                        Lost::Failed(Errno::from_i32(error.to_errno()).unwrap_or(Errno::EIO))
+                    }
+                }
+            }
+            Event::Established(_) => {
+                msg.connected(self, bound, Phase::Accepting, &[]);
+                return;
+            }
+            Event::Rejected {
+                reason, private, ..
+            } => Lost::Refused(*reason, private),
+            Event::Unreachable => Lost::Silent,
+            Event::Disconnected(_) => Lost::Failed(Errno::ECONNRESET),
+            // It was this end's wish.
+            Event::Released | Event::Closed => return,
+        };
+        msg.lost(self, bound, &lost);
+        // One that was never ready stays as it is.
+        let _ = msg.stop();
+    }
+}

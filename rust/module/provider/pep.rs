@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Passive endpoint: where peers ask for connections, as fi_endpoint(3) and fi_cm(3) have it.
+//!
+//! ```text
+//!   open --bind--> EQ --listen--> a peer asks: KFI_CONNREQ on the EQ, with a number
+//!                                   |
+//!                                   +--> an endpoint accepts (`Endpoint::accept`)
+//!                                   +--> reject
+//!                                   '--> the passive endpoint closes: rejected
+//! ```
+//!
+//! It is made from a fabric, so it may listen on several links: at one of their addresses, or, with an
+//! unspecified one, at all of a family. What the wire calls it is a port of the RDMA CM's TCP port
+//! space, so a peer need not be kfabric's.
+//!
+//! A request waits here until somebody takes it by its number. So many wait as the backlog says, and
+//! memory for them is there from the beginning; connection management refuses more. One for whose event
+//! the EQ has no room is refused too, since nobody would ever hear of it.
+//!
+//! # Locks
+//!
+//! `Pep::stage`, a mutex, is above those of connection management. `Pep::requests`, a mutex, is above
+//! the EQ's spin lock alone; requests are answered and dropped outside it.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use kfi_core::{
+    addr::SockAddr,
+    enums::EqEvent,
+    errno::Errno,
+    limits,
+    roce::cm::{
+        IpHeader,
+        Reason,
+        ServiceId, //
+    }, //
+};
+
+use super::{
+    eq::{
+        Connection,
+        Eq, //
+    },
+    fabric::Fabric,
+    object::{
+        Ident,
+        Object,
+        Used,
+        Uses, //
+    }, //
+};
+use crate::{
+    mem::Allowance,
+    net::{
+        self,
+        cm::{
+            self,
+            Listener,
+            Listening,
+            Request, //
+        }, //
+    },
+    shim::{
+        errno::to_error,
+        random::random_u32,
+        sched::cond_resched, //
+    }, //
+};
+
+/// Ports for those who do not ask for one: the dynamic range of RFC 6335.
+const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// What a passive endpoint is opened with; checked by the face.
+pub(crate) struct PepAttr {
+    /// Where it is to listen.
+    pub(crate) addr: SockAddr,
+    /// Requests that may wait; 0: the default.
+    pub(crate) backlog: u32,
+}
+
+/// How far it is.
+struct Stage {
+    /// Where it listens, or shall.
+    addr: SockAddr,
+    listening: Option<Listening>,
+    closed: bool,
+}
+
+/// What is asked of it.
+struct Requests {
+    /// None: not bound, or closed.
+    eq: Option<Used<Eq>>,
+    /// By number, the oldest first. There is room for the backlog.
+    waiting: KVVec<(u32, Request)>,
+    /// The number of the last request.
+    last: u32,
+}
+
+/// See the module's story.
+#[pin_data]
+pub(crate) struct Pep {
+    ident: Ident,
+    fabric: Used<Fabric>,
+    uses: Uses,
+    backlog: u32,
+    #[pin]
+    stage: Mutex<Stage>,
+    #[pin]
+    requests: Mutex<Requests>,
+    /// What it takes of its owner's budget.
+    _memory: Allowance,
+}
+
+impl Pep {
+    /// Opens a passive endpoint of `fabric` (kfi_passive_ep). `EINVAL` a backlog of more than
+    /// `KFABRIC_MAX_BACKLOG`; `EBADF` the fabric is closed; `ENOMEM`. Sleeps.
+    pub(crate) fn open(fabric: &Arc<Fabric>, attr: PepAttr, ident: Ident) -> Result<Arc<Self>> {
+        let backlog = match attr.backlog {
+            0 => limits::DEFAULT_BACKLOG,
+            backlog if backlog <= limits::MAX_BACKLOG => backlog,
+            _ => return Err(EINVAL),
+        };
+        let room = backlog as usize;
+        let bytes = size_of::<(u32, Request)>() + cm::CONNECTION_BYTES;
+        let memory = ident.budget.take_for::<Self>(room * bytes)?;
+        let requests = Requests {
+            eq: None,
+            waiting: KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?,
+            last: 0,
+        };
+        let stage = Stage {
+            addr: attr.addr,
+            listening: None,
+            closed: false,
+        };
+        let fabric = Used::new(fabric.clone())?;
+        Arc::pin_init(
+            pin_init!(Self {
+                ident,
+                fabric,
+                uses: Uses::new(),
+                backlog,
+                stage <- new_mutex!(stage, "Pep::stage"),
+                requests <- new_mutex!(requests, "Pep::requests"),
+                _memory: memory,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Requests that may wait.
+    pub(crate) fn backlog(&self) -> u32 {
+        self.backlog
+    }
+
+    /// Does something before it listens. `KFI_EOPBADSTATE` it listens, `EBADF` it is closed. Sleeps.
+    fn set_up(&self, change: impl FnOnce(&mut Stage) -> Result) -> Result {
+        let mut stage = self.stage.lock();
+        if stage.closed {
+            return Err(EBADF);
+        }
+        if stage.listening.is_some() {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        }
+        change(&mut stage)
+    }
+
+    /// Binds it to an EQ. `EINVAL` another fabric, or a second EQ; `KFI_EOPBADSTATE` it listens;
+    /// `EBADF` one of them is closed. Sleeps.
+    pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
+        if !Arc::ptr_eq(eq.fabric(), self.fabric.arc()) {
+            return Err(EINVAL);
+        }
+        self.set_up(|_| {
+            let mut requests = self.requests.lock();
+            if requests.eq.is_some() {
+                return Err(EINVAL);
+            }
+            requests.eq = Some(Used::new(eq.clone())?);
+            Ok(())
+        })
+    }
+
+    /// Chooses where it shall listen (kfi_setname). `KFI_EOPBADSTATE` it listens, `EBADF`. Sleeps.
+    pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
+        self.set_up(|stage| {
+            stage.addr = addr;
+            Ok(())
+        })
+    }
+
+    /// Where it listens, or shall (kfi_getname). Sleeps.
+    pub(crate) fn name(&self) -> SockAddr {
+        self.stage.lock().addr
+    }
+
+    /// Listens (kfi_listen); from now on there are events.
+    ///
+    /// `KFI_ENOEQ` it is not bound to an EQ; `EADDRNOTAVAIL` no link of the namespace has the address;
+    /// `ENODEV` the namespace has no link; `EADDRINUSE` somebody listens there, or, at any port,
+    /// everywhere; `KFI_EOPBADSTATE` it listens; `EBUSY` somebody else has QP 1; `EBADF`; `ENOMEM`.
+    /// Sleeps.
+    pub(crate) fn listen(self: &Arc<Self>) -> Result {
+        self.set_up(|stage| {
+            if self.requests.lock().eq.is_none() {
+                return Err(to_error(Errno::KFI_ENOEQ));
+            }
+            let addr = stage.addr;
+            let socket = net::socket(self.fabric.netns()).map_err(|_| ENODEV)?;
+            if !addr.ip().is_unspecified() && !net::has_address(&socket, &addr) {
+                return Err(EADDRNOTAVAIL);
+            }
+            let listen = |port| {
+                let service = ServiceId::tcp(port);
+                cm::listen(&socket, addr.ip(), service, self.backlog, self.clone())
+            };
+            let (port, listening) = match addr.port() {
+                0 => at_any_port(listen)?,
+                port => (port, listen(port)?),
+            };
+            stage.addr = addr.with_port(port);
+            stage.listening = Some(listening);
+            Ok(())
+        })
+    }
+
+    /// Takes the request with this number, to accept or to reject it. `ENOENT` it does not wait, or
+    /// not any more; the error of `check`, and it waits on. Sleeps.
+    pub(crate) fn take(
+        &self,
+        number: u32,
+        check: impl FnOnce(&Request) -> Result,
+    ) -> Result<Request> {
+        let mut requests = self.requests.lock();
+        let at = requests.waiting.iter().position(|(n, _)| *n == number);
+        let at = at.ok_or(ENOENT)?;
+        if let Some((_, request)) = requests.waiting.get(at) {
+            check(request)?;
+        }
+        let (_, request) = requests.waiting.remove(at).map_err(|_| ENOENT)?;
+        Ok(request)
+    }
+
+    /// The address of who asks, with the port that it names; `None` its link has gone.
+    pub(crate) fn peer(request: &Request) -> Option<SockAddr> {
+        addresses(request).map(|(_, peer)| peer)
+    }
+
+    /// Rejects the request with this number (kfi_reject), with private data. `ENOENT` it does not wait.
+    /// Sleeps.
+    pub(crate) fn reject(&self, number: u32, private: &[u8]) -> Result {
+        let request = self.take(number, |_| Ok(()))?;
+        request.reject(Reason::CONSUMER_DEFINED, private);
+        Ok(())
+    }
+
+    /// Has a request wait, and tells of it; gives it back if there is no room for that.
+    fn admit(&self, request: Request) -> core::result::Result<(), Request> {
+        let Some((local, peer)) = addresses(&request) else {
+            return Err(request);
+        };
+        let mut guard = self.requests.lock();
+        let requests = &mut *guard;
+        let Some(eq) = &requests.eq else {
+            return Err(request);
+        };
+        // 0 is none. Those before that still wait are fewer than there are numbers.
+        requests.last = requests.last.checked_add(1).unwrap_or(1);
+        let connreq = requests.last;
+        let waiting = &mut requests.waiting;
+        waiting
+            .push_within_capacity((connreq, request))
+            .map_err(|full| full.0 .1)?;
+        // It waits before the program can have heard of it.
+        let told = waiting.last().is_some_and(|(_, request)| {
+            let what = Connection {
+                connreq,
+                local,
+                peer,
+                link: request.link().name(),
+                private: private(request),
+            };
+            eq.connection(EqEvent::ConnReq, &self.ident, &what)
+        });
+        let untold = if told { None } else { waiting.pop() };
+        match untold {
+            Some((_, request)) => Err(request),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The private data that are the program's, if there is a header of the RDMA CM before them.
+fn private(request: &Request) -> &[u8] {
+    IpHeader::parse(request.private()).map_or(&[], |(_, private)| private)
+}
+
+/// The addresses of both ends of a request: this one's, and the peer's. The ports are those that the
+/// peer names, the addresses those from which and to which it came. `None` it has no header of the RDMA
+/// CM, or the link has gone.
+fn addresses(request: &Request) -> Option<(SockAddr, SockAddr)> {
+    let (header, _) = IpHeader::parse(request.private()).ok()?;
+    let port = request.service_id().tcp_port()?;
+    let local = request.link().peer(request.local())?;
+    let peer = request.link().peer(request.remote())?;
+    Some((local.with_port(port), peer.with_port(header.src_port)))
+}
+
+/// Listens at a port that nobody has. `EADDRINUSE` there is none; an error of `listen`.
+fn at_any_port(listen: impl Fn(u16) -> Result<Listening>) -> Result<(u16, Listening)> {
+    let begin = random_u32() as usize % DYNAMIC_PORTS.len();
+    for port in DYNAMIC_PORTS.cycle().skip(begin).take(DYNAMIC_PORTS.len()) {
+        match listen(port) {
+            Err(error) if error == EADDRINUSE => cond_resched(),
+            listening => return Ok((port, listening?)),
+        }
+    }
+    Err(EADDRINUSE)
+}
+
+impl Listener for Pep {
+    fn request(&self, request: Request) {
+        if let Err(request) = self.admit(request) {
+            let reason = match IpHeader::parse(request.private()) {
+                Ok(_) => Reason::NO_RESOURCES,
+                Err(_) => Reason::UNSUPPORTED,
+            };
+            request.reject(reason, &[]);
+        }
+    }
+
+    /// Nobody will ask any more: an error on the EQ says so.
+    fn gone(&self) {
+        if let Some(eq) = &self.requests.lock().eq {
+            eq.not_connected(&self.ident, Errno::ENODEV, 0, &[]);
+        }
+    }
+}
+
+impl Object for Pep {
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// What waits is rejected.
+    fn teardown(&self) {
+        let listening = {
+            let mut stage = self.stage.lock();
+            stage.closed = true;
+            stage.listening.take()
+        };
+        drop(listening);
+        let (eq, waiting) = {
+            let mut requests = self.requests.lock();
+            (requests.eq.take(), core::mem::take(&mut requests.waiting))
+        };
+        drop(waiting);
+        drop(eq);
+        self.fabric.release();
+    }
+}
