@@ -6,6 +6,7 @@
 
 mod command;
 pub(crate) mod pingpong;
+pub(crate) mod rping;
 pub(crate) mod top;
 
 use std::{io::Read, os::unix::process::CommandExt, process::Command};

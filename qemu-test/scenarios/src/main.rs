@@ -114,6 +114,7 @@ fn main() -> std::process::ExitCode {
             hostile::TESTS,
             cli::TESTS,
             cli::pingpong::TESTS,
+            cli::rping::TESTS,
             cli::top::TESTS,
             processes::TESTS,
             tracing::TESTS,

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, str::FromStr, time::Duration};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::{cntr::Step, text};
+use crate::{cntr::Step, rping, text};
 
 /// Port of a ping-pong server.
 pub(crate) const PORT: u16 = 7471;
@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Info(Info),
     Link(Link),
     Pingpong(Pingpong),
+    Rping(Rping),
     Bench(Bench),
     Cntr(Cntr),
     Cq(Cq),
@@ -218,6 +219,52 @@ pub(crate) struct Pingpong {
     /// Path MTU of rc, as the peer has it; without it 1024
     #[arg(long, value_name = "BYTES", requires = "verbs", value_parser = parse_mtu)]
     pub(crate) mtu: Option<u32>,
+}
+
+/// Play rping, with rdma-core's rping or with this command
+///
+/// Without an address this is the server: it waits for a client, reads its memory and writes that
+/// back, as often as the client wants. With a server's address it is the client, which compares what
+/// comes back. The two connect by the RDMA CM's messages.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Rping {
+    /// The server to play with (port 7174 if none is given); without it, be a server
+    #[arg(value_name = "HOST[:PORT]")]
+    pub(crate) server: Option<Place>,
+
+    /// Link to use; without it, the one that has the address, else the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Bytes of a ping, 26 to 65535 (client)
+    #[arg(short, long, value_name = "BYTES", default_value = "64", value_parser = parse_rping_size)]
+    pub(crate) size: u64,
+
+    /// Pings (client)
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=i32::MAX as u64)
+    )]
+    pub(crate) iterations: u64,
+
+    /// Show the text of each ping
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Address to have; without a port, a server has 7174
+    #[arg(short, long, value_name = "HOST[:PORT]")]
+    pub(crate) bind: Option<Place>,
+
+    /// Serve one client after the other (server)
+    #[arg(short, long, conflicts_with = "server")]
+    pub(crate) keep: bool,
+
+    /// Give up when the peer is silent for so long
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = text::parse_seconds)]
+    pub(crate) timeout: Duration,
 }
 
 /// A transport service of InfiniBand.
@@ -409,6 +456,13 @@ impl FromStr for Place {
             addr: kfi::parse_address(text)?,
             has_port: text.parse::<SocketAddr>().is_ok(),
         })
+    }
+}
+
+fn parse_rping_size(text: &str) -> Result<u64, String> {
+    match text::parse_size(text)? {
+        size @ rping::MIN_SIZE..=rping::MAX_SIZE => Ok(size),
+        _ => Err(format!("{} to {}", rping::MIN_SIZE, rping::MAX_SIZE)),
     }
 }
 

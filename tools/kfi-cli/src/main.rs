@@ -5,6 +5,7 @@
 //! kfi info          the module, and what there is to be had (kfi_getinfo)
 //! kfi link          links: the software device on a network interface
 //! kfi pingpong      two programs exchange messages
+//! kfi rping         rping, with that of rdma-core
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue by hand, to learn from
 //! kfi top           live figures
@@ -30,6 +31,7 @@ mod link;
 mod man;
 mod out;
 mod pingpong;
+mod rping;
 mod table;
 mod text;
 mod top;
@@ -49,6 +51,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
         Command::Info(args) => info::run(&args, out),
         Command::Link(args) => link::run(&args.command, out),
         Command::Pingpong(args) => pingpong::run(&args, out),
+        Command::Rping(args) => rping::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Cntr(args) => cntr::run(&args, out),
         Command::Cq(args) => cq::run(&args, out),

@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use serde_json::{Value, json};
 
-use crate::{args::Args, bench, cntr, cq, error, info, link, pingpong, top};
+use crate::{args::Args, bench, cntr, cq, error, info, link, pingpong, rping, top};
 
 /// Sections of kfi(1) that no description of a command line has.
 const SECTIONS: &str = include_str!("../man/kfi.sections");
@@ -111,6 +111,7 @@ fn documents() -> Vec<Value> {
         json!(pingpong::tests::result()),
         json!({ "event": "listening", "role": "server", "link": "x", "address": "x" }),
         json!(pingpong::verbs::tests::result()),
+        json!(rping::tests::result()),
         json!({ "link": "x", "results": [bench::tests::figure()] }),
         json!(cntr::tests::done()),
         json!({ "link": "x", "formats": [cq::tests::shown(kfi::CqFormat::Tagged)] }),

@@ -112,7 +112,7 @@ pub(crate) fn ended(line: &str, output: std::process::Output) -> Ended {
     }
 }
 
-/// A ping-pong server in the background.
+/// A server in the background.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) out: BufReader<ChildStdout>,
@@ -120,10 +120,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// One of ping-pong.
     pub(crate) fn start(options: &str) -> Self {
-        let mut child = command(&format!("pingpong --json {options}"))
-            .spawn()
-            .expect("start the server");
+        Self::of(&format!("pingpong --json {options}"))
+    }
+
+    /// One that this command line starts, which has `--json`.
+    pub(crate) fn of(line: &str) -> Self {
+        let mut child = command(line).spawn().expect("start the server");
         let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         out.read_line(&mut line).expect("read");
