@@ -524,9 +524,10 @@ fn theirs_of(number: usize) -> &'static Buffer {
     Box::leak(Box::new(Buffer::new(number + 1).expect("buffer")))
 }
 
+/// A hundred of them on each host, or `KFI_MANY`.
 fn many_endpoints() {
     apart();
-    const MANY: usize = 100;
+    let many = std::env::var("KFI_MANY").map_or(100, |many| many.parse().expect("a number"));
     let (_, at_a) = next_domain().expect("apart");
     let (_, at_b) = next_domain().expect("apart");
     let options = Options {
@@ -536,14 +537,14 @@ fn many_endpoints() {
         ..Options::default()
     };
     let open =
-        |domain: &Domain| -> Vec<Host> { (0..MANY).map(|_| Host::on(domain, &options)).collect() };
+        |domain: &Domain| -> Vec<Host> { (0..many).map(|_| Host::on(domain, &options)).collect() };
     let (here, there) = (open(&at_a), open(&at_b));
     let into = Buffer::new(64).expect("buffer");
     // Each talks to three. Some at a time: a slow machine cannot make so many connections at once.
     for step in [0, 1, 7] {
-        for some in (0..MANY).collect::<Vec<_>>().chunks(20) {
+        for some in (0..many).collect::<Vec<_>>().chunks(20) {
             for index in some {
-                let (host, peer) = (&here[*index], &there[(index + step) % MANY]);
+                let (host, peer) = (&here[*index], &there[(index + step) % many]);
                 peer.ep.recv(&into, 1).expect("recv");
                 let to = host.meet(peer);
                 host.ep
@@ -551,7 +552,7 @@ fn many_endpoints() {
                     .expect("inject");
             }
             for index in some {
-                there[(index + step) % MANY].expect(RECEIVED, 1);
+                there[(index + step) % many].expect(RECEIVED, 1);
             }
         }
     }
