@@ -31,17 +31,17 @@ const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const PEER: FiAddr = FiAddr::UNSPEC;
 
 tests![
-    what_is_no_packet,
-    packets_for_nobody,
-    packets_of_strangers,
-    packets_that_were_changed,
-    other_sequence_numbers,
-    answers_to_nothing,
-    a_key_that_is_none,
-    a_length_that_is_wrong,
-    a_datagram_with_another_key,
-    a_flood_of_bad_packets => 120,
-    figures_in_debugfs,
+    what_is_no_packet => 300,
+    packets_for_nobody => 300,
+    packets_of_strangers => 300,
+    packets_that_were_changed => 300,
+    other_sequence_numbers => 300,
+    answers_to_nothing => 300,
+    a_key_that_is_none => 300,
+    a_length_that_is_wrong => 300,
+    a_datagram_with_another_key => 300,
+    a_flood_of_bad_packets => 300,
+    figures_in_debugfs => 300,
 ];
 
 struct Bits;
