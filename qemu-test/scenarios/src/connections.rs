@@ -826,7 +826,8 @@ fn a_storm_of_requests() {
     while ended < ASKERS {
         assert!(begin.elapsed() < 3 * SOON, "{ended} of {ASKERS}");
         while let Some(error) = eq.readerr().expect("readerr") {
-            assert_eq!(error.err, Errno::ECONNREFUSED);
+            // On a slow machine the last ones give up before they have an answer.
+            assert!(matches!(error.err, Errno::ECONNREFUSED | Errno::ETIMEDOUT));
             refusals += u64::from(error.prov_errno == NO_RESOURCES);
             ended += 1;
         }

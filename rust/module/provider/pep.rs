@@ -263,22 +263,22 @@ impl Pep {
     }
 
     /// Has a request wait, and tells of it; gives it back if there is no room for that.
-    fn admit(&self, request: Request) -> core::result::Result<(), Request> {
+    fn admit(&self, request: Request) -> Option<Request> {
         let Some((local, peer)) = addresses(&request) else {
-            return Err(request);
+            return Some(request);
         };
         let mut guard = self.requests.lock();
         let requests = &mut *guard;
         let Some(eq) = &requests.eq else {
-            return Err(request);
+            return Some(request);
         };
         // 0 is none. Those before that still wait are fewer than there are numbers.
         requests.last = requests.last.checked_add(1).unwrap_or(1);
         let connreq = requests.last;
         let waiting = &mut requests.waiting;
-        waiting
-            .push_within_capacity((connreq, request))
-            .map_err(|full| full.0 .1)?;
+        if let Err(full) = waiting.push_within_capacity((connreq, request)) {
+            return Some(full.0 .1);
+        }
         // It waits before the program can have heard of it.
         let told = waiting.last().is_some_and(|(_, request)| {
             let what = Connection {
@@ -291,10 +291,7 @@ impl Pep {
             eq.connection(EqEvent::ConnReq, &self.ident, &what)
         });
         let untold = if told { None } else { waiting.pop() };
-        match untold {
-            Some((_, request)) => Err(request),
-            None => Ok(()),
-        }
+        untold.map(|(_, request)| request)
     }
 }
 
@@ -328,7 +325,7 @@ fn at_any_port(listen: impl Fn(u16) -> Result<Listening>) -> Result<(u16, Listen
 
 impl Listener for Pep {
     fn request(&self, request: Request) {
-        if let Err(request) = self.admit(request) {
+        if let Some(request) = self.admit(request) {
             let reason = match IpHeader::parse(request.private()) {
                 Ok(_) => Reason::NO_RESOURCES,
                 Err(_) => Reason::UNSUPPORTED,
