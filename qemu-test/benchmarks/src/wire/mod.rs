@@ -7,6 +7,7 @@
 //! | [`perftest`] | rxe against rxe |
 //! | [`msg`] | ours against ours: connected endpoints |
 //! | [`peers`] | many connections |
+//! | [`rdm`] | ours against sockets: reliable datagrams |
 //!
 //! - `roce/send_lat_8B`, `roce/write_lat_8B`: half a round of a ping-pong of SENDs, of RDMA WRITEs;
 //!   both ends look for what comes and never sleep, as ib_send_lat and ib_write_lat do.
@@ -14,12 +15,16 @@
 //!   `_loss1` each host loses one of a hundred packets that it sends.
 //! - `roce/send_rate_8B`: as the bandwidth, small messages, 32 in a call on both sides.
 //!
+//! - `roce/peers_*`: what it costs that there are many connections.
+//! - `rdm/wire_*`: reliable datagrams, beside sockets on the same cable.
+//!
 //! A row whose name ends with `_mtu9000` has that MTU on the veth pair, the others 1500.
 
 mod hosts;
 mod msg;
 mod peers;
 mod perftest;
+mod rdm;
 
 use self::{hosts::Hosts, msg::Game, perftest::Program};
 use crate::{
@@ -314,5 +319,6 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
     ];
     cases.extend(peers::cases());
+    cases.extend(rdm::cases());
     cases
 }

@@ -30,7 +30,7 @@ pub(super) const DEPTH: usize = 128;
 const BATCH: usize = 32;
 
 /// How long nothing may come until that is a failure.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// One end of a connection.
 pub(super) struct End {
