@@ -19,14 +19,16 @@ use super::{
         Qp,
         Ud, //
     },
-    socket,
+    socket::{
+        self,
+        Way, //
+    },
     Figure,
     IfName,
     Link,
     LinkName,
     NetNs,
-    Path,
-    Way, //
+    Path, //
 };
 use crate::{
     mem::{

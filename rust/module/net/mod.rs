@@ -83,6 +83,12 @@ pub(crate) use self::{
         IfName,
         LinkName, //
     },
+    path::Path,
+    stats::{
+        Figure,
+        Values,
+        FIGURES, //
+    },
     table::{
         add,
         del,
@@ -96,22 +102,6 @@ pub(crate) use self::{
         LinkEvents,
         Registration, //
     },
-};
-#[allow(unused_imports, reason = "endpoints of the wire come next")]
-pub(crate) use self::{
-    path::Path,
-    qp::Qp,
-    socket::{
-        Socket,
-        Way, //
-    },
-    stats::{
-        Figure,
-        Figures,
-        QpFigures,
-        Values,
-        FIGURES, //
-    }, //
 };
 pub(crate) use crate::shim::net::{
     NetNs,

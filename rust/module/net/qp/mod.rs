@@ -34,7 +34,6 @@ mod payload;
 pub(crate) mod rc;
 pub(crate) mod ud;
 
-#[allow(unused_imports, reason = "endpoints of the wire come next")]
 pub(crate) use self::{
     payload::Payload,
     rc::Rc,

@@ -154,6 +154,7 @@ enum Managed {
 /// What the peer's end is like.
 pub(super) struct Far {
     pub(super) qpn: Qpn,
+    /// PSN that it wants this end to begin with.
     pub(super) psn: Psn,
     pub(super) mtu: PathMtu,
     /// READs that it serves at once, and that it may ask for.
@@ -166,7 +167,7 @@ pub(super) struct Far {
 pub(in crate::provider::ep) struct Connection {
     session: Arc<Session>,
     conn: Conn,
-    /// PSN of the first packet that is sent.
+    /// PSN that the peer shall begin with, which is what REQ and REP tell it.
     psn: Psn,
     qp: SetOnce<Arc<Qp<Rc>>>,
     #[pin]
@@ -273,8 +274,8 @@ impl Connection {
             state: QpState::Rtr,
             path_mtu: far.mtu,
             dest_qpn: far.qpn,
-            rq_psn: far.psn,
-            sq_psn: self.psn,
+            rq_psn: self.psn,
+            sq_psn: far.psn,
             max_rd_atomic: far.serves.clamp(1, READS),
             max_dest_rd_atomic: far.asks.clamp(1, READS),
             min_rnr_timer: RnrTimer::at_least(RNR_TIME),
