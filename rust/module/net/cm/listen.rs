@@ -49,7 +49,7 @@ pub(crate) fn listen(
         service_id,
         ip,
         backlog,
-        waiting: Atomic::new(0),
+        waiting: Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?,
         listener,
     };
     let door = Arc::new(door, GFP_KERNEL_ACCOUNT)?;
@@ -74,8 +74,9 @@ pub(super) struct Door {
     service_id: ServiceId,
     ip: IpAddr,
     backlog: u32,
-    /// Requests that wait for an answer.
-    waiting: Atomic<u32>,
+    /// How many requests wait for an answer. They share the number and not the listener, which may be
+    /// who keeps them.
+    waiting: Arc<Atomic<u32>>,
     listener: Arc<dyn Listener>,
 }
 
@@ -91,18 +92,18 @@ impl Door {
     }
 
     /// Room for a request; `None`: so many wait already.
-    pub(super) fn room(self: &Arc<Self>) -> Option<Waiting> {
+    pub(super) fn room(&self) -> Option<Waiting> {
         // Only the one who brings news adds.
-        let place = Waiting(self.clone());
+        let place = Waiting(self.waiting.clone());
         (self.waiting.fetch_add(1, Full) < self.backlog).then_some(place)
     }
 }
 
 /// The place of a request that waits for an answer.
-pub(super) struct Waiting(Arc<Door>);
+pub(super) struct Waiting(Arc<Atomic<u32>>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Full);
+        self.0.fetch_sub(1, Full);
     }
 }
