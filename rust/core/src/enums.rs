@@ -248,6 +248,84 @@ enumerator! {
     }
 }
 
+enumerator! {
+    /// Types of what atomics work on (`enum kfi_datatype`).
+    Datatype {
+        /// 8 bits, signed.
+        Int8 = 0,
+        /// 8 bits.
+        Uint8 = 1,
+        /// 16 bits, signed.
+        Int16 = 2,
+        /// 16 bits.
+        Uint16 = 3,
+        /// 32 bits, signed.
+        Int32 = 4,
+        /// 32 bits.
+        Uint32 = 5,
+        /// 64 bits, signed.
+        Int64 = 6,
+        /// 64 bits.
+        Uint64 = 7,
+        /// Floating point.
+        Float = 8,
+        /// Floating point, double precision.
+        Double = 9,
+        /// Two of `Float`.
+        FloatComplex = 10,
+        /// Two of `Double`.
+        DoubleComplex = 11,
+        /// Floating point, extended precision.
+        LongDouble = 12,
+        /// Two of `LongDouble`.
+        LongDoubleComplex = 13,
+    }
+}
+
+enumerator! {
+    /// What is there after an atomic (`enum kfi_op`).
+    AtomicOp {
+        /// The smaller one.
+        Min = 0,
+        /// The greater one.
+        Max = 1,
+        /// The sum.
+        Sum = 2,
+        /// The product.
+        Prod = 3,
+        /// Logical or.
+        Lor = 4,
+        /// Logical and.
+        Land = 5,
+        /// Or, bit by bit.
+        Bor = 6,
+        /// And, bit by bit.
+        Band = 7,
+        /// Logical exclusive or.
+        Lxor = 8,
+        /// Exclusive or, bit by bit.
+        Bxor = 9,
+        /// Nothing: it is read.
+        AtomicRead = 10,
+        /// The operand.
+        AtomicWrite = 11,
+        /// The operand, if it is equal to the compared one.
+        Cswap = 12,
+        /// The operand, if it is not equal.
+        CswapNe = 13,
+        /// The operand, if the compared one is less or equal.
+        CswapLe = 14,
+        /// The operand, if the compared one is less.
+        CswapLt = 15,
+        /// The operand, if the compared one is greater or equal.
+        CswapGe = 16,
+        /// The operand, if the compared one is greater.
+        CswapGt = 17,
+        /// Those bits of the operand that are set in the compared one.
+        Mswap = 18,
+    }
+}
+
 #[cfg(any(test, kfi_kunit))]
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_enums))]
 mod tests {
@@ -275,6 +353,12 @@ mod tests {
         assert_eq!(Class::try_from(17), Ok(Class::Poll));
         assert_eq!(EqEvent::try_from(7), Err(Errno::EINVAL));
         assert_eq!(EpOpt::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(Datatype::try_from(7), Ok(Datatype::Uint64));
+        assert_eq!(Datatype::try_from(14), Err(Errno::EINVAL));
+        assert_eq!(AtomicOp::try_from(2), Ok(AtomicOp::Sum));
+        assert_eq!(AtomicOp::try_from(12), Ok(AtomicOp::Cswap));
+        assert_eq!(AtomicOp::try_from(18), Ok(AtomicOp::Mswap));
+        assert_eq!(AtomicOp::try_from(19), Err(Errno::EINVAL));
         assert_eq!(u32::from(Class::Cntr), 15);
     }
 }
