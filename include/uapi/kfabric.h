@@ -265,6 +265,47 @@ enum {
 	KFABRIC_OPT_DEST_RD_ATOMIC = 7,	/* MSG: 0..16 of the peer's */
 };
 
+/* Types of what atomics work on. */
+enum kfi_datatype {
+	KFI_INT8		= 0,
+	KFI_UINT8		= 1,
+	KFI_INT16		= 2,
+	KFI_UINT16		= 3,
+	KFI_INT32		= 4,
+	KFI_UINT32		= 5,
+	KFI_INT64		= 6,
+	KFI_UINT64		= 7,
+	KFI_FLOAT		= 8,
+	KFI_DOUBLE		= 9,
+	KFI_FLOAT_COMPLEX	= 10,
+	KFI_DOUBLE_COMPLEX	= 11,
+	KFI_LONG_DOUBLE		= 12,
+	KFI_LONG_DOUBLE_COMPLEX	= 13,
+};
+
+/* What atomics do. */
+enum kfi_op {
+	KFI_MIN			= 0,
+	KFI_MAX			= 1,
+	KFI_SUM			= 2,
+	KFI_PROD		= 3,
+	KFI_LOR			= 4,
+	KFI_LAND		= 5,
+	KFI_BOR			= 6,
+	KFI_BAND		= 7,
+	KFI_LXOR		= 8,
+	KFI_BXOR		= 9,
+	KFI_ATOMIC_READ		= 10,
+	KFI_ATOMIC_WRITE	= 11,
+	KFI_CSWAP		= 12,
+	KFI_CSWAP_NE		= 13,
+	KFI_CSWAP_LE		= 14,
+	KFI_CSWAP_LT		= 15,
+	KFI_CSWAP_GE		= 16,
+	KFI_CSWAP_GT		= 17,
+	KFI_MSWAP		= 18,
+};
+
 /* Error numbers of kfabric above the system's. */
 enum {
 	KFI_EOTHER		= 256,
@@ -1414,7 +1455,8 @@ struct kfabric_poll {
  * @handle: out
  * @caps: capabilities wanted, 0: those of KFI_MSG, KFI_TAGGED and KFI_RMA that
  *	the type has, both ways.  Kinds without a direction get both.
- *	KFI_SOURCE, KFI_DIRECTED_RECV, KFI_MULTI_RECV as in kfi_getinfo
+ *	KFI_ATOMIC (KFI_EP_MSG), KFI_SOURCE, KFI_DIRECTED_RECV, KFI_MULTI_RECV
+ *	as in kfi_getinfo
  * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
  *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE
  * @rx_op_flags: default flags of receives: KFI_COMPLETION, KFI_MULTI_RECV
@@ -1772,6 +1814,9 @@ enum kfabric_op_code {
 	KFABRIC_OP_TSEND	= 3,
 	KFABRIC_OP_READ		= 4,
 	KFABRIC_OP_WRITE	= 5,
+	KFABRIC_OP_ATOMIC	= 6,
+	KFABRIC_OP_FETCH_ATOMIC	= 7,
+	KFABRIC_OP_COMPARE_ATOMIC = 8,
 };
 
 /* The flags are all there is; the endpoint's default flags are not added. */
@@ -1784,11 +1829,13 @@ enum kfabric_op_code {
  *	kfi_send: @flags are added to the endpoint's defaults)
  * @flags: transmits: KFI_COMPLETION, KFI_INJECT, KFI_INJECT_COMPLETE,
  *	KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE, KFI_FENCE, KFI_MORE and,
- *	on SEND, TSEND and WRITE, KFI_REMOTE_CQ_DATA.
+ *	on SEND, TSEND and WRITE, KFI_REMOTE_CQ_DATA; READ, FETCH_ATOMIC and
+ *	COMPARE_ATOMIC cannot have KFI_INJECT.
  *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
  *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
  * @context: returned in the completion
- * @buf: address of the buffer, or of an array of struct kfabric_iov
+ * @buf: address of the buffer, or of an array of struct kfabric_iov; atomics:
+ *	of the operand
  * @len: bytes in the buffer
  * @iov_count: 0: @buf is the buffer; else elements of the array
  * @mr: local memory region that holds the buffer, so that it need not be
@@ -1799,11 +1846,28 @@ enum kfabric_op_code {
  * @tag: TSEND, TRECV
  * @ignore: TRECV: bits of @tag that do not matter
  * @rma_addr: READ, WRITE: remote address or offset, or address of an array of
- *	struct kfabric_rma_iov
- * @rma_key: READ, WRITE: remote key
+ *	struct kfabric_rma_iov; atomics too
+ * @rma_key: READ, WRITE, atomics: remote key
  * @rma_iov_count: 0: @rma_addr, @rma_key; else elements of the array
+ * @datatype: atomics: enum kfi_datatype: KFI_UINT64; else 0
+ * @op: atomics: enum kfi_op: KFI_SUM (ATOMIC, FETCH_ATOMIC), KFI_CSWAP
+ *	(COMPARE_ATOMIC); else 0
+ * @compare: COMPARE_ATOMIC: address of the operand that is compared, as long as
+ *	@buf; else 0
+ * @result: FETCH_ATOMIC, COMPARE_ATOMIC: address of the buffer for what was at
+ *	the peer before, as long as @buf; else 0
+ * @result_mr: FETCH_ATOMIC, COMPARE_ATOMIC: as @mr, for @result; else 0
  * @reserved: 0
- * @reserved2: 0
+ *
+ * Atomics are those of InfiniBand, for KFI_EP_MSG alone: fetch-and-add, and
+ * compare-and-swap, which puts the operand there if what is there is equal to
+ * *@compare.  ATOMIC is a fetch-and-add whose result nobody is told.  They work
+ * on one word of 8 bytes, whose remote address is a multiple of 8; each host has
+ * it in its own byte order.  The peer's region and its endpoint need
+ * KFI_REMOTE_READ and KFI_REMOTE_WRITE.  Operands are taken when the operation
+ * is posted.  A completion has KFI_ATOMIC, and KFI_WRITE (ATOMIC) or KFI_READ,
+ * and is counted so; the target counts KFI_REMOTE_READ for all three, as each
+ * of them fetches.
  */
 struct kfabric_op {
 	__u32	opcode;
@@ -1821,8 +1885,12 @@ struct kfabric_op {
 	__u64	rma_addr;
 	__u64	rma_key;
 	__u32	rma_iov_count;
+	__u16	datatype;
+	__u16	op;
+	__u64	compare;
+	__u64	result;
+	__u32	result_mr;
 	__u32	reserved;
-	__u64	reserved2[3];
 };
 
 /**
@@ -1842,24 +1910,29 @@ struct kfabric_op {
  * operation has KFI_INJECT, or the CQ is bound with KFI_SELECTIVE_COMPLETION,
  * unless KFI_COMPLETION is among its flags; a failure always makes one.
  *
- * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown
- * opcode or flag, too many elements (of remote memory: KFI_EP_MSG takes one),
- * lengths that wrap, a buffer that is not within @mr, remote memory that is not
- * as long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM);
- * -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the endpoint does
- * not have the capability, has KFABRIC_OPT_RD_ATOMIC 0 and shall read, or is
- * KFI_EP_DGRAM and shall tell of the delivery;
- * -ENOTCONN a transmit of an endpoint that is not connected yet; -ESHUTDOWN its
- * connection is over; -EAGAIN no room in the transmit or receive queue, in the
- * CQ, or at the peer for an injected message, or KFI_FENCE while an earlier
- * operation waits there: try again after reading completions; -EMSGSIZE longer
- * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
- * the path MTU of a datagram; -ENOENT @peer is not in the AV; -EHOSTUNREACH no
- * endpoint at that address of this host, no way to another host (KFI_EP_RDM);
- * -ENETUNREACH no way to it; -ENETDOWN the link's
- * interface is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
- * KFABRIC_IOC_MR_REG; -EACCES @mr does not allow it; -ENOMSG KFI_CLAIM of a
- * message that was not claimed (KFI_PEEK never: its answer is a completion).
+ * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown opcode,
+ * flag, datatype or op, a field that the opcode does not have, too many
+ * elements (of remote memory: KFI_EP_MSG takes one), lengths that wrap, a
+ * buffer that is not within @mr or @result_mr, remote memory that is not as
+ * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
+ * atomic on no whole number of words, or at a remote address that is not a
+ * multiple of 8; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the
+ * endpoint does not have the capability, has KFABRIC_OPT_RD_ATOMIC 0 and shall
+ * read or do an atomic, or is KFI_EP_DGRAM and shall tell of the delivery; an
+ * atomic with a datatype or op that its opcode does not take; -ENOTCONN a
+ * transmit of an endpoint that is not connected yet; -ESHUTDOWN its connection
+ * is over; -EAGAIN no room in the transmit or receive queue, in the CQ, or at
+ * the peer for an injected message, or KFI_FENCE while an earlier operation
+ * waits there: try again after reading completions; -EMSGSIZE longer than
+ * KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than the
+ * path MTU of a datagram; an atomic on more than one word; -EKEYREJECTED a key
+ * of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
+ * -EHOSTUNREACH no endpoint at that address of this host, no way to another
+ * host (KFI_EP_RDM); -ENETUNREACH no way to it; -ENETDOWN the link's interface
+ * is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
+ * KFABRIC_IOC_MR_REG; -EACCES @mr or @result_mr does not allow it; -ENOMSG
+ * KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its answer is a
+ * completion).
  */
 struct kfabric_post {
 	__u32	size;

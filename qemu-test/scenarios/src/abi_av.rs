@@ -435,6 +435,7 @@ fn what_getinfo_refuses() {
             ..blank
         },
         abi::kfabric_info {
+            ep_type: abi::KFI_EP_RDM,
             caps: abi::KFI_ATOMIC,
             ..blank
         },

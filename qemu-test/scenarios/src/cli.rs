@@ -108,7 +108,9 @@ fn info_tells_what_there_is() {
     assert_eq!(one["infos"][0]["dest_addr"], "127.0.0.1:7471");
     kfi("info -l nope").fails("(ENODATA)", "hints");
     kfi("info -e dgram -c rma").fails("(ENODATA)", "hints");
-    kfi("info -c atomic").fails("(ENODATA)", "hints");
+    kfi("info -e rdm -c atomic").fails("(ENODATA)", "hints");
+    let atomic = kfi("info --json -c atomic").succeeds().json();
+    assert_eq!(atomic["infos"][0]["ep_type"], "msg");
     let text = kfi("info -v").succeeds().out;
     for word in ["tx.inject_size", "mr_key_size", "limits:"] {
         assert!(text.contains(word), "{word}: {text}");

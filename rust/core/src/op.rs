@@ -4,18 +4,26 @@
 //! One table, [`OpType`], from which everything follows that does not depend on the objects
 //! involved:
 //!
-//! | kind    | completion flags   | needs here     | needs at the peer    | counts here / there   |
-//! |---------|--------------------|----------------|----------------------|-----------------------|
-//! | `Recv`  | `MSG, RECV`        | `MSG, RECV`    |                      | `RECV`                |
-//! | `Send`  | `MSG, SEND`        | `MSG, SEND`    | `MSG, RECV`          | `SEND` / a receive's  |
-//! | `TRecv` | `TAGGED, RECV`     | `TAGGED, RECV` |                      | `RECV`                |
-//! | `TSend` | `TAGGED, SEND`     | `TAGGED, SEND` | `TAGGED, RECV`       | `SEND` / a receive's  |
-//! | `Read`  | `RMA, READ`        | `RMA, READ`    | `RMA, REMOTE_READ`   | `READ`/`REMOTE_READ`  |
-//! | `Write` | `RMA, WRITE`       | `RMA, WRITE`   | `RMA, REMOTE_WRITE`  | `WRITE`/`REMOTE_WRITE`|
+//! | kind            | completion flags | needs here      | needs at the peer           | counts here / there    |
+//! |-----------------|------------------|-----------------|-----------------------------|------------------------|
+//! | `Recv`          | `MSG, RECV`      | `MSG, RECV`     |                             | `RECV`                 |
+//! | `Send`          | `MSG, SEND`      | `MSG, SEND`     | `MSG, RECV`                 | `SEND` / a receive's   |
+//! | `TRecv`         | `TAGGED, RECV`   | `TAGGED, RECV`  |                             | `RECV`                 |
+//! | `TSend`         | `TAGGED, SEND`   | `TAGGED, SEND`  | `TAGGED, RECV`              | `SEND` / a receive's   |
+//! | `Read`          | `RMA, READ`      | `RMA, READ`     | `RMA, REMOTE_READ`          | `READ`/`REMOTE_READ`   |
+//! | `Write`         | `RMA, WRITE`     | `RMA, WRITE`    | `RMA, REMOTE_WRITE`         | `WRITE`/`REMOTE_WRITE` |
+//! | `Atomic`        | `ATOMIC, WRITE`  | `ATOMIC, WRITE` | `REMOTE_READ, REMOTE_WRITE` | `WRITE`/`REMOTE_READ`  |
+//! | `FetchAtomic`   | `ATOMIC, READ`   | `ATOMIC, READ`  | `REMOTE_READ, REMOTE_WRITE` | `READ`/`REMOTE_READ`   |
+//! | `CompareAtomic` | `ATOMIC, READ`   | `ATOMIC, READ`  | `REMOTE_READ, REMOTE_WRITE` | `READ`/`REMOTE_READ`   |
 //!
 //! A receive whose message brought remote CQ data has `REMOTE_CQ_DATA` too, and so has the entry
 //! `RMA, REMOTE_WRITE` that a write with CQ data makes at its target; the sender's completion
-//! never has. Numbers 6 to 8 of `enum kfi_op_type`, the atomics, will be rows of this table.
+//! never has.
+//!
+//! # Atomics
+//!
+//! They are those of InfiniBand ([`OpType::check_atomic`]), which all fetch: an `Atomic` is one whose
+//! result nobody wants, and the target cannot tell.
 //!
 //! # Flags
 //!
@@ -37,6 +45,10 @@
 //! whether there is an entry or not.
 
 use crate::{
+    enums::{
+        AtomicOp,
+        Datatype, //
+    },
     errno::Errno,
     flags::{
         Access,
@@ -64,12 +76,21 @@ pub enum OpType {
     Read = 4,
     /// Write a peer's memory.
     Write = 5,
+    /// Change a peer's memory atomically.
+    Atomic = 6,
+    /// Likewise, and get what was there before.
+    FetchAtomic = 7,
+    /// Likewise, if a comparison holds.
+    CompareAtomic = 8,
 }
+
+/// Bytes that an atomic works on.
+pub const ATOMIC_LEN: usize = 8;
 
 /// The two sides of an endpoint, each with its queue, its default flags and its CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Sends, reads and writes.
+    /// Sends, reads, writes and atomics.
     Transmit,
     /// Receives.
     Receive,
@@ -135,6 +156,9 @@ impl TryFrom<u32> for OpType {
             3 => Ok(Self::TSend),
             4 => Ok(Self::Read),
             5 => Ok(Self::Write),
+            6 => Ok(Self::Atomic),
+            7 => Ok(Self::FetchAtomic),
+            8 => Ok(Self::CompareAtomic),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -145,7 +169,7 @@ impl OpType {
     pub const fn side(self) -> Side {
         match self {
             Self::Recv | Self::TRecv => Side::Receive,
-            Self::Send | Self::TSend | Self::Read | Self::Write => Side::Transmit,
+            _ => Side::Transmit,
         }
     }
 
@@ -154,9 +178,14 @@ impl OpType {
         matches!(self, Self::TRecv | Self::TSend)
     }
 
-    /// Returns whether this kind names a peer's memory.
+    /// Returns whether this kind reads or writes a peer's memory.
     pub const fn is_rma(self) -> bool {
         matches!(self, Self::Read | Self::Write)
+    }
+
+    /// Returns whether this kind changes a peer's memory atomically.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::Atomic | Self::FetchAtomic | Self::CompareAtomic)
     }
 
     /// Returns the flags that this kind can have.
@@ -170,7 +199,8 @@ impl OpType {
             Self::Send | Self::TSend | Self::Write => TRANSMIT_FLAGS
                 .union(OpFlags::INJECT)
                 .union(OpFlags::REMOTE_CQ_DATA),
-            Self::Read => TRANSMIT_FLAGS,
+            Self::Atomic => TRANSMIT_FLAGS.union(OpFlags::INJECT),
+            Self::Read | Self::FetchAtomic | Self::CompareAtomic => TRANSMIT_FLAGS,
         }
     }
 
@@ -219,6 +249,28 @@ impl OpType {
         Ok(())
     }
 
+    /// Checks what an atomic of this kind does with `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: anything but a sum, or for [`CompareAtomic`](Self::CompareAtomic) a
+    /// compare-and-swap, of unsigned 64-bit numbers. `EINVAL`: no whole number of them; `EMSGSIZE`:
+    /// more than one.
+    pub fn check_atomic(self, datatype: Datatype, op: AtomicOp, len: u64) -> Result<(), Errno> {
+        const LEN: u64 = ATOMIC_LEN as u64;
+        match (self, datatype, op) {
+            (Self::Atomic | Self::FetchAtomic, Datatype::Uint64, AtomicOp::Sum)
+            | (Self::CompareAtomic, Datatype::Uint64, AtomicOp::Cswap) => {}
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        match len {
+            LEN => Ok(()),
+            0 => Err(Errno::EINVAL),
+            len if len.is_multiple_of(LEN) => Err(Errno::EMSGSIZE),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
     /// Returns the capabilities that the poster's endpoint needs.
     pub const fn caps(self) -> Caps {
         match self {
@@ -228,6 +280,8 @@ impl OpType {
             Self::TSend => Caps::TAGGED.union(Caps::SEND),
             Self::Read => Caps::RMA.union(Caps::READ),
             Self::Write => Caps::RMA.union(Caps::WRITE),
+            Self::Atomic => Caps::ATOMIC.union(Caps::WRITE),
+            Self::FetchAtomic | Self::CompareAtomic => Caps::ATOMIC.union(Caps::READ),
         }
     }
 
@@ -259,6 +313,9 @@ impl OpType {
             Self::TSend => Caps::TAGGED.union(Caps::RECV),
             Self::Read => Caps::RMA.union(Caps::REMOTE_READ),
             Self::Write => Caps::RMA.union(Caps::REMOTE_WRITE),
+            Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => {
+                Caps::REMOTE_READ.union(Caps::REMOTE_WRITE)
+            }
         }
     }
 
@@ -277,6 +334,8 @@ impl OpType {
             Self::TSend => CompFlags::TAGGED.union(CompFlags::SEND),
             Self::Read => CompFlags::RMA.union(CompFlags::READ),
             Self::Write => CompFlags::RMA.union(CompFlags::WRITE),
+            Self::Atomic => CompFlags::ATOMIC.union(CompFlags::WRITE),
+            Self::FetchAtomic | Self::CompareAtomic => CompFlags::ATOMIC.union(CompFlags::READ),
         }
     }
 
@@ -298,8 +357,8 @@ impl OpType {
         match self {
             Self::Recv | Self::TRecv => CntrBind::RECV,
             Self::Send | Self::TSend => CntrBind::SEND,
-            Self::Read => CntrBind::READ,
-            Self::Write => CntrBind::WRITE,
+            Self::Read | Self::FetchAtomic | Self::CompareAtomic => CntrBind::READ,
+            Self::Write | Self::Atomic => CntrBind::WRITE,
         }
     }
 
@@ -308,18 +367,21 @@ impl OpType {
     pub const fn counts_at_target(self) -> CntrBind {
         match self {
             Self::Recv | Self::TRecv | Self::Send | Self::TSend => CntrBind::EMPTY,
-            Self::Read => CntrBind::REMOTE_READ,
+            Self::Read | Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => {
+                CntrBind::REMOTE_READ
+            }
             Self::Write => CntrBind::REMOTE_WRITE,
         }
     }
 
-    /// Returns the access that a local region must allow for this kind's buffer.
+    /// Returns the access that a local region must allow for this kind's buffer; the buffer of an
+    /// atomic's result is filled as by a read.
     pub const fn local_access(self) -> Access {
         match self {
             Self::Recv | Self::TRecv => Access::RECV,
             Self::Send | Self::TSend => Access::SEND,
             Self::Read => Access::READ,
-            Self::Write => Access::WRITE,
+            Self::Write | Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => Access::WRITE,
         }
     }
 
@@ -329,6 +391,9 @@ impl OpType {
             Self::Recv | Self::TRecv | Self::Send | Self::TSend => Access::EMPTY,
             Self::Read => Access::REMOTE_READ,
             Self::Write => Access::REMOTE_WRITE,
+            Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => {
+                Access::REMOTE_READ.union(Access::REMOTE_WRITE)
+            }
         }
     }
 }

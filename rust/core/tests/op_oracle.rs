@@ -16,13 +16,16 @@ use kfi_core::{
 };
 use proptest::prelude::*;
 
-const KINDS: [OpType; 6] = [
+const KINDS: [OpType; 9] = [
     OpType::Recv,
     OpType::Send,
     OpType::TRecv,
     OpType::TSend,
     OpType::Read,
     OpType::Write,
+    OpType::Atomic,
+    OpType::FetchAtomic,
+    OpType::CompareAtomic,
 ];
 
 /// The bits that `struct kfabric_op` says a kind can have.
@@ -30,12 +33,14 @@ fn documented(kind: OpType) -> u64 {
     const COMPLETION: u64 = 1 << 24;
     const MORE: u64 = 1 << 18;
     const TRANSMIT: u64 = COMPLETION | MORE | 1 << 26 | 1 << 27 | 1 << 28 | 1 << 21;
-    const INJECT_AND_DATA: u64 = 1 << 25 | 1 << 17;
+    const INJECT: u64 = 1 << 25;
+    const INJECT_AND_DATA: u64 = INJECT | 1 << 17;
     match kind {
         OpType::Recv => COMPLETION | MORE | 1 << 16,
         OpType::TRecv => COMPLETION | MORE | 1 << 19 | 1 << 59 | 1 << 58,
         OpType::Send | OpType::TSend | OpType::Write => TRANSMIT | INJECT_AND_DATA,
-        OpType::Read => TRANSMIT,
+        OpType::Atomic => TRANSMIT | INJECT,
+        OpType::Read | OpType::FetchAtomic | OpType::CompareAtomic => TRANSMIT,
     }
 }
 
@@ -101,6 +106,7 @@ proptest! {
             whole.contains(kind.caps())
                 || (kind.is_rma() && whole.contains(kind.target_caps()))
         });
+        // The target of atomics needs rights alone.
         let other = Caps::ATOMIC;
         prop_assert!(useful || whole.intersects(other));
     }

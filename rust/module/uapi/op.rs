@@ -11,7 +11,8 @@
 //! not: copying that little costs less than pinning pages. Larger ones, and the buffers of receives
 //! and reads, are pinned for the time of the operation, unless they lie in a memory region that the
 //! operation names: that is pinned already, and one reference is all it takes. A list of buffers in
-//! a region is checked against the region and pinned on its own.
+//! a region is checked against the region and pinned on its own. The operands of an atomic are taken
+//! along, its result's buffer is that of a read.
 
 use kernel::{
     prelude::*,
@@ -19,9 +20,16 @@ use kernel::{
 };
 
 use kfi_core::{
+    enums::{
+        AtomicOp,
+        Datatype, //
+    },
     flags::OpFlags,
     limits,
-    op::OpType, //
+    op::{
+        OpType,
+        ATOMIC_LEN, //
+    }, //
 };
 
 use super::{
@@ -45,6 +53,8 @@ use crate::{
     provider::{
         ep::{
             op::{
+                Atomic,
+                Change,
                 Flags,
                 Op,
                 Read,
@@ -110,13 +120,16 @@ impl<'a> Reader<'a> {
     pub(super) fn post(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
         zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
-        zero(&op.reserved2)?;
         let flags = Flags {
             own: kind
                 .flags(op.flags, true, OpFlags::EMPTY)
                 .map_err(to_error)?,
             explicit: op.control & KFABRIC_OP_EXPLICIT != 0,
         };
+        if !kind.is_atomic() {
+            zero(&[op.datatype, op.op])?;
+            zero(&[op.compare, op.result, op.result_mr.into()])?;
+        }
         let (ranges, len) = self.ranges(op)?;
         kind.check_len(flags.own, len).map_err(to_error)?;
 
@@ -158,7 +171,67 @@ impl<'a> Reader<'a> {
                 remote: remote(op, len)?,
                 data: op.data,
             })),
+            OpType::Atomic | OpType::FetchAtomic | OpType::CompareAtomic => {
+                poster.post(Op::Atomic(Atomic {
+                    flags,
+                    context: op.context,
+                    change: self.change(kind, op, &ranges, len)?,
+                    remote: remote(op, len)?,
+                }))
+            }
         }
+    }
+
+    /// What an atomic does.
+    #[inline(never)]
+    fn change(
+        &mut self,
+        kind: OpType,
+        op: &kfabric_op,
+        ranges: &Ranges,
+        len: u64,
+    ) -> Result<Change> {
+        let datatype = Datatype::try_from(u32::from(op.datatype)).map_err(to_error)?;
+        let what = AtomicOp::try_from(u32::from(op.op)).map_err(to_error)?;
+        if kind != OpType::CompareAtomic {
+            zero(&[op.compare])?;
+        }
+        if kind == OpType::Atomic {
+            zero(&[op.result, op.result_mr.into()])?;
+        }
+        kind.check_atomic(datatype, what, len).map_err(to_error)?;
+        let operand = match self.source(kind, op.mr, ranges, len)? {
+            Source::Inline(bytes) => word(bytes)?,
+            // It is shorter than what is not taken along.
+            Source::Mem(_) => return Err(EINVAL),
+        };
+        Ok(match kind {
+            OpType::CompareAtomic => Change::CompareSwap {
+                compare: self.word_at(op.compare)?,
+                swap: operand,
+                result: self.result(op)?,
+            },
+            OpType::FetchAtomic => Change::FetchSum {
+                add: operand,
+                result: self.result(op)?,
+            },
+            _ => Change::Sum { add: operand },
+        })
+    }
+
+    /// The word at an address of the program's.
+    fn word_at(&mut self, addr: u64) -> Result<u64> {
+        let len = ATOMIC_LEN as u64;
+        self.inline.read_one(&UserRange { addr, len })?;
+        word(&self.inline)
+    }
+
+    /// The buffer for what was at the peer before an atomic.
+    fn result(&mut self, op: &kfabric_op) -> Result<MemRef> {
+        let len = ATOMIC_LEN as u64;
+        let addr = op.result;
+        let range = Ranges::One([UserRange { addr, len }]);
+        self.memory(OpType::Read, op.result_mr, &range, len)
     }
 
     /// The local buffer and its length.
@@ -252,7 +325,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The peer's memory that an RMA operation on `len` local bytes names.
+/// The word that 8 bytes are: `EINVAL` there are more or fewer.
+fn word(bytes: &Inline) -> Result<u64> {
+    let bytes = bytes.as_slice().try_into().map_err(|_| EINVAL)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The peer's memory that an operation on `len` local bytes names.
 fn remote(op: &kfabric_op, len: u64) -> Result<Remote> {
     if op.rma_iov_count == 0 {
         return Ok(Remote::One(RemoteRange {

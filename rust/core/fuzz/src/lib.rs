@@ -467,7 +467,7 @@ pub fn op(data: &[u8]) {
     let kind = match OpType::try_from(opcode) {
         Ok(kind) => kind,
         Err(error) => {
-            assert!(error == Errno::EINVAL && opcode > 5);
+            assert!(error == Errno::EINVAL && opcode > 8);
             return;
         }
     };

@@ -9,7 +9,7 @@
 //!
 //! What has no header of our own carries what InfiniBand's packets do: no tags, 4 bytes of CQ data
 //! (the immediate), one piece of remote memory in an operation. A datagram's sender never learns
-//! what became of it, so there is no completion of its delivery.
+//! what became of it, so there is no completion of its delivery. Atomics are those of an RC QP.
 
 use crate::{
     enums::{
@@ -93,6 +93,7 @@ impl Kind {
         protocol_version: 1,
         caps: MESSAGES
             .union(RMA)
+            .union(Caps::ATOMIC)
             .union(Caps::LOCAL_COMM)
             .union(Caps::REMOTE_COMM),
         msg_order: RC_ORDER,
@@ -152,5 +153,7 @@ mod tests {
         assert!(!Kind::DGRAM.tx_op_flags.contains(OpFlags::DELIVERY_COMPLETE));
         assert!(Kind::MSG.tx_op_flags.contains(OpFlags::DELIVERY_COMPLETE));
         assert!(!Kind::MSG.caps.intersects(Caps::TAGGED | Caps::MULTI_RECV));
+        assert!(Kind::MSG.caps.contains(Caps::ATOMIC));
+        assert!(!(Kind::RDM.caps | Kind::DGRAM.caps).contains(Caps::ATOMIC));
     }
 }

@@ -6,13 +6,16 @@
 mod suite {
     use super::super::*;
 
-    const ALL: [OpType; 6] = [
+    const ALL: [OpType; 9] = [
         OpType::Recv,
         OpType::Send,
         OpType::TRecv,
         OpType::TSend,
         OpType::Read,
         OpType::Write,
+        OpType::Atomic,
+        OpType::FetchAtomic,
+        OpType::CompareAtomic,
     ];
 
     #[test]
@@ -21,7 +24,7 @@ mod suite {
             assert_eq!(*kind as usize, number);
             assert_eq!(OpType::try_from(number as u32), Ok(*kind));
         }
-        assert_eq!(OpType::try_from(6), Err(Errno::EINVAL));
+        assert_eq!(OpType::try_from(9), Err(Errno::EINVAL));
         assert_eq!(OpType::try_from(u32::MAX), Err(Errno::EINVAL));
     }
 
@@ -40,6 +43,10 @@ mod suite {
         assert_eq!(OpType::TSend.comp_flags(true).bits(), (1 << 3) | (1 << 11));
         assert_eq!(OpType::Read.comp_flags(true).bits(), (1 << 2) | (1 << 8));
         assert_eq!(OpType::Write.comp_flags(true).bits(), (1 << 2) | (1 << 9));
+        assert_eq!(OpType::Atomic.comp_flags(true).bits(), (1 << 4) | (1 << 9));
+        for kind in [OpType::FetchAtomic, OpType::CompareAtomic] {
+            assert_eq!(kind.comp_flags(true).bits(), (1 << 4) | (1 << 8));
+        }
     }
 
     #[test]
@@ -67,6 +74,12 @@ mod suite {
         assert!(OpType::Write.flags(inject | data, true, none).is_ok());
         assert_eq!(OpType::Read.flags(inject, true, none), Err(Errno::EINVAL));
         assert_eq!(OpType::Read.flags(data, true, none), Err(Errno::EINVAL));
+        assert!(OpType::Atomic.flags(inject, true, none).is_ok());
+        assert_eq!(OpType::Atomic.flags(data, true, none), Err(Errno::EINVAL));
+        for kind in [OpType::FetchAtomic, OpType::CompareAtomic] {
+            assert_eq!(kind.flags(inject, true, none), Err(Errno::EINVAL));
+            assert_eq!(kind.flags(data, true, none), Err(Errno::EINVAL));
+        }
         assert_eq!(OpType::Recv.flags(inject, true, none), Err(Errno::EINVAL));
         assert!(OpType::Recv.flags(multi, true, none).is_ok());
         assert_eq!(OpType::TRecv.flags(multi, true, none), Err(Errno::EINVAL));
@@ -190,11 +203,49 @@ mod suite {
         assert_eq!(OpType::Read.counts_at_target(), CntrBind::REMOTE_READ);
         assert_eq!(OpType::Write.counts_at_target(), CntrBind::REMOTE_WRITE);
         assert_eq!(OpType::TSend.counts_at_target(), CntrBind::EMPTY);
-        for kind in ALL {
+        for kind in ALL.into_iter().filter(|kind| !kind.is_atomic()) {
             // A counter's bind flags and a region's access are the same bits.
             assert_eq!(kind.local_access().bits(), kind.counts().bits());
             assert_eq!(kind.target_access().bits(), kind.counts_at_target().bits());
             assert_eq!(kind.target_access().is_empty(), !kind.is_rma());
+        }
+        assert_eq!(OpType::Atomic.counts(), CntrBind::WRITE);
+        assert_eq!(OpType::FetchAtomic.counts(), CntrBind::READ);
+        assert_eq!(OpType::CompareAtomic.counts(), CntrBind::READ);
+        for kind in ALL.into_iter().filter(|kind| kind.is_atomic()) {
+            assert_eq!(kind.local_access(), Access::WRITE);
+            assert_eq!(
+                kind.target_access(),
+                Access::REMOTE_READ | Access::REMOTE_WRITE
+            );
+            assert_eq!(kind.counts_at_target(), CntrBind::REMOTE_READ);
+            assert!(!kind.is_rma());
+        }
+    }
+
+    #[test]
+    fn atomics_are_those_of_infiniband() {
+        for kind in ALL {
+            for datatype in (0..14).flat_map(Datatype::try_from) {
+                for op in (0..19).flat_map(AtomicOp::try_from) {
+                    let has = match kind {
+                        OpType::Atomic | OpType::FetchAtomic => op == AtomicOp::Sum,
+                        OpType::CompareAtomic => op == AtomicOp::Cswap,
+                        _ => false,
+                    };
+                    let has = has && datatype == Datatype::Uint64;
+                    let want = |errno| Err(if has { errno } else { Errno::EOPNOTSUPP });
+                    assert_eq!(kind.check_atomic(datatype, op, 8).is_ok(), has);
+                    for len in [0, 1, 4, 7, 9, 12, u64::MAX] {
+                        let result = kind.check_atomic(datatype, op, len);
+                        assert_eq!(result, want(Errno::EINVAL));
+                    }
+                    for len in [16, 1 << 30, u64::MAX - 7] {
+                        let result = kind.check_atomic(datatype, op, len);
+                        assert_eq!(result, want(Errno::EMSGSIZE));
+                    }
+                }
+            }
         }
     }
 
@@ -236,6 +287,8 @@ mod suite {
         assert_eq!(OpType::Read.target_caps(), Caps::RMA | Caps::REMOTE_READ);
         assert_eq!(OpType::Write.target_caps(), Caps::RMA | Caps::REMOTE_WRITE);
         assert_eq!(OpType::TRecv.target_caps(), Caps::EMPTY);
+        let both = Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        assert_eq!(OpType::FetchAtomic.target_caps(), both);
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl Dgram {
         match op {
             Op::Send(op) => self.send(endpoint, bound, op, poster),
             Op::Receive(op) => endpoint.receive(bound, op),
-            Op::Read(_) | Op::Write(_) => Err(EOPNOTSUPP),
+            Op::Read(_) | Op::Write(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
         }
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct RemoteRange {
     pub(crate) key: u64,
 }
 
-/// The peer's memory that an RMA operation names: mostly one piece, which needs no list.
+/// The peer's memory that an operation names: mostly one piece, which needs no list.
 pub(crate) enum Remote {
     /// One piece.
     One(RemoteRange),
@@ -134,6 +134,54 @@ pub(crate) struct Write<'a> {
     pub(crate) data: u64,
 }
 
+/// What an atomic does with the 8 bytes at the peer, and where it puts what they were before.
+pub(crate) enum Change {
+    /// ATOMIC: adds.
+    Sum {
+        /// What is added.
+        add: u64,
+    },
+    /// FETCH_ATOMIC: adds.
+    FetchSum {
+        /// What is added.
+        add: u64,
+        /// 8 bytes.
+        result: MemRef,
+    },
+    /// COMPARE_ATOMIC: swaps them for others if they are what they are compared with.
+    CompareSwap {
+        /// What they must be.
+        compare: u64,
+        /// What they become then.
+        swap: u64,
+        /// 8 bytes.
+        result: MemRef,
+    },
+}
+
+/// ATOMIC, FETCH_ATOMIC, COMPARE_ATOMIC.
+pub(crate) struct Atomic {
+    /// Flags.
+    pub(crate) flags: Flags,
+    /// Returned in the completion.
+    pub(crate) context: u64,
+    /// What it does.
+    pub(crate) change: Change,
+    /// The 8 bytes.
+    pub(crate) remote: Remote,
+}
+
+impl Atomic {
+    /// What it is called in the interface.
+    pub(super) fn kind(&self) -> OpType {
+        match self.change {
+            Change::Sum { .. } => OpType::Atomic,
+            Change::FetchSum { .. } => OpType::FetchAtomic,
+            Change::CompareSwap { .. } => OpType::CompareAtomic,
+        }
+    }
+}
+
 /// An operation.
 pub(crate) enum Op<'a> {
     /// Send a message.
@@ -144,6 +192,8 @@ pub(crate) enum Op<'a> {
     Read(Read),
     /// Write a peer's memory.
     Write(Write<'a>),
+    /// Change a peer's memory atomically.
+    Atomic(Atomic),
 }
 
 impl Op<'_> {
@@ -156,6 +206,7 @@ impl Op<'_> {
             Self::Receive(op) => (OpType::Recv, op.context),
             Self::Read(op) => (OpType::Read, op.context),
             Self::Write(op) => (OpType::Write, op.context),
+            Self::Atomic(op) => (op.kind(), op.context),
         }
     }
 }

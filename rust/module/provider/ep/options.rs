@@ -51,9 +51,9 @@ pub(crate) enum QpOpt {
     RnrRetry,
     /// How long a peer waits that found no receive here, a code.
     MinRnrTimer,
-    /// READs under way.
+    /// READs and atomics under way.
     RdAtomic,
-    /// READs of the peer's under way.
+    /// READs and atomics of the peer's under way.
     DestRdAtomic,
 }
 

@@ -98,6 +98,7 @@ impl<'a> Poster<'a> {
             }
             Op::Read(op) => endpoint.read(bound, op, self),
             Op::Write(op) => endpoint.write(bound, op, self),
+            Op::Atomic(_) => Err(EOPNOTSUPP),
         }
     }
 

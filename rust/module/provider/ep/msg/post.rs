@@ -14,7 +14,10 @@ use kernel::{
 use kfi_core::{
     errno::Errno,
     flags::OpFlags,
-    op::OpType,
+    op::{
+        OpType,
+        ATOMIC_LEN, //
+    },
     prov_errno,
     roce::{
         headers::SendEnd,
@@ -34,6 +37,8 @@ use super::{
             Ticket, //
         },
         op::{
+            Atomic,
+            Change,
             Flags,
             Op,
             Remote, //
@@ -196,9 +201,7 @@ impl Msg {
             Op::Read(op) => {
                 let kind = OpType::Read;
                 let flags = check(endpoint, kind, op.flags, op.into.len())?;
-                if self.attrs.get(QpOpt::RdAtomic)? == 0 {
-                    return Err(EOPNOTSUPP);
-                }
+                self.check_rd_atomic()?;
                 let (va, rkey) = one_piece(&op.remote, op.into.len())?;
                 let transmit = Transmit {
                     kind,
@@ -208,6 +211,59 @@ impl Msg {
                 };
                 self.transmit(endpoint, bound, &transmit, Memory::Kept(op.into), poster)
             }
+            Op::Atomic(op) => self.atomic(endpoint, bound, op, poster),
+        }
+    }
+
+    fn atomic(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        op: Atomic,
+        poster: &mut Poster<'_>,
+    ) -> Result {
+        let kind = op.kind();
+        let flags = check(endpoint, kind, op.flags, ATOMIC_LEN)?;
+        self.check_rd_atomic()?;
+        let (va, rkey) = one_piece(&op.remote, ATOMIC_LEN)?;
+        if !va.is_multiple_of(ATOMIC_LEN as u64) {
+            return Err(EINVAL);
+        }
+        let (wire_op, result) = match op.change {
+            // What the wire brings all the same goes where nobody looks.
+            Change::Sum { add } => {
+                let result = MemRef::to_be_filled(ATOMIC_LEN)?;
+                (WireOp::FetchAdd { va, rkey, add }, result)
+            }
+            Change::FetchSum { add, result } => (WireOp::FetchAdd { va, rkey, add }, result),
+            Change::CompareSwap {
+                compare,
+                swap,
+                result,
+            } => {
+                let op = WireOp::CompareSwap {
+                    va,
+                    rkey,
+                    compare,
+                    swap,
+                };
+                (op, result)
+            }
+        };
+        let transmit = Transmit {
+            kind,
+            flags,
+            context: op.context,
+            op: wire_op,
+        };
+        self.transmit(endpoint, bound, &transmit, Memory::Kept(result), poster)
+    }
+
+    /// Whether its owner lets READs and atomics be under way. `EOPNOTSUPP`.
+    fn check_rd_atomic(&self) -> Result {
+        match self.attrs.get(QpOpt::RdAtomic)? {
+            0 => Err(EOPNOTSUPP),
+            _ => Ok(()),
         }
     }
 
@@ -325,7 +381,7 @@ fn check(endpoint: &Endpoint, kind: OpType, flags: Flags, len: usize) -> Result<
 }
 
 /// The one piece of a peer's memory that an operation on `len` bytes can name, and its key. `EINVAL`
-/// more pieces, or another length. A key that is none of the wire's is no region's.
+/// more pieces, or another length; `EKEYREJECTED` a key that is none of the wire's is no region's.
 fn one_piece(remote: &Remote, len: usize) -> Result<(u64, u32)> {
     match remote.pieces() {
         [piece] if piece.len == len as u64 => {

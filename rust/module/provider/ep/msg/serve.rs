@@ -23,7 +23,8 @@ use kfi_core::{
     mr,
     op::{
         OpType,
-        Side, //
+        Side,
+        ATOMIC_LEN, //
     },
     roce::{
         headers::{
@@ -70,9 +71,6 @@ use crate::{
 };
 
 type Answer<T = ()> = core::result::Result<T, Refusal>;
-
-/// Bytes of an atomic.
-const ATOMIC_LEN: u32 = size_of::<u64>() as u32;
 
 /// A message, or a write with CQ data, that is being received.
 pub(super) enum Incoming {
@@ -288,7 +286,7 @@ impl Consumer for Endpoint {
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Answer<u64> {
         let found = self.with_rkey(eth.rkey, |region| {
             let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
-            let memory = region.remote(eth.va, u64::from(ATOMIC_LEN), both)?;
+            let memory = region.remote(eth.va, ATOMIC_LEN as u64, both)?;
             Ok(wire::word(&memory).map(|word| match atomic {
                 Atomic::FetchAdd => word.fetch_add(eth.swap_add),
                 Atomic::CompareSwap => word
@@ -298,7 +296,7 @@ impl Consumer for Endpoint {
         })?;
         // The peer's address is aligned, but the memory behind it is not.
         let found = found.ok_or(Refusal::Access)?;
-        self.count_access(OpType::Read, eth.rkey, ATOMIC_LEN);
+        self.count_access(OpType::FetchAtomic, eth.rkey, ATOMIC_LEN as u32);
         Ok(found)
     }
 
