@@ -1917,19 +1917,20 @@ struct kfabric_op {
  * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
  * atomic on no whole number of words, or at a remote address that is not a
  * multiple of 8; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the
- * endpoint does not have the capability, has KFABRIC_OPT_RD_ATOMIC 0 and shall
- * read or do an atomic, or is KFI_EP_DGRAM and shall tell of the delivery; an
- * atomic with a datatype or op that its opcode does not take; -ENOTCONN a
- * transmit of an endpoint that is not connected yet; -ESHUTDOWN its connection
- * is over; -EAGAIN no room in the transmit or receive queue, in the CQ, or at
- * the peer for an injected message, or KFI_FENCE while an earlier operation
- * waits there: try again after reading completions; -EMSGSIZE longer than
- * KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than the
- * path MTU of a datagram; an atomic on more than one word; -EKEYREJECTED a key
- * of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
- * -EHOSTUNREACH no endpoint at that address of this host, no way to another
- * host (KFI_EP_RDM); -ENETUNREACH no way to it; -ENETDOWN the link's interface
- * is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
+ * endpoint does not have the capability, shall read or do an atomic and may
+ * have none under way (KFABRIC_OPT_RD_ATOMIC here, or
+ * KFABRIC_OPT_DEST_RD_ATOMIC at the peer, is 0), or is KFI_EP_DGRAM and shall
+ * tell of the delivery; an atomic with a datatype or op that its opcode does
+ * not take; -ENOTCONN a transmit of an endpoint that is not connected yet;
+ * -ESHUTDOWN its connection is over; -EAGAIN no room in the transmit or receive
+ * queue, in the CQ, or at the peer for an injected message, or KFI_FENCE while
+ * an earlier operation waits there: try again after reading completions;
+ * -EMSGSIZE longer than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with
+ * KFI_INJECT, or than the path MTU of a datagram; an atomic on more than one
+ * word; -EKEYREJECTED a key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is
+ * not in the AV; -EHOSTUNREACH no endpoint at that address of this host, no way
+ * to another host (KFI_EP_RDM); -ENETUNREACH no way to it; -ENETDOWN the link's
+ * interface is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
  * KFABRIC_IOC_MR_REG; -EACCES @mr or @result_mr does not allow it; -ENOMSG
  * KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its answer is a
  * completion).

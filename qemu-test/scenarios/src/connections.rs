@@ -9,7 +9,7 @@ use crate::{
 use kfi::{
     Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Deadline, Device, Domain, Endpoint,
     EpType, Eq, ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr,
-    QpOption, QpState, Wait,
+    QpOption, QpState, Remote, Wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -541,12 +541,18 @@ fn options_are_agreed_upon() {
     let other = b.ep.accept(&server.pep, asked.connreq, b"");
     refused(other, Errno::EINVAL);
     b.ep.set_qp_option(QpOption::PathMtu, 0).expect("option");
+    b.ep.set_qp_option(QpOption::DestRdAtomic, 0)
+        .expect("option");
     b.ep.accept(&server.pep, asked.connreq, b"")
         .expect("accept");
     event(&a.eq, EventKind::Connected);
     for end in [&a, &b] {
         assert_eq!(end.ep.qp().expect("qp").path_mtu, Some(512));
     }
+    // What the peer does not serve is not posted.
+    let into = Buffer::new(8).expect("buffer");
+    let read = a.ep.read(PEER, &into, Remote::new(0, 1), 1);
+    refused(read, Errno::EOPNOTSUPP);
     exchange(&a, &b, 5000);
 }
 

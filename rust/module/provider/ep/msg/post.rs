@@ -259,12 +259,17 @@ impl Msg {
         self.transmit(endpoint, bound, &transmit, Memory::Kept(result), poster)
     }
 
-    /// Whether its owner lets READs and atomics be under way. `EOPNOTSUPP`.
+    /// Whether READs and atomics may be under way, as its owner chose and the peer agreed.
+    /// `EOPNOTSUPP`.
     fn check_rd_atomic(&self) -> Result {
-        match self.attrs.get(QpOpt::RdAtomic)? {
-            0 => Err(EOPNOTSUPP),
-            _ => Ok(()),
+        let most = match self.peer.as_ref() {
+            Some(peer) => u64::from(peer.attr.max_rd_atomic),
+            None => self.attrs.get(QpOpt::RdAtomic)?,
+        };
+        if most == 0 {
+            return Err(EOPNOTSUPP);
         }
+        Ok(())
     }
 
     fn transmit(
