@@ -49,7 +49,7 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         abi_version: KFABRIC_ABI_VERSION,
         module_version: registry::VERSION,
         page_size: PAGE_SIZE as u32,
-        caps: Kind::RDM.caps.bits(),
+        caps: (Kind::RDM.caps | Kind::MSG.caps | Kind::DGRAM.caps).bits(),
         max_msg_size: limits::MAX_MSG_SIZE,
         inject_size: limits::INJECT_SIZE as u32,
         max_iov: limits::MAX_IOV as u32,

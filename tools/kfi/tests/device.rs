@@ -105,7 +105,11 @@ fn query_and_nop() {
     let query = device.query().unwrap();
     assert_eq!(query.abi_version, abi::KFABRIC_ABI_VERSION);
     assert_eq!(query.page_size as usize, rustix::param::page_size());
-    assert!(query.caps.contains(Caps::MSG | Caps::TAGGED | Caps::RMA));
+    assert!(
+        query
+            .caps
+            .contains(Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC)
+    );
     device.nop().unwrap();
 }
 
