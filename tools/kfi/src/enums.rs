@@ -72,6 +72,86 @@ choice! {
 }
 
 choice! {
+    /// Type of what an atomic works on.
+    Datatype {
+        /// 8 bits, signed.
+        #[default]
+        Int8 = KFI_INT8 "int8",
+        /// 8 bits.
+        Uint8 = KFI_UINT8 "uint8",
+        /// 16 bits, signed.
+        Int16 = KFI_INT16 "int16",
+        /// 16 bits.
+        Uint16 = KFI_UINT16 "uint16",
+        /// 32 bits, signed.
+        Int32 = KFI_INT32 "int32",
+        /// 32 bits.
+        Uint32 = KFI_UINT32 "uint32",
+        /// 64 bits, signed.
+        Int64 = KFI_INT64 "int64",
+        /// 64 bits.
+        Uint64 = KFI_UINT64 "uint64",
+        /// `float` of C.
+        Float = KFI_FLOAT "float",
+        /// `double` of C.
+        Double = KFI_DOUBLE "double",
+        /// Two of `Float`.
+        FloatComplex = KFI_FLOAT_COMPLEX "float_complex",
+        /// Two of `Double`.
+        DoubleComplex = KFI_DOUBLE_COMPLEX "double_complex",
+        /// `long double` of C.
+        LongDouble = KFI_LONG_DOUBLE "long_double",
+        /// Two of `LongDouble`.
+        LongDoubleComplex = KFI_LONG_DOUBLE_COMPLEX "long_double_complex",
+    }
+}
+
+choice! {
+    /// What is there after an atomic.
+    AtomicOp {
+        /// The smaller one.
+        #[default]
+        Min = KFI_MIN "min",
+        /// The greater one.
+        Max = KFI_MAX "max",
+        /// The sum.
+        Sum = KFI_SUM "sum",
+        /// The product.
+        Prod = KFI_PROD "prod",
+        /// Logical or.
+        Lor = KFI_LOR "lor",
+        /// Logical and.
+        Land = KFI_LAND "land",
+        /// Or, bit by bit.
+        Bor = KFI_BOR "bor",
+        /// And, bit by bit.
+        Band = KFI_BAND "band",
+        /// Logical exclusive or.
+        Lxor = KFI_LXOR "lxor",
+        /// Exclusive or, bit by bit.
+        Bxor = KFI_BXOR "bxor",
+        /// What was there.
+        AtomicRead = KFI_ATOMIC_READ "atomic_read",
+        /// The operand.
+        AtomicWrite = KFI_ATOMIC_WRITE "atomic_write",
+        /// The operand, if the compared one was there.
+        Cswap = KFI_CSWAP "cswap",
+        /// The operand, if something else was there.
+        CswapNe = KFI_CSWAP_NE "cswap_ne",
+        /// The operand, if the compared one is less or equal.
+        CswapLe = KFI_CSWAP_LE "cswap_le",
+        /// The operand, if the compared one is less.
+        CswapLt = KFI_CSWAP_LT "cswap_lt",
+        /// The operand, if the compared one is greater or equal.
+        CswapGe = KFI_CSWAP_GE "cswap_ge",
+        /// The operand, if the compared one is greater.
+        CswapGt = KFI_CSWAP_GT "cswap_gt",
+        /// Those bits of the operand that are set in the compared one.
+        Mswap = KFI_MSWAP "mswap",
+    }
+}
+
+choice! {
     /// Type of an address vector.
     AvKind {
         /// The provider's choice.
@@ -253,7 +333,7 @@ impl Wait {
 /// A side of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Sends, reads and writes.
+    /// Sends, reads, writes and atomics.
     Transmit,
     /// Receives.
     Recv,
@@ -286,7 +366,7 @@ mod tests {
 
     #[test]
     fn numbers_there_and_back() {
-        there_and_back!(EpType QpState AvKind CqFormat Threading Progress ResourceMgmt
+        there_and_back!(EpType Datatype AtomicOp QpState AvKind CqFormat Threading Progress ResourceMgmt
             AddrFormat Protocol LinkState EventKind);
     }
 

@@ -13,10 +13,11 @@ use crate::{
     abi::{self, Call, calls},
     addr::FiAddr,
     av::Av,
+    buffer::Slice,
     cntr::Cntr,
     cq::Cq,
     domain::Domain,
-    enums::{EpType, Side},
+    enums::{AtomicOp, Datatype, EpType, Side},
     eq::Eq,
     errno::Errno,
     error::{Error, Result},
@@ -348,6 +349,13 @@ impl Endpoint {
     ///   gone.
     /// - `EMSGSIZE`: longer than one operation, or an injected one, can be;
     ///   `EINVAL`: flags or lists that do not fit the kind, no operations.
+    /// - Connected endpoints: `ENOTCONN`: not connected yet; `ESHUTDOWN`: the
+    ///   connection is over; `EKEYREJECTED`: a key of more than 32 bits.
+    /// - Atomics: `EOPNOTSUPP`: a datatype or op that the endpoint does not
+    ///   have, or it may have no reads and atomics under way
+    ///   ([`QpOption::RdAtomic`](crate::QpOption::RdAtomic)); `EMSGSIZE`: more
+    ///   than one word; `EINVAL`: no whole number of words, an address of the
+    ///   peer's that is not a multiple of 8.
     /// - `EFAULT`, `ENOMEM`: the memory, as with [`MrBuilder::open`];
     ///   `EACCES`: the region does not allow it.
     ///
@@ -463,6 +471,80 @@ impl Endpoint {
         context: u64,
     ) -> Result<()> {
         self.post_one(&Op::write(peer, local, remote).context(context))
+    }
+
+    /// Changes a word of a peer's memory atomically; see [`Op::atomic`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    pub fn atomic<'a>(
+        &self,
+        peer: FiAddr,
+        operand: impl Into<Local<'a>>,
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+        context: u64,
+    ) -> Result<()> {
+        self.post_one(&Op::atomic(peer, operand, remote, datatype, op).context(context))
+    }
+
+    /// Changes a word of a peer's memory atomically, and puts what was there
+    /// before into `result`; see [`Op::fetch_atomic`].
+    ///
+    /// ```no_run
+    /// # fn f(ep: kfi::Endpoint, cq: kfi::Cq, word: kfi::Remote) -> kfi::Result<()> {
+    /// use kfi::{AtomicOp, Buffer, Datatype, Deadline, FiAddr};
+    ///
+    /// let one = Buffer::from_bytes(&1u64.to_ne_bytes())?;
+    /// let before = Buffer::new(8)?;
+    /// let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+    /// ep.fetch_atomic(FiAddr::UNSPEC, &one, &before, word, uint64, sum, 1)?;
+    /// cq.next(Deadline::FOREVER)?;
+    /// println!("it was {:?}", before.to_vec(..));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    #[expect(clippy::too_many_arguments, reason = "those of fi_fetch_atomic(3)")]
+    pub fn fetch_atomic<'a>(
+        &self,
+        peer: FiAddr,
+        operand: impl Into<Slice<'a>>,
+        result: impl Into<Slice<'a>>,
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+        context: u64,
+    ) -> Result<()> {
+        let op = Op::fetch_atomic(peer, operand, result, remote, datatype, op);
+        self.post_one(&op.context(context))
+    }
+
+    /// Changes a word of a peer's memory if a comparison holds, and puts what
+    /// was there before into `result`; see [`Op::compare_atomic`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`].
+    #[expect(clippy::too_many_arguments, reason = "those of fi_compare_atomic(3)")]
+    pub fn compare_atomic<'a>(
+        &self,
+        peer: FiAddr,
+        operand: impl Into<Slice<'a>>,
+        compare: impl Into<Slice<'a>>,
+        result: impl Into<Slice<'a>>,
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+        context: u64,
+    ) -> Result<()> {
+        let op = Op::compare_atomic(peer, operand, compare, result, remote, datatype, op);
+        self.post_one(&op.context(context))
     }
 
     /// Sends a short message whose bytes are copied at once, and whose success

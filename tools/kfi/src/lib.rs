@@ -125,8 +125,8 @@ pub use deadline::Deadline;
 pub use device::{Device, Query};
 pub use domain::{Domain, DomainBuilder};
 pub use enums::{
-    AddrFormat, AvKind, CqFormat, EpType, EventKind, LinkState, Progress, Protocol, QpState,
-    ResourceMgmt, Side, Threading, Wait,
+    AddrFormat, AtomicOp, AvKind, CqFormat, Datatype, EpType, EventKind, LinkState, Progress,
+    Protocol, QpState, ResourceMgmt, Side, Threading, Wait,
 };
 pub use ep::{Endpoint, EndpointBuilder, Posted};
 pub use eq::{Eq, EqBuilder, ErrEvent, Event, EventEntry};

@@ -7,6 +7,8 @@
 //! until it is posted; see [`buffer`](crate::buffer) for what happens to the
 //! memory afterwards.
 
+mod atomic;
+
 use std::{fmt, marker::PhantomData};
 
 use crate::{
@@ -191,7 +193,8 @@ pub struct Op<'a> {
     // INVARIANT: `buf`, `len`, `iov_count` come from a `Local<'a>`, or from
     // bytes that live as long as `'a`, with KFI_INJECT, which no method takes
     // away.  With `rma_iov_count`, `rma_addr` is a list of that many RmaIov
-    // that lives as long as `'a`.
+    // that lives as long as `'a`.  `compare` and `result` are 0, or of a
+    // `Slice<'a>` as long as `len` says, with `iov_count` 0.
     raw: abi::kfabric_op,
     memory: PhantomData<&'a Buffer>,
 }

@@ -111,9 +111,9 @@ pub enum QpOption {
     /// How long a peer waits that found no receive here, a code of
     /// InfiniBand's.
     MinRnrTimer,
-    /// READs that may be under way, 0 to 16.
+    /// READs and atomics that may be under way, 0 to 16.
     RdAtomic,
-    /// READs of the peer's that may be under way, 0 to 16.
+    /// READs and atomics of the peer's that may be under way, 0 to 16.
     DestRdAtomic,
 }
 

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Atomic operations, before they are posted.
+
+use super::{Local, Op, Remote};
+use crate::{
+    abi,
+    addr::FiAddr,
+    buffer::Slice,
+    enums::{AtomicOp, Datatype},
+    flags::OpFlags,
+};
+
+/// Atomics.
+impl<'a> Op<'a> {
+    /// Changes a word of a peer's memory atomically: `operand` is added to it,
+    /// for instance.
+    ///
+    /// Connected endpoints ([`EpType::Msg`](crate::EpType::Msg)) have what an RC
+    /// QP has: [`AtomicOp::Sum`] of one [`Datatype::Uint64`], at an address of
+    /// the peer's that is a multiple of 8.  The operand is taken when the
+    /// operation is posted.
+    pub fn atomic(
+        peer: FiAddr,
+        operand: impl Into<Local<'a>>,
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+    ) -> Self {
+        Self::new(abi::KFABRIC_OP_ATOMIC, operand.into(), peer)
+            .remote(remote)
+            .what(datatype, op)
+    }
+
+    /// Changes a word of a peer's memory as [`Op::atomic`], and puts what was
+    /// there before into `result`.
+    ///
+    /// ```
+    /// use kfi::{AtomicOp, Buffer, Datatype, FiAddr, Op, Remote};
+    ///
+    /// let one = Buffer::from_bytes(&1u64.to_ne_bytes())?;
+    /// let before = Buffer::new(8)?;
+    /// // The word that the peer keeps at the beginning of its region 77.
+    /// let word = Remote::new(0, 77);
+    /// let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+    /// let op = Op::fetch_atomic(FiAddr::UNSPEC, &one, &before, word, uint64, sum).context(5);
+    /// assert_eq!(op.raw().result, before.addr());
+    /// # Ok::<(), kfi::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `result` is not as long as `operand`.
+    pub fn fetch_atomic(
+        peer: FiAddr,
+        operand: impl Into<Slice<'a>>,
+        result: impl Into<Slice<'a>>,
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+    ) -> Self {
+        let operand = operand.into();
+        Self::new(abi::KFABRIC_OP_FETCH_ATOMIC, operand.into(), peer)
+            .remote(remote)
+            .what(datatype, op)
+            .result(operand, result.into())
+    }
+
+    /// Changes a word of a peer's memory if a comparison holds, and puts what
+    /// was there before into `result`, whether it did or not.
+    ///
+    /// Connected endpoints have [`AtomicOp::Cswap`]: `operand` takes the place
+    /// of the word if that is equal to `compare`.  See [`Op::atomic`].
+    ///
+    /// # Panics
+    ///
+    /// If `compare` or `result` is not as long as `operand`.
+    pub fn compare_atomic(
+        peer: FiAddr,
+        operand: impl Into<Slice<'a>>,
+        compare: impl Into<Slice<'a>>,
+        result: impl Into<Slice<'a>>,
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+    ) -> Self {
+        let (operand, compare) = (operand.into(), compare.into());
+        assert_eq!(compare.len(), operand.len(), "bytes to compare with");
+        let mut this = Self::new(abi::KFABRIC_OP_COMPARE_ATOMIC, operand.into(), peer)
+            .remote(remote)
+            .what(datatype, op)
+            .result(operand, result.into());
+        this.raw.compare = compare.addr();
+        this
+    }
+
+    /// Changes a word of a peer's memory as [`Op::atomic`], silently as
+    /// [`Op::inject`].
+    pub fn inject_atomic(
+        peer: FiAddr,
+        operand: &'a [u8],
+        remote: Remote,
+        datatype: Datatype,
+        op: AtomicOp,
+    ) -> Self {
+        Self::atomic(peer, Local::injected(operand), remote, datatype, op).flags(OpFlags::INJECT)
+    }
+
+    fn what(mut self, datatype: Datatype, op: AtomicOp) -> Self {
+        // What does not fit is none of the interface's.
+        self.raw.datatype = u16::try_from(datatype.raw()).unwrap_or(u16::MAX);
+        self.raw.op = u16::try_from(op.raw()).unwrap_or(u16::MAX);
+        self
+    }
+
+    fn result(mut self, operand: Slice<'a>, result: Slice<'a>) -> Self {
+        assert_eq!(result.len(), operand.len(), "bytes for the result");
+        self.raw.result = result.addr();
+        self.raw.result_mr = result.region();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Buffer;
+
+    #[test]
+    fn atomics() {
+        let words = Buffer::new(24).unwrap();
+        let (operand, compare, result) = (words.slice(..8), words.slice(8..16), words.slice(16..));
+        let (peer, remote) = (FiAddr(1), Remote::new(64, 77));
+        let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+        let base = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_ATOMIC,
+            buf: words.addr(),
+            len: 8,
+            peer: 1,
+            rma_addr: 64,
+            rma_key: 77,
+            datatype: 7,
+            op: 2,
+            ..Default::default()
+        };
+        let raw = *Op::atomic(peer, operand, remote, uint64, sum).raw();
+        assert_eq!(raw, base);
+        let fetch = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_FETCH_ATOMIC,
+            result: words.addr() + 16,
+            result_mr: 12,
+            ..base
+        };
+        let into = result.of_region(12);
+        let raw = *Op::fetch_atomic(peer, operand, into, remote, uint64, sum).raw();
+        assert_eq!(raw, fetch);
+        let swap = AtomicOp::Cswap;
+        let raw = *Op::compare_atomic(peer, operand, compare, into, remote, uint64, swap).raw();
+        let compared = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_COMPARE_ATOMIC,
+            op: 12,
+            compare: words.addr() + 8,
+            ..fetch
+        };
+        assert_eq!(raw, compared);
+        let raw = *Op::inject_atomic(peer, &[1; 8], remote, uint64, sum).raw();
+        assert_eq!((raw.flags, raw.len), (abi::KFI_INJECT, 8));
+        let unknown = Op::atomic(peer, operand, remote, Datatype::Unknown(65_543), sum);
+        assert_eq!(unknown.raw().datatype, u16::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes for the result")]
+    fn a_result_has_room() {
+        let words = Buffer::new(15).unwrap();
+        let (operand, result) = (words.slice(..8), words.slice(8..));
+        let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+        let _ = Op::fetch_atomic(FiAddr(0), operand, result, Remote::default(), uint64, sum);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes to compare with")]
+    fn as_much_is_compared() {
+        let words = Buffer::new(23).unwrap();
+        let (operand, result, compare) = (words.slice(..8), words.slice(8..16), words.slice(16..));
+        let (uint64, swap) = (Datatype::Uint64, AtomicOp::Cswap);
+        let to = Remote::default();
+        let _ = Op::compare_atomic(FiAddr(0), operand, compare, result, to, uint64, swap);
+    }
+}
