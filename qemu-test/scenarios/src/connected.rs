@@ -61,7 +61,7 @@ fn options() -> Options {
 }
 
 /// Connects two hosts.
-fn connect(a: &Host, b: &Host) {
+pub(crate) fn connect(a: &Host, b: &Host) {
     let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
     a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
     b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
@@ -99,7 +99,7 @@ fn errno<T: std::fmt::Debug>(result: kfi::Result<T>) -> Option<Errno> {
 }
 
 /// A region of `host`, all of it open to its peer.
-fn open_region(host: &Host, buffer: &Buffer, key: u64) -> Mr {
+pub(crate) fn open_region(host: &Host, buffer: &Buffer, key: u64) -> Mr {
     host.domain
         .mr(buffer)
         .access(Access::REMOTE_READ | Access::REMOTE_WRITE)

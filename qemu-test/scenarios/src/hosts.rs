@@ -159,7 +159,7 @@ impl Hosts {
     }
 
     /// The network behaves like this from now on, in both directions (tc-netem(8)).
-    fn network(&self, netem: &str) {
+    pub(crate) fn network(&self, netem: &str) {
         for (index, name) in LINKS.into_iter().enumerate() {
             let words = format!("qdisc replace dev {name} root netem {netem}");
             self.host(index).run(|| program("tc", &words));
@@ -168,7 +168,7 @@ impl Hosts {
 }
 
 /// From now on this process is two hosts, and each new domain is on the other one.
-fn apart() -> &'static Hosts {
+pub(crate) fn apart() -> &'static Hosts {
     HOSTS.get_or_init(Hosts::new)
 }
 

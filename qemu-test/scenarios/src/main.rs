@@ -15,6 +15,7 @@
 //!
 //! Output is KTAP; the exit status is 0 if all passed.
 
+mod abi_atomic;
 mod abi_av;
 mod abi_bind;
 mod abi_budget;
@@ -34,6 +35,7 @@ mod abi_waiting;
 mod abi_world;
 mod addresses;
 mod alone;
+mod atomics;
 mod capabilities;
 mod cli;
 mod completions;
@@ -87,6 +89,7 @@ fn main() -> std::process::ExitCode {
             abi_objects::TESTS,
             abi_post::TESTS,
             abi_post_memory::TESTS,
+            abi_atomic::TESTS,
             abi_queues::TESTS,
             abi_shape::TESTS,
             abi_spaces::TESTS,
@@ -109,6 +112,7 @@ fn main() -> std::process::ExitCode {
             hosts::TESTS,
             datagrams::TESTS,
             connected::TESTS,
+            atomics::TESTS,
             connections::TESTS,
             networks::TESTS,
             hostile::TESTS,
