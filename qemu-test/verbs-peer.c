@@ -14,6 +14,8 @@
  *
  *	fill AT LEN SEED	writes a pattern into the own memory
  *	check AT LEN SEED	looks whether it is there
+ *	put AT NUMBER		writes a word into the own memory
+ *	get AT			tells the word that is there
  *	write AT TO LEN		writes to the client's memory
  *	writeimm AT TO LEN IMM
  *	read AT FROM LEN	reads from it
@@ -298,6 +300,28 @@ static void check(__u64 at, __u32 len, __u32 seed, FILE *out)
 		fprintf(out, "ok\n");
 }
 
+static void put(__u64 at, __u64 number, FILE *out)
+{
+	if (!within(at, sizeof(number))) {
+		fprintf(out, "not in the memory\n");
+		return;
+	}
+	memcpy(memory + at, &number, sizeof(number));
+	fprintf(out, "ok\n");
+}
+
+static void get(__u64 at, FILE *out)
+{
+	__u64 number;
+
+	if (!within(at, sizeof(number))) {
+		fprintf(out, "not in the memory\n");
+		return;
+	}
+	memcpy(&number, memory + at, sizeof(number));
+	fprintf(out, "ok %llx\n", number);
+}
+
 /* Does what a line says, and answers. */
 static void obey(const char *line, FILE *out)
 {
@@ -313,6 +337,10 @@ static void obey(const char *line, FILE *out)
 		fill(a[0], a[1], a[2], out);
 	} else if (!strcmp(word, "check")) {
 		check(a[0], a[1], a[2], out);
+	} else if (!strcmp(word, "put")) {
+		put(a[0], a[1], out);
+	} else if (!strcmp(word, "get")) {
+		get(a[0], out);
 	} else if (!strcmp(word, "write")) {
 		if (rdma(IBV_WR_RDMA_WRITE, a[0], a[1], a[2], 0, out))
 			fprintf(out, "ok\n");

@@ -7,8 +7,8 @@
 
 use crate::host::{Host, Options};
 use kfi::{
-    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, FiAddr, Mr, Op, OpFlags, QpAddr,
-    QpOption, QpState, Remote,
+    Access, AtomicOp, Buffer, Caps, CompFlags, Datatype, Device, EpType, Errno, FiAddr, Mr, Op,
+    OpFlags, QpAddr, QpOption, QpState, Remote,
 };
 use std::{
     io::{BufRead, BufReader, Write},
@@ -47,6 +47,8 @@ const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
+const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
+const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
 
 type Test = (&'static str, fn(&mut Peer));
 
@@ -56,7 +58,9 @@ const TESTS: &[Test] = &[
     ("write-imm", write_imm),
     ("read", read),
     ("fetch-add", fetch_add),
+    ("fetch-add-there", fetch_add_there),
     ("compare-swap", compare_swap),
+    ("compare-swap-there", compare_swap_there),
     ("refused-here", refused_here),
     ("refused-there", refused_there),
 ];
@@ -112,7 +116,7 @@ impl Peer {
             &domain,
             &Options {
                 ep_type: EpType::Msg,
-                caps: Caps::MSG | Caps::RMA,
+                caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
                 ..Options::default()
             },
         );
@@ -351,6 +355,77 @@ fn compare_swap(peer: &mut Peer) {
         assert_eq!(peer.word(at), value);
     }
     assert_eq!(peer.memory.to_vec(at + 8..at + 16), [0; 8]);
+}
+
+/// Sums in the peer's memory.
+fn fetch_add_there(peer: &mut Peer) {
+    let (at, uint64, sum) = (64, Datatype::Uint64, AtomicOp::Sum);
+    let word = peer.remote(at);
+    let mut value = u64::MAX - 5;
+    peer.must(&format!("put {at:x} {value:x}"));
+    for add in [1, 0x1234_5678_9abc_def0u64, 5, u64::MAX, 0] {
+        peer.memory.write_at(0, &add.to_ne_bytes());
+        let (operand, before) = (peer.memory.slice(0..8), peer.memory.slice(8..16));
+        peer.host
+            .ep
+            .fetch_atomic(PEER, operand, before, word, uint64, sum, 1)
+            .expect("fetch_atomic");
+        peer.host.expect(FETCHED, 1);
+        assert_eq!(peer.word(8), value);
+        value = value.wrapping_add(add);
+        assert_eq!(peer.must(&format!("get {at:x}")), format!("{value:x}"));
+        // And without looking.
+        peer.host
+            .ep
+            .atomic(PEER, peer.memory.slice(0..8), word, uint64, sum, 2)
+            .expect("atomic");
+        peer.host.expect(ADDED, 2);
+        value = value.wrapping_add(add);
+        assert_eq!(peer.must(&format!("get {at:x}")), format!("{value:x}"));
+    }
+    assert_eq!(peer.must(&format!("get {:x}", at - 8)), "0");
+    assert_eq!(peer.must(&format!("get {:x}", at + 8)), "0");
+    // As many at once as may be, and more.
+    peer.must(&format!("put {at:x} 0"));
+    peer.memory.write_at(0, &1u64.to_ne_bytes());
+    for number in 0..64 {
+        let place = 4096 + number * 8;
+        let (operand, before) = (peer.memory.slice(0..8), peer.memory.slice(place..place + 8));
+        peer.host
+            .ep
+            .fetch_atomic(PEER, operand, before, word, uint64, sum, number as u64)
+            .expect("fetch_atomic");
+    }
+    for number in 0..64 {
+        peer.host.expect(FETCHED, number);
+        assert_eq!(peer.word(4096 + number as usize * 8), number);
+    }
+    assert_eq!(peer.must(&format!("get {at:x}")), "40");
+}
+
+/// Swaps in the peer's memory.
+fn compare_swap_there(peer: &mut Peer) {
+    let (at, uint64, cswap) = (4096 - 8, Datatype::Uint64, AtomicOp::Cswap);
+    let word = peer.remote(at);
+    let mut value = 7u64;
+    peer.must(&format!("put {at:x} {value:x}"));
+    for (compare, swap) in [(7, 9), (7, 11), (9, u64::MAX), (u64::MAX, 0), (1, 2)] {
+        peer.memory.write_at(0, &swap.to_ne_bytes());
+        peer.memory.write_at(8, &compare.to_ne_bytes());
+        let (operand, compared) = (peer.memory.slice(0..8), peer.memory.slice(8..16));
+        let before = peer.memory.slice(16..24);
+        peer.host
+            .ep
+            .compare_atomic(PEER, operand, compared, before, word, uint64, cswap, 1)
+            .expect("compare_atomic");
+        peer.host.expect(FETCHED, 1);
+        assert_eq!(peer.word(16), value);
+        if value == compare {
+            value = swap;
+        }
+        assert_eq!(peer.must(&format!("get {at:x}")), format!("{value:x}"));
+    }
+    assert_eq!(peer.must(&format!("get {:x}", at + 8)), "0");
 }
 
 /// What the peer may not.
