@@ -172,7 +172,7 @@ impl Worker {
     }
 
     fn op(&mut self, desk: usize) -> abi::kfabric_op {
-        let opcode = self.rng.below(6) as u32;
+        let opcode = self.rng.below(9) as u32;
         let mut op = abi::kfabric_op {
             opcode,
             control: u32::from(self.rng.one_in(4)),
@@ -195,6 +195,9 @@ impl Worker {
             op.peer = self
                 .rng
                 .pick(&[abi::KFI_ADDR_UNSPEC, abi::KFI_ADDR_UNSPEC, op.peer]);
+        }
+        if opcode >= abi::KFABRIC_OP_ATOMIC {
+            self.atomic(desk, &mut op);
         }
         op.buf = self.addr(op.len);
         if self.rng.one_in(4) {
@@ -223,6 +226,30 @@ impl Worker {
             bytes[word..word + 8].copy_from_slice(&value);
         }
         op
+    }
+
+    /// What an atomic has besides.
+    fn atomic(&mut self, desk: usize, op: &mut abi::kfabric_op) {
+        op.len = self.rng.pick(&[8, 8, 8, 8, 16, op.len]);
+        if !self.rng.one_in(6) {
+            op.rma_addr &= !7;
+        }
+        op.datatype = abi::KFI_UINT64 as u16;
+        op.op = abi::KFI_SUM as u16;
+        if op.opcode == abi::KFABRIC_OP_COMPARE_ATOMIC {
+            op.op = abi::KFI_CSWAP as u16;
+            op.compare = self.addr(8);
+        }
+        if op.opcode != abi::KFABRIC_OP_ATOMIC {
+            op.result = self.addr(8);
+            if self.rng.one_in(5) {
+                op.result_mr = self.handle(desk, Kind::Mr);
+            }
+        }
+        if self.rng.one_in(8) {
+            op.datatype = self.rng.below(16) as u16;
+            op.op = self.rng.below(20) as u16;
+        }
     }
 
     /// Puts a list of structures into memory that nobody changes, mostly; gives its address.
