@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "structures as bytes, descriptors as numbers")]
 
 mod completion;
+mod connections;
 mod objects;
 
 use super::{
@@ -102,6 +103,12 @@ impl Worker {
 
     fn handle(&mut self, desk: usize, kind: Kind) -> u32 {
         self.world.desks[desk].handle(kind, &mut self.rng)
+    }
+
+    /// An endpoint of any type.
+    fn ep(&mut self, desk: usize) -> u32 {
+        let kind = self.rng.pick(&[Kind::Ep, Kind::Ep, Kind::Msg]);
+        self.handle(desk, kind)
     }
 
     fn addr(&mut self, len: u64) -> u64 {
@@ -275,7 +282,7 @@ impl Worker {
         let ops: Vec<abi::kfabric_op> = (0..count).map(|_| self.op(desk)).collect();
         let ops_at = self.list(&ops);
         let arg = abi::kfabric_post {
-            ep: self.handle(desk, Kind::Ep),
+            ep: self.ep(desk),
             ops: ops_at,
             count: count as u32,
             op_size: 128,
@@ -406,8 +413,9 @@ impl Worker {
         let file = self.world.desks[desk].file();
         let file = &*file;
         match self.rng.below(100) {
-            0..=39 => self.post(desk, file),
-            40..=55 => self.queues(desk, file),
+            0..=36 => self.post(desk, file),
+            37..=42 => self.connections(desk, file),
+            43..=55 => self.queues(desk, file),
             56..=62 => self.counters(desk, file),
             63..=66 => self.addresses(desk, file),
             67..=73 => self.endpoint(desk, file),

@@ -23,6 +23,9 @@ use std::{
 /// Ports of the endpoints that know each other, in both processes.
 pub(super) const PORTS: std::ops::Range<u16> = 7000..7008;
 
+/// Ports where connections may be asked for, in both processes.
+pub(super) const LISTENERS: std::ops::Range<u16> = 7100..7104;
+
 /// What kind of object a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -35,7 +38,12 @@ pub(super) enum Kind {
     Cntr,
     Wait,
     Poll,
+    /// An endpoint that needs no connection.
     Ep,
+    /// A connected one, or one to be connected.
+    Msg,
+    /// A passive one.
+    Pep,
 }
 
 /// An open file and what is known of it.
@@ -320,7 +328,7 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
         let _ = file.insert(av, ipv4([127, 0, 0, 1], port));
     }
     let wait_obj = abi::KFI_WAIT_QUEUE;
-    make!(
+    let eq = make!(
         Eq,
         abi::kfabric_eq_open {
             fabric,
@@ -370,10 +378,86 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
         file.bind(ep, av, 0).ok()?;
         let _ = file.enable(ep);
     }
+    let cq = make!(
+        Cq,
+        abi::kfabric_cq_open {
+            domain,
+            entries: 64,
+            wait_obj,
+            ..Call::sized()
+        }
+    );
+    let pep = make!(
+        Pep,
+        abi::kfabric_pep_open {
+            fabric,
+            addr: ipv4([127, 0, 0, 1], LISTENERS.start + process as u16),
+            ..Call::sized()
+        }
+    );
+    file.bind(pep, eq, 0).ok()?;
+    let _ = file.call(abi::kfabric_pep_listen {
+        pep,
+        ..Call::sized()
+    });
+    couple(desk, &file, domain, cq, eq)?;
+    for _ in 0..4 {
+        msg(desk, &file, domain, cq, eq)?;
+    }
     Some(())
 }
 
-/// Every capability that there is.
+/// An endpoint to be connected.
+pub(super) fn msg(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) -> Option<u32> {
+    let arg = abi::kfabric_ep_open {
+        domain,
+        type_: abi::KFI_EP_MSG,
+        caps: MSG_CAPS,
+        tx_size: 16,
+        ..Call::sized()
+    };
+    let ep = file.call(arg).ok()?.handle;
+    desk.add(Kind::Msg, ep);
+    file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV).ok()?;
+    file.bind(ep, eq, 0).ok()?;
+    Some(ep)
+}
+
+/// Two endpoints that are connected with each other; gives one of them.
+pub(super) fn couple(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) -> Option<u32> {
+    let open = || {
+        let ep = msg(desk, file, domain, cq, eq)?;
+        file.enable(ep).ok()?;
+        let arg = abi::kfabric_ep_qp {
+            ep,
+            ..Call::sized()
+        };
+        file.call(arg).ok()
+    };
+    let (one, two) = (open()?, open()?);
+    for (own, peer) in [(&one, &two), (&two, &one)] {
+        file.call(to_qp(own.ep, peer)).ok()?;
+    }
+    Some(one.ep)
+}
+
+/// The call that connects `ep` with this QP.
+pub(super) fn to_qp(ep: u32, qp: &abi::kfabric_ep_qp) -> abi::kfabric_ep_connect_qp {
+    abi::kfabric_ep_connect_qp {
+        ep,
+        addr: abi::kfabric_sockaddr {
+            qpn: qp.qpn,
+            ..ipv4([127, 0, 0, 1], 0)
+        },
+        psn: qp.psn,
+        ..Call::sized()
+    }
+}
+
+/// Every capability of a connected endpoint.
+pub(super) const MSG_CAPS: u64 = abi::KFI_MSG | abi::KFI_RMA | abi::KFI_ATOMIC;
+
+/// Every capability of an endpoint that needs no connection.
 pub(super) const ALL_CAPS: u64 = abi::KFI_MSG
     | abi::KFI_TAGGED
     | abi::KFI_RMA

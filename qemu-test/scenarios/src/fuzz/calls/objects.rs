@@ -2,12 +2,12 @@
 //! Objects: making, binding, closing them; address vectors and endpoints.
 
 use super::{
-    super::round::{ALL_CAPS, Kind},
+    super::round::{ALL_CAPS, Kind, MSG_CAPS},
     OP_FLAGS, Worker, self_bits,
 };
 use crate::{
     host::LINK,
-    raw::{ALL_ACCESS, File, text},
+    raw::{ALL_ACCESS, File, ipv4, text},
 };
 use kfi::abi::{self, Call};
 
@@ -24,7 +24,7 @@ impl Worker {
         }
         let domain = self.handle(desk, Kind::Domain);
         let (wait_obj, wait_set) = self.wait_obj(desk);
-        match self.rng.below(24) {
+        match self.rng.below(28) {
             0 => make!(Fabric, abi::kfabric_fabric_open::sized()),
             1 | 2 => make!(
                 Domain,
@@ -109,6 +109,39 @@ impl Worker {
                     }
                 );
             }
+            19..=21 => make!(
+                Msg,
+                abi::kfabric_ep_open {
+                    domain,
+                    type_: abi::KFI_EP_MSG,
+                    caps: self.rng.pick(&[0, MSG_CAPS, MSG_CAPS, abi::KFI_MSG]),
+                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
+                    rx_size: self.rng.pick(&[0, 1, 8]),
+                    tx_size: self.rng.pick(&[0, 1, 8]),
+                    src_addr: self
+                        .rng
+                        .pick(&[abi::kfabric_sockaddr::default(), ipv4([127, 0, 0, 1], 0),]),
+                    ..Call::sized()
+                }
+            ),
+            22 => make!(
+                Pep,
+                abi::kfabric_pep_open {
+                    fabric: self.handle(desk, Kind::Fabric),
+                    backlog: self.rng.pick(&[0, 1, 2, 4096]),
+                    addr: self.listener(),
+                    ..Call::sized()
+                }
+            ),
+            23 => make!(
+                Ep,
+                abi::kfabric_ep_open {
+                    domain,
+                    type_: abi::KFI_EP_DGRAM,
+                    src_addr: ipv4([127, 0, 0, 1], 0),
+                    ..Call::sized()
+                }
+            ),
             _ => make!(
                 Ep,
                 abi::kfabric_ep_open {
@@ -126,11 +159,13 @@ impl Worker {
     }
 
     pub(super) fn bind(&mut self, desk: usize, file: &File) {
-        let (from, to, flags) = match self.rng.below(8) {
+        let (from, to, flags) = match self.rng.below(11) {
             0 => (Kind::Domain, Kind::Eq, self.rng.pick(&[0, abi::KFI_REG_MR])),
             1 => (Kind::Av, Kind::Eq, 0),
             2 => (Kind::Ep, Kind::Av, 0),
             3 => (Kind::Ep, Kind::Eq, 0),
+            6 => (Kind::Pep, Kind::Eq, 0),
+            7 => (Kind::Msg, Kind::Eq, 0),
             4 => (
                 Kind::Mr,
                 Kind::Cntr,
@@ -148,7 +183,8 @@ impl Worker {
                     abi::KFI_SEND,
                     both | abi::KFI_SELECTIVE_COMPLETION,
                 ];
-                (Kind::Ep, Kind::Cq, self.rng.pick(&flags))
+                let from = self.rng.pick(&[Kind::Ep, Kind::Msg]);
+                (from, Kind::Cq, self.rng.pick(&flags))
             }
         };
         let arg = abi::kfabric_bind {
@@ -165,7 +201,16 @@ impl Worker {
         let handle = if self.rng.one_in(3) {
             self.world.desks[desk].any(&mut self.rng)
         } else {
-            let kinds = [Kind::Mr, Kind::Cq, Kind::Cntr, Kind::Av, Kind::Ep, Kind::Eq];
+            let kinds = [
+                Kind::Mr,
+                Kind::Cq,
+                Kind::Cntr,
+                Kind::Av,
+                Kind::Ep,
+                Kind::Eq,
+                Kind::Msg,
+                Kind::Pep,
+            ];
             let kind = self.rng.pick(&kinds);
             self.handle(desk, kind)
         };
@@ -240,7 +285,7 @@ impl Worker {
     }
 
     pub(super) fn endpoint(&mut self, desk: usize, file: &File) {
-        let ep = self.handle(desk, Kind::Ep);
+        let ep = self.ep(desk);
         match self.rng.below(10) {
             0..=3 => {
                 let context = self.rng.below(8);
@@ -263,8 +308,13 @@ impl Worker {
                 );
             }
             7 => {
+                let passive = self.rng.one_in(4);
                 let arg = abi::kfabric_ep_name {
-                    ep,
+                    ep: if passive {
+                        self.handle(desk, Kind::Pep)
+                    } else {
+                        ep
+                    },
                     set: self.rng.below(2) as u32,
                     addr: self.sockaddr(),
                     ..Call::sized()
@@ -275,7 +325,8 @@ impl Worker {
                 let arg = abi::kfabric_ep_opt {
                     ep,
                     set: self.rng.below(2) as u32,
-                    name: self.rng.below(3) as u32,
+                    level: self.rng.pick(&[abi::KFI_OPT_ENDPOINT, abi::KFABRIC_OPT_QP]),
+                    name: self.rng.below(9) as u32,
                     value: self.rng.edge(),
                     ..Call::sized()
                 };

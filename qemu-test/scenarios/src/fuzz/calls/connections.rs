@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connections: passive endpoints, asking and answering, by hand, and their end.
+
+use super::{
+    super::round::{Kind, LISTENERS, couple, msg, to_qp},
+    Worker,
+};
+use crate::raw::{File, ipv4};
+use kfi::abi::{self, Call};
+
+impl Worker {
+    /// Where somebody listens, mostly.
+    pub(super) fn listener(&mut self) -> abi::kfabric_sockaddr {
+        if self.rng.one_in(6) {
+            return self.sockaddr();
+        }
+        let port = LISTENERS.start + self.rng.below(LISTENERS.len() as u64) as u16;
+        ipv4([127, 0, 0, 1], port)
+    }
+
+    /// Private data: where it is, and its length.
+    fn private(&mut self, most: u32) -> (u64, u32) {
+        let len = match self.rng.below(8) {
+            0 => self.rng.edge() as u32,
+            1 => most + 1,
+            _ => self.rng.below(u64::from(most) + 1) as u32,
+        };
+        (self.addr(len.into()), len)
+    }
+
+    pub(super) fn connections(&mut self, desk: usize, file: &File) {
+        let (ep, pep) = (self.handle(desk, Kind::Msg), self.handle(desk, Kind::Pep));
+        // Requests are numbered from 1, and few come.
+        let connreq = self.rng.pick(&[1, 1, 1, 2, 2, 3, 4]);
+        match self.rng.below(16) {
+            0 | 1 => {
+                let arg = abi::kfabric_pep_listen {
+                    pep,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            2 => {
+                let (param, param_len) = self.private(abi::KFABRIC_MAX_REJECT_DATA);
+                let arg = abi::kfabric_pep_reject {
+                    pep,
+                    connreq,
+                    param_len,
+                    param,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            3..=6 => {
+                let (param, param_len) = self.private(abi::KFABRIC_MAX_CONNECT_DATA);
+                let arg = abi::kfabric_ep_connect {
+                    ep,
+                    addr: self.listener(),
+                    param,
+                    param_len,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            7..=9 => {
+                let (param, param_len) = self.private(abi::KFABRIC_MAX_ACCEPT_DATA);
+                // One that has no peer yet, mostly.
+                let fresh = if self.rng.one_in(4) {
+                    None
+                } else {
+                    self.endpoint_to_connect(desk, file)
+                };
+                let arg = abi::kfabric_ep_accept {
+                    ep: fresh.unwrap_or(ep),
+                    pep,
+                    connreq,
+                    param,
+                    param_len,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            10 => {
+                let arg = abi::kfabric_ep_shutdown {
+                    ep,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            11 => {
+                let arg = abi::kfabric_ep_peer {
+                    ep,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            12 | 13 => {
+                let arg = abi::kfabric_ep_qp {
+                    ep,
+                    ..Call::sized()
+                };
+                if let Ok(qp) = self.call(file, arg) {
+                    let other = self.handle(desk, Kind::Msg);
+                    let _ = self.call(file, to_qp(other, &qp));
+                }
+            }
+            14 => {
+                let arg = abi::kfabric_figures {
+                    of: self.rng.below(4) as u32,
+                    id: self.rng.below(1000),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            _ => {
+                let _ = self.endpoint_to_connect(desk, file);
+            }
+        }
+    }
+
+    /// Makes an endpoint that can be connected, sometimes two that are with each other.
+    fn endpoint_to_connect(&mut self, desk: usize, file: &File) -> Option<u32> {
+        let domain = self.handle(desk, Kind::Domain);
+        let (cq, eq) = (self.handle(desk, Kind::Cq), self.handle(desk, Kind::Eq));
+        let here = &self.world.desks[desk];
+        self.trace.begin("endpoint to connect", &[]);
+        let made = if self.rng.one_in(4) {
+            couple(here, file, domain, cq, eq)
+        } else {
+            msg(here, file, domain, cq, eq)
+        };
+        self.trace.end(made.map_or(-1, i64::from));
+        made
+    }
+}
