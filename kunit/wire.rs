@@ -371,7 +371,7 @@ mod tests {
             for (linear, piece) in [(0, 1000), (5, 300), (12, 777), (20, 512), (100, 4000)] {
                 let rx = RxSkb::in_pieces(skb.bytes(), 20, linear, piece)?;
                 assert!(rx.len() == skb.bytes().len() - 28);
-                let packet = packet::verify(&rx);
+                let packet = packet::verified(&rx);
                 assert!(packet.is_ok_and(|packet| packet.payload_len() == payload));
                 let placed = mem::wire::place(&memory, 0, &rx, 20, payload);
                 assert_eq!(placed, payload);
@@ -385,7 +385,7 @@ mod tests {
                     };
                     *byte ^= 0x10;
                     let rx = RxSkb::in_pieces(&changed, 20, linear, piece)?;
-                    assert!(packet::verify(&rx) == Err(Figure::DropIcrc));
+                    assert!(packet::verified(&rx) == Err(Figure::DropIcrc));
                 }
             }
         }

@@ -41,7 +41,12 @@ static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
 {
 	struct kfabric_shim_udp *udp = rcu_dereference_sk_user_data(sk);
 
-	if (!udp) {
+	/*
+	 * Headers are read more than once: they are to lie where nobody but the
+	 * packet's owner writes.
+	 */
+	if (!udp ||
+	    !pskb_may_pull(skb, min_t(u32, skb->len, KFABRIC_SHIM_RX_HEAD))) {
 		kfree_skb(skb);
 		return 0;
 	}

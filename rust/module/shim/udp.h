@@ -16,6 +16,12 @@ struct net;
 struct sk_buff;
 struct sock;
 
+/*
+ * So many bytes from the UDP header on, if there are so many, lie in the linear
+ * part of a packet that is received: room for all headers of RoCE.
+ */
+#define KFABRIC_SHIM_RX_HEAD	64
+
 /**
  * struct kfabric_shim_udp - the sockets of a network namespace, and their routes
  * @sk4: that for IPv4; NULL when closed

@@ -39,6 +39,10 @@ use kernel::{
     }, //
 };
 
+/// So many bytes of a packet that is received, from the UDP header on, are where nobody else writes
+/// to, if it has so many.
+pub(crate) const RX_HEAD: usize = shim::KFABRIC_SHIM_RX_HEAD as usize;
+
 /// Who gets what arrives.
 pub(crate) trait Receive: Send + Sync + 'static {
     /// A datagram has arrived. Called in softirq, in an RCU read-side section, on several CPUs at

@@ -8,9 +8,12 @@
 //! # The way of a packet
 //!
 //! ```text
-//! wire -> softirq: Inbound finds the QP -> Qp::arrive: service, addresses -> inbox   queue the work
-//!      -> worker:  all that waits: ICRC -> Kind::work: the state machine, the consumer above
+//! wire -> softirq: Inbound finds the QP -> Qp::arrive: service, addresses, ICRC -> inbox
+//!      -> worker:  all that waits -> Kind::work: the state machine, the consumer above
 //! ```
+//!
+//! The ICRC is verified before a packet waits: what was changed on the way, or is of somebody who
+//! cannot even compute it, neither fills the inbox nor wakes the worker.
 //!
 //! The worker is a work item of the QP's own: it never runs twice at once, so what a QP receives
 //! is dealt with in order, and different QPs on different CPUs. Nothing runs when nothing arrives.
@@ -307,8 +310,8 @@ impl<K: Kind> Qp<K> {
         self.peer.populate(peer).then_some(()).ok_or(EISCONN)
     }
 
-    /// Whether a packet may wait for the worker.
-    fn judge(&self, packet: &Packet, way: &Way) -> Result<(), Figure> {
+    /// Whether a packet may wait for the worker. What costs most comes last.
+    fn judge(&self, packet: &Packet, way: &Way, skb: &RxSkb) -> Result<(), Figure> {
         if packet.opcode().service() != K::SERVICE {
             return Err(Figure::DropService);
         }
@@ -323,12 +326,12 @@ impl<K: Kind> Qp<K> {
                 return Err(Figure::DropSource);
             }
         }
-        Ok(())
+        packet::verify(skb, packet)
     }
 
     /// A packet to this QP has arrived. Softirq.
     fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
-        let refused = match self.judge(packet, way) {
+        let refused = match self.judge(packet, way, &skb) {
             Ok(()) => match self.inbox.push(skb, K::INBOX_BYTES) {
                 Ok(()) => return self.wake(),
                 Err((NoRoom::Full, skb)) => (skb, Figure::DropInboxFull),

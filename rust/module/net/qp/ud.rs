@@ -113,13 +113,9 @@ impl Kind for Ud {
         let machine = qp.kind.machine.lock().clone();
         let mut tally = Tally::new();
         for skb in batch {
-            let packet = match packet::verify(&skb) {
-                Ok(packet) => packet,
-                Err(cause) => {
-                    tally.count(cause);
-                    packet::reject(skb, cause);
-                    continue;
-                }
+            // It was read before, when it arrived, and its headers have not changed.
+            let Ok(packet) = packet::parse(&skb) else {
+                continue;
             };
             tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
             // Whether there is a receive, and whether it is long enough, is the consumer's business.
