@@ -21,11 +21,11 @@
 //!
 //! A NAK, or a response behind a missing one (an implied NAK), sends all from `una` on again, at once.
 //! Two timers guard against silence: after a few round trips one packet is sent again, and again after
-//! twice the time (a probe, [`rtt`](super::rtt)); after the local ACK timeout that counts as a retry.
+//! twice the time (a probe, [`rtt`](super::rtt)); after the local ACK timeout that counts as a retry, and
+//! again after two and after four times the timeout, which is as far as the specification lets it grow.
 //! `retry_cnt` retries in which nothing new is answered are allowed; the next reason for one ends the
 //! work request with [`Status::RetryExceeded`] and the QP goes to ERR. NAKs that follow each other faster
-//! than probes would count as one. RNR NAKs are counted by
-//! themselves, against `rnr_retry`.
+//! than probes would count as one. RNR NAKs are counted by themselves, against `rnr_retry`.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.7.3 to 9.7.6 and 9.9.2.
 

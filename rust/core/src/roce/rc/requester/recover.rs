@@ -30,6 +30,11 @@ const LOCAL_DOUBLINGS: u32 = 6;
 /// Doublings of the time before a probe at most. The local ACK timeout comes first, if there is one.
 const PROBE_DOUBLINGS: u32 = 12;
 
+/// Doublings of the local ACK timeout at most: a requester may wait up to four times as long as the
+/// timeout says (InfiniBand specification, 9.7.6.1.3). So a peer that is only slow has longer to answer
+/// than one that is about to.
+const TIMEOUT_DOUBLINGS: u32 = 2;
+
 /// The timers of a requester, and how often it may still try.
 ///
 /// `waiting` is the time since which nothing new was answered, if something is outstanding.
@@ -41,6 +46,8 @@ pub(super) struct Timers {
     probe: Option<u64>,
     /// Probes since the last progress.
     probes: u32,
+    /// Times that the local ACK timeout expired since the last progress.
+    timeouts: u32,
     /// Retries left.
     retries: u8,
     /// Retries after an RNR NAK left.
@@ -92,7 +99,9 @@ impl Timers {
 
     /// When the local ACK timeout expires.
     fn expiry(&self, timeout: AckTimeout) -> Option<u64> {
-        Some(self.waiting?.saturating_add(timeout.ns()?))
+        let patience = 1 << self.timeouts.min(TIMEOUT_DOUBLINGS);
+        let ns = timeout.ns()?.saturating_mul(patience);
+        Some(self.waiting?.saturating_add(ns))
     }
 }
 
@@ -128,6 +137,7 @@ where
         self.timers.is_paused(now);
         if is_due(self.timers.expiry(self.attr.timeout)) {
             stats::add(&mut self.stats.timeouts, 1);
+            self.timers.timeouts = self.timers.timeouts.saturating_add(1);
             if self.retry() {
                 self.window.silence();
                 self.rewind(self.una);
@@ -206,6 +216,7 @@ where
         self.timers.still();
         // The peer is there, and has all up to here.
         self.timers.retries = self.attr.retry_cnt;
+        self.timers.timeouts = 0;
         self.timers.pause = Some(now.saturating_add(ns));
     }
 

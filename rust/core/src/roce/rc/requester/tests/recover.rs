@@ -105,17 +105,22 @@ mod suite {
                 requester.post(&request(1, SEND, 0))?;
                 let mut now = 1000;
                 assert_eq!(flight(requester, now), (4, Some(0)));
-                for _ in 0..retry_cnt {
-                    assert_eq!(requester.deadline(), Some(now + 131_072));
-                    requester.expired(now + 131_071);
-                    assert_eq!(requester.poll(now + 131_071), None);
-                    now += 131_072;
+                let patience = [1, 2, 4, 4, 4, 4, 4, 4].map(|times| times * 131_072);
+                let (last, patience) = match patience.get(..=usize::from(retry_cnt)) {
+                    Some([patience @ .., last]) => (*last, patience),
+                    _ => return Err(Errno::EINVAL),
+                };
+                for patience in patience.iter().copied() {
+                    assert_eq!(requester.deadline(), Some(now + patience));
+                    requester.expired(now + patience - 1);
+                    assert_eq!(requester.poll(now + patience - 1), None);
+                    now += patience;
                     requester.expired(now);
                     // One packet, which is to be answered.
                     assert_eq!(sent(requester, now), Some((Opcode::RcSendFirst, 0, true)));
                     assert_eq!(requester.poll(now), None);
                 }
-                now += 131_072;
+                now += last;
                 requester.expired(now);
                 assert_eq!(requester.state(), State::Error);
                 assert_eq!(requester.poll(now), None);
