@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters measured in the kernel: debugfs `kfabric/bench/`.
+//! Counters measured in the kernel: debugfs `kfabric-bench/`.
 //!
 //! Reading a file runs one benchmark once and gives two numbers: nanoseconds per operation, and how
 //! many times a sleeper ran per operation (0 where nobody sleeps). What is measured is the path
@@ -93,10 +93,9 @@ fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The files; they go when it is dropped.
+/// The files, in a folder of their own; they go when it is dropped.
 #[pin_data]
 pub(crate) struct Bench {
-    top: Dir,
     dir: Dir,
     #[pin]
     add_idle: File<Run>,
@@ -118,8 +117,7 @@ impl Bench {
     /// Makes the files.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            top: Dir::new(c"kfabric"),
-            dir: top.subdir(c"bench"),
+            dir: Dir::new(c"kfabric-bench"),
             add_idle <- dir.read_callback_file(c"add_idle", Run(adds), &show),
             atomic64_add_return <- dir.read_callback_file(
                 c"atomic64_add_return",

@@ -14,19 +14,14 @@ use crate::{
     Result, process,
     row::{Better, Case, Turns},
 };
-use std::path::PathBuf;
-
-const DIR: &str = "/sys/kernel/debug/kfabric/bench";
-
-/// Whether the module that is loaded has its benchmarks built in.
-pub(crate) fn is_there() -> bool {
-    PathBuf::from(DIR).is_dir()
-}
+const DIR: &str = "/sys/kernel/debug/kfabric-bench";
 
 /// Runs one benchmark: nanoseconds, and sleepers that ran per operation.
 fn run(name: &str) -> Result<(f64, f64)> {
     process::bind()?;
-    let text = std::fs::read_to_string(format!("{DIR}/{name}"))?;
+    let path = format!("{DIR}/{name}");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| format!("{path}: {e}; is the module built with its suites?"))?;
     let mut words = text.split_whitespace().map(str::parse::<f64>);
     match (words.next(), words.next()) {
         (Some(Ok(ns)), Some(Ok(ran))) => Ok((ns, ran)),

@@ -2,15 +2,15 @@
 //! kfabric.ko measured beside its peers, in one guest and in turn.
 //!
 //! ```text
-//! kfi-benchmarks measure --out FILE [--runs N] [WORD...]   in the guest: rows whose name has a WORD
-//! kfi-benchmarks report DIR FILE...                        on the host: bench.json, .md, .svg
+//! kfi-benchmarks kernel|user --out FILE [--runs N] [WORD...]   in the guest: rows whose name has a WORD
+//! kfi-benchmarks report DIR FILE...                            on the host: bench.json, .md, .svg
 //! ```
 //!
 //! A row is one thing of ours and one peer. They run in turn, several times, and the medians are
-//! compared ([`row`]). Rows of the kernel are there if the module was built with its suites
-//! ([`kernel`]), the others are measured with the module as it is used ([`calls`], [`counters`],
-//! [`messages`], [`transfers`]; between two hosts: [`wire`]). Where two processes talk, both are bound to one CPU, so that what is measured is
-//! code and not how fast another CPU wakes up ([`process`]).
+//! compared ([`row`]). Rows of the kernel want a module that was built with its suites ([`kernel`]), the
+//! others are measured with the module as it is used ([`calls`], [`counters`], [`messages`],
+//! [`transfers`]; between two hosts: [`wire`]). Where two processes of one host talk, both are bound to
+//! one CPU, so that what is measured is code and not how fast another CPU wakes up ([`process`]).
 
 mod calls;
 mod counters;
@@ -29,13 +29,14 @@ use std::{path::PathBuf, process::ExitCode};
 /// What goes wrong in a benchmark or a report.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: kfi-benchmarks measure --out FILE [--runs N] [WORD...]
+const USAGE: &str = "usage: kfi-benchmarks kernel|user --out FILE [--runs N] [WORD...]
        kfi-benchmarks report DIR FILE...";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.split_first() {
-        Some((command, rest)) if command == "measure" => measure(rest),
+        Some((command, rest)) if command == "kernel" => measure(kernel::cases(), rest),
+        Some((command, rest)) if command == "user" => measure(user_cases(), rest),
         Some((command, rest)) if command == "report" => report(rest),
         _ => Err(USAGE.into()),
     };
@@ -48,8 +49,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures the rows that are wanted and can be had here.
-fn measure(args: &[String]) -> Result<()> {
+/// The rows of what programs see.
+fn user_cases() -> Vec<Case> {
+    let mut cases = counters::cases();
+    cases.extend(calls::cases());
+    cases.extend(messages::cases());
+    cases.extend(transfers::cases());
+    cases.extend(wire::cases());
+    cases
+}
+
+/// Measures those of `cases` that are wanted.
+fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
     let mut out: Option<PathBuf> = None;
     let mut runs = Runs::default();
     let mut words: Vec<&str> = Vec::new();
@@ -62,16 +73,6 @@ fn measure(args: &[String]) -> Result<()> {
         }
     }
     let out = out.ok_or(USAGE)?;
-    let mut cases: Vec<Case> = Vec::new();
-    if kernel::is_there() {
-        cases.extend(kernel::cases());
-    } else {
-        cases.extend(counters::cases());
-        cases.extend(calls::cases());
-        cases.extend(messages::cases());
-        cases.extend(transfers::cases());
-        cases.extend(wire::cases());
-    }
     cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word)));
 
     let mut rows: Vec<Row> = Vec::new();
