@@ -6,7 +6,7 @@
 
 use crate::{
     Result,
-    process::{self, Second},
+    process::{self, Channel, Second},
 };
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -89,6 +89,25 @@ impl Host {
     fn run(self, words: &str) -> Result<()> {
         run(self.command(&words.split_whitespace().collect::<Vec<_>>()))
     }
+}
+
+/// Runs `near` and `far` in processes of their own, each on its host and with a channel to the other;
+/// gives what `near` tells. `far` may go on for ever.
+pub(crate) fn between(
+    near: impl FnOnce(&mut Channel) -> Result<f64>,
+    far: impl FnOnce(&mut Channel) -> Result<()>,
+) -> Result<f64> {
+    let mut near = Second::new(move |mut channel| {
+        let mut far = Second::new(move |mut channel| {
+            Host::Far.enter()?;
+            far(&mut channel)
+        })?;
+        Host::Near.enter()?;
+        let value = near(&mut far.channel)?;
+        drop(far);
+        channel.put(value.to_bits())
+    })?;
+    Ok(f64::from_bits(near.channel.get()?))
 }
 
 /// Runs a command that must end well.

@@ -29,7 +29,7 @@ mod rdm;
 use self::{hosts::Hosts, msg::Game, perftest::Program};
 use crate::{
     Result,
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measure, Turns},
 };
 
 /// Runs of each side: setting up takes longer than measuring.
@@ -39,286 +39,186 @@ const RUNS: usize = 7;
 const GOOD: f64 = 0.0;
 const BAD: f64 = 1.0;
 
-/// Our side and rxe's of a row.
-struct Both {
-    ours: Game,
-    rxe: Program,
-    told: fn(&Program) -> Result<f64>,
-}
-
-impl Both {
-    fn measure(self, turns: &mut Turns, mtu: u32, loss: f64) -> Result<()> {
-        let hosts = Hosts::new(mtu)?;
-        if loss > 0.0 {
-            hosts.lose(loss)?;
-        }
-        turns.at_most(RUNS);
-        turns.take(&mut || self.ours.play(&hosts), &mut || {
-            hosts.with_rxe(|| (self.told)(&self.rxe))
-        })
-    }
-}
-
 /// Operations of a run for latency.
 const ROUNDS: u64 = 500;
-
-fn send_lat<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    let (size, count) = (8, ROUNDS);
-    Both {
-        ours: Game {
-            size,
-            count,
-            near: msg::ping,
-            far: msg::pong,
-        },
-        rxe: Program {
-            name: "ib_send_lat",
-            options: "",
-            size,
-            count,
-        },
-        told: Program::latency,
-    }
-    .measure(turns, MTU, GOOD)
-}
-
-fn write_lat<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    let (size, count) = (8, ROUNDS);
-    Both {
-        ours: Game {
-            size,
-            count,
-            near: msg::write_ping,
-            far: msg::write_pong,
-        },
-        rxe: Program {
-            name: "ib_write_lat",
-            options: "",
-            size,
-            count,
-        },
-        told: Program::latency,
-    }
-    .measure(turns, MTU, GOOD)
-}
 
 /// Bytes of a large operation, and operations of a run: a multiple of those in a call.
 const LARGE: usize = 64 << 10;
 const TRANSFERS: u64 = 512;
 
-fn send_bw_with(turns: &mut Turns, mtu: u32, loss: f64) -> Result<()> {
-    let (size, count) = (LARGE, TRANSFERS);
-    Both {
-        ours: Game {
-            size,
-            count,
-            near: msg::send,
-            far: msg::receive,
-        },
-        rxe: Program {
-            name: "ib_send_bw",
-            options: "-t 128 -r 128",
-            size,
-            count,
-        },
-        told: Program::bandwidth,
-    }
-    .measure(turns, mtu, loss)
-}
+/// Small messages of a run.
+const MESSAGES: u64 = 8192;
 
-fn send_bw<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    send_bw_with(turns, MTU, GOOD)
-}
-
-fn send_bw_loss<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    send_bw_with(turns, MTU, BAD)
-}
-
-fn write_bw<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    let (size, count) = (LARGE, TRANSFERS);
-    Both {
-        ours: Game {
-            size,
-            count,
-            near: msg::rma_write,
-            far: msg::nothing,
-        },
-        rxe: Program {
-            name: "ib_write_bw",
-            options: "-t 128",
-            size,
-            count,
-        },
-        told: Program::bandwidth,
-    }
-    .measure(turns, MTU, GOOD)
-}
-
-fn read_bw<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    let (size, count) = (LARGE, TRANSFERS);
-    Both {
-        ours: Game {
-            size,
-            count,
-            near: msg::rma_read,
-            far: msg::nothing,
-        },
-        rxe: Program {
-            name: "ib_read_bw",
-            options: "-t 128 -o 16",
-            size,
-            count,
-        },
-        told: Program::bandwidth,
-    }
-    .measure(turns, MTU, GOOD)
-}
-
-fn send_rate<const MTU: u32>(turns: &mut Turns) -> Result<()> {
-    let (size, count) = (8, 8192);
-    Both {
-        ours: Game {
-            size,
-            count,
-            near: msg::send_many,
-            far: msg::receive,
-        },
-        rxe: Program {
-            name: "ib_send_bw",
-            options: "-t 128 -r 128 -l 32",
-            size,
-            count,
-        },
-        told: Program::rate,
-    }
-    .measure(turns, MTU, GOOD)
-}
-
-/// A row against rxe.
-fn case(
-    name: &'static str,
+/// A row against rxe, in both MTUs.
+struct Both {
+    /// With an MTU of 1500, and of 9000.
+    names: [&'static str; 2],
     unit: &'static str,
-    peer: &'static str,
+    better: Better,
     goal: f64,
-    measure: crate::row::Measure,
-) -> Case {
-    Case {
-        name,
-        unit,
-        peer,
-        better: if unit == "ns" {
-            Better::Lower
-        } else {
-            Better::Higher
-        },
-        goal: Some(goal),
-        measure,
+    /// Of the cable, per cent.
+    loss: f64,
+    size: usize,
+    count: u64,
+    /// What the ends of ours do.
+    near: fn(&msg::End, Game) -> Result<f64>,
+    far: fn(&msg::End, Game) -> Result<()>,
+    /// A program of perftest, the peer as the table names it, its options, and what it tells.
+    program: &'static str,
+    peer: &'static str,
+    options: &'static str,
+    told: fn(&Program) -> Result<f64>,
+}
+
+/// Latency; what differs is in the rows.
+const LATENCY: Both = Both {
+    names: [""; 2],
+    unit: "ns",
+    better: Better::Lower,
+    goal: 0.7,
+    loss: GOOD,
+    size: 8,
+    count: ROUNDS,
+    near: msg::ping,
+    far: msg::pong,
+    program: "",
+    peer: "",
+    options: "",
+    told: Program::latency,
+};
+
+/// Bandwidth, likewise.
+const BANDWIDTH: Both = Both {
+    unit: "MB/s",
+    better: Better::Higher,
+    goal: 1.5,
+    size: LARGE,
+    count: TRANSFERS,
+    near: msg::send,
+    far: msg::nothing,
+    options: "-t 128",
+    told: Program::bandwidth,
+    ..LATENCY
+};
+
+/// Bandwidth of messages.
+const SEND_BANDWIDTH: Both = Both {
+    far: msg::receive,
+    program: "ib_send_bw",
+    peer: "rxe, ib_send_bw",
+    options: "-t 128 -r 128",
+    ..BANDWIDTH
+};
+
+const ROWS: [Both; 7] = [
+    Both {
+        names: ["roce/send_lat_8B", "roce/send_lat_8B_mtu9000"],
+        program: "ib_send_lat",
+        peer: "rxe, ib_send_lat",
+        ..LATENCY
+    },
+    Both {
+        names: ["roce/write_lat_8B", "roce/write_lat_8B_mtu9000"],
+        near: msg::write_ping,
+        far: msg::write_pong,
+        program: "ib_write_lat",
+        peer: "rxe, ib_write_lat",
+        ..LATENCY
+    },
+    Both {
+        names: ["roce/send_bw_64K", "roce/send_bw_64K_mtu9000"],
+        ..SEND_BANDWIDTH
+    },
+    Both {
+        names: ["roce/write_bw_64K", "roce/write_bw_64K_mtu9000"],
+        near: msg::rma_write,
+        program: "ib_write_bw",
+        peer: "rxe, ib_write_bw",
+        ..BANDWIDTH
+    },
+    Both {
+        names: ["roce/read_bw_64K", "roce/read_bw_64K_mtu9000"],
+        near: msg::rma_read,
+        program: "ib_read_bw",
+        peer: "rxe, ib_read_bw",
+        options: "-t 128 -o 16",
+        ..BANDWIDTH
+    },
+    Both {
+        names: ["roce/send_rate_8B", "roce/send_rate_8B_mtu9000"],
+        unit: "1/s",
+        goal: 2.0,
+        size: 8,
+        count: MESSAGES,
+        near: msg::send_many,
+        options: "-t 128 -r 128 -l 32",
+        told: Program::rate,
+        ..SEND_BANDWIDTH
+    },
+    Both {
+        names: ["roce/send_bw_64K_loss1", "roce/send_bw_64K_loss1_mtu9000"],
+        goal: 3.0,
+        loss: BAD,
+        ..SEND_BANDWIDTH
+    },
+];
+
+fn measure<const ROW: usize, const MTU: u32>(turns: &mut Turns) -> Result<()> {
+    let row = &ROWS[ROW];
+    let hosts = Hosts::new(MTU)?;
+    if row.loss > 0.0 {
+        hosts.lose(row.loss)?;
     }
+    let ours = Game {
+        size: row.size,
+        count: row.count,
+        near: row.near,
+        far: row.far,
+    };
+    let rxe = Program {
+        name: row.program,
+        options: row.options,
+        size: row.size,
+        count: row.count,
+    };
+    turns.at_most(RUNS);
+    turns.take(&mut || ours.play(&hosts), &mut || {
+        hosts.with_rxe(|| (row.told)(&rxe))
+    })
+}
+
+/// A row in both MTUs.
+fn cases_of<const ROW: usize>() -> [Case; 2] {
+    let row = &ROWS[ROW];
+    let [name, name_9000] = row.names;
+    [
+        (name, measure::<ROW, 1500> as Measure),
+        (name_9000, measure::<ROW, 9000>),
+    ]
+    .map(|(name, measure)| Case {
+        name,
+        unit: row.unit,
+        peer: row.peer,
+        better: row.better,
+        goal: Some(row.goal),
+        measure,
+    })
 }
 
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = vec![
-        case(
-            "roce/send_lat_8B",
-            "ns",
-            "rxe, ib_send_lat",
-            0.7,
-            send_lat::<1500>,
-        ),
-        case(
-            "roce/write_lat_8B",
-            "ns",
-            "rxe, ib_write_lat",
-            0.7,
-            write_lat::<1500>,
-        ),
-        case(
-            "roce/send_bw_64K",
-            "MB/s",
-            "rxe, ib_send_bw",
-            1.5,
-            send_bw::<1500>,
-        ),
-        case(
-            "roce/write_bw_64K",
-            "MB/s",
-            "rxe, ib_write_bw",
-            1.5,
-            write_bw::<1500>,
-        ),
-        case(
-            "roce/read_bw_64K",
-            "MB/s",
-            "rxe, ib_read_bw",
-            1.5,
-            read_bw::<1500>,
-        ),
-        case(
-            "roce/send_rate_8B",
-            "1/s",
-            "rxe, ib_send_bw",
-            2.0,
-            send_rate::<1500>,
-        ),
-        case(
-            "roce/send_bw_64K_loss1",
-            "MB/s",
-            "rxe, ib_send_bw",
-            3.0,
-            send_bw_loss::<1500>,
-        ),
-        case(
-            "roce/send_lat_8B_mtu9000",
-            "ns",
-            "rxe, ib_send_lat",
-            0.7,
-            send_lat::<9000>,
-        ),
-        case(
-            "roce/write_lat_8B_mtu9000",
-            "ns",
-            "rxe, ib_write_lat",
-            0.7,
-            write_lat::<9000>,
-        ),
-        case(
-            "roce/send_bw_64K_mtu9000",
-            "MB/s",
-            "rxe, ib_send_bw",
-            1.5,
-            send_bw::<9000>,
-        ),
-        case(
-            "roce/write_bw_64K_mtu9000",
-            "MB/s",
-            "rxe, ib_write_bw",
-            1.5,
-            write_bw::<9000>,
-        ),
-        case(
-            "roce/read_bw_64K_mtu9000",
-            "MB/s",
-            "rxe, ib_read_bw",
-            1.5,
-            read_bw::<9000>,
-        ),
-        case(
-            "roce/send_rate_8B_mtu9000",
-            "1/s",
-            "rxe, ib_send_bw",
-            2.0,
-            send_rate::<9000>,
-        ),
-        case(
-            "roce/send_bw_64K_loss1_mtu9000",
-            "MB/s",
-            "rxe, ib_send_bw",
-            3.0,
-            send_bw_loss::<9000>,
-        ),
-    ];
-    cases.extend(peers::cases());
-    cases.extend(rdm::cases());
-    cases
+    [
+        cases_of::<0>(),
+        cases_of::<1>(),
+        cases_of::<2>(),
+        cases_of::<3>(),
+        cases_of::<4>(),
+        cases_of::<5>(),
+        cases_of::<6>(),
+    ]
+    .into_iter()
+    .flatten()
+    .chain(peers::cases())
+    .chain(rdm::cases())
+    .collect()
 }

@@ -4,11 +4,8 @@
 //! Both ends look for completions in their mapped ring and never sleep, small messages are injected,
 //! large ones lie in registered memory, and as many are under way as there.
 
-use super::hosts::{Host, Hosts};
-use crate::{
-    Result,
-    process::{Channel, Second},
-};
+use super::hosts::{self, Host, Hosts};
+use crate::{Result, process::Channel};
 use kfi::{
     Access, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, CqRing, Device, Domain, Endpoint, Entry,
     EpType, FiAddr, Mr, Op, OpFlags, QpAddr, QpInfo, QpOption, Remote, Wait,
@@ -177,24 +174,21 @@ pub(super) struct Game {
 impl Game {
     /// Plays it between two processes, one on each host.
     pub(super) fn play(self, hosts: &Hosts) -> Result<f64> {
-        hosts.with_links(|| {
-            let mut near = Second::new(move |mut channel| {
-                let mut far = Second::new(move |mut channel| {
-                    Host::Far.enter()?;
-                    let end = End::new(Host::Far, Host::Near, self.size, &mut channel)?;
-                    channel.get()?;
-                    (self.far)(&end, self)?;
-                    channel.get().map(drop)
-                })?;
-                Host::Near.enter()?;
-                let end = End::new(Host::Near, Host::Far, self.size, &mut far.channel)?;
-                far.channel.put(0)?;
-                let value = (self.near)(&end, self)?;
-                drop((end, far));
-                channel.put(value.to_bits())
-            })?;
-            Ok(f64::from_bits(near.channel.get()?))
-        })
+        let Self {
+            size, near, far, ..
+        } = self;
+        let near = move |channel: &mut Channel| {
+            let end = End::new(Host::Near, Host::Far, size, channel)?;
+            channel.put(0)?;
+            near(&end, self)
+        };
+        let far = move |channel: &mut Channel| {
+            let end = End::new(Host::Far, Host::Near, size, channel)?;
+            channel.get()?;
+            far(&end, self)?;
+            channel.get().map(drop)
+        };
+        hosts.with_links(|| hosts::between(near, far))
     }
 
     fn per_second(self, began: Instant) -> f64 {

@@ -7,12 +7,12 @@
 //! connection which is counted in the same way.
 
 use super::{
-    hosts::{Host, Hosts},
+    hosts::{self, Host, Hosts},
     msg::{self, Address},
 };
 use crate::{
     Result,
-    process::{Channel, Second},
+    process::Channel,
     row::{Better, Case, Turns},
 };
 use kfi::{
@@ -124,26 +124,20 @@ impl Ends {
 
 /// What two processes with `count` connections tell of them.
 fn between(hosts: &Hosts, count: u64, near: fn(&mut Ends, u64) -> Result<f64>) -> Result<f64> {
-    hosts.with_links(|| {
-        let mut near = Second::new(move |mut channel| {
-            let mut far = Second::new(move |mut channel| {
-                Host::Far.enter()?;
-                let mut ends = Ends::new(Host::Far, Host::Near, count, &mut channel)?;
-                channel.put(0)?;
-                loop {
-                    let index = ends.receive()?;
-                    ends.send(index, true)?;
-                }
-            })?;
-            Host::Near.enter()?;
-            let mut ends = Ends::new(Host::Near, Host::Far, count, &mut far.channel)?;
-            far.channel.get()?;
-            let value = near(&mut ends, count)?;
-            drop((ends, far));
-            channel.put(value.to_bits())
-        })?;
-        Ok(f64::from_bits(near.channel.get()?))
-    })
+    let near = move |channel: &mut Channel| {
+        let mut ends = Ends::new(Host::Near, Host::Far, count, channel)?;
+        channel.get()?;
+        near(&mut ends, count)
+    };
+    let far = move |channel: &mut Channel| {
+        let mut ends = Ends::new(Host::Far, Host::Near, count, channel)?;
+        channel.put(0)?;
+        loop {
+            let index = ends.receive()?;
+            ends.send(index, true)?;
+        }
+    };
+    hosts.with_links(|| hosts::between(near, far))
 }
 
 /// Nanoseconds one way.

@@ -5,12 +5,12 @@
 //! the socket has: the rows are told as they are.
 
 use super::{
-    hosts::{Host, Hosts},
+    hosts::{self, Host, Hosts},
     msg::{self, SILENCE},
 };
 use crate::{
     Result,
-    process::{Channel, Second},
+    process::Channel,
     row::{Better, Case, Turns},
 };
 use kfi::{
@@ -101,22 +101,13 @@ fn between(
     near: fn(&End) -> Result<f64>,
     far: fn(&End) -> Result<()>,
 ) -> Result<f64> {
-    hosts.with_links(|| {
-        let mut near = Second::new(move |mut channel| {
-            let mut other = Second::new(move |mut channel| {
-                Host::Far.enter()?;
-                let end = End::new(Host::Far, size, &mut channel)?;
-                far(&end)?;
-                channel.get().map(drop)
-            })?;
-            Host::Near.enter()?;
-            let end = End::new(Host::Near, size, &mut other.channel)?;
-            let value = near(&end)?;
-            drop((end, other));
-            channel.put(value.to_bits())
-        })?;
-        Ok(f64::from_bits(near.channel.get()?))
-    })
+    let near = move |channel: &mut Channel| near(&End::new(Host::Near, size, channel)?);
+    let far = move |channel: &mut Channel| {
+        let end = End::new(Host::Far, size, channel)?;
+        far(&end)?;
+        channel.get().map(drop)
+    };
+    hosts.with_links(|| hosts::between(near, far))
 }
 
 /// Rounds that are played before time is taken: the first message makes the connection.
@@ -179,23 +170,7 @@ fn receive(end: &End) -> Result<()> {
     Ok(())
 }
 
-/// The same between two processes with sockets, on these hosts.
-fn sockets(
-    near: fn(&mut Channel) -> Result<f64>,
-    far: fn(&mut Channel) -> Result<()>,
-) -> Result<f64> {
-    let mut near = Second::new(move |mut channel| {
-        let mut other = Second::new(move |mut channel| {
-            Host::Far.enter()?;
-            far(&mut channel)
-        })?;
-        Host::Near.enter()?;
-        let value = near(&mut other.channel)?;
-        drop(other);
-        channel.put(value.to_bits())
-    })?;
-    Ok(f64::from_bits(near.channel.get()?))
-}
+// The same with sockets.
 
 fn udp_ping(channel: &mut Channel) -> Result<f64> {
     let socket = UdpSocket::bind(SocketAddr::new(Host::Near.ip(), 0))?;
@@ -251,7 +226,7 @@ fn latency<const MTU: u32>(turns: &mut Turns) -> Result<()> {
     let hosts = Hosts::new(MTU)?;
     turns.at_most(super::RUNS);
     turns.take(&mut || between(&hosts, SHORT, ping, pong), &mut || {
-        sockets(udp_ping, udp_pong)
+        hosts::between(udp_ping, udp_pong)
     })
 }
 
@@ -259,7 +234,7 @@ fn bandwidth<const MTU: u32>(turns: &mut Turns) -> Result<()> {
     let hosts = Hosts::new(MTU)?;
     turns.at_most(super::RUNS);
     turns.take(&mut || between(&hosts, LONG, send, receive), &mut || {
-        sockets(tcp_send, tcp_receive)
+        hosts::between(tcp_send, tcp_receive)
     })
 }
 
