@@ -3,7 +3,8 @@
 //! One timer of an object, which is set again and again.
 //!
 //! The kernel crate's timers give a handle each time they are started, and cancel when one is
-//! dropped. An [`Alarm`] keeps the first handle, and starts the timer anew under it.
+//! dropped. An [`Alarm`] keeps the first handle, and starts the timer anew under it. Whose it is says
+//! with [`impl_alarm!`] what happens when it rings.
 
 use kernel::{
     sync::{
@@ -38,7 +39,7 @@ impl Due {
         Self(Atomic::new(Self::NEVER))
     }
 
-    /// The timer has rung. For its callback.
+    /// The timer has rung. For its callback, see [`impl_alarm!`].
     pub(crate) fn rung(&self) {
         self.0.store(Self::NEVER, Relaxed);
     }
@@ -79,3 +80,34 @@ where
         }
     }
 }
+
+/// Says which fields of a type are the timer that an [`Alarm`] sets and the timer's [`Due`], and what is
+/// called when it rings: a function of `&Arc<Self>`, in hard interrupt context.
+macro_rules! impl_alarm {
+    (
+        impl$({$($generics:tt)*})? Alarm for $self:ty {
+            timer: self.$timer:ident, due: self.$due:ident, rings: $rings:path $(,)?
+        }
+    ) => {
+        ::kernel::impl_has_hr_timer! {
+            impl$({$($generics)*})? HasHrTimer<Self> for $self {
+                mode: ::kernel::time::hrtimer::RelativeMode<::kernel::time::Monotonic>,
+                field: self.$timer
+            }
+        }
+
+        impl$(<$($generics)*>)? ::kernel::time::hrtimer::HrTimerCallback for $self {
+            type Pointer<'a> = ::kernel::sync::Arc<Self>;
+
+            fn run(
+                this: ::kernel::sync::ArcBorrow<'_, Self>,
+                _context: ::kernel::time::hrtimer::HrTimerCallbackContext<'_, Self>,
+            ) -> ::kernel::time::hrtimer::HrTimerRestart {
+                this.$due.rung();
+                $rings(&this.into());
+                ::kernel::time::hrtimer::HrTimerRestart::NoRestart
+            }
+        }
+    };
+}
+pub(crate) use impl_alarm;

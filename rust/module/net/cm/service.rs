@@ -53,6 +53,7 @@ use crate::{
     net::qp::rc::MAX_RD_ATOMIC,
     shim::{
         alarm::{
+            impl_alarm,
             Alarm,
             Due, //
         },
@@ -66,7 +67,6 @@ use crate::{
 };
 use core::net::IpAddr;
 use kernel::{
-    impl_has_hr_timer,
     new_mutex,
     prelude::*,
     sync::{
@@ -77,20 +77,10 @@ use kernel::{
             Release, //
         },
         Arc,
-        ArcBorrow,
         Mutex,
         SetOnce, //
     },
-    time::{
-        hrtimer::{
-            HrTimer,
-            HrTimerCallback,
-            HrTimerCallbackContext,
-            HrTimerRestart,
-            RelativeMode, //
-        },
-        Monotonic, //
-    },
+    time::hrtimer::HrTimer,
     workqueue::{
         impl_has_work,
         new_work,
@@ -161,7 +151,7 @@ impl Slot {
         }
         drop(stage);
         cm.swept.store(false, Release);
-        let _ = work::slow_queue().enqueue(cm);
+        cm.wake();
     }
 }
 
@@ -211,22 +201,9 @@ impl WorkItem for Cm {
     }
 }
 
-impl_has_hr_timer! {
-    impl HasHrTimer<Self> for Cm {
-        mode: RelativeMode<Monotonic>, field: self.timer
-    }
-}
-
-impl HrTimerCallback for Cm {
-    type Pointer<'a> = Arc<Self>;
-
-    fn run(
-        this: ArcBorrow<'_, Self>,
-        _context: HrTimerCallbackContext<'_, Self>,
-    ) -> HrTimerRestart {
-        this.due.rung();
-        let _ = work::slow_queue().enqueue(Arc::from(this));
-        HrTimerRestart::NoRestart
+impl_alarm! {
+    impl Alarm for Cm {
+        timer: self.timer, due: self.due, rings: Self::wake
     }
 }
 
@@ -293,6 +270,12 @@ impl Cm {
         let gsi = Qp::gsi(socket, ear)?;
         cm.gsi.populate(gsi);
         Ok(cm)
+    }
+
+    /// Has the work item run soon. Any context.
+    fn wake(self: &Arc<Self>) {
+        // Refused if it is due already.
+        let _ = work::slow_queue().enqueue(self.clone());
     }
 
     /// What time and links have brought. The work item.

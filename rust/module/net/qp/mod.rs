@@ -61,7 +61,10 @@ use super::{
     }, //
 };
 use crate::shim::{
-    alarm::Due,
+    alarm::{
+        impl_alarm,
+        Due, //
+    },
     skb::{
         Inbox,
         NoRoom,
@@ -72,7 +75,6 @@ use crate::shim::{
 };
 use core::net::IpAddr;
 use kernel::{
-    impl_has_hr_timer,
     prelude::*,
     sync::{
         atomic::{
@@ -82,19 +84,9 @@ use kernel::{
             Release, //
         },
         Arc,
-        ArcBorrow,
         SetOnce, //
     },
-    time::{
-        hrtimer::{
-            HrTimer,
-            HrTimerCallback,
-            HrTimerCallbackContext,
-            HrTimerRestart,
-            RelativeMode, //
-        },
-        Monotonic, //
-    },
+    time::hrtimer::HrTimer,
     workqueue::{
         impl_has_work,
         new_work,
@@ -220,22 +212,9 @@ impl<K: Kind> WorkItem for Qp<K> {
     }
 }
 
-impl_has_hr_timer! {
-    impl{K: Kind} HasHrTimer<Self> for Qp<K> {
-        mode: RelativeMode<Monotonic>, field: self.timer
-    }
-}
-
-impl<K: Kind> HrTimerCallback for Qp<K> {
-    type Pointer<'a> = Arc<Self>;
-
-    fn run(
-        this: ArcBorrow<'_, Self>,
-        _context: HrTimerCallbackContext<'_, Self>,
-    ) -> HrTimerRestart {
-        this.due.rung();
-        Arc::from(this).wake();
-        HrTimerRestart::NoRestart
+impl_alarm! {
+    impl{K: Kind} Alarm for Qp<K> {
+        timer: self.timer, due: self.due, rings: Self::wake
     }
 }
 

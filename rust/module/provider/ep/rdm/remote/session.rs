@@ -27,7 +27,6 @@
 //! lock, and gives back what comes late.
 
 use kernel::{
-    impl_has_hr_timer,
     new_mutex,
     new_spinlock,
     prelude::*,
@@ -41,20 +40,10 @@ use kernel::{
             Guard, //
         },
         Arc,
-        ArcBorrow,
         Mutex,
         SpinLock, //
     },
-    time::{
-        hrtimer::{
-            HrTimer,
-            HrTimerCallback,
-            HrTimerCallbackContext,
-            HrTimerRestart,
-            RelativeMode, //
-        },
-        Monotonic, //
-    },
+    time::hrtimer::HrTimer,
     workqueue::{
         impl_has_work,
         new_work,
@@ -126,6 +115,7 @@ use crate::{
     },
     shim::{
         alarm::{
+            impl_alarm,
             Alarm,
             Due, //
         },
@@ -324,22 +314,9 @@ impl WorkItem for Session {
     }
 }
 
-impl_has_hr_timer! {
-    impl HasHrTimer<Self> for Session {
-        mode: RelativeMode<Monotonic>, field: self.timer
-    }
-}
-
-impl HrTimerCallback for Session {
-    type Pointer<'a> = Arc<Self>;
-
-    fn run(
-        this: ArcBorrow<'_, Self>,
-        _context: HrTimerCallbackContext<'_, Self>,
-    ) -> HrTimerRestart {
-        this.due.rung();
-        Arc::from(this).wake();
-        HrTimerRestart::NoRestart
+impl_alarm! {
+    impl Alarm for Session {
+        timer: self.timer, due: self.due, rings: Self::wake
     }
 }
 
