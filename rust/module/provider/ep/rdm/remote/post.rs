@@ -67,17 +67,14 @@ impl Endpoint {
         op: Send<'_>,
         spare: &mut Option<Credit>,
     ) -> Result {
-        let posted = self.try_send(bound, session.clone(), kind, flags, op, spare);
-        if posted.is_err() {
-            session.settle();
-        }
-        posted
+        self.try_send(bound, &session, kind, flags, op, spare)
+            .inspect_err(|_| session.settle())
     }
 
     fn try_send(
         self: &Arc<Self>,
         bound: &Bound,
-        mut session: Arc<Session>,
+        session: &Arc<Session>,
         kind: OpType,
         flags: OpFlags,
         op: Send<'_>,
@@ -99,7 +96,7 @@ impl Endpoint {
         };
         let slot = slot()?;
         let ticket = self.remote_ticket(bound, kind, flags, op.context, &memory, spare)?;
-        let mut new = NewSend {
+        let new = NewSend {
             transmit: Transmit {
                 ticket,
                 memory,
@@ -109,17 +106,8 @@ impl Endpoint {
             slot,
             grant,
         };
-        while let Some(back) = session.send(outgoing, new) {
-            session = match self.remote_peer(bound, session.peer()) {
-                Ok(session) => session,
-                Err(error) => {
-                    self.refuse_remote(bound, back.transmit);
-                    return Err(error);
-                }
-            };
-            new = back;
-        }
-        Ok(())
+        let post = |to: &Arc<Session>, new| to.send(outgoing, new);
+        self.hand_over(bound, session, new, post, |new| new.transmit)
     }
 
     /// READ and WRITE of `memory`. `EAGAIN`, `ENOMEM` as for a SEND. Sleeps.
@@ -132,22 +120,22 @@ impl Endpoint {
         memory: MemRef,
         spare: &mut Option<Credit>,
     ) -> Result {
-        let posted = self.try_rma(bound, session.clone(), rma, memory, spare);
-        if posted.is_err() {
-            session.settle();
-        }
-        posted
+        self.try_rma(bound, &session, rma, memory, spare)
+            .inspect_err(|_| session.settle())
     }
 
     fn try_rma(
         self: &Arc<Self>,
         bound: &Bound,
-        mut session: Arc<Session>,
+        session: &Arc<Session>,
         rma: Rma,
         memory: MemRef,
         spare: &mut Option<Credit>,
     ) -> Result {
         let pieces = rma.remote.pieces();
+        if pieces.is_empty() {
+            return Err(EINVAL);
+        }
         let has_keys = pieces.iter().all(|piece| u32::try_from(piece.key).is_ok());
         let data = rma.flags.contains(OpFlags::REMOTE_CQ_DATA);
         let transfer = Transfer {
@@ -160,9 +148,6 @@ impl Endpoint {
             pieces: u32::try_from(pieces.len()).map_err(|_| EINVAL)?,
             fence: rma.flags.contains(OpFlags::FENCE),
         };
-        if pieces.is_empty() {
-            return Err(EINVAL);
-        }
         let slot = slot()?;
         let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory, spare)?;
         if !has_keys {
@@ -173,7 +158,7 @@ impl Endpoint {
             session.settle();
             return Ok(());
         }
-        let mut new = NewRma {
+        let new = NewRma {
             transmit: Transmit {
                 ticket,
                 memory,
@@ -185,15 +170,29 @@ impl Endpoint {
             },
             slot,
         };
-        while let Some(back) = session.rma(transfer, new) {
-            session = match self.remote_peer(bound, session.peer()) {
-                Ok(session) => session,
+        let post = |to: &Arc<Session>, new| to.rma(transfer, new);
+        self.hand_over(bound, session, new, post, |new| new.transmit)
+    }
+
+    /// Has a session take `new`: `post` gives back what one that has gone does not take, and then
+    /// there is a new one. `transmit` is what a refusal ends. An error of the new session. Sleeps.
+    fn hand_over<N>(
+        self: &Arc<Self>,
+        bound: &Bound,
+        session: &Arc<Session>,
+        new: N,
+        post: impl Fn(&Arc<Session>, N) -> Option<N>,
+        transmit: impl Fn(N) -> Transmit,
+    ) -> Result {
+        let mut back = post(session, new);
+        while let Some(new) = back {
+            back = match self.remote_peer(bound, session.peer()) {
+                Ok(session) => post(&session, new),
                 Err(error) => {
-                    self.refuse_remote(bound, back.transmit);
+                    self.refuse_remote(bound, transmit(new));
                     return Err(error);
                 }
             };
-            new = back;
         }
         Ok(())
     }
