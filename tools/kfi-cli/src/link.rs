@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::{
-    args::LinkCommand,
+    args::{LinkCommand, Place},
     error::{Doing, Error, Result},
     out::Out,
     table::Table,
@@ -252,6 +252,21 @@ pub(crate) const NO_LINKS: &str = "no links; kfi link add roce0 netdev lo makes 
 /// An address of a link for a person: with the link's name.
 pub(crate) fn place(addr: SocketAddr, link: &str) -> String {
     format!("{} on {link}", text::address(Some(addr)))
+}
+
+/// Where a server is on a link: at the place that was asked for, else at an address of the link's,
+/// with `port` where none was.
+pub(crate) fn server_addr(link: &Link, bind: Option<Place>, port: u16) -> Result<SocketAddr> {
+    if let Some(place) = bind {
+        return Ok(place.or_port(port));
+    }
+    let own = link.addr().ok_or_else(|| {
+        Error::said(
+            format!("link {} has no address", link.name),
+            format!("ip address add ADDRESS dev {} gives it one", link.netdev),
+        )
+    })?;
+    Ok(SocketAddr::new(own.ip(), port))
 }
 
 #[cfg(test)]

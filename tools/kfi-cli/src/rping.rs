@@ -358,16 +358,7 @@ fn server(
     domain: &Domain,
     out: &mut Out,
 ) -> Result<()> {
-    let at = args.bind.map(|place| place.or_port(PORT)).or_else(|| {
-        let own = link.addr();
-        own.map(|addr| SocketAddr::new(addr.ip(), PORT))
-    });
-    let at = at.ok_or_else(|| {
-        Error::said(
-            format!("link {} has no address", link.name),
-            "give its interface one",
-        )
-    })?;
+    let at = link::server_addr(link, args.bind, PORT)?;
     let listen = || {
         let eq = fabric.eq().wait(Wait::Unspec).open()?;
         let pep = fabric.passive_endpoint(at).open()?;

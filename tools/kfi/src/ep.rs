@@ -20,7 +20,7 @@ use crate::{
     enums::{AtomicOp, Datatype, EpType, Side},
     eq::Eq,
     errno::Errno,
-    error::{Error, Result},
+    error::Result,
     flags::{Caps, CntrBind, CqBind, OpFlags},
     object::{Inner, object},
     op::{Local, Op, Remote},
@@ -231,14 +231,7 @@ impl Endpoint {
     ///
     /// `KFI_EOPBADSTATE`: not enabled yet.
     pub fn name(&self) -> Result<SocketAddr> {
-        let mut arg = abi::kfabric_ep_name {
-            ep: self.handle(),
-            ..Call::sized()
-        };
-        calls::plain(self.device(), &mut arg)?;
-        arg.addr
-            .to_std()
-            .ok_or(Error::Nonsense("an address of no family"))
+        calls::ep_name(self.device(), self.handle())
     }
 
     /// Sets its address.
@@ -248,13 +241,7 @@ impl Endpoint {
     /// `EADDRNOTAVAIL`: the link does not have it; `KFI_EOPBADSTATE`: enabled
     /// already.
     pub fn set_name(&self, addr: SocketAddr) -> Result<()> {
-        let mut arg = abi::kfabric_ep_name {
-            ep: self.handle(),
-            set: 1,
-            addr: addr.into(),
-            ..Call::sized()
-        };
-        calls::plain(self.device(), &mut arg)
+        calls::ep_set_name(self.device(), self.handle(), addr)
     }
 
     /// The default flags of one side's operations.

@@ -36,7 +36,7 @@ use crate::{
     abi::{self, Call, calls},
     ep::Endpoint,
     eq::{Eq, Event},
-    error::{Error, Result},
+    error::Result,
     fabric::Fabric,
     object::{Inner, object},
 };
@@ -130,14 +130,7 @@ impl PassiveEndpoint {
     ///
     /// Only those of every call.
     pub fn name(&self) -> Result<SocketAddr> {
-        let mut arg = abi::kfabric_ep_name {
-            ep: self.handle(),
-            ..Call::sized()
-        };
-        calls::plain(self.device(), &mut arg)?;
-        arg.addr
-            .to_std()
-            .ok_or(Error::Nonsense("an address of no family"))
+        calls::ep_name(self.device(), self.handle())
     }
 
     /// Chooses another address, before it listens.
@@ -146,13 +139,7 @@ impl PassiveEndpoint {
     ///
     /// `KFI_EOPBADSTATE`: it listens.
     pub fn set_name(&self, addr: SocketAddr) -> Result<()> {
-        let mut arg = abi::kfabric_ep_name {
-            ep: self.handle(),
-            set: 1,
-            addr: addr.into(),
-            ..Call::sized()
-        };
-        calls::plain(self.device(), &mut arg)
+        calls::ep_set_name(self.device(), self.handle(), addr)
     }
 
     /// Rejects a request, with at most 148 bytes for the peer.

@@ -194,16 +194,7 @@ fn client(
 }
 
 fn server(args: &Pingpong, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
-    let addr = match (args.bind, link.addr()) {
-        (Some(place), _) => place.or_port(PORT),
-        (None, Some(addr)) => SocketAddr::new(addr.ip(), PORT),
-        (None, None) => {
-            return Err(Error::said(
-                format!("link {} has no address", link.name),
-                format!("ip address add ADDRESS dev {} gives it one", link.netdev),
-            ));
-        }
-    };
+    let addr = link::server_addr(link, args.bind, PORT)?;
     let control = Control::open(domain, Some(addr))?;
     let addr = control.name()?;
     if out.is_json() {

@@ -32,6 +32,7 @@ use serde::Serialize;
 use crate::{
     args::{Pingpong, Verbs},
     error::{Doing, Error, Result},
+    link,
     out::Out,
     pingpong::latency::Latency,
     text,
@@ -207,16 +208,7 @@ pub(super) fn run(
 }
 
 fn serve(args: &Pingpong, verbs: Verbs, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
-    let host = match (args.bind, link.addr()) {
-        (Some(place), _) => place.or_port(PORT),
-        (None, Some(addr)) => SocketAddr::new(addr.ip(), PORT),
-        (None, None) => {
-            return Err(Error::said(
-                format!("link {} has no address", link.name),
-                format!("ip address add ADDRESS dev {} gives it one", link.netdev),
-            ));
-        }
-    };
+    let host = link::server_addr(link, args.bind, PORT)?;
     let listener = TcpListener::bind(host).doing_tcp("listen for clients over TCP")?;
     let addr = listener.local_addr().doing_tcp("ask for the own address")?;
     if out.is_json() {

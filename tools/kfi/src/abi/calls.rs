@@ -7,6 +7,7 @@
 
 use std::{
     ffi::c_char,
+    net::SocketAddr,
     os::fd::{AsFd, FromRawFd, OwnedFd},
 };
 
@@ -150,6 +151,29 @@ pub(crate) fn eq_readerr(fd: impl AsFd, eq: u32, buf: &mut [u8]) -> Result<kfabr
     // SAFETY: `buf` has room for at least `err_data_size` bytes.
     unsafe { named(fd, &mut arg) }?;
     Ok(arg)
+}
+
+/// `KFABRIC_IOC_EP_NAME`: what the address of an endpoint is, passive or not.
+pub(crate) fn ep_name(fd: impl AsFd, ep: u32) -> Result<SocketAddr> {
+    let mut arg = kfabric_ep_name {
+        ep,
+        ..Call::sized()
+    };
+    plain(fd, &mut arg)?;
+    arg.addr
+        .to_std()
+        .ok_or(Error::Nonsense("an address of no family"))
+}
+
+/// `KFABRIC_IOC_EP_NAME`: what it is to be.
+pub(crate) fn ep_set_name(fd: impl AsFd, ep: u32, addr: SocketAddr) -> Result<()> {
+    let mut arg = kfabric_ep_name {
+        ep,
+        set: 1,
+        addr: addr.into(),
+        ..Call::sized()
+    };
+    plain(fd, &mut arg)
 }
 
 /// `KFABRIC_IOC_PEP_REJECT`.
