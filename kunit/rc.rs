@@ -7,6 +7,18 @@
 //! loopback interface, see the suite `kfabric_wire`.
 
 use super::{
+    kunit_rc_pair::{
+        wish,
+        End,
+        Pair,
+        Peer,
+        READ,
+        REGION,
+        RKEY,
+        SEND,
+        VA,
+        WRITE, //
+    },
     kunit_wire::{
         buffer,
         TestLink,
@@ -14,15 +26,9 @@ use super::{
         SIX,
         TWO, //
     },
-    qp::{
-        rc::{
-            Consumer,
-            Rc,
-            Request,
-            FRONT_MAX, //
-        },
-        Payload,
-        Qp, //
+    qp::rc::{
+        Request,
+        FRONT_MAX, //
     },
     Figure,
     Path, //
@@ -40,43 +46,28 @@ use crate::{
 };
 use core::net::IpAddr;
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Acquire,
-            Atomic,
-            Full,
-            Relaxed,
             Release, //
         },
         Arc,
-        Mutex, //
     }, //
 };
 use kfi_core::roce::{
     headers::{
-        AtomicEth,
         Bth,
         Headers,
-        Reth,
-        RnrTimer,
         SendEnd, //
     },
     mtu::PathMtu,
     packet::Packet,
     psn::Psn,
     rc::{
-        target::{
-            Atomic as AtomicOp,
-            Ended,
-            Incoming, //
-        },
-        Access,
         AckTimeout,
         Attr,
         Op,
-        Refusal,
         Status, //
     },
     state::{
@@ -85,327 +76,8 @@ use kfi_core::roce::{
     }, //
 };
 
-/// Where the region of an end begins, and its key.
-const VA: u64 = 0x10_0000;
-const RKEY: u32 = 0x77;
-
-/// Bytes of a region, and of the buffer that all receives share.
-const REGION: usize = 1 << 20;
-
 /// Messages that are many.
 const MANY: u64 = 2000;
-
-/// Somebody with one region, and with receives that all have the same buffer.
-#[pin_data]
-struct Peer {
-    region: MemRef,
-    receive: MemRef,
-    /// Receives that are posted.
-    posted: Atomic<u32>,
-    /// Receives that were taken and not given back, at most one.
-    open: Atomic<u32>,
-    received: Atomic<u32>,
-    aborted: Atomic<u32>,
-    written: Atomic<u32>,
-    was_read: Atomic<u32>,
-    failed: Atomic<u32>,
-    refused: Atomic<u32>,
-    turns: Atomic<u32>,
-    #[pin]
-    last: Mutex<Option<Ended>>,
-    /// What ended, in order.
-    #[pin]
-    done: Mutex<KVec<(u64, Status)>>,
-}
-
-impl Peer {
-    fn new() -> Result<Arc<Self>> {
-        let region = MemRef::buffer(REGION)?;
-        let receive = MemRef::buffer(REGION)?;
-        let done = KVec::with_capacity(1 << 14, GFP_KERNEL)?;
-        Arc::pin_init(
-            pin_init!(Self {
-                region,
-                receive,
-                posted: Atomic::new(1 << 20),
-                open: Atomic::new(0),
-                received: Atomic::new(0),
-                aborted: Atomic::new(0),
-                written: Atomic::new(0),
-                was_read: Atomic::new(0),
-                failed: Atomic::new(0),
-                refused: Atomic::new(0),
-                turns: Atomic::new(0),
-                last <- new_mutex!(None),
-                done <- new_mutex!(done),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    fn received(&self) -> u32 {
-        self.received.load(Acquire)
-    }
-
-    /// Work requests that ended.
-    fn ended(&self) -> usize {
-        self.done.lock().len()
-    }
-
-    /// How the last one ended.
-    fn status(&self) -> Option<Status> {
-        self.done.lock().last().map(|(_, status)| *status)
-    }
-
-    /// The part of the region that `reth` names.
-    fn part(&self, reth: &Reth, offset: u32) -> Result<MemRef, Refusal> {
-        let at = reth.va.checked_sub(VA).ok_or(Refusal::Access)?;
-        let end = at.checked_add(reth.len.into()).ok_or(Refusal::Access)?;
-        if reth.rkey != RKEY || end > REGION as u64 {
-            return Err(Refusal::Access);
-        }
-        let at = at as usize + offset as usize;
-        Ok(self.region.slice(at, reth.len as usize - offset as usize))
-    }
-}
-
-impl Consumer for Peer {
-    fn begin_receive(&self, _: Incoming, _: &Payload<'_>) -> Result<(), Refusal> {
-        let posted = self.posted.load(Acquire);
-        if posted == 0 {
-            return Err(Refusal::NotReady);
-        }
-        self.posted.store(posted - 1, Release);
-        self.open.add(1, Relaxed);
-        Ok(())
-    }
-
-    fn place(&self, offset: u32, payload: &Payload<'_>) -> Result<(), Refusal> {
-        let placed = payload.place(&self.receive, offset as usize);
-        (placed == payload.len())
-            .then_some(())
-            .ok_or(Refusal::Invalid)
-    }
-
-    fn end_receive(&self, ended: Ended) -> Result<(), Refusal> {
-        *self.last.lock() = Some(ended);
-        self.open.fetch_sub(1, Full);
-        self.received.fetch_add(1, Full);
-        Ok(())
-    }
-
-    fn abort_receive(&self, _: Option<Refusal>) {
-        self.open.fetch_sub(1, Full);
-        self.aborted.fetch_add(1, Full);
-    }
-
-    fn check_write(&self, reth: &Reth) -> Result<(), Refusal> {
-        self.part(reth, 0).map(drop)
-    }
-
-    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Result<(), Refusal> {
-        payload.place(&self.part(reth, offset)?, 0);
-        Ok(())
-    }
-
-    fn end_write(&self, _: &Reth) {
-        self.written.fetch_add(1, Full);
-    }
-
-    fn check_read(&self, reth: &Reth) -> Result<(), Refusal> {
-        self.part(reth, 0).map(drop)
-    }
-
-    fn read(&self, reth: &Reth, room: &mut [u8]) -> Result<(), Refusal> {
-        mem::wire::gather_mem(room, &self.part(reth, 0)?, 0);
-        Ok(())
-    }
-
-    fn end_read(&self, _: &Reth) {
-        self.was_read.fetch_add(1, Full);
-    }
-
-    fn atomic(&self, atomic: AtomicOp, eth: &AtomicEth) -> Result<u64, Refusal> {
-        let reth = Reth {
-            va: eth.va,
-            rkey: eth.rkey,
-            len: 8,
-        };
-        let part = self.part(&reth, 0)?;
-        let mut bytes = [0; 8];
-        mem::wire::gather_mem(&mut bytes, &part, 0);
-        let before = u64::from_ne_bytes(bytes);
-        let after = match atomic {
-            AtomicOp::CompareSwap if before == eth.compare => eth.swap_add,
-            AtomicOp::CompareSwap => before,
-            AtomicOp::FetchAdd => before.wrapping_add(eth.swap_add),
-        };
-        mem::wire::store(&part, 0, &after.to_ne_bytes());
-        Ok(before)
-    }
-
-    fn completed(&self, context: u64, status: Status) {
-        let _ = self.done.lock().push((context, status), GFP_KERNEL);
-    }
-
-    fn failed(&self) {
-        self.failed.fetch_add(1, Full);
-    }
-
-    fn not_ready(&self) {
-        self.refused.fetch_add(1, Full);
-    }
-
-    fn turned(&self) {
-        self.turns.fetch_add(1, Full);
-    }
-}
-
-/// A QP and who is behind it; closed when dropped.
-struct End {
-    qp: Arc<Qp<Rc>>,
-    peer: Arc<Peer>,
-}
-
-impl End {
-    fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
-        let peer = Peer::new()?;
-        let qp = Qp::connection_with_fronts(&link.0, ip, sends, peer.clone())?;
-        Ok(Self { qp, peer })
-    }
-
-    /// Connects it to `to`, as both ends must be.
-    fn connect(&self, path: &Arc<Path>, to: &Self, wish: &Attr) -> Result {
-        let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::ACCESS_FLAGS);
-        let rtr = Mask::AV
-            .with(Mask::PATH_MTU)
-            .with(Mask::DEST_QPN)
-            .with(Mask::RQ_PSN)
-            .with(Mask::MAX_DEST_RD_ATOMIC)
-            .with(Mask::MIN_RNR_TIMER);
-        let rts = Mask::SQ_PSN
-            .with(Mask::TIMEOUT)
-            .with(Mask::RETRY_CNT)
-            .with(Mask::RNR_RETRY)
-            .with(Mask::MAX_QP_RD_ATOMIC);
-        let all = Access {
-            write: true,
-            read: true,
-            atomic: true,
-        };
-        let mut attr = Attr {
-            state: State::Init,
-            access: all,
-            dest_qpn: to.qp.number(),
-            // Each begins at what is derived from its own number.
-            rq_psn: Psn::new(to.qp.number().get()),
-            sq_psn: Psn::new(self.qp.number().get()),
-            ..*wish
-        };
-        self.qp.modify(&attr, init, None)?;
-        attr.state = State::Rtr;
-        self.qp.modify(&attr, rtr, Some(path))?;
-        attr.state = State::Rts;
-        self.qp.modify(&attr, rts, None)
-    }
-
-    /// Sends `front` and then `memory`.
-    fn send(&self, front: &[u8], memory: &MemRef) -> Result {
-        let request = Request {
-            op: SEND,
-            fence: false,
-            solicited: false,
-        };
-        let context = self.peer.ended() as u64;
-        self.qp.post_front(&request, front, memory.clone(), context)
-    }
-
-    fn post(&self, op: Op, memory: &MemRef) -> Result {
-        let request = Request {
-            op,
-            fence: false,
-            solicited: false,
-        };
-        let context = self.peer.ended() as u64;
-        self.qp.post(&request, memory.clone(), context)
-    }
-
-    /// Posts, and waits until it has ended.
-    fn run(&self, op: Op, memory: &MemRef) -> Result<Option<Status>> {
-        let before = self.peer.ended();
-        self.post(op, memory)?;
-        Ok(if eventually(|| self.peer.ended() > before) {
-            self.peer.status()
-        } else {
-            None
-        })
-    }
-
-    fn figure(&self, figure: Figure) -> u64 {
-        self.qp.figures().get(figure)
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.qp.close();
-    }
-}
-
-/// Two connected QPs.
-struct Pair {
-    a: End,
-    b: End,
-    _link: TestLink,
-}
-
-/// What most tests want of a connection.
-fn wish() -> Attr {
-    Attr {
-        path_mtu: PathMtu::Mtu1024,
-        max_rd_atomic: 16,
-        max_dest_rd_atomic: 16,
-        min_rnr_timer: RnrTimer::at_least(100_000),
-        // 67 ms.
-        timeout: AckTimeout::from_code(14).unwrap_or_default(),
-        retry_cnt: 7,
-        rnr_retry: 7,
-        ..Attr::default()
-    }
-}
-
-impl Pair {
-    fn new(from: IpAddr, to: IpAddr, wish: &Attr) -> Result<Self> {
-        let link = TestLink::new()?;
-        let a = End::new(&link, from, 64)?;
-        let b = End::new(&link, to, 64)?;
-        let there = Path::new(&link.0, from, to)?;
-        let back = Path::new(&link.0, to, from)?;
-        a.connect(&there, &b, wish)?;
-        b.connect(&back, &a, wish)?;
-        Ok(Self { a, b, _link: link })
-    }
-
-    fn default() -> Result<Self> {
-        Self::new(ONE, TWO, &wish())
-    }
-
-    /// Whether a message gets through, both ways.
-    fn works(&self) -> Result<bool> {
-        let payload = buffer(3000)?;
-        let there = self.a.run(SEND, &payload)? == Some(Status::Success);
-        let back = self.b.run(SEND, &payload)? == Some(Status::Success);
-        Ok(there && back)
-    }
-}
-
-const SEND: Op = Op::Send(SendEnd::Plain);
-const WRITE: Op = Op::Write {
-    va: VA,
-    rkey: RKEY,
-    imm: None,
-};
-const READ: Op = Op::Read { va: VA, rkey: RKEY };
 
 /// Sends, writes and reads messages of many lengths.
 fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool> {
@@ -631,6 +303,69 @@ mod tests {
     }
 
     #[test]
+    fn who_posts_takes_the_turns() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        let request = Request {
+            op: SEND,
+            fence: false,
+            solicited: false,
+        };
+        // Softirqs may have been held back by something else once in a while.
+        let mut done_at_once = 0;
+        for round in 0..100 {
+            a.qp.queue(&request, payload.clone(), round)?;
+            a.qp.push();
+            // The peer has it, and its acknowledgement is there.
+            let received = u64::from(b.peer.received()) == round + 1;
+            if received && a.peer.ended() as u64 == round + 1 {
+                done_at_once += 1;
+            }
+            assert!(eventually(|| a.peer.ended() as u64 == round + 1));
+        }
+        let on_top = !cfg!(CONFIG_PREEMPT_RT);
+        assert!(!on_top || done_at_once > 50);
+        Ok(())
+    }
+
+    #[test]
+    fn turns_from_both_sides() -> Result {
+        let pair = Arc::new(Pair::default()?, GFP_KERNEL)?;
+        let mut posters = KVec::new();
+        for poster in 0..4u64 {
+            let pair = pair.clone();
+            let memory = MemRef::buffer(1500)?;
+            let poster = thread(move || {
+                let end = if poster % 2 == 0 { &pair.a } else { &pair.b };
+                let mut posted = 0;
+                while posted < 500 {
+                    let request = Request {
+                        op: if posted % 2 == 0 { SEND } else { READ },
+                        fence: false,
+                        solicited: false,
+                    };
+                    match end.qp.queue(&request, memory.clone(), posted) {
+                        Ok(()) => posted += 1,
+                        Err(error) if error == EAGAIN => crate::shim::sched::cond_resched(),
+                        Err(_) => break,
+                    }
+                    if posted % 5 == 0 {
+                        end.qp.push();
+                    }
+                }
+                end.qp.push();
+            })?;
+            posters.push(poster, GFP_KERNEL)?;
+        }
+        drop(posters);
+        let (a, b) = (&pair.a.peer, &pair.b.peer);
+        assert!(eventually(|| a.ended() == 1000 && b.ended() == 1000));
+        assert!(a.received() == 500 && b.received() == 500);
+        Ok(())
+    }
+
+    #[test]
     fn a_full_queue() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
@@ -796,7 +531,7 @@ mod tests {
     fn strangers() -> Result {
         let pair = Pair::default()?;
         assert!(pair.works()?);
-        let link = &pair._link.0;
+        let link = &pair.link.0;
         // With everything right but the address.
         let three = IpAddr::V4(core::net::Ipv4Addr::new(127, 0, 0, 3));
         let path = Path::new(link, three, TWO)?;
@@ -809,7 +544,7 @@ mod tests {
         path.send(skb)?;
         assert!(eventually(|| pair.b.figure(Figure::DropSource) == 1));
         // A QP that is not connected hears nobody.
-        let end = End::new(&pair._link, TWO, 1)?;
+        let end = End::new(&pair.link, TWO, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;
@@ -830,7 +565,7 @@ mod tests {
         for _ in 0..10 {
             a.post(SEND, &payload)?;
         }
-        super::super::del(&super::super::NetNs::current()?, pair._link.0.name())?;
+        super::super::del(&super::super::NetNs::current()?, pair.link.0.name())?;
         assert!(eventually(|| a.peer.ended() == before + 10));
         assert!(a.peer.status() == Some(Status::Flushed));
         assert!(eventually(|| a.peer.failed.load(Acquire) == 1));

@@ -69,6 +69,9 @@ mod kunit_cm;
 #[path = "../../../kunit/rc.rs"]
 mod kunit_rc;
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/rc_pair.rs"]
+mod kunit_rc_pair;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/wire.rs"]
 mod kunit_wire;
 

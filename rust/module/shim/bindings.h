@@ -22,6 +22,7 @@
 #include "rcu.h"
 #include "skb.h"
 #include "trace.h"
+#include "turns.h"
 #include "udp.h"
 
 struct file;

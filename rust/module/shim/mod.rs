@@ -26,6 +26,7 @@
 //! | [`percpu`] | figures that each CPU counts for itself |
 //! | [`random`] | random numbers |
 //! | [`trace`] | tracepoints |
+//! | [`turns`] | what a task's packets make others of the host do |
 //! | `kthread`, `kunit`, `aids` | other threads, user memory and patience, for the test suites |
 
 pub(crate) mod abi;
@@ -63,6 +64,7 @@ pub(crate) mod rcu;
 pub(crate) mod sched;
 pub(crate) mod skb;
 pub(crate) mod trace;
+pub(crate) mod turns;
 pub(crate) mod udp;
 pub(crate) mod user;
 pub(crate) mod wait;

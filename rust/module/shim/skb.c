@@ -164,15 +164,16 @@ void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox)
 /**
  * kfabric_shim_inbox_push - have a packet wait
  * @inbox: where
- * @skb: the packet; taken over if the result is 0
+ * @skb: the packet; taken over unless the result is negative
  * @max_bytes: how much memory all that wait may take, beyond the first
  *
- * Context: softirq. Return: 0, -ENOBUFS too much waits, -ESHUTDOWN closed.
+ * Context: softirq. Return: 0 others wait already, 1 it is the first, -ENOBUFS
+ * too much waits, -ESHUTDOWN closed.
  */
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb, u32 max_bytes)
 {
-	int ret = 0;
+	int ret;
 
 	spin_lock_bh(&inbox->list.lock);
 	if (inbox->closed) {
@@ -180,6 +181,7 @@ int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 	} else if (inbox->bytes >= max_bytes) {
 		ret = -ENOBUFS;
 	} else {
+		ret = skb_queue_empty(&inbox->list);
 		inbox->bytes += skb->truesize;
 		__skb_queue_tail(&inbox->list, skb);
 	}

@@ -275,16 +275,16 @@ impl Inbox {
         })
     }
 
-    /// Has `skb` wait, unless those that wait take `max_bytes` of memory already. Softirq or
-    /// process context.
-    pub(crate) fn push(&self, skb: RxSkb, max_bytes: u32) -> Result<(), (NoRoom, RxSkb)> {
-        // SAFETY: By the type invariants; if the result is 0 the packet is the inbox's.
+    /// Has `skb` wait, unless those that wait take `max_bytes` of memory already. Whether it is the
+    /// first, so that nobody knows yet that something waits. Softirq or process context.
+    pub(crate) fn push(&self, skb: RxSkb, max_bytes: u32) -> Result<bool, (NoRoom, RxSkb)> {
+        // SAFETY: By the type invariants; the packet is the inbox's unless the result is negative.
         let ret =
             unsafe { shim::kfabric_shim_inbox_push(self.raw.get(), skb.skb.as_ptr(), max_bytes) };
         match ret {
-            0 => {
+            0.. => {
                 core::mem::forget(skb);
-                Ok(())
+                Ok(ret > 0)
             }
             ret if ret == ENOBUFS.to_errno() => Err((NoRoom::Full, skb)),
             _ => Err((NoRoom::Closed, skb)),

@@ -12,7 +12,6 @@
 
 #include "udp.h"
 
-#include <linux/bottom_half.h>
 #include <linux/err.h>
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -331,20 +330,4 @@ int kfabric_shim_route_send(struct kfabric_shim_route *route, struct sk_buff *sk
 out:
 	rcu_read_unlock();
 	return ret;
-}
-
-/**
- * kfabric_shim_bh_disable - hold back softirqs of this CPU
- *
- * What is sent meanwhile to a peer on this host arrives there together.
- */
-void kfabric_shim_bh_disable(void)
-{
-	local_bh_disable();
-}
-
-/** kfabric_shim_bh_enable - undo kfabric_shim_bh_disable() */
-void kfabric_shim_bh_enable(void)
-{
-	local_bh_enable();
 }

@@ -77,7 +77,4 @@ u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,
 			    struct sk_buff *skb);
 
-void kfabric_shim_bh_disable(void);
-void kfabric_shim_bh_enable(void);
-
 #endif /* _KFABRIC_SHIM_UDP_H */

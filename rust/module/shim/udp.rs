@@ -33,10 +33,7 @@ use kernel::{
         rcu,
         Arc, //
     },
-    types::{
-        NotThreadSafe,
-        Opaque, //
-    }, //
+    types::Opaque, //
 };
 
 /// So many bytes of a packet that is received, from the UDP header on, are where nobody else writes
@@ -222,24 +219,5 @@ impl<T: Receive> PinnedDrop for Route<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariant; nobody uses it any more, and `sockets` are still there.
         unsafe { shim::kfabric_shim_route_exit(self.raw.get()) };
-    }
-}
-
-/// While it exists, what this CPU sends to peers on this host waits, and arrives there together.
-pub(crate) struct SendBatch(NotThreadSafe);
-
-impl SendBatch {
-    /// Begins: does not sleep until it is dropped.
-    pub(crate) fn begin() -> Self {
-        // SAFETY: Undone in drop, by the same task.
-        unsafe { shim::kfabric_shim_bh_disable() };
-        Self(NotThreadSafe)
-    }
-}
-
-impl Drop for SendBatch {
-    fn drop(&mut self) {
-        // SAFETY: Disabled by `begin`.
-        unsafe { shim::kfabric_shim_bh_enable() }
     }
 }

@@ -9,20 +9,21 @@
 //!
 //! ```text
 //! wire -> softirq: Inbound finds the QP -> Qp::arrive: service, addresses, ICRC -> inbox
-//!      -> worker:  all that waits -> Kind::work: the state machine, the consumer above
+//!      -> a turn:  all that waits -> Kind::work: the state machine, the consumer above
 //! ```
 //!
 //! The ICRC is verified before a packet waits: what was changed on the way, or is of somebody who
 //! cannot even compute it, neither fills the inbox nor wakes the worker.
 //!
-//! The worker is a work item of the QP's own: it never runs twice at once, so what a QP receives
-//! is dealt with in order, and different QPs on different CPUs. Nothing runs when nothing arrives.
-//! The inbox is bounded in memory; what does not fit is a lost packet.
+//! A QP has one turn at a time, so what it receives is dealt with in order, and different QPs on
+//! different CPUs. Turns are taken by its worker, a work item of its own; or, if a program on the same
+//! host has just sent what arrived, by that program, which saves waking the worker ([`Turns`]). Nothing
+//! runs when nothing arrives. The inbox is bounded in memory; what does not fit is a lost packet.
 //!
 //! # The end
 //!
 //! [`Qp::close`] takes the QP out of the table, empties and closes its inbox, tells the kind, and
-//! waits for the worker, which is done with at most one inbox of packets. Afterwards the consumer
+//! waits for the turn to end, which is done with at most one inbox of packets. Afterwards the consumer
 //! above is not called any more. A QP is not closed by its link's going: its worker runs once more
 //! and sees it, and what it sends is lost. **Every QP is to be closed**; one that is only dropped
 //! stays in the table for ever.
@@ -71,10 +72,15 @@ use crate::shim::{
         RxBatch,
         RxSkb, //
     },
+    turns::{
+        Turn,
+        Turns, //
+    },
     work, //
 };
 use core::net::IpAddr;
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -84,6 +90,7 @@ use kernel::{
             Release, //
         },
         Arc,
+        Mutex,
         SetOnce, //
     },
     time::hrtimer::HrTimer,
@@ -121,15 +128,16 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The QP has its number, and is about to be found by packets.
     fn started(qp: &Qp<Self>, number: Qpn);
 
-    /// Deals with packets that arrived, with the timer, with the link's going. Called by the worker:
-    /// process context, no lock is held, never twice at once. There may be no packets.
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch);
+    /// Deals with packets that arrived, with the timer, with the link's going. A turn: process
+    /// context, no lock is held, never twice at once. There may be no packets. What it sends may end
+    /// in `turns`.
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, turns: &Turns);
 
     /// Lets go of the consumer and of the timer. Called once, when the QP is closed; process
-    /// context. The worker may still be running, and then finds nobody to call.
+    /// context. A turn may still be taken, and then finds nobody to call.
     fn detach(qp: &Qp<Self>);
 
-    /// Lets go of all memory. Called once, behind `detach`, when the worker has come to its end.
+    /// Lets go of all memory. Called once, behind `detach`, when the last turn has come to its end.
     fn release(qp: &Qp<Self>);
 }
 
@@ -195,6 +203,9 @@ pub(crate) struct Qp<K: Kind> {
     inbox: Inbox,
     #[pin]
     work: Work<Self>,
+    /// Held during a turn, see [`turn`](Self::turn). Outermost but for those of who closes.
+    #[pin]
+    turn: Mutex<()>,
     #[pin]
     kind: K,
 }
@@ -207,8 +218,30 @@ impl<K: Kind> WorkItem for Qp<K> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let batch = this.inbox.take();
-        K::work(&this, batch);
+        let turns = Turns::new();
+        {
+            // The worker of connection management takes all its turns. It may close others meanwhile.
+            let _turn = match &this.home {
+                Home::Link(..) => Some(this.turn.lock()),
+                Home::Namespace => None,
+            };
+            K::work(&this, this.inbox.take(), &turns);
+        }
+        turns.run();
+    }
+}
+
+impl<K: Kind> Turn for Qp<K> {
+    fn turn(self: Arc<Self>, turns: &Turns) {
+        match self.turn.try_lock() {
+            Some(_turn) => K::work(&self, self.inbox.take(), turns),
+            // Whose turn it is may have looked into the inbox already.
+            None => self.wake(),
+        }
+    }
+
+    fn later(self: Arc<Self>) {
+        self.wake();
     }
 }
 
@@ -243,6 +276,7 @@ impl<K: Kind> Qp<K> {
                 timer <- HrTimer::new(),
                 inbox <- Inbox::new(),
                 work <- new_work!("kfabric::Qp"),
+                turn <- new_mutex!((), "Qp::turn"),
                 kind <- kind,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -312,7 +346,8 @@ impl<K: Kind> Qp<K> {
     fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
         let refused = match self.judge(packet, way, &skb) {
             Ok(()) => match self.inbox.push(skb, K::INBOX_BYTES) {
-                Ok(()) => return self.wake(),
+                Ok(true) => return self.due(),
+                Ok(false) => return,
                 Err((NoRoom::Full, skb)) => (skb, Figure::DropInboxFull),
                 Err((NoRoom::Closed, skb)) => (skb, Figure::DropState),
             },
@@ -322,6 +357,18 @@ impl<K: Kind> Qp<K> {
         self.figures.add(cause, 1);
         self.outer_figures().add(cause, 1);
         packet::reject(skb, cause);
+    }
+
+    /// Something has arrived: a turn is due. Softirq.
+    fn due(self: &Arc<Self>) {
+        match &self.home {
+            Home::Link(..) => {
+                if let Err(turn) = Turns::offer(self.clone()) {
+                    turn.later();
+                }
+            }
+            Home::Namespace => self.wake(),
+        }
     }
 
     /// Has the worker run soon. Any context.
@@ -343,7 +390,7 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Ends it: when this returns, its consumer is not called any more, and will not be. What was
-    /// under way is lost. Idempotent; waits for the worker, so it is neither for consumers that are
+    /// under way is lost. Idempotent; waits for a turn to end, so it is neither for consumers that are
     /// being called nor for holders of locks that they take. Sleeps.
     pub(crate) fn close(&self) {
         if self.closed.xchg(true, Full) {
@@ -353,6 +400,8 @@ impl<K: Kind> Qp<K> {
         drop(self.inbox.close());
         K::detach(self);
         work::flush(&self.work);
+        // Somebody else may have the turn; whoever takes one now finds nothing.
+        drop(self.turn.lock());
         K::release(self);
     }
 

@@ -39,7 +39,8 @@ use crate::{
         skb::{
             RxBatch,
             RxSkb, //
-        }, //
+        },
+        turns::Turns, //
     }, //
 };
 use kernel::{
@@ -71,7 +72,7 @@ use kfi_core::{
 
 /// Who gets what arrives at a UD QP: the provider's endpoint, or connection management.
 pub(crate) trait Consumer: Send + Sync {
-    /// A datagram has arrived. Returns whether it was of use. Called by the QP's worker, one after
+    /// A datagram has arrived. Returns whether it was of use. In a turn of the QP, one after
     /// the other: process context, no lock is held; may sleep, must not close the QP.
     fn datagram(&self, datagram: &Datagram<'_>) -> bool;
 }
@@ -108,7 +109,7 @@ impl Kind for Ud {
         *qp.kind.machine.lock() = machine;
     }
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch) {
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, _turns: &Turns) {
         let consumer = qp.kind.consumer.lock().clone();
         let machine = qp.kind.machine.lock().clone();
         let mut tally = Tally::new();

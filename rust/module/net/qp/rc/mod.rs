@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   post -> Sending: requester, memory of work requests -> packets, sent by the poster itself
-//!   worker: requests  -> Receiving: responder -> Consumer: receives and memory -> answers
+//!   a turn: requests  -> Receiving: responder -> Consumer: receives and memory -> answers
 //!           responses -> Sending: requester -> packets that had to wait
 //!           then, with no lock held, what has ended -> Consumer::completed
 //!   timer:  the worker
@@ -65,7 +65,8 @@ use crate::{
     shim::{
         alarm::Alarm,
         errno::to_error,
-        skb::RxBatch, //
+        skb::RxBatch,
+        turns::Turns, //
     }, //
 };
 use core::net::IpAddr;
@@ -189,8 +190,8 @@ impl Kind for Rc {
 
     fn started(_qp: &Qp<Self>, _number: Qpn) {}
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch) {
-        worker::work(qp, batch);
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, turns: &Turns) {
+        worker::work(qp, batch, turns);
     }
 
     fn detach(qp: &Qp<Self>) {
@@ -415,9 +416,12 @@ impl Qp<Rc> {
         self.enter(request, &[], memory, context, false)
     }
 
-    /// Sends what was queued, as much of it as may be sent now. Context as of [`post`](Self::post).
+    /// Sends what was queued, as much of it as may be sent now, and lets the peer take its turn if it is
+    /// on this host. Sleeps; no lock is held, and no consumer is being called.
     pub(crate) fn push(self: &Arc<Self>) {
-        worker::send(self, &mut self.kind.sending.lock());
+        let turns = Turns::new();
+        worker::send(self, &mut self.kind.sending.lock(), Some(&turns));
+        turns.run();
     }
 
     /// Likewise, with `front` before the memory, in one message. `EINVAL` too: the front is longer than
@@ -473,7 +477,7 @@ impl Qp<Rc> {
             return Ok(());
         }
         if push {
-            worker::send(self, &mut sending);
+            worker::send(self, &mut sending, None);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to an RC QP: packets, the timer, the end of work requests.
+//! What happens in a turn of an RC QP: packets, the timer, the end of work requests.
 
 use super::{
     super::{
@@ -37,7 +37,10 @@ use crate::{
             RxSkb,
             TxSkb, //
         },
-        udp::SendBatch, //
+        turns::{
+            SendBatch,
+            Turns, //
+        }, //
     }, //
 };
 use kernel::{
@@ -65,8 +68,8 @@ const ANSWERS: usize = 128;
 /// Completions that are taken at a time.
 const COMPLETIONS: usize = 16;
 
-/// The worker's turn. See [`Kind::work`](super::super::Kind::work).
-pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
+/// A turn. See [`Kind::work`](super::super::Kind::work).
+pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, turns: &Turns) {
     let consumer = qp.kind.consumer();
     let consumer = consumer.as_deref();
     let mut tally = Tally::new();
@@ -97,7 +100,7 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
             };
             receiving.responder.receive(now, &packet, &mut asked);
         }
-        answer(qp, &mut receiving, consumer, &mut tally, now);
+        answer(qp, &mut receiving, consumer, &mut tally, now, turns);
         figures::responder(&mut receiving, &mut tally);
         let refused = receiving.responder.state() == State::Error;
         (receiving.responder.deadline(), refused)
@@ -115,7 +118,7 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
             sending.requester.error();
         }
         sending.requester.expired(now);
-        transmit(qp, &mut sending, &mut tally, now);
+        transmit(qp, &mut sending, &mut tally, now, Some(turns));
         figures::requester(&mut sending, &mut tally);
         set_alarm(qp, &mut sending, answers_at);
         let kept_waiting = sending.requester.stats().rnr != rnr;
@@ -139,9 +142,9 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch) {
 }
 
 /// Sends what a poster's work request allows to be sent.
-pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending) {
+pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending, turns: Option<&Turns>) {
     let mut tally = Tally::new();
-    transmit(qp, sending, &mut tally, now_ns());
+    transmit(qp, sending, &mut tally, now_ns(), turns);
     tally.settle(&qp.figures, qp.outer_figures());
     set_alarm(qp, sending, None);
 }
@@ -173,16 +176,22 @@ fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally) -
 }
 
 /// Sends the requests that may be sent.
-fn transmit(qp: &Qp<Rc>, sending: &mut Sending, tally: &mut Tally, now: u64) {
+fn transmit(
+    qp: &Qp<Rc>,
+    sending: &mut Sending,
+    tally: &mut Tally,
+    now: u64,
+    turns: Option<&Turns>,
+) {
     let Some(path) = qp.kind.path.as_ref() else {
         return;
     };
     let mut next = sending.requester.poll(now);
     while next.is_some() {
-        let _batch = SendBatch::begin();
+        let together = SendBatch::begin();
         for _ in 0..BATCH {
             let Some(outgoing) = next else {
-                return;
+                break;
             };
             let packet = &outgoing.packet;
             let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
@@ -194,6 +203,7 @@ fn transmit(qp: &Qp<Rc>, sending: &mut Sending, tally: &mut Tally, now: u64) {
             }
             next = sending.requester.poll(now);
         }
+        together.end(turns);
     }
 }
 
@@ -204,40 +214,58 @@ fn answer(
     consumer: Option<&dyn Consumer>,
     tally: &mut Tally,
     now: u64,
+    turns: &Turns,
 ) {
     let Some(path) = qp.kind.path.as_ref() else {
         return;
     };
     for _ in 0..ANSWERS / BATCH {
-        let _batch = SendBatch::begin();
-        for _ in 0..BATCH {
-            let Some(answering) = receiving.responder.poll(now) else {
-                return;
-            };
-            let packet = &answering.packet;
-            let mut refused = None;
-            let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
-                read(consumer, &answering, room).map_err(|why| {
-                    refused = Some(why);
-                    EFAULT
-                })
-            });
-            if let Some(why) = refused {
-                let mut asked = Asked {
-                    consumer,
-                    payload: None,
-                };
-                let psn = packet.bth.psn;
-                receiving.responder.fail_read(psn, why, &mut asked);
-                continue;
-            }
-            if !emit(path, built, packet, tally) {
-                receiving.responder.not_sent(now, packet);
-            }
-            if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
-                consumer.end_read(&reth);
-            }
+        let together = SendBatch::begin();
+        let more = (0..BATCH).all(|_| {
+            let answering = receiving.responder.poll(now);
+            answering.is_some_and(|answering| {
+                answer_one(qp, path, receiving, consumer, tally, now, &answering);
+                true
+            })
+        });
+        together.end(Some(turns));
+        if !more {
+            return;
         }
+    }
+}
+
+fn answer_one(
+    qp: &Qp<Rc>,
+    path: &Path,
+    receiving: &mut Receiving,
+    consumer: Option<&dyn Consumer>,
+    tally: &mut Tally,
+    now: u64,
+    answering: &Answering,
+) {
+    let packet = &answering.packet;
+    let mut refused = None;
+    let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
+        read(consumer, answering, room).map_err(|why| {
+            refused = Some(why);
+            EFAULT
+        })
+    });
+    if let Some(why) = refused {
+        let mut asked = Asked {
+            consumer,
+            payload: None,
+        };
+        let psn = packet.bth.psn;
+        receiving.responder.fail_read(psn, why, &mut asked);
+        return;
+    }
+    if !emit(path, built, packet, tally) {
+        receiving.responder.not_sent(now, packet);
+    }
+    if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
+        consumer.end_read(&reth);
     }
 }
 

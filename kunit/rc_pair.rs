@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two connected QPs for the suites of reliable connections, with consumers that write down what they
+//! are told.
+
+use super::{
+    kunit_wire::{
+        buffer,
+        TestLink,
+        ONE,
+        TWO, //
+    },
+    qp::{
+        rc::{
+            Consumer,
+            Rc,
+            Request, //
+        },
+        Payload,
+        Qp, //
+    },
+    Figure,
+    Path, //
+};
+use crate::{
+    mem::{
+        self,
+        MemRef, //
+    },
+    shim::aids::eventually, //
+};
+use core::net::IpAddr;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+use kfi_core::roce::{
+    headers::{
+        AtomicEth,
+        Reth,
+        RnrTimer,
+        SendEnd, //
+    },
+    mtu::PathMtu,
+    psn::Psn,
+    rc::{
+        target::{
+            Atomic as AtomicOp,
+            Ended,
+            Incoming, //
+        },
+        Access,
+        AckTimeout,
+        Attr,
+        Op,
+        Refusal,
+        Status, //
+    },
+    state::{
+        Mask,
+        State, //
+    }, //
+};
+
+/// Where the region of an end begins, and its key.
+pub(super) const VA: u64 = 0x10_0000;
+pub(super) const RKEY: u32 = 0x77;
+
+/// Bytes of a region, and of the buffer that all receives share.
+pub(super) const REGION: usize = 1 << 20;
+
+/// Somebody with one region, and with receives that all have the same buffer.
+#[pin_data]
+pub(super) struct Peer {
+    pub(super) region: MemRef,
+    pub(super) receive: MemRef,
+    /// Receives that are posted.
+    pub(super) posted: Atomic<u32>,
+    /// Receives that were taken and not given back, at most one.
+    pub(super) open: Atomic<u32>,
+    pub(super) received: Atomic<u32>,
+    pub(super) aborted: Atomic<u32>,
+    pub(super) written: Atomic<u32>,
+    pub(super) was_read: Atomic<u32>,
+    pub(super) failed: Atomic<u32>,
+    pub(super) refused: Atomic<u32>,
+    pub(super) turns: Atomic<u32>,
+    #[pin]
+    pub(super) last: Mutex<Option<Ended>>,
+    /// What ended, in order.
+    #[pin]
+    pub(super) done: Mutex<KVec<(u64, Status)>>,
+}
+
+impl Peer {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let region = MemRef::buffer(REGION)?;
+        let receive = MemRef::buffer(REGION)?;
+        let done = KVec::with_capacity(1 << 14, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                region,
+                receive,
+                posted: Atomic::new(1 << 20),
+                open: Atomic::new(0),
+                received: Atomic::new(0),
+                aborted: Atomic::new(0),
+                written: Atomic::new(0),
+                was_read: Atomic::new(0),
+                failed: Atomic::new(0),
+                refused: Atomic::new(0),
+                turns: Atomic::new(0),
+                last <- new_mutex!(None),
+                done <- new_mutex!(done),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn received(&self) -> u32 {
+        self.received.load(Acquire)
+    }
+
+    /// Work requests that ended.
+    pub(super) fn ended(&self) -> usize {
+        self.done.lock().len()
+    }
+
+    /// How the last one ended.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.done.lock().last().map(|(_, status)| *status)
+    }
+
+    /// The part of the region that `reth` names.
+    pub(super) fn part(&self, reth: &Reth, offset: u32) -> Result<MemRef, Refusal> {
+        let at = reth.va.checked_sub(VA).ok_or(Refusal::Access)?;
+        let end = at.checked_add(reth.len.into()).ok_or(Refusal::Access)?;
+        if reth.rkey != RKEY || end > REGION as u64 {
+            return Err(Refusal::Access);
+        }
+        let at = at as usize + offset as usize;
+        Ok(self.region.slice(at, reth.len as usize - offset as usize))
+    }
+}
+
+impl Consumer for Peer {
+    fn begin_receive(&self, _: Incoming, _: &Payload<'_>) -> Result<(), Refusal> {
+        let posted = self.posted.load(Acquire);
+        if posted == 0 {
+            return Err(Refusal::NotReady);
+        }
+        self.posted.store(posted - 1, Release);
+        self.open.add(1, Relaxed);
+        Ok(())
+    }
+
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> Result<(), Refusal> {
+        let placed = payload.place(&self.receive, offset as usize);
+        (placed == payload.len())
+            .then_some(())
+            .ok_or(Refusal::Invalid)
+    }
+
+    fn end_receive(&self, ended: Ended) -> Result<(), Refusal> {
+        *self.last.lock() = Some(ended);
+        self.open.fetch_sub(1, Full);
+        self.received.fetch_add(1, Full);
+        Ok(())
+    }
+
+    fn abort_receive(&self, _: Option<Refusal>) {
+        self.open.fetch_sub(1, Full);
+        self.aborted.fetch_add(1, Full);
+    }
+
+    fn check_write(&self, reth: &Reth) -> Result<(), Refusal> {
+        self.part(reth, 0).map(drop)
+    }
+
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Result<(), Refusal> {
+        payload.place(&self.part(reth, offset)?, 0);
+        Ok(())
+    }
+
+    fn end_write(&self, _: &Reth) {
+        self.written.fetch_add(1, Full);
+    }
+
+    fn check_read(&self, reth: &Reth) -> Result<(), Refusal> {
+        self.part(reth, 0).map(drop)
+    }
+
+    fn read(&self, reth: &Reth, room: &mut [u8]) -> Result<(), Refusal> {
+        mem::wire::gather_mem(room, &self.part(reth, 0)?, 0);
+        Ok(())
+    }
+
+    fn end_read(&self, _: &Reth) {
+        self.was_read.fetch_add(1, Full);
+    }
+
+    fn atomic(&self, atomic: AtomicOp, eth: &AtomicEth) -> Result<u64, Refusal> {
+        let reth = Reth {
+            va: eth.va,
+            rkey: eth.rkey,
+            len: 8,
+        };
+        let part = self.part(&reth, 0)?;
+        let mut bytes = [0; 8];
+        mem::wire::gather_mem(&mut bytes, &part, 0);
+        let before = u64::from_ne_bytes(bytes);
+        let after = match atomic {
+            AtomicOp::CompareSwap if before == eth.compare => eth.swap_add,
+            AtomicOp::CompareSwap => before,
+            AtomicOp::FetchAdd => before.wrapping_add(eth.swap_add),
+        };
+        mem::wire::store(&part, 0, &after.to_ne_bytes());
+        Ok(before)
+    }
+
+    fn completed(&self, context: u64, status: Status) {
+        let _ = self.done.lock().push((context, status), GFP_KERNEL);
+    }
+
+    fn failed(&self) {
+        self.failed.fetch_add(1, Full);
+    }
+
+    fn not_ready(&self) {
+        self.refused.fetch_add(1, Full);
+    }
+
+    fn turned(&self) {
+        self.turns.fetch_add(1, Full);
+    }
+}
+
+/// A QP and who is behind it; closed when dropped.
+pub(super) struct End {
+    pub(super) qp: Arc<Qp<Rc>>,
+    pub(super) peer: Arc<Peer>,
+}
+
+impl End {
+    pub(super) fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
+        let peer = Peer::new()?;
+        let qp = Qp::connection_with_fronts(&link.0, ip, sends, peer.clone())?;
+        Ok(Self { qp, peer })
+    }
+
+    /// Connects it to `to`, as both ends must be.
+    pub(super) fn connect(&self, path: &Arc<Path>, to: &Self, wish: &Attr) -> Result {
+        let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::ACCESS_FLAGS);
+        let rtr = Mask::AV
+            .with(Mask::PATH_MTU)
+            .with(Mask::DEST_QPN)
+            .with(Mask::RQ_PSN)
+            .with(Mask::MAX_DEST_RD_ATOMIC)
+            .with(Mask::MIN_RNR_TIMER);
+        let rts = Mask::SQ_PSN
+            .with(Mask::TIMEOUT)
+            .with(Mask::RETRY_CNT)
+            .with(Mask::RNR_RETRY)
+            .with(Mask::MAX_QP_RD_ATOMIC);
+        let all = Access {
+            write: true,
+            read: true,
+            atomic: true,
+        };
+        let mut attr = Attr {
+            state: State::Init,
+            access: all,
+            dest_qpn: to.qp.number(),
+            // Each begins at what is derived from its own number.
+            rq_psn: Psn::new(to.qp.number().get()),
+            sq_psn: Psn::new(self.qp.number().get()),
+            ..*wish
+        };
+        self.qp.modify(&attr, init, None)?;
+        attr.state = State::Rtr;
+        self.qp.modify(&attr, rtr, Some(path))?;
+        attr.state = State::Rts;
+        self.qp.modify(&attr, rts, None)
+    }
+
+    /// Sends `front` and then `memory`.
+    pub(super) fn send(&self, front: &[u8], memory: &MemRef) -> Result {
+        let request = Request {
+            op: SEND,
+            fence: false,
+            solicited: false,
+        };
+        let context = self.peer.ended() as u64;
+        self.qp.post_front(&request, front, memory.clone(), context)
+    }
+
+    pub(super) fn post(&self, op: Op, memory: &MemRef) -> Result {
+        let request = Request {
+            op,
+            fence: false,
+            solicited: false,
+        };
+        let context = self.peer.ended() as u64;
+        self.qp.post(&request, memory.clone(), context)
+    }
+
+    /// Posts, and waits until it has ended.
+    pub(super) fn run(&self, op: Op, memory: &MemRef) -> Result<Option<Status>> {
+        let before = self.peer.ended();
+        self.post(op, memory)?;
+        Ok(if eventually(|| self.peer.ended() > before) {
+            self.peer.status()
+        } else {
+            None
+        })
+    }
+
+    pub(super) fn figure(&self, figure: Figure) -> u64 {
+        self.qp.figures().get(figure)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.close();
+    }
+}
+
+/// Two connected QPs.
+pub(super) struct Pair {
+    pub(super) a: End,
+    pub(super) b: End,
+    pub(super) link: TestLink,
+}
+
+/// What most tests want of a connection.
+pub(super) fn wish() -> Attr {
+    Attr {
+        path_mtu: PathMtu::Mtu1024,
+        max_rd_atomic: 16,
+        max_dest_rd_atomic: 16,
+        min_rnr_timer: RnrTimer::at_least(100_000),
+        // 67 ms.
+        timeout: AckTimeout::from_code(14).unwrap_or_default(),
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ..Attr::default()
+    }
+}
+
+impl Pair {
+    pub(super) fn new(from: IpAddr, to: IpAddr, wish: &Attr) -> Result<Self> {
+        let link = TestLink::new()?;
+        let a = End::new(&link, from, 64)?;
+        let b = End::new(&link, to, 64)?;
+        let there = Path::new(&link.0, from, to)?;
+        let back = Path::new(&link.0, to, from)?;
+        a.connect(&there, &b, wish)?;
+        b.connect(&back, &a, wish)?;
+        Ok(Self { a, b, link })
+    }
+
+    pub(super) fn default() -> Result<Self> {
+        Self::new(ONE, TWO, &wish())
+    }
+
+    /// Whether a message gets through, both ways.
+    pub(super) fn works(&self) -> Result<bool> {
+        let payload = buffer(3000)?;
+        let there = self.a.run(SEND, &payload)? == Some(Status::Success);
+        let back = self.b.run(SEND, &payload)? == Some(Status::Success);
+        Ok(there && back)
+    }
+}
+
+pub(super) const SEND: Op = Op::Send(SendEnd::Plain);
+pub(super) const WRITE: Op = Op::Write {
+    va: VA,
+    rkey: RKEY,
+    imm: None,
+};
+pub(super) const READ: Op = Op::Read { va: VA, rkey: RKEY };

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The C side of shim/turns.rs: softirqs held back, and what they see of the task
+ * on top of which they run then.
+ */
+
+#include "turns.h"
+
+#include <linux/bottom_half.h>
+#include <linux/kconfig.h>
+#include <linux/percpu.h>
+#include <linux/preempt.h>
+
+/* Of the task that is enabling softirqs on this CPU; or NULL. */
+static DEFINE_PER_CPU(void *, kfabric_shim_turns_here);
+
+/**
+ * kfabric_shim_bh_disable - hold back softirqs of this CPU
+ *
+ * What is sent meanwhile to a peer on this host arrives there together.
+ */
+void kfabric_shim_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+/** kfabric_shim_bh_enable - undo kfabric_shim_bh_disable() */
+void kfabric_shim_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+/**
+ * kfabric_shim_bh_enable_with - the same, with something for those held back
+ * @turns: what kfabric_shim_turns() gives to softirqs that run now
+ *
+ * The task stays on this CPU meanwhile, and does not touch @turns itself.
+ * Where softirqs are threads (PREEMPT_RT) they see nothing.
+ */
+void kfabric_shim_bh_enable_with(void *turns)
+{
+	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
+		local_bh_enable();
+		return;
+	}
+	preempt_disable();
+	__this_cpu_write(kfabric_shim_turns_here, turns);
+	local_bh_enable();
+	__this_cpu_write(kfabric_shim_turns_here, NULL);
+	preempt_enable();
+}
+
+/**
+ * kfabric_shim_turns - what the task below has for a softirq
+ *
+ * Context: softirq. Return: what was given to kfabric_shim_bh_enable_with(), good
+ * until this softirq is over; or NULL.
+ */
+void *kfabric_shim_turns(void)
+{
+	return __this_cpu_read(kfabric_shim_turns_here);
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Turns: what a task's packets make others of the same host do, done by the task itself.
+//!
+//! What is sent to a peer on the same host arrives before sending returns, in a softirq on top of the
+//! task that sends. Who is to deal with it could be woken; that costs two switches of tasks. A task
+//! that holds no lock can do it instead: it sends with a [`SendBatch`] that ends [in](SendBatch::end)
+//! its [`Turns`], the softirq leaves there [who is due](Turns::offer), and the task
+//! [runs](Turns::run) them when it has let go of all locks. Turns make more turns; what is still due
+//! after some, or does not fit, is done [later](Turn::later), by whoever would have been woken.
+//!
+//! ```text
+//! task:    lock, SendBatch::begin, send ... end(&turns), unlock         turns.run -> Turn::turn
+//! softirq:                           `- arrives -> Turns::offer -'
+//! ```
+
+use crate::shim::bindings as shim;
+use core::cell::Cell;
+use kernel::{
+    sync::Arc,
+    types::NotThreadSafe, //
+};
+
+/// Who may be due.
+pub(crate) trait Turn: Send + Sync {
+    /// Does what is due; what it sends may end in `turns`. Process context, no lock is held.
+    fn turn(self: Arc<Self>, turns: &Turns);
+
+    /// Has it done by somebody else, soon. Any context.
+    fn later(self: Arc<Self>);
+}
+
+/// Who is due at the same time at most: what one task sends in a row goes to few.
+const PLACES: usize = 4;
+
+/// Turns that a task takes at most before others go on.
+const MOST: usize = 32;
+
+/// Who is due because of what this task sent. Empty when dropped: what is left is done later.
+pub(crate) struct Turns {
+    due: [Cell<Option<Arc<dyn Turn>>>; PLACES],
+}
+
+impl Turns {
+    /// Nobody is due.
+    pub(crate) const fn new() -> Self {
+        Self {
+            due: [const { Cell::new(None) }; PLACES],
+        }
+    }
+
+    /// Leaves `turn` to the task on top of which this softirq runs. Gives it back if that takes none,
+    /// or has no place.
+    pub(crate) fn offer(turn: Arc<dyn Turn>) -> Result<(), Arc<dyn Turn>> {
+        // SAFETY: The pointer is null, or what `SendBatch::end` gave: a reference that is good while
+        // softirqs on top of that task run, of which this is one. They do not interrupt each other,
+        // and the task itself does not go on meanwhile, so nobody else has the cells.
+        let turns = unsafe { shim::kfabric_shim_turns().cast::<Self>().as_ref() };
+        match turns {
+            Some(turns) => turns.put(turn),
+            None => Err(turn),
+        }
+    }
+
+    fn put(&self, turn: Arc<dyn Turn>) -> Result<(), Arc<dyn Turn>> {
+        for place in &self.due {
+            match place.take() {
+                None => {
+                    place.set(Some(turn));
+                    return Ok(());
+                }
+                taken => place.set(taken),
+            }
+        }
+        Err(turn)
+    }
+
+    fn take(&self) -> Option<Arc<dyn Turn>> {
+        self.due.iter().find_map(Cell::take)
+    }
+
+    /// Has all who are due take their turns. Process context, no lock is held.
+    pub(crate) fn run(self) {
+        for _ in 0..MOST {
+            match self.take() {
+                Some(turn) => turn.turn(&self),
+                None => return,
+            }
+        }
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        while let Some(turn) = self.take() {
+            turn.later();
+        }
+    }
+}
+
+/// While it exists, what this CPU sends to peers on this host waits, and arrives there together.
+pub(crate) struct SendBatch(NotThreadSafe);
+
+impl SendBatch {
+    /// Begins: does not sleep until it is dropped.
+    pub(crate) fn begin() -> Self {
+        // SAFETY: Undone when it ends, by the same task.
+        unsafe { shim::kfabric_shim_bh_disable() };
+        Self(NotThreadSafe)
+    }
+
+    /// Ends; who is due because of what arrives is left in `turns`, if there are some.
+    pub(crate) fn end(self, turns: Option<&Turns>) {
+        let Some(turns) = turns else {
+            return;
+        };
+        core::mem::forget(self);
+        // SAFETY: Disabled by `begin`. The reference is good, and nothing else is done with it, until
+        // the function returns; `Turns` is no type that another task can have at the same time, as
+        // cells are not `Sync`.
+        unsafe { shim::kfabric_shim_bh_enable_with(core::ptr::from_ref(turns).cast_mut().cast()) };
+    }
+}
+
+impl Drop for SendBatch {
+    fn drop(&mut self) {
+        // SAFETY: Disabled by `begin`.
+        unsafe { shim::kfabric_shim_bh_enable() }
+    }
+}
