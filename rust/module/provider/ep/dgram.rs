@@ -37,7 +37,6 @@ use kfi_core::{
     errno::Errno,
     flags::OpFlags,
     matching::Envelope,
-    op::OpType,
     roce::{
         headers::Qpn,
         mtu::PathMtu,
@@ -220,15 +219,9 @@ impl Dgram {
         op: Send<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
-        let kind = match op.tag {
-            None => OpType::Send,
-            Some(_) => OpType::TSend,
-        };
-        let flags = endpoint.flags_of(kind, op.flags)?;
+        let kind = op.kind();
+        let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
         let len = op.from.len() as u64;
-        kind.check_caps(endpoint.caps, flags, false)
-            .and_then(|()| kind.check_len(flags, len))
-            .map_err(to_error)?;
         if flags.contains(OpFlags::DELIVERY_COMPLETE) {
             return Err(EOPNOTSUPP);
         }

@@ -52,6 +52,16 @@ pub(crate) struct Send<'a> {
     pub(crate) tag: Option<Tag>,
 }
 
+impl Send<'_> {
+    /// Which of both it is.
+    pub(super) fn kind(&self) -> OpType {
+        match self.tag {
+            None => OpType::Send,
+            Some(_) => OpType::TSend,
+        }
+    }
+}
+
 /// RECV, and with a tag TRECV.
 pub(crate) struct Receive {
     /// Flags.
@@ -200,8 +210,7 @@ impl Op<'_> {
     /// What it is called in the interface, and its context.
     pub(super) fn name(&self) -> (OpType, u64) {
         match self {
-            Self::Send(op) if op.tag.is_some() => (OpType::TSend, op.context),
-            Self::Send(op) => (OpType::Send, op.context),
+            Self::Send(op) => (op.kind(), op.context),
             Self::Receive(op) if op.tag.is_some() => (OpType::TRecv, op.context),
             Self::Receive(op) => (OpType::Recv, op.context),
             Self::Read(op) => (OpType::Read, op.context),

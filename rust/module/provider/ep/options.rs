@@ -129,6 +129,22 @@ impl Endpoint {
             .map_err(to_error)
     }
 
+    /// The same of a transmit of `len` bytes, checked: besides `EINVAL` what
+    /// [`OpType::check_caps`] and [`OpType::check_len`] say. Does not sleep.
+    #[inline]
+    pub(super) fn checked_flags_of(
+        &self,
+        kind: OpType,
+        flags: Flags,
+        len: usize,
+    ) -> Result<OpFlags> {
+        let flags = self.flags_of(kind, flags)?;
+        kind.check_caps(self.caps, flags, false)
+            .and_then(|()| kind.check_len(flags, len as u64))
+            .map_err(to_error)?;
+        Ok(flags)
+    }
+
     /// Sets the default flags of a side, checked with [`Side::default_flags`]. `EOPNOTSUPP` a
     /// datagram's delivery cannot be told. Does not sleep.
     pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result {

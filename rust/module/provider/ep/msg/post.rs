@@ -39,7 +39,6 @@ use super::{
         op::{
             Atomic,
             Change,
-            Flags,
             Op,
             Remote, //
         },
@@ -165,11 +164,8 @@ impl Msg {
                 Ok(())
             }
             Op::Send(op) => {
-                let kind = match op.tag {
-                    None => OpType::Send,
-                    Some(_) => OpType::TSend,
-                };
-                let flags = check(endpoint, kind, op.flags, op.from.len())?;
+                let kind = op.kind();
+                let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
                 let end = match imm_data(flags, op.data)? {
                     None => SendEnd::Plain,
                     Some(imm) => SendEnd::Imm(imm),
@@ -184,7 +180,7 @@ impl Msg {
             }
             Op::Write(op) => {
                 let kind = OpType::Write;
-                let flags = check(endpoint, kind, op.flags, op.from.len())?;
+                let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
                 let (va, rkey) = one_piece(&op.remote, op.from.len())?;
                 let transmit = Transmit {
                     kind,
@@ -200,7 +196,7 @@ impl Msg {
             }
             Op::Read(op) => {
                 let kind = OpType::Read;
-                let flags = check(endpoint, kind, op.flags, op.into.len())?;
+                let flags = endpoint.checked_flags_of(kind, op.flags, op.into.len())?;
                 self.check_rd_atomic()?;
                 let (va, rkey) = one_piece(&op.remote, op.into.len())?;
                 let transmit = Transmit {
@@ -223,7 +219,7 @@ impl Msg {
         poster: &mut Poster<'_>,
     ) -> Result {
         let kind = op.kind();
-        let flags = check(endpoint, kind, op.flags, ATOMIC_LEN)?;
+        let flags = endpoint.checked_flags_of(kind, op.flags, ATOMIC_LEN)?;
         self.check_rd_atomic()?;
         let (va, rkey) = one_piece(&op.remote, ATOMIC_LEN)?;
         if !va.is_multiple_of(ATOMIC_LEN as u64) {
@@ -374,15 +370,6 @@ impl Memory<'_> {
             Self::Kept(memory) => Ok(memory),
         }
     }
-}
-
-/// Checks flags, capabilities and length of a transmit; gives the flags.
-fn check(endpoint: &Endpoint, kind: OpType, flags: Flags, len: usize) -> Result<OpFlags> {
-    let flags = endpoint.flags_of(kind, flags)?;
-    kind.check_caps(endpoint.caps, flags, false)
-        .and_then(|()| kind.check_len(flags, len as u64))
-        .map_err(to_error)?;
-    Ok(flags)
 }
 
 /// The one piece of a peer's memory that an operation on `len` bytes can name, and its key. `EINVAL`

@@ -47,8 +47,7 @@ use crate::{
     provider::{
         cq::Credit,
         mr::Mr, //
-    },
-    shim::errno::to_error, //
+    }, //
 };
 
 /// What both kinds of RMA have in common.
@@ -59,6 +58,16 @@ pub(super) struct Rma {
     pub(super) remote: Remote,
     pub(super) data: u64,
     pub(super) len: usize,
+}
+
+impl Rma {
+    /// `EINVAL` the peer's memory has another length.
+    fn check_remote(&self) -> Result {
+        if self.remote.len() != Some(self.len as u64) {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
 }
 
 impl Endpoint {
@@ -74,13 +83,13 @@ impl Endpoint {
         let into = op.into;
         let rma = Rma {
             kind,
-            flags: self.flags_of(kind, op.flags)?,
+            flags: self.checked_flags_of(kind, op.flags, into.len())?,
             context: op.context,
             remote: op.remote,
             data: 0,
             len: into.len(),
         };
-        self.check_rma(&rma)?;
+        rma.check_remote()?;
         let Poster { last, spare, .. } = poster;
         match self.peer(bound, op.peer, last)? {
             Peer::Here(target) => self.rma(bound, &rma, target, spare, move |offset, theirs| {
@@ -105,13 +114,13 @@ impl Endpoint {
         let from = op.from;
         let rma = Rma {
             kind,
-            flags: self.flags_of(kind, op.flags)?,
+            flags: self.checked_flags_of(kind, op.flags, from.len())?,
             context: op.context,
             remote: op.remote,
             data: op.data,
             len: from.len(),
         };
-        self.check_rma(&rma)?;
+        rma.check_remote()?;
         let Poster { last, spare, .. } = poster;
         match self.peer(bound, op.peer, last)? {
             Peer::Here(target) => self.rma(bound, &rma, target, spare, move |offset, theirs| {
@@ -122,17 +131,6 @@ impl Endpoint {
                 self.rma_remote(bound, session, rma, from.keep()?, spare)
             }
         }
-    }
-
-    fn check_rma(&self, rma: &Rma) -> Result {
-        rma.kind
-            .check_caps(self.caps, rma.flags, false)
-            .and_then(|()| rma.kind.check_len(rma.flags, rma.len as u64))
-            .map_err(to_error)?;
-        if rma.remote.len() != Some(rma.len as u64) {
-            return Err(EINVAL);
-        }
-        Ok(())
     }
 
     /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`, which

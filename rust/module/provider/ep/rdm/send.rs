@@ -27,10 +27,7 @@ use kfi_core::{
     flags::OpFlags,
     limits::EAGER_SIZE,
     matching::Envelope,
-    op::{
-        Level,
-        OpType, //
-    }, //
+    op::Level, //
 };
 
 use super::{
@@ -60,8 +57,7 @@ use super::{
 };
 use crate::{
     mem::Source,
-    net::LinkState,
-    shim::errno::to_error, //
+    net::LinkState, //
 };
 
 /// A message on its way: what is needed beyond the message to complete its send.
@@ -82,15 +78,9 @@ impl Endpoint {
         op: Send<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
-        let kind = match op.tag {
-            None => OpType::Send,
-            Some(_) => OpType::TSend,
-        };
-        let flags = self.flags_of(kind, op.flags)?;
+        let kind = op.kind();
+        let flags = self.checked_flags_of(kind, op.flags, op.from.len())?;
         let len = op.from.len() as u64;
-        kind.check_caps(self.caps, flags, false)
-            .and_then(|()| kind.check_len(flags, len))
-            .map_err(to_error)?;
         let Poster { last, spare, .. } = poster;
         let target = match self.peer(bound, op.peer, last)? {
             Peer::Here(target) => target,
