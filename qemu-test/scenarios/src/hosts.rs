@@ -82,6 +82,7 @@ tests![
     messages_are_looked_for,
     an_injected_write_is_silent,
     a_long_message => 300,
+    a_long_piece_of_memory => 300,
     both_begin_at_once,
     nobody_there_refuses_the_connection,
     a_host_that_is_not_there_does_not_answer,
@@ -207,15 +208,22 @@ fn sanitizing() -> bool {
     std::path::Path::new("/sys/kernel/debug/kmemleak").exists()
 }
 
+/// Bytes of the longest message and piece of memory that go between hosts here.
+const LONGEST: usize = 256 << 20;
+
 fn a_long_message() {
     apart();
     let (a, to_b, b, to_a) = pair();
-    let size = if sanitizing() { 2 << 20 } else { 64 << 20 };
+    let (size, longest) = if sanitizing() {
+        (2 << 20, 4 << 20)
+    } else {
+        (16 << 20, LONGEST)
+    };
     let long = SOON * 10;
     for (from, to, at, len) in [
         (&a, to_b, &b, size),
         (&a, to_b, &b, size + 1),
-        (&b, to_a, &a, size),
+        (&b, to_a, &a, longest),
     ] {
         let bytes = pattern(len, len as u64);
         let (ours, into) = (
@@ -229,6 +237,37 @@ fn a_long_message() {
         assert!(into.to_vec(..) == bytes, "length {len}");
         from.expect(TSENT, 1);
     }
+}
+
+fn a_long_piece_of_memory() {
+    apart();
+    let (a, to_b, b, _) = pair();
+    let len = if sanitizing() { 4 << 20 } else { LONGEST };
+    let bytes = pattern(len, 7);
+    let (ours, theirs) = (
+        Buffer::from_bytes(&bytes).expect("buffer"),
+        Buffer::new(len).expect("buffer"),
+    );
+    let _mr = b
+        .domain
+        .mr(&theirs)
+        .access(Access::REMOTE_WRITE | Access::REMOTE_READ)
+        .requested_key(1)
+        .open()
+        .expect("mr");
+    let long = SOON * 10;
+    let ends = |context| {
+        let entry = a.cq.next(long).expect("completion").expect("in time");
+        assert_eq!(entry.op_context, context);
+    };
+    a.ep.write(to_b, &ours, Remote::new(0, 1), 1)
+        .expect("write");
+    ends(1);
+    assert!(theirs.to_vec(..) == bytes, "written");
+    ours.fill(0);
+    a.ep.read(to_b, &ours, Remote::new(0, 1), 2).expect("read");
+    ends(2);
+    assert!(ours.to_vec(..) == bytes, "read");
 }
 
 fn messages_are_looked_for() {
