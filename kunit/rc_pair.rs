@@ -20,7 +20,8 @@ use super::{
         Qp, //
     },
     Figure,
-    Path, //
+    Path,
+    QpFigures, //
 };
 use crate::{
     mem::{
@@ -255,7 +256,8 @@ pub(super) struct End {
 impl End {
     pub(super) fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
         let peer = Peer::new()?;
-        let qp = Qp::connection_with_fronts(&link.0, ip, sends, peer.clone())?;
+        let figures = QpFigures::new()?;
+        let qp = Qp::connection_with_fronts(&link.0, ip, sends, figures, peer.clone())?;
         Ok(Self { qp, peer })
     }
 

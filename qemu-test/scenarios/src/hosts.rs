@@ -11,8 +11,8 @@ use crate::{
     raw::{ip, program},
 };
 use kfi::{
-    Access, Buffer, Caps, CntrBind, CompFlags, CqBind, Device, Domain, Errno, FiAddr, Op, OpFlags,
-    Remote,
+    Access, Buffer, Caps, CntrBind, CompFlags, CqBind, Device, Domain, Errno, FiAddr, Figures, Op,
+    OpFlags, PacketFigure, PacketsOf, Remote, StatClass,
 };
 use std::{
     sync::{
@@ -83,6 +83,7 @@ tests![
     an_injected_write_is_silent,
     a_long_message => 300,
     a_long_piece_of_memory => 300,
+    packets_are_counted,
     both_begin_at_once,
     nobody_there_refuses_the_connection,
     a_host_that_is_not_there_does_not_answer,
@@ -327,6 +328,44 @@ fn an_injected_write_is_silent() {
     until("written", || theirs.to_vec(2..5) == b"now");
     a.expect_nothing();
     b.expect_nothing();
+}
+
+fn packets_are_counted() {
+    let hosts = apart();
+    let (a, to_b, b, _) = pair();
+    let count = |index: usize, host: &Host, figure| {
+        hosts.host(index).run(|| {
+            let device = Device::open().expect("open /dev/kfabric");
+            let name = host.ep.name().expect("name");
+            let stat = device
+                .stats(StatClass::Endpoint)
+                .map(|stat| stat.expect("stat"))
+                .find(|stat| {
+                    matches!(stat.figures, Figures::Endpoint { addr, .. } if addr == Some(name))
+                })
+                .expect("the endpoint");
+            device
+                .packets(PacketsOf::Endpoint(stat.id))
+                .expect("packets")
+                .get(figure)
+        })
+    };
+    assert_eq!(count(0, &a, PacketFigure::TxPackets), 0);
+    // Of 1024 bytes, at the path MTU of an Ethernet.
+    exchange(&a, to_b, &b, 4 * 1024 - 200);
+    assert!(count(0, &a, PacketFigure::TxPackets) >= 4);
+    assert!(count(1, &b, PacketFigure::RxPackets) >= 4);
+    assert!(count(1, &b, PacketFigure::RxBytes) >= 4 * 1024 - 200);
+    until("an acknowledgement", || {
+        count(0, &a, PacketFigure::AckRx) > 0 && count(1, &b, PacketFigure::AckTx) > 0
+    });
+    // What a connection counted stays when it goes.
+    let before = count(0, &a, PacketFigure::TxPackets);
+    drop(b);
+    let into = Buffer::new(8).expect("buffer");
+    a.ep.send(to_b, &into, 9).expect("send");
+    a.failure();
+    assert!(count(0, &a, PacketFigure::TxPackets) >= before);
 }
 
 fn both_begin_at_once() {

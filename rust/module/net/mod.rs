@@ -89,6 +89,7 @@ pub(crate) use self::{
     path::Path,
     stats::{
         Figure,
+        QpFigures,
         Values,
         FIGURES, //
     },

@@ -16,9 +16,12 @@ use crate::shim::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     }, //
 };
 use kfi_core::roce::packet::Malformed;
@@ -204,14 +207,16 @@ impl Figures {
     }
 }
 
-/// Figures of a QP.
+/// Figures of a QP, or of all QPs of an endpoint.
 ///
 /// Added to by who has the QP's lock, mostly, and in softirq where packets are dropped.
 pub(crate) struct QpFigures([Atomic<u64>; FIGURES]);
 
 impl QpFigures {
-    pub(super) fn new() -> Self {
-        Self([const { Atomic::new(0) }; FIGURES])
+    /// All 0. `ENOMEM`. Sleeps.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let figures = Self([const { Atomic::new(0) }; FIGURES]);
+        Ok(Arc::new(figures, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Adds `n` to a figure. Any context.

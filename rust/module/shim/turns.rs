@@ -34,7 +34,7 @@ pub(crate) trait Turn: Send + Sync {
 const PLACES: usize = 4;
 
 /// Turns that a task takes at most before others go on.
-const MOST: usize = 32;
+const MOST: usize = 8;
 
 /// Who is due because of what this task sent. Empty when dropped: what is left is done later.
 pub(crate) struct Turns {

@@ -194,7 +194,8 @@ pub(crate) struct Qp<K: Kind> {
     /// Whose packets it takes, if its kind is connected.
     peer: SetOnce<IpAddr>,
     closed: Atomic<bool>,
-    figures: QpFigures,
+    /// Of its own, or of all QPs of its owner.
+    figures: Arc<QpFigures>,
     /// When `timer` rings.
     due: Due,
     #[pin]
@@ -253,11 +254,12 @@ impl_alarm! {
 
 impl<K: Kind> Qp<K> {
     /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
-    /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps.
+    /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps. It counts in `figures`.
     fn new(
         socket: &Arc<Socket>,
         home: Home,
         number: Number,
+        figures: Arc<QpFigures>,
         kind: impl PinInit<K, Error>,
     ) -> Result<Arc<Self>> {
         let link = match &home {
@@ -271,7 +273,7 @@ impl<K: Kind> Qp<K> {
                 home,
                 peer: SetOnce::new(),
                 closed: Atomic::new(false),
-                figures: QpFigures::new(),
+                figures,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 inbox <- Inbox::new(),
@@ -298,7 +300,7 @@ impl<K: Kind> Qp<K> {
         Qpn::new(self.number.load(Acquire))
     }
 
-    /// What it counted. Any context.
+    /// What it counted, or all of its owner. Any context.
     pub(crate) fn figures(&self) -> &QpFigures {
         &self.figures
     }

@@ -20,6 +20,7 @@ use super::{
         },
         stats::{
             Figure,
+            QpFigures,
             Tally, //
         }, //
     },
@@ -181,7 +182,7 @@ impl From<ud::Dropped> for Figure {
 
 impl Qp<Ud> {
     /// Bytes of kernel memory that one takes.
-    pub(crate) const BYTES: usize = size_of::<Self>();
+    pub(crate) const BYTES: usize = size_of::<Self>() + size_of::<QpFigures>();
 
     /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
     /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
@@ -197,7 +198,14 @@ impl Qp<Ud> {
     ) -> Result<Arc<Self>> {
         let home = Home::Link(link.clone(), addr.ip());
         let number = Number::Port(addr.port());
-        Self::new(link.socket(), home, number, Ud::new(qkey, consumer))
+        let figures = QpFigures::new()?;
+        Self::new(
+            link.socket(),
+            home,
+            number,
+            figures,
+            Ud::new(qkey, consumer),
+        )
     }
 
     /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses.
@@ -208,6 +216,7 @@ impl Qp<Ud> {
             socket,
             Home::Namespace,
             Number::Gsi,
+            QpFigures::new()?,
             Ud::new(GSI_QKEY, consumer),
         )
     }

@@ -95,12 +95,7 @@ use super::{
 };
 use crate::{
     mem::Allowance,
-    net::{
-        EndpointCount,
-        LinkState,
-        Values,
-        FIGURES, //
-    },
+    net::{EndpointCount, LinkState, Values},
     shim::{
         errno::to_error,
         word::AtomicWord, //
@@ -399,9 +394,10 @@ impl Listed for Endpoint {
     }
 
     fn packets(&self) -> Values {
-        self.wire
-            .as_ref()
-            .map_or([0; FIGURES], |wire| wire.packets())
+        match &self.wire {
+            Some(wire) => wire.packets(),
+            None => self.remote.packets(),
+        }
     }
 
     fn figures(&self) -> Figures {

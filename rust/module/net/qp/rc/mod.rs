@@ -53,7 +53,8 @@ use super::{
             LinkState, //
         },
         path::Path,
-        socket::Number, //
+        socket::Number,
+        stats::QpFigures, //
     },
     AnyQp,
     Home,
@@ -281,17 +282,19 @@ impl Qp<Rc> {
         sends: usize,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        Self::make(link, ip, sends, false, consumer)
+        Self::make(link, ip, sends, false, QpFigures::new()?, consumer)
     }
 
-    /// The same, whose work requests can have fronts: [`post_front`](Self::post_front).
+    /// The same, whose work requests can have fronts: [`post_front`](Self::post_front). It counts in
+    /// `figures`, as others may.
     pub(crate) fn connection_with_fronts(
         link: &Arc<Link>,
         ip: IpAddr,
         sends: usize,
+        figures: Arc<QpFigures>,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        Self::make(link, ip, sends, true, consumer)
+        Self::make(link, ip, sends, true, figures, consumer)
     }
 
     fn make(
@@ -299,6 +302,7 @@ impl Qp<Rc> {
         ip: IpAddr,
         sends: usize,
         with_fronts: bool,
+        figures: Arc<QpFigures>,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         if sends == 0 || sends > MAX_SENDS {
@@ -308,7 +312,7 @@ impl Qp<Rc> {
         let sends = sends.next_power_of_two();
         let fronts = if with_fronts { sends } else { 0 };
         let kind = Rc::new(sends, fronts, consumer)?;
-        Self::new(link.socket(), home, Number::Any, kind)
+        Self::new(link.socket(), home, Number::Any, figures, kind)
     }
 
     /// Bytes of kernel memory that one with room for `sends` work requests takes.
@@ -316,6 +320,7 @@ impl Qp<Rc> {
         const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
         let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
         size_of::<Self>()
+            .saturating_add(size_of::<QpFigures>())
             .saturating_add(rd_atomic)
             .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
     }

@@ -63,6 +63,7 @@ use kernel::{
         },
         Arc,
         Mutex,
+        SetOnce,
         SpinLock, //
     }, //
 };
@@ -89,7 +90,10 @@ use crate::{
         cm::{
             self,
             Listening, //
-        }, //
+        },
+        QpFigures,
+        Values,
+        FIGURES, //
     },
     shim::{
         random::random_u64,
@@ -125,6 +129,8 @@ pub(in crate::provider::ep) struct Remote {
     /// Taken by who enables and who closes.
     #[pin]
     listening: Mutex<Option<Listening>>,
+    /// What became of the packets of all its connections; there with [`Endpoint::listen`].
+    figures: SetOnce<Arc<QpFigures>>,
 }
 
 impl Remote {
@@ -142,7 +148,15 @@ impl Remote {
             ),
             empty <- new_wait_queue!("Remote::empty"),
             listening <- new_mutex!(None, "Remote::listening"),
+            figures: SetOnce::new(),
         })
+    }
+
+    /// What became of the packets of all its connections. Does not sleep.
+    pub(in crate::provider::ep) fn packets(&self) -> Values {
+        self.figures
+            .as_ref()
+            .map_or([0; FIGURES], |figures| figures.values())
     }
 
     fn incarnation(&self) -> u64 {
@@ -238,6 +252,8 @@ impl Endpoint {
         let door = Arc::new(Door(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
         let service = ServiceId::rdm(name.port());
+        // It may have been tried before.
+        let _ = self.remote.figures.populate(QpFigures::new()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())
