@@ -250,7 +250,9 @@ enum {
 
 /*
  * Options of the QP under an endpoint (level KFABRIC_OPT_QP); what they mean is
- * InfiniBand's, see ibv_modify_qp(3).
+ * InfiniBand's, see ibv_modify_qp(3).  While nothing is answered the timeout
+ * grows to four times what it was, as InfiniBand allows: a silent peer is given
+ * up after 1 + 2 + 4 + 4 ... of them, RETRY_CNT + 1 in number.
  */
 #define KFABRIC_OPT_QP		0x4b51
 

@@ -87,7 +87,7 @@ impl Wire {
         })
     }
 
-    /// A connected endpoint in each; they give up after nine seconds.
+    /// A connected endpoint in each; they give up after seven seconds.
     pub(crate) fn pair(&self) -> (Host, Host) {
         self.pair_with_mtu(0)
     }
@@ -96,7 +96,7 @@ impl Wire {
     fn pair_with_mtu(&self, mtu: u64) -> (Host, Host) {
         let (a, b) = (Self::host(&self.a, &msg()), Self::host(&self.b, &msg()));
         for host in [&a, &b] {
-            for (option, value) in [(QpOption::Timeout, 18), (QpOption::PathMtu, mtu)] {
+            for (option, value) in [(QpOption::Timeout, 16), (QpOption::PathMtu, mtu)] {
                 host.ep.set_qp_option(option, value).expect("option");
             }
         }

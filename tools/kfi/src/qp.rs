@@ -101,7 +101,8 @@ pub fn ip_of_gid(gid: [u8; 16]) -> IpAddr {
 pub enum QpOption {
     /// Path MTU, bytes: 256, 512, 1024, 2048, 4096; 0: what the way allows.
     PathMtu,
-    /// Local ACK timeout, a code: 4.096 us times 2 to its power; 0: none.
+    /// Local ACK timeout, a code: 4.096 us times 2 to its power; 0: none. It
+    /// grows to four times as long while nothing is answered.
     Timeout,
     /// How often what was not answered is sent again, 0 to 7.
     RetryCnt,
