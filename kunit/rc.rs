@@ -122,6 +122,44 @@ fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool>
     Ok(true)
 }
 
+/// Whether all is well when four threads, two at each end, have `post` take `each` operations on `len`
+/// bytes; `sends` of them are SENDs. It gets the number of each, and is asked again when it has no room.
+fn posters(
+    each: u64,
+    sends: u32,
+    len: usize,
+    post: fn(&End, &MemRef, u64) -> Result,
+) -> Result<bool> {
+    let pair = Arc::new(Pair::default()?, GFP_KERNEL)?;
+    let mut posters = KVec::new();
+    for poster in 0..4u64 {
+        let pair = pair.clone();
+        let memory = MemRef::buffer(len)?;
+        let poster = thread(move || {
+            let end = if poster % 2 == 0 { &pair.a } else { &pair.b };
+            let mut posted = 0;
+            while posted < each {
+                match post(end, &memory, posted) {
+                    Ok(()) => posted += 1,
+                    Err(error) if error == EAGAIN => crate::shim::sched::cond_resched(),
+                    Err(_) => break,
+                }
+            }
+        })?;
+        posters.push(poster, GFP_KERNEL)?;
+    }
+    drop(posters);
+    let (a, b) = (&pair.a.peer, &pair.b.peer);
+    let all = 2 * each;
+    let ended = eventually(|| a.ended() as u64 == all && b.ended() as u64 == all);
+    let good = |peer: &Peer| {
+        let done = peer.done.lock();
+        done.iter().all(|(_, status)| *status == Status::Success)
+    };
+    let received = a.received() == 2 * sends && b.received() == 2 * sends;
+    Ok(ended && good(a) && good(b) && received)
+}
+
 #[kunit_tests(kfabric_rc)]
 mod tests {
     use super::*;
@@ -331,37 +369,18 @@ mod tests {
 
     #[test]
     fn turns_from_both_sides() -> Result {
-        let pair = Arc::new(Pair::default()?, GFP_KERNEL)?;
-        let mut posters = KVec::new();
-        for poster in 0..4u64 {
-            let pair = pair.clone();
-            let memory = MemRef::buffer(1500)?;
-            let poster = thread(move || {
-                let end = if poster % 2 == 0 { &pair.a } else { &pair.b };
-                let mut posted = 0;
-                while posted < 500 {
-                    let request = Request {
-                        op: if posted % 2 == 0 { SEND } else { READ },
-                        fence: false,
-                        solicited: false,
-                    };
-                    match end.qp.queue(&request, memory.clone(), posted) {
-                        Ok(()) => posted += 1,
-                        Err(error) if error == EAGAIN => crate::shim::sched::cond_resched(),
-                        Err(_) => break,
-                    }
-                    if posted % 5 == 0 {
-                        end.qp.push();
-                    }
-                }
+        assert!(posters(500, 250, 1500, |end, memory, number| {
+            let request = Request {
+                op: if number % 2 == 0 { SEND } else { READ },
+                fence: false,
+                solicited: false,
+            };
+            let queued = end.qp.queue(&request, memory.clone(), number);
+            if queued.is_err() || number % 5 == 4 {
                 end.qp.push();
-            })?;
-            posters.push(poster, GFP_KERNEL)?;
-        }
-        drop(posters);
-        let (a, b) = (&pair.a.peer, &pair.b.peer);
-        assert!(eventually(|| a.ended() == 1000 && b.ended() == 1000));
-        assert!(a.received() == 500 && b.received() == 500);
+            }
+            queued
+        })?);
         Ok(())
     }
 
@@ -597,40 +616,14 @@ mod tests {
 
     #[test]
     fn many_posters() -> Result {
-        let pair = Arc::new(Pair::default()?, GFP_KERNEL)?;
-        let mut posters = KVec::new();
-        for poster in 0..4u64 {
-            let pair = pair.clone();
-            let memory = MemRef::buffer(700)?;
-            let poster = thread(move || {
-                let end = if poster % 2 == 0 { &pair.a } else { &pair.b };
-                let mut posted = 0;
-                while posted < 300 {
-                    let op = match posted % 3 {
-                        0 => SEND,
-                        1 => WRITE,
-                        _ => READ,
-                    };
-                    match end.post(op, &memory) {
-                        Ok(()) => posted += 1,
-                        Err(error) if error == EAGAIN => crate::shim::sched::cond_resched(),
-                        Err(_) => break,
-                    }
-                }
-            })?;
-            posters.push(poster, GFP_KERNEL)?;
-        }
-        drop(posters);
-        let (a, b) = (&pair.a.peer, &pair.b.peer);
-        assert!(eventually(|| a.ended() == 600 && b.ended() == 600));
-        let good = |peer: &Peer| {
-            peer.done
-                .lock()
-                .iter()
-                .all(|done| done.1 == Status::Success)
-        };
-        assert!(good(a) && good(b));
-        assert!(a.received() == 200 && b.received() == 200);
+        assert!(posters(300, 100, 700, |end, memory, number| {
+            let op = match number % 3 {
+                0 => SEND,
+                1 => WRITE,
+                _ => READ,
+            };
+            end.post(op, memory)
+        })?);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::{
     harness::tests,
-    raw::{ALL_ACCESS, BAD_ADDRS, File, Pages, addr_of, in_ms, ipv4, refused},
+    raw::{ALL_ACCESS, BAD_ADDRS, File, Pages, addr_of, in_ms, refused, to_qp},
 };
 use kfi::{
     Errno,
@@ -105,17 +105,7 @@ impl Rig {
             ..Call::sized()
         };
         let qp = self.file.call(qp).expect("qp");
-        self.file
-            .call(abi::kfabric_ep_connect_qp {
-                ep,
-                addr: abi::kfabric_sockaddr {
-                    qpn: qp.qpn,
-                    ..ipv4([127, 0, 0, 1], 0)
-                },
-                psn: qp.psn,
-                ..Call::sized()
-            })
-            .expect("connect_qp");
+        self.file.call(to_qp(ep, &qp)).expect("connect_qp");
     }
 
     /// A good operation.

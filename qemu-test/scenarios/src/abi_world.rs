@@ -6,7 +6,7 @@
 //! [`World::finish`], which closes every object: whatever a refused call had left behind would make
 //! one of these fail.
 
-use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, in_ms, ipv4};
+use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, in_ms, ipv4, to_qp};
 use kfi::{
     Errno,
     abi::{self, Call},
@@ -279,15 +279,7 @@ impl World {
                 ..Call::sized()
             })
             .expect("qp");
-        abi::kfabric_ep_connect_qp {
-            ep,
-            addr: abi::kfabric_sockaddr {
-                qpn: qp.qpn,
-                ..ipv4([127, 0, 0, 1], 0)
-            },
-            psn: qp.psn,
-            ..Call::sized()
-        }
+        to_qp(ep, &qp)
     }
 
     /// A connected endpoint that is its own peer, instead of the last one.

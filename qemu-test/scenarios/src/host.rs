@@ -3,7 +3,7 @@
 
 use kfi::{
     Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
-    Fabric, FiAddr, OpFlags, QpAddr, Wait,
+    Fabric, FiAddr, Figures, OpFlags, PacketFigure, PacketsOf, QpAddr, StatClass, Wait,
 };
 use std::time::Duration;
 
@@ -151,6 +151,24 @@ impl Host {
         let qp = self.ep.qp().expect("qp");
         let host = std::net::SocketAddr::new(qp.ip(), 0);
         (QpAddr { host, qpn: qp.qpn }, qp.psn)
+    }
+
+    /// A figure of the packets of its endpoint, asked for in its namespace.
+    pub(crate) fn count(&self, figure: PacketFigure) -> u64 {
+        let device = Device::open().expect("device");
+        let name = self.ep.name().expect("name");
+        let stat = device
+            .stats(StatClass::Endpoint)
+            .map(|stat| stat.expect("stat"))
+            .find(|stat| {
+                matches!(stat.figures, Figures::Endpoint { addr, .. } if addr == Some(name))
+                    && stat.handle == self.ep.handle()
+            })
+            .expect("the endpoint");
+        device
+            .packets(PacketsOf::Endpoint(stat.id))
+            .expect("packets")
+            .get(figure)
     }
 
     /// The error entry that must come soon.

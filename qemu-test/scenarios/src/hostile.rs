@@ -142,18 +142,7 @@ impl Scene {
 
     /// A figure of `b`'s endpoint.
     fn count(&self, figure: PacketFigure) -> u64 {
-        self.wire.b.run(|| {
-            let device = Device::open().expect("device");
-            let stat = device
-                .stats(StatClass::Endpoint)
-                .map(|stat| stat.expect("stat"))
-                .find(|stat| stat.handle == self.b.ep.handle())
-                .expect("the endpoint");
-            device
-                .packets(PacketsOf::Endpoint(stat.id))
-                .expect("packets")
-                .get(figure)
-        })
+        self.wire.b.run(|| self.b.count(figure))
     }
 
     /// A figure of `b`'s namespace.

@@ -11,8 +11,8 @@ use crate::{
     raw::{ip, program},
 };
 use kfi::{
-    Access, Buffer, Caps, CntrBind, CompFlags, CqBind, Device, Domain, Errno, FiAddr, Figures, Op,
-    OpFlags, PacketFigure, PacketsOf, Remote, StatClass,
+    Access, Buffer, Caps, CntrBind, CompFlags, CqBind, Device, Domain, Errno, FiAddr, Op, OpFlags,
+    PacketFigure, Remote,
 };
 use std::{
     sync::{
@@ -333,23 +333,7 @@ fn an_injected_write_is_silent() {
 fn packets_are_counted() {
     let hosts = apart();
     let (a, to_b, b, _) = pair();
-    let count = |index: usize, host: &Host, figure| {
-        hosts.host(index).run(|| {
-            let device = Device::open().expect("open /dev/kfabric");
-            let name = host.ep.name().expect("name");
-            let stat = device
-                .stats(StatClass::Endpoint)
-                .map(|stat| stat.expect("stat"))
-                .find(|stat| {
-                    matches!(stat.figures, Figures::Endpoint { addr, .. } if addr == Some(name))
-                })
-                .expect("the endpoint");
-            device
-                .packets(PacketsOf::Endpoint(stat.id))
-                .expect("packets")
-                .get(figure)
-        })
-    };
+    let count = |index: usize, host: &Host, figure| hosts.host(index).run(|| host.count(figure));
     assert_eq!(count(0, &a, PacketFigure::TxPackets), 0);
     // Of 1024 bytes, at the path MTU of an Ethernet.
     exchange(&a, to_b, &b, 4 * 1024 - 200);

@@ -66,6 +66,19 @@ pub(crate) fn ipv4(ip: [u8; 4], port: u16) -> abi::kfabric_sockaddr {
     }
 }
 
+/// The call that connects `ep` with this QP of this host.
+pub(crate) fn to_qp(ep: u32, qp: &abi::kfabric_ep_qp) -> abi::kfabric_ep_connect_qp {
+    abi::kfabric_ep_connect_qp {
+        ep,
+        addr: abi::kfabric_sockaddr {
+            qpn: qp.qpn,
+            ..ipv4([127, 0, 0, 1], 0)
+        },
+        psn: qp.psn,
+        ..Call::sized()
+    }
+}
+
 /// Now, on the clock of deadlines.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -7,7 +7,7 @@
 )]
 
 use super::{calls::Worker, trace, values::Rng};
-use crate::raw::{File, PAGE, ipv4};
+use crate::raw::{File, PAGE, ipv4, to_qp};
 use kfi::abi::{self, Call};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use std::{
@@ -439,19 +439,6 @@ pub(super) fn couple(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) ->
         file.call(to_qp(own.ep, peer)).ok()?;
     }
     Some(one.ep)
-}
-
-/// The call that connects `ep` with this QP.
-pub(super) fn to_qp(ep: u32, qp: &abi::kfabric_ep_qp) -> abi::kfabric_ep_connect_qp {
-    abi::kfabric_ep_connect_qp {
-        ep,
-        addr: abi::kfabric_sockaddr {
-            qpn: qp.qpn,
-            ..ipv4([127, 0, 0, 1], 0)
-        },
-        psn: qp.psn,
-        ..Call::sized()
-    }
 }
 
 /// Every capability of a connected endpoint.

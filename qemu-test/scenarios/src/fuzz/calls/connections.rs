@@ -2,10 +2,10 @@
 //! Connections: passive endpoints, asking and answering, by hand, and their end.
 
 use super::{
-    super::round::{Kind, LISTENERS, couple, msg, to_qp},
+    super::round::{Kind, LISTENERS, couple, msg},
     Worker,
 };
-use crate::raw::{File, ipv4};
+use crate::raw::{File, ipv4, to_qp};
 use kfi::abi::{self, Call};
 
 impl Worker {
