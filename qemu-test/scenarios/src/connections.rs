@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Connections made by connection management: who listens, who asks, and what becomes of it.
+//!
+//! Here are both on one host. Across a wire, and processes that are killed, have rooms of their own.
+
+pub(crate) mod killed;
+pub(crate) mod wire;
 
 use crate::{
     harness::tests,
     host::{SOON, device, domain, pattern, until},
-    networks::Wire,
 };
 use kfi::{
-    Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Deadline, Device, Domain, Endpoint,
-    EpType, Eq, ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr,
-    QpOption, QpState, Remote, Wait,
+    Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType,
+    Eq, ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr, QpOption,
+    QpState, Remote, Wait,
 };
-use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    io::{BufRead, BufReader},
     net::SocketAddr,
-    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -53,16 +54,8 @@ tests![
     what_cannot_be_accepted,
     who_cannot_listen,
     names_of_passive_endpoints,
-    between_namespaces,
-    messages_are_lost => 400,
-    a_peer_without_a_link => 60,
-    a_link_goes,
     a_storm_of_requests => 120,
-    killed_in_each_state => 120,
 ];
-
-/// What this program is when a test starts it as another process.
-pub(crate) const ROLES: &[(&str, fn())] = &[("connector", connector)];
 
 /// An event queue on the fabric of the loopback link.
 fn queue(fabric: &Fabric) -> Eq {
@@ -664,157 +657,6 @@ fn names_of_passive_endpoints() {
     refused(pep.set_name(name), Errno::KFI_EOPBADSTATE);
 }
 
-/// An end in a namespace, and who listens in another.
-fn across(wire: &Wire, addr: &str) -> (Server, End) {
-    let server = wire.b.run(|| {
-        let fabric = Device::open().expect("device").fabric().expect("fabric");
-        let domain = fabric.domain("roce0").open().expect("domain");
-        let eq = queue(&fabric);
-        let pep = fabric
-            .passive_endpoint(addr.parse().unwrap())
-            .open()
-            .expect("passive endpoint");
-        pep.bind_eq(&eq).expect("bind");
-        pep.listen().expect("listen");
-        Server {
-            fabric,
-            domain,
-            eq,
-            pep,
-        }
-    });
-    (server, end_in_a(wire, addr.starts_with('[')))
-}
-
-fn end_in_a(wire: &Wire, ipv6: bool) -> End {
-    wire.a.run(|| {
-        let fabric = Device::open().expect("device").fabric().expect("fabric");
-        let domain = fabric.domain("roce0").open().expect("domain");
-        let addr = ipv6.then(|| "[2001:db8::1]:0".parse().unwrap());
-        End::on(&domain, &queue(&fabric), addr, 0)
-    })
-}
-
-fn between_namespaces() {
-    let wire = Wire::new();
-    for addr in [
-        "192.0.2.2:0",
-        "[2001:db8::2]:0",
-        "0.0.0.0:7471",
-        "[::]:7471",
-    ] {
-        let (server, a) = across(&wire, addr);
-        let host = if addr.starts_with('[') {
-            "2001:db8::2"
-        } else {
-            "192.0.2.2"
-        };
-        let to = SocketAddr::new(host.parse().unwrap(), server.addr().port());
-        a.ep.connect(to, b"hello").expect("connect");
-        let asked = server.asked();
-        assert_eq!((asked.local, asked.link.as_str()), (to, "roce0"));
-        assert!(asked.private.starts_with(b"hello\0"));
-        let b = server.accept(&asked, b"");
-        event(&a.eq, EventKind::Connected);
-        event(&b.eq, EventKind::Connected);
-        exchange(&a, &b, 100_000);
-        exchange(&b, &a, 1);
-        b.ep.shutdown().expect("shutdown");
-        event(&a.eq, EventKind::Shutdown);
-    }
-}
-
-/// Has `percent` of what leaves either end lost.
-fn lose(wire: &Wire, percent: u32) {
-    for netns in [&wire.a, &wire.b] {
-        netns.run(|| {
-            let status = Command::new("tc")
-                .args("qdisc replace dev veth0 root netem loss".split(' '))
-                .arg(format!("{percent}%"))
-                .status();
-            assert!(status.expect("tc").success());
-        });
-    }
-}
-
-fn messages_are_lost() {
-    let wire = Wire::new();
-    let (server, first) = across(&wire, "192.0.2.2:0");
-    // Whose address is whose is known before.
-    server.connect(&first);
-    lose(&wire, 10);
-    let mut refused = 0;
-    for round in 0..20 {
-        let a = end_in_a(&wire, false);
-        a.ep.connect(server.addr(), b"").expect("connect");
-        let asked = server.asked();
-        if round % 4 == 3 {
-            server.pep.reject(asked.connreq, b"no").expect("reject");
-            // Who was asked for patience waits 18 s before it asks again for an answer that was lost,
-            // and gives up if that is lost so often that it cannot be told from silence.
-            let error = any_failure_within(3 * SOON, &a.eq);
-            match (error.err, error.prov_errno) {
-                (Errno::ECONNREFUSED, CONSUMER) => refused += 1,
-                (Errno::ETIMEDOUT, _) => {}
-                other => panic!("{other:?}"),
-            }
-            continue;
-        }
-        let b = server.accept(&asked, b"");
-        event(&a.eq, EventKind::Connected);
-        event(&b.eq, EventKind::Connected);
-        drop(a);
-        event(&b.eq, EventKind::Shutdown);
-    }
-    assert!(refused > 0, "not one of five was told");
-    quiet(&server.eq);
-}
-
-fn a_peer_without_a_link() {
-    let wire = Wire::new();
-    wire.b.run(|| {
-        let device = Device::open().expect("device");
-        device.link_del("roce0").expect("link_del");
-    });
-    let a = end_in_a(&wire, false);
-    let begin = Instant::now();
-    a.ep.connect("192.0.2.2:5".parse().unwrap(), b"")
-        .expect("connect");
-    failure(&a.eq, Errno::ETIMEDOUT, 0);
-    let took = begin.elapsed();
-    assert!(took > Duration::from_secs(5) && took < SOON, "{took:?}");
-}
-
-fn a_link_goes() {
-    let wire = Wire::new();
-    let (server, a) = across(&wire, "0.0.0.0:0");
-    let to = SocketAddr::new("192.0.2.2".parse().unwrap(), server.addr().port());
-    a.ep.connect(to, b"").expect("connect");
-    let b = server.accept(&server.asked(), b"");
-    event(&a.eq, EventKind::Connected);
-    event(&b.eq, EventKind::Connected);
-    // Another one waits, and a third asks nobody.
-    let (c, d) = (end_in_a(&wire, false), end_in_a(&wire, false));
-    c.ep.connect(to, b"").expect("connect");
-    server.asked();
-    d.ep.connect("192.0.2.77:5".parse().unwrap(), b"")
-        .expect("connect");
-    wire.a.run(|| crate::raw::ip("link delete veth0"));
-    event(&a.eq, EventKind::Shutdown);
-    event(&b.eq, EventKind::Shutdown);
-    failure(&c.eq, Errno::ENODEV, 0);
-    failure(&d.eq, Errno::ENODEV, 0);
-    // Nobody can ask any more.
-    failure(&server.eq, Errno::ENODEV, 0);
-    let pep = server
-        .fabric
-        .passive_endpoint("0.0.0.0:0".parse().unwrap())
-        .open()
-        .expect("passive endpoint");
-    pep.bind_eq(&server.eq).expect("bind");
-    refused(pep.listen(), Errno::ENODEV);
-}
-
 fn a_storm_of_requests() {
     const ASKERS: u64 = 400;
     let server = Server::at("127.0.0.2:0", 32);
@@ -860,118 +702,4 @@ fn a_storm_of_requests() {
     drop(askers);
     // Who asks now is heard.
     server.connect(&End::new(0));
-}
-
-/// A process that gets as far as it is told, and stays there.
-fn connector() {
-    let mut words = String::new();
-    std::io::stdin().read_line(&mut words).expect("what to do");
-    let (state, addr) = words.trim().split_once(' ').expect("two words");
-    let addr: SocketAddr = addr.parse().expect("an address");
-    let mut server = None;
-    let mut ends = Vec::new();
-    match state {
-        "listening" => server = Some(Server::at(&addr.to_string(), 0)),
-        "asked" => {
-            let listens = Server::at(&addr.to_string(), 0);
-            println!("listens");
-            listens.asked();
-            server = Some(listens);
-        }
-        "accepting" => {
-            let listens = Server::at(&addr.to_string(), 0);
-            println!("listens");
-            ends.push(listens.accept(&listens.asked(), b""));
-            server = Some(listens);
-        }
-        "asking" | "connected" => {
-            let end = End::new(0);
-            end.ep.connect(addr, b"").expect("connect");
-            if state == "connected" {
-                event(&end.eq, EventKind::Connected);
-            }
-            ends.push(end);
-        }
-        other => panic!("{other}"),
-    }
-    println!("there");
-    std::thread::sleep(Duration::from_secs(600));
-    drop((server, ends));
-}
-
-/// A [`connector`], with lines that it writes.
-struct Victim(Child, BufReader<std::process::ChildStdout>);
-
-impl Victim {
-    fn new(state: &str, addr: SocketAddr) -> Self {
-        use std::io::Write;
-        let mut child = Command::new(std::env::current_exe().expect("own path"))
-            .args(["--role", "connector"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start a process");
-        let mut stdin = child.stdin.take().expect("stdin");
-        writeln!(stdin, "{state} {addr}").expect("write");
-        let lines = BufReader::new(child.stdout.take().expect("stdout"));
-        Self(child, lines)
-    }
-
-    fn says(&mut self, line: &str) {
-        let mut said = String::new();
-        self.1.read_line(&mut said).expect("a line");
-        assert_eq!(said.trim(), line);
-    }
-
-    fn kill(mut self) {
-        let pid = Pid::from_child(&self.0);
-        kill_process(pid, Signal::KILL).expect("kill");
-        self.0.wait().expect("wait");
-    }
-}
-
-fn killed_in_each_state() {
-    let addr: SocketAddr = "127.0.0.2:7500".parse().unwrap();
-    for _ in 0..5 {
-        // Who listens goes: the port is free.
-        let mut victim = Victim::new("listening", addr);
-        victim.says("there");
-        victim.kill();
-        // With a request that waits: that is rejected.
-        let mut victim = Victim::new("asked", addr);
-        victim.says("listens");
-        let a = End::new(0);
-        a.ep.connect(addr, b"").expect("connect");
-        victim.says("there");
-        victim.kill();
-        failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
-        // With one that it has accepted: that is over.
-        let mut victim = Victim::new("accepting", addr);
-        victim.says("listens");
-        let a = End::new(0);
-        a.ep.connect(addr, b"").expect("connect");
-        victim.says("there");
-        event(&a.eq, EventKind::Connected);
-        victim.kill();
-        event(&a.eq, EventKind::Shutdown);
-        // Who asks goes: the request cannot be accepted.
-        let server = Server::new();
-        let mut victim = Victim::new("asking", server.addr());
-        victim.says("there");
-        let asked = server.asked();
-        victim.kill();
-        let b = server.end_for(&asked);
-        match b.ep.accept(&server.pep, asked.connreq, b"") {
-            Err(error) => assert_eq!(error.errno(), Some(Errno::ECONNABORTED)),
-            // The REJ is still under way.
-            Ok(()) => drop(failure(&b.eq, Errno::ECONNREFUSED, GAVE_UP)),
-        }
-        // Who is connected goes.
-        let mut victim = Victim::new("connected", server.addr());
-        let b = server.accept(&server.asked(), b"");
-        victim.says("there");
-        event(&b.eq, EventKind::Connected);
-        victim.kill();
-        event(&b.eq, EventKind::Shutdown);
-    }
 }

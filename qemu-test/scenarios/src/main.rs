@@ -114,6 +114,8 @@ fn main() -> std::process::ExitCode {
             connected::TESTS,
             atomics::TESTS,
             connections::TESTS,
+            connections::wire::TESTS,
+            connections::killed::TESTS,
             networks::TESTS,
             hostile::TESTS,
             cli::TESTS,
@@ -134,7 +136,7 @@ fn main() -> std::process::ExitCode {
             processes::ROLES,
             races::ROLES,
             hosts::ROLES,
-            connections::ROLES,
+            connections::killed::ROLES,
         ]
         .concat(),
     )

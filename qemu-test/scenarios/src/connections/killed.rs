@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Processes that are killed with connections, or on the way to one.
+
+use super::{CONSUMER, End, GAVE_UP, PEER, Server, event, failure, queue, refused, wire::across};
+use crate::{
+    harness::tests,
+    host::{SOON, until},
+    networks::Wire,
+};
+use kfi::{Buffer, Device, Errno, Error, EventKind, StatClass};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+tests![
+    killed_in_each_state => 120,
+    killed_while_it_talks => 120,
+];
+
+/// What this program is when a test starts it as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("connector", connector), ("talker", talker)];
+
+/// Contexts of a talk's operations.
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+
+/// A process that gets as far as it is told, and stays there.
+fn connector() {
+    let mut words = String::new();
+    std::io::stdin().read_line(&mut words).expect("what to do");
+    let (state, addr) = words.trim().split_once(' ').expect("two words");
+    let addr: SocketAddr = addr.parse().expect("an address");
+    let mut server = None;
+    let mut ends = Vec::new();
+    match state {
+        "listening" => server = Some(Server::at(&addr.to_string(), 0)),
+        "asked" => {
+            let listens = Server::at(&addr.to_string(), 0);
+            println!("listens");
+            listens.asked();
+            server = Some(listens);
+        }
+        "accepting" => {
+            let listens = Server::at(&addr.to_string(), 0);
+            println!("listens");
+            ends.push(listens.accept(&listens.asked(), b""));
+            server = Some(listens);
+        }
+        "asking" | "connected" => {
+            let end = End::new(0);
+            end.ep.connect(addr, b"").expect("connect");
+            if state == "connected" {
+                event(&end.eq, EventKind::Connected);
+            }
+            ends.push(end);
+        }
+        other => panic!("{other}"),
+    }
+    println!("there");
+    std::thread::sleep(Duration::from_secs(600));
+    drop((server, ends));
+}
+
+/// A process that sends and receives, with more of both under way than it sees the end of.
+fn talker() {
+    let mut addr = String::new();
+    std::io::stdin().read_line(&mut addr).expect("whom to ask");
+    let fabric = Device::open().expect("device").fabric().expect("fabric");
+    let domain = fabric.domain("roce0").open().expect("domain");
+    let end = End::on(&domain, &queue(&fabric), None, 0);
+    let addr = addr.trim().parse().expect("an address");
+    end.ep.connect(addr, b"").expect("connect");
+    event(&end.eq, EventKind::Connected);
+    println!("there");
+    let mut talk = Talk::new();
+    loop {
+        talk.go_on(&end);
+    }
+}
+
+/// What an end of a talk has to say, and what became of it.
+struct Talk {
+    buffers: Vec<Buffer>,
+    begun: u64,
+    ended: u64,
+}
+
+impl Talk {
+    fn new() -> Self {
+        let sizes = (0..8).map(|index| 8 << (2 * index));
+        Self {
+            buffers: sizes
+                .map(|size| Buffer::new(size).expect("buffer"))
+                .collect(),
+            begun: 0,
+            ended: 0,
+        }
+    }
+
+    /// Sends and receives once more, whatever becomes of it.
+    fn go_on(&mut self, end: &End) {
+        let sent = &self.buffers[self.begun as usize % self.buffers.len()];
+        let longest = self.buffers.last().expect("a buffer");
+        // Refused is what finds no room, or no connection any more.
+        self.begun += u64::from(end.ep.recv(longest, RECEIVE).is_ok());
+        self.begun += u64::from(end.ep.send(PEER, sent, SEND).is_ok());
+        self.look(end, Duration::from_millis(1));
+    }
+
+    /// Sees what has ended, or gives up after `time`.
+    fn look(&mut self, end: &End, time: Duration) -> bool {
+        let context = match end.cq.next(time) {
+            Ok(None) => return false,
+            Ok(Some(entry)) => entry.op_context,
+            Err(Error::Completion(entry)) => entry.op_context,
+            Err(error) => panic!("{error}"),
+        };
+        assert!(context == RECEIVE || context == SEND);
+        self.ended += 1;
+        true
+    }
+}
+
+/// A process that a test kills, with lines that it writes.
+struct Victim(Child, BufReader<std::process::ChildStdout>);
+
+impl Victim {
+    /// A [`connector`].
+    fn new(state: &str, addr: SocketAddr) -> Self {
+        Self::who("connector", &format!("{state} {addr}"))
+    }
+
+    fn who(role: &str, words: &str) -> Self {
+        use std::io::Write;
+        let mut child = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--role", role])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start a process");
+        let mut stdin = child.stdin.take().expect("stdin");
+        writeln!(stdin, "{words}").expect("write");
+        let lines = BufReader::new(child.stdout.take().expect("stdout"));
+        Self(child, lines)
+    }
+
+    fn says(&mut self, line: &str) {
+        let mut said = String::new();
+        self.1.read_line(&mut said).expect("a line");
+        assert_eq!(said.trim(), line);
+    }
+
+    fn kill(mut self) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::KILL).expect("kill");
+        self.0.wait().expect("wait");
+    }
+}
+
+fn killed_in_each_state() {
+    let addr: SocketAddr = "127.0.0.2:7500".parse().unwrap();
+    for _ in 0..5 {
+        // Who listens goes: the port is free.
+        let mut victim = Victim::new("listening", addr);
+        victim.says("there");
+        victim.kill();
+        // With a request that waits: that is rejected.
+        let mut victim = Victim::new("asked", addr);
+        victim.says("listens");
+        let a = End::new(0);
+        a.ep.connect(addr, b"").expect("connect");
+        victim.says("there");
+        victim.kill();
+        failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
+        // With one that it has accepted: that is over.
+        let mut victim = Victim::new("accepting", addr);
+        victim.says("listens");
+        let a = End::new(0);
+        a.ep.connect(addr, b"").expect("connect");
+        victim.says("there");
+        event(&a.eq, EventKind::Connected);
+        victim.kill();
+        event(&a.eq, EventKind::Shutdown);
+        // Who asks goes: the request cannot be accepted.
+        let server = Server::new();
+        let mut victim = Victim::new("asking", server.addr());
+        victim.says("there");
+        let asked = server.asked();
+        victim.kill();
+        let b = server.end_for(&asked);
+        match b.ep.accept(&server.pep, asked.connreq, b"") {
+            Err(error) => assert_eq!(error.errno(), Some(Errno::ECONNABORTED)),
+            // The REJ is still under way.
+            Ok(()) => drop(failure(&b.eq, Errno::ECONNREFUSED, GAVE_UP)),
+        }
+        // Who is connected goes.
+        let mut victim = Victim::new("connected", server.addr());
+        let b = server.accept(&server.asked(), b"");
+        victim.says("there");
+        event(&b.eq, EventKind::Connected);
+        victim.kill();
+        event(&b.eq, EventKind::Shutdown);
+    }
+}
+
+fn killed_while_it_talks() {
+    let wire = Wire::new();
+    let (server, _) = across(&wire, "192.0.2.2:0");
+    for round in 0..20 {
+        let addr = server.addr().to_string();
+        let mut victim = wire.a.run(|| Victim::who("talker", &addr));
+        let b = server.accept(&server.asked(), b"");
+        event(&b.eq, EventKind::Connected);
+        victim.says("there");
+        let mut talk = Talk::new();
+        let end = Instant::now() + Duration::from_millis(7 * round);
+        while Instant::now() < end {
+            talk.go_on(&b);
+        }
+        victim.kill();
+        event(&b.eq, EventKind::Shutdown);
+        // All that was under way ends, once.
+        while talk.ended < talk.begun {
+            let (ended, begun) = (talk.ended, talk.begun);
+            assert!(talk.look(&b, SOON), "{ended} of {begun} have ended");
+        }
+        assert!(!talk.look(&b, Duration::ZERO));
+        refused(b.ep.send(PEER, &talk.buffers[0], SEND), Errno::ESHUTDOWN);
+    }
+    wire.a.run(|| {
+        let device = Device::open().expect("device");
+        until("endpoints of killed processes gone", || {
+            device.stats(StatClass::Endpoint).count() == 0
+        });
+    });
+}

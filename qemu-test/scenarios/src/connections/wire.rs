@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connections between two namespaces: the CM's messages on a wire, which may be lost.
+
+use super::{
+    CONSUMER, End, Server, any_failure_within, event, exchange, failure, queue, quiet, refused,
+};
+use crate::{harness::tests, host::SOON, networks::Wire};
+use kfi::{Device, Errno, EventKind};
+use std::{
+    net::SocketAddr,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+tests![
+    between_namespaces,
+    messages_are_lost => 400,
+    a_peer_without_a_link => 60,
+    a_link_goes,
+];
+
+/// An end in a namespace, and who listens in another.
+pub(super) fn across(wire: &Wire, addr: &str) -> (Server, End) {
+    let server = wire.b.run(|| {
+        let fabric = Device::open().expect("device").fabric().expect("fabric");
+        let domain = fabric.domain("roce0").open().expect("domain");
+        let eq = queue(&fabric);
+        let pep = fabric
+            .passive_endpoint(addr.parse().unwrap())
+            .open()
+            .expect("passive endpoint");
+        pep.bind_eq(&eq).expect("bind");
+        pep.listen().expect("listen");
+        Server {
+            fabric,
+            domain,
+            eq,
+            pep,
+        }
+    });
+    (server, end_in_a(wire, addr.starts_with('[')))
+}
+
+fn end_in_a(wire: &Wire, ipv6: bool) -> End {
+    wire.a.run(|| {
+        let fabric = Device::open().expect("device").fabric().expect("fabric");
+        let domain = fabric.domain("roce0").open().expect("domain");
+        let addr = ipv6.then(|| "[2001:db8::1]:0".parse().unwrap());
+        End::on(&domain, &queue(&fabric), addr, 0)
+    })
+}
+
+fn between_namespaces() {
+    let wire = Wire::new();
+    for addr in [
+        "192.0.2.2:0",
+        "[2001:db8::2]:0",
+        "0.0.0.0:7471",
+        "[::]:7471",
+    ] {
+        let (server, a) = across(&wire, addr);
+        let host = if addr.starts_with('[') {
+            "2001:db8::2"
+        } else {
+            "192.0.2.2"
+        };
+        let to = SocketAddr::new(host.parse().unwrap(), server.addr().port());
+        a.ep.connect(to, b"hello").expect("connect");
+        let asked = server.asked();
+        assert_eq!((asked.local, asked.link.as_str()), (to, "roce0"));
+        assert!(asked.private.starts_with(b"hello\0"));
+        let b = server.accept(&asked, b"");
+        event(&a.eq, EventKind::Connected);
+        event(&b.eq, EventKind::Connected);
+        exchange(&a, &b, 100_000);
+        exchange(&b, &a, 1);
+        b.ep.shutdown().expect("shutdown");
+        event(&a.eq, EventKind::Shutdown);
+    }
+}
+
+/// Has `percent` of what leaves either end lost.
+fn lose(wire: &Wire, percent: u32) {
+    for netns in [&wire.a, &wire.b] {
+        netns.run(|| {
+            let status = Command::new("tc")
+                .args("qdisc replace dev veth0 root netem loss".split(' '))
+                .arg(format!("{percent}%"))
+                .status();
+            assert!(status.expect("tc").success());
+        });
+    }
+}
+
+fn messages_are_lost() {
+    let wire = Wire::new();
+    let (server, first) = across(&wire, "192.0.2.2:0");
+    // Whose address is whose is known before.
+    server.connect(&first);
+    lose(&wire, 10);
+    let mut refused = 0;
+    for round in 0..20 {
+        let a = end_in_a(&wire, false);
+        a.ep.connect(server.addr(), b"").expect("connect");
+        let asked = server.asked();
+        if round % 4 == 3 {
+            server.pep.reject(asked.connreq, b"no").expect("reject");
+            // Who was asked for patience waits 18 s before it asks again for an answer that was lost,
+            // and gives up if that is lost so often that it cannot be told from silence.
+            let error = any_failure_within(3 * SOON, &a.eq);
+            match (error.err, error.prov_errno) {
+                (Errno::ECONNREFUSED, CONSUMER) => refused += 1,
+                (Errno::ETIMEDOUT, _) => {}
+                other => panic!("{other:?}"),
+            }
+            continue;
+        }
+        let b = server.accept(&asked, b"");
+        event(&a.eq, EventKind::Connected);
+        event(&b.eq, EventKind::Connected);
+        drop(a);
+        event(&b.eq, EventKind::Shutdown);
+    }
+    assert!(refused > 0, "not one of five was told");
+    quiet(&server.eq);
+}
+
+fn a_peer_without_a_link() {
+    let wire = Wire::new();
+    wire.b.run(|| {
+        let device = Device::open().expect("device");
+        device.link_del("roce0").expect("link_del");
+    });
+    let a = end_in_a(&wire, false);
+    let begin = Instant::now();
+    a.ep.connect("192.0.2.2:5".parse().unwrap(), b"")
+        .expect("connect");
+    failure(&a.eq, Errno::ETIMEDOUT, 0);
+    let took = begin.elapsed();
+    assert!(took > Duration::from_secs(5) && took < SOON, "{took:?}");
+}
+
+fn a_link_goes() {
+    let wire = Wire::new();
+    let (server, a) = across(&wire, "0.0.0.0:0");
+    let to = SocketAddr::new("192.0.2.2".parse().unwrap(), server.addr().port());
+    a.ep.connect(to, b"").expect("connect");
+    let b = server.accept(&server.asked(), b"");
+    event(&a.eq, EventKind::Connected);
+    event(&b.eq, EventKind::Connected);
+    // Another one waits, and a third asks nobody.
+    let (c, d) = (end_in_a(&wire, false), end_in_a(&wire, false));
+    c.ep.connect(to, b"").expect("connect");
+    server.asked();
+    d.ep.connect("192.0.2.77:5".parse().unwrap(), b"")
+        .expect("connect");
+    wire.a.run(|| crate::raw::ip("link delete veth0"));
+    event(&a.eq, EventKind::Shutdown);
+    event(&b.eq, EventKind::Shutdown);
+    failure(&c.eq, Errno::ENODEV, 0);
+    failure(&d.eq, Errno::ENODEV, 0);
+    // Nobody can ask any more.
+    failure(&server.eq, Errno::ENODEV, 0);
+    let pep = server
+        .fabric
+        .passive_endpoint("0.0.0.0:0".parse().unwrap())
+        .open()
+        .expect("passive endpoint");
+    pep.bind_eq(&server.eq).expect("bind");
+    refused(pep.listen(), Errno::ENODEV);
+}
