@@ -122,9 +122,11 @@ fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool>
     Ok(true)
 }
 
-/// Whether all is well when four threads, two at each end, have `post` take `each` operations on `len`
-/// bytes; `sends` of them are SENDs. It gets the number of each, and is asked again when it has no room.
+/// Whether all is well when four threads, `at_a` of them at one end and the others at the other, have
+/// `post` take `each` operations on `len` bytes; `sends` of them are SENDs. It gets the number of each,
+/// and is asked again when it has no room.
 fn posters(
+    at_a: u32,
     each: u64,
     sends: u32,
     len: usize,
@@ -132,11 +134,11 @@ fn posters(
 ) -> Result<bool> {
     let pair = Arc::new(Pair::default()?, GFP_KERNEL)?;
     let mut posters = KVec::new();
-    for poster in 0..4u64 {
+    for poster in 0..4 {
         let pair = pair.clone();
         let memory = MemRef::buffer(len)?;
         let poster = thread(move || {
-            let end = if poster % 2 == 0 { &pair.a } else { &pair.b };
+            let end = if poster < at_a { &pair.a } else { &pair.b };
             let mut posted = 0;
             while posted < each {
                 match post(end, &memory, posted) {
@@ -150,13 +152,14 @@ fn posters(
     }
     drop(posters);
     let (a, b) = (&pair.a.peer, &pair.b.peer);
-    let all = 2 * each;
-    let ended = eventually(|| a.ended() as u64 == all && b.ended() as u64 == all);
+    let at_b = 4 - at_a;
+    let (from_a, from_b) = (u64::from(at_a) * each, u64::from(at_b) * each);
+    let ended = eventually(|| a.ended() as u64 == from_a && b.ended() as u64 == from_b);
     let good = |peer: &Peer| {
         let done = peer.done.lock();
         done.iter().all(|(_, status)| *status == Status::Success)
     };
-    let received = a.received() == 2 * sends && b.received() == 2 * sends;
+    let received = a.received() == at_b * sends && b.received() == at_a * sends;
     Ok(ended && good(a) && good(b) && received)
 }
 
@@ -318,13 +321,14 @@ mod tests {
         };
         let mut posted = 0;
         while posted < MANY {
-            match a.qp.post(&request, payload.clone(), posted) {
+            match a.qp.queue(&request, &[], payload.clone(), posted) {
                 Ok(()) => posted += 1,
                 Err(error) if error == EAGAIN => {
                     crate::shim::sched::cond_resched();
                 }
                 Err(error) => return Err(error),
             }
+            a.qp.push_only();
         }
         assert!(eventually(|| a.peer.ended() as u64 == MANY));
         assert_eq!(u64::from(b.peer.received()), MANY);
@@ -353,7 +357,7 @@ mod tests {
         // Softirqs may have been held back by something else once in a while.
         let mut done_at_once = 0;
         for round in 0..100 {
-            a.qp.queue(&request, payload.clone(), round)?;
+            a.qp.queue(&request, &[], payload.clone(), round)?;
             a.qp.push();
             // The peer has it, and its acknowledgement is there.
             let received = u64::from(b.peer.received()) == round + 1;
@@ -367,15 +371,31 @@ mod tests {
         Ok(())
     }
 
+    /// The peer has no timer that could help a packet that nobody takes.
+    #[test]
+    fn turns_from_one_side() -> Result {
+        assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
+            let request = Request {
+                op: SEND,
+                fence: false,
+                solicited: false,
+            };
+            let queued = end.qp.queue(&request, &[], memory.clone(), number);
+            end.qp.push();
+            queued
+        })?);
+        Ok(())
+    }
+
     #[test]
     fn turns_from_both_sides() -> Result {
-        assert!(posters(500, 250, 1500, |end, memory, number| {
+        assert!(posters(2, 500, 250, 1500, |end, memory, number| {
             let request = Request {
                 op: if number % 2 == 0 { SEND } else { READ },
                 fence: false,
                 solicited: false,
             };
-            let queued = end.qp.queue(&request, memory.clone(), number);
+            let queued = end.qp.queue(&request, &[], memory.clone(), number);
             if queued.is_err() || number % 5 == 4 {
                 end.qp.push();
             }
@@ -616,7 +636,7 @@ mod tests {
 
     #[test]
     fn many_posters() -> Result {
-        assert!(posters(300, 100, 700, |end, memory, number| {
+        assert!(posters(2, 300, 100, 700, |end, memory, number| {
             let op = match number % 3 {
                 0 => SEND,
                 1 => WRITE,

@@ -304,7 +304,9 @@ impl End {
             solicited: false,
         };
         let context = self.peer.ended() as u64;
-        self.qp.post_front(&request, front, memory.clone(), context)
+        self.qp.queue(&request, front, memory.clone(), context)?;
+        self.qp.push_only();
+        Ok(())
     }
 
     pub(super) fn post(&self, op: Op, memory: &MemRef) -> Result {
@@ -314,7 +316,9 @@ impl End {
             solicited: false,
         };
         let context = self.peer.ended() as u64;
-        self.qp.post(&request, memory.clone(), context)
+        self.qp.queue(&request, &[], memory.clone(), context)?;
+        self.qp.push_only();
+        Ok(())
     }
 
     /// Posts, and waits until it has ended.

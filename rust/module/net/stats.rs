@@ -6,9 +6,9 @@
 //! sockets are packets for which no QP was found, and connection management; each of the others is
 //! counted once with the QP and once with its link. A figure never falls.
 //!
-//! Many QPs share a link, so the figures of links are kept per CPU. A QP's worker counts what it
-//! does in a [`Tally`] of its own and adds that up now and then; so a packet touches no memory
-//! that another QP's packets touch.
+//! Many QPs share a link, so the figures of links are kept per CPU. Who works on a QP counts its
+//! packets in a [`Tally`] and adds that up at the end of a turn; so a packet touches no memory that
+//! another QP's packets touch.
 
 use crate::shim::{
     bindings,
@@ -154,8 +154,7 @@ pub(crate) const FIGURES: usize = Figure::ALL.len();
 /// All figures of something, each at its number.
 pub(crate) type Values = [u64; FIGURES];
 
-// `Tally` marks them in a word.
-kernel::static_assert!(FIGURES <= 64 && FIGURES <= bindings::KFABRIC_MAX_FIGURES as usize);
+kernel::static_assert!(FIGURES <= bindings::KFABRIC_MAX_FIGURES as usize);
 
 // Each stands at its number.
 const _: () = {
@@ -240,54 +239,72 @@ impl QpFigures {
     }
 }
 
-/// What somebody has counted and not yet added up.
-pub(super) struct Tally {
-    values: [u64; FIGURES],
-    /// Bit n: figure n is not 0.
-    touched: u64,
+/// Counts with a QP and with its link. Packets and their bytes, of which there are many, are added up
+/// when this is dropped.
+pub(super) struct Tally<'a> {
+    qp: &'a QpFigures,
+    link: &'a Figures,
+    rx: Packets,
+    tx: Packets,
 }
 
-impl Tally {
-    /// Nothing.
-    pub(super) const fn new() -> Self {
+/// Packets, and their bytes.
+#[derive(Clone, Copy, Default)]
+struct Packets {
+    count: u64,
+    bytes: u64,
+}
+
+impl Packets {
+    fn add(&mut self, len: usize) {
+        self.count = self.count.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(len as u64);
+    }
+}
+
+impl<'a> Tally<'a> {
+    /// For the figures of a QP and of its link.
+    pub(super) fn new(qp: &'a QpFigures, link: &'a Figures) -> Self {
         Self {
-            values: [0; FIGURES],
-            touched: 0,
+            qp,
+            link,
+            rx: Packets::default(),
+            tx: Packets::default(),
         }
     }
 
     /// Adds `n` to a figure.
-    pub(super) fn add(&mut self, figure: Figure, n: u64) {
-        if let Some(value) = self.values.get_mut(figure as usize) {
-            *value = value.wrapping_add(n);
-            self.touched |= 1 << figure as u32;
-        }
+    pub(super) fn add(&self, figure: Figure, n: u64) {
+        self.qp.add(figure, n);
+        self.link.add(figure, n);
     }
 
     /// Adds 1 to a figure.
-    pub(super) fn count(&mut self, figure: Figure) {
+    pub(super) fn count(&self, figure: Figure) {
         self.add(figure, 1);
     }
 
-    /// Counts a packet of `len` bytes.
-    pub(super) fn packet(&mut self, packets: Figure, bytes: Figure, len: usize) {
-        self.count(packets);
-        self.add(bytes, len as u64);
+    /// Counts a packet of `len` bytes that arrived.
+    pub(super) fn received(&mut self, len: usize) {
+        self.rx.add(len);
     }
 
-    /// Adds all up to the figures of a QP and of its link, and begins anew.
-    pub(super) fn settle(&mut self, qp: &QpFigures, link: &Figures) {
-        while self.touched != 0 {
-            let number = self.touched.trailing_zeros() as usize;
-            self.touched &= self.touched.wrapping_sub(1);
-            let (Some(&figure), Some(value)) =
-                (Figure::ALL.get(number), self.values.get_mut(number))
-            else {
-                continue;
-            };
-            let n = core::mem::take(value);
-            qp.add(figure, n);
-            link.add(figure, n);
+    /// Counts a packet of `len` bytes that was sent.
+    pub(super) fn sent(&mut self, len: usize) {
+        self.tx.add(len);
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        let Self { rx, tx, .. } = *self;
+        if rx.count != 0 {
+            self.add(Figure::RxPackets, rx.count);
+            self.add(Figure::RxBytes, rx.bytes);
+        }
+        if tx.count != 0 {
+            self.add(Figure::TxPackets, tx.count);
+            self.add(Figure::TxBytes, tx.bytes);
         }
     }
 }

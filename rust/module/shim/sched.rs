@@ -15,6 +15,19 @@ pub(crate) fn now_ns() -> u64 {
     now as u64
 }
 
+/// The same clock as it was at the last tick, at little cost: some milliseconds old.
+///
+/// Any context.
+pub(crate) fn coarse_now_ns() -> u64 {
+    let mut now = kernel::bindings::timespec64::default();
+    // SAFETY: Fills in `now`, and reads the clock.
+    unsafe { kernel::bindings::ktime_get_coarse_ts64(&mut now) };
+    // CAST: The monotonic clock is never negative, and ends in 292 years.
+    (now.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now.tv_nsec as u64)
+}
+
 /// Lets others run if it is their turn.
 ///
 /// Process context, no spinlock held.

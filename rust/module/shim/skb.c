@@ -220,6 +220,17 @@ struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox)
 }
 
 /**
+ * kfabric_shim_inbox_is_empty - whether no packet waits
+ * @inbox: where
+ *
+ * Context: any. Return: what was so at some moment of the call.
+ */
+bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
+{
+	return skb_queue_empty_lockless(&inbox->list);
+}
+
+/**
  * kfabric_shim_inbox_close - take no more packets
  * @inbox: where
  *

@@ -205,6 +205,11 @@ impl RxBatch {
         }
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
     /// Appends a packet to a batch that was made with [`empty`](Self::empty).
     pub(crate) fn push(&mut self, skb: RxSkb) {
         let skb = skb.into_raw();
@@ -299,6 +304,12 @@ impl Inbox {
             first,
             last: core::ptr::null_mut(),
         }
+    }
+
+    /// Whether none waits, at some moment of the call. Any context.
+    pub(crate) fn is_empty(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { shim::kfabric_shim_inbox_is_empty(self.raw.get()) }
     }
 
     /// Lets no packet wait any more, and takes those that do. Process context.

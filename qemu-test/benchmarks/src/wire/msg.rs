@@ -223,11 +223,12 @@ pub(super) fn ping(end: &End, game: Game) -> Result<f64> {
     let message = vec![7; game.size];
     let round = [Op::recv(end.mr.slice(..)), Op::inject(PEER, &message)];
     let began = Instant::now();
-    for _ in 0..game.count {
-        post(&end.ep, &round[1..])?;
+    post(&end.ep, &round[1..])?;
+    for _ in 1..game.count {
         end.take_all(CompFlags::RECV, 1)?;
-        post(&end.ep, &round[..1])?;
+        post(&end.ep, &round)?;
     }
+    end.take_all(CompFlags::RECV, 1)?;
     Ok(game.one_way(began))
 }
 

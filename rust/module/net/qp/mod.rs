@@ -17,8 +17,9 @@
 //!
 //! A QP has one turn at a time, so what it receives is dealt with in order, and different QPs on
 //! different CPUs. Turns are taken by its worker, a work item of its own; or, if a program on the same
-//! host has just sent what arrived, by that program, which saves waking the worker ([`Turns`]). Nothing
-//! runs when nothing arrives. The inbox is bounded in memory; what does not fit is a lost packet.
+//! host has just sent what arrived, by that program, which saves waking the worker ([`Turns`]). Who
+//! finds the turn taken leaves the packet to whoever has it, who looks into the inbox once more
+//! behind it. Nothing runs when nothing arrives. The inbox is bounded in memory; what does not fit is a lost packet.
 //!
 //! # The end
 //!
@@ -58,7 +59,8 @@ use super::{
     stats::{
         Figure,
         Figures,
-        QpFigures, //
+        QpFigures,
+        Tally, //
     }, //
 };
 use crate::shim::{
@@ -89,8 +91,10 @@ use kernel::{
             Full,
             Release, //
         },
+        barrier::smp_mb,
         Arc,
         Mutex,
+        MutexGuard,
         SetOnce, //
     },
     time::hrtimer::HrTimer,
@@ -111,6 +115,9 @@ use kfi_core::roce::{
 /// that networks with several ways keep those of one QP on one.
 const SOURCE_PORTS: u16 = 0xc000;
 
+/// Turns that somebody who is no worker takes of a QP in a row, as long as more arrives.
+const TURNS: usize = 4;
+
 /// What a kind of QP does.
 pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The transport service whose packets it takes.
@@ -128,10 +135,10 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The QP has its number, and is about to be found by packets.
     fn started(qp: &Qp<Self>, number: Qpn);
 
-    /// Deals with packets that arrived, with the timer, with the link's going. A turn: process
-    /// context, no lock is held, never twice at once. There may be no packets. What it sends may end
-    /// in `turns`.
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, turns: &Turns);
+    /// Deals with packets that arrived and, if it was woken, with all else: the timer, the link's
+    /// going, what was posted and cannot be sent. A turn: process context, no lock is held, never
+    /// twice at once. There may be no packets. What it sends may end in `turns`.
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, turns: &Turns);
 
     /// Lets go of the consumer and of the timer. Called once, when the QP is closed; process
     /// context. A turn may still be taken, and then finds nobody to call.
@@ -139,6 +146,15 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
 
     /// Lets go of all memory. Called once, behind `detach`, when the last turn has come to its end.
     fn release(qp: &Qp<Self>);
+}
+
+/// Why a QP has a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Packets have arrived.
+    Arrived,
+    /// It was woken, for whatever reason.
+    Woken,
 }
 
 /// Where a QP is.
@@ -220,13 +236,15 @@ impl<K: Kind> WorkItem for Qp<K> {
 
     fn run(this: Arc<Self>) {
         let turns = Turns::new();
-        {
-            // The worker of connection management takes all its turns. It may close others meanwhile.
-            let _turn = match &this.home {
-                Home::Link(..) => Some(this.turn.lock()),
-                Home::Namespace => None,
-            };
-            K::work(&this, this.inbox.take(), &turns);
+        match &this.home {
+            Home::Link(..) => {
+                this.have_turn(this.turn.lock(), Cause::Woken, &turns);
+                if this.missed() {
+                    this.wake();
+                }
+            }
+            // This worker takes all its turns. It may close others meanwhile.
+            Home::Namespace => K::work(&this, this.inbox.take(), Cause::Woken, &turns),
         }
         turns.run();
     }
@@ -234,11 +252,19 @@ impl<K: Kind> WorkItem for Qp<K> {
 
 impl<K: Kind> Turn for Qp<K> {
     fn turn(self: Arc<Self>, turns: &Turns) {
-        match self.turn.try_lock() {
-            Some(_turn) => K::work(&self, self.inbox.take(), turns),
-            // Whose turn it is may have looked into the inbox already.
-            None => self.wake(),
+        for _ in 0..TURNS {
+            // Pairs with the one in `missed`: either we get the turn, or whoever has it sees there
+            // what has arrived.
+            smp_mb(Full);
+            let Some(turn) = self.turn.try_lock() else {
+                return;
+            };
+            self.have_turn(turn, Cause::Arrived, turns);
+            if !self.missed() {
+                return;
+            }
         }
+        self.wake();
     }
 
     fn later(self: Arc<Self>) {
@@ -253,6 +279,20 @@ impl_alarm! {
 }
 
 impl<K: Kind> Qp<K> {
+    /// Takes a turn, and ends it. [`missed`](Self::missed) is to be asked then.
+    fn have_turn(self: &Arc<Self>, turn: MutexGuard<'_, ()>, cause: Cause, turns: &Turns) {
+        K::work(self, self.inbox.take(), cause, turns);
+        drop(turn);
+    }
+
+    /// Whether something has arrived while we had the turn: who would have dealt with it may have left
+    /// it to us.
+    fn missed(&self) -> bool {
+        // The end of the turn comes before the look: see `turn`.
+        smp_mb(Full);
+        !self.inbox.is_empty()
+    }
+
     /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
     /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps. It counts in `figures`.
     fn new(
@@ -311,6 +351,11 @@ impl<K: Kind> Qp<K> {
             Home::Link(link, _) => link.figures(),
             Home::Namespace => self.socket.receiver().figures(),
         }
+    }
+
+    /// Counts what becomes of packets.
+    fn tally(&self) -> Tally<'_> {
+        Tally::new(&self.figures, self.outer_figures())
     }
 
     /// The UDP source port of what it sends: one of 2^14, by its number.

@@ -26,6 +26,7 @@ use super::{
     },
     payload::Payload,
     AnyQp,
+    Cause,
     Home,
     Kind,
     Qp, //
@@ -110,16 +111,16 @@ impl Kind for Ud {
         *qp.kind.machine.lock() = machine;
     }
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, _turns: &Turns) {
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, _cause: Cause, _turns: &Turns) {
         let consumer = qp.kind.consumer.lock().clone();
         let machine = qp.kind.machine.lock().clone();
-        let mut tally = Tally::new();
+        let mut tally = qp.tally();
         for skb in batch {
             // It was read before, when it arrived, and its headers have not changed.
             let Ok(packet) = packet::parse(&skb) else {
                 continue;
             };
-            tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
+            tally.received(packet.len());
             // Whether there is a receive, and whether it is long enough, is the consumer's business.
             match machine.receive(&packet, Some(usize::MAX)) {
                 Ok(received) => {
@@ -135,7 +136,6 @@ impl Kind for Ud {
                 Err(dropped) => tally.count(dropped.into()),
             }
         }
-        tally.settle(&qp.figures, qp.outer_figures());
     }
 
     fn detach(qp: &Qp<Self>) {
@@ -251,12 +251,11 @@ impl Qp<Ud> {
                 Ok(())
             })
             .and_then(|skb| path.send(skb));
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(&self.figures, path.link().figures());
         match sent {
-            Ok(()) => tally.packet(Figure::TxPackets, Figure::TxBytes, packet.len()),
+            Ok(()) => tally.sent(packet.len()),
             Err(_) => tally.count(Figure::TxNotSent),
         }
-        tally.settle(&self.figures, path.link().figures());
         Ok(())
     }
 }

@@ -5,8 +5,9 @@
 //! Operations come in calls, one or many at a time, and those of a call mostly go to one peer and
 //! say nothing when they succeed. A [`Poster`] is one such call: it remembers the last peer, so that
 //! it need not be looked up again, and keeps the credit that a silent transmit took and did not
-//! need for the next one. Both are good for one call only: an AV that changes meanwhile is seen by
-//! the next, and room in a CQ is not held by who does nothing.
+//! need for the next one; and what goes out on the wire is sent together, at its end. The first two
+//! are good for one call only: an AV that changes meanwhile is seen by the next, and room in a CQ is
+//! not held by who does nothing.
 
 use kernel::{
     prelude::*,
@@ -53,8 +54,17 @@ pub(crate) struct Poster<'a> {
     pub(super) last: LastPeer,
     /// Of the transmit CQ.
     pub(super) spare: Option<Credit>,
-    /// Something was queued to the endpoint's QP and is to be sent.
-    pub(super) unsent: bool,
+    /// What is to be sent at the end.
+    pub(super) unsent: Unsent,
+}
+
+/// What operations have queued and nobody has sent yet.
+pub(super) enum Unsent {
+    Nothing,
+    /// Work for the endpoint's own QP.
+    Own,
+    /// Work for those of a session.
+    To(Arc<Session>),
 }
 
 impl<'a> Poster<'a> {
@@ -65,7 +75,7 @@ impl<'a> Poster<'a> {
             bound: endpoint.bound.as_ref(),
             last: LastPeer::default(),
             spare: None,
-            unsent: false,
+            unsent: Unsent::Nothing,
         }
     }
 
@@ -99,6 +109,32 @@ impl<'a> Poster<'a> {
             Op::Read(op) => endpoint.read(bound, op, self),
             Op::Write(op) => endpoint.write(bound, op, self),
             Op::Atomic(_) => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// An operation was queued to a peer on another host. Sleeps.
+    pub(super) fn queued_to(&mut self, session: Arc<Session>) {
+        if !matches!(&self.unsent, Unsent::To(last) if Arc::ptr_eq(last, &session)) {
+            self.push();
+            self.unsent = Unsent::To(session);
+        }
+    }
+
+    /// Sends what was queued. Sleeps.
+    fn push(&mut self) {
+        let unsent = core::mem::replace(&mut self.unsent, Unsent::Nothing);
+        // Who closes meanwhile drops what was queued, or sends it with the farewell.
+        let Some(_inside) = self.endpoint.run.enter() else {
+            return;
+        };
+        match unsent {
+            Unsent::Nothing => {}
+            Unsent::Own => {
+                if let Some(wire) = &self.endpoint.wire {
+                    wire.push();
+                }
+            }
+            Unsent::To(session) => session.push(),
         }
     }
 
@@ -148,11 +184,8 @@ impl Drop for Poster<'_> {
     #[inline]
     fn drop(&mut self) {
         self.give_back();
-        if self.unsent {
-            // Who closes meanwhile drops what was queued.
-            if let (Some(_inside), Some(wire)) = (self.endpoint.run.enter(), &self.endpoint.wire) {
-                wire.push();
-            }
+        if !matches!(self.unsent, Unsent::Nothing) {
+            self.push();
         }
     }
 }

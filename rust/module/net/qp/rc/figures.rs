@@ -24,7 +24,7 @@ macro_rules! add {
 }
 
 /// Counts what the requester has counted since the last call.
-pub(super) fn requester(sending: &mut Sending, tally: &mut Tally) {
+pub(super) fn requester(sending: &mut Sending, tally: &Tally<'_>) {
     let now = *sending.requester.stats();
     let settled = core::mem::replace(&mut sending.settled, now);
     add!(tally, now, settled:
@@ -44,7 +44,7 @@ pub(super) fn requester(sending: &mut Sending, tally: &mut Tally) {
 }
 
 /// Counts what the responder has counted since the last call.
-pub(super) fn responder(receiving: &mut Receiving, tally: &mut Tally) {
+pub(super) fn responder(receiving: &mut Receiving, tally: &Tally<'_>) {
     let now = *receiving.responder.stats();
     let settled = core::mem::replace(&mut receiving.settled, now);
     add!(tally, now, settled:

@@ -7,7 +7,7 @@
 //! memory and a [`Consumer`].
 //!
 //! ```text
-//!   post -> Sending: requester, memory of work requests -> packets, sent by the poster itself
+//!   queue, push -> Sending: requester, memory of work requests -> packets, sent by the poster itself
 //!   a turn: requests  -> Receiving: responder -> Consumer: receives and memory -> answers
 //!           responses -> Sending: requester -> packets that had to wait
 //!           then, with no lock held, what has ended -> Consumer::completed
@@ -57,6 +57,7 @@ use super::{
         stats::QpFigures, //
     },
     AnyQp,
+    Cause,
     Home,
     Kind,
     Qp, //
@@ -191,8 +192,8 @@ impl Kind for Rc {
 
     fn started(_qp: &Qp<Self>, _number: Qpn) {}
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, turns: &Turns) {
-        worker::work(qp, batch, turns);
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, turns: &Turns) {
+        worker::work(qp, batch, cause, turns);
     }
 
     fn detach(qp: &Qp<Self>) {
@@ -285,8 +286,7 @@ impl Qp<Rc> {
         Self::make(link, ip, sends, false, QpFigures::new()?, consumer)
     }
 
-    /// The same, whose work requests can have fronts: [`post_front`](Self::post_front). It counts in
-    /// `figures`, as others may.
+    /// The same, whose work requests can have fronts. It counts in `figures`, as others may.
     pub(crate) fn connection_with_fronts(
         link: &Arc<Link>,
         ip: IpAddr,
@@ -395,59 +395,22 @@ impl Qp<Rc> {
         Ok(())
     }
 
-    /// Posts a work request on `memory`: what is sent from it, or where an answer is placed. Sends as
-    /// much of it as may be sent now. How it ends is told with [`Consumer::completed`] and `context`.
+    /// Posts a work request on `front` and `memory`, one behind the other: what is sent from them, or
+    /// where an answer is placed. How it ends is told with [`Consumer::completed`] and `context`.
     ///
-    /// `EINVAL` the state does not allow it, the memory is longer than a message can be, or its
-    /// length is not that of the operation; `EAGAIN` so much is queued already. No spin lock that is
+    /// Nothing is sent yet: [`push`](Self::push) is to be called soon, so that work requests that come
+    /// together are sent together.
+    ///
+    /// `EINVAL` the state does not allow it, both are longer than a message can be, or their length is
+    /// not that of the operation, or the front is longer than [`FRONT_MAX`], or the QP has
+    /// [none](Self::connection_with_fronts); `EAGAIN` so much is queued already. No spin lock that is
     /// taken in softirq; may sleep.
-    pub(crate) fn post(
-        self: &Arc<Self>,
-        request: &Request,
-        memory: MemRef,
-        context: u64,
-    ) -> Result {
-        self.enter(request, &[], memory, context, true)
-    }
-
-    /// Likewise, but nothing is sent yet: [`push`](Self::push) is to be called soon. So work requests that
-    /// come together are sent together.
     pub(crate) fn queue(
         self: &Arc<Self>,
         request: &Request,
-        memory: MemRef,
-        context: u64,
-    ) -> Result {
-        self.enter(request, &[], memory, context, false)
-    }
-
-    /// Sends what was queued, as much of it as may be sent now, and lets the peer take its turn if it is
-    /// on this host. Sleeps; no lock is held, and no consumer is being called.
-    pub(crate) fn push(self: &Arc<Self>) {
-        let turns = Turns::new();
-        worker::send(self, &mut self.kind.sending.lock(), Some(&turns));
-        turns.run();
-    }
-
-    /// Likewise, with `front` before the memory, in one message. `EINVAL` too: the front is longer than
-    /// [`FRONT_MAX`], or the QP has [none](Self::connection_with_fronts).
-    pub(crate) fn post_front(
-        self: &Arc<Self>,
-        request: &Request,
         front: &[u8],
         memory: MemRef,
         context: u64,
-    ) -> Result {
-        self.enter(request, front, memory, context, true)
-    }
-
-    fn enter(
-        self: &Arc<Self>,
-        request: &Request,
-        front: &[u8],
-        memory: MemRef,
-        context: u64,
-        push: bool,
     ) -> Result {
         let len = front.len().checked_add(memory.len()).ok_or(EINVAL)?;
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
@@ -479,12 +442,22 @@ impl Qp<Rc> {
             drop(sending);
             // Completions are the worker's.
             self.wake();
-            return Ok(());
-        }
-        if push {
-            worker::send(self, &mut sending, None);
         }
         Ok(())
+    }
+
+    /// Sends what was queued, as much of it as may be sent now, and lets the peer take its turn if it is
+    /// on this host. Sleeps; no lock is held, and no consumer is being called.
+    pub(crate) fn push(self: &Arc<Self>) {
+        let turns = Turns::new();
+        worker::send(self, &mut self.kind.sending.lock(), Some(&turns));
+        turns.run();
+    }
+
+    /// The same for who holds locks, or is a consumer that is being called: the peer's worker takes its
+    /// turn. Sleeps.
+    pub(crate) fn push_only(self: &Arc<Self>) {
+        worker::send(self, &mut self.kind.sending.lock(), None);
     }
 
     /// Has `change` change the fronts of work requests that have not ended, with the context of each:

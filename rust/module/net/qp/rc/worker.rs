@@ -13,6 +13,7 @@ use super::{
             }, //
         },
         payload::Payload,
+        Cause,
         Qp, //
     },
     consumer::{
@@ -69,43 +70,92 @@ const ANSWERS: usize = 128;
 const COMPLETIONS: usize = 16;
 
 /// A turn. See [`Kind::work`](super::super::Kind::work).
-pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, turns: &Turns) {
+pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, turns: &Turns) {
     let consumer = qp.kind.consumer();
     let consumer = consumer.as_deref();
-    let mut tally = Tally::new();
+    let mut tally = qp.tally();
     let now = now_ns();
 
+    let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, turns);
+    // Requests alone concern the other half as little as responses do the one above.
+    if cause == Cause::Woken || !responses.is_empty() || served != Served::default() {
+        proceed(qp, responses, &served, consumer, tally, now, turns);
+    }
+    if let Some(consumer) = consumer {
+        consumer.turned();
+    }
+}
+
+/// What the receiving half leaves to the sending one.
+#[derive(Default, PartialEq, Eq)]
+struct Served {
+    /// When an answer is due.
+    answers_at: Option<u64>,
+    /// The QP has failed.
+    refused: bool,
+}
+
+/// Executes the requests among some packets, and answers; gives the responses back.
+fn serve(
+    qp: &Arc<Qp<Rc>>,
+    batch: RxBatch,
+    cause: Cause,
+    consumer: Option<&dyn Consumer>,
+    tally: &mut Tally<'_>,
+    now: u64,
+    turns: &Turns,
+) -> (RxBatch, Served) {
     let mut responses = RxBatch::empty();
-    let (answers_at, refused) = {
-        let mut receiving = qp.kind.receiving.lock();
+    let mut receiving = None;
+    if cause == Cause::Woken {
+        let receiving = receiving.insert(qp.kind.receiving.lock());
         if qp.is_gone() {
             receiving.responder.error(&mut Asked {
                 consumer,
                 payload: None,
             });
         }
-        for skb in batch {
-            // It was read before, when it arrived, and its headers have not changed.
-            let Ok(packet) = packet::parse(&skb) else {
-                continue;
-            };
-            tally.packet(Figure::RxPackets, Figure::RxBytes, packet.len());
-            if packet.opcode().is_response() {
-                responses.push(skb);
-                continue;
-            }
-            let mut asked = Asked {
-                consumer,
-                payload: Some(Payload::new(&skb, packet.payload())),
-            };
-            receiving.responder.receive(now, &packet, &mut asked);
+    }
+    for skb in batch {
+        // It was read before, when it arrived, and its headers have not changed.
+        let Ok(packet) = packet::parse(&skb) else {
+            continue;
+        };
+        tally.received(packet.len());
+        if packet.opcode().is_response() {
+            responses.push(skb);
+            continue;
         }
-        answer(qp, &mut receiving, consumer, &mut tally, now, turns);
-        figures::responder(&mut receiving, &mut tally);
-        let refused = receiving.responder.state() == State::Error;
-        (receiving.responder.deadline(), refused)
+        let mut asked = Asked {
+            consumer,
+            payload: Some(Payload::new(&skb, packet.payload())),
+        };
+        let receiving = receiving.get_or_insert_with(|| qp.kind.receiving.lock());
+        receiving.responder.receive(now, &packet, &mut asked);
+    }
+    let Some(mut receiving) = receiving else {
+        return (responses, Served::default());
     };
+    answer(qp, &mut receiving, consumer, tally, now, turns);
+    figures::responder(&mut receiving, tally);
+    let served = Served {
+        answers_at: receiving.responder.deadline(),
+        refused: receiving.responder.state() == State::Error,
+    };
+    (responses, served)
+}
 
+/// Takes in responses, sends what they or the time allow, and tells what has ended.
+fn proceed(
+    qp: &Arc<Qp<Rc>>,
+    responses: RxBatch,
+    served: &Served,
+    consumer: Option<&dyn Consumer>,
+    mut tally: Tally<'_>,
+    now: u64,
+    turns: &Turns,
+) {
+    let mut ended = Ended::none();
     let (failed, kept_waiting) = {
         let mut sending = qp.kind.sending.lock();
         let rnr = sending.requester.stats().rnr;
@@ -114,48 +164,46 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, turns: &Turns) {
                 take_in(&mut sending, now, &packet, &skb);
             }
         }
-        if refused {
+        if served.refused {
             sending.requester.error();
         }
         sending.requester.expired(now);
         transmit(qp, &mut sending, &mut tally, now, Some(turns));
-        figures::requester(&mut sending, &mut tally);
-        set_alarm(qp, &mut sending, answers_at);
+        figures::requester(&mut sending, &tally);
+        set_alarm(qp, &mut sending, now, served.answers_at);
+        ended.take(&mut sending);
         let kept_waiting = sending.requester.stats().rnr != rnr;
         (sending.requester.state() == State::Error, kept_waiting)
     };
-    tally.settle(&qp.figures, qp.outer_figures());
+    // Who is told of an end may look at the figures.
+    drop(tally);
 
-    if failed && !refused {
+    if failed && !served.refused {
         qp.kind.receiving.lock().responder.error(&mut Asked {
             consumer,
             payload: None,
         });
     }
-    report(qp, consumer, failed);
-    if let Some(consumer) = consumer {
-        if kept_waiting {
-            consumer.not_ready();
-        }
-        consumer.turned();
+    report(qp, consumer, ended, failed);
+    if let (true, Some(consumer)) = (kept_waiting, consumer) {
+        consumer.not_ready();
     }
 }
 
 /// Sends what a poster's work request allows to be sent.
 pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending, turns: Option<&Turns>) {
-    let mut tally = Tally::new();
-    transmit(qp, sending, &mut tally, now_ns(), turns);
-    tally.settle(&qp.figures, qp.outer_figures());
-    set_alarm(qp, sending, None);
+    let now = now_ns();
+    transmit(qp, sending, &mut qp.tally(), now, turns);
+    set_alarm(qp, sending, now, None);
 }
 
-/// Has the worker run when it is to do something though nothing arrives.
-fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, answers_at: Option<u64>) {
+/// Has the worker run when it is to do something though nothing arrives. `now` may be as old as the
+/// turn: the alarm rings later by that then.
+fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Option<u64>) {
     let at = [sending.requester.deadline(), answers_at];
     let Some(at) = at.into_iter().flatten().min() else {
         return;
     };
-    let now = now_ns();
     if at <= now {
         qp.wake();
     } else if !qp.is_closed() {
@@ -165,10 +213,10 @@ fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, answers_at: Option<u64>) {
 }
 
 /// Sends what was built, and counts it. False: it is lost.
-fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally) -> bool {
+fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally<'_>) -> bool {
     let sent = built.and_then(|skb| path.send(skb)).is_ok();
     if sent {
-        tally.packet(Figure::TxPackets, Figure::TxBytes, packet.len());
+        tally.sent(packet.len());
     } else {
         tally.count(Figure::TxNotSent);
     }
@@ -179,7 +227,7 @@ fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally) -
 fn transmit(
     qp: &Qp<Rc>,
     sending: &mut Sending,
-    tally: &mut Tally,
+    tally: &mut Tally<'_>,
     now: u64,
     turns: Option<&Turns>,
 ) {
@@ -212,7 +260,7 @@ fn answer(
     qp: &Qp<Rc>,
     receiving: &mut Receiving,
     consumer: Option<&dyn Consumer>,
-    tally: &mut Tally,
+    tally: &mut Tally<'_>,
     now: u64,
     turns: &Turns,
 ) {
@@ -240,7 +288,7 @@ fn answer_one(
     path: &Path,
     receiving: &mut Receiving,
     consumer: Option<&dyn Consumer>,
-    tally: &mut Tally,
+    tally: &mut Tally<'_>,
     now: u64,
     answering: &Answering,
 ) {
@@ -326,36 +374,49 @@ impl Sending {
             None => room.fill(0),
         }
     }
+}
 
-    /// Takes work requests that have ended, as many as there is room for.
-    fn take(&mut self, ended: &mut [Option<(Work, Status)>]) {
-        for room in ended {
-            let Some(completion) = self.requester.take() else {
+/// Work requests that have ended, and how.
+struct Ended([Option<(Work, Status)>; COMPLETIONS]);
+
+impl Ended {
+    /// None.
+    fn none() -> Self {
+        Self([const { None }; COMPLETIONS])
+    }
+
+    /// Takes as many as there is room for.
+    fn take(&mut self, sending: &mut Sending) {
+        for room in &mut self.0 {
+            let Some(completion) = sending.requester.take() else {
                 break;
             };
             let place = completion.request.wr_id as usize;
-            let work = self.works.get_mut(place).and_then(Option::take);
+            let work = sending.works.get_mut(place).and_then(Option::take);
             *room = work.map(|work| (work, completion.status));
         }
     }
-}
 
-/// Tells the consumer what has ended, and that the QP has.
-fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, failed: bool) {
-    loop {
-        let mut ended = [const { None }; COMPLETIONS];
-        qp.kind.sending.lock().take(&mut ended);
-        let more = ended.iter().all(Option::is_some);
-        for (work, status) in ended.into_iter().flatten() {
+    /// Tells the consumer. Returns whether there may be more.
+    fn tell(&mut self, consumer: Option<&dyn Consumer>) -> bool {
+        for room in &mut self.0 {
+            let Some((work, status)) = room.take() else {
+                return false;
+            };
             // Who is told may take it for granted that the memory is free.
             drop(work.memory);
             if let Some(consumer) = consumer {
                 consumer.completed(work.context, status);
             }
         }
-        if !more {
-            break;
-        }
+        true
+    }
+}
+
+/// Tells the consumer what has ended, and that the QP has.
+fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, mut ended: Ended, failed: bool) {
+    while ended.tell(consumer) {
+        ended.take(&mut qp.kind.sending.lock());
     }
     if failed {
         let told = core::mem::replace(&mut qp.kind.sending.lock().told, true);

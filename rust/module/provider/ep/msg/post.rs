@@ -43,7 +43,10 @@ use super::{
             Remote, //
         },
         options::QpOpt,
-        post::Poster,
+        post::{
+            Poster,
+            Unsent, //
+        },
         wire::imm_data,
         Endpoint, //
     },
@@ -305,8 +308,9 @@ impl Msg {
             fence: flags.contains(OpFlags::FENCE),
             solicited: false,
         };
-        poster.unsent = true;
-        qp.queue(&request, memory, place as u64).map_err(|error| {
+        poster.unsent = Unsent::Own;
+        let queued = qp.queue(&request, &[], memory, place as u64);
+        queued.map_err(|error| {
             let ticket = self.tickets.lock().take(place);
             if let Some(ticket) = ticket {
                 endpoint.give_back(bound, ticket);

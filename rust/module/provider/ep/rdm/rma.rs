@@ -97,7 +97,9 @@ impl Endpoint {
             }),
             Peer::There(session) => {
                 let session = session.clone();
-                self.rma_remote(bound, session, rma, into, spare)
+                let session = self.rma_remote(bound, session, rma, into, spare)?;
+                poster.queued_to(session);
+                Ok(())
             }
         }
     }
@@ -128,7 +130,9 @@ impl Endpoint {
             }),
             Peer::There(session) => {
                 let session = session.clone();
-                self.rma_remote(bound, session, rma, from.keep()?, spare)
+                let session = self.rma_remote(bound, session, rma, from.keep()?, spare)?;
+                poster.queued_to(session);
+                Ok(())
             }
         }
     }

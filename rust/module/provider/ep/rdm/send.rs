@@ -86,7 +86,9 @@ impl Endpoint {
             Peer::Here(target) => target,
             Peer::There(session) => {
                 let session = session.clone();
-                return self.send_remote(bound, session, kind, flags, op, spare);
+                let session = self.send_remote(bound, session, kind, flags, op, spare)?;
+                poster.queued_to(session);
+                return Ok(());
             }
         };
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())

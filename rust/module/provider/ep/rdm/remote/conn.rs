@@ -99,7 +99,7 @@ use crate::{
     },
     shim::{
         random::random_u32,
-        sched::now_ns, //
+        sched::coarse_now_ns, //
     }, //
 };
 
@@ -174,7 +174,7 @@ pub(in crate::provider::ep) struct Connection {
     cm: Mutex<Managed>,
     #[pin]
     pub(super) inbox: Mutex<Inbox>,
-    /// When something last came from the peer, ns; 0: nothing has.
+    /// When something last came from the peer, ns, by the coarse clock; 0: nothing has.
     heard: Atomic<u64>,
     /// Whether the peer is known to be connected.
     established: Atomic<bool>,
@@ -253,7 +253,7 @@ impl Connection {
 
     /// Something has come from the peer. Any context.
     pub(super) fn hear(&self) {
-        self.heard.store(now_ns(), Relaxed);
+        self.heard.store(coarse_now_ns(), Relaxed);
     }
 
     /// This end, as the peer shall know it, with so many READs each way.
@@ -316,17 +316,28 @@ impl Connection {
         *cm = Managed::Yes(conn);
     }
 
-    /// Hands work to the QP. `EINVAL`, `EAGAIN`. Sleeps.
-    pub(super) fn post(&self, op: WireOp, front: &[u8], memory: MemRef, context: u64) -> Result {
+    /// Hands work to the QP, which is to be pushed then. `EINVAL`, `EAGAIN`. Sleeps.
+    pub(super) fn queue(&self, op: WireOp, front: &[u8], memory: MemRef, context: u64) -> Result {
         let request = Request {
             op,
             fence: false,
             solicited: false,
         };
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
-        match front {
-            [] => qp.post(&request, memory, context),
-            front => qp.post_front(&request, front, memory, context),
+        qp.queue(&request, front, memory, context)
+    }
+
+    /// Sends what was queued. Sleeps; no lock is held, and no QP's consumer is being called.
+    pub(super) fn push(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            qp.push();
+        }
+    }
+
+    /// The same, under locks, or by a QP's consumer. Sleeps.
+    pub(super) fn push_only(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            qp.push_only();
         }
     }
 

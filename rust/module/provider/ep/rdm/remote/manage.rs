@@ -115,6 +115,7 @@ impl Session {
             connection: connection.clone(),
             works,
             cause: None,
+            unsent: false,
         };
         match state.enter(line) {
             Ok(()) => Ok(connection),
@@ -186,12 +187,13 @@ impl Session {
             return request.ignore();
         }
         let epoch = self.endpoint().remote.next_epoch();
-        let reply = state.core.requested(now_ns(), hello, epoch);
+        let now = now_ns();
+        let reply = state.core.requested(now, hello, epoch);
         let accepted = match &reply {
             Reply::Accept(conn, _) => Some(self.prepare(&mut state, *conn, &request)),
             _ => None,
         };
-        self.pump(&mut state);
+        self.follow(&mut state, now);
         drop(state);
         match (reply, accepted) {
             (Reply::Refuse(refusal), _) => refuse(request, refusal),

@@ -55,7 +55,8 @@ use crate::{
 };
 
 impl Endpoint {
-    /// SEND and TSEND, whose flags, capabilities and length are good. `EAGAIN` so many transmits are
+    /// SEND and TSEND, whose flags, capabilities and length are good. Gives the session that is to be
+    /// [pushed](Session::push) soon: the peer may have a new one. `EAGAIN` so many transmits are
     /// under way, or there is no room in the CQ; `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep::rdm) fn send_remote(
@@ -66,7 +67,7 @@ impl Endpoint {
         flags: OpFlags,
         op: Send<'_>,
         spare: &mut Option<Credit>,
-    ) -> Result {
+    ) -> Result<Arc<Session>> {
         self.try_send(bound, &session, kind, flags, op, spare)
             .inspect_err(|_| session.settle())
     }
@@ -79,7 +80,7 @@ impl Endpoint {
         flags: OpFlags,
         op: Send<'_>,
         spare: &mut Option<Credit>,
-    ) -> Result {
+    ) -> Result<Arc<Session>> {
         let memory = op.from.keep()?;
         let outgoing = Outgoing {
             tag: op.tag.map(|tag| tag.tag),
@@ -110,7 +111,7 @@ impl Endpoint {
         self.hand_over(bound, session, new, post, |new| new.transmit)
     }
 
-    /// READ and WRITE of `memory`. `EAGAIN`, `ENOMEM` as for a SEND. Sleeps.
+    /// READ and WRITE of `memory`. Gives what a SEND gives. `EAGAIN`, `ENOMEM` as for that. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep::rdm) fn rma_remote(
         self: &Arc<Self>,
@@ -119,7 +120,7 @@ impl Endpoint {
         rma: Rma,
         memory: MemRef,
         spare: &mut Option<Credit>,
-    ) -> Result {
+    ) -> Result<Arc<Session>> {
         self.try_rma(bound, &session, rma, memory, spare)
             .inspect_err(|_| session.settle())
     }
@@ -131,7 +132,7 @@ impl Endpoint {
         rma: Rma,
         memory: MemRef,
         spare: &mut Option<Credit>,
-    ) -> Result {
+    ) -> Result<Arc<Session>> {
         let pieces = rma.remote.pieces();
         if pieces.is_empty() {
             return Err(EINVAL);
@@ -156,7 +157,7 @@ impl Endpoint {
             self.tx.give_back_room();
             self.complete(bound, ticket, Outcome::refused(Refusal::Key));
             session.settle();
-            return Ok(());
+            return Ok(session.clone());
         }
         let new = NewRma {
             transmit: Transmit {
@@ -175,7 +176,8 @@ impl Endpoint {
     }
 
     /// Has a session take `new`: `post` gives back what one that has gone does not take, and then
-    /// there is a new one. `transmit` is what a refusal ends. An error of the new session. Sleeps.
+    /// there is a new one. Gives the one that took it. `transmit` is what a refusal ends. An error of
+    /// the new session. Sleeps.
     fn hand_over<N>(
         self: &Arc<Self>,
         bound: &Bound,
@@ -183,18 +185,20 @@ impl Endpoint {
         new: N,
         post: impl Fn(&Arc<Session>, N) -> Option<N>,
         transmit: impl Fn(N) -> Transmit,
-    ) -> Result {
-        let mut back = post(session, new);
+    ) -> Result<Arc<Session>> {
+        let mut session = session.clone();
+        let mut back = post(&session, new);
         while let Some(new) = back {
-            back = match self.remote_peer(bound, session.peer()) {
-                Ok(session) => post(&session, new),
+            session = match self.remote_peer(bound, session.peer()) {
+                Ok(session) => session,
                 Err(error) => {
                     self.refuse_remote(bound, transmit(new));
                     return Err(error);
                 }
             };
+            back = post(&session, new);
         }
-        Ok(())
+        Ok(session)
     }
 
     /// The right of a transmit to be under way, and to be reported. `EAGAIN`. Does not sleep.

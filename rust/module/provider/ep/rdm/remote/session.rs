@@ -17,7 +17,9 @@
 //! `state` is a mutex; under it are taken the locks of the session's QPs, of [`Connection`]s, and what a
 //! completion takes. So nobody may post in the context of a completion, only who is woken by it. It is
 //! not for a consumer that is being asked by a QP: what is to be said then is kept by the connection
-//! until its turn is over. `grants` is a spin lock and a leaf; bytes are copied
+//! until its turn is over. What programs post is sent when they have let go of the lock, so that
+//! they can take the turns of peers on the same machine ([`Turns`](crate::shim::turns::Turns)); what
+//! others want is sent under it. `grants` is a spin lock and a leaf; bytes are copied
 //! under it, at most a path MTU, because the memory that is read there must not go meanwhile, and
 //! dropping it would sleep.
 //!
@@ -147,6 +149,8 @@ pub(super) struct Line {
     pub(super) works: Works,
     /// Why it failed, if a work request did.
     pub(super) cause: Option<Cause>,
+    /// The QP has work that it has not been told to send.
+    pub(super) unsent: bool,
 }
 
 /// Connections that there can be: one in use, and one that takes its place.
@@ -374,7 +378,7 @@ impl Session {
         let _ = work::slow_queue().enqueue(self.clone());
     }
 
-    /// Takes the lock. Who changes something does what follows: [`pump`](Self::pump). Sleeps.
+    /// Takes the lock. Who changes something does what follows: [`follow`](Self::follow). Sleeps.
     pub(super) fn lock(&self) -> Guard<'_, State, MutexBackend> {
         self.state.lock()
     }
@@ -382,8 +386,9 @@ impl Session {
     /// Runs `work` on the protocol, and does what follows. Sleeps.
     pub(super) fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.state.lock();
-        let result = work(&mut state, now_ns());
-        self.pump(&mut state);
+        let now = now_ns();
+        let result = work(&mut state, now);
+        self.follow(&mut state, now);
         result
     }
 
@@ -393,7 +398,7 @@ impl Session {
     }
 
     /// Posts a message, and opens its memory to the peer if it does not go with it. Gives it back if the
-    /// session has gone: there may be a new one. Sleeps.
+    /// session has gone: there may be a new one. [`push`](Self::push) is to be called soon. Sleeps.
     pub(super) fn send(self: &Arc<Self>, outgoing: Outgoing, new: NewSend) -> Option<NewSend> {
         let mut state = self.state.lock();
         if state.gone {
@@ -405,27 +410,44 @@ impl Session {
             grant,
         } = new;
         let memory = transmit.memory.clone();
-        let number = state.core.send(now_ns(), outgoing, transmit, slot);
+        let now = now_ns();
+        let number = state.core.send(now, outgoing, transmit, slot);
         if let Some(grant) = grant {
             if let Some(transmit) = state.core.op_mut(number) {
                 transmit.grant = Some(number);
             }
             self.grants.lock().insert(grant.into_node(number, memory));
         }
-        self.pump(&mut state);
+        self.pump(&mut state, now);
         None
     }
 
-    /// Posts an RMA operation. Gives it back if the session has gone. Sleeps.
+    /// Posts an RMA operation. Gives it back if the session has gone. [`push`](Self::push) is to be
+    /// called soon. Sleeps.
     pub(super) fn rma(self: &Arc<Self>, transfer: Transfer, new: NewRma) -> Option<NewRma> {
         let mut state = self.state.lock();
         if state.gone {
             return Some(new);
         }
         let NewRma { transmit, slot } = new;
-        state.core.rma(now_ns(), transfer, transmit, slot);
-        self.pump(&mut state);
+        let now = now_ns();
+        state.core.rma(now, transfer, transmit, slot);
+        self.pump(&mut state, now);
         None
+    }
+
+    /// Sends what was posted. Sleeps; no lock is held, and no QP's consumer is being called.
+    pub(in crate::provider::ep) fn push(&self) {
+        let unsent = {
+            let mut state = self.state.lock();
+            state.lines.each_mut().map(|line| {
+                let line = line.as_mut()?;
+                core::mem::take(&mut line.unsent).then(|| line.connection.clone())
+            })
+        };
+        for connection in unsent.into_iter().flatten() {
+            connection.push();
+        }
     }
 
     /// Gives the peer an answer. Sleeps.
@@ -483,8 +505,17 @@ impl Session {
     }
 
     /// Does all that the protocol wants, but for connections. Under the lock.
-    pub(super) fn pump(self: &Arc<Self>, state: &mut State) {
-        let now = now_ns();
+    pub(super) fn follow(self: &Arc<Self>, state: &mut State, now: u64) {
+        self.pump(state, now);
+        for line in state.lines.iter_mut().flatten() {
+            if core::mem::take(&mut line.unsent) {
+                line.connection.push_only();
+            }
+        }
+    }
+
+    /// The same, but what is handed to QPs is not sent yet.
+    fn pump(self: &Arc<Self>, state: &mut State, now: u64) {
         while let Some(next) = state.core.next(now) {
             match next {
                 Do::Post(conn, piece, request) => self.post(state, now, conn, piece, &request),
@@ -512,15 +543,18 @@ impl Session {
         }
     }
 
-    /// Hands work to a QP. What it does not take has failed, with its connection.
+    /// Hands work to a QP, which sends it later. What it does not take has failed, with its connection.
     fn post(&self, state: &mut State, now: u64, conn: Conn, piece: Piece, request: &Request) {
         let State { core, lines, .. } = state;
         if let Some(line) = find(lines, conn) {
             if let Some(order) = Order::of(core, &line.connection, request) {
                 let context = line.works.put(piece);
                 let front = order.front.get(..order.front_len).unwrap_or_default();
-                let posted = line.connection.post(order.op, front, order.memory, context);
-                if posted.is_ok() {
+                let queued = line
+                    .connection
+                    .queue(order.op, front, order.memory, context);
+                if queued.is_ok() {
+                    line.unsent = true;
                     return;
                 }
                 line.works.take(context);
