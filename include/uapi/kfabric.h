@@ -1831,8 +1831,8 @@ enum kfabric_op_code {
  *	kfi_send: @flags are added to the endpoint's defaults)
  * @flags: transmits: KFI_COMPLETION, KFI_INJECT, KFI_INJECT_COMPLETE,
  *	KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE, KFI_FENCE, KFI_MORE and,
- *	on SEND, TSEND and WRITE, KFI_REMOTE_CQ_DATA; READ, FETCH_ATOMIC and
- *	COMPARE_ATOMIC cannot have KFI_INJECT.
+ *	on SEND, TSEND and WRITE, KFI_REMOTE_CQ_DATA; READ cannot have
+ *	KFI_INJECT, and on FETCH_ATOMIC and COMPARE_ATOMIC it has no effect.
  *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
  *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
  * @context: returned in the completion

@@ -265,16 +265,13 @@ fn fields_that_an_opcode_does_not_have() {
 fn flags_that_an_atomic_cannot_have() {
     let rig = Rig::new();
     let known = abi::KFI_COMPLETION
+        | abi::KFI_INJECT
         | abi::KFI_INJECT_COMPLETE
         | abi::KFI_TRANSMIT_COMPLETE
         | abi::KFI_DELIVERY_COMPLETE
         | abi::KFI_FENCE
         | abi::KFI_MORE;
-    for (opcode, known) in [
-        (ATOMIC, known | abi::KFI_INJECT),
-        (FETCH, known),
-        (COMPARE, known),
-    ] {
+    for opcode in OPCODES {
         for bit in 0..64 {
             let flags = 1 << bit;
             if known & flags == 0 {

@@ -30,7 +30,8 @@
 //! [`OpType::flags`] makes the flags of one operation from what the caller gave and from the
 //! endpoint's default flags. Defaults that a kind cannot have (`KFI_INJECT` for a read,
 //! `KFI_MULTI_RECV` for a tagged receive) are left out; flags that the caller gave and that the
-//! kind cannot have are refused.
+//! kind cannot have are refused. `KFI_INJECT` is about what goes out (fi_atomic(3)), and operands of
+//! atomics are always taken at once: one that fetches can have it, and is no other with it.
 //!
 //! # Which successes make an entry
 //!
@@ -199,8 +200,10 @@ impl OpType {
             Self::Send | Self::TSend | Self::Write => TRANSMIT_FLAGS
                 .union(OpFlags::INJECT)
                 .union(OpFlags::REMOTE_CQ_DATA),
-            Self::Atomic => TRANSMIT_FLAGS.union(OpFlags::INJECT),
-            Self::Read | Self::FetchAtomic | Self::CompareAtomic => TRANSMIT_FLAGS,
+            Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => {
+                TRANSMIT_FLAGS.union(OpFlags::INJECT)
+            }
+            Self::Read => TRANSMIT_FLAGS,
         }
     }
 
@@ -227,6 +230,9 @@ impl OpType {
         }
         if !explicit {
             flags |= defaults & allowed;
+        }
+        if matches!(self, Self::FetchAtomic | Self::CompareAtomic) {
+            flags = flags.without(OpFlags::INJECT);
         }
         Ok(flags)
     }

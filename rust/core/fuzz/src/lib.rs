@@ -484,7 +484,14 @@ pub fn op(data: &[u8]) {
             return;
         }
     };
-    assert_eq!(wanted & !flags.bits(), 0);
+    let fetches = matches!(kind, OpType::FetchAtomic | OpType::CompareAtomic);
+    let no_effect = if fetches {
+        OpFlags::INJECT
+    } else {
+        OpFlags::EMPTY
+    };
+    assert_eq!(wanted & !flags.bits() & !no_effect.bits(), 0);
+    assert!(!flags.intersects(no_effect));
     assert!(kind.flags_allowed().contains(flags));
     assert_eq!(kind.flags(flags.bits(), true, OpFlags::EMPTY), Ok(flags));
     let len = bytes.number();

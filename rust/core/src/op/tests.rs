@@ -77,7 +77,8 @@ mod suite {
         assert!(OpType::Atomic.flags(inject, true, none).is_ok());
         assert_eq!(OpType::Atomic.flags(data, true, none), Err(Errno::EINVAL));
         for kind in [OpType::FetchAtomic, OpType::CompareAtomic] {
-            assert_eq!(kind.flags(inject, true, none), Err(Errno::EINVAL));
+            assert_eq!(kind.flags(inject, true, none), Ok(none));
+            assert_eq!(kind.flags(0, false, OpFlags::INJECT), Ok(none));
             assert_eq!(kind.flags(data, true, none), Err(Errno::EINVAL));
         }
         assert_eq!(OpType::Recv.flags(inject, true, none), Err(Errno::EINVAL));
