@@ -256,7 +256,7 @@ pub(super) struct End {
 impl End {
     pub(super) fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
         let peer = Peer::new()?;
-        let figures = QpFigures::new()?;
+        let figures = QpFigures::shared()?;
         let qp = Qp::connection_with_fronts(&link.0, ip, sends, figures, peer.clone())?;
         Ok(Self { qp, peer })
     }

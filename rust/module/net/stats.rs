@@ -14,6 +14,7 @@ use crate::shim::{
     bindings,
     percpu::PerCpu, //
 };
+use core::ops::Deref;
 use kernel::{
     prelude::*,
     sync::{
@@ -212,10 +213,14 @@ impl Figures {
 pub(crate) struct QpFigures([Atomic<u64>; FIGURES]);
 
 impl QpFigures {
-    /// All 0. `ENOMEM`. Sleeps.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let figures = Self([const { Atomic::new(0) }; FIGURES]);
-        Ok(Arc::new(figures, GFP_KERNEL_ACCOUNT)?)
+    /// All 0.
+    pub(super) const fn new() -> Self {
+        Self([const { Atomic::new(0) }; FIGURES])
+    }
+
+    /// All 0, for several QPs. `ENOMEM`. Sleeps.
+    pub(crate) fn shared() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::new(), GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Adds `n` to a figure. Any context.
@@ -236,6 +241,26 @@ impl QpFigures {
     /// All of them, each as it is at some moment of the call. Any context.
     pub(crate) fn values(&self) -> Values {
         self.0.each_ref().map(|value| value.load(Relaxed))
+    }
+}
+
+/// Whose figures a QP counts in.
+#[expect(clippy::large_enum_variant, reason = "most QPs have their own")]
+pub(super) enum Holder {
+    /// Its own: they lie beside what else its packets touch.
+    Qp(QpFigures),
+    /// Those of its owner, as other QPs do.
+    Owner(Arc<QpFigures>),
+}
+
+impl Deref for Holder {
+    type Target = QpFigures;
+
+    fn deref(&self) -> &QpFigures {
+        match self {
+            Self::Qp(figures) => figures,
+            Self::Owner(figures) => figures,
+        }
     }
 }
 

@@ -59,6 +59,7 @@ use super::{
     stats::{
         Figure,
         Figures,
+        Holder,
         QpFigures,
         Tally, //
     }, //
@@ -210,8 +211,7 @@ pub(crate) struct Qp<K: Kind> {
     /// Whose packets it takes, if its kind is connected.
     peer: SetOnce<IpAddr>,
     closed: Atomic<bool>,
-    /// Of its own, or of all QPs of its owner.
-    figures: Arc<QpFigures>,
+    figures: Holder,
     /// When `timer` rings.
     due: Due,
     #[pin]
@@ -299,7 +299,7 @@ impl<K: Kind> Qp<K> {
         socket: &Arc<Socket>,
         home: Home,
         number: Number,
-        figures: Arc<QpFigures>,
+        figures: Holder,
         kind: impl PinInit<K, Error>,
     ) -> Result<Arc<Self>> {
         let link = match &home {

@@ -20,6 +20,7 @@ use super::{
         },
         stats::{
             Figure,
+            Holder,
             QpFigures,
             Tally, //
         }, //
@@ -182,7 +183,7 @@ impl From<ud::Dropped> for Figure {
 
 impl Qp<Ud> {
     /// Bytes of kernel memory that one takes.
-    pub(crate) const BYTES: usize = size_of::<Self>() + size_of::<QpFigures>();
+    pub(crate) const BYTES: usize = size_of::<Self>();
 
     /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
     /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
@@ -198,7 +199,7 @@ impl Qp<Ud> {
     ) -> Result<Arc<Self>> {
         let home = Home::Link(link.clone(), addr.ip());
         let number = Number::Port(addr.port());
-        let figures = QpFigures::new()?;
+        let figures = Holder::Qp(QpFigures::new());
         Self::new(
             link.socket(),
             home,
@@ -216,7 +217,7 @@ impl Qp<Ud> {
             socket,
             Home::Namespace,
             Number::Gsi,
-            QpFigures::new()?,
+            Holder::Qp(QpFigures::new()),
             Ud::new(GSI_QKEY, consumer),
         )
     }

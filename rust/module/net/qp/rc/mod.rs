@@ -54,7 +54,10 @@ use super::{
         },
         path::Path,
         socket::Number,
-        stats::QpFigures, //
+        stats::{
+            Holder,
+            QpFigures, //
+        },
     },
     AnyQp,
     Cause,
@@ -283,7 +286,8 @@ impl Qp<Rc> {
         sends: usize,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        Self::make(link, ip, sends, false, QpFigures::new()?, consumer)
+        let figures = Holder::Qp(QpFigures::new());
+        Self::make(link, ip, sends, false, figures, consumer)
     }
 
     /// The same, whose work requests can have fronts. It counts in `figures`, as others may.
@@ -294,6 +298,7 @@ impl Qp<Rc> {
         figures: Arc<QpFigures>,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
+        let figures = Holder::Owner(figures);
         Self::make(link, ip, sends, true, figures, consumer)
     }
 
@@ -302,7 +307,7 @@ impl Qp<Rc> {
         ip: IpAddr,
         sends: usize,
         with_fronts: bool,
-        figures: Arc<QpFigures>,
+        figures: Holder,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         if sends == 0 || sends > MAX_SENDS {
@@ -320,7 +325,6 @@ impl Qp<Rc> {
         const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
         let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
         size_of::<Self>()
-            .saturating_add(size_of::<QpFigures>())
             .saturating_add(rd_atomic)
             .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
     }

@@ -253,7 +253,7 @@ impl Endpoint {
         let socket = self.domain.link().socket();
         let service = ServiceId::rdm(name.port());
         // It may have been tried before.
-        let _ = self.remote.figures.populate(QpFigures::new()?);
+        let _ = self.remote.figures.populate(QpFigures::shared()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())
