@@ -80,6 +80,8 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, turns: &Turns
     // Requests alone concern the other half as little as responses do the one above.
     if cause == Cause::Woken || !responses.is_empty() || served != Served::default() {
         proceed(qp, responses, &served, consumer, tally, now, turns);
+    } else {
+        drop(tally);
     }
     if let Some(consumer) = consumer {
         consumer.turned();
