@@ -12,7 +12,7 @@ use crate::{
 };
 use kfi::{
     Access, Buffer, Caps, CntrBind, CompFlags, CqBind, Device, Domain, Errno, FiAddr, Op, OpFlags,
-    PacketFigure, Remote,
+    PacketFigure, PacketsOf, Remote,
 };
 use std::{
     sync::{
@@ -85,6 +85,7 @@ tests![
     a_long_piece_of_memory => 300,
     packets_are_counted,
     both_begin_at_once,
+    idle_connections_are_retired => 120,
     nobody_there_refuses_the_connection,
     a_host_that_is_not_there_does_not_answer,
     a_peer_that_closes_and_comes_back,
@@ -350,6 +351,33 @@ fn packets_are_counted() {
     a.ep.send(to_b, &into, 9).expect("send");
     a.failure();
     assert!(count(0, &a, PacketFigure::TxPackets) >= before);
+}
+
+/// A connection that nobody needs for a minute goes, and the next message makes another.
+fn idle_connections_are_retired() {
+    let hosts = apart();
+    let (a, to_b, b, _) = pair();
+    exchange(&a, to_b, &b, 100);
+    // Packets of connection management: those of the link that are not the endpoint's.
+    let managed_at = |index: usize, host: &Host| {
+        hosts.host(index).run(|| {
+            let device = Device::open().expect("open /dev/kfabric");
+            let link = device.links().next().expect("a link").expect("link");
+            let packets = device.packets(PacketsOf::Link(link.id)).expect("packets");
+            packets.get(PacketFigure::TxPackets) - host.count(PacketFigure::TxPackets)
+        })
+    };
+    let managed = || managed_at(0, &a) + managed_at(1, &b);
+    std::thread::sleep(Duration::from_secs(1));
+    let connected = managed();
+    assert!(connected > 0);
+    std::thread::sleep(Duration::from_secs(50));
+    assert_eq!(managed(), connected);
+    until("the connection is retired", || managed() > connected);
+    std::thread::sleep(Duration::from_secs(1));
+    let retired = managed();
+    exchange(&a, to_b, &b, 100);
+    assert!(managed() > retired);
 }
 
 fn both_begin_at_once() {
