@@ -8,6 +8,7 @@
 
 use super::{
     kunit_rc_pair::{
+        plain,
         wish,
         End,
         Pair,
@@ -26,10 +27,7 @@ use super::{
         SIX,
         TWO, //
     },
-    qp::rc::{
-        Request,
-        FRONT_MAX, //
-    },
+    qp::rc::FRONT_MAX,
     Figure,
     Path, //
 };
@@ -314,11 +312,7 @@ mod tests {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
-        let request = Request {
-            op: SEND,
-            fence: false,
-            solicited: false,
-        };
+        let request = plain(SEND);
         let mut posted = 0;
         while posted < MANY {
             match a.qp.queue(&request, &[], payload.clone(), posted) {
@@ -349,11 +343,7 @@ mod tests {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
-        let request = Request {
-            op: SEND,
-            fence: false,
-            solicited: false,
-        };
+        let request = plain(SEND);
         // Softirqs may have been held back by something else once in a while.
         let mut done_at_once = 0;
         for round in 0..100 {
@@ -375,11 +365,7 @@ mod tests {
     #[test]
     fn turns_from_one_side() -> Result {
         assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
-            let request = Request {
-                op: SEND,
-                fence: false,
-                solicited: false,
-            };
+            let request = plain(SEND);
             let queued = end.qp.queue(&request, &[], memory.clone(), number);
             end.qp.push();
             queued
@@ -390,11 +376,7 @@ mod tests {
     #[test]
     fn turns_from_both_sides() -> Result {
         assert!(posters(2, 500, 250, 1500, |end, memory, number| {
-            let request = Request {
-                op: if number % 2 == 0 { SEND } else { READ },
-                fence: false,
-                solicited: false,
-            };
+            let request = plain(if number % 2 == 0 { SEND } else { READ });
             let queued = end.qp.queue(&request, &[], memory.clone(), number);
             if queued.is_err() || number % 5 == 4 {
                 end.qp.push();

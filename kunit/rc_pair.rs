@@ -298,25 +298,16 @@ impl End {
 
     /// Sends `front` and then `memory`.
     pub(super) fn send(&self, front: &[u8], memory: &MemRef) -> Result {
-        let request = Request {
-            op: SEND,
-            fence: false,
-            solicited: false,
-        };
-        let context = self.peer.ended() as u64;
-        self.qp.queue(&request, front, memory.clone(), context)?;
-        self.qp.push_only();
-        Ok(())
+        self.post_front(SEND, front, memory)
     }
 
     pub(super) fn post(&self, op: Op, memory: &MemRef) -> Result {
-        let request = Request {
-            op,
-            fence: false,
-            solicited: false,
-        };
+        self.post_front(op, &[], memory)
+    }
+
+    fn post_front(&self, op: Op, front: &[u8], memory: &MemRef) -> Result {
         let context = self.peer.ended() as u64;
-        self.qp.queue(&request, &[], memory.clone(), context)?;
+        self.qp.queue(&plain(op), front, memory.clone(), context)?;
         self.qp.push_only();
         Ok(())
     }
@@ -387,6 +378,15 @@ impl Pair {
         let there = self.a.run(SEND, &payload)? == Some(Status::Success);
         let back = self.b.run(SEND, &payload)? == Some(Status::Success);
         Ok(there && back)
+    }
+}
+
+/// An operation, and nothing besides.
+pub(super) fn plain(op: Op) -> Request {
+    Request {
+        op,
+        fence: false,
+        solicited: false,
     }
 }
 

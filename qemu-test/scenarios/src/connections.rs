@@ -163,7 +163,10 @@ struct Server {
 
 impl Server {
     fn at(addr: &str, backlog: u32) -> Self {
-        let (fabric, domain) = domain();
+        Self::on(domain(), addr, backlog)
+    }
+
+    fn on((fabric, domain): (Fabric, Domain), addr: &str, backlog: u32) -> Self {
         let eq = queue(&fabric);
         let pep = fabric
             .passive_endpoint(addr.parse().unwrap())

@@ -25,9 +25,25 @@ pub(crate) fn domain() -> (Fabric, Domain) {
     if let Some(apart) = crate::hosts::next_domain() {
         return apart;
     }
-    let fabric = device().fabric().expect("fabric");
-    let domain = fabric.domain(LINK).open().expect("domain");
+    device();
+    domain_on(LINK)
+}
+
+/// The domain of a link that is there, in the namespace of the caller.
+pub(crate) fn domain_on(link: &str) -> (Fabric, Domain) {
+    let fabric = Device::open().expect("device").fabric().expect("fabric");
+    let domain = fabric.domain(link).open().expect("domain");
     (fabric, domain)
+}
+
+/// A figure of the packets of the only link of the caller's namespace.
+pub(crate) fn link_count(figure: PacketFigure) -> u64 {
+    let device = Device::open().expect("device");
+    let link = device.links().next().expect("a link").expect("link");
+    device
+        .packets(PacketsOf::Link(link.id))
+        .expect("packets")
+        .get(figure)
 }
 
 /// An enabled endpoint with one CQ for both directions and an AV.

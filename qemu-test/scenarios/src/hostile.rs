@@ -6,7 +6,7 @@
 
 use crate::{
     harness::tests,
-    host::{Host, until},
+    host::{Host, link_count, until},
     networks::{Wire, dgram, exchange},
 };
 use kfi::{
@@ -389,16 +389,7 @@ fn a_datagram_with_another_key() {
     let into = Buffer::new(8).expect("buffer");
     host.ep.recv(&into, 5).expect("recv");
     let qpn = Qpn::new(host.qp().0.qpn);
-    let count = |figure| {
-        wire.b.run(|| {
-            let device = Device::open().expect("device");
-            let link = device.links().next().expect("a link").expect("link");
-            device
-                .packets(PacketsOf::Link(link.id))
-                .expect("packets")
-                .get(figure)
-        })
-    };
+    let count = |figure| wire.b.run(|| link_count(figure));
     let send = |qkey| {
         let deth = Deth {
             qkey,

@@ -7,12 +7,12 @@
 use crate::{
     abi_threads::NetNs,
     harness::{Test, tests},
-    host::{Host, Options, SOON, pair, pair_with, pattern, until},
+    host::{Host, Options, SOON, domain_on, link_count, pair, pair_with, pattern, until},
     raw::{ip, program},
 };
 use kfi::{
     Access, Buffer, Caps, CntrBind, CompFlags, CqBind, Device, Domain, Errno, FiAddr, Op, OpFlags,
-    PacketFigure, PacketsOf, Remote,
+    PacketFigure, Remote,
 };
 use std::{
     sync::{
@@ -153,12 +153,7 @@ impl Hosts {
 
     /// A domain on one of them.
     pub(crate) fn domain(&self, index: usize) -> (kfi::Fabric, Domain) {
-        self.host(index).run(|| {
-            let device = Device::open().expect("open /dev/kfabric");
-            let fabric = device.fabric().expect("fabric");
-            let domain = fabric.domain(LINKS[index % 2]).open().expect("domain");
-            (fabric, domain)
-        })
+        self.host(index).run(|| domain_on(LINKS[index % 2]))
     }
 
     /// The network behaves like this from now on, in both directions (tc-netem(8)).
@@ -360,12 +355,8 @@ fn idle_connections_are_retired() {
     exchange(&a, to_b, &b, 100);
     // Packets of connection management: those of the link that are not the endpoint's.
     let managed_at = |index: usize, host: &Host| {
-        hosts.host(index).run(|| {
-            let device = Device::open().expect("open /dev/kfabric");
-            let link = device.links().next().expect("a link").expect("link");
-            let packets = device.packets(PacketsOf::Link(link.id)).expect("packets");
-            packets.get(PacketFigure::TxPackets) - host.count(PacketFigure::TxPackets)
-        })
+        let tx = PacketFigure::TxPackets;
+        hosts.host(index).run(|| link_count(tx) - host.count(tx))
     };
     let managed = || managed_at(0, &a) + managed_at(1, &b);
     std::thread::sleep(Duration::from_secs(1));
@@ -804,11 +795,7 @@ const VICTIM: [&str; 3] = ["VICTIM_HOST", "VICTIM_ADDR", "VICTIM_PEER"];
 /// Sends to its peer, and receives, until it is killed.
 fn victim() {
     let [host, addr, peer] = VICTIM.map(|name| std::env::var(name).expect("told"));
-    let domain = NetNs::open(&host).run(|| {
-        let device = Device::open().expect("open /dev/kfabric");
-        let fabric = device.fabric().expect("fabric");
-        fabric.domain(LINKS[1]).open().expect("domain")
-    });
+    let (_fabric, domain) = NetNs::open(&host).run(|| domain_on(LINKS[1]));
     let options = Options {
         cq_entries: 1024,
         ..Options::default()

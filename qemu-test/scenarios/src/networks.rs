@@ -6,7 +6,7 @@
 use crate::{
     abi_threads::NetNs,
     harness::tests,
-    host::{Host, Options, SOON, pattern, until},
+    host::{Host, Options, SOON, domain_on, pattern, until},
     raw::ip,
 };
 use kfi::{
@@ -81,8 +81,7 @@ impl Wire {
     /// A host in `netns`.
     pub(crate) fn host(netns: &NetNs, options: &Options) -> Host {
         netns.run(|| {
-            let fabric = Device::open().expect("device").fabric().expect("fabric");
-            let domain = fabric.domain("roce0").open().expect("domain");
+            let (_fabric, domain) = domain_on("roce0");
             Host::on(&domain, options)
         })
     }

@@ -4,7 +4,7 @@
 use super::{CONSUMER, End, GAVE_UP, PEER, Server, event, failure, queue, refused, wire::across};
 use crate::{
     harness::tests,
-    host::{SOON, until},
+    host::{SOON, domain_on, until},
     networks::Wire,
 };
 use kfi::{Buffer, Device, Errno, Error, EventKind, StatClass};
@@ -69,8 +69,7 @@ fn connector() {
 fn talker() {
     let mut addr = String::new();
     std::io::stdin().read_line(&mut addr).expect("whom to ask");
-    let fabric = Device::open().expect("device").fabric().expect("fabric");
-    let domain = fabric.domain("roce0").open().expect("domain");
+    let (fabric, domain) = domain_on("roce0");
     let end = End::on(&domain, &queue(&fabric), None, 0);
     let addr = addr.trim().parse().expect("an address");
     end.ep.connect(addr, b"").expect("connect");

@@ -4,7 +4,11 @@
 use super::{
     CONSUMER, End, Server, any_failure_within, event, exchange, failure, queue, quiet, refused,
 };
-use crate::{harness::tests, host::SOON, networks::Wire};
+use crate::{
+    harness::tests,
+    host::{SOON, domain_on},
+    networks::Wire,
+};
 use kfi::{Device, Errno, EventKind};
 use std::{
     net::SocketAddr,
@@ -21,30 +25,13 @@ tests![
 
 /// An end in a namespace, and who listens in another.
 pub(super) fn across(wire: &Wire, addr: &str) -> (Server, End) {
-    let server = wire.b.run(|| {
-        let fabric = Device::open().expect("device").fabric().expect("fabric");
-        let domain = fabric.domain("roce0").open().expect("domain");
-        let eq = queue(&fabric);
-        let pep = fabric
-            .passive_endpoint(addr.parse().unwrap())
-            .open()
-            .expect("passive endpoint");
-        pep.bind_eq(&eq).expect("bind");
-        pep.listen().expect("listen");
-        Server {
-            fabric,
-            domain,
-            eq,
-            pep,
-        }
-    });
+    let server = wire.b.run(|| Server::on(domain_on("roce0"), addr, 0));
     (server, end_in_a(wire, addr.starts_with('[')))
 }
 
 fn end_in_a(wire: &Wire, ipv6: bool) -> End {
     wire.a.run(|| {
-        let fabric = Device::open().expect("device").fabric().expect("fabric");
-        let domain = fabric.domain("roce0").open().expect("domain");
+        let (fabric, domain) = domain_on("roce0");
         let addr = ipv6.then(|| "[2001:db8::1]:0".parse().unwrap());
         End::on(&domain, &queue(&fabric), addr, 0)
     })

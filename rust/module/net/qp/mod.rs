@@ -18,8 +18,9 @@
 //! A QP has one turn at a time, so what it receives is dealt with in order, and different QPs on
 //! different CPUs. Turns are taken by its worker, a work item of its own; or, if a program on the same
 //! host has just sent what arrived, by that program, which saves waking the worker ([`Turns`]). Who
-//! finds the turn taken leaves the packet to whoever has it, who looks into the inbox once more
-//! behind it. Nothing runs when nothing arrives. The inbox is bounded in memory; what does not fit is a lost packet.
+//! finds the turn taken leaves the packet to whoever has it, who looks into the inbox once more behind
+//! it. Nothing runs when nothing arrives. The inbox is bounded in memory; what does not fit is a lost
+//! packet.
 //!
 //! # The end
 //!

@@ -17,11 +17,10 @@
 //! `state` is a mutex; under it are taken the locks of the session's QPs, of [`Connection`]s, and what a
 //! completion takes. So nobody may post in the context of a completion, only who is woken by it. It is
 //! not for a consumer that is being asked by a QP: what is to be said then is kept by the connection
-//! until its turn is over. What programs post is sent when they have let go of the lock, so that
-//! they can take the turns of peers on the same machine ([`Turns`](crate::shim::turns::Turns)); what
-//! others want is sent under it. `grants` is a spin lock and a leaf; bytes are copied
-//! under it, at most a path MTU, because the memory that is read there must not go meanwhile, and
-//! dropping it would sleep.
+//! until its turn is over. What programs post is sent when they have let go of the lock, so that they
+//! can take the turns of peers on the same machine ([`Turns`](crate::shim::turns::Turns)); what others
+//! want is sent under it. `grants` is a spin lock and a leaf; bytes are copied under it, at most a path
+//! MTU, because the memory that is read there must not go meanwhile, and dropping it would sleep.
 //!
 //! # The end
 //!
