@@ -1725,7 +1725,8 @@ struct kfabric_pep_reject {
  *
  * The peer may be one of the RDMA CM's.  READs under way at either end, retries
  * and timeouts are the lesser of what both can (KFABRIC_OPT_*), the path MTU is
- * KFABRIC_OPT_PATH_MTU or what the way carries.
+ * KFABRIC_OPT_PATH_MTU or what the interfaces of both carry.  A peer that cannot
+ * have the path MTU that was chosen refuses (KFI_ECONNREFUSED, prov_errno 26).
  *
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @param_len, @addr is a QP or of another family than the endpoint's

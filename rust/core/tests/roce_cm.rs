@@ -293,11 +293,11 @@ fn a_request_is_judged() {
         ),
     ];
     for (req, reason, info) in cases {
-        let refusal = Connection::request(&PASSIVE, PASSIVE_ID, ACTIVE_IP, 9, req).unwrap_err();
+        let refusal = Connection::request(&PASSIVE, PASSIVE_ID, ACTIVE_IP, TID, req).unwrap_err();
         assert_eq!(refusal.reason(), *reason);
-        let mad = refusal.message(9, req.local_id);
+        let mad = refusal.message(TID, req.local_id);
         let message = Message::parse(&mad).unwrap();
-        assert_eq!(message.tid, 9);
+        assert_eq!(message.tid, TID);
         match message.body {
             Body::Rej(rej) => {
                 assert_eq!((rej.local_id, rej.remote_id), (CommId(0), ACTIVE_ID));

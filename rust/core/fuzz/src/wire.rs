@@ -350,6 +350,7 @@ fn active(bytes: &mut Bytes<'_>) -> Connection {
         service_id: ServiceId::tcp(7),
         side: SIDE,
         mtu: PathMtu::Mtu1024,
+        least_mtu: PathMtu::from_code(bytes.byte() % 6).unwrap_or(PathMtu::Mtu256),
         retry_count: bytes.byte(),
         private: Private::new(private).expect("fits"),
     };
@@ -397,7 +398,8 @@ impl Heard {
     fn hear(&mut self, event: Event<'_>, connection: &Connection) {
         assert!(!self.closed);
         match event {
-            Event::Reply(_) => {
+            Event::Reply(reply) => {
+                assert!(reply.mtu <= PathMtu::Mtu1024);
                 assert!(!self.ended && !self.gave_up && connection.is_active());
                 assert_eq!(connection.state(), State::RepReceived);
             }

@@ -7,9 +7,10 @@
 //! happens:
 //! - everything ends: no timer spins, messages are few, nothing is left open that a consumer ended;
 //! - a consumer hears of each request once, gets at most one bad end, and `Closed` last;
-//! - where both ends say that they are connected, they mean each other, with the same QPs, PSNs and
-//!   private data;
-//! - without faults and with willing consumers, they are connected.
+//! - where both ends say that they are connected, they mean each other, with the same QPs, PSNs, path
+//!   MTU and private data;
+//! - without faults and with willing consumers, they are connected, with the largest path MTU that both
+//!   can have; or rejected, if that will not do.
 //!
 //! `CM_SEEDS=from..to` runs other seeds than the usual ones; of a single one it prints what happens.
 
@@ -43,6 +44,7 @@ impl World {
                 if !story.connected || self.restarts > 0 {
                     continue;
                 }
+                assert!(!story.hopeless, "{id:?}: {story:?}");
                 let others = self.hosts[1 - who].stories.iter();
                 let peers: Vec<&Story> = others
                     .filter(|(other, peer)| {
@@ -62,6 +64,7 @@ impl World {
                 assert!(bad || refused.is_empty(), "a request was heard of twice");
                 assert_eq!(peer.peer, story.mine);
                 assert_eq!(story.peer, peer.mine);
+                assert_eq!(story.mtu, peer.mtu);
             }
         }
         let Faults {
@@ -72,8 +75,15 @@ impl World {
             ..
         } = self.faults;
         if loss + reject + abandon + restart == 0 {
+            let [one, two] = &self.hosts;
+            let both = one.device.mtu.min(two.device.mtu);
             for host in &self.hosts {
                 for story in host.stories.values() {
+                    if story.hopeless {
+                        assert_eq!(story.ended, Some("Rejected"), "{story:?}");
+                        continue;
+                    }
+                    assert_eq!(story.mtu, Some(both), "{story:?}");
                     // A DREQ may overtake the RTU.
                     let overtaken = !story.active && story.ended == Some("Disconnected");
                     assert!(story.connected || overtaken, "not connected: {story:?}");

@@ -104,6 +104,10 @@ pub(super) struct Story {
     /// The peer's QP, PSN and private data.
     pub(super) peer: Option<(Qpn, Psn, Vec<u8>)>,
     pub(super) mine: Option<(Qpn, Psn, Vec<u8>)>,
+    /// The path MTU, once it is known.
+    pub(super) mtu: Option<PathMtu>,
+    /// The peer cannot have a path MTU that would do.
+    pub(super) hopeless: bool,
     pub(super) connected: bool,
     pub(super) ended: Option<&'static str>,
     pub(super) closed: bool,
@@ -116,7 +120,7 @@ pub(super) struct Story {
 }
 
 pub(super) struct Host {
-    device: Device,
+    pub(super) device: Device,
     pub(super) connections: BTreeMap<CommId, Connection>,
     pub(super) stories: BTreeMap<CommId, Story>,
     next_id: u32,
@@ -233,18 +237,22 @@ impl World {
             slow: pick(&mut random, &[0, 0, 30]),
             restart: pick(&mut random, &[0, 0, 0, 30]),
         };
-        let host = |number| Host {
-            device: device(number),
+        let mut host = |number| Host {
+            device: Device {
+                mtu: PathMtu::ALL[random.below(5) as usize],
+                ..device(number)
+            },
             connections: BTreeMap::new(),
             stories: BTreeMap::new(),
             next_id: u32::from(number + 1) << 24,
             next_qpn: 1,
         };
+        let hosts = [host(0), host(1)];
         let mut world = Self {
             now: 0,
             seq: 0,
             queue: BTreeMap::new(),
-            hosts: [host(0), host(1)],
+            hosts,
             random,
             faults,
             restarts: 0,
@@ -316,19 +324,21 @@ impl World {
     }
 
     fn connect(&mut self, who: usize) {
-        let remote = device(1 - who as u8).ip;
+        let peer = self.hosts[1 - who].device;
         let host = &mut self.hosts[who];
         host.next_id += 1;
         let id = CommId(host.next_id);
         let side = host.side(&mut self.random);
         let private = [self.random.next() as u8; 20];
+        let least_mtu = PathMtu::ALL[self.random.below(10).saturating_sub(5) as usize];
         let connect = Connect {
             local_id: id,
             tid: self.random.next(),
-            remote,
+            remote: peer.ip,
             service_id: SERVICE,
             side,
-            mtu: PathMtu::Mtu1024,
+            mtu: PathMtu::Mtu4096,
+            least_mtu,
             retry_count: 7,
             private: Private::new(&private).unwrap(),
         };
@@ -338,6 +348,7 @@ impl World {
             active: true,
             mine: Some((side.qpn, side.starting_psn, private.to_vec())),
             request: id.0,
+            hopeless: peer.mtu < least_mtu.min(host.device.mtu),
             ..Story::default()
         };
         assert!(host.stories.insert(id, story).is_none());
@@ -446,6 +457,7 @@ impl World {
                 assert_eq!(story.peer, None);
                 let private = reply.private[..30].to_vec();
                 story.peer = Some((reply.qpn, reply.starting_psn, private));
+                story.mtu = Some(reply.mtu);
                 let (guid, qpn) = (host.connections[&id].remote_guid(), reply.qpn);
                 if let Some(stale) = host.by_peer_qp(guid, qpn, Some(id)) {
                     self.stale(who, stale);
@@ -515,7 +527,14 @@ impl World {
                 host.next_id += 1;
                 let id = CommId(host.next_id);
                 let passive = Connection::request(&host.device, id, from, message.tid, req);
-                let (connection, request) = passive.unwrap();
+                let (connection, request) = match passive {
+                    Ok(passive) => passive,
+                    Err(no) => {
+                        assert_eq!(no.reason(), Reason::INVALID_MTU);
+                        self.send(who, no.message(message.tid, req.local_id));
+                        return;
+                    }
+                };
                 host.connections.insert(id, connection);
                 let story = Story {
                     peer: Some((
@@ -524,6 +543,7 @@ impl World {
                         request.private[..20].to_vec(),
                     )),
                     request: req.local_id.0,
+                    mtu: Some(request.mtu),
                     ..Story::default()
                 };
                 host.stories.insert(id, story);

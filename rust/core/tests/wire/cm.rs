@@ -100,6 +100,7 @@ pub(crate) const CONNECT: Connect<'_> = Connect {
     service_id: SERVICE,
     side: ACTIVE_SIDE,
     mtu: PathMtu::Mtu1024,
+    least_mtu: PathMtu::Mtu256,
     retry_count: 7,
     private: Private::NONE,
 };

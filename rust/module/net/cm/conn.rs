@@ -69,7 +69,7 @@ pub(crate) struct Connect<'a> {
     pub(crate) service_id: ServiceId,
     /// This end's QP.
     pub(crate) side: Side,
-    /// The path MTU; `None`: what the way carries.
+    /// The path MTU; `None`: what the way carries, or less if the peer has less.
     pub(crate) mtu: Option<PathMtu>,
     /// How often the peer's requester shall try again: 0 to 7.
     pub(crate) retry_count: u8,
@@ -102,6 +102,7 @@ pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Res
             service_id: connect.service_id,
             side: connect.side,
             mtu,
+            least_mtu: connect.mtu.unwrap_or(PathMtu::Mtu256),
             retry_count: connect.retry_count,
             private,
         };

@@ -234,13 +234,7 @@ impl Msg {
     /// The peer accepts. With `connecting` held. Sleeps.
     fn accepted(&self, endpoint: &Endpoint, conn: &Conn, reply: &Reply<'_>) -> Result {
         let peer = *self.asked.as_ref().ok_or(ENOTCONN)?;
-        let mtu = conn.path().mtu().ok_or(ENETUNREACH)?;
-        let mut attr = self.attr(
-            endpoint,
-            reply.qpn,
-            reply.starting_psn,
-            self.attrs.chosen_mtu().unwrap_or(mtu),
-        );
+        let mut attr = self.attr(endpoint, reply.qpn, reply.starting_psn, reply.mtu);
         attr.max_rd_atomic = attr.max_rd_atomic.min(reply.initiator_depth);
         attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(reply.responder_resources);
         attr.rnr_retry = reply.rnr_retry_count;

@@ -67,6 +67,9 @@ pub struct Connect<'a> {
     pub side: Side,
     /// The path MTU; that of the device if this is larger.
     pub mtu: PathMtu,
+    /// The least path MTU that will do: if the peer cannot have so large a one as it is asked for, but
+    /// one not below this, it is asked for that.
+    pub least_mtu: PathMtu,
     /// How often the peer's requester shall try again: 0 to 7.
     pub retry_count: u8,
     /// The private data; for the RDMA CM begun by an [`IpHeader`](super::super::IpHeader).
@@ -115,6 +118,8 @@ pub struct Reply<'a> {
     pub qpn: Qpn,
     /// The first PSN that this end's QP shall send.
     pub starting_psn: Psn,
+    /// The path MTU: what was asked for last.
+    pub mtu: PathMtu,
     /// READs and atomics that this end's responder will have outstanding at most: what the peer
     /// wants, as far as this end offered it.
     pub responder_resources: u8,

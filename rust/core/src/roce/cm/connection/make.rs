@@ -42,6 +42,7 @@ impl Connection {
         let timing = device.timing;
         let ack_timeout = Timeout::ack(timing.life_time, Timeout::new(0));
         let side = connect.side;
+        let mtu = connect.mtu.min(device.mtu);
         let req = Req {
             local_id: connect.local_id,
             service_id: connect.service_id,
@@ -56,7 +57,7 @@ impl Connection {
             local_response_timeout: timing.longest,
             retry_count: connect.retry_count.min(7),
             pkey: DEFAULT_PKEY,
-            mtu: connect.mtu.min(device.mtu).code(),
+            mtu: mtu.code(),
             rnr_retry_count: side.rnr_retry_count.min(7),
             max_cm_retries: timing.retries.min(15),
             srq: side.srq,
@@ -83,6 +84,8 @@ impl Connection {
             asked: Asked::new(&req),
             responder_resources: side.responder_resources,
             initiator_depth: side.initiator_depth,
+            mtu,
+            least_mtu: connect.least_mtu,
             timing,
             response: timing.longest,
             timewait: ack_timeout.ns(),
@@ -152,6 +155,8 @@ impl Connection {
             asked: Asked::new(req),
             responder_resources: req.responder_resources,
             initiator_depth: req.initiator_depth,
+            mtu,
+            least_mtu: mtu,
             timing,
             response: req.local_response_timeout,
             timewait: ack_timeout.ns(),

@@ -5,7 +5,10 @@
 //!  active                                 passive
 //!
 //!  connect() -------- REQ --------------> request()
-//!  REQ SENT                               REQ RECEIVED
+//!  REQ SENT   <-- REJ (a smaller path     |
+//!     |            MTU, please) --------  '--> refused, and nothing kept
+//!     |  ------------ REQ --------------> request()
+//!     |                                   REQ RECEIVED
 //!     |     <-- MRA (if the consumer      |
 //!     |          is slow) ---             accept()
 //!     |     <-------- REP --------------  REP SENT
@@ -19,6 +22,9 @@
 //!  TIMEWAIT                               |
 //!     '--> CLOSED                         '--> CLOSED
 //! ```
+//!
+//! An active end asks with the largest path MTU that it has. A peer that has only a smaller one says
+//! so, and is asked again with that, unless it is [less than will do](Connect::least_mtu).
 //!
 //! At any point before ESTABLISHED either end may say REJ ([`Connection::reject`],
 //! [`Connection::abandon`]) and goes to TIMEWAIT; the other gets [`Event::Rejected`] and goes there
@@ -64,6 +70,7 @@ pub use self::event::{
 use super::{
     super::{
         headers::Qpn,
+        mtu::PathMtu,
         psn::Psn, //
     },
     refusal::Refusal,
@@ -183,6 +190,10 @@ pub struct Connection {
     /// Active: what this end offers. Passive: what the peer does.
     responder_resources: u8,
     initiator_depth: u8,
+    /// What was asked for last.
+    mtu: PathMtu,
+    /// Active: how far it can be less.
+    least_mtu: PathMtu,
     timing: Timing,
     /// How long the peer may take to answer.
     response: Timeout,

@@ -3,7 +3,7 @@
 //!
 //! | state | REQ | MRA | REP | RTU | REJ | DREQ | DREP |
 //! |---|---|---|---|---|---|---|---|
-//! | REQ SENT | | wait | Reply | | Rejected | | |
+//! | REQ SENT | | wait | Reply | | REQ, Rejected | | |
 //! | REQ RECEIVED | MRA | | | | Rejected | | |
 //! | REP SENT | REP | wait | | Established | Rejected | DREP, Disconnected | |
 //! | REP RECEIVED | | | MRA | | Rejected | | |
@@ -12,12 +12,14 @@
 //! | TIMEWAIT | REJ | | REJ | - | - | DREP | - |
 //!
 //! Small letters and an [`Event`]'s name say what happens, capitals what is sent; `-` is a duplicate
-//! with no consequence, and what is empty means nothing in that state. In TIMEWAIT a REJ is sent if
-//! this end has said no. Not in the table: a REQ that is not the one that was received, which ends the
+//! with no consequence, and what is empty means nothing in that state. To a REJ a REQ is sent if the
+//! peer wants no more than a smaller path MTU, and that will do. In TIMEWAIT a REJ is sent if this end
+//! has said no. Not in the table: a REQ that is not the one that was received, which ends the
 //! connection in any state.
 
 use super::{
     super::{
+        super::mtu::PathMtu,
         Attribute,
         Body,
         CommId,
@@ -68,7 +70,7 @@ impl Connection {
         match &message.body {
             Body::Req(req) => self.receive_req(now, message.tid, req),
             Body::Mra(mra) => self.receive_mra(now, mra),
-            Body::Rej(rej) => self.receive_rej(now, rej),
+            Body::Rej(rej) => self.receive_rej(now, message.tid, rej),
             Body::Rep(rep) => self.receive_rep(now, rep),
             Body::Rtu(rtu) => self.receive_rtu(rtu),
             Body::Dreq(dreq) => self.receive_dreq(now, message.tid, dreq),
@@ -153,13 +155,26 @@ impl Connection {
         Ok(None)
     }
 
-    fn receive_rej<'m>(&mut self, now: u64, rej: &Rej<'m>) -> Outcome<'m> {
+    fn receive_rej<'m>(&mut self, now: u64, tid: u64, rej: &Rej<'m>) -> Outcome<'m> {
         let gave_up = rej.gave_up() == Some(self.remote_guid);
         if !self.active && gave_up && rej.remote_id == CommId(0) {
             // It was never told this end's ID.
             self.check_ids(rej.local_id, self.local_id)?;
         } else {
             self.check_ids(rej.local_id, rej.remote_id)?;
+        }
+        if self.state == State::ReqSent && rej.reason == Reason::INVALID_MTU {
+            // Of one that is not asked for any more.
+            if tid != self.tid {
+                return Err(Ignored::Duplicate);
+            }
+            let largest = rej.info.get().first().copied();
+            if largest
+                .and_then(PathMtu::from_code)
+                .is_some_and(|mtu| self.ask_smaller(now, mtu))
+            {
+                return Ok(None);
+            }
         }
         let event = match self.state {
             State::ReqSent | State::ReqReceived | State::RepSent | State::RepReceived => {
@@ -177,6 +192,29 @@ impl Connection {
         self.pending = Pending::Nothing;
         self.enter_timewait(now, self.timewait);
         Ok(self.end(event))
+    }
+
+    /// The peer has at most this path MTU: asks for it, and says whether that will do. At most as often
+    /// as there are smaller ones.
+    fn ask_smaller(&mut self, now: u64, largest: PathMtu) -> bool {
+        let said = self.said;
+        match Message::parse(&said) {
+            Ok(Message {
+                tid,
+                body: Body::Req(req),
+            }) if (self.least_mtu..self.mtu).contains(&largest) => {
+                self.mtu = largest;
+                self.mra = false;
+                self.tid = tid.wrapping_add(1);
+                let req = Req {
+                    mtu: largest.code(),
+                    ..req
+                };
+                self.say(now, State::ReqSent, Body::Req(req));
+                true
+            }
+            _ => false,
+        }
     }
 
     fn receive_rep<'m>(&mut self, now: u64, rep: &Rep<'m>) -> Outcome<'m> {
@@ -212,6 +250,7 @@ impl Connection {
         Ok(Some(Event::Reply(Reply {
             qpn: rep.qpn,
             starting_psn: rep.starting_psn,
+            mtu: self.mtu,
             responder_resources: rep.initiator_depth.min(self.responder_resources),
             initiator_depth: rep.responder_resources.min(self.initiator_depth),
             rnr_retry_count: rep.rnr_retry_count,

@@ -47,6 +47,7 @@ mod suite {
             service_id: ServiceId::tcp(7471),
             side: side(0x11),
             mtu: PathMtu::Mtu1024,
+            least_mtu: PathMtu::Mtu256,
             retry_count: 7,
             private: Private::NONE,
         };

@@ -279,7 +279,7 @@ impl Session {
         let far = Far {
             qpn: rep.qpn,
             psn: rep.starting_psn,
-            mtu: path.mtu().ok_or(Cause::Unreachable)?,
+            mtu: rep.mtu,
             serves: rep.initiator_depth,
             asks: rep.responder_resources,
         };
