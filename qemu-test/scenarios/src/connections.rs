@@ -30,6 +30,7 @@ const PEER: FiAddr = FiAddr::UNSPEC;
 const NO_RESOURCES: u32 = 3;
 const GAVE_UP: u32 = 4;
 const INVALID_SERVICE_ID: u32 = 8;
+const INVALID_MTU: u32 = 26;
 const CONSUMER: u32 = 28;
 
 /// How long nothing must come.

@@ -110,6 +110,8 @@ fn main() -> std::process::ExitCode {
             messages::TESTS,
             rma::TESTS,
             hosts::TESTS,
+            hosts::operations::TESTS,
+            hosts::peers::TESTS,
             datagrams::TESTS,
             connected::TESTS,
             atomics::TESTS,
@@ -135,7 +137,7 @@ fn main() -> std::process::ExitCode {
         &[
             processes::ROLES,
             races::ROLES,
-            hosts::ROLES,
+            hosts::peers::ROLES,
             connections::killed::ROLES,
         ]
         .concat(),

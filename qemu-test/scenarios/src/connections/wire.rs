@@ -2,14 +2,16 @@
 //! Connections between two namespaces: the CM's messages on a wire, which may be lost.
 
 use super::{
-    CONSUMER, End, Server, any_failure_within, event, exchange, failure, queue, quiet, refused,
+    CONSUMER, End, INVALID_MTU, Server, any_failure_within, event, exchange, failure, queue, quiet,
+    refused,
 };
 use crate::{
     harness::tests,
     host::{SOON, domain_on},
     networks::Wire,
+    raw::ip,
 };
-use kfi::{Device, Errno, EventKind};
+use kfi::{Device, Errno, EventKind, QpOption};
 use std::{
     net::SocketAddr,
     process::Command,
@@ -18,6 +20,7 @@ use std::{
 
 tests![
     between_namespaces,
+    mtus_differ,
     messages_are_lost => 400,
     a_peer_without_a_link => 60,
     a_link_goes,
@@ -64,6 +67,28 @@ fn between_namespaces() {
         b.ep.shutdown().expect("shutdown");
         event(&a.eq, EventKind::Shutdown);
     }
+}
+
+/// Each end takes what both have. Whoever insists on more is refused.
+fn mtus_differ() {
+    let wire = Wire::new();
+    for (of_a, of_b, path) in [(9000, 1500, 1024), (1500, 9000, 1024), (9000, 600, 512)] {
+        for (netns, mtu) in [(&wire.a, of_a), (&wire.b, of_b)] {
+            netns.run(|| ip(&format!("link set veth0 mtu {mtu}")));
+        }
+        let (server, a) = across(&wire, "192.0.2.2:0");
+        let b = server.connect(&a);
+        for end in [&a, &b] {
+            assert_eq!(end.ep.qp().expect("qp").path_mtu, Some(path));
+        }
+        exchange(&a, &b, 100_000);
+        exchange(&b, &a, 100_000);
+    }
+    let (server, a) = across(&wire, "192.0.2.2:0");
+    a.ep.set_qp_option(QpOption::PathMtu, 4096).expect("option");
+    a.ep.connect(server.addr(), b"").expect("connect");
+    failure(&a.eq, Errno::ECONNREFUSED, INVALID_MTU);
+    quiet(&server.eq);
 }
 
 /// Has `percent` of what leaves either end lost.
