@@ -14,7 +14,7 @@ use super::{
         Listening,
         Request, //
     },
-    kunit_wire::{
+    kunit_wire_pair::{
         TestLink,
         ONE,
         SIX,

@@ -20,7 +20,7 @@ use super::{
         VA,
         WRITE, //
     },
-    kunit_wire::{
+    kunit_wire_pair::{
         buffer,
         TestLink,
         ONE,

@@ -4,7 +4,7 @@
 //! are told.
 
 use super::{
-    kunit_wire::{
+    kunit_wire_pair::{
         buffer,
         TestLink,
         ONE,

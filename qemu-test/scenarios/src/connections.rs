@@ -4,21 +4,19 @@
 //! Here are both on one host. Across a wire, and processes that are killed, have rooms of their own.
 
 pub(crate) mod killed;
+pub(crate) mod refused;
 pub(crate) mod wire;
 
 use crate::{
     harness::tests,
-    host::{SOON, device, domain, pattern, until},
+    host::{SOON, domain, pattern},
 };
 use kfi::{
-    Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType,
-    Eq, ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr, QpOption,
+    Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, Eq,
+    ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr, QpOption,
     QpState, Remote, Wait,
 };
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, time::Duration};
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
@@ -41,21 +39,12 @@ tests![
     over_ipv6,
     at_all_addresses,
     private_data_of_every_length => 120,
-    a_rejection_says_why,
-    nobody_listens,
-    the_backlog_is_bounded,
-    an_event_queue_without_room,
-    closing_the_passive_endpoint_rejects,
     what_was_accepted_outlives_the_passive_endpoint,
     the_asker_goes_before_the_answer,
     closing_disconnects,
     receives_can_be_posted_before,
     options_are_agreed_upon,
-    whom_one_cannot_ask,
-    what_cannot_be_accepted,
-    who_cannot_listen,
     names_of_passive_endpoints,
-    a_storm_of_requests => 120,
 ];
 
 /// An event queue on the fabric of the loopback link.
@@ -366,106 +355,6 @@ fn private_data_of_every_length() {
     assert_eq!(a.ep.cm_data_size().expect("cm_data_size"), 56);
 }
 
-fn a_rejection_says_why() {
-    let server = Server::new();
-    let a = End::new(42);
-    let into = Buffer::new(8).expect("buffer");
-    a.ep.enable().expect("enable");
-    a.ep.recv(&into, 9).expect("recv");
-    a.ep.connect(server.addr(), b"").expect("connect");
-    let asked = server.asked();
-    server
-        .pep
-        .reject(asked.connreq, b"not today")
-        .expect("reject");
-    let error = failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
-    assert_eq!((error.handle, error.context), (a.ep.handle(), 42));
-    assert_eq!(error.private, padded(b"not today", 148));
-    cancelled(&a, 9);
-    // A request is answered once; an endpoint is connected once.
-    refused(server.pep.reject(asked.connreq, b""), Errno::ENOENT);
-    let b = server.end_for(&asked);
-    let late = b.ep.accept(&server.pep, asked.connreq, b"");
-    refused(late, Errno::ENOENT);
-    refused(a.ep.connect(server.addr(), b""), Errno::EISCONN);
-    refused(a.ep.recv(&into, 9), Errno::ESHUTDOWN);
-    refused(a.ep.peer(), Errno::ENOTCONN);
-}
-
-fn nobody_listens() {
-    let a = End::new(0);
-    let to = "127.0.0.2:9".parse().unwrap();
-    a.ep.connect(to, b"").expect("connect");
-    failure(&a.eq, Errno::ECONNREFUSED, INVALID_SERVICE_ID);
-    // A passive endpoint that is open does not listen yet, and not any more when it is closed.
-    let server = Server::new();
-    let addr = server.addr();
-    server.pep.close().expect("close");
-    let a = End::new(0);
-    a.ep.connect(addr, b"").expect("connect");
-    failure(&a.eq, Errno::ECONNREFUSED, INVALID_SERVICE_ID);
-}
-
-fn the_backlog_is_bounded() {
-    let server = Server::at("127.0.0.2:0", 2);
-    let asking: Vec<End> = (0..3)
-        .map(|number| {
-            let a = End::new(number);
-            a.ep.connect(server.addr(), b"").expect("connect");
-            if number < 2 {
-                // In this order.
-                until("a request", || {
-                    server.eq.peek(Deadline::POLL).expect("peek").is_some()
-                });
-                std::thread::sleep(QUIET);
-            }
-            a
-        })
-        .collect();
-    failure(&asking[2].eq, Errno::ECONNREFUSED, NO_RESOURCES);
-    let asked = server.asked();
-    let _b = server.accept(&asked, b"");
-    let a = End::new(3);
-    a.ep.connect(server.addr(), b"").expect("connect");
-    server.asked();
-    server.asked();
-    quiet(&server.eq);
-}
-
-fn an_event_queue_without_room() {
-    let (fabric, _domain) = domain();
-    let eq = fabric.eq().entries(1).wait(Wait::Queue).open().expect("eq");
-    let pep = fabric
-        .passive_endpoint("127.0.0.2:0".parse().unwrap())
-        .open()
-        .expect("passive endpoint");
-    pep.bind_eq(&eq).expect("bind");
-    pep.listen().expect("listen");
-    let (a, b) = (End::new(0), End::new(1));
-    a.ep.connect(pep.name().expect("name"), b"")
-        .expect("connect");
-    until("a request", || {
-        eq.peek(Deadline::POLL).expect("peek").is_some()
-    });
-    // Nobody would ever hear of this one.
-    b.ep.connect(pep.name().expect("name"), b"")
-        .expect("connect");
-    failure(&b.eq, Errno::ECONNREFUSED, NO_RESOURCES);
-    let asked = event(&eq, EventKind::ConnReq);
-    refused(eq.read(Deadline::POLL), Errno::KFI_EOVERRUN);
-    pep.reject(asked.connreq, b"").expect("reject");
-    failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
-}
-
-fn closing_the_passive_endpoint_rejects() {
-    let server = Server::new();
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
-    server.asked();
-    server.pep.close().expect("close");
-    failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
-}
-
 fn what_was_accepted_outlives_the_passive_endpoint() {
     let server = Server::new();
     let a = End::new(0);
@@ -553,97 +442,6 @@ fn options_are_agreed_upon() {
     exchange(&a, &b, 5000);
 }
 
-fn whom_one_cannot_ask() {
-    let server = Server::new();
-    let (fabric, domain) = domain();
-    // Without an event queue.
-    let cq = domain.cq().open().expect("cq");
-    let ep = domain.endpoint().ep_type(EpType::Msg).open().expect("ep");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-        .expect("bind");
-    refused(ep.connect(server.addr(), b""), Errno::KFI_ENOEQ);
-    // Another type.
-    let rdm = domain.endpoint().open().expect("ep");
-    refused(rdm.connect(server.addr(), b""), Errno::EOPNOTSUPP);
-    // Without a CQ.
-    let bare = domain.endpoint().ep_type(EpType::Msg).open().expect("ep");
-    refused(bare.connect(server.addr(), b""), Errno::KFI_ENOCQ);
-    // Another family, nobody's address.
-    let a = End::on(&domain, &queue(&fabric), None, 0);
-    for nobody in ["[::1]:5", "0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5"] {
-        refused(a.ep.connect(nobody.parse().unwrap(), b""), Errno::EINVAL);
-    }
-    // It can ask others still.
-    server.connect(&a);
-}
-
-fn what_cannot_be_accepted() {
-    let server = Server::new();
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
-    let asked = server.asked();
-    let b = server.end_for(&asked);
-    refused(
-        b.ep.accept(&server.pep, asked.connreq + 1, b""),
-        Errno::ENOENT,
-    );
-    // Another address of the link.
-    let elsewhere = Some("127.0.0.3:0".parse().unwrap());
-    let c = End::on(&server.domain, &server.eq, elsewhere, 0);
-    refused(c.ep.accept(&server.pep, asked.connreq, b""), Errno::EINVAL);
-    let rdm = server.domain.endpoint().open().expect("ep");
-    refused(
-        rdm.accept(&server.pep, asked.connreq, b""),
-        Errno::EOPNOTSUPP,
-    );
-    // All of that was nothing to the request.
-    b.ep.accept(&server.pep, asked.connreq, b"")
-        .expect("accept");
-    event(&a.eq, EventKind::Connected);
-}
-
-fn who_cannot_listen() {
-    let (fabric, _domain) = domain();
-    let eq = queue(&fabric);
-    let open = |addr: &str| {
-        let pep = fabric.passive_endpoint(addr.parse().unwrap());
-        pep.open().expect("passive endpoint")
-    };
-    let pep = open("127.0.0.2:7471");
-    refused(pep.listen(), Errno::KFI_ENOEQ);
-    pep.bind_eq(&eq).expect("bind");
-    refused(pep.bind_eq(&eq), Errno::EINVAL);
-    pep.listen().expect("listen");
-    refused(pep.listen(), Errno::KFI_EOPBADSTATE);
-    refused(pep.bind_eq(&eq), Errno::KFI_EOPBADSTATE);
-    for (addr, errno) in [
-        ("127.0.0.2:7471", Errno::EADDRINUSE),
-        ("0.0.0.0:7471", Errno::EADDRINUSE),
-        ("192.0.2.9:7471", Errno::EADDRNOTAVAIL),
-    ] {
-        let other = open(addr);
-        other.bind_eq(&eq).expect("bind");
-        refused(other.listen(), errno);
-    }
-    // Another address, port or family.
-    for addr in ["127.0.0.3:7471", "127.0.0.2:7472", "[::]:7471"] {
-        let other = open(addr);
-        other.bind_eq(&eq).expect("bind");
-        other.listen().expect("listen");
-    }
-    // An event queue of another fabric.
-    let other = device().fabric().expect("fabric");
-    let late = open("127.0.0.4:1");
-    refused(late.bind_eq(&queue(&other)), Errno::EINVAL);
-    let long = fabric.passive_endpoint("127.0.0.2:1".parse().unwrap());
-    refused(long.backlog(4097).open(), Errno::EINVAL);
-    // The port is free again.
-    pep.close().expect("close");
-    let pep = open("127.0.0.2:7471");
-    pep.bind_eq(&eq).expect("bind");
-    pep.listen().expect("listen");
-}
-
 fn names_of_passive_endpoints() {
     let (fabric, _domain) = domain();
     let pep = fabric
@@ -659,51 +457,4 @@ fn names_of_passive_endpoints() {
     assert_eq!(name.ip(), "127.0.0.3".parse::<std::net::IpAddr>().unwrap());
     assert!(name.port() >= 49152);
     refused(pep.set_name(name), Errno::KFI_EOPBADSTATE);
-}
-
-fn a_storm_of_requests() {
-    const ASKERS: u64 = 400;
-    let server = Server::at("127.0.0.2:0", 32);
-    let (fabric, domain) = domain();
-    let eq = queue(&fabric);
-    let cq = domain.cq().open().expect("cq");
-    let askers: Vec<Endpoint> = (0..ASKERS)
-        .map(|number| {
-            let ep = domain
-                .endpoint()
-                .ep_type(EpType::Msg)
-                .context(number)
-                .tx_size(1)
-                .rx_size(1)
-                .open()
-                .expect("endpoint");
-            ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-                .expect("bind");
-            ep.bind_eq(&eq).expect("bind");
-            ep.connect(server.addr(), b"").expect("connect");
-            ep
-        })
-        .collect();
-    // Each comes to an end: refused for want of room, or it waits and is rejected.
-    let mut refusals = 0;
-    let mut ended = 0;
-    let begin = Instant::now();
-    while ended < ASKERS {
-        assert!(begin.elapsed() < 3 * SOON, "{ended} of {ASKERS}");
-        while let Some(error) = eq.readerr().expect("readerr") {
-            // On a slow machine the last ones give up before they have an answer.
-            assert!(matches!(error.err, Errno::ECONNREFUSED | Errno::ETIMEDOUT));
-            refusals += u64::from(error.prov_errno == NO_RESOURCES);
-            ended += 1;
-        }
-        while let Some(event) = server.eq.read(Deadline::POLL).expect("read") {
-            let asked = event.connection().expect("a request");
-            server.pep.reject(asked.connreq, b"").expect("reject");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    println!("{refusals} of {ASKERS} refused for want of room");
-    drop(askers);
-    // Who asks now is heard.
-    server.connect(&End::new(0));
 }

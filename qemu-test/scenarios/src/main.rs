@@ -116,6 +116,7 @@ fn main() -> std::process::ExitCode {
             connected::TESTS,
             atomics::TESTS,
             connections::TESTS,
+            connections::refused::TESTS,
             connections::wire::TESTS,
             connections::killed::TESTS,
             networks::TESTS,

@@ -74,6 +74,9 @@ mod kunit_rc_pair;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/wire.rs"]
 mod kunit_wire;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/wire_pair.rs"]
+mod kunit_wire_pair;
 
 pub(crate) use self::{
     link::{

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What suite `kfabric_wire` stands on, and others that have two QPs on a link: the link, its addresses,
+//! ends that write down what they hear, pairs of them.
+
+use super::{
+    add,
+    del,
+    qp::{
+        ud::{
+            Consumer,
+            Datagram,
+            Destination, //
+        },
+        Qp,
+        Ud, //
+    },
+    socket::Way,
+    Figure,
+    IfName,
+    Link,
+    LinkName,
+    NetNs,
+    Path, //
+};
+use crate::{
+    mem::{
+        self,
+        Inline,
+        MemRef,
+        Source, //
+    },
+    shim::{
+        aids::eventually,
+        skb::TxSkb, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+use kfi_core::addr::SockAddr;
+use kfi_core::roce::{
+    headers::{
+        Bth,
+        Deth,
+        Headers,
+        Qpn, //
+    },
+    packet::Packet,
+    psn::Psn,
+    ud::GRH_LEN, //
+};
+
+pub(super) const QKEY: u32 = 0x1234_5678;
+pub(super) const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+
+pub(super) const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+pub(super) const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+pub(super) fn name() -> Result<LinkName> {
+    let mut raw = [0; super::name::NAME_MAX];
+    raw[0] = b't';
+    LinkName::new(&raw)
+}
+
+/// A socket address.
+pub(super) fn at(ip: IpAddr, port: u16) -> Result<SockAddr> {
+    SockAddr::new(ip, port, 0).map_err(|_| EINVAL)
+}
+
+/// A link on the loopback interface, removed when dropped.
+pub(super) struct TestLink(pub(super) Arc<Link>);
+
+impl TestLink {
+    pub(super) fn new() -> Result<Self> {
+        let mut raw = [0; super::name::NAME_MAX];
+        [raw[0], raw[1]] = *b"lo";
+        let link = add(&NetNs::current()?, name()?, IfName::new(&raw)?)?;
+        Ok(Self(link))
+    }
+}
+
+impl Drop for TestLink {
+    fn drop(&mut self) {
+        if let (Ok(netns), Ok(name)) = (NetNs::current(), name()) {
+            let _ = del(&netns, &name);
+        }
+    }
+}
+
+/// What a datagram was like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Seen {
+    pub(super) len: usize,
+    pub(super) imm: Option<u32>,
+    pub(super) source_qp: Qpn,
+    pub(super) way: Option<Way>,
+    pub(super) solicited: bool,
+    pub(super) grh: [u8; GRH_LEN],
+}
+
+/// Somebody who keeps the last datagram.
+#[pin_data]
+pub(super) struct Recorder {
+    pub(super) count: Atomic<u32>,
+    /// Where payloads go.
+    pub(super) memory: MemRef,
+    #[pin]
+    pub(super) last: Mutex<Option<Seen>>,
+    /// Whether it has any use for datagrams.
+    pub(super) takes: Atomic<bool>,
+}
+
+impl Recorder {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let memory = MemRef::buffer(4096 + 8)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                count: Atomic::new(0),
+                memory,
+                last <- new_mutex!(None),
+                takes: Atomic::new(true),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Acquire)
+    }
+
+    pub(super) fn last(&self) -> Option<Seen> {
+        *self.last.lock()
+    }
+}
+
+impl Consumer for Recorder {
+    fn datagram(&self, datagram: &Datagram<'_>) -> bool {
+        *self.last.lock() = Some(Seen {
+            len: datagram.payload().place(&self.memory, 8),
+            imm: datagram.imm(),
+            source_qp: datagram.source_qp(),
+            way: datagram.way(),
+            solicited: datagram.solicited(),
+            grh: datagram.grh(),
+        });
+        self.count.add(1, Relaxed);
+        self.takes.load(Acquire)
+    }
+}
+
+/// A QP and who listens at it; closed when dropped.
+pub(super) struct End {
+    pub(super) qp: Arc<Qp<Ud>>,
+    pub(super) got: Arc<Recorder>,
+}
+
+impl End {
+    pub(super) fn new(link: &TestLink, ip: IpAddr) -> Result<Self> {
+        let got = Recorder::new()?;
+        let qp = Qp::datagrams(&link.0, &at(ip, 0)?, QKEY, got.clone())?;
+        Ok(Self { qp, got })
+    }
+
+    pub(super) fn destination(&self) -> Destination {
+        Destination {
+            qp: self.qp.number(),
+            qkey: QKEY,
+            imm: None,
+            solicited: false,
+        }
+    }
+
+    /// What it has counted.
+    pub(super) fn figure(&self, figure: Figure) -> u64 {
+        self.qp.figures().get(figure)
+    }
+
+    /// Whether it comes to count `n` of them.
+    pub(super) fn counts(&self, figure: Figure, n: u64) -> bool {
+        eventually(|| self.figure(figure) >= n) && self.figure(figure) == n
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.close();
+    }
+}
+
+/// `len` bytes of a pattern.
+pub(super) fn buffer(len: usize) -> Result<MemRef> {
+    let memory = MemRef::buffer(len)?;
+    for at in (0..len).step_by(mem::memref::INLINE_MAX) {
+        let bytes: [u8; mem::memref::INLINE_MAX] =
+            core::array::from_fn(|index| ((at + index) % 251) as u8);
+        let inline = Inline::from_slice(&bytes).ok_or(EINVAL)?;
+        mem::copy(&memory.slice(at, len), &Source::Inline(&inline));
+    }
+    Ok(memory)
+}
+
+/// A datagram from `from` to QP `to` with `payload` bytes of a pattern, as it would be sent.
+pub(super) fn built(path: &Path, from: &End, to: Qpn, payload: usize) -> Result<TxSkb> {
+    let deth = Deth {
+        qkey: QKEY,
+        src_qp: from.qp.number(),
+    };
+    let packet = Packet::new(
+        Bth::new(to, Psn::new(7)),
+        Headers::Datagram(deth, None),
+        payload,
+    );
+    with_pattern(path, &packet)
+}
+
+pub(super) fn with_pattern(path: &Path, packet: &Packet) -> Result<TxSkb> {
+    path.build(0xc000, 1, packet, |room| {
+        for (index, byte) in room.iter_mut().enumerate() {
+            *byte = (index % 251) as u8;
+        }
+        Ok(())
+    })
+}
+
+/// Two QPs at 127.0.0.1 and 127.0.0.2, and the path from the first to the second.
+pub(super) struct Pair {
+    pub(super) a: End,
+    pub(super) b: End,
+    pub(super) path: Arc<Path>,
+    pub(super) link: TestLink,
+}
+
+impl Pair {
+    pub(super) fn new(from: IpAddr, to: IpAddr) -> Result<Self> {
+        let link = TestLink::new()?;
+        Ok(Self {
+            a: End::new(&link, from)?,
+            b: End::new(&link, to)?,
+            path: Path::new(&link.0, from, to)?,
+            link,
+        })
+    }
+
+    pub(super) fn send(&self, payload: &MemRef) -> Result {
+        let to = self.b.destination();
+        self.a
+            .qp
+            .send(&self.path, &to, &Source::Mem(payload.clone()))
+    }
+
+    /// Sends a packet of `payload` bytes that `change` was let loose on, from its IP header on.
+    pub(super) fn hostile(&self, payload: usize, change: impl FnOnce(&mut [u8])) -> Result {
+        let mut skb = built(&self.path, &self.a, self.b.qp.number(), payload)?;
+        change(skb.bytes_mut());
+        self.path.send(skb)
+    }
+
+    /// What was counted of packets for which no QP was found.
+    pub(super) fn strays(&self, figure: Figure) -> u64 {
+        self.link.0.socket().receiver().figures().get(figure)
+    }
+
+    /// Whether the good still gets through.
+    pub(super) fn works(&self) -> Result<bool> {
+        let before = self.b.got.count();
+        self.send(&buffer(64)?)?;
+        Ok(eventually(|| self.b.got.count() == before + 1))
+    }
+}
+
+/// Sends datagrams of many lengths from `from` to `to` and looks at each.
+pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
+    let pair = Pair::new(from, to)?;
+    let mut sent = 0;
+    for len in [0, 1, 2, 3, 4, 5, 255, 256, 1024, 1025, 4095, 4096] {
+        let payload = buffer(len)?;
+        let destination = Destination {
+            imm: (len % 2 == 0).then_some(0xdead_0000 | len as u32),
+            solicited: len % 4 == 0,
+            ..pair.b.destination()
+        };
+        let source = Source::Mem(payload.clone());
+        pair.a.qp.send(&pair.path, &destination, &source)?;
+        sent += 1;
+        if !eventually(|| pair.b.got.count() == sent) {
+            pr_err!("{} bytes: nothing came\n", len);
+            return Ok(false);
+        }
+        let seen = pair.b.got.last().ok_or(EIO)?;
+        let good = seen.len == len
+            && seen.imm == destination.imm
+            && seen.solicited == destination.solicited
+            && seen.source_qp == pair.a.qp.number()
+            && seen.way == Some(Way { from, to })
+            && mem::memref::equal(&pair.b.got.memory.slice(8, len), &payload);
+        if !good {
+            pr_err!("{} bytes: other than sent\n", len);
+            return Ok(false);
+        }
+    }
+    Ok(pair.a.got.count() == 0)
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Failures injected while objects are made.
+
+use super::{Made, name, sweep};
+use crate::host::LINK;
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+
+pub(super) fn making_objects() {
+    sweep(&[
+        ("FABRIC_OPEN", |w| {
+            let arg = w.call(abi::kfabric_fabric_open::sized())?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("DOMAIN_OPEN", |w| {
+            let arg = w.call(abi::kfabric_domain_open {
+                fabric: w.fabric.handle(),
+                link: name(LINK),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("EQ_OPEN", |w| {
+            let arg = w.call(abi::kfabric_eq_open {
+                fabric: w.fabric.handle(),
+                wait_obj: abi::KFI_WAIT_QUEUE,
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("AV_OPEN", |w| {
+            let arg = w.call(abi::kfabric_av_open {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("CQ_OPEN", |w| {
+            let arg = w.call(abi::kfabric_cq_open {
+                domain: w.domain.handle(),
+                wait_obj: abi::KFI_WAIT_QUEUE,
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("CNTR_OPEN", |w| {
+            let arg = w.call(abi::kfabric_cntr_open {
+                domain: w.domain.handle(),
+                wait_obj: abi::KFI_WAIT_SET,
+                wait_set: w.wait_set.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("WAIT_OPEN", |w| {
+            let arg = w.call(abi::kfabric_wait_open {
+                fabric: w.fabric.handle(),
+                wait_obj: abi::KFI_WAIT_QUEUE,
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("POLL_OPEN", |w| {
+            let arg = w.call(abi::kfabric_poll_open {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("EP_OPEN", |w| {
+            let arg = w.call(abi::kfabric_ep_open {
+                domain: w.domain.handle(),
+                type_: abi::KFI_EP_RDM,
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("MR_REG", |w| {
+            let iov = abi::kfabric_iov {
+                addr: w.buffer.addr(),
+                len: w.buffer.len() as u64,
+            };
+            let arg = w.call(abi::kfabric_mr_reg {
+                domain: w.domain.handle(),
+                iov: (&raw const iov).expose_provenance() as u64,
+                iov_count: 1,
+                access: abi::KFI_SEND,
+                requested_key: 1,
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("GETWAIT of a counter", |w| {
+            let arg = w.call(abi::kfabric_getwait {
+                handle: w.cntr.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Fd(arg.fd))
+        }),
+        ("GETWAIT of a CQ", |w| {
+            let arg = w.call(abi::kfabric_getwait {
+                handle: w.a.cq.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Fd(arg.fd))
+        }),
+        ("GETWAIT of an EQ", |w| {
+            let arg = w.call(abi::kfabric_getwait {
+                handle: w.eq.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Fd(arg.fd))
+        }),
+        ("GETWAIT of a wait set", |w| {
+            let arg = w.call(abi::kfabric_getwait {
+                handle: w.wait_set.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Fd(arg.fd))
+        }),
+        ("LINK_ADD", |w| {
+            w.call(abi::kfabric_link_add {
+                name: name("faulty"),
+                netdev: name("fault0"),
+                ..Call::sized()
+            })
+            .map(|arg| Made::Link(arg.name))
+            .or_else(|e| match e {
+                // There is no such interface: as far as it gets without one.
+                Errno::ENODEV => Ok(Made::Nothing),
+                e => Err(e),
+            })
+        }),
+    ]);
+}
