@@ -263,18 +263,6 @@ impl End {
 
     /// Connects it to `to`, as both ends must be.
     pub(super) fn connect(&self, path: &Arc<Path>, to: &Self, wish: &Attr) -> Result {
-        let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::ACCESS_FLAGS);
-        let rtr = Mask::AV
-            .with(Mask::PATH_MTU)
-            .with(Mask::DEST_QPN)
-            .with(Mask::RQ_PSN)
-            .with(Mask::MAX_DEST_RD_ATOMIC)
-            .with(Mask::MIN_RNR_TIMER);
-        let rts = Mask::SQ_PSN
-            .with(Mask::TIMEOUT)
-            .with(Mask::RETRY_CNT)
-            .with(Mask::RNR_RETRY)
-            .with(Mask::MAX_QP_RD_ATOMIC);
         let all = Access {
             write: true,
             read: true,
@@ -289,11 +277,11 @@ impl End {
             sq_psn: Psn::new(self.qp.number().get()),
             ..*wish
         };
-        self.qp.modify(&attr, init, None)?;
+        self.qp.modify(&attr, Mask::RC_TO_INIT, None)?;
         attr.state = State::Rtr;
-        self.qp.modify(&attr, rtr, Some(path))?;
+        self.qp.modify(&attr, Mask::RC_TO_RTR, Some(path))?;
         attr.state = State::Rts;
-        self.qp.modify(&attr, rts, None)
+        self.qp.modify(&attr, Mask::RC_TO_RTS, None)
     }
 
     /// Sends `front` and then `memory`.

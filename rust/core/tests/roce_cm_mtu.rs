@@ -98,6 +98,15 @@ fn nothing(end: &mut End, mad: &Mad) {
     assert_eq!(heard, Ok(()));
 }
 
+/// Hears a REP; gives the path MTU that its consumer is told.
+fn accepted(end: &mut End, rep: &Mad) -> PathMtu {
+    let mtu = end.event(rep, |event| match event {
+        Some(Event::Reply(reply)) => reply.mtu,
+        other => panic!("{other:?}"),
+    });
+    mtu.unwrap()
+}
+
 #[test]
 fn a_peer_with_a_smaller_one_is_asked_again() {
     let (mut active, first) = asks(PathMtu::Mtu256);
@@ -122,11 +131,7 @@ fn a_peer_with_a_smaller_one_is_asked_again() {
     let mut passive = End::passive(&second);
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
-    let mtu = active.event(&rep, |event| match event {
-        Some(Event::Reply(reply)) => reply.mtu,
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(mtu, Ok(PathMtu::Mtu1024));
+    assert_eq!(accepted(&mut active, &rep), PathMtu::Mtu1024);
     // And it is no end of what has come about since.
     assert_eq!(active.hear(&rej), Err(Ignored::Ids));
     active.confirm();
@@ -146,11 +151,7 @@ fn one_that_has_what_is_asked_for_is_not_asked_again() {
     let mut passive = End::passive(&req);
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
-    let mtu = active.event(&rep, |event| match event {
-        Some(Event::Reply(reply)) => reply.mtu,
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(mtu, Ok(PathMtu::Mtu1024));
+    assert_eq!(accepted(&mut active, &rep), PathMtu::Mtu1024);
 }
 
 #[test]

@@ -174,6 +174,28 @@ impl Mask {
         other.0 & !self.0 == 0
     }
 
+    /// What an RC QP requires to be initialised.
+    pub const RC_TO_INIT: Self = Self::all(&[Self::PKEY_INDEX, Self::PORT, Self::ACCESS_FLAGS]);
+
+    /// What it requires to receive from a peer.
+    pub const RC_TO_RTR: Self = Self::all(&[
+        Self::AV,
+        Self::PATH_MTU,
+        Self::DEST_QPN,
+        Self::RQ_PSN,
+        Self::MAX_DEST_RD_ATOMIC,
+        Self::MIN_RNR_TIMER,
+    ]);
+
+    /// What it requires to send to it.
+    pub const RC_TO_RTS: Self = Self::all(&[
+        Self::TIMEOUT,
+        Self::RETRY_CNT,
+        Self::RNR_RETRY,
+        Self::SQ_PSN,
+        Self::MAX_QP_RD_ATOMIC,
+    ]);
+
     /// Returns all of several sets.
     const fn all(mut sets: &[Self]) -> Self {
         let mut all = Self::NONE;
@@ -190,12 +212,12 @@ impl Mask {
 pub const fn attributes(service: Service, from: State, to: State) -> Option<(Mask, Mask)> {
     use State::*;
     let rc = matches!(service, Service::Rc);
-    // What a QP of either kind is initialised with, in the order of the specification.
-    let initial = Mask::all(&[
-        Mask::PKEY_INDEX,
-        Mask::PORT,
-        if rc { Mask::ACCESS_FLAGS } else { Mask::QKEY },
-    ]);
+    // What a QP of either kind is initialised with.
+    let initial = if rc {
+        Mask::RC_TO_INIT
+    } else {
+        Mask::all(&[Mask::PKEY_INDEX, Mask::PORT, Mask::QKEY])
+    };
     // What may change between and in the states in which the QP works.
     let running = if rc {
         Mask::all(&[Mask::CUR_STATE, Mask::ACCESS_FLAGS, Mask::MIN_RNR_TIMER])
@@ -208,27 +230,11 @@ pub const fn attributes(service: Service, from: State, to: State) -> Option<(Mas
         (Reset, Init) => (initial, Mask::NONE),
         (Init, Init) => (Mask::NONE, initial),
         (Init, Rtr) if rc => (
-            Mask::all(&[
-                Mask::AV,
-                Mask::PATH_MTU,
-                Mask::DEST_QPN,
-                Mask::RQ_PSN,
-                Mask::MAX_DEST_RD_ATOMIC,
-                Mask::MIN_RNR_TIMER,
-            ]),
+            Mask::RC_TO_RTR,
             Mask::all(&[Mask::ACCESS_FLAGS, Mask::PKEY_INDEX]),
         ),
         (Init, Rtr) => (Mask::NONE, Mask::all(&[Mask::PKEY_INDEX, Mask::QKEY])),
-        (Rtr, Rts) if rc => (
-            Mask::all(&[
-                Mask::TIMEOUT,
-                Mask::RETRY_CNT,
-                Mask::RNR_RETRY,
-                Mask::SQ_PSN,
-                Mask::MAX_QP_RD_ATOMIC,
-            ]),
-            running,
-        ),
+        (Rtr, Rts) if rc => (Mask::RC_TO_RTS, running),
         (Rtr, Rts) => (Mask::SQ_PSN, running),
         (Rts | Sqd, Rts) => (Mask::NONE, running),
         (Sqe, Rts) if !rc => (Mask::NONE, running),

@@ -150,34 +150,11 @@ impl Host {
             ..Attr::default()
         };
         for (state, mask) in [
-            (
-                State::Init,
-                [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS].as_slice(),
-            ),
-            (
-                State::Rtr,
-                &[
-                    Mask::AV,
-                    Mask::PATH_MTU,
-                    Mask::DEST_QPN,
-                    Mask::RQ_PSN,
-                    Mask::MAX_DEST_RD_ATOMIC,
-                    Mask::MIN_RNR_TIMER,
-                ],
-            ),
-            (
-                State::Rts,
-                &[
-                    Mask::TIMEOUT,
-                    Mask::RETRY_CNT,
-                    Mask::RNR_RETRY,
-                    Mask::SQ_PSN,
-                    Mask::MAX_QP_RD_ATOMIC,
-                ],
-            ),
+            (State::Init, Mask::RC_TO_INIT),
+            (State::Rtr, Mask::RC_TO_RTR),
+            (State::Rts, Mask::RC_TO_RTS),
         ] {
             attr.state = state;
-            let mask = mask.iter().fold(Mask::NONE, |mask, bit| mask.with(*bit));
             let mut oracle = Oracle::new(0, plan.mtu);
             let mut bench = Bench {
                 oracle: &mut oracle,

@@ -86,21 +86,6 @@ use crate::{
     shim::errno::to_error, //
 };
 
-/// What QPs become to have a peer.
-const TO_RTR: Mask = Mask::AV
-    .with(Mask::PATH_MTU)
-    .with(Mask::DEST_QPN)
-    .with(Mask::RQ_PSN)
-    .with(Mask::MAX_DEST_RD_ATOMIC)
-    .with(Mask::MIN_RNR_TIMER);
-
-/// And to send to it.
-const TO_RTS: Mask = Mask::TIMEOUT
-    .with(Mask::RETRY_CNT)
-    .with(Mask::RNR_RETRY)
-    .with(Mask::SQ_PSN)
-    .with(Mask::MAX_QP_RD_ATOMIC);
-
 impl Msg {
     /// Whether it can be given a peer: `EALREADY` it is being connected, `EISCONN` it is or was. With
     /// `connecting` held.
@@ -124,13 +109,13 @@ impl Msg {
             state: State::Rts,
             ..*attr
         };
-        qp.modify(&rtr, TO_RTR, Some(path))?;
+        qp.modify(&rtr, Mask::RC_TO_RTR, Some(path))?;
         self.peer.populate(Peer {
             addr,
             qpn: attr.dest_qpn.get(),
             attr: *attr,
         });
-        qp.modify(&rts, TO_RTS, None)
+        qp.modify(&rts, Mask::RC_TO_RTS, None)
     }
 
     /// The attributes for a peer, as far as its owner chose them. `psn` is that of the first packet that

@@ -202,8 +202,7 @@ impl Msg {
             state: State::Init,
             ..self.attrs.attr(access(endpoint.caps))
         };
-        let mask = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::ACCESS_FLAGS);
-        if let Err(error) = qp.modify(&attr, mask, None) {
+        if let Err(error) = qp.modify(&attr, Mask::RC_TO_INIT, None) {
             qp.close();
             return Err(error);
         }

@@ -222,8 +222,7 @@ impl Connection {
             access: access(endpoint.caps),
             ..Attr::default()
         };
-        let mask = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::ACCESS_FLAGS);
-        if let Err(error) = qp.modify(&init, mask, None) {
+        if let Err(error) = qp.modify(&init, Mask::RC_TO_INIT, None) {
             qp.close();
             return Err(error);
         }
@@ -285,23 +284,12 @@ impl Connection {
             rnr_retry: RNR_RETRIES,
             ..Attr::default()
         };
-        let to_rtr = Mask::AV
-            .with(Mask::PATH_MTU)
-            .with(Mask::DEST_QPN)
-            .with(Mask::RQ_PSN)
-            .with(Mask::MAX_DEST_RD_ATOMIC)
-            .with(Mask::MIN_RNR_TIMER);
-        qp.modify(&attr, to_rtr, Some(path))?;
+        qp.modify(&attr, Mask::RC_TO_RTR, Some(path))?;
         let rts = Attr {
             state: QpState::Rts,
             ..attr
         };
-        let to_rts = Mask::TIMEOUT
-            .with(Mask::RETRY_CNT)
-            .with(Mask::RNR_RETRY)
-            .with(Mask::SQ_PSN)
-            .with(Mask::MAX_QP_RD_ATOMIC);
-        qp.modify(&rts, to_rts, None)
+        qp.modify(&rts, Mask::RC_TO_RTS, None)
     }
 
     /// Connection management knows it as `conn`. Closes that, if the connection has been closed

@@ -63,33 +63,10 @@ pub(super) fn attr() -> Attr {
 /// Brings a requester to RTS.
 pub(super) fn start(requester: &mut Lent<'_>, attr: &Attr) -> Result {
     for (state, mask) in [
-        (
-            State::Init,
-            [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS].as_slice(),
-        ),
-        (
-            State::Rtr,
-            &[
-                Mask::AV,
-                Mask::PATH_MTU,
-                Mask::DEST_QPN,
-                Mask::RQ_PSN,
-                Mask::MAX_DEST_RD_ATOMIC,
-                Mask::MIN_RNR_TIMER,
-            ],
-        ),
-        (
-            State::Rts,
-            &[
-                Mask::TIMEOUT,
-                Mask::RETRY_CNT,
-                Mask::RNR_RETRY,
-                Mask::SQ_PSN,
-                Mask::MAX_QP_RD_ATOMIC,
-            ],
-        ),
+        (State::Init, Mask::RC_TO_INIT),
+        (State::Rtr, Mask::RC_TO_RTR),
+        (State::Rts, Mask::RC_TO_RTS),
     ] {
-        let mask = mask.iter().fold(Mask::NONE, |all, bit| all.with(*bit));
         requester.modify(&Attr { state, ..*attr }, mask)?;
     }
     Ok(())

@@ -274,34 +274,9 @@ pub(in super::super) fn start_attr() -> [(Attr, Mask); 3] {
         ..attr()
     };
     [
-        (
-            State::Init,
-            [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS].as_slice(),
-        ),
-        (
-            State::Rtr,
-            &[
-                Mask::AV,
-                Mask::PATH_MTU,
-                Mask::DEST_QPN,
-                Mask::RQ_PSN,
-                Mask::MAX_DEST_RD_ATOMIC,
-                Mask::MIN_RNR_TIMER,
-            ],
-        ),
-        (
-            State::Rts,
-            &[
-                Mask::TIMEOUT,
-                Mask::RETRY_CNT,
-                Mask::RNR_RETRY,
-                Mask::SQ_PSN,
-                Mask::MAX_QP_RD_ATOMIC,
-            ],
-        ),
+        (State::Init, Mask::RC_TO_INIT),
+        (State::Rtr, Mask::RC_TO_RTR),
+        (State::Rts, Mask::RC_TO_RTS),
     ]
-    .map(|(state, mask)| {
-        let mask = mask.iter().fold(Mask::NONE, |all, bit| all.with(*bit));
-        (Attr { state, ..attr }, mask)
-    })
+    .map(|(state, mask)| (Attr { state, ..attr }, mask))
 }
