@@ -164,7 +164,7 @@ impl Connection {
             self.check_ids(rej.local_id, rej.remote_id)?;
         }
         if self.state == State::ReqSent && rej.reason == Reason::INVALID_MTU {
-            // Of one that is not asked for any more.
+            // The answer to a REQ before this one.
             if tid != self.tid {
                 return Err(Ignored::Duplicate);
             }
