@@ -226,28 +226,35 @@ mod tests {
     fn a_front_that_changes_while_the_peer_is_not_ready() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
-        b.peer.posted.store(0, Release);
         let payload = buffer(3000)?;
-        a.send(b"first", &payload)?;
-        a.send(b"", &payload)?;
-        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
-        let mut seen = 0;
-        a.qp.rewrite(|context, front| {
-            seen += 1;
-            if context == 0 && *front == *b"first" {
-                front.copy_from_slice(b"other");
-            }
-        });
-        // Only one has a front.
-        assert_eq!(seen, 1);
-        b.peer.posted.store(1, Release);
-        assert!(eventually(|| a.peer.ended() == 1));
-        let mut head = [0; 5];
-        mem::wire::gather_mem(&mut head, &b.peer.receive, 0);
-        assert!(head == *b"other");
-        assert!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
-        b.peer.posted.store(1, Release);
-        assert!(eventually(|| a.peer.ended() == 2));
+        let refused = || a.peer.refused.load(Acquire);
+        for _ in 0..50 {
+            b.peer.posted.store(0, Release);
+            let (ended, before) = (a.peer.ended(), refused());
+            a.send(b"first", &payload)?;
+            a.send(b"", &payload)?;
+            assert!(eventually(|| refused() > before));
+            let mut seen = 0;
+            a.qp.rewrite(|context, front| {
+                seen += 1;
+                if context == ended as u64 && *front == *b"first" {
+                    front.copy_from_slice(b"other");
+                }
+            });
+            // Only one has a front.
+            assert_eq!(seen, 1);
+            // What was on its way then is refused, and the next that is was made after.
+            let since = refused();
+            assert!(eventually(|| refused() - since >= 2));
+            b.peer.posted.store(1, Release);
+            assert!(eventually(|| a.peer.ended() == ended + 1));
+            let mut head = [0; 5];
+            mem::wire::gather_mem(&mut head, &b.peer.receive, 0);
+            assert!(head == *b"other");
+            assert!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
+            b.peer.posted.store(1, Release);
+            assert!(eventually(|| a.peer.ended() == ended + 2));
+        }
         Ok(())
     }
 
