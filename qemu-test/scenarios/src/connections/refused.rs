@@ -258,6 +258,11 @@ fn a_storm_of_requests() {
     }
     println!("{refusals} of {ASKERS} refused for want of room");
     drop(askers);
+    // Requests of those that gave up may still be there, and have the places.
+    while let Some(event) = server.eq.read(QUIET).expect("read") {
+        let asked = event.connection().expect("a request");
+        server.pep.reject(asked.connreq, b"").expect("reject");
+    }
     // Who asks now is heard.
     server.connect(&End::new(0));
 }
