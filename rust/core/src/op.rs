@@ -272,7 +272,7 @@ impl OpType {
         match len {
             LEN => Ok(()),
             0 => Err(Errno::EINVAL),
-            len if len.is_multiple_of(LEN) => Err(Errno::EMSGSIZE),
+            len if len % LEN == 0 => Err(Errno::EMSGSIZE),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -257,16 +257,16 @@ impl Way {
         if let Ok(ip) = <&[u8; IPV4_LEN]>::try_from(ip) {
             let [_, _, _, _, _, _, _, _, _, _, _, _, from @ .., t0, t1, t2, t3] = *ip;
             Some(Self {
-                from: Ipv4Addr::from_octets(from).into(),
+                from: Ipv4Addr::from(from).into(),
                 to: Ipv4Addr::new(t0, t1, t2, t3).into(),
             })
         } else {
             let ip = <&[u8; IPV6_LEN]>::try_from(ip).ok()?;
-            let from = ip.get(8..24)?.try_into().ok()?;
-            let to = ip.get(24..40)?.try_into().ok()?;
+            let from: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
+            let to: [u8; 16] = ip.get(24..40)?.try_into().ok()?;
             Some(Self {
-                from: Ipv6Addr::from_octets(from).into(),
-                to: Ipv6Addr::from_octets(to).into(),
+                from: Ipv6Addr::from(from).into(),
+                to: Ipv6Addr::from(to).into(),
             })
         }
     }

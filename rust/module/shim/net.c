@@ -352,10 +352,11 @@ bool kfabric_shim_netdev_has_ipv6(u64 netns, u32 ifindex, const u8 addr[16])
 	return has;
 }
 
+/* By way of an integer: see kfabric_shim_figures_percpu(). */
 static struct kfabric_shim_traffic __percpu *
 kfabric_shim_traffic_percpu(const struct kfabric_shim_traffic *traffic)
 {
-	return (struct kfabric_shim_traffic __percpu __force *)traffic;
+	return (struct kfabric_shim_traffic __percpu __force *)(unsigned long)traffic;
 }
 
 /**
@@ -366,7 +367,7 @@ kfabric_shim_traffic_percpu(const struct kfabric_shim_traffic *traffic)
  */
 struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void)
 {
-	return (struct kfabric_shim_traffic __force *)
+	return (struct kfabric_shim_traffic *)(__force unsigned long)
 		alloc_percpu_gfp(struct kfabric_shim_traffic, GFP_KERNEL_ACCOUNT);
 }
 

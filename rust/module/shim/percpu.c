@@ -8,9 +8,13 @@
 #include <linux/gfp.h>
 #include <linux/percpu.h>
 
+/*
+ * GCC gives per-CPU pointers an address space of its own on x86 and casts
+ * between address spaces only by way of an integer.
+ */
 static u64 __percpu *kfabric_shim_figures_percpu(const u64 *figures)
 {
-	return (u64 __percpu __force *)figures;
+	return (u64 __percpu __force *)(unsigned long)figures;
 }
 
 /**
@@ -22,8 +26,9 @@ static u64 __percpu *kfabric_shim_figures_percpu(const u64 *figures)
  */
 u64 *kfabric_shim_figures_alloc(u32 count)
 {
-	return (u64 __force *)__alloc_percpu_gfp(count * sizeof(u64), sizeof(u64),
-						 GFP_KERNEL_ACCOUNT);
+	return (u64 *)(__force unsigned long)
+		__alloc_percpu_gfp(count * sizeof(u64), sizeof(u64),
+				   GFP_KERNEL_ACCOUNT);
 }
 
 /**

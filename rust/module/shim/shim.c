@@ -8,8 +8,10 @@
 
 /*
  * The structures of the ABI are copied to user space byte by byte, so they must
- * have no padding.  The compiler checks it for each that abi_size.h lays out.
+ * have no padding.  The compiler checks it for each that abi_size.h lays out;
+ * <linux/types.h> comes first, because structures of its own have padding.
  */
+#include <linux/types.h>
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 #include <uapi/kfabric.h>

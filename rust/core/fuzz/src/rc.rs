@@ -150,7 +150,7 @@ impl Target for Judge {
     }
 
     fn atomic(&mut self, _: Atomic, eth: &AtomicEth) -> Result<u64, Refusal> {
-        assert!(eth.va.is_multiple_of(8));
+        assert!(eth.va % 8 == 0);
         if eth.rkey != KEY {
             return Err(Refusal::Access);
         }

@@ -134,7 +134,7 @@ impl Packet {
             .checked_sub(opcode.headers_len())
             .and_then(|rest| rest.checked_sub(ICRC_LEN))
             .ok_or(Malformed::Short)?;
-        if !len.is_multiple_of(4) {
+        if len % 4 != 0 {
             return Err(Malformed::Length);
         }
         let payload_len = body.checked_sub(usize::from(pad)).ok_or(Malformed::Pad)?;

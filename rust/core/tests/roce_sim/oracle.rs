@@ -370,7 +370,7 @@ impl Target for Bench<'_> {
         if eth.rkey != ATOMIC_KEY {
             return Err(Refusal::Access);
         }
-        assert!(eth.va.is_multiple_of(8));
+        assert!(eth.va % 8 == 0);
         let word = &mut self.memory.atomics[((eth.va - ATOMIC_VA) / 8) as usize];
         let found = *word;
         match atomic {

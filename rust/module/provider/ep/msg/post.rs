@@ -225,7 +225,7 @@ impl Msg {
         let flags = endpoint.checked_flags_of(kind, op.flags, ATOMIC_LEN)?;
         self.check_rd_atomic()?;
         let (va, rkey) = one_piece(&op.remote, ATOMIC_LEN)?;
-        if !va.is_multiple_of(ATOMIC_LEN as u64) {
+        if va % ATOMIC_LEN as u64 != 0 {
             return Err(EINVAL);
         }
         let (wire_op, result) = match op.change {

@@ -319,7 +319,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
     ) -> Result<u32, Stop> {
         if self.message != Message::Between
             || !self.attr.access.atomic
-            || !eth.va.is_multiple_of(u64::from(ATOMIC_LEN))
+            || eth.va % u64::from(ATOMIC_LEN) != 0
             || !self.store.has_room()
         {
             return Err(INVALID);

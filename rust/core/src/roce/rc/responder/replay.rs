@@ -205,7 +205,7 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
             && if end == replay.packets {
                 offset.saturating_add(reth.len) == first.len
             } else {
-                reth.len > 0 && reth.len.is_multiple_of(mtu.bytes())
+                reth.len > 0 && reth.len % mtu.bytes() == 0
             };
         if same {
             self.again(place, start, end);
