@@ -83,7 +83,7 @@ hash_of() { sha256sum | cut -c1-16; }
 # kernel drops the lock when the last process of the holder is gone, so that a
 # killed build never blocks the next one, and never races with it either.
 with_lock() {
-	local name=$1 fd status=0
+	local name=$1 fd
 	shift
 	mkdir -p "$KF_CACHE/lock"
 	exec {fd}>"$KF_CACHE/lock/$name"
@@ -91,9 +91,9 @@ with_lock() {
 		say "   another build holds '$name'; waiting for it"
 		flock "$fd"
 	fi
-	"$@" || status=$?
+	# Not in a condition: that would switch "set -e" off in COMMAND.
+	"$@"
 	exec {fd}>&-
-	return $status
 }
 
 # used ENTRY: note that an entry of the cache is in use.
@@ -118,6 +118,15 @@ prune() {
 		fi
 		exec {fd}>&-
 	done
+}
+
+# need_space MEGABYTES: the cache's file system has that much free space.
+need_space() {
+	local free
+	free=$(df --output=avail -m "$KF_CACHE" | tail -n 1)
+	((free > $1)) ||
+		die "the disk is full: $KF_CACHE has $((free)) MB left, and $1 MB are needed" \
+			"free some space, or set KFABRIC_CACHE to a folder on another disk"
 }
 
 # --- the host ---------------------------------------------------------------

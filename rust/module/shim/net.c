@@ -352,7 +352,7 @@ bool kfabric_shim_netdev_has_ipv6(u64 netns, u32 ifindex, const u8 addr[16])
 	return has;
 }
 
-/* By way of an integer: see kfabric_shim_figures_percpu(). */
+/* Cast through an integer: see kfabric_shim_figures_percpu(). */
 static struct kfabric_shim_traffic __percpu *
 kfabric_shim_traffic_percpu(const struct kfabric_shim_traffic *traffic)
 {

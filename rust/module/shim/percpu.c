@@ -9,8 +9,8 @@
 #include <linux/percpu.h>
 
 /*
- * GCC gives per-CPU pointers an address space of its own on x86 and casts
- * between address spaces only by way of an integer.
+ * On x86, GCC puts per-CPU pointers in a named address space and rejects a
+ * direct cast to another one; a cast through an integer is allowed.
  */
 static u64 __percpu *kfabric_shim_figures_percpu(const u64 *figures)
 {

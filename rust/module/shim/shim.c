@@ -8,8 +8,8 @@
 
 /*
  * The structures of the ABI are copied to user space byte by byte, so they must
- * have no padding.  The compiler checks it for each that abi_size.h lays out;
- * <linux/types.h> comes first, because structures of its own have padding.
+ * have no padding.  The compiler checks each that abi_size.h lays out.
+ * <linux/types.h> comes before the check, because its own structures have padding.
  */
 #include <linux/types.h>
 #pragma GCC diagnostic push
