@@ -28,6 +28,8 @@ help:
 	@echo '$${KFABRIC_CACHE:-~/.cache/kfabric}. ACCEL=kvm|tcg overrides the probe.'
 	@echo 'KERNEL=stock|plain|sanitize chooses the kernel of demo, test and shell: Debian'"'"'s own (the'
 	@echo 'default), a small one with KUnit, or the sanitizing one.'
+	@echo 'VNG=1 with test and shell boots with virtme-ng, from the Python package index; of test the'
+	@echo 'parts kunit, scenarios and library.'
 
 all: modules
 
