@@ -28,27 +28,41 @@ help:
 	@echo '$${KFABRIC_CACHE:-~/.cache/kfabric}. ACCEL=kvm|tcg overrides the probe.'
 	@echo 'KERNEL=stock|plain|sanitize chooses the kernel of demo, test and shell: Debian'"'"'s own (the'
 	@echo 'default), a small one with KUnit, or the sanitizing one.'
+	@echo 'VNG=1 with test and shell boots with virtme-ng, from the Python package index; of test the'
+	@echo 'parts kunit, scenarios and library.'
 
 all: modules
 
 ifdef KDIR
 # In place of headers without Rust metadata, the tree that has been made of them.
-KDIR_TREE := $(shell scripts/kernel-metadata --find '$(KDIR)')
+KDIR_TREE = $(or $(shell scripts/kernel-metadata --find "$(KDIR)"),$(KDIR))
 # A kernel built with clang wants its modules built with clang.
-KDIR_LLVM := $(if $(shell grep -s '^CONFIG_CC_IS_CLANG=y' '$(KDIR_TREE)/.config'),LLVM=1)
-KDIR_MAKE = $(MAKE) -C "$(KDIR_TREE)" $(KDIR_LLVM) M="$(CURDIR)" MO="$(CURDIR)/build/module-kdir"
+KDIR_LLVM = $(if $(shell grep -s '^CONFIG_CC_IS_CLANG=y' "$(KDIR_TREE)/.config"),LLVM=1)
+KDIR_OUT := $(CURDIR)/build/module-kdir
+# What the module was built for: the KDIR that was given, and the tree in its place.
+KDIR_BUILT = $(shell sed -n $(1)p "$(KDIR_OUT)/.kdir" 2>/dev/null)
 
 modules:
 	@scripts/check-kdir "$(KDIR_TREE)"
-	@mkdir -p build/module-kdir
-	+@$(KDIR_MAKE) modules
-	@echo "$(CURDIR)/build/module-kdir/kfabric.ko"
+	@mkdir -p "$(KDIR_OUT)"
+	+@$(MAKE) -C "$(KDIR_TREE)" $(KDIR_LLVM) M="$(CURDIR)" MO="$(KDIR_OUT)" modules
+	@printf '%s\n' "$(KDIR)" "$(KDIR_TREE)" >"$(KDIR_OUT)/.kdir"
+	@echo "$(KDIR_OUT)/kfabric.ko"
 
-modules_install: modules
-	+@$(KDIR_MAKE) modules_install
+# Root installs or loads what an ordinary user has built, and builds nothing.
+# Debian's configuration names a signing key that only Debian has.
+modules_install load: KDIR_built
+modules_install:
+	+@$(MAKE) -C "$(call KDIR_BUILT,2)" M="$(CURDIR)" MO="$(KDIR_OUT)" CONFIG_MODULE_SIG_ALL= modules_install
 
 load:
-	@scripts/load build/module-kdir/kfabric.ko
+	@scripts/load "$(KDIR_OUT)/kfabric.ko" "$(KDIR)"
+
+KDIR_built:
+	@[ "$(call KDIR_BUILT,1)" = "$(KDIR)" ] || { \
+		echo 'error: the module is not built for $(KDIR)' >&2; \
+		echo '  next: make KDIR=$(KDIR)' >&2; exit 1; }
+.PHONY: KDIR_built
 else
 modules:
 	@scripts/module

@@ -14,10 +14,12 @@ umask 022
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 KF_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-KF_CACHE=${KFABRIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kfabric}
+KF_CACHE=${KFABRIC_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/kfabric}
 KF_BUILD=$KF_TOP/build
 KF_LOG_DIR=$KF_BUILD/log
-mkdir -p "$KF_CACHE" "$KF_LOG_DIR"
+mkdir -p "$KF_LOG_DIR"
+# Programs from the cache are run: nobody else may write to it, or hold its locks.
+[ -d "$KF_CACHE" ] || mkdir -p -m 700 "$KF_CACHE"
 KF_CACHE=$(cd "$KF_CACHE" && pwd -P)
 export KFABRIC_CACHE=$KF_CACHE
 
@@ -35,6 +37,16 @@ die() {
 	[ -z "${3:-}" ] || printf '  log:  %s\n' "$3" >&2
 	exit 1
 }
+
+[ -O "$KF_CACHE" ] && [ -z "$(find "$KF_CACHE" -maxdepth 0 -perm /022)" ] ||
+	die "the cache $KF_CACHE belongs to another user, or others may write to it" \
+		"set KFABRIC_CACHE to a folder of your own"
+case $KF_TOP$KF_CACHE in
+*[[:space:]:\'\"]*)
+	die "a path has a space, a colon or a quotation mark, with which the kernel's build does not work: $KF_TOP or $KF_CACHE" \
+		"move the checkout, or set KFABRIC_CACHE"
+	;;
+esac
 
 # run_logged TITLE LOG HOW_FAR -- COMMAND...
 # Runs COMMAND with its output in LOG and shows how it goes: on a terminal one
@@ -85,7 +97,7 @@ hash_of() { sha256sum | cut -c1-16; }
 with_lock() {
 	local name=$1 fd
 	shift
-	mkdir -p "$KF_CACHE/lock"
+	mkdir -p -m 700 "$KF_CACHE/lock"
 	exec {fd}>"$KF_CACHE/lock/$name"
 	if ! flock -n "$fd"; then
 		say "   another build holds '$name'; waiting for it"
@@ -102,22 +114,35 @@ used() {
 	: >"$KF_CACHE/used/$(basename "$1")"
 }
 
-# prune KIND: remove what nobody needs: entries not used for 30 days, and what
-# killed builds left unfinished (nobody holds their lock).
+# prune KIND: remove entries that were not used for 30 days, and what killed
+# builds left unfinished: temporary folders, and entries of more than a day that
+# were never used. An entry whose lock somebody holds stays.
 prune() {
-	local entry name fd
+	local entry file name fd
 	for entry in "$KF_CACHE/$1"-*; do
-		name=$(basename "${entry%%.tmp*}")
-		if [ "$entry" = "${entry%.tmp*}" ] &&
-			[ -z "$(find "$KF_CACHE/used/$name" -mtime +30 2>/dev/null)" ]; then
-			continue
+		[ -e "$entry" ] || continue
+		file=$(basename "$entry")
+		name=${file%%.tmp*}
+		if [ "$file" = "$name" ]; then
+			if [ -e "$KF_CACHE/used/$name" ]; then
+				[ -n "$(find "$KF_CACHE/used/$name" -mtime +30)" ] || continue
+			else
+				[ -n "$(find "$entry" -maxdepth 0 -mtime +0)" ] || continue
+			fi
 		fi
 		exec {fd}>"$KF_CACHE/lock/$name"
 		if flock -n "$fd"; then
-			as_root_here rm -rf --one-file-system "$entry"
+			as_root_here rm -rf --one-file-system "$entry" "$KF_CACHE/used/$name"
 		fi
 		exec {fd}>&-
 	done
+}
+
+# full_disk LOG: stop with that cause if the log has it.
+full_disk() {
+	! grep -aqE 'No space left on device|Disk quota exceeded' "$1" ||
+		die "the disk is full: $KF_CACHE has $(df --output=avail -h "$KF_CACHE" | tail -n 1 | tr -d ' ') left" \
+			"free some space, or set KFABRIC_CACHE to a folder on another disk" "$1"
 }
 
 # need_space MEGABYTES: the cache's file system has that much free space.
