@@ -7,7 +7,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := modules
 
-.PHONY: help all modules modules_install load demo test test-sanitize bench check fuzz shell clean
+.PHONY: help all modules modules_install load demo test test-sanitize bench check fuzz shell deb clean
 
 help:
 	@echo 'make demo            set everything up, boot two hosts on a stock kernel, show the main job'
@@ -21,6 +21,7 @@ help:
 	@echo 'make KDIR=<tree>     the module for a kernel of your own: its build tree, or Debian'"'"'s headers'
 	@echo 'make modules_install with KDIR=: install it (INSTALL_MOD_PATH= for another root)'
 	@echo 'make load            with KDIR=: load it into the running kernel (as root)'
+	@echo 'make deb             Debian packages in build/deb: kfabric-dkms, kfi, libkfi-dev'
 	@echo 'make clean           remove build/ (the caches stay; see KFABRIC_CACHE)'
 	@echo 'make help            this list'
 	@echo
@@ -94,6 +95,9 @@ fuzz:
 
 shell:
 	@qemu-test/shell
+
+deb:
+	@scripts/deb
 
 clean:
 	@scripts/clean

@@ -127,7 +127,8 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
             "is the module loaded? insmod kfabric.ko makes /dev/kfabric"
         }
         ("open", Errno::EACCES | Errno::EPERM) => {
-            "the device node does not admit this user: run as root, or chmod /dev/kfabric"
+            "the device node does not admit this user: join its group (rdma, if kfabric was \
+             installed as a package), run as root, or chmod /dev/kfabric"
         }
         ("LINK_ADD" | "LINK_DEL", Errno::EPERM) => {
             "links need CAP_NET_ADMIN in this network namespace: run as root"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Where the packages of a Debian root come from: the mirror that the host's own
+# apt uses, and how it reaches that. Sourced after scripts/lib.sh, never run.
+
+# The Debian mirror of the host's apt; empty if it has none (Ubuntu).
+host_mirror() {
+	apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)|$(COMPONENT)' \
+		'Created-By: Packages' 2>/dev/null |
+		awk -F'|' '$1 == "Debian" && $2 == "Debian" && $4 == "main" { print $3; exit }'
+}
+
+# default_mirror DIRECTORY: the mirror that mmdebstrap itself would take: asked by
+# a hook that then stops it. DIRECTORY is for its attempt, and is gone then.
+default_mirror() {
+	{ as_root_here mmdebstrap --quiet --mode=root --variant=custom --format=directory \
+		--setup-hook='cat "$1"/etc/apt/sources.list >&2; exit 1' \
+		trixie "$1" </dev/null 2>&1 || :; } |
+		awk '$1 == "deb" && $3 == "trixie" && !mirror { mirror = $2 } END { print mirror }'
+	as_root_here rm -rf --one-file-system "$1"
+}
+
+# How the host's apt reaches its mirrors: proxies, certificates, retries.
+host_apt_options() {
+	apt-config dump | grep -E '^Acquire::(http|https|Retries)[: ]' || :
+}
+
+sources() {
+	local mirror=$1 suite
+	for suite in trixie trixie-updates trixie-backports; do
+		printf 'deb %s %s main\n' "$mirror" "$suite"
+	done
+}
+
+# find_mirror DIRECTORY: print the mirror, or stop with an error. KFABRIC_MIRROR=
+# overrides it; DIRECTORY is for default_mirror.
+find_mirror() {
+	local mirror=${KFABRIC_MIRROR:-$(host_mirror)}
+	[ -n "$mirror" ] || mirror=$(default_mirror "$1")
+	[ -n "$mirror" ] ||
+		die "this machine's apt has no Debian mirror" \
+			"KFABRIC_MIRROR=<address of a Debian mirror> make ..."
+	printf '%s\n' "$mirror"
+}
