@@ -22,6 +22,7 @@ cmdline=(panic=-1 oops=panic kasan_multi_shot random.trust_cpu=on no_timer_check
 	hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 sysctl.kernel.watchdog_thresh=30)
 
 # set_machine ACCEL: sets $machine to QEMU's options for it.
+# shellcheck disable=SC2034
 set_machine() {
 	case $1 in
 	kvm) machine=(-accel kvm -cpu host) ;;

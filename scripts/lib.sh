@@ -19,7 +19,7 @@ KF_BUILD=$KF_TOP/build
 KF_LOG_DIR=$KF_BUILD/log
 mkdir -p "$KF_LOG_DIR"
 # Programs from the cache are run: nobody else may write to it, or hold its locks.
-[ -d "$KF_CACHE" ] || mkdir -p -m 700 "$KF_CACHE"
+[ -d "$KF_CACHE" ] || (umask 077 && mkdir -p "$KF_CACHE")
 KF_CACHE=$(cd "$KF_CACHE" && pwd -P)
 export KFABRIC_CACHE=$KF_CACHE
 
@@ -97,7 +97,7 @@ hash_of() { sha256sum | cut -c1-16; }
 with_lock() {
 	local name=$1 fd
 	shift
-	mkdir -p -m 700 "$KF_CACHE/lock"
+	(umask 077 && mkdir -p "$KF_CACHE/lock")
 	exec {fd}>"$KF_CACHE/lock/$name"
 	if ! flock -n "$fd"; then
 		say "   another build holds '$name'; waiting for it"

@@ -2,7 +2,7 @@
 /*
  * counter [LINK]: a counter of /dev/kfabric in C, with nothing but the header.
  *
- *	cc -Wall -o counter counter.c && ./counter lo
+ *	cc -Wall counter.c -o /tmp/counter && /tmp/counter lo
  *
  * LINK is the name of a link (kfi link show), by default lo. The value is read
  * from memory that the kernel module shares, without a system call.
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 	struct kfabric_cntr_open cntr = { .size = sizeof(cntr), .wait_obj = KFI_WAIT_QUEUE };
 	struct kfabric_cntr_modify add = { .size = sizeof(add), .what = KFABRIC_CNTR_ADD };
 	struct kfabric_cntr_wait wait = { .size = sizeof(wait) };
-	const volatile struct kfabric_cntr_values *values;
+	const struct kfabric_cntr_values *values;
 	const char *link = argc > 1 ? argv[1] : "lo";
 	int fd = open(KFABRIC_DEVICE, O_RDWR | O_CLOEXEC);
 
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 
 	call(fd, KFABRIC_IOC_FABRIC_OPEN, &fabric, "fabric");
 	domain.fabric = fabric.handle;
-	strcpy(domain.link, link);
+	memcpy(domain.link, link, strlen(link) + 1);
 	call(fd, KFABRIC_IOC_DOMAIN_OPEN, &domain, link);
 	cntr.domain = domain.handle;
 	call(fd, KFABRIC_IOC_CNTR_OPEN, &cntr, "counter");
@@ -58,6 +58,7 @@ int main(int argc, char **argv)
 	wait.deadline = KFABRIC_FOREVER;
 	call(fd, KFABRIC_IOC_CNTR_WAIT, &wait, "wait");
 
-	printf("the counter is at %llu\n", (unsigned long long)values->value);
+	printf("the counter is at %llu\n",
+	       (unsigned long long)__atomic_load_n(&values->value, __ATOMIC_ACQUIRE));
 	return 0;
 }
