@@ -70,16 +70,18 @@ impl Crc32 for Table {
         let at = |table: usize, word: u32, byte: u32| {
             tables[table][(word >> (8 * byte) & 0xff) as usize]
         };
-        let (chunks, rest) = bytes.as_chunks::<8>();
-        for chunk in chunks {
-            let [a, b, c, d, e, f, g, h] = *chunk;
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            let &[a, b, c, d, e, f, g, h] = chunk else {
+                unreachable!("chunks of 8 bytes");
+            };
             let low = crc ^ u32::from_le_bytes([a, b, c, d]);
             let high = u32::from_le_bytes([e, f, g, h]);
             crc = (0..4).fold(0, |crc, byte| {
                 crc ^ at(7 - byte as usize, low, byte) ^ at(3 - byte as usize, high, byte)
             });
         }
-        for byte in rest {
+        for byte in chunks.remainder() {
             crc = (crc >> 8) ^ tables[0][((crc ^ u32::from(*byte)) & 0xff) as usize];
         }
         crc
