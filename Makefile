@@ -36,9 +36,10 @@ all: modules
 
 ifdef KDIR
 # In place of headers without Rust metadata, the tree that has been made of them.
-KDIR_TREE = $(or $(shell scripts/kernel-metadata --find "$(KDIR)"),$(KDIR))
+# Looked for once, and only by the target that builds: it takes some seconds.
+KDIR_TREE = $(eval KDIR_TREE := $(or $(shell scripts/kernel-metadata --find "$(KDIR)"),$(KDIR)))$(KDIR_TREE)
 # A kernel built with clang wants its modules built with clang.
-KDIR_LLVM = $(if $(shell grep -s '^CONFIG_CC_IS_CLANG=y' "$(KDIR_TREE)/.config"),LLVM=1)
+KDIR_LLVM = $(if $(shell grep -s '^CONFIG_CC_IS_CLANG=y' "$(1)/.config"),LLVM=1)
 KDIR_OUT := $(CURDIR)/build/module-kdir
 # What the module was built for: the KDIR that was given, and the tree in its place.
 KDIR_BUILT = $(shell sed -n $(1)p "$(KDIR_OUT)/.kdir" 2>/dev/null)
@@ -46,15 +47,18 @@ KDIR_BUILT = $(shell sed -n $(1)p "$(KDIR_OUT)/.kdir" 2>/dev/null)
 modules:
 	@scripts/check-kdir "$(KDIR_TREE)"
 	@mkdir -p "$(KDIR_OUT)"
-	+@$(MAKE) -C "$(KDIR_TREE)" $(KDIR_LLVM) M="$(CURDIR)" MO="$(KDIR_OUT)" modules
+	+@$(MAKE) -C "$(KDIR_TREE)" $(call KDIR_LLVM,$(KDIR_TREE)) M="$(CURDIR)" MO="$(KDIR_OUT)" modules
 	@printf '%s\n' "$(KDIR)" "$(KDIR_TREE)" >"$(KDIR_OUT)/.kdir"
 	@echo "$(KDIR_OUT)/kfabric.ko"
 
 # Root installs or loads what an ordinary user has built, and builds nothing.
-# Debian's configuration names a signing key that only Debian has.
+# The configuration of a tree of kernel-metadata names a key that only the
+# distribution has, so nothing is signed there.
 modules_install load: KDIR_built
 modules_install:
-	+@$(MAKE) -C "$(call KDIR_BUILT,2)" M="$(CURDIR)" MO="$(KDIR_OUT)" CONFIG_MODULE_SIG_ALL= modules_install
+	+@$(MAKE) -C "$(call KDIR_BUILT,2)" $(call KDIR_LLVM,$(call KDIR_BUILT,2)) \
+		M="$(CURDIR)" MO="$(KDIR_OUT)" \
+		$(if $(wildcard $(call KDIR_BUILT,2)/.rust-symbols),CONFIG_MODULE_SIG_ALL=) modules_install
 
 load:
 	@scripts/load "$(KDIR_OUT)/kfabric.ko" "$(KDIR)"

@@ -30,8 +30,9 @@ set_machine() {
 	esac
 }
 
-# printable: remove control characters, which could steer the terminal.
-printable() { tr -d '\000-\010\013-\037\177'; }
+# printable: remove control characters, which could steer the terminal. Each line
+# goes on at once.
+printable() { stdbuf -oL tr -d '\000-\010\013-\037\177'; }
 
 # new_logs KIND NAME: sets $logs to a new folder for the logs of this run; the
 # newest twenty of its kind are kept.
