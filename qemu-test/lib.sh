@@ -72,7 +72,7 @@ verdict() {
 
 # finish TIMED_OUT STATUS TAINT LIMIT: end the script with the exit status of the
 # run. TIMED_OUT is 1 if the guest did not end within LIMIT seconds; STATUS, the
-# command's, and TAINT, the kernel's flags, are what the guest wrote.
+# command's, and TAINT, the kernel's flags, are what the guest wrote, or empty.
 finish() {
 	if [ "$1" = 1 ]; then
 		say "   the last of its output:"
@@ -81,7 +81,7 @@ finish() {
 	elif fault; then
 		verdict 125 "the guest's kernel reported a fault (command's status: $(printable <<<"${2:-none}"))"
 	elif [[ ! $2 =~ ^[0-9]{1,3}$ || ! $3 =~ ^[0-9]{1,9}$ ]]; then
-		verdict 126 "the guest ended without a status"
+		verdict 126 "the guest ended without a status (it wrote: status $(printable <<<"${2:-none}"), taint flags $(printable <<<"${3:-none}"))"
 	elif (($3 & fault_taint)); then
 		verdict 125 "the guest's kernel is tainted by a fault (flags $3)"
 	fi
