@@ -2,7 +2,7 @@
 /*
  * counter [LINK]: a counter of /dev/kfabric in C, with nothing but the header.
  *
- *	cc -Wall counter.c -o /tmp/counter && /tmp/counter lo
+ *	cc -Wall counter.c -o ~/counter && ~/counter lo
  *
  * LINK is the name of a link (kfi link show), by default lo. The value is read
  * from memory that the kernel module shares, without a system call.
