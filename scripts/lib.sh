@@ -138,20 +138,30 @@ prune() {
 	done
 }
 
-# full_disk LOG: stop with that cause if the log has it.
-full_disk() {
-	! grep -aqE 'No space left on device|Disk quota exceeded' "$1" ||
-		die "the disk is full: $KF_CACHE has $(df --output=avail -h "$KF_CACHE" | tail -n 1 | tr -d ' ') left" \
-			"free some space, or set KFABRIC_CACHE to a folder on another disk" "$1"
+# more_space DIRECTORY: what to do if its file system is full.
+more_space() {
+	case $1 in
+	"$KF_CACHE") echo "free some space, or set KFABRIC_CACHE to a folder on another disk" ;;
+	*) echo "free some space, or use a checkout on another disk" ;;
+	esac
 }
 
-# need_space MEGABYTES: the cache's file system has that much free space.
+# full_disk LOG [DIRECTORY]: stop with that cause if the log has it. DIRECTORY is
+# what was written to, by default the cache.
+full_disk() {
+	local dir=${2:-$KF_CACHE}
+	! grep -aqE 'No space left on device|Disk quota exceeded' "$1" ||
+		die "the disk is full: $dir has $(df --output=avail -h "$dir" | tail -n 1 | tr -d ' ') left" \
+			"$(more_space "$dir")" "$1"
+}
+
+# need_space MEGABYTES [DIRECTORY]: the file system of DIRECTORY, by default the
+# cache, has that much free space.
 need_space() {
-	local free
-	free=$(df --output=avail -m "$KF_CACHE" | tail -n 1)
+	local free dir=${2:-$KF_CACHE}
+	free=$(df --output=avail -m "$dir" | tail -n 1)
 	((free > $1)) ||
-		die "the disk is full: $KF_CACHE has $((free)) MB left, and $1 MB are needed" \
-			"free some space, or set KFABRIC_CACHE to a folder on another disk"
+		die "the disk is full: $dir has $((free)) MB left, and $1 MB are needed" "$(more_space "$dir")"
 }
 
 # --- the host ---------------------------------------------------------------

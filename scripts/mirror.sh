@@ -2,7 +2,11 @@
 # shellcheck shell=bash
 #
 # Where the packages of a Debian root come from: the mirror that the host's own
-# apt uses, and how it reaches that. Sourced after scripts/lib.sh, never run.
+# apt uses, how it reaches that, and why a root could not be made from it. Sourced
+# after scripts/lib.sh, never run.
+
+# The kernel that kfabric is for.
+series=7.3
 
 # The Debian mirror of the host's apt; empty if it has none (Ubuntu).
 host_mirror() {
@@ -42,4 +46,27 @@ find_mirror() {
 		die "this machine's apt has no Debian mirror" \
 			"KFABRIC_MIRROR=<address of a Debian mirror> make ..."
 	printf '%s\n' "$mirror"
+}
+
+# no_kernel LOG MIRROR: stop, because the mirror has another stock kernel.
+no_kernel() {
+	die "the mirror $2 has no stock kernel $series any more, and kfabric is for Linux $series" \
+		"KFABRIC_MIRROR=<address of a mirror that has it> make ..." "$1"
+}
+
+# explain_failure LOG MIRROR CAUSE: stop with the cause that the log of mmdebstrap
+# shows, or, if it shows none, with CAUSE.
+explain_failure() {
+	full_disk "$1"
+	if grep -aqE "Unable to locate package linux-source|Depends: linux-source-.* but|Release '[^']*' for 'linux-" "$1"; then
+		die "the mirror $2 has no Linux $series any more, and kfabric is for Linux $series" \
+			"KFABRIC_MIRROR=<address of a mirror that has it> make ..." "$1"
+	elif grep -aqE 'Unable to locate package|has no installation candidate' "$1"; then
+		die "the mirror $2 lacks a package: $(grep -aoE "(locate package|Package) [^ ]+" "$1" | tail -n 1)" \
+			"KFABRIC_MIRROR=<address of another mirror> make ..." "$1"
+	elif grep -aqE 'Could not resolve|Temporary failure resolving|Could not connect|does not have a Release file|Certificate verification failed|Proxy|Network is unreachable|Connection (refused|timed out)' "$1"; then
+		die "the mirror $2 cannot be reached" \
+			"is there a network? KFABRIC_MIRROR=<address of a Debian mirror> names another" "$1"
+	fi
+	die "$3" "see the log" "$1"
 }
