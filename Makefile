@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 
 help:
 	@echo 'make demo            set everything up, boot two hosts on a stock kernel, show the main job'
-	@echo 'make test            every test: cargo, KUnit, guest scenarios; ends with passed, failed, skipped'
+	@echo 'make test            every test: cargo, KUnit, guest scenarios, packages; ends with passed, failed, skipped'
 	@echo 'make test-sanitize   the guest tests under KASAN, lockdep, kmemleak and injected failures'
 	@echo 'make bench           measurements beside the peers: a table, build/bench.json, an SVG plot'
 	@echo 'make check           formatting, clippy, checkpatch, docs, dead links'
