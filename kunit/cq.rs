@@ -29,7 +29,8 @@ use crate::{
                 wait_obj,
                 within,
                 Count,
-                TestDomain, //
+                TestDomain,
+                LONG, //
             },
             WaitObj,
             WaitSet, //
@@ -331,12 +332,12 @@ mod tests {
     #[test]
     fn deadlines_are_kept() -> Result {
         let queue = queue(8)?;
-        assert_eq!(queue.sread(1, 0, Deadline::Poll, ignore), Err(EAGAIN));
-        assert_eq!(queue.sread(1, 0, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        assert_eq!(queue.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
+        assert_eq!(queue.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(ETIMEDOUT));
         let Deadline::At(end) = within(20) else {
             return Err(EINVAL);
         };
-        assert_eq!(queue.sread(1, 0, Deadline::At(end), ignore), Err(ETIMEDOUT));
+        assert_eq!(queue.sread(1, 0, Deadline::At(end), &mut 0, ignore), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
         assert_eq!(waiting(&queue), 0);
         // Fewer than wanted: what there is, at the deadline.
@@ -345,13 +346,13 @@ mod tests {
         let Deadline::At(end) = within(20) else {
             return Err(EINVAL);
         };
-        assert_eq!(queue.sread(8, 3, Deadline::At(end), ignore), Ok(2));
+        assert_eq!(queue.sread(8, 3, Deadline::At(end), &mut 0, ignore), Ok(2));
         assert!(now_ns() >= end);
         // As many as wanted: at once, and only as many as there is room for.
         push(&queue, 1)?;
         push(&queue, 2)?;
-        assert_eq!(queue.sread(1, 2, Deadline::Forever, ignore), Ok(1));
-        assert_eq!(queue.sread(1, 1, Deadline::Forever, ignore), Ok(1));
+        assert_eq!(queue.sread(1, 2, Deadline::Forever, &mut 0, ignore), Ok(1));
+        assert_eq!(queue.sread(1, 1, Deadline::Forever, &mut 0, ignore), Ok(1));
         Ok(())
     }
 
@@ -363,7 +364,7 @@ mod tests {
         for want in [3, 1, 2, 2, 100] {
             // They only wait: nothing is taken.
             let thread = count_if(&queue, &woken, move |queue| {
-                queue.sread(0, want, soon(), ignore) == Ok(0)
+                queue.sread(0, want, soon(), &mut 0, ignore) == Ok(0)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -394,7 +395,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 2] {
             let thread = count_if(&queue, &woken, move |queue| {
-                queue.sread(1, want, soon(), ignore) == Err(avail())
+                queue.sread(1, want, soon(), &mut 0, ignore) == Err(avail())
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -407,7 +408,7 @@ mod tests {
 
         let (one, two) = (queue.reserve()?, queue.reserve()?);
         let thread = count_if(&queue, &woken, |queue| {
-            queue.sread(1, 2, soon(), ignore) == Err(to_error(Errno::KFI_EOVERRUN))
+            queue.sread(1, 2, soon(), &mut 0, ignore) == Err(to_error(Errno::KFI_EOVERRUN))
         })?;
         assert!(eventually(|| waiting(&queue) == 1));
         assert_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
@@ -425,7 +426,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 5] {
             let thread = count_if(&queue, &ended, move |queue| {
-                queue.sread(1, want, soon(), ignore) == Err(EAGAIN)
+                queue.sread(1, want, soon(), &mut 0, ignore) == Err(EAGAIN)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -436,13 +437,53 @@ mod tests {
         // Nobody sleeps: it is for the next who would, once.
         queue.signal();
         queue.signal();
-        assert_eq!(queue.sread(1, 0, Deadline::Poll, ignore), Err(EAGAIN));
-        assert_eq!(queue.sread(1, 0, Deadline::Forever, ignore), Err(EAGAIN));
-        assert_eq!(queue.sread(1, 0, within(20), ignore), Err(ETIMEDOUT));
+        assert_eq!(queue.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
+        assert_eq!(queue.sread(1, 0, Deadline::Forever, &mut 0, ignore), Err(EAGAIN));
+        assert_eq!(queue.sread(1, 0, within(20), &mut 0, ignore), Err(ETIMEDOUT));
         // With a signal it takes what there is.
         queue.signal();
         push(&queue, 1)?;
-        assert_eq!(queue.sread(8, 5, Deadline::Forever, ignore), Ok(1));
+        assert_eq!(queue.sread(8, 5, Deadline::Forever, &mut 0, ignore), Ok(1));
+        Ok(())
+    }
+
+    /// fi_cq(3): the call unblocks any thread waiting in a blocking read; this one waits for another
+    /// reader, and does not sleep for completions yet.
+    #[test]
+    fn a_signal_reaches_a_thread_that_is_on_its_way() -> Result {
+        let queue = queue(8)?;
+        let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
+        push(&queue, 1)?;
+        let reader = {
+            let (stalled, go_on) = (stalled.clone(), go_on.clone());
+            count_if(&queue, &ended, move |queue| {
+                let read = queue.read(1, |_, _| {
+                    stalled.add(1);
+                    eventually(|| go_on.get() == 1);
+                    Ok(())
+                });
+                read == Ok(1)
+            })?
+        };
+        assert!(eventually(|| stalled.get() == 1));
+        let entered = Count::new()?;
+        let waiter = {
+            let entered = entered.clone();
+            count_if(&queue, &ended, move |queue| {
+                entered.add(1);
+                queue.sread(1, 5, soon(), &mut 0, ignore) == Err(EAGAIN)
+            })?
+        };
+        assert!(eventually(|| entered.get() == 1));
+        a_while();
+        let begin = now_ns();
+        queue.signal();
+        go_on.add(1);
+        reader.join();
+        waiter.join();
+        assert_eq!(ended.get(), 2);
+        // It did not sleep to its deadline.
+        assert!(now_ns() - begin < LONG / 2);
         Ok(())
     }
 
@@ -453,7 +494,7 @@ mod tests {
         let mut threads = KVec::new();
         for _ in 0..3 {
             let thread = count_if(&queue, &got, |queue| {
-                queue.sread(1, 1, soon(), ignore) == Ok(1)
+                queue.sread(1, 1, soon(), &mut 0, ignore) == Ok(1)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -474,7 +515,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 3] {
             let thread = count_if(&queue, &closed, move |queue| {
-                queue.sread(1, want, soon(), ignore) == Err(EBADF)
+                queue.sread(1, want, soon(), &mut 0, ignore) == Err(EBADF)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -482,7 +523,7 @@ mod tests {
         queue.close();
         threads.clear();
         assert_eq!(closed.get(), 2);
-        assert_eq!(queue.sread(1, 1, Deadline::Forever, ignore), Err(EBADF));
+        assert_eq!(queue.sread(1, 1, Deadline::Forever, &mut 0, ignore), Err(EBADF));
         Ok(())
     }
 
@@ -518,7 +559,7 @@ mod tests {
         for spoilt in [0, 3, 1 << 40, u64::MAX] {
             head.store(spoilt);
             assert_eq!(queue.read(1, ignore), Err(EIO));
-            assert_eq!(queue.sread(1, 4, Deadline::Forever, ignore), Err(EIO));
+            assert_eq!(queue.sread(1, 4, Deadline::Forever, &mut 0, ignore), Err(EIO));
             assert!(queue.is_ready());
             // Completions go on arriving, as far as there is room, and no further.
             for _ in 0..8 {
@@ -566,7 +607,7 @@ mod tests {
             let (taken, total) = (taken.clone(), total.clone());
             let thread = count_if(&queue, &good, move |queue| loop {
                 let mut contexts = 0;
-                match queue.sread(5, want, soon(), sum(&mut contexts)) {
+                match queue.sread(5, want, soon(), &mut 0, sum(&mut contexts)) {
                     Ok(n) => {
                         total.fetch_add(contexts, Full);
                         if taken.fetch_add(n as u64, Full) + n as u64 == ALL {
@@ -606,14 +647,14 @@ mod tests {
             0,
         )?;
         for cq in [&none, &member] {
-            assert_eq!(cq.sread(1, 0, Deadline::At(1), ignore), Err(EINVAL));
-            assert_eq!(cq.sread(1, 0, Deadline::Poll, ignore), Err(EAGAIN));
+            assert_eq!(cq.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(EINVAL));
+            assert_eq!(cq.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
         }
         assert_eq!(none.signal(), Err(EINVAL));
-        assert_eq!(unspec.sread(1, 2, Deadline::At(1), ignore), Err(ETIMEDOUT));
-        assert_eq!(queue.sread(1, 2, Deadline::At(1), ignore), Err(EINVAL));
-        assert_eq!(queue.sread(1, 2, Deadline::Poll, ignore), Err(EINVAL));
-        assert_eq!(queue.sread(1, 0, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        assert_eq!(unspec.sread(1, 2, Deadline::At(1), &mut 0, ignore), Err(ETIMEDOUT));
+        assert_eq!(queue.sread(1, 2, Deadline::At(1), &mut 0, ignore), Err(EINVAL));
+        assert_eq!(queue.sread(1, 2, Deadline::Poll, &mut 0, ignore), Err(EINVAL));
+        assert_eq!(queue.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(ETIMEDOUT));
         for cq in [&none, &unspec, &member] {
             assert_eq!(cq.getwait().err(), Some(EINVAL));
         }
@@ -654,7 +695,7 @@ mod tests {
         let results = Count::new()?;
         let result = results.clone();
         let thread = thread(move || {
-            if other.sread(1, 0, soon(), ignore) == Err(EBADF) {
+            if other.sread(1, 0, soon(), &mut 0, ignore) == Err(EBADF) {
                 result.add(1);
             }
         })?;
@@ -664,7 +705,7 @@ mod tests {
         thread.join();
         assert_eq!(results.get(), 1);
         assert_eq!(close(&*cq), Err(EBADF));
-        assert_eq!(cq.sread(1, 0, Deadline::Forever, ignore), Err(EBADF));
+        assert_eq!(cq.sread(1, 0, Deadline::Forever, &mut 0, ignore), Err(EBADF));
         assert_eq!(cq.getwait().err(), Some(EBADF));
         Ok(())
     }

@@ -1166,6 +1166,11 @@ struct kfabric_cq_ring {
  * @count: in: room, 0: take nothing, only wait; out: entries taken
  * @cond: KFI_CQ_COND_THRESHOLD: entries to wait for, else 0
  * @deadline: 0: do not wait
+ * @began: 0.  If a signal interrupts the wait, the module stores a number here,
+ *	with which the restarted call (SA_RESTART) goes on: a
+ *	KFABRIC_IOC_CQ_SIGNAL during the signal's handler is not missed.  It is
+ *	0 again when the wait has ended.  A caller that does not have this field
+ *	begins a new wait with each restart.
  *
  * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
  * -ETIMEDOUT; -KFI_EAVAIL an error entry is to be read first; -KFI_EOVERRUN
@@ -1181,6 +1186,7 @@ struct kfabric_cq_read {
 	__u32	count;
 	__u32	cond;
 	__u64	deadline;
+	__u64	began;
 };
 
 /**
@@ -1222,8 +1228,9 @@ struct kfabric_cq_readerr {
  * @size: sizeof(struct kfabric_cq_signal)
  * @cq: completion queue
  *
- * Those who sleep return with what is there, or -EAGAIN.  If nobody sleeps, the
- * signal is kept, one at most, for the next who would.
+ * Every thread that is inside KFABRIC_IOC_CQ_READ with a @deadline, asleep or on
+ * its way to sleep, returns with what is there, or -EAGAIN.  If there is none, the
+ * signal is kept, one at most, for the next thread that would sleep.
  *
  * Errors: -EINVAL the CQ has KFI_WAIT_NONE.
  */

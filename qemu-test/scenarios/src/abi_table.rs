@@ -434,7 +434,7 @@ fn queue_calls() -> Vec<Row> {
         }, close),
         row!(KFABRIC_IOC_CQ_READ kfabric_cq_read 40 {
             cq: Handle(&[Class::Cq]), buf: Out, src_addrs: OutOrNull, count: Value, cond: Value,
-            deadline: Value,
+            deadline: Value, began: Value,
         } |world| abi::kfabric_cq_read {
             cq: world.cq,
             buf: world.at(OUT),

@@ -6,7 +6,7 @@ use crate::{
     harness::tests,
     host::{SOON, domain, until},
     raw::{File, in_ms, refused},
-    threads::{Sleeper, handle_signals, signals},
+    threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
 use kfi::{
     Buffer, CqFormat, Deadline, Entry, Errno, Error, Op, Wait,
@@ -26,6 +26,7 @@ tests![
     who_waits_for_more_is_not_even_woken,
     a_signal_releases_all_who_sleep,
     a_signal_with_nobody_asleep_is_kept_for_one,
+    a_signal_reaches_a_thread_in_a_signal_handler,
     a_system_signal_ends_a_wait_or_restarts_it,
     some_wait_objects_do_not_sleep,
     one_who_waits_keeps_it_open,
@@ -289,6 +290,25 @@ fn a_signal_with_nobody_asleep_is_kept_for_one() {
     assert_eq!(returns_at_once(), Some(1));
     assert!(alone.read(1).is_empty());
     assert_eq!(returns_at_once(), None);
+}
+
+/// A thread whose wait is restarted after a signal's handler is inside the read all the time.
+fn a_signal_reaches_a_thread_in_a_signal_handler() {
+    let alone = Alone::new();
+    handle_signals(true);
+    let asleep = || {
+        let cq = alone.cq.clone();
+        Sleeper::asleep(move || sread_one(&cq))
+    };
+    let (interrupted, other) = (asleep(), asleep());
+    until_asleep(&alone.cq, 2);
+    in_the_handler(&interrupted, || {
+        // One thread sleeps, so the signal is not kept for the other.
+        alone.cq.signal().expect("signal");
+        until("the end of the other", || other.is_finished());
+    });
+    assert_eq!(other.end().expect("sread"), None);
+    assert_eq!(interrupted.end().expect("sread"), None);
 }
 
 fn a_system_signal_ends_a_wait_or_restarts_it() {

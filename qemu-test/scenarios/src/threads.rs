@@ -8,7 +8,7 @@ use std::{
     os::unix::thread::JoinHandleExt,
     sync::{
         Arc,
-        atomic::{AtomicI32, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst},
     },
     thread::JoinHandle,
 };
@@ -97,8 +97,28 @@ impl<T: Send + 'static> Sleeper<T> {
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 
+/// While it is set, the handler does not return.
+static HOLD: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn count_signal(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
+    while HOLD.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Runs `work` while `sleeper`, whose call a signal has interrupted, is in the signal's handler.
+/// [`handle_signals`] was called.
+pub(crate) fn in_the_handler<T>(sleeper: &Sleeper<T>, work: impl FnOnce())
+where
+    T: Send + 'static,
+{
+    let before = signals();
+    HOLD.store(true, SeqCst);
+    sleeper.interrupt();
+    until("a signal that is handled", || signals() > before);
+    work();
+    HOLD.store(false, SeqCst);
 }
 
 /// Handles SIGUSR1 by counting it. `restart`: the call that it interrupted goes on afterwards.

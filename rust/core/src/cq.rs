@@ -22,10 +22,14 @@
 //! **Sleepers** wait for a number of entries (KFI_CQ_COND_THRESHOLD; 1 without).
 //! All whose number is there are released; who then finds the queue emptied by
 //! another arms itself again. An error entry and an overrun release everybody.
-//! [`CompletionQueue::signal`] releases everybody with EAGAIN; if nobody sleeps, the
-//! signal is kept, one at most, for the next who would: a thread that looked at
-//! a stop flag, found it clear and is on its way to sleep must not miss the
-//! signal of who then set it. A read that finds something leaves it.
+//! [`CompletionQueue::signal`] releases every thread that is inside a blocking read
+//! with EAGAIN, from [`enter`](CompletionQueue::enter) to
+//! [`leave`](CompletionQueue::leave): those that sleep, and those that are on their
+//! way to sleep or between two sleeps. The number of signals that a thread found
+//! when it entered tells. If no thread is inside, the signal is kept, one at most,
+//! for the next thread that would sleep: a thread that looked at a stop flag, found
+//! it clear and is about to call must not miss the signal that follows the setting
+//! of the flag. A read that finds something leaves a kept signal.
 //!
 //! Everything is O(1), and O(log n) in the number of sleepers for each that is
 //! armed or released. Context: any, under the CQ's lock.
@@ -79,12 +83,30 @@ pub enum Woken {
     Signalled,
 }
 
+/// A thread inside a blocking read of the CQ that gave this. It goes back to that
+/// CQ by [`CompletionQueue::leave`]. While one is out, no signal is kept.
+#[must_use = "no signal is kept while a thread is inside"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// Signals before the thread entered.
+    signals: u64,
+}
+
+impl Inside {
+    /// The number that [`CompletionQueue::enter_again`] takes; not 0.
+    pub fn number(&self) -> u64 {
+        // 2^64 signals do not happen.
+        self.signals.wrapping_add(1)
+    }
+}
+
 /// What came of arming a sleeper.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
     /// The condition holds: read. The slot comes back.
     Ready(S),
-    /// A signal was kept: return EAGAIN. The slot comes back.
+    /// A signal came since the thread entered, or one was kept: return EAGAIN. The
+    /// slot comes back.
     Signalled(S),
     /// To sleep until the token is released; the key is for
     /// [`CompletionQueue::disarm`].
@@ -103,7 +125,12 @@ pub struct CompletionQueue<W: Word, E, M: DueMap> {
     reserved: u32,
     overruns: u64,
     overrun_to_report: bool,
-    signalled: bool,
+    /// Signals ever.
+    signals: u64,
+    /// A signal that found no thread inside.
+    kept: bool,
+    /// Threads inside a blocking read.
+    inside: u32,
     sleepers: Due<M>,
 }
 
@@ -122,7 +149,9 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
             reserved: 0,
             overruns: 0,
             overrun_to_report: false,
-            signalled: false,
+            signals: 0,
+            kept: false,
+            inside: 0,
             sleepers: Due::new(sleepers),
         })
     }
@@ -324,13 +353,41 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
 
     // ---- Sleeping -------------------------------------------------------------
 
+    /// A thread enters a blocking read: every signal from now on releases it.
+    pub fn enter(&mut self) -> Inside {
+        // As many threads as there can be tasks.
+        self.inside = self.inside.wrapping_add(1);
+        Inside {
+            signals: self.signals,
+        }
+    }
+
+    /// A thread enters again whose read was interrupted, with the
+    /// [`number`](Inside::number) of its first entry: signals since then count. Any
+    /// other number can release that thread alone, and at once.
+    pub fn enter_again(&mut self, number: u64) -> Inside {
+        self.inside = self.inside.wrapping_add(1);
+        Inside {
+            signals: number.wrapping_sub(1),
+        }
+    }
+
+    /// A thread leaves.
+    pub fn leave(&mut self, inside: Inside) {
+        let Inside { signals: _ } = inside;
+        // They come from `enter` and `enter_again` only.
+        self.inside = self.inside.saturating_sub(1);
+    }
+
     /// Puts a sleeper in line, unless there is a reason not to sleep. `want`:
     /// entries to wait for, taken as at least 1 and at most the size.
-    pub fn arm(&mut self, want: u64, slot: M::Slot) -> Armed<M::Slot> {
+    pub fn arm(&mut self, inside: &Inside, want: u64, slot: M::Slot) -> Armed<M::Slot> {
         if self.holds(want) {
             return Armed::Ready(slot);
         }
-        if core::mem::replace(&mut self.signalled, false) {
+        // One that was kept is taken too: this thread is the next that would sleep.
+        let kept = core::mem::replace(&mut self.kept, false);
+        if kept || inside.signals != self.signals {
             return Armed::Signalled(slot);
         }
         Armed::Waiting(self.sleepers.insert(self.wanted(want), slot))
@@ -342,11 +399,12 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.sleepers.remove(key)
     }
 
-    /// Releases all who sleep; if nobody does, the next who would
-    /// (fi_cq_signal).
+    /// Releases every thread that is inside a blocking read; if there is none, the
+    /// next that would sleep (fi_cq_signal).
     pub fn signal(&mut self, wake: impl FnMut(M::Token, Woken)) {
-        if self.sleepers.is_empty() {
-            self.signalled = true;
+        self.signals = self.signals.wrapping_add(1);
+        if self.inside == 0 {
+            self.kept = true;
         }
         self.wake_all(Woken::Signalled, wake);
     }

@@ -2,7 +2,8 @@
 
 //! The CQ against a plain model: entries numbered for ever, of which each must
 //! come out once, in order, by call or through the mapped ring; credits; error
-//! entries; overruns; sleepers; a head that the program spoils.
+//! entries; overruns; threads inside blocking reads and their signals, as fi_cq(3)
+//! has them; a head that the program spoils.
 
 mod support;
 
@@ -12,6 +13,7 @@ use kfi_core::{
         CompletionQueue,
         Credit,
         ErrEntry,
+        Inside,
         Push,
         Woken, //
     },
@@ -61,7 +63,12 @@ enum Op {
     Spoil(u64, bool),
     /// It writes what it should again.
     Mend,
-    Arm(u64),
+    /// A thread enters a blocking read.
+    Enter,
+    /// One of those inside that do not sleep leaves, and may enter again.
+    Leave(Index, bool),
+    /// One of those would sleep for so many.
+    Arm(Index, u64),
     Disarm(Index),
     Signal,
     /// Looks where the program is.
@@ -84,7 +91,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..4_u32).prop_map(Op::Mapped),
         1 => (1..4_u64, any::<bool>()).prop_map(|(by, up)| Op::Spoil(by, up)),
         2 => Just(Op::Mend),
-        3 => prop_oneof![0..6_u64, any::<u64>()].prop_map(Op::Arm),
+        3 => Just(Op::Enter),
+        1 => (index(), any::<bool>()).prop_map(|(which, again)| Op::Leave(which, again)),
+        4 => (index(), prop_oneof![0..6_u64, any::<u64>()])
+            .prop_map(|(which, want)| Op::Arm(which, want)),
         1 => index().prop_map(Op::Disarm),
         1 => Just(Op::Signal),
         2 => Just(Op::Look),
@@ -100,12 +110,29 @@ struct Model {
     credits: Vec<Credit>,
     overruns: u64,
     to_report: bool,
+    /// A signal came when no thread was inside.
+    kept: bool,
+    threads: Vec<Thread>,
+}
+
+/// A thread inside a blocking read.
+struct Thread {
+    inside: Inside,
+    /// A signal came since it entered.
     signalled: bool,
     /// Wanted, name, key.
-    sleepers: Vec<(u64, u32, Key)>,
+    asleep: Option<(u64, u32, Key)>,
 }
 
 impl Model {
+    /// One of the threads that are inside and awake, or asleep.
+    fn pick(&self, index: &Index, asleep: bool) -> Option<usize> {
+        let all: Vec<usize> = (0..self.threads.len())
+            .filter(|&at| self.threads[at].asleep.is_some() == asleep)
+            .collect();
+        (!all.is_empty()).then(|| *index.get(&all))
+    }
+
     fn queued(&self) -> u64 {
         self.tail - self.head
     }
@@ -157,8 +184,8 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
         credits: Vec::new(),
         overruns: 0,
         to_report: false,
-        signalled: false,
-        sleepers: Vec::new(),
+        kept: false,
+        threads: Vec::new(),
     };
     // The entries that a batch stands for hold what was written there.
     let check = |batch: Batch, first: u64, count: u64| {
@@ -292,31 +319,60 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 head.store(model.head);
                 model.spoilt = false;
             }
-            Op::Arm(want) => {
+            Op::Enter => {
+                model.threads.push(Thread {
+                    inside: cq.enter(),
+                    signalled: false,
+                    asleep: None,
+                });
+            }
+            Op::Leave(index, again) => {
+                if let Some(at) = model.pick(&index, false) {
+                    let thread = model.threads.remove(at);
+                    let number = thread.inside.number();
+                    prop_assert_ne!(number, 0);
+                    cq.leave(thread.inside);
+                    if again {
+                        // A signal of the system's: the first entry counts.
+                        model.threads.push(Thread {
+                            inside: cq.enter_again(number),
+                            ..thread
+                        });
+                    }
+                }
+            }
+            Op::Arm(index, want) => {
+                let Some(at) = model.pick(&index, false) else {
+                    continue;
+                };
                 let want = want.clamp(1, model.size);
-                match cq.arm(want, name) {
-                    Armed::Ready(_) => prop_assert!(model.holds(want)),
+                let due = model.holds(want);
+                let (kept, thread) = (model.kept, &mut model.threads[at]);
+                match cq.arm(&thread.inside, want, name) {
+                    Armed::Ready(_) => prop_assert!(due),
                     Armed::Signalled(_) => {
-                        prop_assert!(!model.holds(want) && model.signalled);
-                        model.signalled = false;
+                        prop_assert!(!due && (thread.signalled || kept));
+                        model.kept = false;
                     }
                     Armed::Waiting(key) => {
-                        prop_assert!(!model.holds(want) && !model.signalled);
-                        model.sleepers.push((want, name, key));
+                        prop_assert!(!due && !thread.signalled && !kept);
+                        thread.asleep = Some((want, name, key));
                     }
                 }
             }
             Op::Disarm(index) => {
-                if !model.sleepers.is_empty() {
-                    let place = index.index(model.sleepers.len());
-                    let (_, sleeper, key) = model.sleepers.remove(place);
+                if let Some(at) = model.pick(&index, true) {
+                    let (_, sleeper, key) = model.threads[at].asleep.take().unwrap();
                     prop_assert_eq!(cq.disarm(&key), Some(sleeper));
                     prop_assert_eq!(cq.disarm(&key), None);
                 }
             }
             Op::Signal => {
                 cq.signal(wake);
-                model.signalled |= model.sleepers.is_empty();
+                model.kept |= model.threads.is_empty();
+                for thread in &mut model.threads {
+                    thread.signalled = true;
+                }
                 all = Some(Woken::Signalled);
             }
             // Nothing else here may look: what looks where it must is tested too.
@@ -328,24 +384,27 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
 
         let mut expected = Vec::new();
         if ready_at.is_some() || all.is_some() {
-            // A stable sort keeps the order of arrival.
-            model.sleepers.sort_by_key(|sleeper| sleeper.0);
-            let (due, rest): (Vec<_>, Vec<_>) = model
-                .sleepers
-                .drain(..)
-                .partition(|sleeper| all.is_some() || Some(sleeper.0) <= ready_at);
-            model.sleepers = rest;
-            for (_, sleeper, _) in due {
-                expected.push((sleeper, all.unwrap_or(Woken::Ready)));
+            for thread in &mut model.threads {
+                let due = |wanted: u64| all.is_some() || Some(wanted) <= ready_at;
+                if thread.asleep.is_some_and(|(wanted, ..)| due(wanted)) {
+                    expected.extend(thread.asleep.take());
+                }
             }
+            // In the order of what they want, and then of their arrival, which names count.
+            expected.sort_by_key(|&(wanted, sleeper, _)| (wanted, sleeper));
         }
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|(_, sleeper, _)| (sleeper, all.unwrap_or(Woken::Ready)))
+            .collect();
         prop_assert_eq!(woken, expected);
 
         prop_assert_eq!(cq.errors() as usize, model.errors.len());
         prop_assert_eq!(cq.reserved() as usize, model.credits.len());
         prop_assert_eq!(cq.entries_ever(), model.tail);
         prop_assert_eq!(cq.overruns(), model.overruns);
-        prop_assert_eq!(cq.sleepers() as usize, model.sleepers.len());
+        let asleep = model.threads.iter().filter(|thread| thread.asleep.is_some());
+        prop_assert_eq!(cq.sleepers() as usize, asleep.count());
         prop_assert_eq!(tail.load(), model.tail);
         prop_assert_eq!(errors.load(), model.errors.len() as u64);
         prop_assert_eq!(overruns.load(), model.overruns);

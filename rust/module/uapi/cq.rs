@@ -3,8 +3,8 @@
 //! `KFABRIC_IOC_CQ_*`.
 //!
 //! Reading takes entries away, so each is copied out before the CQ lets go of it, and the
-//! argument, in which the number taken comes back, is known to be writable before the first one
-//! (`dispatch::consume`): an address that cannot be written to costs no completion.
+//! argument, in which the number taken comes back, is known to be writable before the first one, as
+//! in `dispatch::consume`: an address that cannot be written to costs no completion.
 
 use kernel::{
     prelude::*,
@@ -68,9 +68,20 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> 
     Ok(cq)
 }
 
-/// `KFABRIC_IOC_CQ_READ`.
+/// `KFABRIC_IOC_CQ_READ`. What a call that a signal interrupted needs to go on is written back too.
 #[link_section = ".text.hot"]
-pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
+pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
+    let (mut value, size) = read_struct::<kfabric_cq_read>(arg)?;
+    write_struct(arg, &value, size)?;
+    let began = value.began;
+    let result = take(file, &mut value);
+    if result.is_ok() || value.began != began {
+        write_struct(arg, &value, size)?;
+    }
+    result
+}
+
+fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     let cq = file.object::<Cq>(arg.cq)?;
     let count = arg.count as usize;
     let mut to = UserPtr::from_addr(usize::try_from(arg.buf).map_err(|_| EFAULT)?);
@@ -82,6 +93,7 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
         count,
         arg.cond,
         Deadline::from_abi(arg.deadline),
+        &mut arg.began,
         |entry, source| {
             write_words(to, entry)?;
             to = to.wrapping_byte_add(size_of_val(entry));

@@ -65,7 +65,7 @@ pub(super) fn dispatch(file: &OpenFile, command: u32, arg: UserPtr) -> Result {
     }
     match _IOC_NR(command) {
         KFABRIC_NR_POST => report(file, arg, post::post),
-        KFABRIC_NR_CQ_READ => consume(file, arg, cq::read),
+        KFABRIC_NR_CQ_READ => cq::read(file, arg),
 
         KFABRIC_NR_QUERY => query(file, arg, info::query),
         KFABRIC_NR_NOP => input(file, arg, info::nop),

@@ -64,6 +64,20 @@ mod suite {
         Ok(batch.count())
     }
 
+    /// Puts a thread to sleep that has just entered; it stays inside.
+    fn arm<W: crate::word::Word>(
+        cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap>,
+        want: u64,
+        name: u32,
+    ) -> Armed<u32> {
+        let inside = cq.enter();
+        let armed = cq.arm(&inside, want, name);
+        if !matches!(armed, Armed::Waiting(_)) {
+            cq.leave(inside);
+        }
+        armed
+    }
+
     #[test]
     fn slots_for_errors_are_as_many_as_entries() {
         let mut errors = [EMPTY_ERR; 3];
@@ -217,7 +231,7 @@ mod suite {
         head.store(4);
         assert_eq!(cq.peek(1), Err(Errno::KFI_EOVERRUN));
         head.store(u64::MAX);
-        assert_eq!(cq.arm(1, 1), Armed::Ready(1));
+        assert_eq!(arm(&mut cq, 1, 1), Armed::Ready(1));
         Ok(())
     }
 
@@ -226,15 +240,15 @@ mod suite {
         use Woken::Ready;
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
-        assert!(matches!(cq.arm(2, 2), Armed::Waiting(_)));
-        assert!(matches!(cq.arm(0, 1), Armed::Waiting(_)));
-        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 2, 2), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 0, 1), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 3, 3), Armed::Waiting(_)));
         // More than the size is the size.
-        assert!(matches!(cq.arm(u64::MAX, 4), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, u64::MAX, 4), Armed::Waiting(_)));
         assert_eq!(complete(&mut cq)?, Log::of(&[(1, Ready)]));
         assert_eq!(read(&mut cq, 1), Ok(1));
         assert_eq!(complete(&mut cq)?, Log::of(&[]));
-        assert_eq!(cq.arm(1, 8), Armed::Ready(8));
+        assert_eq!(arm(&mut cq, 1, 8), Armed::Ready(8));
         assert_eq!(complete(&mut cq)?, Log::of(&[(2, Ready)]));
         assert_eq!(cq.sleepers(), 2);
         assert_eq!(complete(&mut cq)?, Log::of(&[(3, Ready)]));
@@ -247,49 +261,107 @@ mod suite {
         use Woken::Ready;
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
-        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
-        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 3, 3), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
         assert_eq!(fail(&mut cq)?, Log::of(&[(1, Ready), (3, Ready)]));
-        assert_eq!(cq.arm(3, 3), Armed::Ready(3));
+        assert_eq!(arm(&mut cq, 3, 3), Armed::Ready(3));
         assert_eq!(cq.read_err(), Ok(ERR_5));
         let credits = (cq.reserve()?, cq.reserve()?, cq.reserve()?, cq.reserve()?);
-        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 3, 3), Armed::Waiting(_)));
         let mut log = Log::new();
         assert_eq!(
             cq.push_uncredited(|_| (), |name, why| log.push((name, why))),
             Push::Overrun
         );
         assert_eq!(log, Log::of(&[(3, Ready)]));
-        assert_eq!(cq.arm(3, 3), Armed::Ready(3));
+        assert_eq!(arm(&mut cq, 3, 3), Armed::Ready(3));
         cq.release(credits.0);
         Ok(())
     }
 
     #[test]
-    fn a_signal_releases_sleepers_or_is_kept_for_one() -> Result {
+    fn a_signal_releases_every_thread_inside() -> Result {
         use Woken::Signalled;
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
         let mut log = Log::new();
-        assert!(matches!(cq.arm(3, 3), Armed::Waiting(_)));
-        if let Armed::Waiting(key) = cq.arm(2, 2) {
+        let (asleep, queued, late) = (cq.enter(), cq.enter(), cq.enter());
+        assert!(matches!(cq.arm(&asleep, 3, 3), Armed::Waiting(_)));
+        cq.signal(|name, why| log.push((name, why)));
+        assert_eq!(log, Log::of(&[(3, Signalled)]));
+        // These were inside and did not sleep yet; it does not matter how long they take.
+        assert_eq!(cq.arm(&queued, 1, 1), Armed::Signalled(1));
+        cq.leave(asleep);
+        cq.leave(queued);
+        // A thread that enters now was not inside, and nothing was kept for it.
+        let new = cq.enter();
+        assert!(matches!(cq.arm(&new, 1, 4), Armed::Waiting(_)));
+        assert_eq!(cq.arm(&late, 1, 2), Armed::Signalled(2));
+        cq.leave(late);
+        assert_eq!(complete(&mut cq)?, Log::of(&[(4, Woken::Ready)]));
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        // Another was faster: it is still inside and has not been signalled.
+        assert!(matches!(cq.arm(&new, 1, 4), Armed::Waiting(_)));
+        assert_eq!(cq.sleepers(), 1);
+        cq.leave(new);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_reaches_a_thread_that_is_between_two_sleeps() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let inside = cq.enter();
+        assert!(matches!(cq.arm(&inside, 1, 1), Armed::Waiting(_)));
+        assert_eq!(complete(&mut cq)?, Log::of(&[(1, Woken::Ready)]));
+        // It is woken, another takes the entry, a signal comes, and only then it looks again.
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        cq.signal(|_, _| ());
+        assert_eq!(cq.arm(&inside, 1, 1), Armed::Signalled(1));
+        // The same for one whose wait a signal of the system's interrupted.
+        let number = inside.number();
+        assert_ne!(number, 0);
+        cq.leave(inside);
+        let inside = cq.enter_again(number);
+        assert_eq!(cq.arm(&inside, 1, 1), Armed::Signalled(1));
+        cq.leave(inside);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_with_no_thread_inside_is_kept_for_one() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        cq.signal(|_, _| ());
+        cq.signal(|_, _| ());
+        complete(&mut cq)?;
+        // Kept, but not for who finds something to read.
+        assert_eq!(arm(&mut cq, 1, 1), Armed::Ready(1));
+        assert_eq!(read(&mut cq, 1), Ok(1));
+        assert!(!cq.ready());
+        assert_eq!(arm(&mut cq, 1, 1), Armed::Signalled(1));
+        assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
+        // There is a thread inside: it is released, and nothing is kept.
+        let mut log = Log::new();
+        cq.signal(|name, why| log.push((name, why)));
+        assert_eq!(log, Log::of(&[(1, Woken::Signalled)]));
+        assert!(matches!(arm(&mut cq, 1, 2), Armed::Waiting(_)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_thread_that_leaves_is_not_woken() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let inside = cq.enter();
+        if let Armed::Waiting(key) = cq.arm(&inside, 2, 2) {
             assert_eq!(cq.disarm(&key), Some(2));
             assert_eq!(cq.disarm(&key), None);
         }
-        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
-        cq.signal(|name, why| log.push((name, why)));
-        assert_eq!(log, Log::of(&[(1, Signalled), (3, Signalled)]));
-        // Nothing was kept: it was heard.
-        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
-        assert_eq!(complete(&mut cq)?, Log::of(&[(1, Woken::Ready)]));
-        cq.signal(|_, _| ());
-        cq.signal(|_, _| ());
-        // Kept, but not for who finds something to read.
-        assert_eq!(cq.arm(1, 1), Armed::Ready(1));
-        assert_eq!(read(&mut cq, 1), Ok(1));
-        assert!(!cq.ready());
-        assert_eq!(cq.arm(1, 1), Armed::Signalled(1));
-        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        cq.leave(inside);
+        // Nobody is inside any more.
+        cq.signal(|_, _| assert!(false));
+        assert_eq!(arm(&mut cq, 1, 1), Armed::Signalled(1));
         Ok(())
     }
 
@@ -298,8 +370,8 @@ mod suite {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
         assert!(!cq.holds(0));
-        assert!(matches!(cq.arm(2, 2), Armed::Waiting(_)));
-        assert!(matches!(cq.arm(1, 1), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 2, 2), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
         let mut gone = Log::new();
         cq.release_all(|name| gone.push(name));
         assert_eq!(gone, Log::of(&[1, 2]));

@@ -214,7 +214,8 @@ impl Cq {
     /// Takes at most `count` entries when there are some, or at least `cond` of them, or an error
     /// entry (kfi_cq_sread, kfi_cq_sreadfrom); with [`Deadline::Poll`] without waiting (kfi_cq_read,
     /// kfi_cq_readfrom). Of each, `sink` is given the words that the format has, and the source;
-    /// what it refuses stays queued. `count` 0 takes nothing and only waits.
+    /// what it refuses stays queued. `count` 0 takes nothing and only waits. `began`: 0, or what a
+    /// call that was interrupted has left there, to go on with it.
     ///
     /// `EIO` the mapped head is spoilt; `KFI_EAVAIL` an error entry is to be read first;
     /// `KFI_EOVERRUN` completions were lost, told once; `EAGAIN` nothing there, or
@@ -227,6 +228,7 @@ impl Cq {
         count: usize,
         cond: u32,
         deadline: Deadline,
+        began: &mut u64,
         sink: impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
         if cond != 0 && self.cond != CqWaitCond::Threshold {
@@ -239,7 +241,7 @@ impl Cq {
             return Err(EINVAL);
         }
         let _using = Using::new(&**self)?;
-        self.queue.sread(count, cond, deadline, sink)
+        self.queue.sread(count, cond, deadline, began, sink)
     }
 
     /// Takes the oldest error entry, once `sink` has got it (kfi_cq_readerr). `EAGAIN` there is
@@ -248,8 +250,9 @@ impl Cq {
         self.queue.readerr(sink)
     }
 
-    /// Ends the waits of all who sleep in [`sread`](Self::sread), or of the next who would
-    /// (kfi_cq_signal). `EINVAL` the CQ has `KFI_WAIT_NONE`. Does not sleep.
+    /// Ends the waits of all threads that are inside [`sread`](Self::sread); if there is none, of the
+    /// next that would sleep there (kfi_cq_signal). `EINVAL` the CQ has `KFI_WAIT_NONE`. Does not
+    /// sleep.
     pub(crate) fn signal(&self) -> Result {
         if matches!(self.wait, WaitObj::None) {
             return Err(EINVAL);

@@ -235,7 +235,8 @@ impl Queue {
         push
     }
 
-    /// Ends the waits of all who sleep, or of the next who would (kfi_cq_signal).
+    /// Ends the waits of all threads that are inside [`sread`](Self::sread), or of the next that
+    /// would sleep there (kfi_cq_signal).
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::default();
         self.state.lock().signal(waker(&mut wakeup));

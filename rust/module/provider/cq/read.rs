@@ -20,7 +20,8 @@ use kernel::{
 use kfi_core::{
     cq::{
         Armed,
-        ErrEntry, //
+        ErrEntry,
+        Inside, //
     },
     ring::Batch,
     wait::Deadline, //
@@ -70,27 +71,56 @@ impl Queue {
     /// Takes entries when at least `want` (0 counts as 1) are queued; sleeps until they are, or an
     /// error entry is, or completions were lost, and goes on sleeping if another reader was faster.
     ///
-    /// As [`read`](Self::read) once it need not sleep. When the deadline has passed or
-    /// [`signal`](Self::signal) was called it takes what there is; `ETIMEDOUT` or `EAGAIN` if there
-    /// is nothing. `ERESTARTSYS` a signal of the system's is pending; `EBADF` the queue was closed
-    /// by force; `ENOMEM`.
+    /// As [`read`](Self::read) once it need not sleep. When the deadline has passed, or
+    /// [`signal`](Self::signal) was called since the call began, it takes what there is; `ETIMEDOUT`
+    /// or `EAGAIN` if there is nothing. `ERESTARTSYS` a signal of the system's is pending; `EBADF` the
+    /// queue was closed by force; `ENOMEM`.
+    ///
+    /// `began` is 0, or what an interrupted call has left there, which then goes on; it is 0
+    /// afterwards if the call was not interrupted.
     pub(crate) fn sread(
         &self,
         count: usize,
         want: u32,
         deadline: Deadline,
+        began: &mut u64,
         mut sink: impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
+        let number = core::mem::replace(began, 0);
         if deadline == Deadline::Poll {
             return self.read(count, sink);
         }
-        let want = u64::from(want);
+        // Before everything that takes time: signals from now on release this thread.
+        let inside = {
+            let mut state = self.state.lock();
+            match number {
+                0 => state.enter(),
+                number => state.enter_again(number),
+            }
+        };
+        let result = self.wait(&inside, count, want.into(), deadline, &mut sink);
+        if result == Err(ERESTARTSYS) {
+            *began = inside.number();
+        }
+        self.state.lock().leave(inside);
+        result
+    }
+
+    /// [`sread`](Self::sread), by a thread that is inside.
+    fn wait(
+        &self,
+        inside: &Inside,
+        count: usize,
+        want: u64,
+        deadline: Deadline,
+        sink: &mut impl FnMut(&[u64], u64) -> Result,
+    ) -> Result<usize> {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
         loop {
             let reader = self.reader.lock();
             if self.state.lock().holds(want) {
-                match self.drain(&reader, count, &mut sink) {
+                match self.drain(&reader, count, sink) {
                     // A program has taken them from its mapping meanwhile.
                     Err(error) if error == EAGAIN => {}
                     result => return result,
@@ -106,11 +136,11 @@ impl Queue {
                     return Ok(None);
                 }
                 let memory = memory.take();
-                Ok(Some(state.arm(want, Enters { who, memory })))
+                Ok(Some(state.arm(inside, want, Enters { who, memory })))
             })?;
             let key = match armed {
                 Armed::Ready(_slot) => continue,
-                Armed::Signalled(_slot) => return self.drain(&reader, count, &mut sink),
+                Armed::Signalled(_slot) => return self.drain(&reader, count, sink),
                 Armed::Waiting(key) => key,
             };
             drop(reader);
