@@ -178,7 +178,7 @@ impl Drop for OnLink {
 impl Number for Arc<Cntr> {
     fn wait(&self, round: u64) {
         // Nobody closes it, nobody signals: there is nothing else that could end this.
-        let _ = Cntr::wait(self, round, Deadline::Forever);
+        let _ = Cntr::wait(self, round, Deadline::Forever, &mut 0);
     }
 
     fn wake(&self) {
@@ -191,7 +191,7 @@ fn adds() -> Result<Figures> {
     let counter = OnLink::open()?;
     let far = counter.cntr.clone();
     let waiter = thread(move || {
-        let _ = far.wait(u64::MAX, Deadline::Forever);
+        let _ = far.wait(u64::MAX, Deadline::Forever, &mut 0);
     })?;
     let began = now_ns();
     for _ in 0..ADDS {

@@ -104,7 +104,7 @@ mod tests {
         let counter = counter(0)?;
         assert_eq!(mapped(&counter)?, (0, 0));
         counter.add(5);
-        counter.adderr(2);
+        assert!(counter.adderr(2));
         assert_eq!((counter.read(), counter.err()), (5, 2));
         assert_eq!(mapped(&counter)?, (5, 2));
         counter.set(100)?;
@@ -134,26 +134,33 @@ mod tests {
     fn a_met_threshold_needs_no_wait() -> Result {
         let counter = counter(0)?;
         counter.add(3);
-        counter.adderr(1);
-        for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
-            for threshold in [0, 1, 3] {
-                assert_eq!(counter.wait(threshold, deadline), Ok(()));
+        assert!(counter.adderr(1));
+        let check = |counter: &Counter, met: Result, unmet: Result| {
+            for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
+                for threshold in [0, 1, 3] {
+                    assert_eq!(counter.wait(threshold, deadline, &mut 0), met);
+                }
             }
-        }
+            assert_eq!(counter.wait(4, Deadline::At(1), &mut 0), unmet);
+        };
+        check(&counter, Ok(()), Err(ETIMEDOUT));
+        // In a closed counter nobody can get in line: a met threshold does not try to.
+        counter.close();
+        check(&counter, Ok(()), Err(EBADF));
         Ok(())
     }
 
     #[test]
     fn a_deadline_is_kept_and_leaves_no_one_in_line() -> Result {
         let counter = counter(0)?;
-        assert_eq!(counter.wait(1, Deadline::Poll), Err(ETIMEDOUT));
-        assert_eq!(counter.wait(1, Deadline::At(1)), Err(ETIMEDOUT));
+        assert_eq!(counter.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
+        assert_eq!(counter.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
         let Deadline::At(end) = within(20) else {
             return Err(EINVAL);
         };
         // An error from before is no change.
-        counter.adderr(1);
-        assert_eq!(counter.wait(1, Deadline::At(end)), Err(ETIMEDOUT));
+        assert!(counter.adderr(1));
+        assert_eq!(counter.wait(1, Deadline::At(end), &mut 0), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
         assert_eq!(waiting(&counter), 0);
         assert_eq!(counter.err(), 1);
@@ -170,7 +177,7 @@ mod tests {
         for threshold in (1..=MANY).rev() {
             let (counter, woken) = (counter.clone(), woken.clone());
             let thread = thread(move || {
-                if counter.wait(u64::from(threshold), soon()).is_ok() {
+                if counter.wait(u64::from(threshold), soon(), &mut 0).is_ok() {
                     woken.add(1);
                 }
             })?;
@@ -207,7 +214,7 @@ mod tests {
         let mut threads = KVec::new();
         for threshold in 1..=10 {
             let (counter, ended, reached) = (counter.clone(), ended.clone(), reached.clone());
-            let thread = thread(move || match counter.wait(threshold, soon()) {
+            let thread = thread(move || match counter.wait(threshold, soon(), &mut 0) {
                 Err(error) if error == error_changed() => ended.add(1),
                 Ok(()) => reached.add(1),
                 Err(_) => {}
@@ -216,7 +223,7 @@ mod tests {
         }
         assert!(eventually(|| waiting(&counter) == 10));
         counter.add(4);
-        counter.adderr(1);
+        assert!(counter.adderr(1));
         drop(threads);
         assert_eq!(reached.get(), 4);
         assert_eq!(ended.get(), 6);
@@ -230,7 +237,7 @@ mod tests {
         let done = Count::new()?;
         let count = done.clone();
         let thread = thread(move || {
-            if other.wait(3, soon()).is_ok() {
+            if other.wait(3, soon(), &mut 0).is_ok() {
                 count.add(1);
             }
         })?;
@@ -249,15 +256,41 @@ mod tests {
         let done = Count::new()?;
         let count = done.clone();
         let thread = thread(move || {
-            if other.wait(3, soon()) == Err(error_changed()) {
+            if other.wait(3, soon(), &mut 0) == Err(error_changed()) {
                 count.add(1);
             }
         })?;
         assert!(eventually(|| waiting(&counter) == 1));
-        counter.adderr(1);
-        counter.seterr(0)?;
+        // The value stays the same: no change.
+        assert!(!counter.adderr(0));
+        assert_eq!(counter.seterr(0), Ok(false));
+        assert_eq!(waiting(&counter), 1);
+        assert!(counter.adderr(1));
+        assert_eq!(counter.seterr(0), Ok(true));
         thread.join();
         assert_eq!(done.get(), 1);
+        Ok(())
+    }
+
+    /// kfi_cntr(3): any change of the error value unblocks any thread inside kfi_cntr_wait. This
+    /// one has begun, and is interrupted by a signal's handler or on its way into the line.
+    #[test]
+    fn an_error_before_the_line_ends_a_wait_that_has_begun() -> Result {
+        let counter = counter(0)?;
+        let mut began = counter.entered().number();
+        assert!(counter.adderr(1));
+        assert_eq!(counter.seterr(0), Ok(true));
+        for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
+            let mut again = began;
+            assert_eq!(counter.wait(3, deadline, &mut again), Err(error_changed()));
+            // That wait has ended.
+            assert_eq!(again, 0);
+        }
+        assert_eq!(counter.wait(0, Deadline::Forever, &mut began), Ok(()));
+        assert_eq!(began, 0);
+        // A wait that begins now does not care.
+        assert_eq!(counter.wait(3, within(20), &mut 0), Err(ETIMEDOUT));
+        assert_eq!(waiting(&counter), 0);
         Ok(())
     }
 
@@ -269,7 +302,7 @@ mod tests {
         for threshold in 1..=5 {
             let (counter, closed) = (counter.clone(), closed.clone());
             let thread = thread(move || {
-                if counter.wait(threshold, soon()) == Err(EBADF) {
+                if counter.wait(threshold, soon(), &mut 0) == Err(EBADF) {
                     closed.add(1);
                 }
             })?;
@@ -280,7 +313,7 @@ mod tests {
         counter.close();
         drop(threads);
         assert_eq!(closed.get(), 5);
-        assert_eq!(counter.wait(1, Deadline::Forever), Err(EBADF));
+        assert_eq!(counter.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
         Ok(())
     }
 
@@ -291,7 +324,7 @@ mod tests {
         let (their_ping, their_pong) = (ping.clone(), pong.clone());
         let thread = thread(move || {
             for round in 1..=ROUNDS {
-                if their_ping.wait(round, soon()).is_err() {
+                if their_ping.wait(round, soon(), &mut 0).is_err() {
                     return;
                 }
                 their_pong.add(1);
@@ -299,7 +332,7 @@ mod tests {
         })?;
         for round in 1..=ROUNDS {
             ping.add(1);
-            if pong.wait(round, soon()).is_err() {
+            if pong.wait(round, soon(), &mut 0).is_err() {
                 break;
             }
         }
@@ -322,7 +355,9 @@ mod tests {
                 // Each waits for thresholds of its own, over and over.
                 for step in 1..=ADDERS * ADDS / 100 {
                     let threshold = step * 100 - waiter;
-                    if counter.wait(threshold, soon()).is_err() || counter.read() < threshold {
+                    if counter.wait(threshold, soon(), &mut 0).is_err()
+                        || counter.read() < threshold
+                    {
                         return;
                     }
                 }
@@ -366,7 +401,7 @@ mod tests {
         while threshold <= ROUNDS && now_ns() < end {
             // From none to twice the time between two adds.
             let patience = (threshold + timeouts) * 7919 % 60_000;
-            match counter.wait(threshold, Deadline::At(now_ns() + patience)) {
+            match counter.wait(threshold, Deadline::At(now_ns() + patience), &mut 0) {
                 Ok(()) => {
                     assert!(counter.read() >= threshold);
                     threshold += 1;
@@ -400,7 +435,7 @@ mod tests {
         assert_eq!(take(&fd), Ok((5, 0)));
         assert!(!fd.is_readable());
         assert_eq!(waiting(&counter), 1);
-        counter.adderr(1);
+        assert!(counter.adderr(1));
         assert_eq!(take(&fd), Ok((5, 1)));
         // Written, though nothing is different.
         counter.set(5)?;
@@ -430,7 +465,7 @@ mod tests {
         counter.set(0)?;
         assert!(five.is_readable() && !eight.is_readable());
         assert_eq!(take(&five), Ok((0, 0)));
-        counter.adderr(1);
+        assert!(counter.adderr(1));
         assert!(five.is_readable() && eight.is_readable());
         // What is there already is readable at once.
         five.arm_threshold(1)?;
@@ -511,7 +546,7 @@ mod tests {
         let answers = pong.clone();
         let thread = thread(move || {
             for round in 1..=ROUNDS {
-                if other.wait(round, soon()).is_err() {
+                if other.wait(round, soon(), &mut 0).is_err() {
                     break;
                 }
                 answers.add(1);
@@ -537,12 +572,12 @@ mod tests {
             Cntr::open(&test.domain, attr, ident(3, 3)?)
         };
         let none = open(wait_obj(enums::WaitObj::None)?)?;
-        assert_eq!(none.wait(1, Deadline::Poll), Err(ETIMEDOUT));
-        assert_eq!(none.wait(1, Deadline::At(1)), Err(EINVAL));
-        assert_eq!(none.wait(0, Deadline::Forever), Err(EINVAL));
-        assert_eq!(none.wait(0, Deadline::Poll), Ok(()));
+        assert_eq!(none.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
+        assert_eq!(none.wait(1, Deadline::At(1), &mut 0), Err(EINVAL));
+        assert_eq!(none.wait(0, Deadline::Forever, &mut 0), Err(EINVAL));
+        assert_eq!(none.wait(0, Deadline::Poll, &mut 0), Ok(()));
         let unspec = open(wait_obj(enums::WaitObj::Unspec)?)?;
-        assert_eq!(unspec.wait(1, Deadline::At(1)), Err(ETIMEDOUT));
+        assert_eq!(unspec.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
         assert_eq!(none.getwait().err(), Some(EINVAL));
         assert_eq!(unspec.getwait().err(), Some(EINVAL));
 
@@ -591,7 +626,7 @@ mod tests {
         let results = Count::new()?;
         let result = results.clone();
         let thread = thread(move || {
-            if other.wait(1, soon()) == Err(EBADF) {
+            if other.wait(1, soon(), &mut 0) == Err(EBADF) {
                 result.add(1);
             }
         })?;
@@ -601,7 +636,7 @@ mod tests {
         thread.join();
         assert_eq!(results.get(), 1);
         assert_eq!(close(&*cntr), Err(EBADF));
-        assert_eq!(cntr.wait(1, Deadline::Forever), Err(EBADF));
+        assert_eq!(cntr.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
         assert_eq!(cntr.getwait().err(), Some(EBADF));
         // A descriptor's use is that of its holder.
         let attr = CntrAttr {

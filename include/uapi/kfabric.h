@@ -1348,8 +1348,14 @@ struct kfabric_cntr_modify {
  * @deadline: see the top
  * @value: out, also with -KFI_EAVAIL and -ETIMEDOUT
  * @err: out, as @value
+ * @began: 0.  If a signal interrupts the wait, the module stores a number here,
+ *	with which the restarted call (SA_RESTART) goes on: a change of the error
+ *	value during the signal's handler is not missed.  It is 0 again when the
+ *	wait has ended.  A caller that does not have this field begins a new wait
+ *	with each restart.
  *
- * Errors: -KFI_EAVAIL the error value changed while waiting; -ETIMEDOUT;
+ * Errors: -KFI_EAVAIL the error value changed since the call began (adding 0 to it
+ * and setting it to what it was are no changes); -ETIMEDOUT;
  * -EINVAL a wait (@deadline not 0) on a counter with KFI_WAIT_NONE; -EINTR.
  */
 struct kfabric_cntr_wait {
@@ -1359,6 +1365,7 @@ struct kfabric_cntr_wait {
 	__u64	deadline;
 	__u64	value;
 	__u64	err;
+	__u64	began;
 };
 
 /* ---- Wait set and poll set ---------------------------------------------- */

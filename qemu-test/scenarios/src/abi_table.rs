@@ -486,7 +486,7 @@ fn queue_calls() -> Vec<Row> {
         }, |world, _| assert_eq!(world.file.cntr_read(world.cntr), Ok((2, 0)))),
         row!(KFABRIC_IOC_CNTR_WAIT kfabric_cntr_wait 40 {
             cntr: Handle(&[Class::Cntr]), threshold: Value, deadline: Value, value: Told,
-            err: Told,
+            err: Told, began: Value,
         } |world| abi::kfabric_cntr_wait {
             cntr: world.cntr,
             threshold: 1,

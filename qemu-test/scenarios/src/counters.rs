@@ -5,10 +5,11 @@
 //! [`descriptors`](crate::descriptors).
 
 use crate::{
+    descriptors::readable,
     harness::tests,
     host::{SOON, device, domain, until, until_asleep},
     raw::{File, refused},
-    threads::{Sleeper, handle_signals, signals},
+    threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
 use kfi::{
     Cntr, Deadline, Errno, Error, Figures, StatClass, Values, Wait,
@@ -31,6 +32,8 @@ tests![
     success_goes_before_a_new_error,
     an_error_from_before_is_ignored,
     an_error_that_is_taken_back_is_not_missed,
+    an_error_value_that_stays_the_same_releases_nobody,
+    an_error_during_a_signal_handler_releases,
     time_that_runs_out_changes_nothing,
     without_a_wait_object_one_can_only_poll,
     a_signal_ends_an_endless_wait,
@@ -209,6 +212,47 @@ fn an_error_that_is_taken_back_is_not_missed() {
         cntr.seterr(back).expect("seterr");
         assert_eq!(errno(waiter.end()), Some(Errno::KFI_EAVAIL));
     }
+}
+
+/// kfi_cntr(3): a *change* of the error value unblocks.
+fn an_error_value_that_stays_the_same_releases_nobody() {
+    let cntr = counter();
+    cntr.adderr(3).expect("adderr");
+    let fd = cntr.wait_fd().expect("fd");
+    fd.arm(10).expect("arm");
+    let waiter = waiter(&cntr, 10);
+    until_asleep(&cntr, 2);
+    cntr.adderr(0).expect("adderr");
+    cntr.seterr(3).expect("seterr");
+    until_asleep(&cntr, 2);
+    assert!(!waiter.is_finished());
+    assert!(!readable(&fd));
+    cntr.seterr(2).expect("seterr");
+    assert_eq!(errno(waiter.end()), Some(Errno::KFI_EAVAIL));
+    assert!(readable(&fd));
+}
+
+/// A thread whose wait is restarted after a signal's handler is inside kfi_cntr_wait all the time.
+fn an_error_during_a_signal_handler_releases() {
+    let cntr = counter();
+    handle_signals(true);
+    for change in [1, 0] {
+        let waiter = waiter(&cntr, 10);
+        waiter.until_asleep();
+        in_the_handler(&waiter, || {
+            cntr.adderr(1).expect("adderr");
+            // Taken back, or not.
+            cntr.seterr(change).expect("seterr");
+        });
+        assert_eq!(errno(waiter.end()), Some(Errno::KFI_EAVAIL));
+    }
+    // Without a change it goes on, and ends as it would have.
+    let waiter = waiter(&cntr, 10);
+    waiter.until_asleep();
+    in_the_handler(&waiter, || ());
+    until_asleep(&cntr, 1);
+    cntr.add(10).expect("add");
+    assert_eq!(waiter.end().expect("wait").value, 10);
 }
 
 fn time_that_runs_out_changes_nothing() {

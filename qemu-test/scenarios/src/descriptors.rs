@@ -51,7 +51,7 @@ fn counter() -> Cntr {
 }
 
 #[track_caller]
-fn readable(fd: &CntrFd) -> bool {
+pub(crate) fn readable(fd: &CntrFd) -> bool {
     fd.wait(NEVER).expect("poll")
 }
 

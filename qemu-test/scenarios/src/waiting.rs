@@ -14,6 +14,7 @@ use kfi::{
     abi::{self, Call},
 };
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     time::{Duration, Instant},
 };
@@ -72,11 +73,16 @@ fn every_member_signals() {
     ep.enable().expect("enable");
     let me = av.insert_one(ep.name().expect("name")).expect("insert");
     let buffer = Buffer::new(8).expect("buffer");
+    // An error value that is there already is no change, so each is another one.
+    let errors = Cell::new(100);
     let happen: [(&str, &dyn Fn()); 8] = [
         ("add", &|| cntr.add(1).expect("add")),
         ("set", &|| cntr.set(7).expect("set")),
         ("adderr", &|| cntr.adderr(1).expect("adderr")),
-        ("seterr", &|| cntr.seterr(7).expect("seterr")),
+        ("seterr", &|| {
+            errors.set(errors.get() + 1);
+            cntr.seterr(errors.get()).expect("seterr");
+        }),
         ("event", &|| {
             eq.write(EventKind::Notify, b"x").expect("write")
         }),
@@ -97,6 +103,9 @@ fn every_member_signals() {
         assert!(sleeper.end().expect("wait"), "{what}: with one asleep");
         assert!(!taken(&set), "{what}: taken twice");
     }
+    cntr.seterr(errors.get()).expect("seterr");
+    cntr.adderr(0).expect("adderr");
+    assert!(!taken(&set), "the error value did not change");
     // A thread can sleep on such a counter itself, but not on such a queue.
     let sleeper = {
         let cntr = cntr.clone();

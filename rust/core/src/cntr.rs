@@ -14,8 +14,8 @@
 //!
 //! [`Waiters`] is the half under the lock: who waits for what ([`Cond`]), in
 //! [`Due`] order. There are two conditions. *At least*: the success value reaches a
-//! threshold (kfi_cntr_wait); any call that writes the error value ends it too,
-//! with [`Outcome::ErrorChanged`]. *Any change* since a [`Seen`]: what a
+//! threshold (kfi_cntr_wait); any change of the error value since the thread entered
+//! ([`Entered`]) ends it too, with [`Outcome::ErrorChanged`]. *Any change* since a [`Seen`]: what a
 //! pollable fd and a wait set want.
 //!
 //! # No wake-up is lost
@@ -39,10 +39,12 @@
 //!
 //! # What counts as a change
 //!
-//! Every call that writes (set, adderr, seterr) is a change, also if it writes
-//! what was there: a sequence number of such calls goes with the values, so
-//! adderr followed by seterr(0) is not missed. An add of 0 is none. Success is
-//! looked at before the error. An error from before the wait does not count.
+//! Each call of set is a change, also if it sets what was there. Each call of adderr
+//! and seterr that changes the error value is one. Sequence numbers of changes go with
+//! the values, so adderr followed by seterr(0) is not missed. An add of 0 to either
+//! value is none, nor is a seterr to what was there. Success is looked at before the
+//! error. A change of the error value from before a thread entered does not count for
+//! it; one between its entry and its arming does.
 //!
 //! # What comes later
 //!
@@ -70,6 +72,7 @@ pub use gate::{
 pub use waiters::{
     Armed,
     Cond,
+    Entered,
     Outcome,
     Seen,
     Waiter,

@@ -5,7 +5,9 @@
 //!
 //! Adders may be held between their atomic add and the lock, for as long as the
 //! test likes: everything that another CPU could do in between happens there. A
-//! wrap takes effect for waiters when its adder comes to the lock.
+//! wrap takes effect for waiters when its adder comes to the lock. A thread may take
+//! its time between entering a wait and arming itself, too: kfi_cntr(3) has every
+//! change of the error value release all threads inside kfi_cntr_wait.
 //! (What the CPUs may see of each other out of order is loom's: `loom_cntr`.)
 
 mod support;
@@ -15,6 +17,7 @@ use kfi_core::{
         Armed,
         Cond,
         Crossed,
+        Entered,
         Gate,
         Outcome,
         Seen,
@@ -37,8 +40,11 @@ enum Op {
     AddAndHold(u64),
     /// A held adder comes to the lock.
     Fire(prop::sample::Index),
-    /// Waits for the present value and this much, modulo 2^64.
-    Wait(u64),
+    /// A thread enters a wait.
+    Enter,
+    /// One that has entered, or one that enters now, waits for the present value and
+    /// this much, modulo 2^64.
+    Wait(u64, Option<prop::sample::Index>),
     Look,
     WaitForChange(prop::sample::Index),
     Disarm(prop::sample::Index),
@@ -62,7 +68,9 @@ fn op() -> impl Strategy<Value = Op> {
         4 => number().prop_map(Op::Add),
         2 => number().prop_map(Op::AddAndHold),
         3 => index().prop_map(Op::Fire),
-        5 => number().prop_map(Op::Wait),
+        2 => Just(Op::Enter),
+        5 => (number(), proptest::option::of(index()))
+            .prop_map(|(more, which)| Op::Wait(more, which)),
         1 => Just(Op::Look),
         2 => index().prop_map(Op::WaitForChange),
         1 => index().prop_map(Op::Disarm),
@@ -97,6 +105,9 @@ struct Model {
     writes: u64,
     line: Vec<Waiting>,
     held: Vec<Adder>,
+    /// Threads that have entered and do not wait yet, and whether the error value has
+    /// changed since.
+    entered: Vec<(Entered, bool)>,
     seen: Vec<(Seen, u64, u64, u64)>,
 }
 
@@ -105,7 +116,7 @@ impl Model {
     fn moved(&mut self, height: u64) {
         for waiting in &mut self.line {
             waiting.met |= match waiting.cond {
-                Cond::AtLeast(threshold) => threshold <= height,
+                Cond::AtLeast(threshold, _) => threshold <= height,
                 Cond::AnyChange(_) => true,
             };
         }
@@ -158,6 +169,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
         writes: 0,
         line: Vec::new(),
         held: Vec::new(),
+        entered: Vec::new(),
         seen: Vec::new(),
     };
     prop_assert_eq!(model.max, if max == 0 { u64::MAX } else { max });
@@ -165,7 +177,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
     for (name, op) in (0..).zip(ops) {
         let mut released: Released = Vec::new();
         let mut release = |name, outcome| released.push((name, outcome));
-        let mut error_written = false;
+        let mut error_changed = false;
         match op {
             Op::Add(n) | Op::AddAndHold(n) => {
                 let wraps = n > model.max - model.value;
@@ -200,16 +212,31 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 model.arrives(&adder);
                 waiters.fire(&gate, adder.crossed, release);
             }
-            Op::Wait(more) => {
+            Op::Enter => model.entered.push((waiters.entered(), false)),
+            Op::Wait(more, which) => {
                 let threshold = model.value.wrapping_add(more);
-                let cond = Cond::AtLeast(threshold);
+                let (entered, err_changed) = match which {
+                    Some(which) if !model.entered.is_empty() => {
+                        let (entered, changed) =
+                            model.entered.remove(which.index(model.entered.len()));
+                        // A restarted wait is the same.
+                        prop_assert_ne!(entered.number(), 0);
+                        (Entered::again(entered.number()), changed)
+                    }
+                    _ => (waiters.entered(), false),
+                };
+                let cond = Cond::AtLeast(threshold, entered);
                 match waiters.arm(&gate, cond, name) {
-                    Armed::Reached(slot) => {
+                    Armed::Over(outcome, slot) => {
                         prop_assert_eq!(slot, name);
-                        prop_assert!(model.value >= threshold);
+                        if outcome == Outcome::Reached {
+                            prop_assert!(model.value >= threshold);
+                        } else {
+                            prop_assert!(model.value < threshold && err_changed);
+                        }
                     }
                     Armed::Waiting(waiter) => {
-                        prop_assert!(model.value < threshold);
+                        prop_assert!(model.value < threshold && !err_changed);
                         model.line.push(Waiting {
                             name,
                             cond,
@@ -235,7 +262,9 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(waiters.changed(&gate, &seen), changed);
                 let cond = Cond::AnyChange(seen);
                 match waiters.arm(&gate, cond, name) {
-                    Armed::Reached(_) => prop_assert!(changed),
+                    Armed::Over(outcome, _) => {
+                        prop_assert!(changed && outcome == Outcome::Reached);
+                    }
                     Armed::Waiting(waiter) => {
                         prop_assert!(!changed);
                         model.line.push(Waiting {
@@ -267,24 +296,28 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
             }
             Op::AddErr(n) => {
-                waiters.add_err(&gate, n, release);
+                let changed = waiters.add_err(&gate, n, release);
                 let total = u128::from(model.err) + u128::from(n);
                 model.err = (total % (u128::from(model.max) + 1)) as u64;
-                error_written = true;
+                error_changed = n != 0;
+                prop_assert_eq!(changed, error_changed);
             }
             Op::SetErr(err) => {
                 let set = waiters.set_err(&gate, err, &mut release);
                 if err > model.max {
                     prop_assert_eq!(set, Err(Errno::EINVAL));
                 } else {
-                    prop_assert_eq!(set, Ok(()));
+                    error_changed = err != model.err;
+                    prop_assert_eq!(set, Ok(error_changed));
                     model.err = err;
-                    error_written = true;
                 }
             }
         }
-        if error_written {
+        if error_changed {
             model.writes += 1;
+            for (_, changed) in &mut model.entered {
+                *changed = true;
+            }
             for waiting in &mut model.line {
                 waiting.met |= matches!(waiting.cond, Cond::AnyChange(_));
             }
@@ -303,14 +336,14 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
             match (outcome, waiting.cond) {
                 (Outcome::Reached, cond) => {
                     prop_assert!(waiting.met, "{released} came early");
-                    if let Cond::AtLeast(threshold) = cond {
+                    if let Cond::AtLeast(threshold, _) = cond {
                         order.push((0, threshold, released));
                     }
                 }
-                (Outcome::ErrorChanged, Cond::AtLeast(threshold)) => {
+                (Outcome::ErrorChanged, Cond::AtLeast(threshold, _)) => {
                     // A wrap that is not at the lock yet hides what was reached.
                     let hidden = model.held.iter().any(|adder| adder.wrapped);
-                    prop_assert!(error_written && (!waiting.met || hidden));
+                    prop_assert!(error_changed && (!waiting.met || hidden));
                     order.push((1, threshold, released));
                 }
                 (Outcome::ErrorChanged, Cond::AnyChange(_)) => prop_assert!(false),
@@ -324,13 +357,13 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
             let late: Vec<_> = model.line.iter().filter(|waiting| waiting.met).collect();
             prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
         }
-        if error_written {
-            prop_assert!(model.line.is_empty());
+        if error_changed {
+            prop_assert!(model.line.is_empty(), "a change ends every wait");
         }
         prop_assert_eq!(waiters.len() as usize, model.line.len());
         prop_assert_eq!(waiters.is_empty(), model.line.is_empty());
         let lowest = model.line.iter().filter_map(|waiting| match waiting.cond {
-            Cond::AtLeast(threshold) => Some(threshold),
+            Cond::AtLeast(threshold, _) => Some(threshold),
             Cond::AnyChange(_) => None,
         });
         prop_assert_eq!(waiters.lowest(), lowest.min());
@@ -368,7 +401,7 @@ fn the_fast_path_is_taken() {
     );
     let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
     for name in 0..1000 {
-        let cond = Cond::AtLeast(1000 + u64::from(name));
+        let cond = Cond::AtLeast(1000 + u64::from(name), waiters.entered());
         assert!(matches!(waiters.arm(&gate, cond, name), Armed::Waiting(_)));
     }
     for _ in 0..999 {

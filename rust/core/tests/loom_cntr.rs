@@ -10,6 +10,7 @@ use kfi_core::cntr::{
     Armed,
     Cond,
     Crossed,
+    Entered,
     Gate,
     Outcome,
     Waiter,
@@ -88,14 +89,19 @@ impl Counter {
     fn arm(&self, cond: Cond, name: u32) -> Option<Waiter> {
         let mut locked = self.locked.lock().unwrap();
         match locked.waiters.arm(&self.gate, cond, name) {
-            Armed::Reached(_) => None,
+            Armed::Over(..) => None,
             Armed::Waiting(waiter) => Some(waiter),
         }
     }
 
+    fn entered(&self) -> Entered {
+        self.locked.lock().unwrap().waiters.entered()
+    }
+
     /// Waits for this threshold, which is the name.
     fn wait(&self, threshold: u32) -> Option<Waiter> {
-        self.arm(Cond::AtLeast(threshold.into()), threshold)
+        let entered = self.entered();
+        self.arm(Cond::AtLeast(threshold.into(), entered), threshold)
     }
 
     /// How often a waiter was released.
@@ -179,7 +185,8 @@ fn a_set_down_meets_an_add_and_a_waiter() {
         let (armed, after_set) = on_cpus!(
             c: {
                 let mut locked = c.locked.lock().unwrap();
-                let armed = locked.waiters.arm(&c.gate, Cond::AtLeast(3), 3);
+                let cond = Cond::AtLeast(3, locked.waiters.entered());
+                let armed = locked.waiters.arm(&c.gate, cond, 3);
                 (matches!(armed, Armed::Waiting(_)), locked.set)
             },
             c.add(3),
@@ -223,6 +230,20 @@ fn an_error_ends_a_wait_unless_it_is_reached() {
         assert!(c.wait(1).is_some());
         on_cpus!(c: c.add_err(1), c.add(1));
         assert_eq!(c.released(1), 1);
+    });
+}
+
+#[test]
+fn an_error_ends_a_wait_that_has_begun() {
+    loom::model(|| {
+        let c = Counter::new(0);
+        let entered = c.entered();
+        let armed = on_cpus!(
+            c: c.arm(Cond::AtLeast(5, entered), 5).is_some(),
+            c.add_err(1)
+        );
+        // It was in line and is released, or it does not sleep.
+        assert_eq!(c.released(5), usize::from(armed));
     });
 }
 

@@ -79,7 +79,8 @@ pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
 #[link_section = ".text.hot"]
 pub(super) fn wait(file: &OpenFile, arg: &mut kfabric_cntr_wait) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;
-    let result = cntr.wait(arg.threshold, Deadline::from_abi(arg.deadline));
+    let deadline = Deadline::from_abi(arg.deadline);
+    let result = cntr.wait(arg.threshold, deadline, &mut arg.began);
     arg.value = cntr.read();
     arg.err = cntr.err();
     result

@@ -34,12 +34,31 @@ pub struct Seen {
     writes: u64,
 }
 
+/// How often the error value had changed when a thread entered a wait
+/// ([`Waiters::entered`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered(u64);
+
+impl Entered {
+    /// The number that [`Self::again`] takes; not 0.
+    pub fn number(self) -> u64 {
+        // 2^64 changes do not happen.
+        self.0.wrapping_add(1)
+    }
+
+    /// A thread whose wait was interrupted goes on, with the [`number`](Self::number)
+    /// of its entry. Any other number can end that wait alone, and at once.
+    pub fn again(number: u64) -> Self {
+        Self(number.wrapping_sub(1))
+    }
+}
+
 /// What a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cond {
-    /// The success value reaches this, or the error value changes from now on.
-    /// A value above the counter's maximum is never reached.
-    AtLeast(u64),
+    /// The success value reaches this, or the error value changes after the thread
+    /// entered. A value above the counter's maximum is never reached.
+    AtLeast(u64, Entered),
     /// Anything changes that was not seen in this.
     AnyChange(Seen),
 }
@@ -49,7 +68,7 @@ pub enum Cond {
 pub enum Outcome {
     /// The condition was met.
     Reached,
-    /// The error value was written while waiting.
+    /// The error value changed since the thread entered.
     ErrorChanged,
 }
 
@@ -80,8 +99,8 @@ enum Line {
 /// What came of arming a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
-    /// The condition holds already. The slot comes back.
-    Reached(S),
+    /// There is nothing to wait for. The slot comes back.
+    Over(Outcome, S),
     /// To sleep until the token is released.
     Waiting(Waiter),
 }
@@ -96,8 +115,10 @@ pub struct Waiters<M: DueMap> {
     at_least: Due<M>,
     /// Keyed by the value that was seen.
     any_change: Due<M>,
-    /// Calls of set, adderr and seterr.
+    /// Calls of set, and changes of the error value.
     writes: u64,
+    /// Changes of the error value.
+    err_changes: u64,
 }
 
 impl<M: DueMap> Waiters<M> {
@@ -107,7 +128,19 @@ impl<M: DueMap> Waiters<M> {
             at_least: Due::new(at_least),
             any_change: Due::new(any_change),
             writes: 0,
+            err_changes: 0,
         }
+    }
+
+    /// A thread enters a wait: every change of the error value from now on ends it,
+    /// however long the thread takes to arm.
+    pub fn entered(&self) -> Entered {
+        Entered(self.err_changes)
+    }
+
+    /// Whether the error value changed since a thread entered.
+    pub fn err_changed(&self, since: Entered) -> bool {
+        since.0 != self.err_changes
     }
 
     /// Puts a waiter in line, unless its condition holds. O(log n).
@@ -118,7 +151,7 @@ impl<M: DueMap> Waiters<M> {
         slot: M::Slot,
     ) -> Armed<M::Slot> {
         let threshold = match cond {
-            Cond::AtLeast(threshold) => threshold,
+            Cond::AtLeast(threshold, _) => threshold,
             Cond::AnyChange(seen) => beyond(seen.value),
         };
         // ORDERING: fully ordered: `due` is written before the value is read.
@@ -126,16 +159,18 @@ impl<M: DueMap> Waiters<M> {
         // threshold or its value is seen here. Done also where a lower threshold
         // stands already: arming is not the fast path.
         gate.due.swap(self.bound().min(announced(threshold)));
-        let holds = match cond {
-            Cond::AtLeast(threshold) => gate.read() >= threshold,
-            Cond::AnyChange(seen) => self.changed(gate, &seen),
+        let over = match cond {
+            Cond::AtLeast(threshold, _) if gate.read() >= threshold => Some(Outcome::Reached),
+            Cond::AtLeast(_, since) if self.err_changed(since) => Some(Outcome::ErrorChanged),
+            Cond::AnyChange(seen) if self.changed(gate, &seen) => Some(Outcome::Reached),
+            Cond::AtLeast(..) | Cond::AnyChange(_) => None,
         };
-        if holds {
+        if let Some(outcome) = over {
             self.announce(gate);
-            return Armed::Reached(slot);
+            return Armed::Over(outcome, slot);
         }
         let (line, key) = match cond {
-            Cond::AtLeast(_) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
+            Cond::AtLeast(..) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
             Cond::AnyChange(seen) => (Line::AnyChange, self.any_change.insert(seen.value, slot)),
         };
         Armed::Waiting(Waiter { line, key })
@@ -214,18 +249,23 @@ impl<M: DueMap> Waiters<M> {
     }
 
     /// Adds to the error value (kfi_cntr_adderr, and each failed operation),
-    /// modulo the maximum + 1.
+    /// modulo the maximum + 1. Gives whether that is a change: an add of 0 is none.
     pub fn add_err<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
         n: u64,
         release: impl FnMut(M::Token, Outcome),
-    ) {
+    ) -> bool {
+        if n == 0 {
+            return false;
+        }
         let (err, _) = gate.sum(gate.err.load(), n);
         self.write_err(gate, err, release);
+        true
     }
 
-    /// Sets the error value (kfi_cntr_seterr).
+    /// Sets the error value (kfi_cntr_seterr). Gives whether that is a change: setting
+    /// it to what it was is none.
     ///
     /// Errors: EINVAL above the counter's maximum; nothing is changed.
     pub fn set_err<V: Word, D: Word>(
@@ -233,12 +273,15 @@ impl<M: DueMap> Waiters<M> {
         gate: &Gate<V, D>,
         err: u64,
         release: impl FnMut(M::Token, Outcome),
-    ) -> Result {
+    ) -> Result<bool> {
         if err > gate.max() {
             return Err(Errno::EINVAL);
         }
+        if err == gate.err.load() {
+            return Ok(false);
+        }
         self.write_err(gate, err, release);
-        Ok(())
+        Ok(true)
     }
 
     fn write_err<V: Word, D: Word>(
@@ -251,6 +294,7 @@ impl<M: DueMap> Waiters<M> {
         // value. There is no other writer, we are under the lock.
         gate.err.store_release(err);
         self.writes = self.writes.wrapping_add(1);
+        self.err_changes = self.err_changes.wrapping_add(1);
         // Success is looked at first.
         self.release_reached(gate.read(), &mut release);
         self.release_any_change(&mut release);

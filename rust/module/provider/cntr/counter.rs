@@ -48,6 +48,7 @@ use kfi_core::{
         Armed,
         Cond,
         Crossed,
+        Entered,
         Gate,
         Outcome,
         Seen,
@@ -215,13 +216,15 @@ impl Counter {
         due.finish();
     }
 
-    /// Adds to the error value and ends every wait.
-    pub(crate) fn adderr(&self, n: u64) {
+    /// Adds to the error value; if that changes it, ends every wait. Whether it changed.
+    pub(crate) fn adderr(&self, n: u64) -> bool {
         let mut due = Due::default();
-        self.line
+        let changed = self
+            .line
             .lock()
             .add_err(&self.gate, n, |token, why| due.one(token, why));
         due.finish();
+        changed
     }
 
     /// Sets the success value. `EINVAL` above the maximum.
@@ -235,8 +238,9 @@ impl Counter {
         set.map_err(to_error)
     }
 
-    /// Sets the error value and ends every wait. `EINVAL` above the maximum.
-    pub(crate) fn seterr(&self, value: u64) -> Result {
+    /// Sets the error value; if that changes it, ends every wait. Whether it changed. `EINVAL` above
+    /// the maximum.
+    pub(crate) fn seterr(&self, value: u64) -> Result<bool> {
         let mut due = Due::default();
         let set = self
             .line
@@ -258,23 +262,47 @@ impl Counter {
             .then(|| line.seen(&self.gate))
     }
 
+    /// How often the error value has changed, for a wait that begins now.
+    pub(super) fn entered(&self) -> Entered {
+        self.line.lock().entered()
+    }
+
     /// Waits until the success value reaches `threshold`.
     ///
-    /// `ETIMEDOUT`; `KFI_EAVAIL` the error value was written meanwhile; `ERESTARTSYS` a signal is
-    /// pending; `EBADF` the counter was closed by force; `ENOMEM`. Success goes before all of
+    /// `ETIMEDOUT`; `KFI_EAVAIL` the error value changed since the call began; `ERESTARTSYS` a signal
+    /// is pending; `EBADF` the counter was closed by force; `ENOMEM`. Success goes before all of
     /// these. Sleeps, unless the deadline polls.
-    pub(crate) fn wait(&self, threshold: u64, deadline: Deadline) -> Result {
+    ///
+    /// `began` is 0, or what an interrupted call has left there, which then goes on; it is 0
+    /// afterwards if the call was not interrupted.
+    pub(crate) fn wait(&self, threshold: u64, deadline: Deadline, began: &mut u64) -> Result {
+        let number = core::mem::replace(began, 0);
         if self.read() >= threshold {
             return Ok(());
         }
-        if deadline == Deadline::Poll {
+        if deadline == Deadline::Poll && number == 0 {
             return Err(ETIMEDOUT);
         }
+        // Before everything that takes time: changes of the error value from now on end this wait.
+        let entered = match number {
+            0 => self.entered(),
+            number => Entered::again(number),
+        };
+        let result = self.wait_since(threshold, deadline, entered);
+        if result == Err(ERESTARTSYS) {
+            *began = entered.number();
+        }
+        result
+    }
+
+    /// [`wait`](Self::wait), by a thread that has entered.
+    fn wait_since(&self, threshold: u64, deadline: Deadline, entered: Entered) -> Result {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
-        let cond = Cond::AtLeast(threshold);
-        let Some(waiter) = with_memory(|memory| self.enter(cond, sleeper, memory))? else {
-            return Ok(());
+        let cond = Cond::AtLeast(threshold, entered);
+        let waiter = match with_memory(|memory| self.enter(cond, sleeper, memory))? {
+            Ok(waiter) => waiter,
+            Err(outcome) => return outcome.into_result().map_err(to_error),
         };
         match sleep(&sleeper, deadline, || self.leave(&waiter))? {
             Why::Ready | Why::Signalled => Ok(()),
@@ -283,14 +311,14 @@ impl Counter {
         }
     }
 
-    /// Gets in line, or tells that there is nothing to wait for (`Some(None)`); `None`: it takes
-    /// memory to get in line. `EBADF` the counter was closed by force.
+    /// Gets in line, or tells what has come of the wait already (`Some(Err)`); `None`: it takes memory
+    /// to get in line. `EBADF` the counter was closed by force.
     fn enter(
         &self,
         cond: Cond,
         sleeper: Pin<&Sleeper>,
         memory: &mut Option<Memory<Token>>,
-    ) -> Result<Option<Option<Waiter>>> {
+    ) -> Result<Option<core::result::Result<Waiter, Outcome>>> {
         let who = Token::Sleeper(sleeper.waker());
         let mut line = self.line.lock();
         if self.is_closed() {
@@ -302,8 +330,8 @@ impl Counter {
         let memory = memory.take();
         Ok(Some(
             match line.arm(&self.gate, cond, Enters { who, memory }) {
-                Armed::Reached(_) => None,
-                Armed::Waiting(waiter) => Some(waiter),
+                Armed::Over(outcome, _) => Err(outcome),
+                Armed::Waiting(waiter) => Ok(waiter),
             },
         ))
     }
@@ -366,7 +394,7 @@ impl Counter {
         let who = Token::Fd(bell.clone());
         match line.arm(&self.gate, cond, Enters { who, memory }) {
             Armed::Waiting(waiter) => place.waiter = Some(waiter),
-            Armed::Reached(enters) => {
+            Armed::Over(_, enters) => {
                 place.memory = enters.memory;
                 bell.ring();
             }

@@ -11,7 +11,7 @@
 //!   a threshold    v                                         |
 //!               armed for a value of at least t ---------> readable
 //!                               it happens, or the
-//!                               error value is written
+//!                               error value changes
 //! ```
 //!
 //! A new one is armed for the next change. It stays readable until it is read or armed anew, also
@@ -199,7 +199,7 @@ impl<H: Holder> Fd<H> {
 
     /// Arms it for a value of at least `threshold`. `EBADF`, `ENOMEM`. Sleeps.
     pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
-        self.arm(Cond::AtLeast(threshold))
+        self.arm(Cond::AtLeast(threshold, self.counter().entered()))
     }
 
     /// Arms it for the next change and gives `sink` the values that are there. `EAGAIN` it is not

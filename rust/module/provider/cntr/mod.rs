@@ -151,8 +151,10 @@ impl Cntr {
     /// Adds to the error value (kfi_cntr_adderr, and each failure of what is bound). Does not
     /// sleep.
     pub(crate) fn adderr(&self, n: u64) {
-        self.counter.adderr(n);
-        self.wait.signal();
+        // An add of 0 changes nothing.
+        if self.counter.adderr(n) {
+            self.wait.signal();
+        }
     }
 
     /// Sets the success value (kfi_cntr_set). `EINVAL` above the maximum. Does not sleep.
@@ -164,26 +166,34 @@ impl Cntr {
 
     /// Sets the error value (kfi_cntr_seterr). `EINVAL` above the maximum. Does not sleep.
     pub(crate) fn seterr(&self, value: u64) -> Result {
-        self.counter.seterr(value)?;
-        self.wait.signal();
+        // Nor does setting it to what it was.
+        if self.counter.seterr(value)? {
+            self.wait.signal();
+        }
         Ok(())
     }
 
     /// Waits until the success value reaches `threshold` (kfi_cntr_wait).
     ///
     /// `EINVAL` the counter has `KFI_WAIT_NONE` and the deadline does not poll; `ETIMEDOUT`;
-    /// `KFI_EAVAIL` the error value was written meanwhile; `ERESTARTSYS` a signal is pending;
-    /// `EBADF` closed, before or meanwhile; `ENOMEM`. Sleeps, unless the deadline polls. Who waits
-    /// uses the counter.
-    pub(crate) fn wait(self: &Arc<Self>, threshold: u64, deadline: Deadline) -> Result {
+    /// `KFI_EAVAIL` the error value changed since the call began; `ERESTARTSYS` a signal is pending;
+    /// `EBADF` closed, before or meanwhile; `ENOMEM`. Sleeps, unless the deadline polls. The counter
+    /// is in use during the wait. `began`: 0, or what a call that was interrupted has left there, to
+    /// go on with it.
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        threshold: u64,
+        deadline: Deadline,
+        began: &mut u64,
+    ) -> Result {
         if deadline == Deadline::Poll {
-            return self.counter.wait(threshold, deadline);
+            return self.counter.wait(threshold, deadline, began);
         }
         if matches!(self.wait, WaitObj::None) {
             return Err(EINVAL);
         }
         let _using = Using::new(&**self)?;
-        self.counter.wait(threshold, deadline)
+        self.counter.wait(threshold, deadline, began)
     }
 
     /// Its operation flags (KFI_GETOPSFLAG): there are none.

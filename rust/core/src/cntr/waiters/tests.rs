@@ -34,14 +34,26 @@ mod suite {
 
         /// Arms a waiter with this threshold as its name.
         fn wait(&mut self, threshold: u32) -> Option<Waiter> {
-            let cond = Cond::AtLeast(u64::from(threshold));
+            let cond = Cond::AtLeast(u64::from(threshold), self.waiters.entered());
             self.wait_for(cond, threshold)
+        }
+
+        /// Arms a waiter that has entered before; what came of it at once.
+        fn wait_since(&mut self, threshold: u32, entered: Entered) -> Option<Outcome> {
+            let cond = Cond::AtLeast(u64::from(threshold), entered);
+            match self.waiters.arm(&self.gate, cond, threshold) {
+                Armed::Waiting(_) => None,
+                Armed::Over(outcome, name) => {
+                    assert_eq!(name, threshold);
+                    Some(outcome)
+                }
+            }
         }
 
         fn wait_for(&mut self, cond: Cond, name: u32) -> Option<Waiter> {
             match self.waiters.arm(&self.gate, cond, name) {
                 Armed::Waiting(waiter) => Some(waiter),
-                Armed::Reached(_) => None,
+                Armed::Over(..) => None,
             }
         }
 
@@ -63,13 +75,13 @@ mod suite {
                 .set(&self.gate, value, |name, why| log.push((name, why)))
         }
 
-        fn add_err(&mut self, n: u64) {
+        fn add_err(&mut self, n: u64) -> bool {
             let log = &mut self.log;
             self.waiters
-                .add_err(&self.gate, n, |name, why| log.push((name, why)));
+                .add_err(&self.gate, n, |name, why| log.push((name, why)))
         }
 
-        fn set_err(&mut self, err: u64) -> Result {
+        fn set_err(&mut self, err: u64) -> Result<bool> {
             let log = &mut self.log;
             self.waiters
                 .set_err(&self.gate, err, |name, why| log.push((name, why)))
@@ -166,13 +178,14 @@ mod suite {
     fn the_full_width_wraps_likewise() {
         let mut c = Counter::new(0);
         assert_eq!(c.set(u64::MAX - 1), Ok(()));
-        assert!(c.wait_for(Cond::AtLeast(u64::MAX), 1).is_some());
+        let far = Cond::AtLeast(u64::MAX, c.waiters.entered());
+        assert!(c.wait_for(far, 1).is_some());
         assert!(c.wait_for(Cond::AnyChange(c.seen()), 2).is_some());
         c.add(5);
         assert_eq!(c.gate.read(), 3);
         assert_eq!(c.log, Log::of(&[(1, Reached), (2, Reached)]));
         // The largest threshold is reached, and not one short of it.
-        assert!(c.wait_for(Cond::AtLeast(u64::MAX), 3).is_some());
+        assert!(c.wait_for(far, 3).is_some());
         assert_eq!(c.set(u64::MAX - 1), Ok(()));
         assert_eq!(c.waiters.len(), 1);
         c.add(1);
@@ -182,21 +195,59 @@ mod suite {
     #[test]
     fn a_changed_error_value_ends_waits() {
         let mut c = Counter::new(0);
-        c.add_err(1);
+        assert!(c.add_err(1));
         assert!(c.wait(2).is_some());
         assert!(c.wait(1).is_some());
         assert_eq!(c.log, Log::of(&[]));
-        c.add_err(1);
-        assert_eq!(c.set_err(0), Ok(()));
+        assert!(c.add_err(1));
+        assert_eq!(c.set_err(0), Ok(true));
         assert_eq!(c.log, Log::of(&[(1, ErrorChanged), (2, ErrorChanged)]));
         assert_eq!(c.gate.read_err(), 0);
         assert!(c.wait(1).is_some());
-        assert_eq!(c.set_err(0), Ok(()));
+        assert_eq!(c.set_err(3), Ok(true));
         assert_eq!(
             c.log,
             Log::of(&[(1, ErrorChanged), (2, ErrorChanged), (1, ErrorChanged)])
         );
         assert_eq!(c.gate.add(1000), None);
+    }
+
+    #[test]
+    fn an_error_value_that_stays_the_same_ends_no_wait() {
+        let mut c = Counter::new(0);
+        assert!(c.add_err(5));
+        let (seen, entered) = (c.seen(), c.waiters.entered());
+        assert!(c.wait(1).is_some());
+        assert!(c.wait_for(Cond::AnyChange(seen), 7).is_some());
+        assert!(!c.add_err(0));
+        assert_eq!(c.set_err(5), Ok(false));
+        assert_eq!(c.log, Log::of(&[]));
+        assert!(!c.waiters.err_changed(entered) && !c.waiters.changed(&c.gate, &seen));
+        assert_eq!(c.wait_since(2, entered), None);
+        assert!(c.add_err(1));
+        assert_eq!(c.log, Log::of(&[(7, Reached), (1, ErrorChanged), (2, ErrorChanged)]));
+    }
+
+    #[test]
+    fn a_change_between_entering_and_arming_ends_the_wait() {
+        let mut c = Counter::new(0);
+        let before = c.waiters.entered();
+        assert!(c.add_err(1));
+        assert_eq!(c.set_err(0), Ok(true));
+        // The value is what it was, but it changed.
+        assert_eq!(c.wait_since(1, before), Some(ErrorChanged));
+        assert!(c.waiters.is_empty());
+        assert_eq!(c.gate.add(1), None);
+        assert_eq!(c.wait_since(1, before), Some(Reached));
+        // One from before it entered does not count.
+        let after = c.waiters.entered();
+        assert_eq!(c.wait_since(2, after), None);
+        // An interrupted wait goes on with the number of its entry.
+        assert_ne!(before.number(), 0);
+        let again = Entered::again(before.number());
+        assert_eq!(again, before);
+        assert_eq!(c.wait_since(3, again), Some(ErrorChanged));
+        assert_eq!(c.wait_since(3, Entered::again(after.number())), None);
     }
 
     #[test]
@@ -207,7 +258,7 @@ mod suite {
         let crossed = c.gate.add(2);
         assert!(crossed.is_some());
         // The error is written before the adder comes to the lock.
-        c.add_err(1);
+        assert!(c.add_err(1));
         assert_eq!(c.log, Log::of(&[(2, Reached), (3, ErrorChanged)]));
     }
 
@@ -225,8 +276,8 @@ mod suite {
         assert_eq!(c.set_err(10), Err(Errno::EINVAL));
         assert_eq!((c.gate.read(), c.gate.read_err()), (0, 0));
         assert_eq!(c.log, Log::of(&[]));
-        assert_eq!(c.set_err(9), Ok(()));
-        c.add_err(2);
+        assert_eq!(c.set_err(9), Ok(true));
+        assert!(c.add_err(2));
         assert_eq!(c.gate.read_err(), 1);
         assert_eq!(c.set(9), Ok(()));
     }
@@ -239,8 +290,8 @@ mod suite {
             |c: &mut Counter| c.add(1),
             |c: &mut Counter| assert_eq!(c.set(3), Ok(())),
             |c: &mut Counter| assert_eq!(c.set(3), Ok(())),
-            |c: &mut Counter| c.add_err(1),
-            |c: &mut Counter| assert_eq!(c.set_err(0), Ok(())),
+            |c: &mut Counter| assert!(c.add_err(1)),
+            |c: &mut Counter| assert_eq!(c.set_err(0), Ok(true)),
         ]
         .into_iter()
         .enumerate()
