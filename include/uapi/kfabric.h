@@ -1135,15 +1135,23 @@ struct kfabric_cq_entry {
  *	from the start of the mapping
  * @pad: room, so that @head has a cache line of its own
  * @head: completions ever taken; written by the program, with release
+ * @overruns_told: how many of the @overruns the program knows of; written by the
+ *	program, and by the module when KFABRIC_IOC_CQ_READ gives -KFI_EOVERRUN
+ * @pad2: room
  *
  * Entry n stands at n & (@entries - 1).  A program reads @tail with acquire,
- * the entries @head .. @tail, and then stores the new @head.  While @errors is
- * not 0 it should take the error entries first.
+ * the entries @head .. @tail, and then stores the new @head.  If @errors, read
+ * after @tail, is not 0 it should take the error entries first.  If there is
+ * nothing else and @overruns is not @overruns_told, completions were lost: it
+ * stores that number of @overruns in @overruns_told, and until the next loss the
+ * CQ is not ready for that any more and does not report it.
  *
  * KFABRIC_IOC_CQ_READ takes from the same ring and advances @head too, so a
- * program reads one way at a time.  Of this memory the module believes @head
- * only, and only between the last head it saw and the tail; any other value
- * counts as the last head seen, and reading by call then gives -EIO.
+ * program reads one way at a time.  Of this memory the module believes @head and
+ * @overruns_told only: @head between the last head it saw and the tail (any other
+ * value counts as the last head seen, and reading by call then gives -EIO),
+ * @overruns_told between the last number it saw and @overruns (any other value
+ * changes nothing).
  */
 struct kfabric_cq_ring {
 	__u64	tail;
@@ -1153,7 +1161,8 @@ struct kfabric_cq_ring {
 	__u32	entry_offset;
 	__u64	pad[12];
 	__u64	head;
-	__u64	pad2[15];
+	__u64	overruns_told;
+	__u64	pad2[14];
 };
 
 /**

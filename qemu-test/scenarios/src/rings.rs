@@ -20,6 +20,7 @@ use std::{
     mem::offset_of,
     os::fd::AsFd,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::{Duration, Instant},
 };
 
 tests![
@@ -28,6 +29,7 @@ tests![
     ring_and_calls_take_turns,
     an_error_stops_the_ring_until_it_is_read,
     losses_are_told_once,
+    a_loss_that_the_reader_of_the_ring_knows_of_is_over,
     a_reader_of_the_ring_sleeps_and_misses_nothing,
     a_head_that_cannot_be_is_eio_until_it_is_mended,
     a_spoilt_head_costs_its_writer_alone,
@@ -325,6 +327,58 @@ fn losses_are_told_once() {
     assert_eq!(ring.read(&mut entries).expect("read"), 2);
     assert_eq!(errno(ring.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
     assert_eq!(ring.read(&mut entries).expect("read"), 0);
+}
+
+fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
+    let alone = Alone::with_cq(|cq| cq.entries(2));
+    let other = Alone::new();
+    let there = other
+        .av
+        .insert_one(alone.ep.name().expect("name"))
+        .expect("insert");
+    let lose = |count| {
+        for data in 0..count {
+            let op = Op::inject_write(there, b"", alone.remote()).data(data);
+            other.ep.post_one(&op).expect("write");
+        }
+    };
+    let poll_set = alone.domain.poll_set().expect("poll set");
+    poll_set.add(&alone.cq).expect("add");
+    let is_polled = || !poll_set.poll(1).expect("poll").is_empty();
+    let fd = alone.cq.wait_fd().expect("fd");
+    let mut ring = alone.cq.ring().expect("ring");
+    let mut entries = [Entry::default(); 4];
+    for _ in 0..2 {
+        lose(5);
+        assert_eq!(ring.read(&mut entries).expect("read"), 2);
+        assert!(fd.wait(Duration::ZERO).expect("poll") && is_polled());
+        assert_eq!(errno(ring.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+        // Told once: neither the descriptor, nor the poll set, nor a read or a wait by call has
+        // anything of it any more.
+        assert!(!fd.wait(Duration::ZERO).expect("poll"));
+        assert!(!is_polled());
+        assert_eq!(alone.cq.read(&mut entries).expect("read"), 0);
+        let begin = Instant::now();
+        let short = Duration::from_millis(30);
+        assert_eq!(ring.sread(&mut entries, short).expect("sread"), 0);
+        assert!(begin.elapsed() >= short, "the loss ended the wait");
+    }
+    // Told by call: not told by the ring.
+    lose(5);
+    assert_eq!(ring.read(&mut entries).expect("read"), 2);
+    assert_eq!(errno(alone.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    assert_eq!(ring.read(&mut entries).expect("read"), 0);
+    // And a reader that sleeps is told once as well.
+    let reader = Sleeper::asleep(move || {
+        let first = errno(ring.sread(&mut entries, SOON));
+        (first, ring.read(&mut entries).ok())
+    });
+    // Its room is taken, so the next one is lost.
+    let into = Buffer::new(8).expect("buffer");
+    alone.ep.recv(&into, 1).expect("recv");
+    alone.ep.recv(&into, 2).expect("recv");
+    lose(1);
+    assert_eq!(reader.end(), (Some(Errno::KFI_EOVERRUN), Some(0)));
 }
 
 fn a_reader_of_the_ring_sleeps_and_misses_nothing() {

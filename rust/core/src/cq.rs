@@ -9,7 +9,9 @@
 //! completion that brings its credit always finds room. Completions that nobody
 //! posted for (remote CQ data, the messages in a multi-receive buffer) come
 //! without one: if they find no room they are lost, counted, and reported once as
-//! KFI_EOVERRUN, when what is queued has been read.
+//! KFI_EOVERRUN, when what is queued has been read. A reader of the mapped ring that
+//! has reported the loss itself says so in the ring; then the CQ does not report it
+//! again, and is not ready for it any more.
 //!
 //! **Two queues.** Entries go to a [`ring`](crate::ring), whose memory the caller
 //! has; error entries to a queue of their own, in slots that were lent. While an
@@ -123,8 +125,6 @@ pub struct CompletionQueue<W: Word, E, M: DueMap> {
     ring: Producer<W>,
     errors: Fifo<E>,
     reserved: u32,
-    overruns: u64,
-    overrun_to_report: bool,
     /// Signals ever.
     signals: u64,
     /// A signal that found no thread inside.
@@ -147,8 +147,6 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
             ring: Producer::new(words, size)?,
             errors: Fifo::new(errors),
             reserved: 0,
-            overruns: 0,
-            overrun_to_report: false,
             signals: 0,
             kept: false,
             inside: 0,
@@ -279,9 +277,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     }
 
     fn overrun(&mut self, wake: impl FnMut(M::Token, Woken)) {
-        self.overruns = self.overruns.wrapping_add(1);
-        self.overrun_to_report = true;
-        self.ring.tell_overruns(self.overruns);
+        self.ring.lose();
         self.wake_all(Woken::Ready, wake);
     }
 
@@ -303,7 +299,8 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         if self.ring.queued() > 0 {
             return Ok(self.ring.batch(want));
         }
-        if core::mem::replace(&mut self.overrun_to_report, false) {
+        if self.ring.lost() {
+            self.ring.tell_lost();
             return Err(Errno::KFI_EOVERRUN);
         }
         Err(Errno::EAGAIN)
@@ -415,7 +412,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.look();
         self.ring.spoilt()
             || !self.errors.is_empty()
-            || self.overrun_to_report
+            || self.ring.lost()
             || u64::from(self.ring.queued()) >= self.wanted(want)
     }
 
@@ -469,7 +466,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
 
     /// Completions ever lost.
     pub fn overruns(&self) -> u64 {
-        self.overruns
+        self.ring.overruns()
     }
 
     /// How many sleep.

@@ -16,6 +16,10 @@
 //! program's to spoil too: a reader by call may copy them out to that program, but
 //! nothing in the module acts on what they say.
 //!
+//! A consumer that has told its program of lost completions says so in `told`, as the
+//! producer does when it tells a reader by call. It is believed between the last number
+//! believed and the losses; any other value changes nothing.
+//!
 //! The words are laid out as `struct kfabric_cq_ring`. Who reads by call instead
 //! ([`Producer::batch`], [`Producer::take`]) moves the same head. One such reader
 //! at a time: the caller sees to that. A program that reads both ways at once gets
@@ -42,6 +46,9 @@ pub struct Words<W> {
     pub overruns: W,
     /// Entries ever taken. The consumer's; not to be trusted.
     pub head: W,
+    /// How many of the lost completions readers were told of. The consumer's; not to be
+    /// trusted.
+    pub told: W,
 }
 
 /// The head word holds a number that cannot be a head.
@@ -93,6 +100,10 @@ pub struct Producer<W: Word> {
     head: u64,
     tail: u64,
     spoilt: bool,
+    /// Completions lost.
+    overruns: u64,
+    /// How many of these readers were told of, as last believed.
+    told: u64,
 }
 
 impl<W: Word> Producer<W> {
@@ -111,6 +122,7 @@ impl<W: Word> Producer<W> {
         words.tail.store(first);
         words.errors.store(0);
         words.overruns.store(0);
+        words.told.store(0);
         words.head.store(first);
         // INVARIANT: the numbers are equal; `size` was checked.
         Ok(Self {
@@ -119,6 +131,8 @@ impl<W: Word> Producer<W> {
             head: first,
             tail: first,
             spoilt: false,
+            overruns: 0,
+            told: 0,
         })
     }
 
@@ -216,9 +230,36 @@ impl<W: Word> Producer<W> {
         self.words.errors.store_release(u64::from(errors));
     }
 
-    /// Tells the consumer how many completions were lost.
-    pub fn tell_overruns(&self, overruns: u64) {
-        self.words.overruns.store(overruns);
+    /// A completion is lost. Release: who sees the number sees the errors of before.
+    pub fn lose(&mut self) {
+        self.overruns = self.overruns.wrapping_add(1);
+        self.words.overruns.store_release(self.overruns);
+    }
+
+    /// Completions ever lost.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// Whether there are losses that readers were not told of. Looks what the consumer
+    /// has told.
+    pub fn lost(&mut self) -> bool {
+        if self.told == self.overruns {
+            return false;
+        }
+        // ORDERING: none needed, nothing else depends on it.
+        let told = self.words.told.load();
+        let untold = self.overruns.wrapping_sub(self.told);
+        if told.wrapping_sub(self.told) <= untold {
+            self.told = told;
+        }
+        self.told != self.overruns
+    }
+
+    /// A reader by call is told of all losses.
+    pub fn tell_lost(&mut self) {
+        self.told = self.overruns;
+        self.words.told.store(self.told);
     }
 
     #[inline]
@@ -285,6 +326,7 @@ mod tests {
         errors: Plain,
         overruns: Plain,
         head: Plain,
+        told: Plain,
     }
 
     impl Page {
@@ -294,6 +336,7 @@ mod tests {
                 errors: Plain::new(2),
                 overruns: Plain::new(3),
                 head: Plain::new(4),
+                told: Plain::new(5),
             }
         }
 
@@ -303,6 +346,7 @@ mod tests {
                 errors: &self.errors,
                 overruns: &self.overruns,
                 head: &self.head,
+                told: &self.told,
             }
         }
     }
@@ -408,15 +452,42 @@ mod tests {
     #[test]
     fn the_consumer_is_told() -> Result {
         let page = Page::new();
-        let ring = Producer::new(page.words(), 4)?;
-        assert_eq!(page.tail.load(), 0);
-        assert_eq!(page.head.load(), 0);
-        assert_eq!(page.errors.load(), 0);
-        assert_eq!(page.overruns.load(), 0);
+        let mut ring = Producer::new(page.words(), 4)?;
+        for word in [&page.tail, &page.head, &page.errors, &page.overruns, &page.told] {
+            assert_eq!(word.load(), 0);
+        }
         ring.tell_errors(5);
-        ring.tell_overruns(6);
+        ring.lose();
+        ring.lose();
         assert_eq!(page.errors.load(), 5);
-        assert_eq!(page.overruns.load(), 6);
+        assert_eq!(page.overruns.load(), 2);
+        assert_eq!(ring.overruns(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn losses_are_told_by_either_side() -> Result {
+        let page = Page::new();
+        let mut ring = Producer::new(page.words(), 4)?;
+        assert!(!ring.lost());
+        for _ in 0..3 {
+            ring.lose();
+        }
+        assert!(ring.lost());
+        // Not all of them, then all.
+        page.told.store(2);
+        assert!(ring.lost());
+        page.told.store(3);
+        assert!(!ring.lost());
+        ring.lose();
+        // What cannot be true: too many, and fewer than before.
+        for bad in [5, 2, 0, u64::MAX, 1 << 63] {
+            page.told.store(bad);
+            assert!(ring.lost());
+        }
+        ring.tell_lost();
+        assert_eq!(page.told.load(), 4);
+        assert!(!ring.lost());
         Ok(())
     }
 }

@@ -58,6 +58,9 @@ enum Op {
     ReadErr,
     /// The program takes so many through the mapped ring.
     Mapped(u32),
+    /// The program says that it knows of so many lost completions more; or it writes a
+    /// number that cannot be.
+    Acknowledge(u64, bool),
     /// The program writes far more than the tail, or this much less than the
     /// head: what can never become a head.
     Spoil(u64, bool),
@@ -89,6 +92,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..10_u32).prop_map(Op::Take),
         2 => Just(Op::ReadErr),
         3 => (0..4_u32).prop_map(Op::Mapped),
+        2 => (1..4_u64, any::<bool>()).prop_map(|(by, sound)| Op::Acknowledge(by, sound)),
         1 => (1..4_u64, any::<bool>()).prop_map(|(by, up)| Op::Spoil(by, up)),
         2 => Just(Op::Mend),
         3 => Just(Op::Enter),
@@ -109,7 +113,8 @@ struct Model {
     errors: VecDeque<u32>,
     credits: Vec<Credit>,
     overruns: u64,
-    to_report: bool,
+    /// Of these, how many readers were told of.
+    told: u64,
     /// A signal came when no thread was inside.
     kept: bool,
     threads: Vec<Thread>,
@@ -142,8 +147,12 @@ impl Model {
         self.queued() + others as u64 != self.size
     }
 
+    fn lost(&self) -> bool {
+        self.told != self.overruns
+    }
+
     fn holds(&self, want: u64) -> bool {
-        self.spoilt || !self.errors.is_empty() || self.to_report || self.queued() >= want
+        self.spoilt || !self.errors.is_empty() || self.lost() || self.queued() >= want
     }
 
     /// What a read answers if there is nothing to read.
@@ -154,7 +163,7 @@ impl Model {
             Some(Errno::KFI_EAVAIL)
         } else if self.queued() > 0 {
             None
-        } else if self.to_report {
+        } else if self.lost() {
             Some(Errno::KFI_EOVERRUN)
         } else {
             Some(Errno::EAGAIN)
@@ -163,12 +172,13 @@ impl Model {
 }
 
 fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let (tail, errors, overruns, head) = Default::default();
+    let (tail, errors, overruns, head, told) = Default::default();
     let words: Words<&HostWord> = Words {
         tail: &tail,
         errors: &errors,
         overruns: &overruns,
         head: &head,
+        told: &told,
     };
     let mut error_slots = vec![ErrEntry::default(); size as usize];
     let mut cq =
@@ -183,7 +193,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
         errors: VecDeque::new(),
         credits: Vec::new(),
         overruns: 0,
-        to_report: false,
+        told: 0,
         kept: false,
         threads: Vec::new(),
     };
@@ -251,7 +261,6 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(push, if room { Push::Queued } else { Push::Overrun });
                 if !room {
                     model.overruns += 1;
-                    model.to_report = true;
                     all = Some(Woken::Ready);
                 } else if entry {
                     model.tail += 1;
@@ -266,7 +275,10 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 match model.refusal() {
                     Some(errno) => {
                         prop_assert_eq!(peeked, Err(errno));
-                        model.to_report &= errno != Errno::KFI_EOVERRUN;
+                        if errno == Errno::KFI_EOVERRUN {
+                            model.told = model.overruns;
+                            prop_assert_eq!(told.load(), model.told);
+                        }
                     }
                     None => {
                         let batch = peeked.unwrap();
@@ -303,6 +315,20 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 if !model.spoilt {
                     model.head += model.queued().min(n.into());
                     head.store(model.head);
+                }
+            }
+            Op::Acknowledge(by, sound) => {
+                // The program tells itself of some losses, or writes nonsense.
+                let (number, untold) = (model.told, model.overruns - model.told);
+                if sound {
+                    model.told += untold.min(by);
+                    told.store(model.told);
+                } else {
+                    // What it said before counts: the CQ has looked.
+                    cq.ready();
+                    told.store(number.wrapping_add(untold).wrapping_add(by));
+                    prop_assert_eq!(cq.ready(), model.holds(1));
+                    told.store(number);
                 }
             }
             Op::Spoil(by, up) => {

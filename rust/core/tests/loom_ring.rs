@@ -24,6 +24,7 @@ struct Page {
     errors: LoomWord,
     overruns: LoomWord,
     head: LoomWord,
+    told: LoomWord,
     slots: [UnsafeCell<u64>; SIZE as usize],
 }
 
@@ -34,6 +35,7 @@ impl Page {
             errors: LoomWord::new(),
             overruns: LoomWord::new(),
             head: LoomWord::new(),
+            told: LoomWord::new(),
             slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
         })
     }
@@ -44,6 +46,7 @@ impl Page {
             errors: &self.errors,
             overruns: &self.overruns,
             head: &self.head,
+            told: &self.told,
         };
         Producer::new(words, SIZE).unwrap()
     }

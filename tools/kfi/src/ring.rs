@@ -19,9 +19,14 @@
 //! keeps the kernel from writing over an entry that is still being read.
 //!
 //! Error entries are not in the ring.  While `errors` is not 0, a read gives
-//! `KFI_EAVAIL`, as a read by call does, and [`Cq::readerr`] takes them.
+//! `KFI_EAVAIL`, as a read by call does, and [`Cq::readerr`] takes them.  The
+//! reader loads `errors` after `tail`: the kernel counts an error before it
+//! counts the entries that come after it, so none of those is shown first.
+//!
 //! Completions that nobody posted for and that found no room are counted in
-//! `overruns`; when the ring is empty the loss is reported, once.
+//! `overruns`; when the ring is empty the loss is reported, once.  The reader
+//! stores in `overruns_told` what it has reported, so that the kernel neither
+//! reports it again nor keeps descriptors and poll sets ready for it.
 //!
 //! # Layers
 //!
@@ -61,6 +66,10 @@ pub(crate) trait RingMem {
     fn errors(&self) -> u64;
     /// Completions lost.
     fn overruns(&self) -> u64;
+    /// Losses that were reported.
+    fn told(&self) -> u64;
+    /// Says which losses were reported.
+    fn set_told(&self, overruns: u64);
     /// Completions ever taken, written by the consumer alone.
     fn head(&self) -> u64;
     /// Gives entries back; release.
@@ -75,18 +84,12 @@ pub(crate) struct Consumer<M> {
     mem: M,
     /// Entries of the ring, a power of two.
     size: u64,
-    /// Losses that were reported.
-    overruns: u64,
 }
 
 impl<M: RingMem> Consumer<M> {
     pub(crate) fn new(mem: M, size: u64) -> Self {
         debug_assert!(size.is_power_of_two());
-        Self {
-            overruns: mem.overruns(),
-            mem,
-            size,
-        }
+        Self { mem, size }
     }
 
     /// Completions that can be taken.
@@ -107,10 +110,12 @@ impl<M: RingMem> Consumer<M> {
     /// A completion that is shown counts as taken, also if `take` panics.
     #[inline]
     fn drain(&mut self, max: usize, mut take: impl FnMut(&Entry)) -> Result<usize> {
+        let (head, queued) = self.queued()?;
+        // After the tail: an error that came before one of these entries is
+        // counted by now.
         if self.mem.errors() != 0 {
             return Err(Error::call(NAME, Errno::KFI_EAVAIL));
         }
-        let (head, queued) = self.queued()?;
         if queued == 0 {
             return self.empty();
         }
@@ -130,8 +135,8 @@ impl<M: RingMem> Consumer<M> {
     #[cold]
     fn empty(&mut self) -> Result<usize> {
         let overruns = self.mem.overruns();
-        if overruns != self.overruns {
-            self.overruns = overruns;
+        if overruns != self.mem.told() {
+            self.mem.set_told(overruns);
             return Err(Error::call(NAME, Errno::KFI_EOVERRUN));
         }
         Ok(0)
@@ -239,6 +244,18 @@ impl RingMem for RawRing {
     fn overruns(&self) -> u64 {
         self.word(offset_of!(abi::kfabric_cq_ring, overruns))
             .load(Relaxed)
+    }
+
+    #[inline]
+    fn told(&self) -> u64 {
+        self.word(offset_of!(abi::kfabric_cq_ring, overruns_told))
+            .load(Relaxed)
+    }
+
+    #[inline]
+    fn set_told(&self, overruns: u64) {
+        self.word(offset_of!(abi::kfabric_cq_ring, overruns_told))
+            .store(overruns, Relaxed);
     }
 
     #[inline]

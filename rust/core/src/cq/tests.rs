@@ -38,6 +38,7 @@ mod suite {
             errors: Plain::new(0),
             overruns: Plain::new(0),
             head: Plain::new(0),
+            told: Plain::new(0),
         };
         CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())
     }
@@ -58,7 +59,10 @@ mod suite {
     }
 
     /// Reads up to `want` entries; how many.
-    fn read(cq: &mut Cq<'_>, want: u32) -> Result<u32> {
+    fn read<W: crate::word::Word>(
+        cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap>,
+        want: u32,
+    ) -> Result<u32> {
         let batch = cq.peek(want)?;
         cq.take(&batch, batch.count());
         Ok(batch.count())
@@ -86,6 +90,7 @@ mod suite {
             errors: Plain::new(0),
             overruns: Plain::new(0),
             head: Plain::new(0),
+            told: Plain::new(0),
         };
         let few = CompletionQueue::new(words(), 4, &mut errors[..], ArrayMap::new());
         assert_eq!(few.map(|_| ()), Err(Errno::EINVAL));
@@ -179,6 +184,40 @@ mod suite {
     }
 
     #[test]
+    fn a_reader_of_the_mapped_ring_acknowledges_an_overrun() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let (head, told) = (Plain::new(0), Plain::new(0));
+        let words = Words {
+            tail: &Plain::new(0),
+            errors: &Plain::new(0),
+            overruns: &Plain::new(0),
+            head: &head,
+            told: &told,
+        };
+        let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
+        for _ in 0..6 {
+            let _ = cq.push_uncredited(|_| (), |_, _| ());
+        }
+        head.store(4);
+        assert!(cq.ready() && cq.holds(3));
+        // It has reported the loss: nothing is ready, and nobody reports it again.
+        told.store(2);
+        assert!(!cq.ready() && !cq.holds(1));
+        assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
+        assert_eq!(read(&mut cq, 1), Err(Errno::EAGAIN));
+        // The next loss is another one, and told to the reader by call is told to both.
+        for _ in 0..5 {
+            let _ = cq.push_uncredited(|_| (), |_, _| ());
+        }
+        assert_eq!(read(&mut cq, 4), Ok(4));
+        assert_eq!(read(&mut cq, 1), Err(Errno::KFI_EOVERRUN));
+        assert_eq!(told.load(), 3);
+        assert_eq!(read(&mut cq, 1), Err(Errno::EAGAIN));
+        assert!(!cq.ready());
+        Ok(())
+    }
+
+    #[test]
     fn a_reader_of_the_mapped_ring_frees_room() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let head = Plain::new(0);
@@ -188,6 +227,7 @@ mod suite {
             errors: &errs,
             overruns: &lost,
             head: &head,
+            told: &Plain::new(0),
         };
         let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
         for _ in 0..4 {
@@ -217,6 +257,7 @@ mod suite {
             errors: &Plain::new(0),
             overruns: &Plain::new(0),
             head: &head,
+            told: &Plain::new(0),
         };
         let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
         for _ in 0..4 {

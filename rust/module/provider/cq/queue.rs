@@ -15,8 +15,8 @@
 //! reader by call copies entries from there, a chunk at a time, and gives their slots back when
 //! they are copied out: if copying fails, what was not copied is still queued. The mutex keeps
 //! readers by call apart; a program that reads its mapping at the same time gets some entries
-//! twice. What a program writes to the entries it gets back as it is; the head that it writes is
-//! believed only where it can be true.
+//! twice. What a program writes to the entries it gets back as it is; the head that it writes, and
+//! the number of losses that it says it knows of, are believed only where they can be true.
 //!
 //! Who wants a number of entries is woken when they are there. If another reader was faster, so
 //! that they are not there any more, it goes to sleep again: it looks under the reader mutex,
@@ -149,6 +149,7 @@ impl Queue {
             errors: word(offset_of!(kfabric_cq_ring, errors))?,
             overruns: word(offset_of!(kfabric_cq_ring, overruns))?,
             head: word(offset_of!(kfabric_cq_ring, head))?,
+            told: word(offset_of!(kfabric_cq_ring, overruns_told))?,
         };
         let errors = KVVec::from_elem(ErrEntry::default(), slots, GFP_KERNEL_ACCOUNT)?;
         let state = CompletionQueue::new(words, size, errors, Line::new()).map_err(to_error)?;

@@ -16,6 +16,7 @@ use super::*;
 
 struct LoomRing {
     tail: Word,
+    errors: Word,
     head: Word,
     entries: Vec<UnsafeCell<Entry>>,
 }
@@ -29,6 +30,7 @@ impl LoomRing {
     fn new(size: usize, start: u64) -> StdArc<Self> {
         StdArc::new(Self {
             tail: Word::new(start),
+            errors: Word::new(0),
             head: Word::new(start),
             entries: (0..size)
                 .map(|_| UnsafeCell::new(Entry::default()))
@@ -59,12 +61,18 @@ impl RingMem for StdArc<LoomRing> {
     }
 
     fn errors(&self) -> u64 {
-        0
+        self.errors.load(Relaxed)
     }
 
     fn overruns(&self) -> u64 {
         0
     }
+
+    fn told(&self) -> u64 {
+        0
+    }
+
+    fn set_told(&self, _overruns: u64) {}
 
     fn head(&self) -> u64 {
         self.head.load(Relaxed)
@@ -116,4 +124,22 @@ fn loom_one_place() {
 #[test]
 fn loom_two_places_and_wrap() {
     check(2, u64::MAX, 3, 2);
+}
+
+#[test]
+fn loom_no_success_overtakes_an_earlier_error() {
+    loom::model(|| {
+        let ring = LoomRing::new(2, 0);
+        let producer = ring.clone();
+        let thread = thread::spawn(move || {
+            producer.errors.store(1, Release);
+            assert!(producer.push(1));
+        });
+        let mut consumer = Consumer::new(ring, 2);
+        match consumer.drain(2, |_| ()) {
+            Ok(shown) => assert_eq!(shown, 0),
+            Err(error) => assert!(error.is_eavail()),
+        }
+        thread.join().unwrap();
+    });
 }

@@ -189,12 +189,111 @@ fn overruns_are_told_once_and_last() {
 }
 
 #[test]
-fn overruns_before_the_ring_was_mapped_are_not_told() {
+fn overruns_that_were_told_are_acknowledged() {
+    let mut memory = Memory::new(4, HEAD, 0);
+    let (producer, mut consumer) = both(&mut memory);
+    producer.set_overruns(2);
+    assert_eq!(producer.ring.told(), 0);
+    assert!(read(&mut consumer, 9).is_err());
+    assert_eq!(producer.ring.told(), 2, "the kernel does not tell it again");
+    // What the kernel told a reader by call is not told again here.
+    producer.set_overruns(5);
+    producer.ring.set_told(5);
+    assert_eq!(read(&mut consumer, 9).unwrap(), []);
+}
+
+#[test]
+fn overruns_from_before_the_ring_was_mapped_are_told() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, _) = both(&mut memory);
     producer.set_overruns(2);
     let ring = memory.ring().unwrap();
+    let error = read(&mut Consumer::new(ring, 4), 9).unwrap_err();
+    assert!(error.is(Errno::KFI_EOVERRUN), "{error}");
+    // Once, whoever reads.
+    let ring = memory.ring().unwrap();
     assert_eq!(read(&mut Consumer::new(ring, 4), 9).unwrap(), []);
+}
+
+/// Memory in which an error, and then a completion, come while the consumer
+/// looks at the words: between any two of its loads.
+struct Changing<'a> {
+    ring: &'a RawRing,
+    loads: std::cell::Cell<u32>,
+    at: u32,
+    change: &'a dyn Fn(),
+}
+
+impl Changing<'_> {
+    fn step(&self) {
+        if self.loads.replace(self.loads.get() + 1) == self.at {
+            (self.change)();
+        }
+    }
+}
+
+impl RingMem for Changing<'_> {
+    fn tail(&self) -> u64 {
+        self.step();
+        self.ring.tail()
+    }
+
+    fn errors(&self) -> u64 {
+        self.step();
+        self.ring.errors()
+    }
+
+    fn overruns(&self) -> u64 {
+        self.step();
+        self.ring.overruns()
+    }
+
+    fn told(&self) -> u64 {
+        self.ring.told()
+    }
+
+    fn set_told(&self, overruns: u64) {
+        self.ring.set_told(overruns);
+    }
+
+    fn head(&self) -> u64 {
+        self.ring.head()
+    }
+
+    fn set_head(&self, head: u64) {
+        self.ring.set_head(head);
+    }
+
+    fn entry<R>(&self, place: u64, look: impl FnOnce(&Entry) -> R) -> R {
+        self.ring.entry(place, look)
+    }
+}
+
+#[test]
+fn no_success_overtakes_an_earlier_error() {
+    for at in 0..4 {
+        let mut memory = Memory::new(4, HEAD, 0);
+        let (producer, _) = both(&mut memory);
+        let ring = memory.ring().unwrap();
+        let change = || {
+            producer.set_errors(1);
+            assert!(producer.push(entry(1)));
+        };
+        let mut consumer = Consumer::new(
+            Changing {
+                ring: &ring,
+                loads: std::cell::Cell::new(0),
+                at,
+                change: &change,
+            },
+            4,
+        );
+        let mut shown = 0;
+        match consumer.drain(9, |_| shown += 1) {
+            Ok(_) => assert_eq!(shown, 0, "before load {at}"),
+            Err(error) => assert!(error.is_eavail(), "{error}"),
+        }
+    }
 }
 
 #[test]
