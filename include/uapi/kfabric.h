@@ -612,8 +612,8 @@ struct kfabric_close {
 /**
  * struct kfabric_getwait - the wait object as a file descriptor (KFI_GETWAIT)
  * @size: sizeof(struct kfabric_getwait)
- * @handle: a counter, CQ, EQ or wait set whose wait object is KFI_WAIT_QUEUE
- *	(wait set: any)
+ * @handle: a wait set, or a counter, CQ or EQ whose wait object is not
+ *	KFI_WAIT_NONE; with KFI_WAIT_SET the descriptor is the wait set's
  * @flags: 0
  * @fd: out: the descriptor, close-on-exec
  *
@@ -629,7 +629,7 @@ struct kfabric_close {
  * The descriptor counts as a use of the object: close gives -EBUSY while it is
  * open.
  *
- * Errors: -EINVAL the object has no such wait object; -EMFILE, -ENFILE.
+ * Errors: -EINVAL the object has KFI_WAIT_NONE; -EMFILE, -ENFILE.
  */
 struct kfabric_getwait {
 	__u32	size;
@@ -645,10 +645,11 @@ struct kfabric_getwait {
  * @set: 0: get; 1: set
  * @reserved: 0
  * @flags: endpoint: KFI_TRANSMIT or KFI_RECV (exactly one, which side) with
- *	that side's default flags; counter: its flags (always 0)
+ *	that side's default flags; counter: operation flags, 0 at first, which no
+ *	operation of a counter looks at
  *
  * Errors: -EINVAL neither or both sides, or flags that are not operation
- * flags of that side; -EOPNOTSUPP KFI_DELIVERY_COMPLETE of KFI_EP_DGRAM.
+ * flags (of that side); -EOPNOTSUPP KFI_DELIVERY_COMPLETE of KFI_EP_DGRAM.
  */
 struct kfabric_opsflag {
 	__u32	size;
@@ -733,13 +734,13 @@ struct kfabric_domain_open {
  * @fabric: fabric handle
  * @entries: events it holds, 0: default; out: as made
  * @wait_obj: enum kfi_wait_obj
- * @wait_set: wait set, with KFI_WAIT_SET
+ * @wait_set: wait set, with KFI_WAIT_SET; else ignored
  * @handle: out
  * @flags: KFI_WRITE (KFABRIC_IOC_EQ_WRITE is allowed), KFI_AFFINITY (ignored)
  * @context: the caller's
  *
- * Errors: -EINVAL unknown wait_obj, a wait set without KFI_WAIT_SET or none
- * with it, or one of another fabric, more than KFABRIC_MAX_EQ entries.
+ * Errors: -EINVAL unknown wait_obj, KFI_WAIT_SET without a wait set or with one
+ * of another fabric, more than KFABRIC_MAX_EQ entries.
  */
 struct kfabric_eq_open {
 	__u32	size;
@@ -804,10 +805,10 @@ struct kfabric_eq_cm_entry {
  * @len: in: room; out: bytes of the event
  * @event: out: KFI_NOTIFY, KFI_MR_COMPLETE, ...
  *
- * Errors: -EAGAIN no event (@deadline 0); -ETIMEDOUT; -KFI_EAVAIL an error
+ * Errors: -EAGAIN no event (@deadline polls); -ETIMEDOUT; -KFI_EAVAIL an error
  * event is to be read first; -KFI_ETOOSMALL (@len says what is needed, the
- * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a
- * wait (@deadline not 0) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
+ * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a wait
+ * (@deadline does not poll) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
  */
 struct kfabric_eq_read {
 	__u32	size;
@@ -1068,8 +1069,8 @@ struct kfabric_mr_reg {
  *	of two; out: as made
  * @format: enum kfi_cq_format; out: as chosen for KFI_CQ_FORMAT_UNSPEC
  * @wait_obj: enum kfi_wait_obj
- * @wait_cond: enum kfi_cq_wait_cond
- * @wait_set: wait set, with KFI_WAIT_SET
+ * @wait_cond: enum kfi_cq_wait_cond; ignored with KFI_WAIT_NONE
+ * @wait_set: wait set, with KFI_WAIT_SET; else ignored
  * @signaling_vector: CPU, with KFI_AFFINITY: a hint, ignored
  * @flags: KFI_AFFINITY, or 0
  * @context: the caller's
@@ -1078,9 +1079,8 @@ struct kfabric_mr_reg {
  * @ring_offset: out: offset for mmap(2) of the ring
  * @ring_size: out: bytes to map
  *
- * Errors: -EINVAL unknown format, wait_obj or wait_cond, a wait set without
- * KFI_WAIT_SET or none with it, or one of another fabric, more than
- * KFABRIC_MAX_CQ entries.
+ * Errors: -EINVAL unknown format, wait_obj or wait_cond, KFI_WAIT_SET without a
+ * wait set or with one of another fabric, more than KFABRIC_MAX_CQ entries.
  */
 struct kfabric_cq_open {
 	__u32	size;
@@ -1103,7 +1103,7 @@ struct kfabric_cq_open {
  * struct kfabric_cq_entry - one completion, as it stands in the ring
  * @op_context: context of the operation
  * @flags: completion flags
- * @len: receive: bytes placed
+ * @len: receive: bytes placed; else 0
  * @buf: multi-receive: where they were placed
  * @data: remote CQ data, with KFI_REMOTE_CQ_DATA
  * @tag: tagged receive: the message's tag
@@ -1173,7 +1173,7 @@ struct kfabric_cq_ring {
  * @src_addrs: array of @count __u64 for the senders' kfi_addr_t, as @src_addr
  *	of struct kfabric_cq_entry, or 0
  * @count: in: room, 0: take nothing, only wait; out: entries taken
- * @cond: KFI_CQ_COND_THRESHOLD: entries to wait for, else 0
+ * @cond: KFI_CQ_COND_THRESHOLD: entries to wait for; else ignored
  * @deadline: 0: do not wait
  * @began: 0.  If a signal interrupts the wait, the module stores a number here,
  *	with which the restarted call (SA_RESTART) goes on: a
@@ -1181,11 +1181,11 @@ struct kfabric_cq_ring {
  *	0 again when the wait has ended.  A caller that does not have this field
  *	begins a new wait with each restart.
  *
- * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
+ * Errors: -EAGAIN nothing there (@deadline polls), or KFABRIC_IOC_CQ_SIGNAL;
  * -ETIMEDOUT; -KFI_EAVAIL an error entry is to be read first; -KFI_EOVERRUN
  * completions that nobody posted for were lost (reported once); -EINVAL a wait
- * (@deadline not 0) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET, @cond without
- * KFI_CQ_COND_THRESHOLD; -EIO the mapped head was spoilt; -EINTR.
+ * (@deadline does not poll) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EIO the
+ * mapped head was spoilt; -EINTR.
  */
 struct kfabric_cq_read {
 	__u32	size;
@@ -1285,7 +1285,7 @@ struct kfabric_cntr_values {
  * @domain: domain handle
  * @events: KFI_CNTR_EVENTS_COMP
  * @wait_obj: enum kfi_wait_obj
- * @wait_set: wait set, with KFI_WAIT_SET
+ * @wait_set: wait set, with KFI_WAIT_SET; else ignored
  * @handle: out
  * @flags: 0
  * @max_value: largest value; the next one is 0.  0: 2^64 - 1
@@ -1293,8 +1293,8 @@ struct kfabric_cntr_values {
  * @page_offset: out: offset for mmap(2) of one page, struct
  *	kfabric_cntr_values, PROT_READ
  *
- * Errors: -EINVAL unknown events or wait_obj, a wait set without KFI_WAIT_SET
- * or none with it, or one of another fabric.
+ * Errors: -EINVAL unknown events or wait_obj, KFI_WAIT_SET without a wait set or
+ * with one of another fabric.
  */
 struct kfabric_cntr_open {
 	__u32	size;
@@ -1365,7 +1365,7 @@ struct kfabric_cntr_modify {
  *
  * Errors: -KFI_EAVAIL the error value changed since the call began (adding 0 to it
  * and setting it to what it was are no changes); -ETIMEDOUT;
- * -EINVAL a wait (@deadline not 0) on a counter with KFI_WAIT_NONE; -EINTR.
+ * -EINVAL a wait (@deadline does not poll) on a counter with KFI_WAIT_NONE; -EINTR.
  */
 struct kfabric_cntr_wait {
 	__u32	size;

@@ -64,15 +64,34 @@ fn wait_objects_of_queues_and_counters() {
         refused_all(unknown, 0);
         refused_all(unknown, wait_set);
     }
-    for (wait_obj, wait_set) in [
-        (abi::KFI_WAIT_SET, 0),
-        (abi::KFI_WAIT_NONE, wait_set),
-        (abi::KFI_WAIT_UNSPEC, wait_set),
-        (abi::KFI_WAIT_QUEUE, wait_set),
-        // Of another fabric.
-        (abi::KFI_WAIT_SET, other),
-    ] {
-        refused_all(wait_obj, wait_set);
+    // None, and one of another fabric.
+    for wait_set in [0, other] {
+        refused_all(abi::KFI_WAIT_SET, wait_set);
+    }
+    // kfi_cntr(3), fi_cq(3): the field is ignored unless the wait object is KFI_WAIT_SET, whatever
+    // it says.
+    for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_UNSPEC, abi::KFI_WAIT_QUEUE] {
+        for wait_set in [wait_set, other, domain, u32::MAX] {
+            let eq = file.make(abi::kfabric_eq_open {
+                fabric,
+                wait_obj,
+                wait_set,
+                ..Call::sized()
+            });
+            let cq = file.make(abi::kfabric_cq_open {
+                domain,
+                wait_obj,
+                wait_set,
+                ..Call::sized()
+            });
+            let cntr = file.make(abi::kfabric_cntr_open {
+                domain,
+                wait_obj,
+                wait_set,
+                ..Call::sized()
+            });
+            file.close_all(&[eq, cq, cntr]);
+        }
     }
     for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_SET, 4, u32::MAX] {
         let arg = abi::kfabric_wait_open {
@@ -94,15 +113,17 @@ fn sizes_and_formats() {
             ..Call::sized()
         })
     };
-    let cq = |entries, format, wait_cond| {
+    let open = |entries, format, wait_obj, wait_cond| {
         file.call(abi::kfabric_cq_open {
             domain,
             entries,
             format,
+            wait_obj,
             wait_cond,
             ..Call::sized()
         })
     };
+    let cq = |entries, format, cond| open(entries, format, abi::KFI_WAIT_UNSPEC, cond);
     for entries in [abi::KFABRIC_MAX_EQ + 1, u32::MAX] {
         refused(eq(entries), Errno::EINVAL);
     }
@@ -114,6 +135,9 @@ fn sizes_and_formats() {
     }
     for cond in [2, u32::MAX] {
         refused(cq(0, 0, cond), Errno::EINVAL);
+        // fi_cq(3): the field is ignored with FI_WAIT_NONE.
+        let ignored = open(0, 0, abi::KFI_WAIT_NONE, cond).expect("cq");
+        file.close_all(&[ignored.handle]);
     }
     for events in [1, u32::MAX] {
         let arg = abi::kfabric_cntr_open {
@@ -458,10 +482,13 @@ fn waits_that_cannot_be_on_a_cq() {
             wait_set,
             ..Call::sized()
         });
-        for deadline in [1, in_ms(1000), abi::KFABRIC_FOREVER] {
+        for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(file.cq_wait(cq, deadline), Errno::EINVAL);
         }
-        refused(file.cq_wait(cq, 0), Errno::EAGAIN);
+        // A time that has passed polls.
+        for deadline in [0, 1, in_ms(0)] {
+            refused(file.cq_wait(cq, deadline), Errno::EAGAIN);
+        }
         let arg = abi::kfabric_cq_signal {
             cq,
             ..Call::sized()
@@ -469,9 +496,9 @@ fn waits_that_cannot_be_on_a_cq() {
         assert_eq!(file.call(arg).map(|_| ()), signal);
         file.close_all(&[cq]);
     }
-    // A number to wait for needs a CQ that was opened so.
+    // A number to wait for is taken as such by a CQ that was opened so; others ignore it.
     for (wait_cond, errno) in [
-        (abi::KFI_CQ_COND_NONE, Errno::EINVAL),
+        (abi::KFI_CQ_COND_NONE, Errno::ETIMEDOUT),
         (abi::KFI_CQ_COND_THRESHOLD, Errno::ETIMEDOUT),
     ] {
         let cq = file.make(abi::kfabric_cq_open {

@@ -121,7 +121,7 @@ fn attributes_that_are_not_given_have_defaults() {
         );
     }
     refused(file.cntr_modify(cntr, 4, 0), Errno::EINVAL);
-    // Flags of a counter are 0 and stay 0.
+    // The flags are 0 first, and then what they were set to.
     let flags = |set, flags| {
         file.call(abi::kfabric_opsflag {
             handle: cntr,
@@ -131,8 +131,13 @@ fn attributes_that_are_not_given_have_defaults() {
         })
     };
     assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(0));
-    assert!(flags(1, 0).is_ok());
-    refused(flags(1, abi::KFI_COMPLETION), Errno::EINVAL);
+    for value in [abi::KFI_COMPLETION, abi::KFI_INJECT | abi::KFI_MORE, 0] {
+        assert!(flags(1, value).is_ok());
+        assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(value));
+    }
+    assert!(flags(1, abi::KFI_COMPLETION).is_ok());
+    refused(flags(1, 1 << 63), Errno::EINVAL);
+    assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(abi::KFI_COMPLETION));
 }
 
 fn a_waiter_is_released_when_its_threshold_is_reached() {

@@ -37,7 +37,8 @@ tests![
     io_uring_is_told_when_it_happens,
     a_cq_is_readable_while_something_is_there,
     an_eq_is_readable_while_something_is_there,
-    only_a_wait_queue_has_a_descriptor,
+    every_wait_object_has_a_descriptor,
+    the_descriptor_of_a_member_is_that_of_its_set,
     a_descriptor_keeps_its_object_open,
     descriptors_hang_up_when_their_device_goes,
     descriptors_are_closed_on_exec,
@@ -441,18 +442,68 @@ fn an_eq_is_readable_while_something_is_there() {
     assert_eq!(events(&fd), PollFlags::empty());
 }
 
-fn only_a_wait_queue_has_a_descriptor() {
+fn every_wait_object_has_a_descriptor() {
     let (fabric, domain) = domain();
     let set = fabric.wait_set().expect("wait set");
-    for wait in [Wait::None, Wait::Unspec, Wait::Set(set.clone())] {
+    let open = |wait: Wait| {
         let cntr = domain.cntr().wait(wait.clone()).open().expect("cntr");
-        assert_eq!(errno(cntr.wait_fd()), Some(Errno::EINVAL));
         let cq = domain.cq().wait(wait.clone()).open().expect("cq");
-        assert_eq!(errno(cq.wait_fd()), Some(Errno::EINVAL));
-        let eq = fabric.eq().wait(wait).open().expect("eq");
-        assert_eq!(errno(eq.wait_fd()), Some(Errno::EINVAL));
+        (cntr, cq, fabric.eq().wait(wait).open().expect("eq"))
+    };
+    let (cntr, cq, eq) = open(Wait::None);
+    assert_eq!(errno(cntr.wait_fd()), Some(Errno::EINVAL));
+    assert_eq!(errno(cq.wait_fd()), Some(Errno::EINVAL));
+    assert_eq!(errno(eq.wait_fd()), Some(Errno::EINVAL));
+    for wait in [Wait::Unspec, Wait::Queue] {
+        let (cntr, cq, eq) = open(wait);
+        let fd = cntr.wait_fd().expect("fd");
+        cq.wait_fd().expect("fd");
+        eq.wait_fd().expect("fd");
+        assert!(!readable(&fd));
+        cntr.add(1).expect("add");
+        assert!(readable(&fd));
     }
     assert!(set.wait_fd().is_ok());
+}
+
+/// KFI_GETWAIT of an object in a wait set is the descriptor of the set.
+fn the_descriptor_of_a_member_is_that_of_its_set() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let wait_set = file.wait_set(fabric);
+    let wait_obj = abi::KFI_WAIT_SET;
+    let eq = file.make(abi::kfabric_eq_open {
+        fabric,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    });
+    let cq = file.make(abi::kfabric_cq_open {
+        domain,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    });
+    let cntr = file.make(abi::kfabric_cntr_open {
+        domain,
+        wait_obj,
+        wait_set,
+        ..Call::sized()
+    });
+    for member in [eq, cq, cntr] {
+        let fd = getwait(&file, member);
+        assert_eq!(events(&fd), PollFlags::empty());
+        file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
+            .expect("add");
+        assert_eq!(events(&fd), PollFlags::IN);
+        // One signal for the set, which one read takes.
+        let mut one = [0; 8];
+        assert_eq!(rustix::io::read(&fd, &mut one).expect("read"), 8);
+        assert_eq!(u64::from_ne_bytes(one), 1);
+        assert_eq!(events(&fd), PollFlags::empty());
+    }
+    file.close_all(&[eq, cq, cntr, wait_set, domain, fabric]);
 }
 
 fn a_descriptor_keeps_its_object_open() {

@@ -38,12 +38,12 @@ pub enum Deadline {
 const NS_PER_MS: u64 = 1_000_000;
 
 impl Deadline {
-    /// The limit that the ABI's `deadline` means: 0 polls, KFABRIC_FOREVER is
-    /// without limit, else absolute ns.
-    pub const fn from_abi(deadline: u64) -> Self {
+    /// The limit that the ABI's `deadline` means at `now` (ns): KFABRIC_FOREVER is
+    /// without limit, else it is absolute ns. 0, and any time that has passed, polls.
+    pub const fn from_abi(deadline: u64, now: u64) -> Self {
         match deadline {
-            0 => Self::Poll,
             u64::MAX => Self::Forever,
+            at if at <= now => Self::Poll,
             at => Self::At(at),
         }
     }
@@ -165,10 +165,15 @@ mod tests {
 
     #[test]
     fn deadline_of_the_abi() {
-        assert_eq!(Deadline::from_abi(0), Deadline::Poll);
-        assert_eq!(Deadline::from_abi(1), Deadline::At(1));
-        assert_eq!(Deadline::from_abi(u64::MAX - 1), Deadline::At(u64::MAX - 1));
-        assert_eq!(Deadline::from_abi(u64::MAX), Deadline::Forever);
+        for now in [0, 7, u64::MAX] {
+            assert_eq!(Deadline::from_abi(0, now), Deadline::Poll);
+            assert_eq!(Deadline::from_abi(u64::MAX, now), Deadline::Forever);
+        }
+        assert_eq!(Deadline::from_abi(8, 7), Deadline::At(8));
+        assert_eq!(Deadline::from_abi(u64::MAX - 1, 7), Deadline::At(u64::MAX - 1));
+        // A time that has passed polls.
+        assert_eq!(Deadline::from_abi(7, 7), Deadline::Poll);
+        assert_eq!(Deadline::from_abi(1, 7), Deadline::Poll);
     }
 
     #[test]

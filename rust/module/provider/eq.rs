@@ -408,11 +408,11 @@ impl Eq {
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use. `EINVAL` its wait object is not
-    /// `KFI_WAIT_QUEUE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
+    /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait.check_getwait()?;
-        fd::open(self)
+        self.wait
+            .getwait(&**self, || fd::open(self))
     }
 }
 

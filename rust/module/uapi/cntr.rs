@@ -7,15 +7,13 @@ use kernel::{
     sync::Arc, //
 };
 
-use kfi_core::{
-    enums::CntrEvents,
-    wait::Deadline, //
-};
+use kfi_core::enums::CntrEvents;
 
 use super::{
     file::OpenFile,
     mmap,
     parse::{
+        restarted_deadline,
         wait_obj,
         zero, //
     }, //
@@ -79,7 +77,7 @@ pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
 #[link_section = ".text.hot"]
 pub(super) fn wait(file: &OpenFile, arg: &mut kfabric_cntr_wait) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;
-    let deadline = Deadline::from_abi(arg.deadline);
+    let deadline = restarted_deadline(arg.deadline, arg.began);
     let result = cntr.wait(arg.threshold, deadline, &mut arg.began);
     arg.value = cntr.read();
     arg.err = cntr.err();

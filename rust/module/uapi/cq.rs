@@ -13,8 +13,7 @@ use kernel::{
 
 use kfi_core::{
     flags::KFI_AFFINITY,
-    limits,
-    wait::Deadline, //
+    limits, //
 };
 
 use super::{
@@ -22,6 +21,7 @@ use super::{
     mmap,
     parse::{
         put_text,
+        restarted_deadline,
         user_slice,
         wait_obj,
         zero, //
@@ -92,7 +92,7 @@ fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     let taken = cq.sread(
         count,
         arg.cond,
-        Deadline::from_abi(arg.deadline),
+        restarted_deadline(arg.deadline, arg.began),
         &mut arg.began,
         |entry, source| {
             write_words(to, entry)?;

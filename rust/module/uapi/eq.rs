@@ -16,13 +16,13 @@ use kfi_core::{
         KFI_PEEK,
         KFI_WRITE, //
     },
-    limits,
-    wait::Deadline, //
+    limits, //
 };
 
 use super::{
     file::OpenFile,
     parse::{
+        deadline,
         user_slice,
         wait_obj,
         zero, //
@@ -70,7 +70,7 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let eq = file.object::<Eq>(value.eq)?;
     let room = value.len as usize;
     let buf = value.buf;
-    eq.sread(peek, Deadline::from_abi(value.deadline), |event, data| {
+    eq.sread(peek, deadline(value.deadline), |event, data| {
         value.len = u32::try_from(data.len())?;
         value.event = event;
         if data.len() > room {

@@ -16,7 +16,9 @@ use kfi_core::{
         SockAddr,
         RAW_LEN, //
     },
-    limits, //
+    enums,
+    limits,
+    wait::Deadline, //
 };
 
 use super::file::OpenFile;
@@ -31,7 +33,8 @@ use crate::{
             kfabric_iov,
             kfabric_sockaddr, //
         },
-        errno::to_error, //
+        errno::to_error,
+        sched::now_ns, //
     }, //
 };
 
@@ -99,10 +102,31 @@ pub(super) fn user_ranges(addr: u64, count: u32) -> Result<(KVec<UserRange>, u64
     Ok((ranges, sum))
 }
 
-/// The wait object of an object that is being opened: `EINVAL` unknown, a wait set without
-/// `KFI_WAIT_SET`, or none with it; `EBADF` no wait set of that number.
+/// The wait object of an object that is being opened: `EINVAL` unknown, or `KFI_WAIT_SET` without a
+/// wait set; `EBADF` no wait set of that number. `wait_set` is ignored unless it is `KFI_WAIT_SET`.
 pub(super) fn wait_obj(file: &OpenFile, wait_obj: u32, wait_set: u32) -> Result<WaitObj> {
-    WaitObj::new(wait_obj, file.optional::<WaitSet>(wait_set)?)
+    let set = match enums::WaitObj::try_from(wait_obj) {
+        Ok(enums::WaitObj::Set) => file.optional::<WaitSet>(wait_set)?,
+        _ => None,
+    };
+    WaitObj::new(wait_obj, set)
+}
+
+/// The deadline of a call: 0, and any time that has passed, polls.
+#[inline]
+pub(super) fn deadline(deadline: u64) -> Deadline {
+    Deadline::from_abi(deadline, if deadline == 0 { 0 } else { now_ns() })
+}
+
+/// The deadline of a call that may be a restart, of which `began` tells: an interrupted wait whose
+/// time is over ends as one that was not interrupted does.
+#[inline]
+pub(super) fn restarted_deadline(deadline: u64, began: u64) -> Deadline {
+    if began == 0 {
+        self::deadline(deadline)
+    } else {
+        Deadline::from_abi(deadline, 0)
+    }
 }
 
 /// Reads the private data of a connection, `len` bytes at the program's `addr`, into `room`: `EINVAL`

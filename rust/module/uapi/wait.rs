@@ -8,15 +8,13 @@ use kernel::{
     sync::Arc, //
 };
 
-use kfi_core::{
-    enums,
-    wait::Deadline, //
-};
+use kfi_core::enums;
 
 use super::{
     file::OpenFile,
     objects::Entry,
     parse::{
+        deadline,
         user_slice,
         yes_or_no,
         zero, //
@@ -57,7 +55,7 @@ pub(super) fn open(
 /// `KFABRIC_IOC_WAIT`.
 pub(super) fn wait(file: &OpenFile, arg: &kfabric_wait) -> Result {
     file.object::<WaitSet>(arg.wait_set)?
-        .wait(Deadline::from_abi(arg.deadline))
+        .wait(deadline(arg.deadline))
 }
 
 /// `KFABRIC_IOC_POLL_OPEN`.

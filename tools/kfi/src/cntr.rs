@@ -261,7 +261,7 @@ impl Cntr {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not opened with [`Wait::Queue`]; `EMFILE`, `ENFILE`.
+    /// `EINVAL`: opened with [`Wait::None`]; `EMFILE`, `ENFILE`.
     pub fn wait_fd(&self) -> Result<CntrFd> {
         let fd = calls::getwait(self.device(), self.handle())?;
         Ok(CntrFd {
@@ -270,7 +270,7 @@ impl Cntr {
         })
     }
 
-    /// The counter's default operation flags (`KFI_GETOPSFLAG`); always 0.
+    /// The counter's default operation flags (`KFI_GETOPSFLAG`).
     ///
     /// # Errors
     ///

@@ -381,13 +381,14 @@ impl Cq {
         self.take(out, src_addrs, 0, deadline.into())
     }
 
-    /// As [`Cq::sread`], but sleeps until `cond` completions are there.  At the
-    /// deadline it takes what there is.
+    /// As [`Cq::sread`], but sleeps until `cond` completions are there, which is
+    /// ignored unless the CQ was opened with
+    /// [`threshold_cond`](CqBuilder::threshold_cond).  At the deadline it takes
+    /// what there is.
     ///
     /// # Errors
     ///
-    /// As [`Cq::sread`]; `EINVAL`: opened without
-    /// [`threshold_cond`](CqBuilder::threshold_cond).
+    /// As [`Cq::sread`].
     pub fn sread_cond(
         &self,
         out: &mut [Entry],
@@ -542,7 +543,7 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not opened with [`Wait::Queue`]; `EMFILE`, `ENFILE`.
+    /// `EINVAL`: opened with [`Wait::None`]; `EMFILE`, `ENFILE`.
     pub fn wait_fd(&self) -> Result<WaitFd> {
         let fd = calls::getwait(self.device(), self.handle())?;
         Ok(WaitFd::new(fd, self.as_hold()))

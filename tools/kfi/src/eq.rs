@@ -250,7 +250,7 @@ impl Eq {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not opened with [`Wait::Queue`]; `EMFILE`, `ENFILE`.
+    /// `EINVAL`: opened with [`Wait::None`]; `EMFILE`, `ENFILE`.
     pub fn wait_fd(&self) -> Result<WaitFd> {
         let fd = calls::getwait(self.device(), self.handle())?;
         Ok(WaitFd::new(fd, self.as_hold()))

@@ -21,6 +21,10 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         SetOnce, //
     }, //
@@ -28,6 +32,7 @@ use kernel::{
 
 use kfi_core::{
     cntr::Seen,
+    flags::OpFlags,
     wait::Deadline, //
 };
 
@@ -58,7 +63,10 @@ use crate::{
         Allowance,
         SharedPages, //
     },
-    shim::anon_file::PendingFd, //
+    shim::{
+        anon_file::PendingFd,
+        errno::to_error, //
+    }, //
 };
 
 pub(crate) use self::counter::Counter;
@@ -77,6 +85,7 @@ pub(crate) struct Cntr {
     #[pin]
     counter: Counter,
     wait: WaitObj,
+    flags: Atomic<u64>,
     uses: Uses,
     domain: Used<Domain>,
     ident: Ident,
@@ -97,6 +106,7 @@ impl Cntr {
             pin_init!(Self {
                 counter <- counter,
                 wait: attr.wait,
+                flags: Atomic::new(0),
                 uses: Uses::new(),
                 domain,
                 ident,
@@ -196,25 +206,24 @@ impl Cntr {
         self.counter.wait(threshold, deadline, began)
     }
 
-    /// Its operation flags (KFI_GETOPSFLAG): there are none.
+    /// Its default operation flags (KFI_GETOPSFLAG). Does not sleep.
     pub(crate) fn flags(&self) -> u64 {
-        0
+        self.flags.load(Relaxed)
     }
 
-    /// Sets its operation flags (KFI_SETOPSFLAG). `EINVAL` any.
+    /// Sets its default operation flags (KFI_SETOPSFLAG). No operation of a counter looks at them.
+    /// `EINVAL` one that is no operation flag. Does not sleep.
     pub(crate) fn set_flags(&self, flags: u64) -> Result {
-        if flags == 0 {
-            Ok(())
-        } else {
-            Err(EINVAL)
-        }
+        let flags = OpFlags::from_bits(flags).map_err(to_error)?;
+        self.flags.store(flags.bits(), Relaxed);
+        Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use. `EINVAL` its wait object is not
-    /// `KFI_WAIT_QUEUE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
+    /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait.check_getwait()?;
-        PendingFd::new(Fd::new(Used::new(self.clone())?)?)
+        self.wait
+            .getwait(&**self, || PendingFd::new(Fd::new(Used::new(self.clone())?)?))
     }
 
     /// Both values as they are now, for [`changed`](Self::changed). Does not sleep.

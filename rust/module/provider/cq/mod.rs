@@ -89,8 +89,8 @@ impl CqAttr {
     /// Makes one of what a caller gave: completions to hold (0: the default), `enum
     /// kfi_cq_format`, the wait object, `enum kfi_cq_wait_cond`.
     ///
-    /// `EINVAL` more than `KFABRIC_MAX_CQ` completions, no such format or condition. Does not
-    /// sleep.
+    /// `EINVAL` more than `KFABRIC_MAX_CQ` completions, no such format or condition. The condition
+    /// is ignored with `KFI_WAIT_NONE`. Does not sleep.
     pub(crate) fn new(entries: u32, format: u32, wait: WaitObj, cond: u32) -> Result<Self> {
         Ok(Self {
             entries: match entries {
@@ -99,8 +99,11 @@ impl CqAttr {
                 _ => return Err(EINVAL),
             },
             format: Format::from_abi(format).map_err(to_error)?,
+            cond: match wait {
+                WaitObj::None => CqWaitCond::None,
+                _ => CqWaitCond::try_from(cond).map_err(to_error)?,
+            },
             wait,
-            cond: CqWaitCond::try_from(cond).map_err(to_error)?,
         })
     }
 }
@@ -126,7 +129,7 @@ impl Cq {
     pub(crate) fn open(domain: &Arc<Domain>, attr: CqAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = Used::new(domain.clone())?;
-        let pollable = attr.wait.check_getwait().is_ok();
+        let pollable = attr.wait.is_pollable();
         let memory = ident.budget.take_for::<Self>(Queue::extra(attr.entries))?;
         let queue = Queue::new(attr.entries, attr.format, pollable)?;
         let cq = Arc::pin_init(
@@ -211,8 +214,8 @@ impl Cq {
         self.wait.signal();
     }
 
-    /// Takes at most `count` entries when there are some, or at least `cond` of them, or an error
-    /// entry (kfi_cq_sread, kfi_cq_sreadfrom); with [`Deadline::Poll`] without waiting (kfi_cq_read,
+    /// Takes at most `count` entries when there are some, with `KFI_CQ_COND_THRESHOLD` at least
+    /// `cond` of them, or an error entry (kfi_cq_sread, kfi_cq_sreadfrom); with [`Deadline::Poll`] without waiting (kfi_cq_read,
     /// kfi_cq_readfrom). Of each, `sink` is given the words that the format has, and the source;
     /// what it refuses stays queued. `count` 0 takes nothing and only waits. `began`: 0, or what a
     /// call that was interrupted has left there, to go on with it.
@@ -220,8 +223,7 @@ impl Cq {
     /// `EIO` the mapped head is spoilt; `KFI_EAVAIL` an error entry is to be read first;
     /// `KFI_EOVERRUN` completions were lost, told once; `EAGAIN` nothing there, or
     /// [`signal`](Self::signal) was called and there is nothing; the error of `sink` if it took
-    /// nothing; `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`, or `cond` without
-    /// `KFI_CQ_COND_THRESHOLD`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` closed, before or meanwhile;
+    /// nothing; `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` closed, before or meanwhile;
     /// `ENOMEM`. Sleeps. Who waits uses the CQ.
     pub(crate) fn sread(
         self: &Arc<Self>,
@@ -231,9 +233,10 @@ impl Cq {
         began: &mut u64,
         sink: impl FnMut(&[u64], u64) -> Result,
     ) -> Result<usize> {
-        if cond != 0 && self.cond != CqWaitCond::Threshold {
-            return Err(EINVAL);
-        }
+        let cond = match self.cond {
+            CqWaitCond::None => 0,
+            CqWaitCond::Threshold => cond,
+        };
         if deadline == Deadline::Poll {
             return self.queue.read(count, sink);
         }
@@ -268,11 +271,11 @@ impl Cq {
         prov_errno::text(number)
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use. `EINVAL` its wait object is not
-    /// `KFI_WAIT_QUEUE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
+    /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait.check_getwait()?;
-        fd::open(self)
+        self.wait
+            .getwait(&**self, || fd::open(self))
     }
 }
 

@@ -71,7 +71,7 @@ impl Ticket {
 pub(super) struct Outcome {
     /// Flags beyond those of its kind.
     pub(super) flags: CompFlags,
-    /// Bytes placed (receives), or moved.
+    /// Bytes placed, for receives; else 0.
     pub(super) len: u64,
     /// Where they were placed, for multi-receive; else 0.
     pub(super) buf: u64,
@@ -309,7 +309,8 @@ impl Endpoint {
         self.tally_rx(len);
         if let Some(comp_flags) = kind.target_comp_flags(flags) {
             if let Some(binding) = &bound.rx_cq {
-                let mut outcome = Outcome::done(len);
+                // fi_cq(3): `len` is for receives only.
+                let mut outcome = Outcome::done(0);
                 outcome.data = data;
                 // For want of room it is counted there as an overrun.
                 binding.cq.push_unposted(&outcome.entry(0, comp_flags));
@@ -328,12 +329,13 @@ impl Endpoint {
 
     /// Tells the target of a write that it brought data, where there is room in the CQ for that.
     /// Does not sleep.
-    pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Credit, data: u64, len: u64) {
+    pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Credit, data: u64) {
         if let (Some(binding), Some(flags)) = (
             bound.cq(Side::Receive),
             OpType::Write.target_comp_flags(OpFlags::REMOTE_CQ_DATA),
         ) {
-            let mut outcome = Outcome::done(len);
+            // fi_cq(3): `len` is for receives only.
+            let mut outcome = Outcome::done(0);
             outcome.data = data;
             binding.cq.push(credit, &outcome.entry(0, flags));
         }

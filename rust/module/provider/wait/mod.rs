@@ -7,7 +7,7 @@
 //! | | calls that sleep | descriptor | wait set |
 //! |---|---|---|---|
 //! | `KFI_WAIT_NONE` | no | no | no |
-//! | `KFI_WAIT_UNSPEC` | yes | no | no |
+//! | `KFI_WAIT_UNSPEC` | yes | yes | no |
 //! | `KFI_WAIT_QUEUE` | yes | yes | no |
 //! | `KFI_WAIT_SET` | counter only | the set's | yes |
 //!
@@ -55,9 +55,14 @@ use kfi_core::{
 
 use super::{
     fabric::Fabric,
-    object::Used, //
+    object::{
+        Object,
+        Used,
+        Using, //
+    }, //
 };
 use crate::shim::{
+    anon_file::PendingFd,
     errno::to_error,
     wait::{
         Sleeper,
@@ -86,18 +91,17 @@ pub(crate) enum WaitObj {
 }
 
 impl WaitObj {
-    /// Makes one of what a caller gave: `enum kfi_wait_obj`, and the wait set if there is one.
+    /// Makes one of what a caller gave: `enum kfi_wait_obj`, and the wait set, which is ignored
+    /// unless it is `KFI_WAIT_SET`.
     ///
-    /// `EINVAL` no such wait object, `KFI_WAIT_SET` without a set, or a set without it; `EBADF`
-    /// the set is closed. Does not sleep.
+    /// `EINVAL` no such wait object, or `KFI_WAIT_SET` without a set; `EBADF` the set is closed.
+    /// Does not sleep.
     pub(crate) fn new(wait_obj: u32, set: Option<Arc<WaitSet>>) -> Result<Self> {
-        let wait_obj = enums::WaitObj::try_from(wait_obj).map_err(to_error)?;
-        match (wait_obj, set) {
-            (enums::WaitObj::None, None) => Ok(Self::None),
-            (enums::WaitObj::Unspec, None) => Ok(Self::Unspec),
-            (enums::WaitObj::Set, Some(set)) => Ok(Self::Set(Used::new(set)?)),
-            (enums::WaitObj::Queue, None) => Ok(Self::Queue),
-            _ => Err(EINVAL),
+        match enums::WaitObj::try_from(wait_obj).map_err(to_error)? {
+            enums::WaitObj::None => Ok(Self::None),
+            enums::WaitObj::Unspec => Ok(Self::Unspec),
+            enums::WaitObj::Set => Ok(Self::Set(Used::new(set.ok_or(EINVAL)?)?)),
+            enums::WaitObj::Queue => Ok(Self::Queue),
         }
     }
 
@@ -114,11 +118,28 @@ impl WaitObj {
         matches!(self, Self::Unspec | Self::Queue)
     }
 
-    /// Whether there can be descriptors: `EINVAL` unless it is `KFI_WAIT_QUEUE`.
-    pub(super) fn check_getwait(&self) -> Result {
+    /// Whether the object itself has descriptors.
+    pub(super) fn is_pollable(&self) -> bool {
+        matches!(self, Self::Unspec | Self::Queue)
+    }
+
+    /// Makes a descriptor of what `object`, with this wait object, is waited for with (KFI_GETWAIT):
+    /// that of the wait set, or the one that `open` makes.
+    ///
+    /// `EINVAL` there is no wait object; `EBADF` closed; the errors of `open` and of
+    /// [`WaitSet::getwait`]. Sleeps.
+    pub(super) fn getwait(
+        &self,
+        object: &impl Object,
+        open: impl FnOnce() -> Result<PendingFd>,
+    ) -> Result<PendingFd> {
         match self {
-            Self::Queue => Ok(()),
-            _ => Err(EINVAL),
+            Self::None => Err(EINVAL),
+            Self::Unspec | Self::Queue => open(),
+            Self::Set(set) => {
+                let _using = Using::new(object)?;
+                set.arc().getwait()
+            }
         }
     }
 

@@ -211,7 +211,7 @@ impl Consumer for Endpoint {
                 Ok(())
             }
             Some(Incoming::Write(credit)) => {
-                self.complete_remote_data(at.bound, credit, data.unwrap_or(0), len);
+                self.complete_remote_data(at.bound, credit, data.unwrap_or(0));
                 Ok(())
             }
             None => Err(Refusal::Operation),
