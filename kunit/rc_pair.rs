@@ -207,7 +207,7 @@ impl Consumer for Peer {
         Ok(())
     }
 
-    fn end_read(&self, _: &Reth) {
+    fn end_read(&self, _: &Reth, _: bool) {
         self.was_read.fetch_add(1, Full);
     }
 

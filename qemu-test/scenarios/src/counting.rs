@@ -3,17 +3,21 @@
 
 use crate::{
     harness::tests,
-    host::{Host, LINK, Options, SOON, domain},
+    host::{Host, LINK, Options, SOON, domain, until},
+    threads::Sleeper,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, CqFormat, Domain, Endpoint, Errno, Error,
-    FiAddr, Op, OpFlags, Remote, Values, Wait,
+    Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno,
+    Error, FiAddr, Op, OpFlags, Remote, RmaIov, Values, Wait,
 };
 
 tests![
     each_kind_counts_where_it_is_bound,
     one_counter_for_several_kinds,
     what_fails_counts_as_an_error,
+    an_operation_that_fails_releases_a_waiter,
+    an_operation_counts_once_at_its_target,
+    a_search_counts_nothing,
     silent_success_counts,
     messages_in_one_buffer_count_one_by_one,
     a_counter_waits_for_operations,
@@ -182,6 +186,140 @@ fn one_counter_for_several_kinds() {
     let into = Buffer::new(8).expect("buffer");
     ep.read(me, &into, mr.remote(0), 0).expect("read");
     assert_eq!((messages.value(), rma.value()), (2, 3));
+}
+
+/// kfi_cntr(3): an operation that encounters an error increments the error value, and that unblocks.
+fn an_operation_that_fails_releases_a_waiter() {
+    let (a, b) = (Counted::new(), Counted::new());
+    let to_b = a.meet(&b);
+    let buffer = Buffer::new(8).expect("buffer");
+    let waiter = {
+        let cntr = a.counters[3].clone();
+        Sleeper::asleep(move || cntr.wait(1, SOON))
+    };
+    a.ep.write(to_b, &buffer, Remote::new(0, 99), 0)
+        .expect("write");
+    let error = waiter.end().expect_err("the write failed");
+    assert_eq!(error.errno(), Some(Errno::KFI_EAVAIL));
+    assert_eq!((a.counts()[3], a.errors()[3]), (0, 1));
+}
+
+/// Accesses the regions `keys` in one operation of several pieces each, and of none, and looks what
+/// the target counts: on its endpoint in `at_target`, and on the regions.
+pub(crate) fn pieces_count_once(
+    from: &Endpoint,
+    to: FiAddr,
+    keys: [u64; 2],
+    at_target: [&Cntr; 2],
+    regions: [&Cntr; 2],
+    ends: impl Fn(),
+) {
+    let local = Buffer::new(48).expect("buffer");
+    let piece = |region: usize, at: u64, len: u64| RmaIov::new(Remote::new(at, keys[region]), len);
+    let one_region = [piece(0, 0, 16), piece(0, 32, 16), piece(0, 16, 16)];
+    let both = [piece(0, 0, 8), piece(1, 0, 8), piece(0, 8, 16), piece(1, 16, 16)];
+    let empty = [piece(0, 0, 0)];
+    // The list, whether it has bytes, and what each region counts.
+    let cases: [(&[RmaIov], usize, [u64; 2]); 3] = [
+        (&one_region, 48, [1, 0]),
+        (&both, 48, [1, 1]),
+        (&empty, 0, [1, 0]),
+    ];
+    let mut expected = ([0; 2], [0; 2]);
+    for (list, len, adds) in cases {
+        for write in [true, false] {
+            let remote = Remote::new(0, keys[0]);
+            let op = if write {
+                Op::write(to, local.slice(..len), remote)
+            } else {
+                Op::read(to, local.slice(..len), remote)
+            };
+            from.post_one(&op.remote_iov(list)).expect("post");
+            ends();
+            expected.0[usize::from(write)] += 1;
+            for (sum, add) in expected.1.iter_mut().zip(adds) {
+                *sum += add;
+            }
+            let values = |cntrs: [&Cntr; 2]| cntrs.map(|cntr| cntr.read().expect("read").value);
+            until("the target has counted", || {
+                (values(at_target), values(regions)) == expected
+            });
+        }
+    }
+    // A piece that is refused: nothing of the operation is counted.
+    let refused = [piece(0, 0, 16), piece(0, 4090, 32)];
+    from.post_one(&Op::write(to, &local, Remote::new(0, keys[0])).remote_iov(&refused))
+        .expect("post");
+    ends();
+    let now = [regions[0].value(), at_target[1].value()];
+    assert_eq!(now, [expected.1[0], expected.0[1]]);
+}
+
+fn an_operation_counts_once_at_its_target() {
+    let (a, b) = (Counted::new(), Counted::new());
+    let to_b = a.meet(&b);
+    let open = |key| {
+        let region = b
+            .domain
+            .mr(&Buffer::new(4096).expect("buffer"))
+            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+            .requested_key(key)
+            .open()
+            .expect("mr");
+        let cntr = counter(&b.domain);
+        region
+            .bind_cntr(&cntr, CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE)
+            .expect("bind");
+        (region, cntr)
+    };
+    let ((one, at_one), (two, at_two)) = (open(1), open(2));
+    let ends = || {
+        // An entry or an error entry.
+        if a.cq.sread(&mut [Entry::default()], SOON).is_err() {
+            a.cq.readerr().expect("readerr").expect("an error");
+        }
+    };
+    pieces_count_once(
+        &a.ep,
+        to_b,
+        [one.key(), two.key()],
+        [&b.counters[4], &b.counters[5]],
+        [&at_one, &at_two],
+        ends,
+    );
+}
+
+fn a_search_counts_nothing() {
+    let (a, b) = (Counted::new(), Counted::new());
+    let to_b = a.meet(&b);
+    let into = Buffer::new(8).expect("buffer");
+    let search = |tag, flags| b.ep.post_one(&Op::tpeek(tag, 0).context(tag).flags(flags));
+    let received = || [b.counts()[1], b.errors()[1]];
+    for tag in 1..=4 {
+        a.ep.post_one(&Op::tsend(to_b, &into, tag)).expect("tsend");
+    }
+    // A miss is an error entry, but no error of a counter.
+    search(9, OpFlags::PEEK).expect("peek");
+    assert_eq!(b.cq.readerr().expect("readerr").map(|e| e.err), Some(Errno::ENOMSG));
+    assert_eq!(received(), [0, 0]);
+    search(1, OpFlags::PEEK).expect("peek");
+    search(2, OpFlags::PEEK | OpFlags::DISCARD).expect("peek");
+    search(3, OpFlags::PEEK | OpFlags::CLAIM).expect("peek");
+    let claim = |tag, context, flags| {
+        let op = Op::trecv(&into, tag, 0).context(context).flags(flags);
+        b.ep.post_one(&op).expect("claim");
+    };
+    assert_eq!(received(), [0, 0]);
+    claim(3, 3, OpFlags::CLAIM);
+    assert_eq!(received(), [1, 0]);
+    // Claimed and thrown away: received once.
+    search(4, OpFlags::PEEK | OpFlags::CLAIM).expect("peek");
+    assert_eq!(received(), [1, 0]);
+    claim(4, 4, OpFlags::CLAIM | OpFlags::DISCARD);
+    assert_eq!(received(), [2, 0]);
+    // The one that was only looked at.
+    b.ep.trecv(&into, 1, 0, 1).expect("trecv");
+    assert_eq!(received(), [3, 0]);
 }
 
 fn what_fails_counts_as_an_error() {

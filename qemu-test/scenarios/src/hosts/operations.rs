@@ -5,11 +5,15 @@ use super::{
     LINKS, READ, RECEIVED, SENT, TRECEIVED, TSENT, WROTE, apart, exchange, fails, sanitizing,
 };
 use crate::{
+    counting::pieces_count_once,
     harness::tests,
     host::{Host, Options, SOON, pair, pair_with, pattern, until},
     raw::ip,
 };
-use kfi::{Access, Buffer, CntrBind, CqBind, Errno, Op, OpFlags, PacketFigure, Remote};
+use kfi::{
+    Access, Buffer, Cntr, CntrBind, CqBind, Entry, Errno, FiAddr, Mr, Op, OpFlags, PacketFigure,
+    Remote, Wait,
+};
 use std::time::Duration;
 
 tests![
@@ -22,6 +26,8 @@ tests![
     a_flood_waits_at_its_sender,
     what_is_refused_is_an_error_and_the_next_goes_on,
     counters_of_both_sides_count,
+    an_operation_counts_once_at_its_target,
+    a_long_read_counts_once,
     everything_in_a_storm_of_loss => 300,
     over_ipv6,
     mtus_differ,
@@ -321,6 +327,90 @@ fn counters_of_both_sides_count() {
             && value(&at_b[3]) == 10
             && value(&region) == 10
     });
+}
+
+/// Two hosts; the second one has counters of remote reads and writes on its endpoint, and two regions
+/// of so many bytes with a counter each.
+type Target = (Host, FiAddr, Host, [Cntr; 2], [(Mr, Cntr); 2]);
+
+fn counting_target(len: usize) -> Target {
+    let hosts = apart();
+    let host = |index: usize| {
+        let (_, domain) = hosts.domain(index);
+        let cntrs = [0; 2].map(|_| domain.cntr().open().expect("cntr"));
+        let cq = domain
+            .cq()
+            .format(kfi::CqFormat::Tagged)
+            .wait(Wait::Queue)
+            .open()
+            .expect("cq");
+        let av = domain.av().open().expect("av");
+        let ep = domain
+            .endpoint()
+            .caps(Options::default().caps)
+            .open()
+            .expect("endpoint");
+        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+            .expect("bind");
+        ep.bind_av(&av).expect("bind");
+        for (cntr, what) in cntrs
+            .iter()
+            .zip([CntrBind::REMOTE_READ, CntrBind::REMOTE_WRITE])
+        {
+            ep.bind_cntr(cntr, what).expect("bind");
+        }
+        ep.enable().expect("enable");
+        (Host { domain, cq, av, ep }, cntrs)
+    };
+    let ((a, _), (b, at_b)) = (host(0), host(1));
+    let to_b = a.meet(&b);
+    let regions = [1, 2].map(|key| {
+        let mr = b
+            .domain
+            .mr(&Buffer::new(len).expect("buffer"))
+            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+            .requested_key(key)
+            .open()
+            .expect("mr");
+        let cntr = b.domain.cntr().open().expect("cntr");
+        mr.bind_cntr(&cntr, CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE)
+            .expect("bind");
+        (mr, cntr)
+    });
+    (a, to_b, b, at_b, regions)
+}
+
+fn an_operation_counts_once_at_its_target() {
+    let (a, to_b, _b, at_b, [one, two]) = counting_target(4096);
+    pieces_count_once(
+        &a.ep,
+        to_b,
+        [one.0.key(), two.0.key()],
+        [&at_b[0], &at_b[1]],
+        [&one.1, &two.1],
+        || {
+            if a.cq.sread(&mut [Entry::default()], SOON).is_err() {
+                a.cq.readerr().expect("readerr").expect("an error");
+            }
+        },
+    );
+}
+
+/// It takes several requests on the wire.
+fn a_long_read_counts_once() {
+    const LEN: usize = 4 << 20;
+    let (a, to_b, _b, at_b, [one, _]) = counting_target(LEN);
+    let into = Buffer::new(LEN).expect("buffer");
+    for number in 1..=3 {
+        a.ep.read(to_b, &into, Remote::new(0, one.0.key()), 2)
+            .expect("read");
+        a.expect(READ, 2);
+        until("counted", || at_b[0].value() >= number && one.1.value() >= number);
+        assert_eq!((at_b[0].value(), one.1.value()), (number, number));
+    }
+    // Nothing comes behind it.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!((at_b[0].value(), one.1.value()), (3, 3));
 }
 
 /// Some bytes to be written, which stay.

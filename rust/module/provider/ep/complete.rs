@@ -209,6 +209,14 @@ impl Endpoint {
 
     /// Ends an operation. Does not sleep.
     pub(super) fn complete(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
+        let (kind, success) = (ticket.kind, outcome.error.is_none());
+        self.complete_uncounted(bound, ticket, outcome);
+        self.count(bound, kind.counts(), success);
+    }
+
+    /// Ends an operation that no counter counts: one that looked for a message, and received none.
+    /// Does not sleep.
+    pub(super) fn complete_uncounted(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
         self.trace(ticket.context, outcome.len, outcome.error.as_ref());
         let Some(binding) = bound.cq(ticket.kind.side()) else {
             return;
@@ -228,7 +236,6 @@ impl Endpoint {
                 binding.cq.push_err(ticket.credit, &entry);
             }
         }
-        self.count(bound, ticket.kind.counts(), outcome.error.is_none());
     }
 
     /// Ends an operation whose end is told even if its success is silent: the release of a

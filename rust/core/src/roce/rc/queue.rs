@@ -89,7 +89,8 @@ pub struct WorkRequest {
     pub len: u32,
     /// Begin only when all RDMA READs and atomics before it are done.
     pub fence: bool,
-    /// The peer's completion is a solicited event.
+    /// The peer's completion is a solicited event. Of a READ: more READs of the same operation
+    /// follow.
     pub solicited: bool,
     /// A success is to be reported to the program. Failures are always.
     pub signaled: bool,

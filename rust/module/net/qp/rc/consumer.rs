@@ -60,8 +60,9 @@ pub(crate) trait Consumer: Send + Sync {
     /// Fails if the key has gone since, or the memory cannot be read.
     fn read(&self, reth: &Reth, room: &mut [u8]) -> Result<(), Refusal>;
 
-    /// The peer has been sent all that it wanted to read.
-    fn end_read(&self, reth: &Reth);
+    /// The peer has been sent all that it wanted to read with one request. `more`: it says that
+    /// others of the same operation follow. Must not sleep.
+    fn end_read(&self, reth: &Reth, more: bool);
 
     /// [`Target::atomic`].
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Result<u64, Refusal>;

@@ -315,7 +315,7 @@ fn answer_one(
         receiving.responder.not_sent(now, packet);
     }
     if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
-        consumer.end_read(&reth);
+        consumer.end_read(&reth, answering.more);
     }
 }
 

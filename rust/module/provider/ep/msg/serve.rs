@@ -135,19 +135,19 @@ impl Endpoint {
             .map_err(|_| Refusal::Access)
     }
 
-    /// Counts an access of the peer's, at its end.
-    fn count_access(&self, kind: OpType, rkey: u32, len: u32) {
+    /// Counts an operation of the peer's, at its end.
+    fn count_access(&self, kind: OpType, reth: &Reth) {
         let Some(at) = self.at() else {
             return;
         };
-        if len > 0 {
-            // It may have been closed meanwhile.
-            let _ = self.domain.in_region(u64::from(rkey), |region| {
-                region.count(kind == OpType::Write);
-                Ok(())
-            });
-        }
-        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, u64::from(len));
+        // The region may have been closed meanwhile; and nobody has checked it yet if no byte was
+        // accessed.
+        let _ = self.domain.in_region(u64::from(reth.rkey), |region| {
+            region.remote(reth.va, u64::from(reth.len), kind.target_access())?;
+            region.count(kind == OpType::Write);
+            Ok(())
+        });
+        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, u64::from(reth.len));
     }
 }
 
@@ -260,7 +260,7 @@ impl Consumer for Endpoint {
     }
 
     fn end_write(&self, reth: &Reth) {
-        self.count_access(OpType::Write, reth.rkey, reth.len);
+        self.count_access(OpType::Write, reth);
     }
 
     fn check_read(&self, reth: &Reth) -> Answer {
@@ -279,8 +279,10 @@ impl Consumer for Endpoint {
         })
     }
 
-    fn end_read(&self, reth: &Reth) {
-        self.count_access(OpType::Read, reth.rkey, reth.len);
+    fn end_read(&self, reth: &Reth, more: bool) {
+        if !more {
+            self.count_access(OpType::Read, reth);
+        }
     }
 
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Answer<u64> {
@@ -296,7 +298,12 @@ impl Consumer for Endpoint {
         })?;
         // The peer's address is aligned, but the memory behind it is not.
         let found = found.ok_or(Refusal::Access)?;
-        self.count_access(OpType::FetchAtomic, eth.rkey, ATOMIC_LEN as u32);
+        let reth = Reth {
+            va: eth.va,
+            rkey: eth.rkey,
+            len: ATOMIC_LEN as u32,
+        };
+        self.count_access(OpType::FetchAtomic, &reth);
         Ok(found)
     }
 

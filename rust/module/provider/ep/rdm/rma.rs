@@ -200,11 +200,21 @@ impl Endpoint {
             self.with_region(piece.key, |region| {
                 let memory = region.remote(piece.addr, piece.len, access)?;
                 transfer(offset, &memory);
-                region.count(access.contains(Access::REMOTE_WRITE));
                 Ok(())
             })?;
             // The sum of all lengths is the length of a buffer.
             offset = offset.wrapping_add(piece.len as usize);
+        }
+        // All of it has succeeded: it counts once at each region, however many pieces lie there.
+        for (index, piece) in pieces.iter().enumerate() {
+            let before = pieces.get(..index).unwrap_or_default();
+            if before.iter().all(|other| other.key != piece.key) {
+                // Its owner may have closed it meanwhile.
+                let _ = self.with_region(piece.key, |region| {
+                    region.count(access.contains(Access::REMOTE_WRITE));
+                    Ok(())
+                });
+            }
         }
         Ok(())
     }

@@ -94,7 +94,9 @@ impl Endpoint {
             into: op.into,
             ticket,
         };
-        self.receive_single(bound, op.tag.is_some(), Search::of(flags), want, single)
+        let receives = !flags.contains(OpFlags::PEEK);
+        let search = Search::of(flags);
+        self.receive_single(bound, op.tag.is_some(), search, receives, want, single)
     }
 
     fn receive_single(
@@ -102,6 +104,7 @@ impl Endpoint {
         bound: &Bound,
         tagged: bool,
         search: Search,
+        receives: bool,
         want: Criteria<SockAddr>,
         single: Single,
     ) -> Result {
@@ -145,18 +148,18 @@ impl Endpoint {
                     }
                 }
                 Answer::Found(known) => {
-                    self.complete_search(bound, single.into_ticket(), tagged, &known);
+                    self.complete_search(bound, single.into_ticket(), tagged, &known, receives);
                     return Ok(());
                 }
                 Answer::Discarded(known, held) => {
                     if self.discard(&known, held) {
-                        self.complete_search(bound, single.into_ticket(), tagged, &known);
+                        self.complete_search(bound, single.into_ticket(), tagged, &known, receives);
                         return Ok(());
                     }
                 }
                 Answer::NoMessage => {
                     let outcome = Outcome::failed(Errno::ENOMSG);
-                    self.complete(bound, single.into_ticket(), outcome);
+                    self.complete_uncounted(bound, single.into_ticket(), outcome);
                     return Ok(());
                 }
                 Answer::NotClaimed => {
@@ -290,13 +293,15 @@ impl Endpoint {
         }
     }
 
-    /// Completes a search that found `known`. Does not sleep.
+    /// Completes a search that found `known`. A message that was claimed is received by that, also
+    /// if it is thrown away, and counts; a look at one does not. Does not sleep.
     fn complete_search(
         &self,
         bound: &Bound,
         ticket: Ticket,
         tagged: bool,
         known: &Known<SockAddr>,
+        receives: bool,
     ) {
         let message = Message {
             tagged,
@@ -305,7 +310,12 @@ impl Endpoint {
             len: known.len,
         };
         let fit = Placement::new(known.len, known.len);
-        self.complete(bound, ticket, self.outcome(bound, &message, fit, 0));
+        let outcome = self.outcome(bound, &message, fit, 0);
+        if receives {
+            self.complete(bound, ticket, outcome);
+        } else {
+            self.complete_uncounted(bound, ticket, outcome);
+        }
     }
 
     /// Cancels the oldest receive with `context`; `false` if there is none. Sleeps.

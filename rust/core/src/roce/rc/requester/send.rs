@@ -116,7 +116,11 @@ where
 
         let mut bth = Bth::new(self.attr.dest_qpn, psn);
         bth.ack_req = ack_req;
-        bth.solicited = wqe.request.solicited && last;
+        bth.solicited = match wqe.request.op {
+            // Tells the peer that more requests of the same READ follow.
+            Op::Read { .. } => wqe.request.solicited || !last,
+            _ => wqe.request.solicited && last,
+        };
         let mtu = self.mtu();
         let (headers, len) = self.headers(&wqe, &run);
         let outgoing = Outgoing {

@@ -158,7 +158,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
                 };
                 self.write(target, reth, done, len, position, imm, solicited)
             }
-            Headers::ReadRequest(reth) => self.read(target, packet.bth.psn, &reth),
+            Headers::ReadRequest(reth) => self.read(target, packet.bth.psn, &reth, solicited),
             Headers::CompareSwap(eth) => {
                 self.atomic(target, packet.bth.psn, Atomic::CompareSwap, &eth)
             }
@@ -293,7 +293,13 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         Ok(1)
     }
 
-    fn read<T: Target>(&mut self, target: &mut T, psn: Psn, reth: &Reth) -> Result<u32, Stop> {
+    fn read<T: Target>(
+        &mut self,
+        target: &mut T,
+        psn: Psn,
+        reth: &Reth,
+        more: bool,
+    ) -> Result<u32, Stop> {
         if self.message != Message::Between
             || !self.attr.access.read
             || reth.len > MAX_LEN
@@ -306,7 +312,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
         let packets = self.mtu().packets(reth.len);
         self.complete();
-        self.store.push(psn, packets, Answer::Read(*reth), self.msn);
+        self.store.push(psn, packets, Answer::Read(*reth, more), self.msn);
         Ok(packets)
     }
 

@@ -21,7 +21,7 @@ use core::ops::DerefMut;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The memory that a READ asked for first.
-    Read(Reth),
+    Read(Reth, bool),
     /// What an atomic found.
     Atomic(u64),
 }
@@ -193,7 +193,7 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         let Some(replay) = self.get_mut(place) else {
             return false;
         };
-        let Answer::Read(first) = replay.answer else {
+        let Answer::Read(first, _) = replay.answer else {
             return false;
         };
         let start = psn.since(replay.first);

@@ -43,8 +43,11 @@ pub struct Answering {
     /// Which memory its payload is, if it has one. The key may have gone since it was checked; see
     /// [`Responder::fail_read`].
     pub read: Option<Reth>,
-    /// The READ that is answered with it, as it was first asked for: to be counted.
+    /// The READ request that is answered with it, as it was first asked for.
     pub completes: Option<Reth>,
+    /// Whether more requests of the same READ follow, so that it is not to be counted yet. The
+    /// requester says so with the bit of a solicited event, which no READ request has.
+    pub more: bool,
 }
 
 /// What else is to be said about `expected`.
@@ -201,6 +204,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
             packet: self.packet(psn, Headers::Acknowledge(aeth), 0),
             read: None,
             completes: None,
+            more: false,
         })
     }
 
@@ -289,16 +293,17 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
             msn: part.msn,
         };
         let psn = part.replay_first.add(part.index);
-        let reth = match part.answer {
+        let (reth, more) = match part.answer {
             Answer::Atomic(value) => {
                 stats::add(&mut self.stats.atomic_responses, 1);
                 return Answering {
                     packet: self.packet(psn, Headers::AtomicAcknowledge(aeth, value), 0),
                     read: None,
                     completes: None,
+                    more: false,
                 };
             }
-            Answer::Read(reth) => reth,
+            Answer::Read(reth, more) => (reth, more),
         };
         let headers = match (part.starts, part.ends) {
             (true, true) => Headers::ReadResponseOnly(aeth),
@@ -319,6 +324,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
             packet: self.packet(psn, headers, len),
             read: (len > 0).then_some(read),
             completes: part.completes.then_some(reth),
+            more,
         }
     }
 

@@ -11,6 +11,7 @@
 
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -19,12 +20,14 @@ use kernel::{
         },
         Arc,
         Mutex,
-        SetOnce, //
+        SetOnce,
+        SpinLock, //
     }, //
 };
 
 use kfi_core::{
     flags::Caps,
+    limits::MAX_IOV,
     roce::{
         headers::{
             Qpn,
@@ -97,6 +100,7 @@ use crate::{
         LinkState,
         Path, //
     },
+    provider::domain::Domain,
     shim::{
         random::random_u32,
         sched::coarse_now_ns, //
@@ -140,6 +144,44 @@ pub(super) struct Inbox {
     pub(super) coming: Coming,
     /// What the session is to be told, in order.
     pub(super) said: KVec<Said>,
+    /// Regions that the peer's present write has written to.
+    pub(super) written: Regions,
+    /// Whether the WRITE that ends next is the last of its operation.
+    pub(super) write_ends: bool,
+}
+
+/// The regions that an operation of the peer's has accessed so far, by key: it counts once at each
+/// when all of it has succeeded. There is room for as many as an operation can name.
+pub(super) struct Regions(KVec<u32>);
+
+impl Regions {
+    /// Bytes that the room takes.
+    const BYTES: usize = MAX_IOV * size_of::<u32>();
+
+    /// None, with the room. `ENOMEM`. Sleeps.
+    fn new() -> Result<Self> {
+        Ok(Self(KVec::with_capacity(MAX_IOV, GFP_KERNEL_ACCOUNT)?))
+    }
+
+    /// One more, unless it is there. Does not sleep.
+    pub(super) fn add(&mut self, rkey: u32) {
+        if !self.0.contains(&rkey) {
+            // There is room for what a peer that keeps to the protocol can name.
+            let _ = self.0.push_within_capacity(rkey);
+        }
+    }
+
+    /// The operation has ended: counts it at each. Does not sleep.
+    pub(super) fn count(&mut self, domain: &Domain, write: bool) {
+        for rkey in self.0.iter() {
+            // It may have been closed meanwhile.
+            let _ = domain.in_region(u64::from(*rkey), |region| {
+                region.count(write);
+                Ok(())
+            });
+        }
+        self.0.clear();
+    }
 }
 
 /// Connection management's part.
@@ -174,6 +216,10 @@ pub(in crate::provider::ep) struct Connection {
     cm: Mutex<Managed>,
     #[pin]
     pub(super) inbox: Mutex<Inbox>,
+    /// Regions that the peer's present read has read from; of its own, because READs are answered
+    /// where nothing may sleep. The locks of the domain's regions and of counters are taken under it.
+    #[pin]
+    pub(super) read: SpinLock<Regions>,
     /// When something last came from the peer, ns, by the coarse clock; 0: nothing has.
     heard: Atomic<u64>,
     /// Whether the peer is known to be connected.
@@ -191,13 +237,17 @@ impl Connection {
         let endpoint = session.endpoint();
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
         let depth = DEPTH as usize;
-        let bytes = Qp::<Rc>::bytes(depth) + Qp::<Rc>::front_bytes(depth) + Works::BYTES;
+        let bytes = Qp::<Rc>::bytes(depth) + Qp::<Rc>::front_bytes(depth) + Works::BYTES
+            + 2 * Regions::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
         let inbox = Inbox {
             inbound: Inbound::new(),
             coming: Coming::Nothing,
             said: KVec::new(),
+            written: Regions::new()?,
+            write_ends: false,
         };
+        let read = Regions::new()?;
         let connection = Arc::pin_init(
             pin_init!(Self {
                 session: session.clone(),
@@ -206,6 +256,7 @@ impl Connection {
                 qp: SetOnce::new(),
                 cm <- new_mutex!(Managed::No, "Connection::cm"),
                 inbox <- new_mutex!(inbox, "Connection::inbox"),
+                read <- new_spinlock!(read, "Connection::read"),
                 heard: Atomic::new(0),
                 established: Atomic::new(established),
                 refused: Atomic::new(false),
@@ -304,12 +355,20 @@ impl Connection {
         *cm = Managed::Yes(conn);
     }
 
-    /// Hands work to the QP, which is to be pushed then. `EINVAL`, `EAGAIN`. Sleeps.
-    pub(super) fn queue(&self, op: WireOp, front: &[u8], memory: MemRef, context: u64) -> Result {
+    /// Hands work to the QP, which is to be pushed then. `more`: READs of the same operation follow.
+    /// `EINVAL`, `EAGAIN`. Sleeps.
+    pub(super) fn queue(
+        &self,
+        op: WireOp,
+        more: bool,
+        front: &[u8],
+        memory: MemRef,
+        context: u64,
+    ) -> Result {
         let request = Request {
             op,
             fence: false,
-            solicited: false,
+            solicited: more,
         };
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         qp.queue(&request, front, memory, context)

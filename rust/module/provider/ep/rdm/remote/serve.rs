@@ -121,18 +121,15 @@ impl Connection {
         })
     }
 
-    /// Counts an access of the peer's, at its end.
-    fn count(&self, kind: OpType, reth: &Reth) {
-        if reth.len > 0 {
-            // It may have been closed meanwhile.
-            let _ = self
-                .endpoint()
-                .domain
-                .in_region(u64::from(reth.rkey), |region| {
-                    region.count(kind == OpType::Write);
-                    Ok(())
-                });
-        }
+    /// Whether the peer could access the region that a request named, now that it has ended: if it
+    /// accessed no byte, nobody has looked yet.
+    fn accessed(&self, reth: &Reth, access: Access) -> bool {
+        let domain = &self.endpoint().domain;
+        let found = domain.in_region(u64::from(reth.rkey), |region| {
+            region.remote(reth.va, u64::from(reth.len), access)?;
+            Ok(())
+        });
+        found.is_ok()
     }
 
     /// A message comes: finds it a place. `NotReady`: there is none, or no memory.
@@ -203,6 +200,7 @@ impl Connection {
             }
             (End::Event(Event::Note { len, data }), _) => {
                 let (kind, flags) = (OpType::Write, OpFlags::REMOTE_CQ_DATA);
+                inbox.written.count(&self.endpoint().domain, true);
                 self.endpoint()
                     .complete_remote(bound, kind, flags, data, u64::from(len));
                 None
@@ -303,6 +301,7 @@ impl Consumer for Connection {
         let mut inbox = self.inbox.lock();
         if ended.write {
             inbox.coming = Coming::Nothing;
+            inbox.write_ends = true;
             let bound = self.bound()?;
             let (kind, len) = (OpType::Write, u64::from(ended.len));
             self.endpoint()
@@ -335,7 +334,14 @@ impl Consumer for Connection {
     }
 
     fn end_write(&self, reth: &Reth) {
-        self.count(OpType::Write, reth);
+        let accessed = self.accessed(reth, Access::REMOTE_WRITE);
+        let mut inbox = self.inbox.lock();
+        if accessed {
+            inbox.written.add(reth.rkey);
+        }
+        if core::mem::replace(&mut inbox.write_ends, false) {
+            inbox.written.count(&self.endpoint().domain, true);
+        }
     }
 
     fn check_read(&self, reth: &Reth) -> Answer {
@@ -365,11 +371,21 @@ impl Consumer for Connection {
         })
     }
 
-    fn end_read(&self, reth: &Reth) {
+    fn end_read(&self, reth: &Reth, more: bool) {
         if Grant::of(reth).is_some() {
             return;
         }
-        self.count(OpType::Read, reth);
+        let accessed = self.accessed(reth, Access::REMOTE_READ);
+        {
+            let mut read = self.read.lock();
+            if accessed {
+                read.add(reth.rkey);
+            }
+            if more {
+                return;
+            }
+            read.count(&self.endpoint().domain, false);
+        }
         if let Ok(bound) = self.bound() {
             let (kind, len) = (OpType::Read, u64::from(reth.len));
             self.endpoint()

@@ -208,6 +208,8 @@ fn find(lines: &mut [Option<Line>; LINES], conn: Conn) -> Option<&mut Line> {
 /// What a QP does.
 struct Order {
     op: WireOp,
+    /// READs of the same operation follow.
+    more: bool,
     front: [u8; MAX_HEADER],
     front_len: usize,
     memory: MemRef,
@@ -220,6 +222,7 @@ impl Order {
         let front_len = header.put(&mut front).unwrap_or(0);
         Self {
             op: WireOp::Send(SendEnd::Plain),
+            more: false,
             front,
             front_len,
             memory,
@@ -229,6 +232,7 @@ impl Order {
     fn plain(op: WireOp, memory: MemRef) -> Self {
         Self {
             op,
+            more: false,
             front: [0; MAX_HEADER],
             front_len: 0,
             memory,
@@ -268,7 +272,13 @@ impl Order {
                 let (range, memory) = transmit.piece(piece)?;
                 let (va, rkey) = (range.addr, u32::try_from(range.key).ok()?);
                 let op = match &transmit.target {
-                    Some(target) if target.read => WireOp::Read { va, rkey },
+                    Some(target) if target.read => {
+                        let pieces = target.remote.pieces().len();
+                        return Some(Self {
+                            more: (piece as usize).wrapping_add(1) < pieces,
+                            ..Self::plain(WireOp::Read { va, rkey }, memory)
+                        });
+                    }
                     _ => WireOp::Write {
                         va,
                         rkey,
@@ -551,7 +561,7 @@ impl Session {
                 let front = order.front.get(..order.front_len).unwrap_or_default();
                 let queued = line
                     .connection
-                    .queue(order.op, front, order.memory, context);
+                    .queue(order.op, order.more, front, order.memory, context);
                 if queued.is_ok() {
                     line.unsent = true;
                     return;

@@ -254,6 +254,8 @@ mod suite {
                 assert_eq!(outgoing.packet.headers(), Headers::ReadRequest(reth));
                 assert_eq!(outgoing.packet.payload_len(), 0);
                 assert_eq!(outgoing.offset, number * MTU);
+                // The peer is told that more follow.
+                assert_eq!(outgoing.packet.bth.solicited, number != 8);
             }
             assert_eq!(sent(requester, 0), Some((Opcode::RcSendOnly, 11, true)));
             // However the answer is cut.

@@ -86,13 +86,16 @@ mod suite {
                 };
                 assert_eq!(answering.read, Some(part));
                 assert_eq!(answering.completes, (index == 3).then_some(reth));
+                assert!(!answering.more);
             }
             // It asked for an answer, and got one.
             assert_eq!(responder.poll(0), None);
             assert_eq!(responder.deadline(), None);
             // No bytes: no check, and nothing to be read.
             let reth = Reth { rkey: 99, ..WHERE };
-            let request = super::super::request(4, Headers::ReadRequest(reth), 0);
+            let mut request = super::super::request(4, Headers::ReadRequest(reth), 0);
+            // More of the same READ follows.
+            request.bth.solicited = true;
             responder.receive(0, &request, target);
             assert_eq!(target.taken(), Log::new());
             let Some(answering) = responder.poll(0) else {
@@ -101,6 +104,7 @@ mod suite {
             assert_eq!(said(&answering.packet), Some(Said::Only(4, 2)));
             assert_eq!(answering.read, None);
             assert_eq!(answering.completes, Some(reth));
+            assert!(answering.more);
             assert_eq!(responder.stats().read_responses, 5);
             assert_eq!(responder.stats().read_bytes, u64::from(3 * MTU + 5));
             Ok(())
