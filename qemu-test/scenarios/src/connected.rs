@@ -33,6 +33,7 @@ tests![
     cq_data_have_32_bits,
     injected_messages_are_silent,
     a_message_that_is_too_long_ends_the_connection,
+    what_a_truncated_message_lost_is_told,
     writes_and_reads_arrive,
     data_of_a_write_reaches_the_peers_cq,
     what_is_not_allowed_ends_the_connection,
@@ -199,15 +200,36 @@ fn injected_messages_are_silent() {
     assert_eq!(errno(a.ep.inject(PEER, &[9; 257])), Some(Errno::EMSGSIZE));
 }
 
+/// Of many packets, of which the first ones fit, and some do not at all.
+fn what_a_truncated_message_lost_is_told() {
+    const ROOM: usize = 10_000;
+    for len in [ROOM + 1, 2 * ROOM, 200_000] {
+        let (a, b) = pair();
+        let into = Buffer::new(ROOM).expect("buffer");
+        b.ep.recv(&into, 2).expect("recv");
+        let bytes = pattern(len, len as u64);
+        let from = Buffer::from_bytes(&bytes).expect("buffer");
+        a.ep.send(PEER, &from, 1).expect("send");
+        let entry = b.failure();
+        assert_eq!((entry.err, entry.op_context), (Errno::KFI_ETRUNC, 2));
+        assert_eq!((entry.len, entry.olen), (ROOM as u64, (len - ROOM) as u64));
+        assert!(into.to_vec(..) == bytes[..ROOM]);
+        assert_eq!(a.failure().err, Errno::EREMOTEIO);
+    }
+}
+
 fn a_message_that_is_too_long_ends_the_connection() {
     let (a, b) = pair();
     let into = Buffer::new(8).expect("buffer");
     b.ep.recv(&into, 2).expect("recv");
     b.ep.recv(&into, 3).expect("recv");
-    let from = Buffer::new(9).expect("buffer");
+    let from = Buffer::from_bytes(&[7; 9]).expect("buffer");
     a.ep.send(PEER, &from, 1).expect("send");
     let entry = b.failure();
     assert_eq!((entry.err, entry.op_context), (Errno::KFI_ETRUNC, 2));
+    // fi_cq(3): what was placed, and what did not fit and was discarded.
+    assert_eq!((entry.len, entry.olen), (8, 1));
+    assert_eq!(into.to_vec(..), [7; 8]);
     assert_eq!(entry.prov_errno, WIRE + 1);
     // The next one ends with its connection.
     let entry = b.failure();

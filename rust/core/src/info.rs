@@ -21,7 +21,7 @@
 //! | limits, counts         | at most the offer's                 | the offer's                     |
 //! | threading              | any: the safest serves all          | `KFI_THREAD_SAFE`               |
 //! | progress               | any: automatic serves all           | `KFI_PROGRESS_AUTO`             |
-//! | resource_mgmt          | any: protection serves all          | `KFI_RM_ENABLED`                |
+//! | resource_mgmt          | not `KFI_RM_ENABLED`, see below     | `KFI_RM_DISABLED`               |
 //! | av_type                | any                                 | the hint, or `KFI_AV_TABLE`     |
 //! | mr_mode                | any: what the caller could do       | `VIRT_ADDR`, `PROV_KEY` of it   |
 //! | mr_key_size            | at most the offer's                 | the hint, or the offer's        |

@@ -377,7 +377,7 @@ pub(crate) mod tests {
             threading: "safe",
             control_progress: "auto",
             data_progress: "auto",
-            resource_mgmt: "enabled",
+            resource_mgmt: "disabled",
             av_type: "unspec",
             mr_mode: Vec::new(),
             mr_key_size: 4,

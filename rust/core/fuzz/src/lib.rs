@@ -448,7 +448,7 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     assert_eq!(domain.threading, u32::from(Threading::Safe));
     assert_eq!(domain.control_progress, u32::from(Progress::Auto));
     assert_eq!(domain.data_progress, u32::from(Progress::Auto));
-    assert_eq!(domain.resource_mgmt, u32::from(ResourceMgmt::Enabled));
+    assert_eq!(domain.resource_mgmt, u32::from(ResourceMgmt::Disabled));
     assert!(matches!(
         AvType::try_from(domain.av_type),
         Ok(AvType::Map | AvType::Table)

@@ -311,7 +311,11 @@ impl Offer {
         for progress in [hint.control_progress, hint.data_progress] {
             Progress::try_from(progress).map_err(|_| Mismatch::Progress)?;
         }
-        ResourceMgmt::try_from(hint.resource_mgmt).map_err(|_| Mismatch::ResourceMgmt)?;
+        match ResourceMgmt::try_from(hint.resource_mgmt) {
+            Ok(ResourceMgmt::Unspec | ResourceMgmt::Disabled) => {}
+            // Completions that nobody posted for can overrun a CQ.
+            Ok(ResourceMgmt::Enabled) | Err(_) => return Err(Mismatch::ResourceMgmt),
+        }
         let av_type = match AvType::try_from(hint.av_type) {
             Ok(AvType::Unspec | AvType::Table) => AvType::Table,
             Ok(AvType::Map) => AvType::Map,
@@ -332,7 +336,7 @@ impl Offer {
             threading: Threading::Safe.into(),
             control_progress: Progress::Auto.into(),
             data_progress: Progress::Auto.into(),
-            resource_mgmt: ResourceMgmt::Enabled.into(),
+            resource_mgmt: ResourceMgmt::Disabled.into(),
             av_type: av_type.into(),
             mr_mode: (mr_mode & (MrMode::VIRT_ADDR | MrMode::PROV_KEY)).bits(),
             mr_key_size: given_or(hint.mr_key_size, mr_key_size),

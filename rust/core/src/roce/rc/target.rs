@@ -82,14 +82,16 @@ pub trait Target {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Invalid`]: it does not fit. [`Refusal::Operation`]: the memory cannot be written.
+    /// [`Refusal::Invalid`]: it does not fit, and the rest is not wanted. [`Refusal::Operation`]: the
+    /// memory cannot be written.
     fn place(&mut self, offset: u32) -> Result<(), Refusal>;
 
     /// The receive is complete.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Access`]: the key to be invalidated cannot be. `abort_receive` follows.
+    /// [`Refusal::Access`]: the key to be invalidated cannot be. [`Refusal::Invalid`]: the message was
+    /// longer than the receive. `abort_receive` follows.
     fn end_receive(&mut self, ended: Ended) -> Result<(), Refusal>;
 
     /// The receive that began will not be completed: the request was refused, or `None`: the QP ended.

@@ -77,8 +77,9 @@ pub(super) enum Incoming {
     /// A message for this receive.
     Message {
         into: Single,
-        /// It is longer than the receive.
-        too_long: bool,
+        /// Bytes that were placed, and bytes that did not fit.
+        placed: u64,
+        lost: u64,
     },
     /// A write, and room for its entry.
     Write(Credit),
@@ -162,7 +163,8 @@ impl Consumer for Endpoint {
                 };
                 Incoming::Message {
                     into: self.take_single(&envelope).ok_or(Refusal::NotReady)?,
-                    too_long: false,
+                    placed: 0,
+                    lost: 0,
                 }
             }
             Wanted::WriteImm => {
@@ -177,13 +179,12 @@ impl Consumer for Endpoint {
     fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
         let at = self.at().ok_or(Refusal::Operation)?;
         match &mut *at.msg.incoming.lock() {
-            Some(Incoming::Message { into, too_long }) => {
-                if payload.place(into.memory(), offset as usize) == payload.len() {
-                    Ok(())
-                } else {
-                    *too_long = true;
-                    Err(Refusal::Invalid)
-                }
+            Some(Incoming::Message { into, placed, lost }) => {
+                // The message is refused at its end: then it is known how long it was.
+                let fits = payload.place(into.memory(), offset as usize);
+                *placed = placed.saturating_add(fits as u64);
+                *lost = lost.saturating_add(payload.len().saturating_sub(fits) as u64);
+                Ok(())
             }
             _ => Err(Refusal::Operation),
         }
@@ -197,7 +198,14 @@ impl Consumer for Endpoint {
             SendEnd::Invalidate(_) => return Err(Refusal::Access),
         };
         let at = self.at().ok_or(Refusal::Operation)?;
-        let incoming = at.msg.incoming.lock().take();
+        let incoming = {
+            let mut incoming = at.msg.incoming.lock();
+            if let Some(Incoming::Message { lost: 1.., .. }) = &*incoming {
+                // Longer than its receive: `abort_receive` ends it.
+                return Err(Refusal::Invalid);
+            }
+            incoming.take()
+        };
         let len = u64::from(ended.len);
         match incoming {
             Some(Incoming::Message { into, .. }) => {
@@ -224,14 +232,18 @@ impl Consumer for Endpoint {
         };
         let incoming = at.msg.incoming.lock().take();
         match incoming {
-            Some(Incoming::Message { into, too_long }) => {
+            Some(Incoming::Message { into, placed, lost }) => {
                 let status = match why {
-                    _ if too_long => Status::LocalLength,
+                    _ if lost > 0 => Status::LocalLength,
                     None => Status::Flushed,
                     Some(_) => Status::LocalOperation,
                 };
                 let mut outcome = Outcome::failed(Errno::ECANCELED);
                 outcome.error = failure(status);
+                outcome.len = placed;
+                if let Some(failure) = &mut outcome.error {
+                    failure.olen = lost;
+                }
                 self.complete(at.bound, into.into_ticket(), outcome);
             }
             Some(Incoming::Write(credit)) => give_back_credit(at.bound, credit),
