@@ -10,7 +10,8 @@
 use super::{
     queue::Queue,
     Cq,
-    CqAttr, //
+    CqAttr,
+    Sink, //
 };
 use crate::{
     provider::{
@@ -115,8 +116,31 @@ fn context(words: &[u64]) -> u64 {
 
 /// A sink that adds contexts up.
 fn sum(total: &mut u64) -> impl FnMut(&[u64], u64) -> Result + '_ {
-    |words, _| {
+    |words: &[u64], _: u64| {
         *total += context(words);
+        Ok(())
+    }
+}
+
+/// A sink whose memory is not there at first, and takes until `go_on` to come.
+struct Slow {
+    stalled: Arc<Count>,
+    go_on: Arc<Count>,
+    taken: u32,
+}
+
+impl Sink for Slow {
+    fn take(&mut self, _words: &[u64], _source: u64) -> Result {
+        if self.stalled.get() == 0 {
+            return Err(EFAULT);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    fn bring_in(&mut self) -> Result {
+        self.stalled.add(1);
+        assert!(eventually(|| self.go_on.get() == 1));
         Ok(())
     }
 }
@@ -128,10 +152,13 @@ fn ignore(_words: &[u64], _source: u64) -> Result {
 /// Reads an error entry and gives its context.
 fn readerr(queue: &Queue) -> Result<u64> {
     let mut context = 0;
-    queue.readerr(|error| {
-        context = error.op_context;
-        Ok(())
-    })?;
+    queue.readerr(
+        |error| {
+            context = error.op_context;
+            Ok(())
+        },
+        || Err(EFAULT),
+    )?;
     Ok(context)
 }
 
@@ -173,7 +200,7 @@ mod tests {
             let queue = Arc::pin_init(Queue::new(4, format, false)?, GFP_KERNEL)?;
             push(&queue, 100)?;
             let mut right = false;
-            let read = queue.read(1, |words, source| {
+            let read = queue.read(1, |words: &[u64], source: u64| {
                 right = size_of_val(words) == size
                     && source == 106
                     && words.iter().zip(100..).all(|(word, value)| *word == value);
@@ -273,11 +300,11 @@ mod tests {
         for n in 0..200 {
             push(&queue, n)?;
         }
-        assert_eq!(queue.read(200, |_, _| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(queue.read(200, |_: &[u64], _: u64| Err(EFAULT)), Err(EFAULT));
         // The first that cannot be given ends the read, in whatever chunk it is.
         let mut next = 0;
         for stop in [1, 64, 130, 131] {
-            let read = queue.read(200, |words, _| {
+            let read = queue.read(200, |words: &[u64], _: u64| {
                 assert_eq!(context(words), next);
                 if next == stop {
                     return Err(EFAULT);
@@ -291,7 +318,7 @@ mod tests {
         }
         assert_eq!(queue.read(1000, ignore), Ok(200 - 131));
         push_err(&queue, 9)?;
-        assert_eq!(queue.readerr(|_| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(queue.readerr(|_| Err(EFAULT), || Err(EFAULT)), Err(EFAULT));
         assert_eq!(readerr(&queue), Ok(9));
         assert_eq!(readerr(&queue), Err(EAGAIN));
         Ok(())
@@ -319,7 +346,7 @@ mod tests {
             push(&queue, n)?;
         }
         // The first chunk is under way when the error comes.
-        let read = queue.read(100, |words, _| {
+        let read = queue.read(100, |words: &[u64], _: u64| {
             if context(words) == 5 {
                 push_err(&queue, 1)?;
             }
@@ -460,7 +487,7 @@ mod tests {
         let reader = {
             let (stalled, go_on) = (stalled.clone(), go_on.clone());
             count_if(&queue, &ended, move |queue| {
-                let read = queue.read(1, |_, _| {
+                let read = queue.read(1, |_: &[u64], _: u64| {
                     stalled.add(1);
                     eventually(|| go_on.get() == 1);
                     Ok(())
@@ -487,6 +514,55 @@ mod tests {
         assert_eq!(ended.get(), 2);
         // It did not sleep to its deadline.
         assert!(now_ns() - begin < LONG / 2);
+        Ok(())
+    }
+
+    /// A reader waits for its program's memory, as if a page fault took long; others go on.
+    #[test]
+    fn a_reader_that_waits_for_its_memory_delays_nobody() -> Result {
+        let queue = queue(8)?;
+        let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        let reader = {
+            let slow = Slow {
+                stalled: stalled.clone(),
+                go_on: go_on.clone(),
+                taken: 0,
+            };
+            count_if(&queue, &ended, move |queue| queue.read(2, slow) == Ok(1))?
+        };
+        assert!(eventually(|| stalled.get() == 1));
+        // It has taken nothing yet.
+        assert_eq!(queue.sread(1, 5, within(20), &mut 0, ignore), Ok(1));
+        push_err(&queue, 9)?;
+        assert_eq!(readerr(&queue), Ok(9));
+        assert_eq!(queue.read(0, ignore), Ok(0));
+        go_on.add(1);
+        reader.join();
+        assert_eq!(ended.get(), 1);
+        assert_eq!(queue.read(1, ignore), Err(EAGAIN));
+        // The same with an error entry.
+        push_err(&queue, 5)?;
+        let mut tries = 0;
+        let result = queue.readerr(
+            |_| {
+                tries += 1;
+                if tries == 1 {
+                    Err(EFAULT)
+                } else {
+                    Ok(())
+                }
+            },
+            || {
+                // Another reader takes it meanwhile.
+                assert_eq!(readerr(&queue), Ok(5));
+                push_err(&queue, 6)
+            },
+        );
+        assert_eq!(result, Ok(()));
+        assert_eq!(tries, 2);
+        assert_eq!(readerr(&queue), Err(EAGAIN));
         Ok(())
     }
 

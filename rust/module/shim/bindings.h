@@ -44,6 +44,9 @@ void kfabric_shim_cond_resched(void);
 bool kfabric_shim_fatal_signal_pending(void);
 
 /* User memory: shim/user.rs. */
+void kfabric_shim_pagefault_disable(void);
+void kfabric_shim_pagefault_enable(void);
+bool kfabric_shim_bring_in(const void *addr, size_t len);
 bool kfabric_shim_get_words(void *dst, const void *src, size_t words);
 bool kfabric_shim_put_words(void *dst, const void *src, size_t words);
 bool kfabric_shim_get_bytes(u8 *dst, const u8 *src, size_t len);

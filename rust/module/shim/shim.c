@@ -26,6 +26,7 @@
 #include <linux/fcntl.h>
 #include <linux/hrtimer.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/rt.h>
@@ -135,6 +136,38 @@ void kfabric_shim_cond_resched(void)
 bool kfabric_shim_fatal_signal_pending(void)
 {
 	return fatal_signal_pending(current);
+}
+
+/**
+ * kfabric_shim_pagefault_disable - user memory that is not there is an error
+ *
+ * Until kfabric_shim_pagefault_enable(), in this task.
+ */
+void kfabric_shim_pagefault_disable(void)
+{
+	pagefault_disable();
+}
+
+/**
+ * kfabric_shim_pagefault_enable - user memory is brought in again
+ */
+void kfabric_shim_pagefault_enable(void)
+{
+	pagefault_enable();
+}
+
+/**
+ * kfabric_shim_bring_in - bring in user memory to be written
+ * @addr: where
+ * @len: how many bytes
+ *
+ * What stands there does not change.
+ *
+ * Return: whether all of it could be written just now.
+ */
+bool kfabric_shim_bring_in(const void *addr, size_t len)
+{
+	return !fault_in_safe_writeable((const char __user __force *)addr, len);
 }
 
 /**

@@ -22,11 +22,50 @@ use kernel::{
     error::to_result,
     page::PAGE_SIZE,
     prelude::*,
+    task,
+    types::NotThreadSafe,
     uaccess::{
         UserPtr,
         UserSlice, //
     }, //
 };
+
+/// While it lives, an access of this task's to user memory that is not there fails with `EFAULT`
+/// and does not wait for the memory: for copying under a lock that others wait for.
+pub(crate) struct NoFaults(NotThreadSafe);
+
+impl NoFaults {
+    /// From now on.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        // SAFETY: Undone when this is dropped, by the same task, as it cannot be sent.
+        unsafe { bindings::kfabric_shim_pagefault_disable() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for NoFaults {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Undoes what `new` did.
+        unsafe { bindings::kfabric_shim_pagefault_enable() };
+    }
+}
+
+/// Brings in memory that is to be written, as long as that takes: it may go again at any time.
+///
+/// # Errors
+///
+/// `EFAULT` it cannot be written.
+pub(crate) fn bring_in(ptr: UserPtr, len: usize) -> Result {
+    task::might_sleep();
+    // SAFETY: A user pointer may be anything: it is looked up in the program's address space.
+    if unsafe { bindings::kfabric_shim_bring_in(ptr.as_const_ptr().cast(), len) } {
+        Ok(())
+    } else {
+        Err(EFAULT)
+    }
+}
 
 /// Reads a structure that begins with its size.
 ///

@@ -12,6 +12,7 @@ use kernel::{
 };
 
 use kfi_core::{
+    cq::ErrEntry,
     flags::KFI_AFFINITY,
     limits, //
 };
@@ -31,7 +32,8 @@ use crate::{
     provider::{
         cq::{
             Cq,
-            CqAttr, //
+            CqAttr,
+            Sink, //
         },
         domain::Domain,
         object::Ident, //
@@ -39,6 +41,7 @@ use crate::{
     shim::{
         bindings::*,
         user::{
+            bring_in,
             read_struct,
             write_struct,
             write_words, //
@@ -81,28 +84,58 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     result
 }
 
+/// Where a program wants its next entry, and the source of that.
+struct Entries {
+    to: UserPtr,
+    size: usize,
+    sources: Option<UserPtr>,
+}
+
+impl Sink for Entries {
+    #[inline]
+    fn take(&mut self, words: &[u64], source: u64) -> Result {
+        write_words(self.to, words)?;
+        if let Some(sources) = &mut self.sources {
+            write_words(*sources, &[source])?;
+            *sources = sources.wrapping_byte_add(size_of_val(&source));
+        }
+        self.to = self.to.wrapping_byte_add(self.size);
+        Ok(())
+    }
+
+    fn bring_in(&mut self) -> Result {
+        bring_in(self.to, self.size)?;
+        match self.sources {
+            Some(sources) => bring_in(sources, size_of::<u64>()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn user_ptr(addr: u64) -> Result<UserPtr> {
+    Ok(UserPtr::from_addr(
+        usize::try_from(addr).map_err(|_| EFAULT)?,
+    ))
+}
+
 fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     let cq = file.object::<Cq>(arg.cq)?;
     let count = arg.count as usize;
-    let mut to = UserPtr::from_addr(usize::try_from(arg.buf).map_err(|_| EFAULT)?);
-    let mut sources = match arg.src_addrs {
+    let sources = match arg.src_addrs {
         0 => None,
-        addr => Some(user_slice::<u64>(addr, count)?.writer()),
+        // Too long a list cannot be there.
+        addr => {
+            user_slice::<u64>(addr, count)?;
+            Some(user_ptr(addr)?)
+        }
     };
-    let taken = cq.sread(
-        count,
-        arg.cond,
-        restarted_deadline(arg.deadline, arg.began),
-        &mut arg.began,
-        |entry, source| {
-            write_words(to, entry)?;
-            to = to.wrapping_byte_add(size_of_val(entry));
-            match &mut sources {
-                Some(sources) => sources.write(&source),
-                None => Ok(()),
-            }
-        },
-    )?;
+    let entries = Entries {
+        to: user_ptr(arg.buf)?,
+        size: cq.format().size(),
+        sources,
+    };
+    let deadline = restarted_deadline(arg.deadline, arg.began);
+    let taken = cq.sread(count, arg.cond, deadline, &mut arg.began, entries)?;
     arg.count = u32::try_from(taken)?;
     Ok(())
 }
@@ -112,7 +145,7 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_cq_readerr>(arg)?;
     zero(&[value.flags])?;
     let cq = file.object::<Cq>(value.cq)?;
-    cq.readerr(|error| {
+    let fill = |error: &ErrEntry| {
         value.op_context = error.op_context;
         value.comp_flags = error.flags;
         value.len = error.len;
@@ -124,7 +157,8 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
         value.err = error.err;
         value.prov_errno = error.prov_errno;
         write_struct(arg, &value, size)
-    })
+    };
+    cq.readerr(fill, || bring_in(arg, size.min(size_of::<kfabric_cq_readerr>())))
 }
 
 /// `KFABRIC_IOC_CQ_SIGNAL`.

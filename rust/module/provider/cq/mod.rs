@@ -75,6 +75,7 @@ use crate::{
     }, //
 };
 
+pub(crate) use self::read::Sink;
 pub(crate) use kfi_core::cq::Credit;
 
 /// What a CQ is to be.
@@ -231,7 +232,7 @@ impl Cq {
         cond: u32,
         deadline: Deadline,
         began: &mut u64,
-        sink: impl FnMut(&[u64], u64) -> Result,
+        sink: impl Sink,
     ) -> Result<usize> {
         let cond = match self.cond {
             CqWaitCond::None => 0,
@@ -248,9 +249,14 @@ impl Cq {
     }
 
     /// Takes the oldest error entry, once `sink` has got it (kfi_cq_readerr). `EAGAIN` there is
-    /// none, or the error of `sink`, and the entry stays. Sleeps.
-    pub(crate) fn readerr(&self, sink: impl FnOnce(&ErrEntry) -> Result) -> Result {
-        self.queue.readerr(sink)
+    /// none, or the error of `sink`, and the entry stays. `sink` does not wait for memory of the
+    /// program's, which `bring_in` does after `EFAULT`, as of a [`Sink`]. Sleeps.
+    pub(crate) fn readerr(
+        &self,
+        sink: impl FnMut(&ErrEntry) -> Result,
+        bring_in: impl FnMut() -> Result,
+    ) -> Result {
+        self.queue.readerr(sink, bring_in)
     }
 
     /// Ends the waits of all threads that are inside [`sread`](Self::sread); if there is none, of the

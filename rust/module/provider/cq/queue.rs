@@ -8,7 +8,8 @@
 //! ```text
 //!   push:  spin lock; entry into its slot; tail, with release; sleepers whose number is there;
 //!          unlock; who polls a descriptor
-//!   read:  reader mutex { spin lock, what is there, unlock; copy out; spin lock, head, unlock }
+//!   read:  reader mutex { spin lock, what is there, unlock; copy out; spin lock, head, unlock };
+//!          if a page of the program's was not there: bring it in, and once more
 //! ```
 //!
 //! The ring stands in pages that a program maps, `struct kfabric_cq_ring` and then the entries. A
@@ -18,9 +19,8 @@
 //! twice. What a program writes to the entries it gets back as it is; the head that it writes, and
 //! the number of losses that it says it knows of, are believed only where they can be true.
 //!
-//! Who wants a number of entries is woken when they are there. If another reader was faster, so
-//! that they are not there any more, it goes to sleep again: it looks under the reader mutex,
-//! where nobody else takes entries by call.
+//! A thread that wants a number of entries is woken when they are there. If another reader was faster,
+//! so that they are not there any more, it goes to sleep again.
 //!
 //! # Context
 //!

@@ -7,15 +7,14 @@
 //! once; `EAGAIN`. A read that has taken entries gives their number, whatever it then met: the next
 //! read tells.
 //!
-//! Everything here sleeps: it copies to programs under the reader mutex.
+//! Entries are copied out under the reader mutex, so that each is taken once and in order. There
+//! the copying does not wait for a program's memory: a page that is not there ends it with `EFAULT`,
+//! the mutex is given back, and the page is brought in before the reader goes on ([`Sink`]). So a
+//! reader whose memory takes long delays nobody but itself.
+//!
+//! Everything here sleeps.
 
-use kernel::{
-    prelude::*,
-    sync::lock::{
-        mutex::MutexBackend,
-        Guard, //
-    }, //
-};
+use kernel::prelude::*;
 
 use kfi_core::{
     cq::{
@@ -40,7 +39,11 @@ use crate::{
     shim::{
         bindings::kfabric_cq_entry,
         errno::to_error,
-        sched::cond_resched,
+        sched::{
+            cond_resched,
+            fatal_signal_pending, //
+        },
+        user::NoFaults,
         wait::{
             Sleeper,
             WaitError, //
@@ -51,8 +54,35 @@ use crate::{
 /// Entries whose slots are given back at once.
 const CHUNK: usize = 64;
 
-/// The reader mutex, held.
-type Reader<'a> = Guard<'a, (), MutexBackend>;
+/// Where a reader's entries go. A closure is one whose memory is always there.
+pub(crate) trait Sink {
+    /// Takes the words of an entry that the format has, and the source. Does not wait for memory of
+    /// the program's: `EFAULT` if it is not there.
+    fn take(&mut self, words: &[u64], source: u64) -> Result;
+
+    /// Brings in the memory for the next entry, after [`take`](Self::take) gave `EFAULT`. `EFAULT` it
+    /// cannot be. Sleeps as long as it takes; no lock is held.
+    fn bring_in(&mut self) -> Result {
+        Err(EFAULT)
+    }
+}
+
+impl<F: FnMut(&[u64], u64) -> Result> Sink for F {
+    #[inline]
+    fn take(&mut self, words: &[u64], source: u64) -> Result {
+        self(words, source)
+    }
+}
+
+/// What the reading of a chunk came to.
+struct Chunk {
+    /// Entries taken.
+    taken: usize,
+    /// Whether there may be more.
+    more: bool,
+    /// What ended it.
+    result: Result,
+}
 
 impl Queue {
     /// Takes at most `count` entries; of each, `sink` is given the words that the format has, and
@@ -60,12 +90,8 @@ impl Queue {
     ///
     /// The module's errors above, or that of `sink` for the first entry; what `sink` refuses stays
     /// queued.
-    pub(crate) fn read(
-        &self,
-        count: usize,
-        mut sink: impl FnMut(&[u64], u64) -> Result,
-    ) -> Result<usize> {
-        self.drain(&self.reader.lock(), count, &mut sink)
+    pub(crate) fn read(&self, count: usize, mut sink: impl Sink) -> Result<usize> {
+        self.drain(count, &mut sink)
     }
 
     /// Takes entries when at least `want` (0 counts as 1) are queued; sleeps until they are, or an
@@ -84,7 +110,7 @@ impl Queue {
         want: u32,
         deadline: Deadline,
         began: &mut u64,
-        mut sink: impl FnMut(&[u64], u64) -> Result,
+        mut sink: impl Sink,
     ) -> Result<usize> {
         let number = core::mem::replace(began, 0);
         if deadline == Deadline::Poll {
@@ -113,15 +139,14 @@ impl Queue {
         count: usize,
         want: u64,
         deadline: Deadline,
-        sink: &mut impl FnMut(&[u64], u64) -> Result,
+        sink: &mut impl Sink,
     ) -> Result<usize> {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
         loop {
-            let reader = self.reader.lock();
             if self.state.lock().holds(want) {
-                match self.drain(&reader, count, sink) {
-                    // A program has taken them from its mapping meanwhile.
+                match self.drain(count, sink) {
+                    // Another reader was faster, or a program took them from its mapping.
                     Err(error) if error == EAGAIN => {}
                     result => return result,
                 }
@@ -140,17 +165,16 @@ impl Queue {
             })?;
             let key = match armed {
                 Armed::Ready(_slot) => continue,
-                Armed::Signalled(_slot) => return self.drain(&reader, count, sink),
+                Armed::Signalled(_slot) => return self.drain(count, sink),
                 Armed::Waiting(key) => key,
             };
-            drop(reader);
             let leave = || self.state.lock().disarm(&key).is_some();
             match sleep(&sleeper, deadline, leave) {
                 Ok(Why::Ready | Why::ErrorChanged) => {}
-                Ok(Why::Signalled) => return self.read(count, sink),
+                Ok(Why::Signalled) => return self.drain(count, sink),
                 Ok(Why::Closed) => return Err(EBADF),
                 Err(WaitError::TimedOut) => {
-                    return self.read(count, sink).map_err(|error| {
+                    return self.drain(count, sink).map_err(|error| {
                         if error == EAGAIN {
                             ETIMEDOUT
                         } else {
@@ -164,55 +188,94 @@ impl Queue {
     }
 
     /// Takes the oldest error entry, once `sink` has got it. `EAGAIN` there is none, or the error
-    /// of `sink`, and the entry stays.
-    pub(crate) fn readerr(&self, sink: impl FnOnce(&ErrEntry) -> Result) -> Result {
-        let _reader = self.reader.lock();
-        let entry = self.state.lock().peek_err().map_err(to_error)?;
-        sink(&entry)?;
-        // Error entries are taken by call only, and this is the one reader.
-        self.state.lock().read_err().map_err(to_error)?;
-        Ok(())
+    /// of `sink`, and the entry stays. `sink` and `bring_in` are what [`Sink`] has.
+    pub(crate) fn readerr(
+        &self,
+        mut sink: impl FnMut(&ErrEntry) -> Result,
+        mut bring_in: impl FnMut() -> Result,
+    ) -> Result {
+        loop {
+            let result = {
+                let _reader = self.reader.lock();
+                let entry = self.state.lock().peek_err().map_err(to_error)?;
+                let _no_faults = NoFaults::new();
+                sink(&entry).and_then(|()| {
+                    // Error entries are taken by call only, and this is the one reader.
+                    self.state.lock().read_err().map_err(to_error)?;
+                    Ok(())
+                })
+            };
+            match result {
+                Err(error) if error == EFAULT && !fatal_signal_pending() => bring_in()?,
+                result => return result,
+            }
+        }
     }
 
-    /// [`read`](Self::read), by the one who is the reader.
-    fn drain(
-        &self,
-        _reader: &Reader<'_>,
-        count: usize,
-        sink: &mut impl FnMut(&[u64], u64) -> Result,
-    ) -> Result<usize> {
-        // A chunk fits in any integer.
-        let chunk = |left: usize| left.min(CHUNK) as u32;
-        let mut batch = self.state.lock().peek(chunk(count)).map_err(to_error)?;
+    /// [`read`](Self::read), a chunk at a time.
+    fn drain(&self, count: usize, sink: &mut impl Sink) -> Result<usize> {
         let mut done = 0usize;
         loop {
-            let (copied, result) = self.copy(&batch, sink);
-            done = done.saturating_add(copied as usize);
-            {
-                let mut state = self.state.lock();
-                state.take(&batch, copied);
-                match result {
-                    Err(error) if done == 0 => return Err(error),
-                    Err(_) => return Ok(done),
-                    Ok(()) => batch = state.more(chunk(count.saturating_sub(done))),
+            let chunk = self.chunk(count.saturating_sub(done), done == 0, sink);
+            done = done.saturating_add(chunk.taken);
+            let result = match chunk.result {
+                // A program that is killed does not wait for its memory.
+                Err(error) if error == EFAULT && !fatal_signal_pending() => sink.bring_in(),
+                Ok(()) if !chunk.more => return Ok(done),
+                result => result,
+            };
+            match result {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+                Ok(()) => cond_resched(),
+            }
+        }
+    }
+
+    /// Takes a chunk of at most `count` entries, as the one who is the reader. `first`: if there is
+    /// nothing, that is an error.
+    fn chunk(&self, count: usize, first: bool, sink: &mut impl Sink) -> Chunk {
+        let _reader = self.reader.lock();
+        // A chunk fits in any integer.
+        let want = count.min(CHUNK) as u32;
+        let batch = {
+            let mut state = self.state.lock();
+            if first {
+                state.peek(want).map_err(to_error)
+            } else {
+                Ok(state.more(want))
+            }
+        };
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                return Chunk {
+                    taken: 0,
+                    more: false,
+                    result: Err(error),
                 }
             }
-            if batch.count() == 0 {
-                return Ok(done);
-            }
-            cond_resched();
+        };
+        let (copied, result) = self.copy(&batch, sink);
+        self.state.lock().take(&batch, copied);
+        let taken = copied as usize;
+        Chunk {
+            taken,
+            more: taken != 0 && taken < count,
+            result,
         }
     }
 
     /// Gives `sink` the entries of `batch`. How many it took, and its error if not all.
-    fn copy(&self, batch: &Batch, sink: &mut impl FnMut(&[u64], u64) -> Result) -> (u32, Result) {
+    fn copy(&self, batch: &Batch, sink: &mut impl Sink) -> (u32, Result) {
         const SOURCE: usize = core::mem::offset_of!(kfabric_cq_entry, src_addr) / size_of::<u64>();
+        let _no_faults = NoFaults::new();
         let words = self.format.words();
         let mut copied = 0;
         for slot in batch.slots() {
             let result = self.load(slot).and_then(|entry| {
                 let source = *entry.get(SOURCE).ok_or(EIO)?;
-                sink(entry.get(..words).ok_or(EIO)?, source)
+                sink.take(entry.get(..words).ok_or(EIO)?, source)
             });
             if result.is_err() {
                 return (copied, result);
