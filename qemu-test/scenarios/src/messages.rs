@@ -6,6 +6,7 @@ use crate::{
     host::{Host, Options, pair, pair_with, pattern},
 };
 use kfi::{Buffer, CompFlags, Errno, Error, Op, OpFlags};
+use std::time::Duration;
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
@@ -30,6 +31,7 @@ tests![
     a_peer_that_closes_fails_what_waits_there,
     peek_claim_discard,
     multi_receive_is_released_once,
+    a_buffer_without_a_slot_is_released_alone,
 ];
 
 /// Sends `bytes` from `a` to `b`, receive posted first.
@@ -347,6 +349,67 @@ fn peek_claim_discard() {
     assert_eq!(into.to_vec(..), [3; 5]);
     let error = b.ep.post_one(&claim).expect_err("claimed twice");
     assert_eq!(error.errno(), Some(Errno::ENOMSG));
+}
+
+/// fi_cq(3): the release may come with a completion of its own, which has no other flag. Here a
+/// buffer takes a message that waits and finds no slot afterwards, because another receive has
+/// taken the last one meanwhile; that takes some rounds.
+fn a_buffer_without_a_slot_is_released_alone() {
+    const LEN: usize = 2 << 20;
+    let a = Host::new();
+    let b = Host::with(&Options {
+        rx_size: 1,
+        ..Options::default()
+    });
+    let to_b = a.meet(&b);
+    let other = Host::new();
+    let stranger = b.meet(&other);
+    let ours = Buffer::new(LEN).expect("buffer");
+    let (into, small) = (
+        Buffer::new(2 * LEN).expect("buffer"),
+        Buffer::new(8).expect("buffer"),
+    );
+    for round in 0..2000u64 {
+        // It waits with its sender, and is copied when the buffer takes it.
+        a.ep.send(to_b, &ours, 1).expect("send");
+        let posted = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                std::thread::sleep(Duration::from_micros(round * 7 % 900));
+                // No message comes from there.
+                let op = Op::recv(&small).from(stranger).context(2);
+                b.ep.post_one(&op).is_ok()
+            });
+            let multi = b.ep.post_one(&Op::multi_recv(&into).context(5)).is_ok();
+            (multi, other.join().expect("a thread"))
+        });
+        let released = posted == (true, true);
+        match posted {
+            (true, _) => {
+                let entry = b.expect(RECEIVED, 5);
+                assert_eq!((entry.len, entry.buf), (LEN as u64, into.addr()));
+            }
+            // The other one was first: the message is for a receive of its own.
+            (false, _) => {
+                b.ep.cancel(2).expect("cancel");
+                assert_eq!(b.failure().err, Errno::ECANCELED);
+                b.ep.recv(&into, 6).expect("recv");
+                b.expect(RECEIVED, 6);
+            }
+        }
+        a.expect(SENT, 1);
+        if released {
+            let entry = b.completion();
+            assert_eq!((entry.flags, entry.op_context), (CompFlags::MULTI_RECV, 5));
+            assert_eq!((entry.len, entry.buf, entry.data, entry.tag), (0, 0, 0, 0));
+            b.expect_nothing();
+            return;
+        }
+        if posted.0 {
+            b.ep.cancel(5).expect("cancel");
+            assert_eq!(b.failure().err, Errno::ECANCELED);
+        }
+    }
+    panic!("no buffer was without a slot");
 }
 
 fn multi_receive_is_released_once() {
