@@ -300,7 +300,10 @@ mod tests {
         for n in 0..200 {
             push(&queue, n)?;
         }
-        assert_eq!(queue.read(200, |_: &[u64], _: u64| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(
+            queue.read(200, |_: &[u64], _: u64| Err(EFAULT)),
+            Err(EFAULT)
+        );
         // The first that cannot be given ends the read, in whatever chunk it is.
         let mut next = 0;
         for stop in [1, 64, 130, 131] {
@@ -362,12 +365,21 @@ mod tests {
     #[test]
     fn deadlines_are_kept() -> Result {
         let queue = queue(8)?;
-        assert_eq!(queue.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
-        assert_eq!(queue.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(ETIMEDOUT));
+        assert_eq!(
+            queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
+            Err(EAGAIN)
+        );
+        assert_eq!(
+            queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),
+            Err(ETIMEDOUT)
+        );
         let Deadline::At(end) = within(20) else {
             return Err(EINVAL);
         };
-        assert_eq!(queue.sread(1, 0, Deadline::At(end), &mut 0, ignore), Err(ETIMEDOUT));
+        assert_eq!(
+            queue.sread(1, 0, Deadline::At(end), &mut 0, ignore),
+            Err(ETIMEDOUT)
+        );
         assert!(now_ns() >= end);
         assert_eq!(waiting(&queue), 0);
         // Fewer than wanted: what there is, at the deadline.
@@ -467,9 +479,18 @@ mod tests {
         // Nobody sleeps: it is for the next who would, once.
         queue.signal();
         queue.signal();
-        assert_eq!(queue.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
-        assert_eq!(queue.sread(1, 0, Deadline::Forever, &mut 0, ignore), Err(EAGAIN));
-        assert_eq!(queue.sread(1, 0, within(20), &mut 0, ignore), Err(ETIMEDOUT));
+        assert_eq!(
+            queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
+            Err(EAGAIN)
+        );
+        assert_eq!(
+            queue.sread(1, 0, Deadline::Forever, &mut 0, ignore),
+            Err(EAGAIN)
+        );
+        assert_eq!(
+            queue.sread(1, 0, within(20), &mut 0, ignore),
+            Err(ETIMEDOUT)
+        );
         // With a signal it takes what there is.
         queue.signal();
         push(&queue, 1)?;
@@ -602,7 +623,10 @@ mod tests {
         queue.close();
         threads.clear();
         assert_eq!(closed.get(), 2);
-        assert_eq!(queue.sread(1, 1, Deadline::Forever, &mut 0, ignore), Err(EBADF));
+        assert_eq!(
+            queue.sread(1, 1, Deadline::Forever, &mut 0, ignore),
+            Err(EBADF)
+        );
         Ok(())
     }
 
@@ -638,7 +662,10 @@ mod tests {
         for spoilt in [0, 3, 1 << 40, u64::MAX] {
             head.store(spoilt);
             assert_eq!(queue.read(1, ignore), Err(EIO));
-            assert_eq!(queue.sread(1, 4, Deadline::Forever, &mut 0, ignore), Err(EIO));
+            assert_eq!(
+                queue.sread(1, 4, Deadline::Forever, &mut 0, ignore),
+                Err(EIO)
+            );
             assert!(queue.is_ready());
             // Completions go on arriving, as far as there is room, and no further.
             for _ in 0..8 {
@@ -730,12 +757,18 @@ mod tests {
             assert_eq!(cq.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
         }
         assert_eq!(none.signal(), Err(EINVAL));
-        assert_eq!(unspec.sread(1, 2, Deadline::At(1), &mut 0, ignore), Err(ETIMEDOUT));
+        assert_eq!(
+            unspec.sread(1, 2, Deadline::At(1), &mut 0, ignore),
+            Err(ETIMEDOUT)
+        );
         // Without the condition the number is ignored.
         queue.push(queue.reserve()?, &entry(1));
         assert_eq!(queue.sread(0, 2, soon(), &mut 0, ignore), Ok(0));
         assert_eq!(queue.sread(1, 2, Deadline::Poll, &mut 0, ignore), Ok(1));
-        assert_eq!(queue.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(ETIMEDOUT));
+        assert_eq!(
+            queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),
+            Err(ETIMEDOUT)
+        );
         assert_eq!(none.getwait().err(), Some(EINVAL));
         assert_eq!(unspec.format(), Format::Context);
         assert_eq!(unspec.entries(), 8);
@@ -784,7 +817,10 @@ mod tests {
         thread.join();
         assert_eq!(results.get(), 1);
         assert_eq!(close(&*cq), Err(EBADF));
-        assert_eq!(cq.sread(1, 0, Deadline::Forever, &mut 0, ignore), Err(EBADF));
+        assert_eq!(
+            cq.sread(1, 0, Deadline::Forever, &mut 0, ignore),
+            Err(EBADF)
+        );
         assert_eq!(cq.getwait().err(), Some(EBADF));
         Ok(())
     }

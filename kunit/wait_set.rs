@@ -277,7 +277,10 @@ mod poll_tests {
         // A CQ as long as it has something.
         assert_eq!(poll(&set, 8), Ok(2));
         assert_eq!(poll(&set, 8), Ok(2));
-        assert_eq!(two.sread(1, 0, Deadline::Poll, &mut 0, |_: &[u64], _: u64| Ok(())), Ok(1));
+        assert_eq!(
+            two.sread(1, 0, Deadline::Poll, &mut 0, |_: &[u64], _: u64| Ok(())),
+            Ok(1)
+        );
         assert_eq!(poll(&set, 8), Ok(0));
         // What cannot be told is told the next time.
         one.add(1);

@@ -70,7 +70,11 @@ fn wait_objects_of_queues_and_counters() {
     }
     // kfi_cntr(3), fi_cq(3): the field is ignored unless the wait object is KFI_WAIT_SET, whatever
     // it says.
-    for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_UNSPEC, abi::KFI_WAIT_QUEUE] {
+    for wait_obj in [
+        abi::KFI_WAIT_NONE,
+        abi::KFI_WAIT_UNSPEC,
+        abi::KFI_WAIT_QUEUE,
+    ] {
         for wait_set in [wait_set, other, domain, u32::MAX] {
             let eq = file.make(abi::kfabric_eq_open {
                 fabric,

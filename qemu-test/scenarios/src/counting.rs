@@ -217,7 +217,12 @@ pub(crate) fn pieces_count_once(
     let local = Buffer::new(48).expect("buffer");
     let piece = |region: usize, at: u64, len: u64| RmaIov::new(Remote::new(at, keys[region]), len);
     let one_region = [piece(0, 0, 16), piece(0, 32, 16), piece(0, 16, 16)];
-    let both = [piece(0, 0, 8), piece(1, 0, 8), piece(0, 8, 16), piece(1, 16, 16)];
+    let both = [
+        piece(0, 0, 8),
+        piece(1, 0, 8),
+        piece(0, 8, 16),
+        piece(1, 16, 16),
+    ];
     let empty = [piece(0, 0, 0)];
     // The list, whether it has bytes, and what each region counts.
     let cases: [(&[RmaIov], usize, [u64; 2]); 3] = [
@@ -300,7 +305,10 @@ fn a_search_counts_nothing() {
     }
     // A miss is an error entry, but no error of a counter.
     search(9, OpFlags::PEEK).expect("peek");
-    assert_eq!(b.cq.readerr().expect("readerr").map(|e| e.err), Some(Errno::ENOMSG));
+    assert_eq!(
+        b.cq.readerr().expect("readerr").map(|e| e.err),
+        Some(Errno::ENOMSG)
+    );
     assert_eq!(received(), [0, 0]);
     search(1, OpFlags::PEEK).expect("peek");
     search(2, OpFlags::PEEK | OpFlags::DISCARD).expect("peek");

@@ -366,7 +366,10 @@ fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
     // Told by call: not told by the ring.
     lose(5);
     assert_eq!(ring.read(&mut entries).expect("read"), 2);
-    assert_eq!(errno(alone.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    assert_eq!(
+        errno(alone.cq.read(&mut entries)),
+        Some(Errno::KFI_EOVERRUN)
+    );
     assert_eq!(ring.read(&mut entries).expect("read"), 0);
     // And a reader that sleeps is told once as well.
     let reader = Sleeper::asleep(move || {

@@ -453,7 +453,13 @@ mod tests {
     fn the_consumer_is_told() -> Result {
         let page = Page::new();
         let mut ring = Producer::new(page.words(), 4)?;
-        for word in [&page.tail, &page.head, &page.errors, &page.overruns, &page.told] {
+        for word in [
+            &page.tail,
+            &page.head,
+            &page.errors,
+            &page.overruns,
+            &page.told,
+        ] {
             assert_eq!(word.load(), 0);
         }
         ring.tell_errors(5);

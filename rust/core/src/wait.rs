@@ -170,7 +170,10 @@ mod tests {
             assert_eq!(Deadline::from_abi(u64::MAX, now), Deadline::Forever);
         }
         assert_eq!(Deadline::from_abi(8, 7), Deadline::At(8));
-        assert_eq!(Deadline::from_abi(u64::MAX - 1, 7), Deadline::At(u64::MAX - 1));
+        assert_eq!(
+            Deadline::from_abi(u64::MAX - 1, 7),
+            Deadline::At(u64::MAX - 1)
+        );
         // A time that has passed polls.
         assert_eq!(Deadline::from_abi(7, 7), Deadline::Poll);
         assert_eq!(Deadline::from_abi(1, 7), Deadline::Poll);

@@ -429,7 +429,10 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
         prop_assert_eq!(cq.reserved() as usize, model.credits.len());
         prop_assert_eq!(cq.entries_ever(), model.tail);
         prop_assert_eq!(cq.overruns(), model.overruns);
-        let asleep = model.threads.iter().filter(|thread| thread.asleep.is_some());
+        let asleep = model
+            .threads
+            .iter()
+            .filter(|thread| thread.asleep.is_some());
         prop_assert_eq!(cq.sleepers() as usize, asleep.count());
         prop_assert_eq!(tail.load(), model.tail);
         prop_assert_eq!(errors.load(), model.errors.len() as u64);

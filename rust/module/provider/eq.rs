@@ -411,8 +411,7 @@ impl Eq {
     /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
     /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait
-            .getwait(&**self, || fd::open(self))
+        self.wait.getwait(&**self, || fd::open(self))
     }
 }
 

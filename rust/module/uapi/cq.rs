@@ -158,7 +158,9 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
         value.prov_errno = error.prov_errno;
         write_struct(arg, &value, size)
     };
-    cq.readerr(fill, || bring_in(arg, size.min(size_of::<kfabric_cq_readerr>())))
+    cq.readerr(fill, || {
+        bring_in(arg, size.min(size_of::<kfabric_cq_readerr>()))
+    })
 }
 
 /// `KFABRIC_IOC_CQ_SIGNAL`.

@@ -405,7 +405,9 @@ fn a_long_read_counts_once() {
         a.ep.read(to_b, &into, Remote::new(0, one.0.key()), 2)
             .expect("read");
         a.expect(READ, 2);
-        until("counted", || at_b[0].value() >= number && one.1.value() >= number);
+        until("counted", || {
+            at_b[0].value() >= number && one.1.value() >= number
+        });
         assert_eq!((at_b[0].value(), one.1.value()), (number, number));
     }
     // Nothing comes behind it.

@@ -222,8 +222,9 @@ impl Cntr {
     /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
     /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait
-            .getwait(&**self, || PendingFd::new(Fd::new(Used::new(self.clone())?)?))
+        self.wait.getwait(&**self, || {
+            PendingFd::new(Fd::new(Used::new(self.clone())?)?)
+        })
     }
 
     /// Both values as they are now, for [`changed`](Self::changed). Does not sleep.

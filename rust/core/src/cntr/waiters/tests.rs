@@ -225,7 +225,10 @@ mod suite {
         assert!(!c.waiters.err_changed(entered) && !c.waiters.changed(&c.gate, &seen));
         assert_eq!(c.wait_since(2, entered), None);
         assert!(c.add_err(1));
-        assert_eq!(c.log, Log::of(&[(7, Reached), (1, ErrorChanged), (2, ErrorChanged)]));
+        assert_eq!(
+            c.log,
+            Log::of(&[(7, Reached), (1, ErrorChanged), (2, ErrorChanged)])
+        );
     }
 
     #[test]

@@ -312,7 +312,8 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
         let packets = self.mtu().packets(reth.len);
         self.complete();
-        self.store.push(psn, packets, Answer::Read(*reth, more), self.msn);
+        self.store
+            .push(psn, packets, Answer::Read(*reth, more), self.msn);
         Ok(packets)
     }
 

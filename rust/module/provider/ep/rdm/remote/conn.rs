@@ -237,7 +237,9 @@ impl Connection {
         let endpoint = session.endpoint();
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
         let depth = DEPTH as usize;
-        let bytes = Qp::<Rc>::bytes(depth) + Qp::<Rc>::front_bytes(depth) + Works::BYTES
+        let bytes = Qp::<Rc>::bytes(depth)
+            + Qp::<Rc>::front_bytes(depth)
+            + Works::BYTES
             + 2 * Regions::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
         let inbox = Inbox {

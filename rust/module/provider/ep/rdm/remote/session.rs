@@ -559,9 +559,9 @@ impl Session {
             if let Some(order) = Order::of(core, &line.connection, request) {
                 let context = line.works.put(piece);
                 let front = order.front.get(..order.front_len).unwrap_or_default();
-                let queued = line
-                    .connection
-                    .queue(order.op, order.more, front, order.memory, context);
+                let queued =
+                    line.connection
+                        .queue(order.op, order.more, front, order.memory, context);
                 if queued.is_ok() {
                     line.unsent = true;
                     return;
