@@ -13,15 +13,18 @@ use kfi_core::{
         Criteria, //
     },
     roce::rdm::{
+        header::Header,
         hello::Hello,
         session::{
             Manage,
             Reply, //
         },
         times::{
+            ANSWERS,
             CONNECT_TIME,
             LINGER_TIME,
-            PING_TIME, //
+            PING_TIME,
+            RECALLS, //
         },
     },
 };
@@ -101,6 +104,9 @@ impl World {
         self.cut_until.insert((0, 1), u64::MAX / 2);
     }
 }
+
+/// How many answers an end may owe when no message waits for a receive.
+const ANSWERS_MAX: u32 = ANSWERS + RECALLS;
 
 const OK: Option<Result> = Some(Ok(()));
 
@@ -565,4 +571,81 @@ fn operations_are_found_in_the_order_of_posting() {
         from = number + 1;
     }
     assert_eq!(session.find(from, |_| true), None);
+}
+
+/// Has end 0 take no FIN.
+fn world_without_fins(receives: usize) -> World {
+    let mut world = world(|plan| plan.rx_size = receives);
+    world.refuses_fins = Some(0);
+    world
+}
+
+fn owed(world: &World) -> u32 {
+    world.ends[1].as_ref().unwrap().owed(0)
+}
+
+#[test]
+fn a_peer_that_takes_no_fins_is_owed_a_bounded_number() {
+    const MESSAGES: usize = 1000;
+    let mut world = world_without_fins(MESSAGES);
+    let receives: Vec<u64> = (0..MESSAGES).map(|_| world.post_receive(1)).collect();
+    let ops: Vec<u64> = (0..MESSAGES)
+        .map(|_| world.post_send(0, 1, SHORT, true))
+        .collect();
+    world.run_for(2_000 * MS);
+    assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
+    // The peer takes them now: nothing is lost.
+    world.refuses_fins = None;
+    world.run_for(2_000 * MS);
+    assert!(ops.iter().all(|op| world.result(*op) == OK));
+    assert!(receives.iter().all(|op| world.result(*op) == OK));
+    assert_eq!(owed(&world), 0);
+}
+
+#[test]
+fn cancels_of_messages_that_never_came_are_answered_in_bounded_number() {
+    let mut world = world_without_fins(4);
+    world.post_receive(1);
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.result(op), OK);
+    let (pipe, _) = world.pipes.iter().find(|(_, pipe)| pipe.owner == 0).unwrap();
+    let pipe = *pipe;
+    let forged = |world: &mut World| {
+        let cancels = (0..10_000u64).map(|number| Header::Cancel {
+            id: u64::MAX - number,
+            finish: number % 2 == 0,
+        });
+        cancels.filter(|cancel| world.forge(pipe, *cancel)).count()
+    };
+    let taken = forged(&mut world);
+    assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
+    assert!(taken as u32 <= ANSWERS_MAX, "{taken} were taken");
+    // Once the peer has taken the FINs, it may cancel again.
+    world.refuses_fins = None;
+    world.run_for(1_000 * MS);
+    assert_eq!(owed(&world), 0);
+    assert!(forged(&mut world) > 0);
+}
+
+#[test]
+fn both_ends_cancel_everything_and_all_is_answered() {
+    const MESSAGES: usize = 600;
+    let mut world = world(|plan| {
+        plan.unexpected = 2 * MESSAGES;
+        plan.rx_size = 4;
+    });
+    let ends = [(0, 1), (1, 0)];
+    let ops: Vec<(Addr, u64)> = (0..MESSAGES)
+        .flat_map(|_| ends)
+        .map(|(from, to)| (from, world.post_send(from, to, LONG, false)))
+        .collect();
+    world.run_for(500 * MS);
+    for (from, op) in &ops {
+        world.cancel(*from, *op);
+    }
+    world.run_for(1_000 * MS);
+    let cancelled = failed(Errno::ECANCELED);
+    assert!(ops.iter().all(|(_, op)| world.result(*op) == cancelled));
+    assert_eq!(owed(&world), 0);
 }

@@ -20,7 +20,8 @@ use kfi_core::{
             inbound::{
                 Begin,
                 End,
-                Inbound, //
+                Inbound,
+                Owing, //
             }, //
         },
     },
@@ -111,7 +112,11 @@ pub fn rdm_inbound(data: &[u8]) {
     let mut complete = 0;
     while !bytes.0.is_empty() {
         let first = help(&mut bytes);
-        let Ok(begun) = inbound.begin(&first) else {
+        let owing = Owing {
+            owed: u32::from(bytes.byte()) * 4,
+            waiting: 0,
+        };
+        let Ok(begun) = inbound.begin(&first, owing) else {
             // The connection fails.
             return;
         };

@@ -2,9 +2,12 @@
 //! An endpoint: receives, messages that wait for them, buffers, and what is around its sessions. The
 //! module's own is made like this, with locks.
 
-use std::collections::{
-    BTreeMap,
-    BTreeSet, //
+use std::{
+    collections::{
+        BTreeMap,
+        BTreeSet, //
+    },
+    sync::Arc, //
 };
 
 use kfi_core::{
@@ -74,6 +77,45 @@ impl<V> Store<V> for Tree<V> {
     }
 }
 
+/// What an answer holds from when it is owed until it is gone; its count is what is owed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Share(Arc<()>);
+
+impl Share {
+    /// How many answers hold one, if this is the one of the endpoint.
+    pub(crate) fn owed(&self) -> u32 {
+        Arc::strong_count(&self.0) as u32 - 1
+    }
+}
+
+/// A store of answers.
+pub(crate) struct Answers(BTreeMap<u64, (Answer<Filling>, Share)>);
+
+impl Store<Answer<Filling>> for Answers {
+    type Slot = Share;
+
+    fn insert(&mut self, key: u64, value: Answer<Filling>, share: Share) {
+        let old = self.0.insert(key, (value, share));
+        assert!(old.is_none(), "a key comes twice");
+    }
+
+    fn get(&self, key: u64) -> Option<&Answer<Filling>> {
+        self.0.get(&key).map(|(answer, _)| answer)
+    }
+
+    fn get_mut(&mut self, key: u64) -> Option<&mut Answer<Filling>> {
+        self.0.get_mut(&key).map(|(answer, _)| answer)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Answer<Filling>> {
+        self.0.remove(&key).map(|(answer, _)| answer)
+    }
+
+    fn next(&self, from: u64) -> Option<u64> {
+        self.0.range(from..).next().map(|(key, _)| *key)
+    }
+}
+
 /// The stores of these endpoints.
 pub(crate) struct Model;
 
@@ -82,7 +124,7 @@ impl Stores for Model {
     type Receive = Filling;
     type Sends = Tree<Send<u64>>;
     type Rmas = Tree<Rma<u64>>;
-    type Answers = Tree<Answer<Filling>>;
+    type Answers = Answers;
 }
 
 /// A posted receive.
@@ -176,6 +218,8 @@ pub(crate) struct End {
     pub(crate) config: Config,
     pub(crate) epoch: u64,
     pub(crate) sessions: BTreeMap<Addr, Session<Model>>,
+    /// What is owed to each peer.
+    pub(crate) shares: BTreeMap<Addr, Share>,
     pub(crate) pairs: [Pair; 2],
     /// The operation of each number, by peer.
     pub(crate) numbers: BTreeMap<(Addr, u64), u64>,
@@ -211,6 +255,7 @@ impl End {
             },
             epoch: 0,
             sessions: BTreeMap::new(),
+            shares: BTreeMap::new(),
             pairs: [Pair::new(plan), Pair::new(plan)],
             numbers: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -232,8 +277,13 @@ impl End {
         let tree = || (Tree(BTreeMap::new()), Tree(BTreeMap::new()));
         self.sessions.entry(peer).or_insert_with(|| {
             let (sends, rmas) = tree();
-            Session::new(config, sends, rmas, Tree(BTreeMap::new()))
+            Session::new(config, sends, rmas, Answers(BTreeMap::new()))
         })
+    }
+
+    /// How many answers are owed to a peer.
+    pub(crate) fn owed(&self, peer: Addr) -> u32 {
+        self.shares.get(&peer).map_or(0, Share::owed)
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {

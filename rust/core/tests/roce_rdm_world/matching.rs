@@ -202,7 +202,8 @@ impl World {
             read,
         };
         let end = self.ends[addr].as_mut().unwrap();
-        if let Some(filling) = end.session(peer).answer(now, due, filling, ()) {
+        let share = end.shares.entry(peer).or_default().clone();
+        if let Some(filling) = end.session(peer).answer(now, due, filling, share) {
             self.end_receive(addr, filling.rx.id, Err(Errno::ECONNRESET));
         }
     }

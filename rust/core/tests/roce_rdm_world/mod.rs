@@ -104,6 +104,8 @@ pub(crate) struct World {
     pub(crate) notes: u64,
     /// Nothing is acknowledged.
     pub(crate) mute: bool,
+    /// This end says of every FIN that it has no room for it.
+    pub(crate) refuses_fins: Option<Addr>,
     trace: bool,
 }
 
@@ -138,6 +140,7 @@ impl World {
             incarnations: 0,
             notes: 0,
             mute: false,
+            refuses_fins: None,
             trace,
             rng,
             plan,

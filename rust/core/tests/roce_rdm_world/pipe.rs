@@ -16,7 +16,8 @@ use kfi_core::{
             inbound::{
                 Begin,
                 End as Ending,
-                Inbound, //
+                Inbound,
+                Owing, //
             },
             session::{
                 Conn,
@@ -206,6 +207,9 @@ impl World {
                     header
                 };
                 wqe.sent = true;
+                if matches!(header, Header::Fin { .. }) && self.refuses_fins == Some(peer) {
+                    return self.not_ready(id);
+                }
                 self.begin_send(id, remote, header);
             }
             Request::Bye => unreachable!("it has its header"),
@@ -234,11 +238,7 @@ impl World {
         let first = bytes.len().min(FIRST);
         let there = self.pipes.get_mut(&remote).unwrap();
         let (conn, addr) = (there.conn, there.owner);
-        let begun = there
-            .inbound
-            .begin(&bytes[..first])
-            .expect("no malformed header");
-        match begun {
+        match self.begin(remote, &bytes[..first]) {
             Begin::NotReady => return self.not_ready(id),
             Begin::Message(message, source) => {
                 match self.offer(addr, owner, conn, &message, source) {
@@ -264,6 +264,38 @@ impl World {
         self.place(remote, &bytes, 0, first);
         self.place(remote, &bytes, first, bytes.len());
         self.end_send(id, remote, bytes.len());
+    }
+
+    /// A header arrives that the peer's session never sent. Whether it was taken.
+    pub(crate) fn forge(&mut self, id: PipeId, header: Header) -> bool {
+        let remote = self.pipes[&id].remote.expect("a connection");
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.put(&mut bytes).unwrap();
+        let begun = self.begin(remote, &bytes[..len]);
+        assert!(!matches!(begun, Begin::Message(..)), "no message is forged");
+        if begun == Begin::NotReady {
+            return false;
+        }
+        let there = self.pipes.get_mut(&remote).unwrap();
+        let (addr, peer, conn) = (there.owner, there.peer, there.conn);
+        let ending = there.inbound.end(len as u32).expect("no malformed length");
+        if let Ending::Event(event) = ending {
+            self.said(addr, peer, conn, event);
+        }
+        true
+    }
+
+    /// The first bytes of a SEND arrive.
+    fn begin(&mut self, at: PipeId, bytes: &[u8]) -> Begin {
+        let pipe = self.pipes.get_mut(&at).unwrap();
+        let end = self.ends[pipe.owner].as_ref().unwrap();
+        let owing = Owing {
+            owed: end.owed(pipe.peer),
+            // They hold no share yet.
+            waiting: 0,
+        };
+        let begun = pipe.inbound.begin(bytes, owing);
+        begun.expect("no malformed header")
     }
 
     /// The rest of a message arrives.

@@ -25,14 +25,26 @@
 //!
 //! A message can be made of different packets, void and not: its first decides.
 //!
+//! # Answers
+//!
+//! A message whose sender wants a FIN, and a CANCEL, are answered. An answer takes memory until the peer
+//! has acknowledged it, and a peer that acknowledges none could have any number of them. So
+//! [`Inbound::begin`] refuses what would need one more than [`ANSWERS`]; the peer is told to wait.
+//!
 //! Context: any, under the lock of the QP's responder.
 
-use super::header::{
-    Fate,
-    Header,
-    Malformed,
-    Message,
-    Place, //
+use super::{
+    header::{
+        Fate,
+        Header,
+        Malformed,
+        Message,
+        Place, //
+    },
+    times::{
+        ANSWERS,
+        RECALLS, //
+    },
 };
 use core::ops::Range;
 
@@ -42,7 +54,8 @@ pub enum Begin {
     /// A message that is to be matched. If there is a place for it: [`Inbound::take`]; if not, the
     /// peer is to wait.
     Message(Message, Source),
-    /// A message that comes when the endpoint takes none any more: the peer is to wait.
+    /// A message that comes when the endpoint takes none any more, or something whose answer would be
+    /// one too many: the peer is to wait.
     NotReady,
     /// Something to be ignored, or to be done when it has ended.
     Other,
@@ -128,6 +141,25 @@ enum Current {
     Other(Header),
 }
 
+/// How many answers the peer is owed when a SEND begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owing {
+    /// Messages and CANCELs that are to be answered, or whose FIN was not acknowledged.
+    pub owed: u32,
+    /// How many of them may be messages that wait for a receive. These have a limit of their own.
+    pub waiting: u32,
+}
+
+impl Owing {
+    /// Whether `extra` more than [`ANSWERS`] are not reached yet.
+    const fn has_room(&self, extra: u32) -> bool {
+        self.owed
+            < ANSWERS
+                .saturating_add(self.waiting)
+                .saturating_add(extra)
+    }
+}
+
 /// What has come in over one connection.
 ///
 /// # Invariants
@@ -167,16 +199,17 @@ impl Inbound {
         self.complete
     }
 
-    /// A SEND begins with `bytes`, its first packet.
+    /// A SEND begins with `bytes`, its first packet, while the peer is owed `owing`.
     ///
     /// # Errors
     ///
     /// [`Malformed`]: the peer does not keep to the protocol; the connection is to fail.
-    pub fn begin(&mut self, bytes: &[u8]) -> Result<Begin, Malformed> {
+    pub fn begin(&mut self, bytes: &[u8], owing: Owing) -> Result<Begin, Malformed> {
         let header = Header::parse(bytes)?;
         let (message, source) = match header {
             Header::Eager(message) => (message, Source::Eager),
             Header::Rts(message, place) => (message, Source::Rts(place)),
+            Header::Cancel { .. } if !owing.has_room(RECALLS) => return Ok(Begin::NotReady),
             _ => {
                 self.current = Current::Other(header);
                 return Ok(Begin::Other);
@@ -187,7 +220,7 @@ impl Inbound {
             self.current = Current::Other(header);
             return Ok(Begin::Other);
         }
-        if self.shut {
+        if self.shut || (message.finish && !owing.has_room(0)) {
             return Ok(Begin::NotReady);
         }
         self.current = Current::Offered(header);
@@ -307,7 +340,7 @@ mod tests {
     fn begin(inbound: &mut Inbound, header: Header) -> Result<Begin, Malformed> {
         let mut bytes = [0; MAX_HEADER];
         assert_eq!(header.put(&mut bytes), Some(header.len()));
-        inbound.begin(&bytes)
+        inbound.begin(&bytes, Owing::default())
     }
 
     /// Brings an eager message of no bytes that comes after another; whether it was taken.
@@ -442,5 +475,47 @@ mod tests {
         assert!(!bring(&mut inbound, (0, 1), false));
         assert_eq!(begin(&mut inbound, Header::Retire), Ok(Begin::Other));
         assert_eq!(inbound.end(16), Ok(End::Event(Event::Retire)));
+    }
+
+    #[test]
+    fn what_would_need_one_answer_too_many_waits() {
+        let begin = |header: Header, owed: u32, waiting: u32| {
+            let mut bytes = [0; MAX_HEADER];
+            assert_eq!(header.put(&mut bytes), Some(header.len()));
+            Inbound::new().begin(&bytes, Owing { owed, waiting })
+        };
+        let answered = Message {
+            finish: true,
+            ..message(1, 0)
+        };
+        let place = Place { va: 0, rkey: 0 };
+        for header in [Header::Eager(answered), Header::Rts(answered, place)] {
+            let is_offered = |owed, waiting| match begin(header, owed, waiting) {
+                Ok(Begin::Message(..)) => true,
+                other => {
+                    assert_eq!(other, Ok(Begin::NotReady));
+                    false
+                }
+            };
+            assert!(is_offered(ANSWERS - 1, 0) && is_offered(ANSWERS + 6, 7));
+            assert!(!is_offered(ANSWERS, 0) && !is_offered(ANSWERS + 7, 7));
+            assert!(!is_offered(u32::MAX, u32::MAX));
+        }
+        for (id, finish) in [(1, true), (u64::MAX, false)] {
+            let cancel = Header::Cancel { id, finish };
+            let max = ANSWERS + RECALLS;
+            assert_eq!(begin(cancel, max - 1, 0), Ok(Begin::Other));
+            assert_eq!(begin(cancel, max, 0), Ok(Begin::NotReady));
+            assert_eq!(begin(cancel, max + 4, 5), Ok(Begin::Other));
+        }
+        // What is not answered never waits for that.
+        let eager = Header::Eager(message(1, 0));
+        assert!(matches!(begin(eager, u32::MAX, 0), Ok(Begin::Message(..))));
+        assert_eq!(begin(Header::Ping, u32::MAX, 0), Ok(Begin::Other));
+        let fin = Header::Fin {
+            id: 1,
+            fate: Fate::Received,
+        };
+        assert_eq!(begin(fin, u32::MAX, 0), Ok(Begin::Other));
     }
 }

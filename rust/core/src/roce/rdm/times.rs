@@ -47,6 +47,15 @@ pub const READS: u8 = 16;
 /// Bytes that are read of a message at once. Between two such READs others get their turn.
 pub const READ_SIZE: u32 = 1 << 20;
 
+/// Answers that an end owes to its peer at most, besides those for messages that wait for a receive.
+/// A message that would need one more is refused (RNR NAK) until the peer has acknowledged a FIN.
+pub const ANSWERS: u32 = 256;
+
+/// CANCELs that an end has with its peer at most, without a FIN for them. A peer takes so many beyond
+/// [`ANSWERS`], so it refuses no CANCEL of an end that keeps to this: a CANCEL cannot step aside, and two
+/// ends that refuse each other's CANCELs would both never send a FIN.
+pub const RECALLS: u32 = 64;
+
 const _: () = assert!(DEPTH.is_power_of_two() && CONTROL_SHARE > 1);
 const _: () = assert!(BUSY_PAUSE <= BUSY_PAUSE_MAX && BUSY_PAUSE_MAX < CONNECT_TIME);
 const _: () = assert!(HOLD_TIME <= HOLD_TIME_MAX && PING_TIME < IDLE_TIME);

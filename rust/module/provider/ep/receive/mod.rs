@@ -306,13 +306,17 @@ impl Queues {
 pub(super) struct RxSide {
     #[pin]
     queues: SpinLock<Queues>,
+    /// Messages that may wait for a receive, of all senders.
+    pub(super) waiting_max: u32,
 }
 
 impl RxSide {
     /// A side with `queues`.
     pub(super) fn new(queues: Queues) -> impl PinInit<Self> {
+        let waiting_max = queues.plain.room.saturating_add(queues.tagged.room);
         pin_init!(Self {
             queues <- new_spinlock!(queues, "RxSide::queues"),
+            waiting_max,
         })
     }
 

@@ -69,7 +69,7 @@ impl<S: Stores> Session<S> {
     }
 
     fn flush_send(&mut self, number: u64, result: Result) -> Option<Ended<S::Op, S::Receive>> {
-        let send = self.sends.map.remove(number)?;
+        let send = self.remove_send(number)?;
         // What the peer said of it is better than any guess, and what it acknowledged was taken.
         let result = match send.fate {
             Some(super::Fate::Received) => Ok(()),

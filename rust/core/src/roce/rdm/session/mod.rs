@@ -375,6 +375,8 @@ pub struct Session<S: Stores> {
     /// How many messages are wanted back of which the peer was not told, and the first.
     recalls: u32,
     recall: u64,
+    /// How many CANCELs the peer has that it has not answered.
+    recalled: u32,
     hold: Option<Hold>,
     answers: Answers<S::Answers>,
     /// When something was last done, or heard.
@@ -402,6 +404,7 @@ impl<S: Stores> Session<S> {
             fence: None,
             recalls: 0,
             recall: 0,
+            recalled: 0,
             hold: None,
             answers: Answers::new(answers),
             busy: 0,
@@ -591,8 +594,17 @@ impl<S: Stores> Session<S> {
     fn end_send(&mut self, number: u64) -> Option<Ended<S::Op, S::Receive>> {
         let result = self.sends.map.get(number)?.end()?;
         self.pass_fence(number);
-        let send = self.sends.map.remove(number)?;
+        let send = self.remove_send(number)?;
         Some(Ended::Op(send.cookie, result))
+    }
+
+    /// Takes a message out.
+    fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
+        let send = self.sends.map.remove(number)?;
+        if send.recall == Recall::Told {
+            self.recalled = self.recalled.saturating_sub(1);
+        }
+        Some(send)
     }
 
     /// Whether operations wait for the peer to say something.

@@ -22,7 +22,8 @@ use super::{
             CONTROL_SHARE,
             HOLD_TIME,
             HOLD_TIME_MAX,
-            READ_SIZE, //
+            READ_SIZE,
+            RECALLS, //
         },
     },
     Conn,
@@ -188,7 +189,7 @@ impl<S: Stores> Session<S> {
 
     /// A message that is wanted back.
     fn next_recall(&mut self) -> Option<(Work, Request)> {
-        if self.recalls == 0 {
+        if self.recalls == 0 || self.recalled >= RECALLS {
             return None;
         }
         while let Some(number) = self.sends.map.next(self.recall) {
@@ -198,6 +199,7 @@ impl<S: Stores> Session<S> {
                 send.recall = Recall::Told;
                 let finish = send.out.has_fin();
                 self.recalls = self.recalls.saturating_sub(1);
+                self.recalled = self.recalled.saturating_add(1);
                 let header = Header::Cancel { id: number, finish };
                 return Some((Work::Cancel(number), Request::Send(header)));
             }

@@ -24,6 +24,7 @@
 //! | [`serve`] | what the peer wants over it |
 //! | [`manage`] | connections come and go |
 //! | [`op`] | operations under way, and what is owed to the peer |
+//! | [`owing`] | how many answers are owed to the peer |
 //! | [`works`] | what is with a QP |
 //! | [`store`] | memory of operations |
 //!
@@ -31,7 +32,8 @@
 //!
 //! Transmits under way count against `tx_size` with those that wait on this host. Sessions and
 //! connections are charged to the endpoint's owner, and messages that nobody has received yet stand
-//! against the same limits as on one host: who finds no room waits, at its own host.
+//! against the same limits as on one host: who finds no room waits, at its own host. Answers to the
+//! peer are charged too, and their number is limited for each peer: what would need one more waits.
 //!
 //! # Closing
 //!
@@ -42,6 +44,7 @@
 pub(super) mod conn;
 mod manage;
 pub(in crate::provider::ep) mod op;
+mod owing;
 mod post;
 mod serve;
 pub(in crate::provider::ep) mod session;

@@ -46,7 +46,8 @@ use super::{
     session::Session,
     store::{
         slot,
-        AnswerSlot, //
+        AnswerSlot,
+        ANSWER_BYTES, //
     }, //
 };
 use crate::mem::MemRef;
@@ -115,19 +116,24 @@ struct Debt {
 }
 
 impl Owed {
-    /// What is owed for message `id`, which came over `conn`. `ENOMEM`. Sleeps.
+    /// What is owed for message `id`, which came over `conn`. `ENOMEM`, also if it would be more than the
+    /// endpoint's owner may have. Sleeps.
     pub(super) fn new(
         session: &Arc<Session>,
         conn: Conn,
         id: u64,
         at: Option<RemotePlace>,
     ) -> Result<Self> {
+        let budget = &session.endpoint().ident.budget;
+        let share = session
+            .owing
+            .share(budget, size_of::<Debt>() + ANSWER_BYTES)?;
         let debt = Debt {
             session: session.clone(),
             conn,
             id,
             at,
-            slot: slot()?,
+            slot: slot(share)?,
         };
         Ok(Self(KBox::new(debt, GFP_KERNEL_ACCOUNT)?))
     }

@@ -8,6 +8,7 @@
 
 use kernel::{
     prelude::*,
+    rbtree::RBTreeNodeReservation,
     sync::Arc, //
 };
 
@@ -93,9 +94,9 @@ impl Endpoint {
         let grant = if outgoing.is_eager() {
             None
         } else {
-            Some(slot()?)
+            Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)
         };
-        let slot = slot()?;
+        let slot = slot(())?;
         let ticket = self.remote_ticket(bound, kind, flags, op.context, &memory, spare)?;
         let new = NewSend {
             transmit: Transmit {
@@ -149,7 +150,7 @@ impl Endpoint {
             pieces: u32::try_from(pieces.len()).map_err(|_| EINVAL)?,
             fence: rma.flags.contains(OpFlags::FENCE),
         };
-        let slot = slot()?;
+        let slot = slot(())?;
         let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory, spare)?;
         if !has_keys {
             // Keys of the wire have 4 bytes, so no region has this one.

@@ -49,6 +49,7 @@ use kfi_core::{
                 Begin,
                 End,
                 Event,
+                Owing,
                 Source, //
             },
             session::Done,
@@ -132,6 +133,14 @@ impl Connection {
         found.is_ok()
     }
 
+    /// What the peer is owed.
+    fn owing(&self) -> Owing {
+        Owing {
+            owed: self.session().owing.count(),
+            waiting: self.endpoint().rx.waiting_max,
+        }
+    }
+
     /// A message comes: finds it a place. `NotReady`: there is none, or no memory.
     fn offer(&self, message: &header::Message, source: Source) -> Answer<Coming> {
         let endpoint = self.endpoint();
@@ -166,7 +175,7 @@ impl Connection {
         if inbox.said.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
             return Err(Refusal::NotReady);
         }
-        let begun = inbox.inbound.begin(bytes).map_err(|_| Refusal::Invalid)?;
+        let begun = inbox.inbound.begin(bytes, self.owing()).map_err(|_| Refusal::Invalid)?;
         inbox.coming = match begun {
             Begin::NotReady => return Err(Refusal::NotReady),
             Begin::Message(message, source) => {

@@ -100,6 +100,7 @@ use super::{
         Reply,
         Transmit, //
     },
+    owing::Owing,
     store::{
         RmaSlot,
         SendSlot,
@@ -306,6 +307,8 @@ pub(in crate::provider::ep) struct Session {
     state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
+    /// What is owed to the peer.
+    pub(super) owing: Owing,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
@@ -341,6 +344,7 @@ impl Session {
         peer: SockAddr,
     ) -> Result<Arc<Self>> {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
+        let owing = Owing::new()?;
         let config = Config {
             incarnation: endpoint.remote.incarnation(),
             port: bound.name.port(),
@@ -362,6 +366,7 @@ impl Session {
                 peer,
                 state <- new_mutex!(state, "Session::state"),
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
+                owing,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 work <- new_work!("kfabric::Session"),

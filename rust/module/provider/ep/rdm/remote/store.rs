@@ -19,16 +19,22 @@ use kfi_core::roce::rdm::{
     Stores, //
 };
 
-use super::op::{
-    Filling,
-    Transmit, //
+use super::{
+    op::{
+        Filling,
+        Transmit, //
+    },
+    owing::Share, //
 };
 
-/// Operations by number.
-pub(super) struct Tree<V>(RBTree<u64, V>);
+/// Operations by number; with each of them something is kept until it is taken out.
+pub(super) struct Tree<V, K = ()>(RBTree<u64, (V, K)>);
 
-/// Memory for one of them.
-pub(super) type Slot<V> = RBTreeNodeReservation<u64, V>;
+/// Memory for one of them, and what is kept with it.
+pub(super) struct Slot<V, K = ()> {
+    node: RBTreeNodeReservation<u64, (V, K)>,
+    kept: K,
+}
 
 /// Memory for a message.
 pub(super) type SendSlot = Slot<ops::Send<Transmit>>;
@@ -37,38 +43,43 @@ pub(super) type SendSlot = Slot<ops::Send<Transmit>>;
 pub(super) type RmaSlot = Slot<ops::Rma<Transmit>>;
 
 /// Memory for what is owed to the peer.
-pub(super) type AnswerSlot = Slot<Answer<Filling>>;
+pub(super) type AnswerSlot = Slot<Answer<Filling>, Share>;
+
+/// Bytes that an [`AnswerSlot`] takes, with what the kernel adds to a node of a tree.
+pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<Filling>, Share)>() + 64;
 
 /// Gets memory for one entry. `ENOMEM`. Sleeps.
-pub(super) fn slot<V>() -> Result<Slot<V>> {
-    RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)
+pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
+    let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+    Ok(Slot { node, kept })
 }
 
-impl<V> Tree<V> {
+impl<V, K> Tree<V, K> {
     /// Nothing.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }
 }
 
-impl<V> Store<V> for Tree<V> {
-    type Slot = Slot<V>;
+impl<V, K> Store<V> for Tree<V, K> {
+    type Slot = Slot<V, K>;
 
     fn insert(&mut self, key: u64, value: V, slot: Self::Slot) {
         // Its key is not there yet.
-        let _ = self.0.insert(slot.into_node(key, value));
+        let Slot { node, kept } = slot;
+        let _ = self.0.insert(node.into_node(key, (value, kept)));
     }
 
     fn get(&self, key: u64) -> Option<&V> {
-        self.0.get(&key)
+        Some(&self.0.get(&key)?.0)
     }
 
     fn get_mut(&mut self, key: u64) -> Option<&mut V> {
-        self.0.get_mut(&key)
+        Some(&mut self.0.get_mut(&key)?.0)
     }
 
     fn remove(&mut self, key: u64) -> Option<V> {
-        self.0.remove(&key)
+        Some(self.0.remove(&key)?.0)
     }
 
     fn next(&self, from: u64) -> Option<u64> {
@@ -84,5 +95,5 @@ impl Stores for Trees {
     type Receive = Filling;
     type Sends = Tree<ops::Send<Transmit>>;
     type Rmas = Tree<ops::Rma<Transmit>>;
-    type Answers = Tree<Answer<Filling>>;
+    type Answers = Tree<Answer<Filling>, Share>;
 }
