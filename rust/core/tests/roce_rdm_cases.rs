@@ -649,3 +649,69 @@ fn both_ends_cancel_everything_and_all_is_answered() {
     assert!(ops.iter().all(|(_, op)| world.result(*op) == cancelled));
     assert_eq!(owed(&world), 0);
 }
+
+/// Has requests arrive every `every` ns for `time`, which the other end never sent.
+fn forge_requests(world: &mut World, to: &[Addr], incarnation: u64, (every, time): (u64, u64)) {
+    for epoch in 0..time / every {
+        for to in to {
+            world.forge_request(1 - to, *to, incarnation.wrapping_sub(epoch), epoch);
+        }
+        world.run_for(every);
+    }
+}
+
+#[test]
+fn forged_requests_do_not_keep_ends_from_connecting() {
+    // Several in each round trip to the end that asks, or fewer to both.
+    for (to, every) in [(&[0][..], MS / 2), (&[0, 1], 20 * MS)] {
+        for (incarnation, both) in [(u64::MAX, false), (u64::MAX, true), (1 << 20, false)] {
+            let mut world = world(|plan| plan.delay = 5 * MS);
+            // Before anything is sent, and all the time.
+            forge_requests(&mut world, to, incarnation, (every, 100 * MS));
+            let mut ops = vec![world.post_send(0, 1, SHORT, false)];
+            if both {
+                ops.push(world.post_send(1, 0, SHORT, false));
+            }
+            forge_requests(&mut world, to, incarnation, (every, 2_000 * MS));
+            assert!(
+                ops.iter().all(|op| world.result(*op) == OK),
+                "{incarnation:x} {to:?} {both}"
+            );
+            // And what is connected stays connected.
+            let resets = world.happened("close: Reset");
+            forge_requests(&mut world, to, incarnation, (every, 100 * MS));
+            assert_eq!(world.happened("close: Reset"), resets);
+        }
+    }
+}
+
+#[test]
+fn a_request_does_not_displace_one_in_progress() {
+    let mut world = world(|_| ());
+    let now = world.now;
+    let hello = |incarnation, epoch| Hello {
+        life: kfi_core::roce::rdm::hello::Life { incarnation, epoch },
+        port: 1000,
+        reads: 1,
+        caps: kfi_core::flags::Caps::EMPTY,
+    };
+    let session = world.ends[1].as_mut().unwrap().session(0);
+    let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000) else {
+        panic!("it is answered");
+    };
+    // Another sender knows no incarnation of the first.
+    for incarnation in [0, 6, 8, u64::MAX] {
+        let other = session.requested(now, &hello(incarnation, 100), 1_001);
+        assert_eq!(other, Reply::Ignore);
+        assert_eq!(session.manage(now, 1_002), None);
+    }
+    // The peer itself gave the first request up and asks anew.
+    assert_eq!(session.requested(now, &hello(7, 1), 1_003), Reply::Ignore);
+    assert_eq!(session.manage(now, 1_004), None);
+    assert_eq!(session.requested(now, &hello(7, 2), 1_005), Reply::Ignore);
+    let closes = session.manage(now, 1_006);
+    assert!(matches!(closes, Some(Manage::Close(of, _)) if of == first));
+    session.closed(now, first);
+    let again = session.requested(now, &hello(7, 2), 1_007);
+    assert!(matches!(again, Reply::Accept(..)));
+}

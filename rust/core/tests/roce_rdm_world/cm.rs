@@ -4,14 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use kfi_core::roce::rdm::{
-    hello::Refusal,
-    session::{
-        Conn,
-        Reply, //
+use kfi_core::{
+    flags::Caps,
+    roce::rdm::{
+        hello::{
+            Life,
+            Refusal, //
+        },
+        session::{
+            Conn,
+            Reply, //
+        },
+        Cause,
+        Hello, //
     },
-    Cause,
-    Hello, //
 };
 
 use super::{
@@ -160,6 +166,22 @@ impl World {
         };
         self.write(owner, peer, body);
         self.after(20 * MS, Event::Repeat(id));
+    }
+
+    /// A request arrives that its sender never made.
+    pub(crate) fn forge_request(&mut self, from: Addr, to: Addr, incarnation: u64, epoch: u64) {
+        self.cm.next += 1;
+        let call = self.cm.next;
+        let life = Life { incarnation, epoch };
+        let hello = Hello {
+            life,
+            port: 1000 + from as u16,
+            reads: 1,
+            caps: Caps::EMPTY,
+        };
+        let pipe = PipeId(call);
+        let body = Body::Req { call, pipe, hello };
+        self.at(self.now, Event::Letter(Letter { from, to, body }));
     }
 
     fn call_of(&self, owner: Addr, peer: Addr, conn: Conn) -> Option<u64> {

@@ -7,6 +7,10 @@ const MS: u64 = 1_000_000;
 /// How long operations wait for a connection before they fail.
 pub const CONNECT_TIME: u64 = 5_000 * MS;
 
+/// How long an end that has something to send waits for the peer to confirm a connection that it seems
+/// to have asked for, before it asks for one itself.
+pub const PROOF_TIME: u64 = 500 * MS;
+
 /// The first pause before a peer is asked again that was busy; each further one is twice as long.
 pub const BUSY_PAUSE: u64 = 10 * MS;
 
@@ -58,4 +62,5 @@ pub const RECALLS: u32 = 64;
 
 const _: () = assert!(DEPTH.is_power_of_two() && CONTROL_SHARE > 1);
 const _: () = assert!(BUSY_PAUSE <= BUSY_PAUSE_MAX && BUSY_PAUSE_MAX < CONNECT_TIME);
+const _: () = assert!(PROOF_TIME < CONNECT_TIME);
 const _: () = assert!(HOLD_TIME <= HOLD_TIME_MAX && PING_TIME < IDLE_TIME);

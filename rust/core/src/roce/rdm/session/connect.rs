@@ -18,6 +18,7 @@ use super::{
             BUSY_PAUSE_MAX,
             CONNECT_TIME,
             LINGER_TIME,
+            PROOF_TIME,
             RETIRE_TIME, //
         },
     },
@@ -43,6 +44,7 @@ impl<S: Stores> Session<S> {
             until: now.saturating_add(CONNECT_TIME),
             after: now,
             pause: BUSY_PAUSE,
+            trusts: now.saturating_add(PROOF_TIME),
             cause: Cause::Unanswered,
         });
     }
@@ -74,6 +76,10 @@ impl<S: Stores> Session<S> {
         if !self.wants_to_ask(now) {
             return None;
         }
+        // The peer has not confirmed what it asked for, in time: it is asked instead.
+        if let Some(link) = &mut self.incoming {
+            link.close(Cause::Superseded);
+        }
         let conn = Conn(epoch);
         self.current = Some(Link::new(conn, Stage::Asked));
         Some(Manage::Connect(conn, self.hello(epoch)))
@@ -89,13 +95,22 @@ impl<S: Stores> Session<S> {
     }
 
     fn wants_to_ask(&self, now: u64) -> bool {
-        self.current.is_none()
-            && self.incoming.is_none()
-            && self.flush.is_none()
-            && self.effort.is_some_and(|effort| effort.after <= now)
+        self.flush.is_none() && self.asks_at().is_some_and(|at| at <= now)
     }
 
-    /// The peer asks for a connection. `epoch` as for [`Self::manage`].
+    /// When the peer is to be asked for a connection. One that the peer seems to have asked for is
+    /// waited for, but not for long: the request may be forged, and then nobody confirms it.
+    pub(super) fn asks_at(&self) -> Option<u64> {
+        let effort = self.effort.filter(|_| self.current.is_none())?;
+        match self.incoming.as_ref().map(|link| link.stage) {
+            None | Some(Stage::Closing(..)) => Some(effort.after),
+            Some(Stage::Answered(_)) => Some(effort.after.max(effort.trusts)),
+            Some(_) => None,
+        }
+    }
+
+    /// The peer asks for a connection, or somebody does in its name: only when the connection is
+    /// established is it known that it was the peer. `epoch` as for [`Self::manage`].
     pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64) -> Reply {
         let life = hello.life;
         if self.leaving || life.incarnation == self.config.incarnation {
@@ -106,21 +121,18 @@ impl<S: Stores> Session<S> {
             return Reply::Ignore;
         }
         if let Some(link) = &mut self.incoming {
-            // If it asks anew before the last request came to anything, that is void.
-            if !link.asked.is_some_and(stale) {
+            // If it asks anew before the last request came to anything, that is void. Incarnations are
+            // random: whoever names that of the last request has made that one too.
+            let is_older =
+                |asked: Life| asked.incarnation == life.incarnation && asked.epoch < life.epoch;
+            if link.asked.is_some_and(is_older) {
                 link.close(Cause::Superseded);
             }
             return Reply::Ignore;
         }
-        if let Some(link) = self
-            .current
-            .as_mut()
-            .filter(|link| link.stage == Stage::Asked)
-        {
-            if self.config.incarnation > life.incarnation {
-                return Reply::Ignore;
-            }
-            link.close(Cause::Superseded);
+        let asks = |link: &Link| link.stage == Stage::Asked;
+        if self.current.as_ref().is_some_and(asks) && self.config.incarnation > life.incarnation {
+            return Reply::Ignore;
         }
         self.heard = now;
         let conn = Conn(epoch);
@@ -163,7 +175,10 @@ impl<S: Stores> Session<S> {
         self.seen = link.asked;
         self.heard = now;
         if let Some(old) = &mut self.current {
-            old.close(Cause::Reset);
+            old.close(match old.stage {
+                Stage::Asked => Cause::Superseded,
+                _ => Cause::Reset,
+            });
         }
         self.promote(now);
     }

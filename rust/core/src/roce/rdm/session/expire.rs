@@ -61,13 +61,9 @@ impl<S: Stores> Session<S> {
 
     /// Returns when to call [`Self::expired`] and [`Self::next`], unless something happens before.
     pub fn deadline(&self) -> Option<u64> {
-        let effort = self.effort.map(|effort| {
-            let asks = self.current.is_none() && self.incoming.is_none();
-            if asks {
-                effort.until.min(effort.after)
-            } else {
-                effort.until
-            }
+        let effort = self.effort.map(|effort| match self.asks_at() {
+            Some(at) => effort.until.min(at),
+            None => effort.until,
         });
         let answered = self.incoming.as_ref().and_then(Link::until);
         let stage = self.current.as_ref().and_then(Link::until);

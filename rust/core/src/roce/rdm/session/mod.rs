@@ -30,8 +30,14 @@
 //! ```
 //!
 //! *Both ask at once*: each has its request out when that of the other comes. Both know both
-//! incarnations then; the end with the larger one ignores the other's request, the other gives its own
-//! up and answers. Nothing that is queued is lost by that.
+//! incarnations then; the end with the larger one ignores the other's request, the other answers, and
+//! gives its own up when the peer has confirmed that. Nothing that is queued is lost by that.
+//!
+//! *A request proves nothing*: anybody can send one in the peer's name. So it displaces nothing, neither
+//! a connection nor a request of either end that is in progress, until the peer has confirmed the
+//! answer. Only a request of the same incarnation with a larger epoch takes the place of an earlier
+//! one: whoever else sends requests does not know the incarnation. And an end that has something to send
+//! waits for the confirmation only for [`PROOF_TIME`](super::times::PROOF_TIME) before it asks itself.
 //!
 //! *A request from a peer to which a connection is up* says that the peer has lost its end. It is
 //! answered, and only when the peer has confirmed that does the new connection take the place of the
@@ -336,6 +342,8 @@ struct Effort {
     after: u64,
     /// The pause after the next refusal of a busy peer.
     pause: u64,
+    /// Until when a connection is waited for that the peer seems to have asked for.
+    trusts: u64,
     /// Why there is none.
     cause: Cause,
 }
