@@ -19,6 +19,7 @@ use super::{
 use crate::shim::{
     bindings::{
         kfabric_bind,
+        kfabric_getwait,
         kfabric_nop,
         kfabric_op, //
     },
@@ -502,6 +503,31 @@ mod tests {
         assert_eq!(bytes[0], KNOWN as u8);
         let gone = write_struct(memory.ptr(3 * PAGE_SIZE - 4), &kfabric_nop::default(), 8);
         assert_eq!(error(gone), Some(EFAULT));
+        Ok(())
+    }
+
+    #[test]
+    fn structures_that_are_not_aligned_to_words() -> Result {
+        /// Behind a word of 32 bits, so that the structure's address is no multiple of 8.
+        #[repr(C, align(8))]
+        #[derive(Default)]
+        struct Odd {
+            before: u32,
+            value: kfabric_getwait,
+        }
+        const SIZE: usize = size_of::<kfabric_getwait>();
+        let memory = UserMemory::map(PAGE_SIZE, true)?;
+        let ptr = memory.ptr(4);
+        memory.write(4, &(SIZE as u32).to_ne_bytes())?;
+        let mut odd = Odd::default();
+        (odd.value, _) = read_struct(ptr)?;
+        assert_eq!(odd.value.size as usize, SIZE);
+        memory.write(4, &[0xaa; SIZE])?;
+        write_struct(ptr, &odd.value, SIZE)?;
+        let mut bytes = [0; SIZE];
+        memory.read(4, &mut bytes)?;
+        assert!(bytes.iter().skip(4).all(|byte| *byte == 0));
+        assert_eq!(bytes[0], SIZE as u8);
         Ok(())
     }
 

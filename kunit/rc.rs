@@ -203,7 +203,7 @@ mod tests {
                 assert_eq!(ended.len as usize, front + len);
                 let mut head = [0; FRONT_MAX];
                 let head = head.get_mut(..front).ok_or(EINVAL)?;
-                mem::wire::gather_mem(head, &b.peer.receive, 0);
+                mem::wire::peek(head, &b.peer.receive, 0);
                 assert!(*head == *bytes);
                 assert!(mem::memref::equal(
                     &b.peer.receive.slice(front, len),
@@ -249,7 +249,7 @@ mod tests {
             b.peer.posted.store(1, Release);
             assert!(eventually(|| a.peer.ended() == ended + 1));
             let mut head = [0; 5];
-            mem::wire::gather_mem(&mut head, &b.peer.receive, 0);
+            mem::wire::peek(&mut head, &b.peer.receive, 0);
             assert!(head == *b"other");
             assert!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
             b.peer.posted.store(1, Release);
@@ -288,7 +288,7 @@ mod tests {
         mem::wire::store(&b.peer.region, 16, &40u64.to_ne_bytes());
         let value = |memory: &MemRef, at| {
             let mut bytes = [0; 8];
-            mem::wire::gather_mem(&mut bytes, memory, at);
+            mem::wire::peek(&mut bytes, memory, at);
             u64::from_ne_bytes(bytes)
         };
         let before = MemRef::buffer(8)?;

@@ -28,7 +28,10 @@ use crate::{
         self,
         MemRef, //
     },
-    shim::aids::eventually, //
+    shim::{
+        aids::eventually,
+        skb::Room, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -202,7 +205,7 @@ impl Consumer for Peer {
         self.part(reth, 0).map(drop)
     }
 
-    fn read(&self, reth: &Reth, room: &mut [u8]) -> Result<(), Refusal> {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Result<(), Refusal> {
         mem::wire::gather_mem(room, &self.part(reth, 0)?, 0);
         Ok(())
     }
@@ -219,7 +222,7 @@ impl Consumer for Peer {
         };
         let part = self.part(&reth, 0)?;
         let mut bytes = [0; 8];
-        mem::wire::gather_mem(&mut bytes, &part, 0);
+        mem::wire::peek(&mut bytes, &part, 0);
         let before = u64::from_ne_bytes(bytes);
         let after = match atomic {
             AtomicOp::CompareSwap if before == eth.compare => eth.swap_add,

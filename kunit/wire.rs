@@ -49,7 +49,10 @@ use crate::{
             thread,
             Count, //
         },
-        skb::RxSkb, //
+        skb::{
+            RxSkb,
+            TxSkb, //
+        }, //
     }, //
 };
 use core::net::{
@@ -101,6 +104,34 @@ mod tests {
         drop(link);
         assert!(socket::open(&netns).is_ok());
         drop(known);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_not_written_is_not_sent() -> Result {
+        let mut skb = TxSkb::new(64)?;
+        assert!(skb.bytes().is_empty() && !skb.is_complete());
+        let mut room = skb.room(20);
+        room.put(&[7; 30]);
+        assert_eq!(room.left(), 0);
+        room.fill(1);
+        assert!(skb.bytes() == [7; 20]);
+        let mut room = skb.room(100);
+        assert_eq!(room.left(), 44);
+        room.put(&[8; 4]);
+        assert_eq!(room.left(), 40);
+        room.fill(0);
+        assert!(skb.is_complete() && skb.room(1).left() == 0);
+        assert!(skb.bytes().iter().skip(24).all(|byte| *byte == 0));
+        // A payload of which nothing is written: zeros, and nothing else of the kernel's memory.
+        let pair = Pair::new(ONE, TWO)?;
+        let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
+        let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 100);
+        let skb = pair.path.build(0xc000, 1, &packet, |_| Ok(()))?;
+        let payload = skb.bytes().get(40..140).ok_or(EINVAL)?;
+        assert!(payload.iter().all(|byte| *byte == 0));
+        let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+        assert!(packet::verified(&rx).is_ok());
         Ok(())
     }
 

@@ -231,8 +231,8 @@ pub(super) fn built(path: &Path, from: &End, to: Qpn, payload: usize) -> Result<
 
 pub(super) fn with_pattern(path: &Path, packet: &Packet) -> Result<TxSkb> {
     path.build(0xc000, 1, packet, |room| {
-        for (index, byte) in room.iter_mut().enumerate() {
-            *byte = (index % 251) as u8;
+        for index in 0..room.left() {
+            room.put(&[(index % 251) as u8]);
         }
         Ok(())
     })

@@ -12,7 +12,10 @@ use super::memref::{
 };
 use crate::shim::{
     bindings as shim,
-    skb::RxSkb,
+    skb::{
+        Room,
+        RxSkb, //
+    },
     word::AtomicWord, //
 };
 
@@ -55,30 +58,37 @@ pub(crate) fn store(dst: &MemRef, at: usize, bytes: &[u8]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// Copies the bytes of `src` from byte `skip` on to `to`, and fills up what is left with zeros:
-/// nothing else of this kernel's memory may get on the wire. Returns how many were copied.
-pub(crate) fn gather(to: &mut [u8], src: &Source<'_>, skip: usize) -> usize {
-    fetch(to, src.cursor(skip))
+/// Copies the bytes of `src` from byte `skip` on to `room`, and fills up what is left of it with zeros:
+/// nothing else of this kernel's memory may get on the wire.
+pub(crate) fn gather(room: &mut Room<'_>, src: &Source<'_>, skip: usize) {
+    fetch(room, src.cursor(skip));
 }
 
 /// The same from memory that stays.
-pub(crate) fn gather_mem(to: &mut [u8], src: &MemRef, skip: usize) -> usize {
-    fetch(to, src.cursor(skip))
+pub(crate) fn gather_mem(room: &mut Room<'_>, src: &MemRef, skip: usize) {
+    fetch(room, src.cursor(skip));
 }
 
-fn fetch(mut to: &mut [u8], mut from: Cursor<'_>) -> usize {
-    let mut done = 0;
+fn fetch(room: &mut Room<'_>, mut from: Cursor<'_>) {
+    while room.left() > 0 && from.left() > 0 {
+        // SAFETY: The cursor's memory is valid for reads of so many bytes, and stays.
+        let piece = unsafe { room.put_raw(from.addr(), from.here()) };
+        from.advance(piece);
+    }
+    room.fill(0);
+}
+
+/// Copies the bytes of `src` from byte `skip` on to `to`, as many as both have. For tests.
+#[cfg(kfi_kunit)]
+pub(crate) fn peek(mut to: &mut [u8], src: &MemRef, skip: usize) {
+    let mut from = src.cursor(skip);
     while !to.is_empty() && from.left() > 0 {
         let piece = from.here().min(to.len());
-        // SAFETY: The cursor's memory is valid for reads of so many bytes, `to` for writes. The
-        // former may be changed meanwhile, which is why this is done in C.
+        // SAFETY: The cursor's memory is valid for reads of so many bytes, `to` for writes.
         unsafe { shim::kfabric_shim_copy(to.as_mut_ptr().cast(), from.addr().cast(), piece) };
         from.advance(piece);
         to = to.get_mut(piece..).unwrap_or_default();
-        done += piece;
     }
-    to.fill(0);
-    done
 }
 
 /// The word of 8 bytes at the beginning of `dst`, to be changed atomically with respect to programs

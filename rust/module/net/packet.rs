@@ -14,6 +14,7 @@ use super::{
 use crate::shim::{
     skb::{
         crc32,
+        Room,
         RxSkb,
         TxSkb, //
     },
@@ -95,7 +96,7 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Figure> {
 }
 
 /// Builds a packet, with UDP source port `source` and, over IPv4, identification `id`. `fill` writes
-/// the payload.
+/// the payload; what it leaves of its room becomes zeros.
 ///
 /// `ENOMEM`; `EMSGSIZE` longer than an IP packet can be; `EINVAL` addresses of two families; an error
 /// of `fill`. Does not sleep unless `fill` does.
@@ -104,7 +105,7 @@ pub(super) fn build(
     source: u16,
     id: u16,
     packet: &Packet,
-    fill: impl FnOnce(&mut [u8]) -> Result,
+    fill: impl FnOnce(&mut Room<'_>) -> Result,
 ) -> Result<TxSkb> {
     let udp_len = UDP_LEN.saturating_add(packet.len());
     let (ip_len, total) = match way.from {
@@ -113,38 +114,35 @@ pub(super) fn build(
     };
     let total = u16::try_from(total).map_err(|_| EMSGSIZE)?;
     let mut skb = TxSkb::new(ip_len.saturating_add(udp_len))?;
-    // All lengths are right by construction; if one were not, nothing would be sent.
-    let (ip, rest) = skb.bytes_mut().split_at_mut_checked(ip_len).ok_or(EINVAL)?;
-    let (udp, rest) = rest.split_first_chunk_mut::<UDP_LEN>().ok_or(EINVAL)?;
     let mut buffer = [0; MAX_HEADERS];
-    let written = packet.write(&mut buffer);
-    let (headers, rest) = rest.split_at_mut_checked(written.len()).ok_or(EINVAL)?;
-    let (payload, end) = rest
-        .split_at_mut_checked(packet.payload_len())
-        .ok_or(EINVAL)?;
-
-    headers.copy_from_slice(written);
-    write_udp(udp, source, udp_len);
-    fill(payload)?;
+    let headers = packet.write(&mut buffer);
+    let udp = udp_header(source, udp_len);
     let mut icrc = match (way.from, way.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let ip = ip.first_chunk_mut::<IPV4_LEN>().ok_or(EINVAL)?;
-            write_ipv4(ip, total, id, from.octets(), to.octets());
-            Icrc::<KernelCrc>::ipv4(ip, udp, headers)
+            let ip = ipv4_header(total, id, from.octets(), to.octets());
+            skb.room(IPV4_LEN).put(&ip);
+            Icrc::<KernelCrc>::ipv4(&ip, &udp, headers)
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let ip = ip.first_chunk_mut::<IPV6_LEN>().ok_or(EINVAL)?;
-            write_ipv6(ip, total, from.octets(), to.octets());
-            Icrc::ipv6(ip, udp, headers)
+            let ip = ipv6_header(total, from.octets(), to.octets());
+            skb.room(IPV6_LEN).put(&ip);
+            Icrc::ipv6(&ip, &udp, headers)
         }
         _ => return Err(EINVAL),
     };
-    icrc.update(payload);
+    skb.room(UDP_LEN).put(&udp);
+    skb.room(headers.len()).put(headers);
+    let before = skb.bytes().len();
+    let mut payload = skb.room(packet.payload_len());
+    fill(&mut payload)?;
+    payload.fill(0);
+    icrc.update(skb.bytes().get(before..).unwrap_or_default());
     let trailer = icrc.trailer(packet.pad());
-    if trailer.len() != end.len() {
+    skb.room(trailer.len()).put(&trailer);
+    // All lengths are right by construction; if one were not, nothing would be sent.
+    if !skb.is_complete() {
         return Err(EINVAL);
     }
-    end.copy_from_slice(&trailer);
     trace::tx(|| said(packet));
     Ok(skb)
 }
@@ -169,24 +167,24 @@ fn said(packet: &Packet) -> (u32, u32, u32, u32) {
 }
 
 /// The UDP header: to port 4791, without a checksum.
-fn write_udp(udp: &mut [u8; UDP_LEN], source: u16, len: usize) {
+fn udp_header(source: u16, len: usize) -> [u8; UDP_LEN] {
     let [s1, s0] = source.to_be_bytes();
     let [d1, d0] = UDP_PORT.to_be_bytes();
     // Within an IP packet, whose length was looked at.
     let [l1, l0] = (len as u16).to_be_bytes();
-    *udp = [s1, s0, d1, d0, l1, l0, 0, 0];
+    [s1, s0, d1, d0, l1, l0, 0, 0]
 }
 
 /// The IPv4 header: don't fragment. TTL and checksum, which the ICRC does not cover, are for the
 /// stack to fill in.
-fn write_ipv4(ip: &mut [u8; IPV4_LEN], total: u16, id: u16, from: [u8; 4], to: [u8; 4]) {
+fn ipv4_header(total: u16, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN] {
     const DONT_FRAGMENT: u8 = 0x40;
     const UDP: u8 = 17;
     let [l1, l0] = total.to_be_bytes();
     let [i1, i0] = id.to_be_bytes();
     let [f3, f2, f1, f0] = from;
     let [t3, t2, t1, t0] = to;
-    *ip = [
+    [
         0x45,
         0,
         l1,
@@ -207,17 +205,19 @@ fn write_ipv4(ip: &mut [u8; IPV4_LEN], total: u16, id: u16, from: [u8; 4], to: [
         t2,
         t1,
         t0,
-    ];
+    ]
 }
 
 /// The IPv6 header. The hop limit, which the ICRC does not cover, is for the stack to fill in.
-fn write_ipv6(ip: &mut [u8; IPV6_LEN], payload: u16, from: [u8; 16], to: [u8; 16]) {
+fn ipv6_header(payload: u16, from: [u8; 16], to: [u8; 16]) -> [u8; IPV6_LEN] {
     const UDP: u8 = 17;
     let [l1, l0] = payload.to_be_bytes();
     let [from_net, from_host] = halves(from);
     let [to_net, to_host] = halves(to);
     let fields = [0x60, 0, 0, 0, l1, l0, UDP, 0];
+    let mut ip = [0; IPV6_LEN];
     ip.copy_from_slice([fields, from_net, from_host, to_net, to_host].as_flattened());
+    ip
 }
 
 /// The two halves of an IPv6 address.

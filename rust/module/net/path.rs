@@ -16,7 +16,10 @@ use super::{
     }, //
 };
 use crate::shim::{
-    skb::TxSkb,
+    skb::{
+        Room,
+        TxSkb, //
+    },
     udp::Route, //
 };
 use core::net::IpAddr;
@@ -85,7 +88,7 @@ impl Path {
         source: u16,
         id: u16,
         packet: &Packet,
-        fill: impl FnOnce(&mut [u8]) -> Result,
+        fill: impl FnOnce(&mut Room<'_>) -> Result,
     ) -> Result<TxSkb> {
         packet::build(&self.way, source, id, packet, fill)
     }

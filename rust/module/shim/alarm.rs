@@ -6,6 +6,10 @@
 //! dropped. An [`Alarm`] keeps the first handle, and starts the timer anew under it. Whose it is says
 //! with [`impl_alarm!`] what happens when it rings.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/alarm.rs"]
+mod kunit;
+
 use kernel::{
     sync::{
         atomic::{
@@ -48,7 +52,17 @@ impl Due {
 /// Keeps the handle of the timer of a `T`, and so the `T`, until it is dropped: then the timer is
 /// cancelled, and no callback is running.
 pub(crate) struct Alarm<T: HasHrTimer<T>> {
-    handle: Option<ArcHrTimerHandle<T>>,
+    kept: Option<Kept<T>>,
+}
+
+/// An object, and the handle of its timer.
+///
+/// # Invariants
+///
+/// `_handle` is what starting the timer of `object` gave.
+struct Kept<T: HasHrTimer<T>> {
+    _handle: ArcHrTimerHandle<T>,
+    object: Arc<T>,
 }
 
 impl<T> Alarm<T>
@@ -58,14 +72,20 @@ where
 {
     /// Not set.
     pub(crate) const fn new() -> Self {
-        Self { handle: None }
+        Self { kept: None }
     }
 
     /// Has the timer of `this` ring at `at`, or when it was to ring before, whichever is earlier.
     /// `due` is of the same timer, whose callback says [`Due::rung`] before it does anything else.
     ///
-    /// An alarm is of one object for all its life. Any context.
+    /// An alarm is of one object for all its life, the first that it is set for: set for another, it
+    /// does nothing. Any context.
     pub(crate) fn set(&mut self, this: &Arc<T>, due: &Due, now: u64, at: u64) {
+        if let Some(kept) = &self.kept {
+            if !Arc::ptr_eq(&kept.object, this) {
+                return;
+            }
+        }
         // One that rings too early does no harm: who is woken sets it again.
         if due.0.load(Relaxed) <= at {
             return;
@@ -73,10 +93,17 @@ where
         due.0.xchg(at, Full);
         let after = i64::try_from(at.saturating_sub(now)).unwrap_or(i64::MAX);
         let after = Delta::from_nanos(after);
-        match &self.handle {
-            None => self.handle = Some(this.clone().start(after)),
-            // SAFETY: The handle, which is of `this`, keeps it alive until the timer is cancelled.
-            Some(_) => unsafe { T::start(Arc::as_ptr(this), after) },
+        match &self.kept {
+            // INVARIANT: The timer of `this` is started here.
+            None => {
+                self.kept = Some(Kept {
+                    _handle: this.clone().start(after),
+                    object: this.clone(),
+                });
+            }
+            // SAFETY: By the type invariant of `Kept`, its handle keeps the object alive until the
+            // timer is cancelled.
+            Some(kept) => unsafe { T::start(Arc::as_ptr(&kept.object), after) },
         }
     }
 }

@@ -16,7 +16,10 @@
 //! is needed, under RCU, and may have gone. All functions are for process context and may sleep
 //! unless they say otherwise.
 
-use crate::shim::bindings as shim;
+use crate::shim::{
+    bindings as shim,
+    work, //
+};
 use core::{
     marker::PhantomData,
     pin::Pin,
@@ -34,7 +37,6 @@ use kernel::{
     workqueue::{
         impl_has_work,
         new_work,
-        Queue,
         Work,
         WorkItem, //
     }, //
@@ -428,15 +430,12 @@ impl Later {
     /// Has `run` called soon, if a call is not due already; a call that has begun does not count.
     /// Any context.
     pub(crate) fn schedule(self: &Arc<Self>) {
-        // SAFETY: The queue is there as long as the kernel runs.
-        let queue = unsafe { Queue::from_raw(bindings::system_dfl_wq) };
         // Refused if the work is queued already: then a call is due.
-        let _ = queue.enqueue(self.clone());
+        let _ = work::system().enqueue(self.clone());
     }
 
     /// Waits until no call is due or running. Not from `run` itself.
     pub(crate) fn flush(&self) {
-        // SAFETY: `work` is initialised and stays so during the call, being part of `self`.
-        unsafe { bindings::flush_work(Work::raw_get(&raw const self.work)) };
+        work::flush(&self.work);
     }
 }

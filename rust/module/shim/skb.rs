@@ -8,6 +8,7 @@
 //! | [`RxBatch`] | several, to be taken one by one |
 //! | [`Inbox`] | packets that wait for their QP: bounded, and closed with it |
 //! | [`TxSkb`] | a packet to be sent: one piece, from the IP header to the last byte |
+//! | [`Room`] | a part of a [`TxSkb`] that is being written |
 //!
 //! A packet that arrived may lie in many pieces, and pieces of it may be memory that its sender, on
 //! the same host, changes meanwhile. So no slice of it is given out but of its headers, which the
@@ -330,23 +331,25 @@ impl PinnedDrop for Inbox {
     }
 }
 
-/// A packet to be sent, from its IP header on.
+/// A packet to be sent, from its IP header on. It is written from the first byte to the last; the
+/// bytes of a new packet are not initialised, so no slice covers those that are not written yet.
 ///
 /// # Invariants
 ///
 /// `skb` is a socket buffer that this value owns, whose linear part are the `len` bytes at `data`.
+/// The first `written` of them are initialised, and `written` is at most `len`.
 pub(crate) struct TxSkb {
     skb: NonNull<bindings::sk_buff>,
     data: NonNull<u8>,
     len: usize,
+    written: usize,
 }
 
 // SAFETY: A socket buffer belongs to whoever holds it, on whatever CPU.
 unsafe impl Send for TxSkb {}
 
 impl TxSkb {
-    /// A packet of `len` bytes, which have to be written, all of them: what they are is
-    /// unspecified. `ENOMEM`. Does not sleep.
+    /// A packet of `len` bytes, none of which is written. `ENOMEM`. Does not sleep.
     pub(crate) fn new(len: usize) -> Result<Self> {
         let bytes = u32::try_from(len)?;
         let mut data = core::ptr::null_mut();
@@ -357,20 +360,36 @@ impl TxSkb {
             skb: NonNull::new(skb).ok_or(ENOMEM)?,
             data: NonNull::new(data).ok_or(ENOMEM)?,
             len,
+            written: 0,
         })
     }
 
-    /// Its bytes.
-    #[cfg(kfi_kunit)]
+    /// The bytes that are written.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: By the type invariant; they are the packet's, and so ours, alone.
-        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+        // SAFETY: By the type invariants they are initialised; they are the packet's, and so ours,
+        // alone.
+        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.written) }
     }
 
-    /// Its bytes.
+    /// The bytes that are written, to be changed. For tests.
+    #[cfg(kfi_kunit)]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: As in `bytes`.
-        unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+        unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.written) }
+    }
+
+    /// Whether all bytes are written.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.written == self.len
+    }
+
+    /// Room for the next `len` bytes, or for as many as are left.
+    pub(crate) fn room(&mut self, len: usize) -> Room<'_> {
+        // INVARIANT: At most what is left.
+        Room {
+            left: len.min(self.len - self.written),
+            skb: self,
+        }
     }
 
     pub(super) fn into_raw(self) -> *mut bindings::sk_buff {
@@ -384,5 +403,60 @@ impl Drop for TxSkb {
     fn drop(&mut self) {
         // SAFETY: By the type invariant it is ours.
         unsafe { shim::kfabric_shim_skb_drop(self.skb.as_ptr()) }
+    }
+}
+
+/// A part of a packet that is being written, from its first byte to its last.
+///
+/// # Invariants
+///
+/// `left` is at most the number of bytes of `skb` that are not written.
+pub(crate) struct Room<'a> {
+    skb: &'a mut TxSkb,
+    left: usize,
+}
+
+impl Room<'_> {
+    /// Bytes that are still to be written.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Writes `bytes`, or as many of them as there is room for.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        // SAFETY: The pointer and length are those of a slice.
+        unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Writes `len` bytes from `from`, or as many of them as there is room for. Returns how many.
+    ///
+    /// # Safety
+    ///
+    /// `from` is valid for reads of `len` bytes. They may be memory that others access meanwhile.
+    pub(crate) unsafe fn put_raw(&mut self, from: *const u8, len: usize) -> usize {
+        let len = len.min(self.left);
+        // SAFETY: By the type invariants so many bytes of the packet follow those that are written,
+        // and nobody else has them; `from` by the requirements. Others may change what is read, which
+        // is why this is done in C.
+        unsafe {
+            let to = self.skb.data.as_ptr().add(self.skb.written);
+            shim::kfabric_shim_copy(to.cast(), from.cast(), len);
+        }
+        // INVARIANT: Written just now.
+        self.skb.written += len;
+        self.left -= len;
+        len
+    }
+
+    /// Writes `byte` to all that is left.
+    pub(crate) fn fill(&mut self, byte: u8) {
+        // SAFETY: As in `put_raw`.
+        unsafe {
+            let to = self.skb.data.as_ptr().add(self.skb.written);
+            core::ptr::write_bytes(to, byte, self.left);
+        }
+        // INVARIANT: Written just now.
+        self.skb.written += self.left;
+        self.left = 0;
     }
 }

@@ -53,10 +53,34 @@ void kfabric_shim_bh_enable_with(void *turns)
 /**
  * kfabric_shim_turns - what the task below has for a softirq
  *
- * Context: softirq. Return: what was given to kfabric_shim_bh_enable_with(), good
- * until this softirq is over; or NULL.
+ * Context: any. Return: what was given to kfabric_shim_bh_enable_with(), good until
+ * this softirq is over; NULL if there is nothing, and in any other context, where
+ * the task could be using it or another CPU's could be read.
  */
 void *kfabric_shim_turns(void)
 {
+	if (in_hardirq() || in_nmi() || !in_serving_softirq())
+		return NULL;
 	return __this_cpu_read(kfabric_shim_turns_here);
 }
+
+#ifdef KFI_KUNIT
+/**
+ * kfabric_shim_kunit_turns_begin - show something to softirqs of this CPU
+ * @turns: what it is
+ *
+ * The task stays on this CPU until kfabric_shim_kunit_turns_end().
+ */
+void kfabric_shim_kunit_turns_begin(void *turns)
+{
+	preempt_disable();
+	__this_cpu_write(kfabric_shim_turns_here, turns);
+}
+
+/** kfabric_shim_kunit_turns_end - undo kfabric_shim_kunit_turns_begin() */
+void kfabric_shim_kunit_turns_end(void)
+{
+	__this_cpu_write(kfabric_shim_turns_here, NULL);
+	preempt_enable();
+}
+#endif

@@ -12,4 +12,8 @@ void kfabric_shim_bh_enable(void);
 void kfabric_shim_bh_enable_with(void *turns);
 void *kfabric_shim_turns(void);
 
+/* For the KUnit suite of shim/turns.rs. */
+void kfabric_shim_kunit_turns_begin(void *turns);
+void kfabric_shim_kunit_turns_end(void);
+
 #endif /* _KFABRIC_SHIM_TURNS_H */

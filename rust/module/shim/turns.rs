@@ -14,6 +14,10 @@
 //! softirq:                           `- arrives -> Turns::offer -'
 //! ```
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/turns.rs"]
+mod kunit;
+
 use crate::shim::bindings as shim;
 use core::cell::Cell;
 use kernel::{
@@ -50,11 +54,12 @@ impl Turns {
     }
 
     /// Leaves `turn` to the task on top of which this softirq runs. Gives it back if that takes none,
-    /// or has no place.
+    /// or has no place, and in any other context. Any context.
     pub(crate) fn offer(turn: Arc<dyn Turn>) -> Result<(), Arc<dyn Turn>> {
-        // SAFETY: The pointer is null, or what `SendBatch::end` gave: a reference that is good while
-        // softirqs on top of that task run, of which this is one. They do not interrupt each other,
-        // and the task itself does not go on meanwhile, so nobody else has the cells.
+        // SAFETY: The pointer is null, or this is a softirq and it is what `SendBatch::end` gave: a
+        // reference that is good while softirqs on top of that task run, of which this is one. They do
+        // not interrupt each other, interrupts get null, and the task itself does not go on meanwhile,
+        // so nobody else has the cells.
         let turns = unsafe { shim::kfabric_shim_turns().cast::<Self>().as_ref() };
         match turns {
             Some(turns) => turns.put(turn),

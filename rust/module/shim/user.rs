@@ -101,10 +101,9 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
 pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usize) -> Result {
     if T::IN_WORDS && user_size == size_of::<T>() {
         let words: *const T = value;
-        // SAFETY: That many initialized words (`AsBytes`), aligned as such.
-        return write_words(ptr, unsafe {
-            core::slice::from_raw_parts(words.cast(), T::WORDS)
-        });
+        // No slice of words: a structure of integers of 32 bits is aligned to 4 bytes.
+        // SAFETY: So many bytes, all of them initialised (`AsBytes`).
+        return unsafe { put_words(ptr, words.cast(), T::WORDS) };
     }
     let bytes = value.as_bytes();
     let len = bytes.len().min(user_size);
@@ -164,7 +163,7 @@ pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
 ///
 /// # Safety
 ///
-/// `from` is valid for reads of as many.
+/// `from` is valid for reads of as many; it need not be aligned.
 #[inline]
 unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
     // SAFETY: By the requirements. A user pointer may be anything: it is checked, and faults are
@@ -180,8 +179,8 @@ unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
 #[inline]
 fn get_words<T: Abi>(ptr: UserPtr, into: &mut T) -> bool {
     let into: *mut T = into;
-    // SAFETY: `into` is that many words that may take any value (`FromBytes`). A user pointer may be
-    // anything: it is checked, and faults are errors.
+    // SAFETY: `into` is that many words that may take any value (`FromBytes`), aligned or not. A user
+    // pointer may be anything: it is checked, and faults are errors.
     unsafe { bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr(), T::WORDS) }
 }
 

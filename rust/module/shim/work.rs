@@ -10,6 +10,10 @@
 //! to its end. Items run in process context; one item never runs twice at once. Those of [`queue`] run
 //! on the CPU that queued them, before programs: see `kfabric_shim_workqueue_alloc`.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/work.rs"]
+mod kunit;
+
 use crate::shim::bindings as shim;
 use core::{
     marker::PhantomData,
@@ -47,10 +51,25 @@ pub(super) fn raw_queue() -> *mut bindings::workqueue_struct {
 
 fn raw(place: &Atomic<usize>) -> *mut bindings::workqueue_struct {
     match place.load(Acquire) {
-        // SAFETY: Reads a variable of the kernel that never changes after boot.
-        0 => unsafe { bindings::system_dfl_wq },
+        0 => {
+            // Nobody waits for items of the system's queue when the module is unloaded.
+            kernel::warn_on!(true);
+            raw_system()
+        }
         queue => queue as *mut bindings::workqueue_struct,
     }
+}
+
+fn raw_system() -> *mut bindings::workqueue_struct {
+    // SAFETY: Reads a variable of the kernel that never changes after boot.
+    unsafe { bindings::system_dfl_wq }
+}
+
+/// The system's queue for items that run on any CPU. Who queues there [flushes](flush) the item before
+/// the module is unloaded. Any context.
+pub(super) fn system() -> &'static Queue {
+    // SAFETY: The queue is there as long as the kernel runs.
+    unsafe { Queue::from_raw(raw_system()) }
 }
 
 /// The queue. Any context.
@@ -72,8 +91,8 @@ pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
     unsafe { bindings::flush_work(Work::raw_get(work)) };
 }
 
-/// A workqueue. Dropping it waits until all is done that was ever queued; nobody may queue anything
-/// any more.
+/// A workqueue. Dropping it waits until all is done that was ever queued, also by its own items while
+/// it waits; nobody else may queue anything any more.
 ///
 /// # Invariants
 ///
@@ -107,8 +126,12 @@ impl WorkQueue {
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        self.place.store(0, Release);
+        // Before the place is cleared: what its items queue must come here, and not to a queue for
+        // which nobody waits.
         // SAFETY: By the type invariant it is ours. Runs all that is queued.
+        unsafe { bindings::drain_workqueue(self.queue.as_ptr()) };
+        self.place.store(0, Release);
+        // SAFETY: As above; nobody finds it any more.
         unsafe { bindings::destroy_workqueue(self.queue.as_ptr()) };
     }
 }

@@ -3,6 +3,7 @@
 //! What an RC QP asks of the floor above.
 
 use super::super::payload::Payload;
+use crate::shim::skb::Room;
 use kfi_core::roce::{
     headers::{
         AtomicEth,
@@ -58,7 +59,7 @@ pub(crate) trait Consumer: Send + Sync {
     /// `room`, all of it. Must not sleep.
     ///
     /// Fails if the key has gone since, or the memory cannot be read.
-    fn read(&self, reth: &Reth, room: &mut [u8]) -> Result<(), Refusal>;
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Result<(), Refusal>;
 
     /// The peer has been sent all that it wanted to read with one request. `more`: it says that
     /// others of the same operation follow. Must not sleep.

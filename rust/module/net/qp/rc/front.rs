@@ -6,9 +6,12 @@
 //! the message somewhere else. A front is that header: it is copied when the work request is posted
 //! and may be changed until that has ended ([`Qp::rewrite`](super::Qp::rewrite)).
 
-use crate::mem::{
-    wire,
-    MemRef, //
+use crate::{
+    mem::{
+        wire,
+        MemRef, //
+    },
+    shim::skb::Room, //
 };
 use kernel::prelude::*;
 
@@ -70,16 +73,13 @@ impl Fronts {
 
     /// Copies a part of a message to `room`: the front at `place` and behind it `memory`, from byte
     /// `offset` on.
-    pub(super) fn gather(&self, place: usize, memory: &MemRef, offset: usize, room: &mut [u8]) {
+    pub(super) fn gather(&self, place: usize, memory: &MemRef, offset: usize, room: &mut Room<'_>) {
         let front = self.0.get(place).map_or(&[][..], Front::as_slice);
         let Some(rest) = front.get(offset..) else {
             wire::gather_mem(room, memory, offset.wrapping_sub(front.len()));
             return;
         };
-        let (head, tail) = room.split_at_mut(rest.len().min(room.len()));
-        for (to, from) in head.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        wire::gather_mem(tail, memory, 0);
+        room.put(rest);
+        wire::gather_mem(room, memory, 0);
     }
 }

@@ -34,6 +34,7 @@ use crate::{
     shim::{
         sched::now_ns,
         skb::{
+            Room,
             RxBatch,
             RxSkb,
             TxSkb, //
@@ -323,7 +324,7 @@ fn answer_one(
 fn read(
     consumer: Option<&dyn Consumer>,
     answering: &Answering,
-    room: &mut [u8],
+    room: &mut Room<'_>,
 ) -> Result<(), Refusal> {
     match &answering.read {
         Some(reth) => consumer.ok_or(Refusal::Operation)?.read(reth, room),
@@ -363,8 +364,8 @@ impl Sending {
     }
 
     /// Fetches the payload of a request.
-    fn fetch(&self, outgoing: &Outgoing, room: &mut [u8]) {
-        if room.is_empty() {
+    fn fetch(&self, outgoing: &Outgoing, room: &mut Room<'_>) {
+        if room.left() == 0 {
             return;
         }
         match self.memory(outgoing.wr_id) {

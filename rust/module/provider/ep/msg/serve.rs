@@ -67,7 +67,8 @@ use crate::{
         cq::Credit,
         mr::Mr,
         rundown::Inside, //
-    }, //
+    },
+    shim::skb::Room, //
 };
 
 type Answer<T = ()> = core::result::Result<T, Refusal>;
@@ -283,7 +284,7 @@ impl Consumer for Endpoint {
         })
     }
 
-    fn read(&self, reth: &Reth, room: &mut [u8]) -> Answer {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
         self.with_rkey(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
             wire::gather_mem(room, &memory, 0);

@@ -79,7 +79,8 @@ use crate::{
         rc::Consumer,
         Payload, //
     },
-    provider::mr::Mr, //
+    provider::mr::Mr,
+    shim::skb::Room, //
 };
 
 type Answer<T = ()> = core::result::Result<T, Refusal>;
@@ -367,7 +368,7 @@ impl Consumer for Connection {
         }
     }
 
-    fn read(&self, reth: &Reth, room: &mut [u8]) -> Answer {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
         if let Some(grant) = Grant::of(reth) {
             self.session().read_grant(&grant, room);
             return Ok(());

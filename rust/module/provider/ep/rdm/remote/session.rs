@@ -122,6 +122,7 @@ use crate::{
             Due, //
         },
         sched::now_ns,
+        skb::Room,
         work, //
     }, //
 };
@@ -500,7 +501,7 @@ impl Session {
     /// Reads bytes that the peer has been granted to `room`. Those of a message that has ended are
     /// zeros: the peer has said that it needs them no more, and what asks for them is an old packet.
     /// Does not sleep.
-    pub(super) fn read_grant(&self, grant: &Grant, room: &mut [u8]) {
+    pub(super) fn read_grant(&self, grant: &Grant, room: &mut Room<'_>) {
         match self.grants.lock().get(&grant.id) {
             Some(memory) => {
                 wire::gather_mem(room, memory, grant.offset as usize);

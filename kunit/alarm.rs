@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_alarm`: whose timer an alarm sets.
+
+use super::{
+    impl_alarm,
+    Alarm,
+    Due, //
+};
+use crate::shim::{
+    aids::{
+        a_while,
+        eventually,
+        Count,
+        MS, //
+    },
+    sched::now_ns, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::hrtimer::HrTimer, //
+};
+
+/// An object with a timer, which counts how often it rings.
+#[pin_data]
+struct Bell {
+    rung: Arc<Count>,
+    due: Due,
+    #[pin]
+    timer: HrTimer<Self>,
+}
+
+impl_alarm! {
+    impl Alarm for Bell {
+        timer: self.timer, due: self.due, rings: Self::ring
+    }
+}
+
+impl Bell {
+    fn new() -> Result<Arc<Self>> {
+        let rung = Count::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                rung,
+                due: Due::never(),
+                timer <- HrTimer::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn ring(self: &Arc<Self>) {
+        self.rung.add(1);
+    }
+}
+
+#[kunit_tests(kfabric_alarm)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_rings_again_and_again() -> Result {
+        let bell = Bell::new()?;
+        let mut alarm = Alarm::new();
+        for round in 1..4 {
+            let now = now_ns();
+            alarm.set(&bell, &bell.due, now, now + MS);
+            assert!(eventually(|| bell.rung.get() == round));
+        }
+        let now = now_ns();
+        alarm.set(&bell, &bell.due, now, now + 5 * MS);
+        drop(alarm);
+        a_while();
+        assert_eq!(bell.rung.get(), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn an_alarm_is_of_the_first_object() -> Result {
+        let (first, second) = (Bell::new()?, Bell::new()?);
+        let mut alarm = Alarm::new();
+        let now = now_ns();
+        alarm.set(&first, &first.due, now, now + MS);
+        assert!(eventually(|| first.rung.get() == 1));
+        // Its timer would ring without anything that keeps the object.
+        let now = now_ns();
+        alarm.set(&second, &second.due, now, now + MS);
+        a_while();
+        assert_eq!(second.rung.get(), 0);
+        // The alarm still serves the first.
+        let now = now_ns();
+        alarm.set(&first, &first.due, now, now + MS);
+        assert!(eventually(|| first.rung.get() == 2));
+        Ok(())
+    }
+}

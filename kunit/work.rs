@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_work`: a workqueue that goes while its items queue themselves again.
+
+use super::{
+    raw,
+    WorkQueue, //
+};
+use crate::shim::aids::a_while;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+/// Times that an item runs: less than the rounds after which the kernel reports a drain that does not
+/// end.
+const RUNS: u32 = 5;
+
+/// Where the queue of the test stands.
+static PLACE: Atomic<usize> = Atomic::new(0);
+
+/// An item that queues itself again, at [`PLACE`], until it ran [`RUNS`] times.
+#[pin_data]
+struct Again {
+    runs: Atomic<u32>,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Again { self.work }
+}
+
+impl WorkItem for Again {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        a_while();
+        if this.runs.fetch_add(1, Full) + 1 < RUNS {
+            this.queue();
+        }
+    }
+}
+
+impl Again {
+    fn queue(self: Arc<Self>) {
+        // SAFETY: The test has a queue at `PLACE` until its items have run.
+        let queue = unsafe { Queue::from_raw(raw(&PLACE)) };
+        let _ = queue.enqueue(self);
+    }
+}
+
+#[kunit_tests(kfabric_work)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_queue_themselves_end_before_the_queue() -> Result {
+        let queue = WorkQueue::new(c"kfi-test", false, &PLACE)?;
+        let again = Arc::pin_init(
+            pin_init!(Again {
+                runs: Atomic::new(0),
+                work <- new_work!("kfabric::Again"),
+            }),
+            GFP_KERNEL,
+        )?;
+        again.clone().queue();
+        drop(queue);
+        // Whatever the item queued ran on this queue, for which the drop waited.
+        assert_eq!(again.runs.load(Acquire), RUNS);
+        assert_eq!(PLACE.load(Acquire), 0);
+        Ok(())
+    }
+}
