@@ -2,8 +2,8 @@
 //! The flags of kfabric, as numbers and as types.
 //!
 //! The constants `KFI_*` have the values of `include/uapi/kfabric.h` (and of the kfabric 1.7
-//! headers); the module asserts at build time that the two agree. A bit can have several names,
-//! because the high bits mean different things to different calls: bit 59 is `KFI_CLAIM` to a
+//! headers). They are written here by hand, and no build step compares the two: who changes one
+//! changes the other. A bit can have several names, because the high bits mean different things to different calls: bit 59 is `KFI_CLAIM` to a
 //! receive, `KFI_DIRECTED_RECV` among capabilities and `KFI_SELECTIVE_COMPLETION` to a bind.
 //!
 //! That is what the types are for. Each set of bits that a call takes is a type of its own:

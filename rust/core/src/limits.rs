@@ -2,7 +2,7 @@
 //! Every limit and default, each with its reason.
 //!
 //! Limits that a program can see stand in `include/uapi/kfabric.h` too and have the same values
-//! here; the module asserts that. Limits of the module's own have no other home. A module
+//! here. No build step compares the two: who changes one changes the other. Limits of the module's own have no other home. A module
 //! parameter may lower some of them; none is ever exceeded.
 
 /// Objects of one open file. A handle is 16 bits, 0 is none.

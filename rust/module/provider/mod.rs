@@ -18,9 +18,12 @@
 //! # Life
 //!
 //! Objects are reference-counted inside ([`Arc`](kernel::sync::Arc)) and closed explicitly
-//! outside: [`object`] says how use is counted and what closing means. Nothing here is ever
-//! called from interrupt context; spin locks are leaves unless a lock says otherwise, and none is
-//! held while data is copied, memory is allocated or somebody is called back.
+//! outside: [`object`] says how use is counted and what closing means. All runs in process context,
+//! with two exceptions. The timer of a session rings in hard interrupt context, and queues a work item
+//! only. What a peer reads is copied with bottom halves disabled, where nothing may sleep
+//! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Spin locks are leaves unless a lock says
+//! otherwise, and none is held while memory is allocated or a consumer is called back, nor while data
+//! is copied, but for one packet of a granted message (`ep/rdm/remote/session.rs`).
 //!
 //! # Lock order
 //!

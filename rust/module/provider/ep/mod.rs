@@ -22,7 +22,8 @@
 //! out of the directory first; then receives are dropped, sends that wait here fail at their
 //! senders, and sends of its own that wait elsewhere are taken back.
 //!
-//! Everything is process context. Functions that copy, allocate or drop pinned memory may sleep.
+//! Everything is process context, but for the exceptions in [`provider`](crate::provider). Functions
+//! that copy, allocate or drop pinned memory may sleep.
 
 mod bound;
 mod complete;

@@ -143,7 +143,8 @@ impl WaitObj {
         }
     }
 
-    /// Signals the wait set, if there is one. Process context, no spin lock held.
+    /// Signals the wait set, if there is one. Does not sleep. Process context, no spin lock of a counter,
+    /// CQ or EQ held; that of a multi-receive buffer may be.
     #[inline]
     pub(super) fn signal(&self) {
         if let Self::Set(set) = self {

@@ -21,8 +21,9 @@
 //!
 //! # Locks
 //!
-//! The spin lock of the set is taken by members that hold no lock of their own; under it only
-//! the wait queue's own lock is taken.
+//! The spin lock of the set is taken by members that hold no spin lock of their own. Who completes a
+//! part of a multi-receive buffer holds that buffer's, and may hold the endpoint's receive lock above
+//! it (`ep/multi_recv.rs`). Under the lock of the set only the wait queue's own lock is taken.
 
 use kernel::{
     new_spinlock,

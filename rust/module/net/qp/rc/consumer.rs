@@ -24,8 +24,9 @@ use kfi_core::roce::{
 /// Receives and memory for the peer's requests, and ears for what becomes of one's own: the
 /// provider's endpoint.
 ///
-/// All of it is called by the QP's worker, one after the other: process context, may sleep. What the
-/// peer asks for is asked with the lock of the QP's responder held; what has ended is told with no
+/// All of it is called by the one who has the QP's turn, its worker or a task that sent to it on the same
+/// host, one after the other: process context, may sleep but for [`read`](Self::read). What the peer
+/// asks for is asked with the lock of the QP's responder held; what has ended is told with no
 /// lock held. None of it may close the QP or change its state; posting is allowed while being told,
 /// not while being asked.
 ///
