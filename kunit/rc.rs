@@ -582,6 +582,27 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_goes_while_a_message_comes_in() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        assert!(pair.works()?);
+        let before = a.peer.ended();
+        b.peer.fragile.store(true, Release);
+        // The answer to the READ takes many turns, and the message comes in meanwhile.
+        a.post(READ, &MemRef::buffer(REGION)?)?;
+        a.post(SEND, &buffer(REGION)?)?;
+        assert!(eventually(|| a.peer.ended() == before + 2));
+        assert!(eventually(|| b.peer.aborted.load(Acquire) == 1));
+        let first = a.peer.done.lock().get(before).map(|(_, status)| *status);
+        assert_eq!(first, Some(Status::RemoteAccess));
+        assert_eq!(b.peer.open.load(Acquire), 0);
+        // The receive was given back where its owner may sleep.
+        assert_eq!(a.peer.misplaced.load(Acquire), 0);
+        assert_eq!(b.peer.misplaced.load(Acquire), 0);
+        Ok(())
+    }
+
+    #[test]
     fn a_link_that_goes() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);

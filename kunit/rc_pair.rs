@@ -30,6 +30,7 @@ use crate::{
     },
     shim::{
         aids::eventually,
+        kunit::may_sleep,
         skb::Room, //
     }, //
 };
@@ -100,6 +101,10 @@ pub(super) struct Peer {
     pub(super) failed: Atomic<u32>,
     pub(super) refused: Atomic<u32>,
     pub(super) turns: Atomic<u32>,
+    /// Whether memory cannot be read while a message comes in.
+    pub(super) fragile: Atomic<bool>,
+    /// Calls that may sleep, in a context that may not.
+    pub(super) misplaced: Atomic<u32>,
     #[pin]
     pub(super) last: Mutex<Option<Ended>>,
     /// What ended, in order.
@@ -125,11 +130,20 @@ impl Peer {
                 failed: Atomic::new(0),
                 refused: Atomic::new(0),
                 turns: Atomic::new(0),
+                fragile: Atomic::new(false),
+                misplaced: Atomic::new(0),
                 last <- new_mutex!(None),
                 done <- new_mutex!(done),
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// A function is called that may sleep.
+    fn sleeps(&self) {
+        if !may_sleep() {
+            self.misplaced.fetch_add(1, Full);
+        }
     }
 
     pub(super) fn received(&self) -> u32 {
@@ -160,6 +174,7 @@ impl Peer {
 
 impl Consumer for Peer {
     fn begin_receive(&self, _: Incoming, _: &Payload<'_>) -> Result<(), Refusal> {
+        self.sleeps();
         let posted = self.posted.load(Acquire);
         if posted == 0 {
             return Err(Refusal::NotReady);
@@ -177,6 +192,7 @@ impl Consumer for Peer {
     }
 
     fn end_receive(&self, ended: Ended) -> Result<(), Refusal> {
+        self.sleeps();
         *self.last.lock() = Some(ended);
         self.open.fetch_sub(1, Full);
         self.received.fetch_add(1, Full);
@@ -184,11 +200,13 @@ impl Consumer for Peer {
     }
 
     fn abort_receive(&self, _: Option<Refusal>) {
+        self.sleeps();
         self.open.fetch_sub(1, Full);
         self.aborted.fetch_add(1, Full);
     }
 
     fn check_write(&self, reth: &Reth) -> Result<(), Refusal> {
+        self.sleeps();
         self.part(reth, 0).map(drop)
     }
 
@@ -198,14 +216,19 @@ impl Consumer for Peer {
     }
 
     fn end_write(&self, _: &Reth) {
+        self.sleeps();
         self.written.fetch_add(1, Full);
     }
 
     fn check_read(&self, reth: &Reth) -> Result<(), Refusal> {
+        self.sleeps();
         self.part(reth, 0).map(drop)
     }
 
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Result<(), Refusal> {
+        if self.fragile.load(Acquire) && self.open.load(Acquire) > 0 {
+            return Err(Refusal::Access);
+        }
         mem::wire::gather_mem(room, &self.part(reth, 0)?, 0);
         Ok(())
     }
@@ -234,10 +257,12 @@ impl Consumer for Peer {
     }
 
     fn completed(&self, context: u64, status: Status) {
+        self.sleeps();
         let _ = self.done.lock().push((context, status), GFP_KERNEL);
     }
 
     fn failed(&self) {
+        self.sleeps();
         self.failed.fetch_add(1, Full);
     }
 
@@ -246,6 +271,7 @@ impl Consumer for Peer {
     }
 
     fn turned(&self) {
+        self.sleeps();
         self.turns.fetch_add(1, Full);
     }
 }

@@ -19,6 +19,7 @@
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/poll.h>
+#include <linux/preempt.h>
 #include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
@@ -206,6 +207,17 @@ fail:
 	kfree_skb(skb);
 	kfree_skb(more);
 	return NULL;
+}
+
+/**
+ * kfabric_shim_kunit_may_sleep - whether the caller may sleep
+ *
+ * Return: false with interrupts, preemption or bottom halves disabled, as far as
+ * the kernel counts these.
+ */
+bool kfabric_shim_kunit_may_sleep(void)
+{
+	return !in_atomic() && !irqs_disabled();
 }
 
 #endif /* KFI_KUNIT */

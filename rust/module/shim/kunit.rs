@@ -113,3 +113,9 @@ impl Drop for UserFd {
         unsafe { shim::kfabric_shim_kunit_close(self.0) };
     }
 }
+
+/// Whether the caller may sleep, as far as the kernel counts what forbids it.
+pub(crate) fn may_sleep() -> bool {
+    // SAFETY: Looks at the state of this CPU and task only.
+    unsafe { shim::kfabric_shim_kunit_may_sleep() }
+}

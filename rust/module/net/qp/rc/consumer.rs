@@ -25,8 +25,8 @@ use kfi_core::roce::{
 /// provider's endpoint.
 ///
 /// All of it is called by the one who has the QP's turn, its worker or a task that sent to it on the same
-/// host, one after the other: process context, may sleep but for [`read`](Self::read). What the peer
-/// asks for is asked with the lock of the QP's responder held; what has ended is told with no
+/// host, one after the other: process context, may sleep but for [`read`](Self::read) and
+/// [`end_read`](Self::end_read). What the peer asks for is asked with the lock of the QP's responder held; what has ended is told with no
 /// lock held. None of it may close the QP or change its state; posting is allowed while being told,
 /// not while being asked.
 ///
@@ -57,13 +57,15 @@ pub(crate) trait Consumer: Send + Sync {
     fn check_read(&self, reth: &Reth) -> Result<(), Refusal>;
 
     /// Copies what `reth` names, a part of what [`check_read`](Self::check_read) was asked for, to
-    /// `room`, all of it. Must not sleep.
+    /// `room`, all of it. Bottom halves are disabled: must not sleep, and takes no mutex.
     ///
-    /// Fails if the key has gone since, or the memory cannot be read.
+    /// Fails if the key has gone since, or the memory cannot be read; then
+    /// [`abort_receive`](Self::abort_receive) may follow, when bottom halves are enabled again.
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Result<(), Refusal>;
 
-    /// The peer has been sent all that it wanted to read with one request. `more`: it says that
-    /// others of the same operation follow. Must not sleep.
+    /// The peer is being sent all that it wanted to read with one request: the packets leave when this
+    /// has been told. `more`: it says that others of the same operation follow. Bottom halves are
+    /// disabled, as for [`read`](Self::read): must not sleep.
     fn end_read(&self, reth: &Reth, more: bool);
 
     /// [`Target::atomic`].

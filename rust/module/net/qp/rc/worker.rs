@@ -51,6 +51,7 @@ use kernel::{
 };
 use kfi_core::roce::{
     packet::Packet,
+    psn::Psn,
     rc::{
         Answering,
         Outgoing,
@@ -271,21 +272,32 @@ fn answer(
         return;
     };
     for _ in 0..ANSWERS / BATCH {
+        let mut failed = None;
         let together = SendBatch::begin();
         let more = (0..BATCH).all(|_| {
             let answering = receiving.responder.poll(now);
             answering.is_some_and(|answering| {
-                answer_one(qp, path, receiving, consumer, tally, now, &answering);
-                true
+                let sent = answer_one(qp, path, receiving, consumer, tally, now, &answering);
+                failed = sent.err();
+                failed.is_none()
             })
         });
         together.end(Some(turns));
-        if !more {
+        if let Some((psn, why)) = failed {
+            // Not before the end of the batch: the consumer takes mutexes and unpins memory.
+            let mut asked = Asked {
+                consumer,
+                payload: None,
+            };
+            receiving.responder.fail_read(psn, why, &mut asked);
+        } else if !more {
             return;
         }
     }
 }
 
+/// Sends an answer. An error: its memory cannot be read, and nothing else is to be sent before the
+/// responder is told. Does not sleep.
 fn answer_one(
     qp: &Qp<Rc>,
     path: &Path,
@@ -294,7 +306,7 @@ fn answer_one(
     tally: &mut Tally<'_>,
     now: u64,
     answering: &Answering,
-) {
+) -> Result<(), (Psn, Refusal)> {
     let packet = &answering.packet;
     let mut refused = None;
     let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
@@ -304,13 +316,7 @@ fn answer_one(
         })
     });
     if let Some(why) = refused {
-        let mut asked = Asked {
-            consumer,
-            payload: None,
-        };
-        let psn = packet.bth.psn;
-        receiving.responder.fail_read(psn, why, &mut asked);
-        return;
+        return Err((packet.bth.psn, why));
     }
     if !emit(path, built, packet, tally) {
         receiving.responder.not_sent(now, packet);
@@ -318,6 +324,7 @@ fn answer_one(
     if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
         consumer.end_read(&reth, answering.more);
     }
+    Ok(())
 }
 
 /// Fetches the payload of an answer.

@@ -110,14 +110,20 @@ struct At<'a> {
 }
 
 impl Endpoint {
-    /// `None`: it is closing.
+    /// `None`: it is closing. What comes from the peer says that the peer is ready. Sleeps.
     fn at(&self) -> Option<At<'_>> {
+        let at = self.at_silently()?;
+        at.msg.heard(self, at.bound);
+        Some(at)
+    }
+
+    /// The same, but says nothing about the peer. Does not sleep.
+    fn at_silently(&self) -> Option<At<'_>> {
         let (Some(Wire::Msg(msg)), Some(inside), Some(bound)) =
             (&self.wire, self.run.enter(), self.bound.as_ref())
         else {
             return None;
         };
-        msg.heard(self, bound);
         Some(At {
             msg,
             bound,
@@ -132,14 +138,24 @@ impl Endpoint {
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
     ) -> Answer<T> {
         let _at = self.at().ok_or(Refusal::Operation)?;
+        self.in_named_region(rkey, work)
+    }
+
+    /// Runs `work` inside the region under `rkey`, for who is inside the endpoint. Does not sleep if
+    /// `work` does not.
+    fn in_named_region<T>(
+        &self,
+        rkey: u32,
+        work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
+    ) -> Answer<T> {
         self.domain
             .in_region(u64::from(rkey), work)
             .map_err(|_| Refusal::Access)
     }
 
-    /// Counts an operation of the peer's, at its end.
+    /// Counts an operation of the peer's, at its end. Does not sleep.
     fn count_access(&self, kind: OpType, reth: &Reth) {
-        let Some(at) = self.at() else {
+        let Some(at) = self.at_silently() else {
             return;
         };
         // The region may have been closed meanwhile; and nobody has checked it yet if no byte was
@@ -273,6 +289,8 @@ impl Consumer for Endpoint {
     }
 
     fn end_write(&self, reth: &Reth) {
+        // A write of no bytes is not checked: the peer is heard here.
+        drop(self.at());
         self.count_access(OpType::Write, reth);
     }
 
@@ -285,8 +303,12 @@ impl Consumer for Endpoint {
     }
 
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
-        self.with_rkey(reth.rkey, |region| {
+        // Connection management has mutexes, so the peer is heard when the READ is checked, which is
+        // before.
+        let _at = self.at_silently().ok_or(Refusal::Operation)?;
+        self.in_named_region(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
+            // The region outlives this reference, so its pages are not unpinned here.
             wire::gather_mem(room, &memory, 0);
             Ok(())
         })
