@@ -2108,6 +2108,12 @@ enum {
 	KFABRIC_FIGURE_CM_NO_LISTENER = 46,
 	/* requests for a connection that were refused: too many wait, or no memory */
 	KFABRIC_FIGURE_CM_NO_ROOM = 47,
+	/*
+	 * accesses of peers to memory that were refused, within the host and
+	 * over the wire: no such key, no right, or bytes outside the region;
+	 * of links only
+	 */
+	KFABRIC_FIGURE_MR_REFUSED = 48,
 };
 
 #define KFABRIC_MAX_FIGURES	64

@@ -2,13 +2,15 @@
 //! Reading and writing a peer's memory, and what a region lets happen.
 
 use crate::{
+    abi_threads::{as_user, open_to_all},
     harness::tests,
-    host::{Host, Options, SOON, pair, pattern},
+    host::{Host, Options, SOON, domain_on, link_count, pair, pattern},
 };
 use kfi::{
     Access, AvKind, Buffer, CntrBind, CompFlags, CqBind, CqFormat, Errno, Error, FiAddr, Mr,
-    MrMode, Op, OpFlags, Remote, RmaIov, Wait,
+    MrMode, Op, OpFlags, PacketFigure, Remote, RmaIov, Wait,
 };
+use std::time::{Duration, Instant};
 
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
@@ -23,6 +25,7 @@ tests![
     counters_of_the_target_count,
     a_region_saves_pinning,
     a_closed_regions_key_is_dead,
+    guessing_keys_is_slow_and_counted,
 ];
 
 /// A region of `b`, all of it open to peers.
@@ -34,6 +37,9 @@ fn open_region(b: &Host, buffer: &Buffer, key: u64) -> Mr {
         .open()
         .expect("mr")
 }
+
+/// The `prov_errno` of every refused access.
+const REFUSED: u32 = 256 + 10;
 
 /// The error entry that `host` must get soon.
 fn refused(host: &Host) -> kfi::ErrEntry {
@@ -141,24 +147,25 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
         .open()
         .expect("mr");
     let ours = Buffer::from_bytes(&[7; 50]).expect("buffer");
-    // Reasons: 1 no such key, 2 no right, 3 outside the region.
+    // No such key, no right, outside the region: the answer does not tell which.
     let mut contexts = 0;
-    for (remote, reason) in [
-        (Remote::new(0, 77), 1),
-        (Remote::new(0, u64::MAX), 1),
-        (Remote::new(0, read_only.key()), 2),
+    for remote in [
+        Remote::new(0, 77),
+        Remote::new(0, u64::MAX),
+        Remote::new(0, read_only.key()),
     ] {
         contexts += 1;
         a.ep.write(to_b, &ours, remote, contexts).expect("write");
         let entry = refused(&a);
-        assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, reason));
+        assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, REFUSED));
         assert_eq!((entry.flags, entry.op_context), (WROTE, contexts));
     }
     for addr in [51, 100, 101, u64::MAX, u64::MAX - 49] {
         a.ep.read(to_b, &ours, Remote::new(addr, read_only.key()), 9)
             .expect("read");
         let entry = refused(&a);
-        assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, 3), "{addr}");
+        let found = (entry.err, entry.prov_errno);
+        assert_eq!(found, (Errno::EACCES, REFUSED), "{addr}");
     }
     assert_eq!(theirs.to_vec(..), vec![0; 100]);
     assert_eq!(ours.to_vec(..), vec![7; 50]);
@@ -170,9 +177,9 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
     ];
     let op = Op::write(to_b, &ours, Remote::default()).remote_iov(&remote);
     a.ep.post_one(&op).expect("write");
-    assert_eq!(refused(&a).prov_errno, 2);
+    assert_eq!(refused(&a).prov_errno, REFUSED);
     assert_eq!(theirs.to_vec(..), vec![0; 100]);
-    let text = a.cq.strerror(2).expect("strerror");
+    let text = a.cq.strerror(REFUSED).expect("strerror");
     assert!(!text.is_empty());
 }
 
@@ -200,7 +207,7 @@ fn virtual_addresses_and_provider_keys() {
     assert_eq!(theirs.to_vec(90..), [1; 10]);
     a.ep.write(to_b, &ours, Remote::new(90, keys[0]), 2)
         .expect("write");
-    assert_eq!(refused(&a).prov_errno, 3);
+    assert_eq!(refused(&a).prov_errno, REFUSED);
 }
 
 fn counters_of_the_target_count() {
@@ -299,7 +306,71 @@ fn a_closed_regions_key_is_dead() {
     mr.close().expect("close");
     let ours = Buffer::from_bytes(&[1; 8]).expect("buffer");
     a.ep.write(to_b, &ours, remote, 1).expect("write");
-    assert_eq!(refused(&a).prov_errno, 1);
+    assert_eq!(refused(&a).prov_errno, REFUSED);
     assert_eq!(theirs.to_vec(..), vec![0; 64]);
     drop(open_region(&b, &theirs, 3));
+}
+
+/// Tries keys that nobody has for `time`, by one thread with a file of its own; gives how many tries were
+/// answered.
+fn guess(first: u64, time: Duration) -> u64 {
+    as_user(|| {
+        let (_fabric, domain) = domain_on(crate::host::LINK);
+        let (a, b) = (
+            Host::on(&domain, &Options::default()),
+            Host::on(&domain, &Options::default()),
+        );
+        let to_b = a.meet(&b);
+        let bytes = Buffer::new(8).expect("buffer");
+        let end = Instant::now() + time;
+        let mut tries = 0;
+        while Instant::now() < end {
+            a.ep.read(to_b, &bytes, Remote::new(0, first + tries), 0)
+                .expect("read");
+            assert_eq!(refused(&a).prov_errno, REFUSED);
+            tries += 1;
+        }
+        tries
+    })
+}
+
+fn guessing_keys_is_slow_and_counted() {
+    // Refusals that are free, and the delays of 1, 2, 4, ... ms that fit in the time; the threads begin
+    // together when one is over, and each waits once more when the time is over.
+    const MOST: u64 = 16 + 12 + 4 + 4;
+    crate::host::device();
+    open_to_all();
+    let before = link_count(PacketFigure::MrRefused);
+    let time = Duration::from_secs(3);
+    let tries: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u64)
+            .map(|number| scope.spawn(move || guess(number << 20, time)))
+            .collect();
+        let tries = threads.into_iter().map(|t| t.join().expect("guess"));
+        tries.sum()
+    });
+    assert!(tries >= 16, "{tries} tries");
+    assert!(tries <= MOST, "{tries} tries in 3 s by 4 threads");
+    assert_eq!(link_count(PacketFigure::MrRefused) - before, tries);
+    // Neither messages of the user are delayed, nor accesses of those who have no limit.
+    as_user(|| {
+        let (_fabric, domain) = domain_on(crate::host::LINK);
+        let host = Host::on(&domain, &Options::default());
+        let to_itself = host.meet(&host);
+        let began = Instant::now();
+        let bytes = Buffer::new(8).expect("buffer");
+        host.ep.recv(&bytes, 1).expect("recv");
+        host.ep.send(to_itself, &bytes, 2).expect("send");
+        for _ in 0..2 {
+            host.completion();
+        }
+        assert!(began.elapsed() < Duration::from_secs(1));
+    });
+    let (a, to_b, _b, _) = pair();
+    let bytes = Buffer::new(8).expect("buffer");
+    for key in 0..200 {
+        a.ep.read(to_b, &bytes, Remote::new(0, key), 0)
+            .expect("read");
+        refused(&a);
+    }
 }

@@ -44,6 +44,7 @@ pub mod prov_errno;
 pub mod ring;
 pub mod roce;
 pub mod slab;
+pub mod throttle;
 pub mod wait;
 pub mod word;
 

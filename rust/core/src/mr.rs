@@ -9,10 +9,10 @@
 //! # What the initiator is told
 //!
 //! A request that a target refuses completes at its initiator with `EACCES`, whatever the reason
-//! ([`Refusal`]): an unknown key, a right that is missing, bytes outside the region. On the wire
-//! these three are one answer, InfiniBand's remote access error, and a request within the host is
-//! answered no better, lest programs come to rely on it. The reason stands in `prov_errno`, where
-//! the host itself knows it.
+//! ([`Refusal`]): an unknown key, a right that is missing, bytes outside the region. These three are one
+//! answer ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as they are on the wire, within a host
+//! too: who tries keys is not told that one exists. Refusals are counted at the target, and delay the
+//! initiator's user ([`throttle`](crate::throttle)).
 //!
 //! A request of no bytes is allowed at every address of the region and just behind it; the rights
 //! are checked all the same.
@@ -25,14 +25,13 @@ use crate::{
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub enum Refusal {
     /// No region has the key.
-    Key = 1,
+    Key,
     /// The region does not have the right.
-    Rights = 2,
+    Rights,
     /// Not all bytes are within the region.
-    Bounds = 3,
+    Bounds,
 }
 
 impl Refusal {
@@ -40,11 +39,6 @@ impl Refusal {
     /// region which does not serve.
     pub const fn errno(self) -> Errno {
         Errno::EACCES
-    }
-
-    /// Returns the `prov_errno` of the completion.
-    pub const fn prov_errno(self) -> u32 {
-        self as u32
     }
 }
 
@@ -191,8 +185,5 @@ mod tests {
         for refusal in [Refusal::Key, Refusal::Rights, Refusal::Bounds] {
             assert_eq!(refusal.errno(), Errno::EACCES);
         }
-        assert_eq!(Refusal::Key.prov_errno(), 1);
-        assert_eq!(Refusal::Rights.prov_errno(), 2);
-        assert_eq!(Refusal::Bounds.prov_errno(), 3);
     }
 }

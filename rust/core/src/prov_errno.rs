@@ -4,8 +4,10 @@
 //! | numbers | from |
 //! |---|---|
 //! | 0 | nothing to add to the error |
-//! | 1.. | this host, which refuses a peer's access to memory: [`Refusal`] |
-//! | 256.. | the wire: [`WIRE`] and the status of a work request, as `enum ibv_wc_status` has it |
+//! | 256.. | [`WIRE`] and the status of a work request, as `enum ibv_wc_status` has it |
+//!
+//! What a peer on the same host refuses has the number that the same refusal has over the wire
+//! ([`REFUSED`]).
 //!
 //! | status | the error |
 //! |---|---|
@@ -19,12 +21,14 @@
 
 use crate::{
     errno::Errno,
-    mr::Refusal,
     roce::rc::Status, //
 };
 
 /// The first of the wire's numbers.
 pub const WIRE: u32 = 256;
+
+/// The peer refused access to its memory, whatever the reason.
+pub const REFUSED: u32 = WIRE | Status::RemoteAccess as u32;
 
 /// Returns the error and the `prov_errno` of a status; `None` for success.
 pub const fn of_status(status: Status) -> Option<(Errno, u32)> {
@@ -43,9 +47,6 @@ pub const fn of_status(status: Status) -> Option<(Errno, u32)> {
 
 /// Returns what a `prov_errno` means (kfi_cq_strerror()).
 pub const fn text(prov_errno: u32) -> &'static str {
-    const KEY: u32 = Refusal::Key.prov_errno();
-    const RIGHTS: u32 = Refusal::Rights.prov_errno();
-    const BOUNDS: u32 = Refusal::Bounds.prov_errno();
     const LOCAL_LENGTH: u32 = WIRE | Status::LocalLength as u32;
     const LOCAL_OPERATION: u32 = WIRE | Status::LocalOperation as u32;
     const LOCAL_PROTECTION: u32 = WIRE | Status::LocalProtection as u32;
@@ -53,15 +54,11 @@ pub const fn text(prov_errno: u32) -> &'static str {
     const BAD_RESPONSE: u32 = WIRE | Status::BadResponse as u32;
     const LOCAL_ACCESS: u32 = WIRE | Status::LocalAccess as u32;
     const REMOTE_INVALID_REQUEST: u32 = WIRE | Status::RemoteInvalidRequest as u32;
-    const REMOTE_ACCESS: u32 = WIRE | Status::RemoteAccess as u32;
     const REMOTE_OPERATION: u32 = WIRE | Status::RemoteOperation as u32;
     const RETRY_EXCEEDED: u32 = WIRE | Status::RetryExceeded as u32;
     const RNR_RETRY_EXCEEDED: u32 = WIRE | Status::RnrRetryExceeded as u32;
     match prov_errno {
         0 => "No more is known",
-        KEY => "No memory region has the key",
-        RIGHTS => "The memory region does not allow the access",
-        BOUNDS => "Not all bytes are within the memory region",
         LOCAL_LENGTH => "The message is longer than the receive",
         LOCAL_OPERATION => "An error inside the device",
         LOCAL_PROTECTION => "The local memory could not be reached",
@@ -69,7 +66,7 @@ pub const fn text(prov_errno: u32) -> &'static str {
         BAD_RESPONSE => "The peer's answer makes no sense",
         LOCAL_ACCESS => "The local memory could not be written",
         REMOTE_INVALID_REQUEST => "The peer refused the request as invalid",
-        REMOTE_ACCESS => "The peer refused access to its memory",
+        REFUSED => "The peer refused access to its memory",
         REMOTE_OPERATION => "The peer could not do it",
         RETRY_EXCEEDED => "The peer did not answer",
         RNR_RETRY_EXCEEDED => "The peer had no receive",
@@ -107,9 +104,10 @@ mod tests {
                 assert!(text(number) != text(u32::MAX));
             }
         }
-        for refusal in [Refusal::Key, Refusal::Rights, Refusal::Bounds] {
-            assert!(text(refusal.prov_errno()) != text(u32::MAX));
-        }
+        assert_eq!(
+            of_status(Status::RemoteAccess),
+            Some((Errno::EACCES, REFUSED))
+        );
         assert_eq!(text(0), "No more is known");
         assert_eq!(text(256), text(4));
     }

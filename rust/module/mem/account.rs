@@ -17,9 +17,13 @@
 //! never refused. Pinned memory is the program's own and stands against `RLIMIT_MEMLOCK` instead
 //! ([`Pinned`](super::Pinned)).
 //!
+//! The account is also where refused accesses to peers' memory are remembered, because more processes
+//! or more open files of a user must not try keys faster ([`Throttle`]). Who has no limit is not
+//! delayed.
+//!
 //! # Locks
 //!
-//! `ACCOUNTS` is a mutex and a leaf; it is taken when a file is opened, and when the last that holds
+//! An account's `throttle` is a spin lock and a leaf. `ACCOUNTS` is a mutex and a leaf; it is taken when a file is opened, and when the last that holds
 //! an account goes. Charging is atomic. An account leaves the list when nothing is charged to it and
 //! nobody can charge any more: who opens a new file does not begin at nothing while something of the
 //! old one is still there.
@@ -29,6 +33,7 @@
 mod kunit;
 
 use kernel::{
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -36,23 +41,38 @@ use kernel::{
             Full,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        SpinLock, //
     },
     task::Kuid, //
 };
 
-use crate::shim::cred::may_exceed_limits;
+use kfi_core::throttle::Throttle;
+
+use crate::shim::{
+    cred::may_exceed_limits,
+    sched::{
+        now_ns,
+        sleep_until, //
+    }, //
+};
 
 /// What every object takes besides itself, in bytes: its handle, its place in lists.
 const OVERHEAD: u64 = 512;
 
-/// What one user's objects take.
+/// What one user's objects take, and what the user was refused.
+#[pin_data]
 struct Account {
     user: Kuid,
     /// Bytes.
     used: Atomic<u64>,
     /// How many [`Hold`]s there are.
     holders: Atomic<u64>,
+    /// Refused accesses to peers' memory.
+    #[pin]
+    throttle: SpinLock<Throttle>,
+    /// When the next access may be made, as `throttle` has it.
+    until: Atomic<u64>,
 }
 
 struct Accounts {
@@ -128,12 +148,14 @@ impl Budget {
             let hold = Hold::new(account);
             return Ok(Self { hold, limit });
         }
-        let account = Arc::new(
-            Account {
+        let account = Arc::pin_init(
+            pin_init!(Account {
                 user,
                 used: Atomic::new(0),
                 holders: Atomic::new(0),
-            },
+                throttle <- new_spinlock!(Throttle::new(), "Account::throttle"),
+                until: Atomic::new(0),
+            }),
             GFP_KERNEL_ACCOUNT,
         )?;
         accounts.list.push(account.clone(), GFP_KERNEL)?;
@@ -156,6 +178,30 @@ impl Budget {
             hold: Hold::new(account),
             bytes,
         })
+    }
+
+    /// A peer has refused access to its memory. Does not sleep.
+    pub(crate) fn refused(&self) {
+        if self.limit == u64::MAX {
+            return;
+        }
+        let account = &self.hold.0;
+        let mut throttle = account.throttle.lock();
+        let until = throttle.refused(now_ns());
+        account.until.store(until, Relaxed);
+    }
+
+    /// Whether an access to a peer's memory has to wait ([`Self::await_access`]). Any context.
+    #[inline]
+    pub(crate) fn is_delayed(&self) -> bool {
+        let until = self.hold.0.until.load(Relaxed);
+        until != 0 && self.limit != u64::MAX && until > now_ns()
+    }
+
+    /// Waits until the user may access a peer's memory again, at most
+    /// [`throttle::MOST`](kfi_core::throttle::MOST). `EINTR` the task is being killed. Sleeps.
+    pub(crate) fn await_access(&self) -> Result {
+        sleep_until(self.hold.0.until.load(Relaxed))
     }
 
     /// Charges an object of type `T` with `more` bytes of queues and rings; see

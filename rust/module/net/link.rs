@@ -37,7 +37,10 @@ use super::{
         LinkName, //
     },
     socket::Socket,
-    stats::Figures,
+    stats::{
+        Figure,
+        Figures, //
+    },
     table, //
 };
 use crate::shim::{
@@ -183,6 +186,11 @@ impl Link {
     /// The socket of its namespace, through which its QPs send and receive. Any context.
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
+    }
+
+    /// Counts something that no QP does. Any context.
+    pub(crate) fn count(&self, figure: Figure) {
+        self.figures.add(figure, 1);
     }
 
     /// What its QPs counted, together. Any context.

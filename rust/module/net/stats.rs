@@ -147,6 +147,9 @@ figures! {
     CmNoListener = KFABRIC_FIGURE_CM_NO_LISTENER "cm_no_listener",
     /// Requests for a connection that were refused: too many wait, or no memory.
     CmNoRoom = KFABRIC_FIGURE_CM_NO_ROOM "cm_no_room",
+    /// Accesses of peers to memory that were refused, within the host and over the wire: no such key, no
+    /// right, or bytes outside the region. Links only.
+    MrRefused = KFABRIC_FIGURE_MR_REFUSED "mr_refused",
 }
 
 /// How many there are.

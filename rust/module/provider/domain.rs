@@ -48,6 +48,7 @@ use super::{
 use crate::{
     mem::Allowance,
     net::{
+        Figure,
         Link,
         LinkUse, //
     },
@@ -195,6 +196,11 @@ impl Domain {
     pub(super) fn region(&self, key: u64) -> Option<Arc<Mr>> {
         let key = u32::try_from(key).ok()?;
         self.keys.lock().get(&key).cloned()
+    }
+
+    /// A peer was refused access to the domain's memory. Any context.
+    pub(super) fn count_refusal(&self) {
+        self.link().count(Figure::MrRefused);
     }
 
     /// Runs `work` inside the region under `key`; gives its answer, or [`Refusal::Key`]. Does not

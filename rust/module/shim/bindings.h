@@ -41,6 +41,7 @@ void kfabric_shim_wake(u64 *state, u64 value, struct task_struct *task);
 bool kfabric_shim_sleep_until(u64 deadline);
 bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
 void kfabric_shim_cond_resched(void);
+int kfabric_shim_sleep_killable(u64 until);
 bool kfabric_shim_fatal_signal_pending(void);
 
 /* User memory: shim/user.rs. */

@@ -3,7 +3,11 @@
 //! Giving way to others, noticing to be killed, and the clock.
 
 use crate::shim::bindings;
-use kernel::task;
+use kernel::{
+    error::to_result,
+    prelude::*,
+    task, //
+};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of every deadline.
 ///
@@ -45,4 +49,16 @@ pub(crate) fn cond_resched() {
 pub(crate) fn fatal_signal_pending() -> bool {
     // SAFETY: Looks at the current task; no requirements.
     unsafe { bindings::kfabric_shim_fatal_signal_pending() }
+}
+
+/// Sleeps until `until`, on the clock of [`now_ns`].
+///
+/// Process context, no lock held.
+///
+/// # Errors
+///
+/// `EINTR` the task is being killed.
+pub(crate) fn sleep_until(until: u64) -> Result {
+    // SAFETY: May schedule, which the caller's context allows.
+    to_result(unsafe { bindings::kfabric_shim_sleep_killable(until) })
 }

@@ -123,6 +123,25 @@ bool kfabric_shim_has_sleeper(struct wait_queue_head *head)
 }
 
 /**
+ * kfabric_shim_sleep_killable - sleep until a time
+ * @until: nanoseconds of CLOCK_MONOTONIC
+ *
+ * Return: 0, or -EINTR if the task is being killed.
+ */
+int kfabric_shim_sleep_killable(u64 until)
+{
+	ktime_t at = ns_to_ktime(until);
+
+	while (ktime_before(ktime_get(), at)) {
+		set_current_state(TASK_KILLABLE);
+		schedule_hrtimeout_range(&at, NSEC_PER_MSEC, HRTIMER_MODE_ABS);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
+}
+
+/**
  * kfabric_shim_cond_resched - let others run, if it is their turn
  */
 void kfabric_shim_cond_resched(void)

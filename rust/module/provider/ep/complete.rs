@@ -30,7 +30,8 @@ use kfi_core::{
         self,
         OpType,
         Side, //
-    }, //
+    },
+    prov_errno, //
 };
 
 use super::{
@@ -126,7 +127,7 @@ impl Outcome {
         let mut outcome = Self::done(0);
         outcome.error = Some(Failure {
             errno: refusal.errno(),
-            prov_errno: refusal.prov_errno(),
+            prov_errno: prov_errno::REFUSED,
             olen: 0,
         });
         outcome
@@ -232,6 +233,10 @@ impl Endpoint {
                 }
             }
             Some(failure) => {
+                // Before the program sees it.
+                if failure.prov_errno == prov_errno::REFUSED {
+                    self.ident.budget.refused();
+                }
                 let entry = outcome.err_entry(ticket.context, flags, failure);
                 binding.cq.push_err(ticket.credit, &entry);
             }

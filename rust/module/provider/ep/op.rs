@@ -207,6 +207,12 @@ pub(crate) enum Op<'a> {
 }
 
 impl Op<'_> {
+    /// Whether it accesses a peer's memory, under a key.
+    #[inline]
+    pub(super) fn accesses_memory(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Write(_) | Self::Atomic(_))
+    }
+
     /// What it is called in the interface, and its context.
     pub(super) fn name(&self) -> (OpType, u64) {
         match self {

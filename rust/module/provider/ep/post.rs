@@ -86,6 +86,9 @@ impl<'a> Poster<'a> {
     #[inline(always)]
     pub(crate) fn post(&mut self, op: Op<'_>) -> Result {
         let endpoint = self.endpoint;
+        if op.accesses_memory() && endpoint.ident.budget.is_delayed() {
+            self.await_access()?;
+        }
         let (Some(_inside), Some(bound)) = (endpoint.run.enter(), self.bound) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
@@ -136,6 +139,15 @@ impl<'a> Poster<'a> {
             }
             Unsent::To(session) => session.push(),
         }
+    }
+
+    /// Waits until the user may access a peer's memory again; nobody waits for this meanwhile. `EINTR`
+    /// the process is being killed. Sleeps.
+    #[cold]
+    fn await_access(&mut self) -> Result {
+        self.give_back();
+        self.push();
+        self.endpoint.ident.budget.await_access()
     }
 
     /// Gives the spare credit back. Does not sleep.

@@ -148,9 +148,10 @@ impl Endpoint {
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
     ) -> Answer<T> {
-        self.domain
-            .in_region(u64::from(rkey), work)
-            .map_err(|_| Refusal::Access)
+        self.domain.in_region(u64::from(rkey), work).map_err(|_| {
+            self.domain.count_refusal();
+            Refusal::Access
+        })
     }
 
     /// Counts an operation of the peer's, at its end. Does not sleep.

@@ -8,8 +8,8 @@
 //! cannot close it meanwhile.
 //!
 //! What the peer does not allow is the operation's error, told by its completion, as it would be
-//! over the wire: `EACCES`, with the reason in `prov_errno` ([`Refusal`]). To a peer on another host it
-//! goes over the wire ([`remote`](super::remote)).
+//! over the wire: `EACCES`, and the same `prov_errno` whatever the reason ([`Refusal`]). To a peer on
+//! another host it goes over the wire ([`remote`](super::remote)).
 
 use kernel::{
     prelude::*,
@@ -170,7 +170,10 @@ impl Endpoint {
                 target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, rma.len as u64);
                 self.complete_transmit_at_once(bound, ticket, spare);
             }
-            Err(refusal) => self.complete(bound, ticket, Outcome::refused(refusal)),
+            Err(refusal) => {
+                target.domain.count_refusal();
+                self.complete(bound, ticket, Outcome::refused(refusal));
+            }
         }
         Ok(())
     }

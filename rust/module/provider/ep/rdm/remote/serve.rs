@@ -110,6 +110,7 @@ impl Connection {
             Err(mr::Refusal::Rights)
         };
         done.map_err(|_| {
+            endpoint.domain.count_refusal();
             self.refused.store(true, Relaxed);
             Refusal::Access
         })
