@@ -80,6 +80,56 @@ mod tests {
         Ok(())
     }
 
+    /// What a user in a namespace takes counts for the owner of the namespace too, whoever the users of
+    /// the namespace are.
+    #[test]
+    fn namespaces_share_the_account_of_their_owner() -> Result {
+        let owner = Budget::of(user(7), Some(100))?;
+        let above = || Budget::of(user(7), Some(100)).map(|budget| Some(budget.hold));
+        let one = Budget::below(above()?, user(8), Some(100))?;
+        let other = Budget::below(above()?, user(9), Some(100))?;
+        // The same user outside of the namespace has an account of its own.
+        let outside = Budget::of(user(8), Some(100))?;
+        let held = one.take(60)?;
+        assert_eq!(other.take(41).err(), Some(ENOMEM));
+        assert_eq!(owner.take(41).err(), Some(ENOMEM));
+        let rest = other.take(40)?;
+        assert!(outside.take(100).is_ok());
+        // What was refused above was not charged below.
+        drop(held);
+        let all = one.take(60)?;
+        drop((rest, all));
+        assert!(other.take(100).is_ok() && owner.take(100).is_ok());
+        // A second file of the user finds the same account.
+        let again = Budget::below(above()?, user(8), Some(100))?;
+        let held = again.take(100)?;
+        assert_eq!(one.take(1).err(), Some(ENOMEM));
+        drop((held, one, other, again, owner, outside));
+        for n in 7..10 {
+            assert!(!is_listed(user(n)));
+        }
+        Ok(())
+    }
+
+    /// Refusals are those of the owner of the namespace; who has no limit is not delayed.
+    #[test]
+    fn refusals_delay_the_user() -> Result {
+        let above = Budget::of(user(10), Some(100))?;
+        let hold = Budget::of(user(10), Some(100))?.hold;
+        let below = Budget::below(Some(hold), user(11), Some(100))?;
+        let privileged = Budget::of(user(10), Some(u64::MAX))?;
+        for _ in 0..100 {
+            below.refused();
+        }
+        assert!(below.is_delayed() && above.is_delayed() && !privileged.is_delayed());
+        let free = Budget::of(user(12), Some(u64::MAX))?;
+        for _ in 0..100 {
+            free.refused();
+        }
+        assert!(!Budget::of(user(12), Some(1))?.is_delayed());
+        Ok(())
+    }
+
     /// The last that holds an account ends it.
     #[test]
     fn an_account_ends() -> Result {

@@ -2,6 +2,8 @@
 //! The kernel memory that one user's objects may take (module parameter `user_memory`): what counts,
 //! for whom, and what happens at the limit.
 
+#![allow(unsafe_code, reason = "mappings")]
+
 use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
@@ -17,6 +19,7 @@ tests![
     files_of_a_user_share_and_users_do_not,
     what_an_av_grows_by_counts,
     a_message_that_cannot_be_buffered_waits,
+    pages_count_as_long_as_they_are_mapped,
 ];
 
 /// MiB that a user may have unless the module was told otherwise; it is not in sysfs.
@@ -248,5 +251,96 @@ fn a_message_that_cannot_be_buffered_waits() {
             assert_eq!((entry.op_context, entry.len), (context, PAGE as u64));
         }
         assert_eq!(sender.cq_read(party.cq).expect("complete").op_context, 2);
+    });
+}
+
+/// A mapping of a CQ's ring or of a counter's page, which stays until [`unmap`].
+fn map(file: &File, offset: u64, len: usize) -> usize {
+    let (prot, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+    // SAFETY: a new mapping, at an address of the kernel's choice.
+    let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
+    at.expect("mmap").expose_provenance()
+}
+
+/// Unmaps a part of a mapping.
+fn unmap(at: usize, len: usize) {
+    let at = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: nobody uses it any more.
+    unsafe { rustix::mm::munmap(at, len) }.expect("munmap");
+}
+
+fn pages_count_as_long_as_they_are_mapped() {
+    File::open();
+    open_to_all();
+    as_user(|| {
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let open = || {
+            file.call(abi::kfabric_cq_open {
+                domain,
+                entries: 65_536,
+                ..Call::sized()
+            })
+        };
+        // The rings of closed CQs, until the user has no more.
+        let mut rings = Vec::new();
+        while let Ok(cq) = open() {
+            rings.push((
+                map(&file, cq.ring_offset, cq.ring_size as usize),
+                cq.ring_size as usize,
+            ));
+            file.close(cq.handle).expect("close");
+            assert!(rings.len() < 100, "{} rings of closed CQs", rings.len());
+        }
+        assert!(rings.len() > 10, "{} rings", rings.len());
+        // A part of a mapping keeps all of its pages. Three are more than what a CQ takes.
+        let last = rings.split_off(rings.len() - 3);
+        for (at, len) in &last {
+            unmap(at + PAGE, len - PAGE);
+        }
+        refused(open().map(|arg| arg.handle), Errno::ENOMEM);
+        for (at, _) in last {
+            unmap(at, PAGE);
+        }
+        let cq = open().expect("what is unmapped can be had again");
+        file.close(cq.handle).expect("close");
+        // They go with the mapping, not with the file.
+        drop(file);
+        let other = File::open_only();
+        let fabric = other.fabric();
+        let domain = other.domain(fabric);
+        let most = || {
+            let mut cqs = Vec::new();
+            while let Ok(handle) = self::cq(&other, domain, 65_536) {
+                cqs.push(handle);
+            }
+            other.close_all(&cqs);
+            cqs.len()
+        };
+        let found = most();
+        assert!((1..4).contains(&found), "{found} CQs beside the rings");
+        for (at, len) in rings {
+            unmap(at, len);
+        }
+        let found = most();
+        assert!(found > 20, "{found} CQs without the rings");
+        // The same for counters.
+        let mut pages = Vec::new();
+        let mut counters = 0;
+        let full = fill(&other, domain);
+        other.close_all(&full[full.len() - 64..]);
+        while let Ok(cntr) = other.call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        }) {
+            counters += 1;
+            pages.push(map(&other, cntr.page_offset, PAGE));
+            other.close(cntr.handle).expect("close");
+            assert!(counters < 1000, "{counters} pages of closed counters");
+        }
+        for at in pages {
+            unmap(at, PAGE);
+        }
     });
 }

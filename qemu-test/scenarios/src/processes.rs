@@ -3,7 +3,7 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, device, pattern, until},
+    host::{Host, Options, SOON, device, domain_on, pattern, until},
 };
 use kfi::{Access, Buffer, CompFlags, Deadline, Op, StatClass};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,10 +16,15 @@ use std::{
 tests![
     two_processes_talk,
     killed_a_thousand_times => 1200,
+    kept_messages_are_their_receivers_memory,
 ];
 
 /// What this program is when a test starts it as another process.
-pub(crate) const ROLES: &[(&str, fn())] = &[("answerer", answerer), ("victim", victim)];
+pub(crate) const ROLES: &[(&str, fn())] = &[
+    ("answerer", answerer),
+    ("victim", victim),
+    ("hoarder", hoarder),
+];
 
 /// This program again, in a role, with pipes.
 fn start(role: &str) -> Child {
@@ -230,4 +235,101 @@ fn stranger_still_works(stranger: &Host) {
             }
         }
     }
+}
+
+/// Where control groups are.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Bytes of a message that is kept at its receiver, and how many are sent: 24 MiB.
+const KEPT: usize = 8192;
+const KEPT_COUNT: u64 = 3072;
+
+/// A memory control group, removed when this value goes and nobody is in it.
+struct Cgroup(String);
+
+impl Cgroup {
+    /// A new one; `None` the kernel has no memory controller.
+    fn new(name: &str) -> Option<Self> {
+        let controllers = std::fs::read_to_string(format!("{CGROUPS}/cgroup.controllers"));
+        if !controllers.is_ok_and(|all| all.split_whitespace().any(|one| one == "memory")) {
+            return None;
+        }
+        std::fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+memory").expect("+memory");
+        let path = format!("{CGROUPS}/{name}");
+        std::fs::create_dir(&path).expect("make a control group");
+        Some(Self(path))
+    }
+
+    /// Moves a process into it.
+    fn take(&self, pid: u32) {
+        std::fs::write(format!("{}/cgroup.procs", self.0), pid.to_string()).expect("cgroup.procs");
+    }
+
+    /// Bytes that are charged to it.
+    fn current(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("{}/memory.current", self.0));
+        let text = text.expect("memory.current");
+        text.trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A process that never receives. It begins when it is told to, and ends with its standard input.
+fn hoarder() {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("a line");
+    let host = Host::with(&Options {
+        rx_size: 4096,
+        buffered: 64 << 20,
+        ..Options::default()
+    });
+    println!("{}", host.ep.name().expect("name"));
+    let _ = std::io::stdin().read_line(&mut line);
+}
+
+fn kept_messages_are_their_receivers_memory() {
+    device();
+    let Some(theirs) = Cgroup::new("kfi-receiver") else {
+        println!("# not applicable: this kernel has no memory controller");
+        return;
+    };
+    let ours = Cgroup::new("kfi-sender").expect("a second control group");
+    let mut child = start("hoarder");
+    theirs.take(child.id());
+    ours.take(std::process::id());
+    let (_fabric, domain) = domain_on(crate::host::LINK);
+    let host = Host::on(&domain, &Options::default());
+    writeln!(child.stdin.as_mut().expect("stdin")).expect("tell");
+    let peer = told(&mut child).parse().expect("address");
+    let peer = host.av.insert_one(peer).expect("insert");
+    let bytes = Buffer::new(KEPT).expect("buffer");
+    let before = (ours.current(), theirs.current());
+    for context in 0..KEPT_COUNT {
+        host.ep.send(peer, &bytes, context).expect("send");
+        assert_eq!(host.completion().op_context, context);
+    }
+    let grown = (
+        ours.current().saturating_sub(before.0),
+        theirs.current().saturating_sub(before.1),
+    );
+    let sent = KEPT as u64 * KEPT_COUNT;
+    // Charges are made in batches for each CPU, and a process needs some memory besides.
+    assert!(grown.1 >= sent - (2 << 20), "{grown:?} of {sent}");
+    assert!(grown.0 < sent / 4, "{grown:?} of {sent}");
+    drop(child.stdin.take());
+    child.wait().expect("wait");
+    until("the messages are given back", || {
+        theirs.current() < before.1 + (2 << 20)
+    });
+    // Back, so that both groups can go.
+    std::fs::write(
+        format!("{CGROUPS}/cgroup.procs"),
+        std::process::id().to_string(),
+    )
+    .expect("cgroup.procs");
 }

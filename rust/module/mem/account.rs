@@ -4,7 +4,7 @@
 //!
 //! Objects are charged to the memory control group of who makes them, but not every process is in
 //! one with a limit, and 65,535 of the largest CQs in each of many open files would be all that a
-//! machine has. So each user (kuid) has an account: what an object takes when it is opened (itself,
+//! machine has. So each user has an account: what an object takes when it is opened (itself,
 //! its rings, its queues), and each message that is buffered for it, is charged there, and given
 //! back with it.
 //!
@@ -16,6 +16,11 @@
 //! The budget of who opens the file with `CAP_SYS_RESOURCE` has no limit: its bytes are counted and
 //! never refused. Pinned memory is the program's own and stands against `RLIMIT_MEMLOCK` instead
 //! ([`Pinned`](super::Pinned)).
+//!
+//! A user namespace gives its owner more users, as many as are mapped into it. So the account of a user in
+//! a user namespace stands below that of the owner of the namespace, and so on up to the first one: what
+//! is charged to it is charged to all above it, and each has the limit. That is how the kernel's ucounts
+//! work, which are not there for modules.
 //!
 //! The account is also where refused accesses to peers' memory are remembered, because more processes
 //! or more open files of a user must not try keys faster ([`Throttle`]). Who has no limit is not
@@ -50,7 +55,10 @@ use kernel::{
 use kfi_core::throttle::Throttle;
 
 use crate::shim::{
-    cred::may_exceed_limits,
+    cred::{
+        may_exceed_limits,
+        namespace_owners, //
+    },
     sched::{
         now_ns,
         sleep_until, //
@@ -64,6 +72,8 @@ const OVERHEAD: u64 = 512;
 #[pin_data]
 struct Account {
     user: Kuid,
+    /// The account of the owner of the user's namespace; none in the first namespace.
+    above: Option<Hold>,
     /// Bytes.
     used: Atomic<u64>,
     /// How many [`Hold`]s there are.
@@ -75,10 +85,52 @@ struct Account {
     until: Atomic<u64>,
 }
 
+impl Account {
+    /// The account and all above it, from below.
+    fn and_above(&self) -> impl Iterator<Item = &Self> {
+        core::iter::successors(Some(self), |account| {
+            account.above.as_ref().map(|above| &*above.0)
+        })
+    }
+
+    /// The account that has none above it.
+    fn first(&self) -> &Self {
+        self.and_above().last().unwrap_or(self)
+    }
+
+    /// Charges `bytes` to this account alone. `ENOMEM` over `limit`.
+    fn charge(&self, bytes: u64, limit: u64) -> Result {
+        let mut used = self.used.load(Relaxed);
+        loop {
+            let sum = used.checked_add(bytes).filter(|sum| *sum <= limit);
+            match self.used.cmpxchg(used, sum.ok_or(ENOMEM)?, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => used = now,
+            }
+        }
+    }
+}
+
 struct Accounts {
     list: KVec<Arc<Account>>,
     /// Bytes that one user may have.
     limit: u64,
+}
+
+impl Accounts {
+    /// The account of `user` below `above`.
+    fn find(&self, user: Kuid, above: &Option<Hold>) -> Option<Hold> {
+        let mut known = self.list.iter();
+        let account = known.find(|account| {
+            account.user == user
+                && match (&account.above, above) {
+                    (None, None) => true,
+                    (Some(one), Some(other)) => Arc::ptr_eq(&one.0, &other.0),
+                    _ => false,
+                }
+        });
+        account.map(Hold::new)
+    }
 }
 
 kernel::sync::global_lock! {
@@ -134,23 +186,40 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// That of the current task's effective user. `ENOMEM`. Sleeps.
+    /// That of the current task's effective user, in the task's user namespace. `ENOMEM`. Sleeps.
     pub(crate) fn current() -> Result<Self> {
         let limit = may_exceed_limits().then_some(u64::MAX);
-        Self::of(Kuid::current_euid(), limit)
+        let mut above = None;
+        let (owners, count) = namespace_owners();
+        for owner in owners.into_iter().take(count) {
+            above = Some(Self::below(above, owner, limit)?.hold);
+        }
+        Self::below(above, Kuid::current_euid(), limit)
     }
 
-    /// That of `user`, with another limit than everybody's. `ENOMEM`. Sleeps.
+    /// That of `user` in the first user namespace, with another limit than everybody's. `ENOMEM`.
+    /// Sleeps.
+    #[cfg(kfi_kunit)]
     fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
-        let mut accounts = ACCOUNTS.lock();
-        let limit = limit.unwrap_or(accounts.limit);
-        if let Some(account) = accounts.list.iter().find(|a| a.user == user) {
-            let hold = Hold::new(account);
+        Self::below(None, user, limit)
+    }
+
+    /// That of `user` in a namespace whose owner has the account `above`; else as `of`.
+    fn below(above: Option<Hold>, user: Kuid, limit: Option<u64>) -> Result<Self> {
+        // A hold that goes takes the lock, and so does an account that has one: neither is dropped
+        // under it.
+        let (limit, known) = {
+            let accounts = ACCOUNTS.lock();
+            let limit = limit.unwrap_or(accounts.limit);
+            (limit, accounts.find(user, &above))
+        };
+        if let Some(hold) = known {
             return Ok(Self { hold, limit });
         }
         let account = Arc::pin_init(
             pin_init!(Account {
                 user,
+                above,
                 used: Atomic::new(0),
                 holders: Atomic::new(0),
                 throttle <- new_spinlock!(Throttle::new(), "Account::throttle"),
@@ -158,20 +227,31 @@ impl Budget {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        accounts.list.push(account.clone(), GFP_KERNEL)?;
         let hold = Hold::new(&account);
-        Ok(Self { hold, limit })
+        let mut accounts = ACCOUNTS.lock();
+        // Somebody else may have entered one meanwhile.
+        let known = accounts.find(user, &account.above);
+        let entered = match &known {
+            Some(_) => Ok(()),
+            None => accounts.list.push(account.clone(), GFP_KERNEL),
+        };
+        drop(accounts);
+        entered?;
+        Ok(Self {
+            hold: known.unwrap_or(hold),
+            limit,
+        })
     }
 
-    /// Charges `bytes`. `ENOMEM` over the limit. Does not sleep.
+    /// Charges `bytes`, to all accounts above as well. `ENOMEM` over the limit of one. Does not sleep.
     pub(crate) fn take(&self, bytes: u64) -> Result<Allowance> {
         let account = &self.hold.0;
-        let mut used = account.used.load(Relaxed);
-        loop {
-            let sum = used.checked_add(bytes).filter(|sum| *sum <= self.limit);
-            match account.used.cmpxchg(used, sum.ok_or(ENOMEM)?, Relaxed) {
-                Ok(_) => break,
-                Err(now) => used = now,
+        for (number, charged) in account.and_above().enumerate() {
+            if let Err(error) = charged.charge(bytes, self.limit) {
+                for charged in account.and_above().take(number) {
+                    charged.used.fetch_sub(bytes, Relaxed);
+                }
+                return Err(error);
             }
         }
         Ok(Allowance {
@@ -185,7 +265,7 @@ impl Budget {
         if self.limit == u64::MAX {
             return;
         }
-        let account = &self.hold.0;
+        let account = self.hold.0.first();
         let mut throttle = account.throttle.lock();
         let until = throttle.refused(now_ns());
         account.until.store(until, Relaxed);
@@ -194,14 +274,14 @@ impl Budget {
     /// Whether an access to a peer's memory has to wait ([`Self::await_access`]). Any context.
     #[inline]
     pub(crate) fn is_delayed(&self) -> bool {
-        let until = self.hold.0.until.load(Relaxed);
+        let until = self.hold.0.first().until.load(Relaxed);
         until != 0 && self.limit != u64::MAX && until > now_ns()
     }
 
     /// Waits until the user may access a peer's memory again, at most
     /// [`throttle::MOST`](kfi_core::throttle::MOST). `EINTR` the task is being killed. Sleeps.
     pub(crate) fn await_access(&self) -> Result {
-        sleep_until(self.hold.0.until.load(Relaxed))
+        sleep_until(self.hold.0.first().until.load(Relaxed))
     }
 
     /// Charges an object of type `T` with `more` bytes of queues and rings; see
@@ -232,6 +312,8 @@ pub(crate) struct Allowance {
 
 impl Drop for Allowance {
     fn drop(&mut self) {
-        self.hold.0.used.fetch_sub(self.bytes, Relaxed);
+        for charged in self.hold.0.and_above() {
+            charged.used.fetch_sub(self.bytes, Relaxed);
+        }
     }
 }

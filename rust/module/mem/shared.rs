@@ -2,21 +2,24 @@
 
 //! Pages of the module that programs map: a counter's values, a CQ's ring.
 //!
-//! [`SharedPages`] is a number of zeroed pages. A mapping holds the pages
-//! themselves, so they stay as long as anybody maps them, also when the object
-//! that they belong to has been closed and its memory forgotten.
+//! [`SharedPages`] is a number of zeroed pages. A mapping holds a reference to
+//! them, so they stay as long as anybody maps them, also when the object that
+//! they belong to has been closed; and so does what they take of their owner's
+//! budget ([`SharedPages::keep`]).
 //!
 //! The module reaches them through the direct map: as [`SharedWord`]s, each an
 //! aligned 64-bit word that is accessed atomically, and by copying bytes in and
 //! out. There is never a reference to their bytes: a program may change them at
 //! any moment, and what is read from them is not to be trusted.
 
+use super::account::Allowance;
 use crate::shim::{
     bindings as shim,
     word::AtomicWord, //
 };
 use core::ptr::NonNull;
 use kernel::{
+    bindings,
     mm::virt::{
         flags,
         VmaNew, //
@@ -27,7 +30,11 @@ use kernel::{
         PAGE_SIZE, //
     },
     prelude::*,
-    sync::Arc,
+    sync::{
+        Arc,
+        ArcBorrow,
+        SetOnce, //
+    },
     transmute::AsBytes, //
 };
 use kfi_core::word::Word;
@@ -55,6 +62,46 @@ struct SharedPage {
 /// made them.
 pub(crate) struct SharedPages {
     pages: KVVec<SharedPage>,
+    /// What they take of their owner's budget.
+    memory: SetOnce<Allowance>,
+}
+
+/// What the kernel calls when a mapping is copied or goes.
+///
+/// # Invariants
+///
+/// It is only that of mappings whose private data is what `Arc::into_raw` gave for a [`SharedPages`],
+/// one reference for each mapping.
+struct MappingOps(bindings::vm_operations_struct);
+
+// SAFETY: It is never written to.
+unsafe impl Sync for MappingOps {}
+
+static MAPPING_OPS: MappingOps = {
+    // SAFETY: All functions of the structure may be absent.
+    let mut ops: bindings::vm_operations_struct = unsafe { core::mem::zeroed() };
+    ops.open = Some(mapping_open);
+    ops.close = Some(mapping_close);
+    MappingOps(ops)
+};
+
+/// # Safety
+///
+/// Called by the kernel with a mapping that has [`MAPPING_OPS`], and is a copy of one or a part of one.
+unsafe extern "C" fn mapping_open(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: By the invariant the mapping that this one is a copy of has a reference, and it does not
+    // go during the call.
+    let pages = unsafe { ArcBorrow::<SharedPages>::from_raw((*vma).vm_private_data.cast()) };
+    // INVARIANT: One more, for the copy; its private data is the same.
+    let _ = Arc::into_raw(Arc::from(pages));
+}
+
+/// # Safety
+///
+/// Called by the kernel with a mapping that has [`MAPPING_OPS`], and goes.
+unsafe extern "C" fn mapping_close(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: By the invariant this is the mapping's own reference, which nobody uses any more.
+    drop(unsafe { Arc::<SharedPages>::from_raw((*vma).vm_private_data.cast()) });
 }
 
 // SAFETY: The pages are accessed atomically or by copying in C, and may be freed by any task.
@@ -83,7 +130,14 @@ impl SharedPages {
             // INVARIANT: That is where the page is.
             pages.push(SharedPage { page, addr }, GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(Arc::new(Self { pages }, GFP_KERNEL_ACCOUNT)?)
+        let memory = SetOnce::new();
+        Ok(Arc::new(Self { pages, memory }, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Has `memory` be charged as long as the pages are there: their object and every mapping of them.
+    /// Once.
+    pub(crate) fn keep(&self, memory: Allowance) {
+        self.memory.populate(memory);
     }
 
     /// Bytes: whole pages.
@@ -103,7 +157,7 @@ impl SharedPages {
     /// `EINVAL` the mapping is larger than [`size`](Self::size), or to be written
     /// and not shared; `EACCES` a writable mapping of what is [`MapAccess::ReadOnly`],
     /// or an executable one; `ENOMEM`.
-    pub(crate) fn map(&self, vma: &VmaNew, access: MapAccess) -> Result {
+    pub(crate) fn map(self: &Arc<Self>, vma: &VmaNew, access: MapAccess) -> Result {
         if vma.end() - vma.start() > self.size() {
             return Err(EINVAL);
         }
@@ -130,6 +184,14 @@ impl SharedPages {
         let vma = vma.set_mixedmap();
         for (addr, shared) in (vma.start()..vma.end()).step_by(PAGE_SIZE).zip(&self.pages) {
             vma.vm_insert_page(addr, &shared.page)?;
+        }
+        // Last, because the kernel does not close a mapping that was not made.
+        // SAFETY: The area is in the making, and this is its only user.
+        // INVARIANT: The reference is the mapping's.
+        unsafe {
+            let vma = vma.as_ptr();
+            (*vma).vm_private_data = Arc::into_raw(self.clone()).cast_mut().cast();
+            (*vma).vm_ops = &raw const MAPPING_OPS.0;
         }
         Ok(())
     }

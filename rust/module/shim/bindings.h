@@ -61,6 +61,10 @@ struct file *kfabric_shim_anon_file(const char *name,
 
 /* Charges on a user: shim/cred.rs. */
 bool kfabric_shim_may_exceed_limits(void);
+u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max);
+void *kfabric_shim_memcg_current(void);
+void kfabric_shim_memcg_put(void *memcg);
+void *kfabric_shim_memcg_enter(void *memcg);
 int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
 			struct mm_struct **mm);
 void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,

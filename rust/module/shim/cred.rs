@@ -23,6 +23,7 @@ use kernel::{
 pub(crate) struct Owner {
     uid: Kuid,
     pid: NonNull<bindings::pid>,
+    memcg: MemCgroup,
 }
 
 // SAFETY: A `struct pid` is reference-counted and may be used and put by any task; a kuid is a
@@ -48,8 +49,14 @@ impl Owner {
         let owner = Self {
             uid: Kuid::current_euid(),
             pid: NonNull::new(pid).ok_or(ESRCH)?,
+            memcg: MemCgroup::current(),
         };
         Ok(Arc::new(owner, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// The memory control group of their process, as it was then.
+    pub(crate) fn memcg(&self) -> &MemCgroup {
+        &self.memcg
     }
 
     /// Whether the current task acts for the same user.
@@ -77,6 +84,65 @@ impl Drop for Owner {
 pub(crate) fn may_exceed_limits() -> bool {
     // SAFETY: No requirements.
     unsafe { shim::kfabric_shim_may_exceed_limits() }
+}
+
+/// Namespaces that a user namespace may be below: the kernel makes none deeper.
+pub(crate) const NAMESPACE_DEPTH: usize = 33;
+
+/// The owners of the current task's user namespace and of those above it, but for the first one, from
+/// above; and how many they are. Does not sleep.
+pub(crate) fn namespace_owners() -> ([Kuid; NAMESPACE_DEPTH], usize) {
+    let mut owners = [bindings::kuid_t::default(); NAMESPACE_DEPTH];
+    // SAFETY: There is room for so many. The namespaces are kept by the current task.
+    let count =
+        unsafe { shim::kfabric_shim_namespace_owners(owners.as_mut_ptr(), NAMESPACE_DEPTH as u32) };
+    (owners.map(Kuid::from_raw), count as usize)
+}
+
+/// A memory control group, to charge memory to.
+///
+/// # Invariants
+///
+/// The pointer is null, or a memory control group to which one reference is ours.
+pub(crate) struct MemCgroup(*mut c_void);
+
+// SAFETY: A control group is reference-counted and may be used and put by any task.
+unsafe impl Send for MemCgroup {}
+
+// SAFETY: Nothing of it changes.
+unsafe impl Sync for MemCgroup {}
+
+impl MemCgroup {
+    /// That of the current task's memory. Process context.
+    pub(crate) fn current() -> Self {
+        // SAFETY: Looks at the current task. INVARIANT: The reference is ours.
+        Self(unsafe { shim::kfabric_shim_memcg_current() })
+    }
+
+    /// Runs `run`; what it allocates with `GFP_KERNEL_ACCOUNT` is charged to this group instead of the
+    /// current task's. Process context.
+    pub(crate) fn charge<R>(&self, run: impl FnOnce() -> R) -> R {
+        /// Ends the scope, also where `run` returns early.
+        struct Scope(*mut c_void);
+
+        impl Drop for Scope {
+            fn drop(&mut self) {
+                // SAFETY: What was there before `enter`, of the same task.
+                unsafe { shim::kfabric_shim_memcg_enter(self.0) };
+            }
+        }
+
+        // SAFETY: By the type invariants, and it outlives the scope.
+        let _scope = Scope(unsafe { shim::kfabric_shim_memcg_enter(self.0) });
+        run()
+    }
+}
+
+impl Drop for MemCgroup {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the type invariants, and not used again.
+        unsafe { shim::kfabric_shim_memcg_put(self.0) }
+    }
 }
 
 /// Pages charged to a user: `locked_vm` against `RLIMIT_MEMLOCK`, and shown as

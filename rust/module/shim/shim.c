@@ -25,6 +25,7 @@
 #include <linux/cred.h>
 #include <linux/fcntl.h>
 #include <linux/hrtimer.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
@@ -35,6 +36,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 #include <linux/unaligned.h>
+#include <linux/user_namespace.h>
 #include <linux/wait.h>
 
 /* Pages of user memory are read and written through the direct map. */
@@ -324,6 +326,50 @@ struct file *kfabric_shim_anon_file(const char *name,
 bool kfabric_shim_may_exceed_limits(void)
 {
 	return capable_noaudit(CAP_SYS_RESOURCE);
+}
+
+/**
+ * kfabric_shim_namespace_owners - owners of user namespaces
+ * @owners: out: of that of current and of those above it, but for the first one,
+ *	from above
+ * @max: how many fit
+ *
+ * Return: how many there are.
+ */
+u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max)
+{
+	const struct user_namespace *ns;
+	u32 count = 0, at;
+
+	for (ns = current_user_ns(); ns->parent && count < max; ns = ns->parent)
+		count++;
+	at = count;
+	for (ns = current_user_ns(); ns->parent && at; ns = ns->parent)
+		owners[--at] = ns->owner;
+	return count;
+}
+
+/** kfabric_shim_memcg_current - the memory control group of current, with a reference */
+void *kfabric_shim_memcg_current(void)
+{
+	return get_mem_cgroup_from_mm(current->mm);
+}
+
+/** kfabric_shim_memcg_put - give back what kfabric_shim_memcg_current() gave */
+void kfabric_shim_memcg_put(void *memcg)
+{
+	mem_cgroup_put(memcg);
+}
+
+/**
+ * kfabric_shim_memcg_enter - have memory charged to another control group
+ * @memcg: the group, or NULL: that of current
+ *
+ * Return: what was set before, to be set again.
+ */
+void *kfabric_shim_memcg_enter(void *memcg)
+{
+	return set_active_memcg(memcg);
 }
 
 /**

@@ -100,7 +100,8 @@ impl Cntr {
     pub(crate) fn open(domain: &Arc<Domain>, attr: CntrAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = Used::new(domain.clone())?;
-        let memory = ident.budget.take_for::<Self>(PAGE_SIZE)?;
+        let memory = ident.budget.take_for::<Self>(0)?;
+        let page_memory = ident.budget.take(PAGE_SIZE as u64)?;
         let counter = Counter::new(attr.max_value)?;
         let cntr = Arc::pin_init(
             pin_init!(Self {
@@ -115,6 +116,8 @@ impl Cntr {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
+        // Programs may map the page, and keep it behind the counter's end.
+        cntr.page().keep(page_memory);
         cntr.place.populate(roster::enter(cntr.clone())?);
         Ok(cntr)
     }

@@ -132,6 +132,7 @@ impl Cq {
         let domain = Used::new(domain.clone())?;
         let pollable = attr.wait.is_pollable();
         let memory = ident.budget.take_for::<Self>(Queue::extra(attr.entries))?;
+        let ring_memory = ident.budget.take(Queue::ring_bytes(attr.entries) as u64)?;
         let queue = Queue::new(attr.entries, attr.format, pollable)?;
         let cq = Arc::pin_init(
             pin_init!(Self {
@@ -146,6 +147,8 @@ impl Cq {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
+        // Programs may map the ring, and keep it behind the CQ's end.
+        cq.ring().keep(ring_memory);
         cq.place.populate(roster::enter(cq.clone())?);
         Ok(cq)
     }

@@ -165,10 +165,14 @@ impl Queue {
         }))
     }
 
-    /// Bytes of a ring and an error queue of `size` completions.
+    /// Bytes of a ring of `size` completions.
+    pub(crate) const fn ring_bytes(size: u32) -> usize {
+        ENTRY_OFFSET + size.next_power_of_two() as usize * ENTRY_SIZE
+    }
+
+    /// Bytes of an error queue of `size` completions.
     pub(crate) const fn extra(size: u32) -> usize {
-        let slots = size.next_power_of_two() as usize;
-        ENTRY_OFFSET + slots * (ENTRY_SIZE + size_of::<ErrEntry>())
+        size.next_power_of_two() as usize * size_of::<ErrEntry>()
     }
 
     /// Completions it holds.

@@ -369,13 +369,14 @@ impl Endpoint {
     }
 
     /// Copies a message that [`Offer::Charged`] was said to; `None` if that is more than the owner
-    /// may take of the kernel's memory. `ENOMEM`. Sleeps.
+    /// may take of the kernel's memory. It is charged to this endpoint's owner, not to who sends.
+    /// `ENOMEM`. Sleeps.
     pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
         let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
             return Ok(None);
         };
         Ok(Some(Buffered {
-            copy: from.to_buffer()?,
+            copy: self.ident.owner.memcg().charge(|| from.to_buffer())?,
             _memory: memory,
             owed: None,
         }))

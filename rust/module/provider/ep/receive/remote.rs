@@ -99,7 +99,13 @@ impl Endpoint {
     fn empty_buffer(&self, len: u64) -> Option<Buffered> {
         let memory = self.ident.budget.take(len).ok()?;
         Some(Buffered {
-            copy: MemRef::to_be_filled(len as usize).ok()?,
+            // In a worker, or in a turn of the sender's.
+            copy: self
+                .ident
+                .owner
+                .memcg()
+                .charge(|| MemRef::to_be_filled(len as usize))
+                .ok()?,
             _memory: memory,
             owed: None,
         })
