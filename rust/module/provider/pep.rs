@@ -98,10 +98,94 @@ struct Stage {
 struct Requests {
     /// None: not bound, or closed.
     eq: Option<Used<Eq>>,
-    /// By number, the oldest first. There is room for the backlog.
-    waiting: KVVec<(u32, Request)>,
-    /// The number of the last request.
-    last: u32,
+    waiting: Waiting,
+}
+
+/// Requests that wait, each in a slot that its number names: all is done in constant time, because
+/// connection management waits for it.
+///
+/// # Invariants
+///
+/// The number of slot `n` is `n` more than a multiple of the number of slots, plus 1; so no two have one
+/// number, and none has 0. `free` has room for as many numbers as there are slots.
+struct Waiting {
+    slots: KVVec<Slot>,
+    /// Slots without a request.
+    free: KVVec<u32>,
+}
+
+struct Slot {
+    /// Of the request, or of the next one.
+    number: u32,
+    request: Option<Request>,
+}
+
+impl Waiting {
+    /// Room for `room` requests. `ENOMEM`. Sleeps.
+    fn new(room: u32) -> Result<Self> {
+        let mut slots = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
+        let mut free = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
+        for index in 0..room {
+            let slot = Slot {
+                number: index.saturating_add(1),
+                request: None,
+            };
+            slots.push(slot, GFP_KERNEL_ACCOUNT)?;
+            // The first slot is taken first.
+            free.push(room.wrapping_sub(index).wrapping_sub(1), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Self { slots, free })
+    }
+
+    /// Bytes that room for one request takes.
+    const fn bytes() -> usize {
+        size_of::<Slot>() + size_of::<u32>()
+    }
+
+    /// The number that the next request gets; `None` there is no room.
+    fn next(&self) -> Option<u32> {
+        let index = *self.free.last()?;
+        Some(self.slots.get(index as usize)?.number)
+    }
+
+    /// Has `request` wait under the number that [`next`](Self::next) gave; gives it back if there is no
+    /// room.
+    fn put(&mut self, request: Request) -> Option<Request> {
+        let index = self.free.pop();
+        match index.and_then(|index| self.slots.get_mut(index as usize)) {
+            Some(slot) => {
+                slot.request = Some(request);
+                None
+            }
+            None => Some(request),
+        }
+    }
+
+    /// The slot of the request with this number.
+    fn slot(&mut self, number: u32) -> Option<(u32, &mut Slot)> {
+        let index = number
+            .checked_sub(1)?
+            .checked_rem(self.slots.len() as u32)?;
+        let slot = self.slots.get_mut(index as usize)?;
+        (slot.number == number && slot.request.is_some()).then_some((index, slot))
+    }
+
+    /// The request with this number.
+    fn get(&mut self, number: u32) -> Option<&Request> {
+        self.slot(number)?.1.request.as_ref()
+    }
+
+    /// Takes the request with this number out.
+    fn take(&mut self, number: u32) -> Option<Request> {
+        let room = self.slots.len() as u32;
+        let (index, slot) = self.slot(number)?;
+        let request = slot.request.take();
+        // INVARIANT: The next number of this slot, or its first again.
+        slot.number = number.checked_add(room).unwrap_or(index.wrapping_add(1));
+        // There is room for each slot.
+        let _ = self.free.push_within_capacity(index);
+        request
+    }
 }
 
 /// See the module's story.
@@ -129,12 +213,11 @@ impl Pep {
             _ => return Err(EINVAL),
         };
         let room = backlog as usize;
-        let bytes = size_of::<(u32, Request)>() + cm::CONNECTION_BYTES;
+        let bytes = Waiting::bytes() + cm::CONNECTION_BYTES;
         let memory = ident.budget.take_for::<Self>(room * bytes)?;
         let requests = Requests {
             eq: None,
-            waiting: KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?,
-            last: 0,
+            waiting: Waiting::new(backlog)?,
         };
         let stage = Stage {
             addr: attr.addr,
@@ -240,13 +323,8 @@ impl Pep {
         check: impl FnOnce(&Request) -> Result,
     ) -> Result<Request> {
         let mut requests = self.requests.lock();
-        let at = requests.waiting.iter().position(|(n, _)| *n == number);
-        let at = at.ok_or(ENOENT)?;
-        if let Some((_, request)) = requests.waiting.get(at) {
-            check(request)?;
-        }
-        let (_, request) = requests.waiting.remove(at).map_err(|_| ENOENT)?;
-        Ok(request)
+        check(requests.waiting.get(number).ok_or(ENOENT)?)?;
+        requests.waiting.take(number).ok_or(ENOENT)
     }
 
     /// The address of who asks, with the port that it names; `None` its link has gone.
@@ -272,15 +350,15 @@ impl Pep {
         let Some(eq) = &requests.eq else {
             return Some(request);
         };
-        // 0 is none. Those before that still wait are fewer than there are numbers.
-        requests.last = requests.last.checked_add(1).unwrap_or(1);
-        let connreq = requests.last;
         let waiting = &mut requests.waiting;
-        if let Err(full) = waiting.push_within_capacity((connreq, request)) {
-            return Some(full.0 .1);
-        }
+        let Some(connreq) = waiting.next() else {
+            return Some(request);
+        };
         // It waits before the program can have heard of it.
-        let told = waiting.last().is_some_and(|(_, request)| {
+        if let Some(request) = waiting.put(request) {
+            return Some(request);
+        }
+        let told = waiting.get(connreq).is_some_and(|request| {
             let what = Connection {
                 connreq,
                 local,
@@ -290,8 +368,11 @@ impl Pep {
             };
             eq.connection(EqEvent::ConnReq, &self.ident, &what)
         });
-        let untold = if told { None } else { waiting.pop() };
-        untold.map(|(_, request)| request)
+        if told {
+            None
+        } else {
+            waiting.take(connreq)
+        }
     }
 }
 
@@ -357,7 +438,10 @@ impl Object for Pep {
         drop(listening);
         let (eq, waiting) = {
             let mut requests = self.requests.lock();
-            (requests.eq.take(), core::mem::take(&mut requests.waiting))
+            (
+                requests.eq.take(),
+                core::mem::take(&mut requests.waiting.slots),
+            )
         };
         drop(waiting);
         drop(eq);
