@@ -50,6 +50,8 @@ use crate::{
             Count, //
         },
         skb::{
+            Inbox,
+            NoRoom,
             RxSkb,
             TxSkb, //
         }, //
@@ -132,6 +134,32 @@ mod tests {
         assert!(payload.iter().all(|byte| *byte == 0));
         let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
         assert!(packet::verified(&rx).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn packets_are_taken_some_at_a_time() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        let skb = built(&pair.path, &pair.a, pair.b.qp.number(), 64)?;
+        pin_init::stack_pin_init!(let inbox = Inbox::new());
+        for number in 0..10 {
+            let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            assert!(inbox
+                .push(rx, u32::MAX)
+                .is_ok_and(|first| first == (number == 0)));
+        }
+        assert_eq!(inbox.take(4).count(), 4);
+        assert!(!inbox.is_empty());
+        assert_eq!(inbox.take(6).count(), 6);
+        assert!(inbox.is_empty() && inbox.take(1).is_empty());
+        // What was taken has made room, all of it.
+        for _ in 0..2 {
+            let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            assert!(inbox.push(rx, 1).is_ok_and(|first| first));
+            let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            assert!(matches!(inbox.push(rx, 1), Err((NoRoom::Full, _))));
+            assert_eq!(inbox.take(2).count(), 1);
+        }
         Ok(())
     }
 

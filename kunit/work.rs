@@ -3,10 +3,15 @@
 //! Suite `kfabric_work`: a workqueue that goes while its items queue themselves again.
 
 use super::{
+    flush,
+    queue,
     raw,
     WorkQueue, //
 };
-use crate::shim::aids::a_while;
+use crate::shim::{
+    aids::a_while,
+    bindings as shim, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -64,9 +69,46 @@ impl Again {
     }
 }
 
+/// An item that writes down the nice value of who runs it.
+#[pin_data]
+struct Nice {
+    value: Atomic<i32>,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Nice { self.work }
+}
+
+impl WorkItem for Nice {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // SAFETY: Looks at the current task.
+        this.value
+            .xchg(unsafe { shim::kfabric_shim_kunit_nice() }, Full);
+    }
+}
+
 #[kunit_tests(kfabric_work)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_arrives_has_no_priority_over_programs() -> Result {
+        let nice = Arc::pin_init(
+            pin_init!(Nice {
+                value: Atomic::new(i32::MIN),
+                work <- new_work!("kfabric::Nice"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let _ = queue().enqueue(nice.clone());
+        flush(&nice.work);
+        assert_eq!(nice.value.load(Acquire), 0);
+        Ok(())
+    }
 
     #[test]
     fn items_that_queue_themselves_end_before_the_queue() -> Result {

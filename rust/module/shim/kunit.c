@@ -220,4 +220,10 @@ bool kfabric_shim_kunit_may_sleep(void)
 	return !in_atomic() && !irqs_disabled();
 }
 
+/** kfabric_shim_kunit_nice - the nice value of current */
+int kfabric_shim_kunit_nice(void)
+{
+	return task_nice(current);
+}
+
 #endif /* KFI_KUNIT */

@@ -81,13 +81,13 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  * @name: its name
  * @packets: whether it is for what arrives; else its items run on any CPU
  *
- * Items for what arrives run on the CPU that queues them, as soon as that leaves
- * the softirq or the system call: on another CPU on which a program spins they
- * would wait for the next tick, because a lazily preempted kernel sends nobody an
- * interrupt for their sake.  So that they need not wait for a tick here either,
- * they come before programs.  The queue has a thread of its own for when memory
- * is short: what is done for packets may be what gives memory back.  Its items
- * must not wait for each other.
+ * Items for what arrives run on the CPU that queues them: on another CPU on which
+ * a program spins they would wait for the next tick, because a lazily preempted
+ * kernel sends nobody an interrupt for their sake.  They have the priority of
+ * ordinary tasks, because anybody on the network can cause them: a flood of
+ * packets gets a share of the CPU, not all of it.  The queue has a thread of its
+ * own for when memory is short: what is done for packets may be what gives memory
+ * back.  Its items must not wait for each other.
  *
  * Context: process, may sleep. Return: the queue, or NULL.
  */
@@ -95,7 +95,7 @@ struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
 						      bool packets)
 {
 	unsigned int flags = packets ?
-		WQ_PERCPU | WQ_HIGHPRI | WQ_MEM_RECLAIM : WQ_UNBOUND;
+		WQ_PERCPU | WQ_MEM_RECLAIM : WQ_UNBOUND;
 
 	return alloc_workqueue("%s", flags, 0, name);
 }

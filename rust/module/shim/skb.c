@@ -201,20 +201,38 @@ static struct sk_buff *kfabric_shim_inbox_chain(struct kfabric_shim_inbox *inbox
 	return first;
 }
 
+/* The first @max packets of a list that has more. */
+static struct sk_buff *kfabric_shim_inbox_some(struct kfabric_shim_inbox *inbox,
+					       u32 max)
+{
+	struct sk_buff *first = NULL, **end = &first;
+
+	for (; max; max--) {
+		*end = __skb_dequeue(&inbox->list);
+		inbox->bytes -= (*end)->truesize;
+		end = &(*end)->next;
+	}
+	return first;
+}
+
 /**
- * kfabric_shim_inbox_take - take all packets that wait
+ * kfabric_shim_inbox_take - take packets that wait
  * @inbox: where
+ * @max: how many at most
  *
  * Context: process. Return: the first, for kfabric_shim_skb_next(); or NULL.
  */
-struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox)
+struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox, u32 max)
 {
 	struct sk_buff *first;
 
 	if (skb_queue_empty_lockless(&inbox->list))
 		return NULL;
 	spin_lock_bh(&inbox->list.lock);
-	first = kfabric_shim_inbox_chain(inbox);
+	if (skb_queue_len(&inbox->list) <= max)
+		first = kfabric_shim_inbox_chain(inbox);
+	else
+		first = kfabric_shim_inbox_some(inbox, max);
 	spin_unlock_bh(&inbox->list.lock);
 	return first;
 }

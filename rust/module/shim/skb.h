@@ -41,7 +41,7 @@ void kfabric_shim_skb_drop(struct sk_buff *skb);
 void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox);
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb, u32 max_bytes);
-struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox);
+struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox, u32 max);
 bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox);
 struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox);
 

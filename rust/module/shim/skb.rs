@@ -297,10 +297,10 @@ impl Inbox {
         }
     }
 
-    /// Takes all that wait. Process context.
-    pub(crate) fn take(&self) -> RxBatch {
-        // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
-        let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get()) };
+    /// Takes those that wait, the first `max` of them. Process context.
+    pub(crate) fn take(&self, max: u32) -> RxBatch {
+        // SAFETY: By the type invariant. INVARIANT: The packets are the batch's now.
+        let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get(), max) };
         RxBatch {
             first,
             last: core::ptr::null_mut(),

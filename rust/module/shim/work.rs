@@ -8,7 +8,7 @@
 //!
 //! They are there as long as their owner, [`WorkQueues`], which the floor `net` keeps from its start
 //! to its end. Items run in process context; one item never runs twice at once. Those of [`queue`] run
-//! on the CPU that queued them, before programs: see `kfabric_shim_workqueue_alloc`.
+//! on the CPU that queued them, with the priority of ordinary tasks: see `kfabric_shim_workqueue_alloc`.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/work.rs"]

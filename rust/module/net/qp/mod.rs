@@ -120,6 +120,9 @@ const SOURCE_PORTS: u16 = 0xc000;
 /// Turns that somebody who is no worker takes of a QP in a row, as long as more arrives.
 const TURNS: usize = 4;
 
+/// Packets that a QP takes from its inbox in one turn. The worker serves other QPs before it takes more.
+const BUDGET: u32 = 256;
+
 /// What a kind of QP does.
 pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The transport service whose packets it takes.
@@ -245,7 +248,12 @@ impl<K: Kind> WorkItem for Qp<K> {
                 }
             }
             // This worker takes all its turns. It may close others meanwhile.
-            Home::Namespace => K::work(&this, this.inbox.take(), Cause::Woken, &turns),
+            Home::Namespace => {
+                K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &turns);
+                if this.missed() {
+                    this.wake();
+                }
+            }
         }
         turns.run();
     }
@@ -282,12 +290,12 @@ impl_alarm! {
 impl<K: Kind> Qp<K> {
     /// Takes a turn, and ends it. [`missed`](Self::missed) is to be asked then.
     fn have_turn(self: &Arc<Self>, turn: MutexGuard<'_, ()>, cause: Cause, turns: &Turns) {
-        K::work(self, self.inbox.take(), cause, turns);
+        K::work(self, self.inbox.take(BUDGET), cause, turns);
         drop(turn);
     }
 
-    /// Whether something has arrived while we had the turn: who would have dealt with it may have left
-    /// it to us.
+    /// Whether something waits after a turn: it was more than a turn takes, or has arrived meanwhile, and
+    /// who would have dealt with it may have left it to us.
     fn missed(&self) -> bool {
         // The end of the turn comes before the look: see `turn`.
         smp_mb(Full);
