@@ -2114,6 +2114,8 @@ enum {
 	 * of links only
 	 */
 	KFABRIC_FIGURE_MR_REFUSED = 48,
+	/* dropped: requests further ahead than any requester's window reaches */
+	KFABRIC_FIGURE_DROP_PSN = 49,
 };
 
 #define KFABRIC_MAX_FIGURES	64

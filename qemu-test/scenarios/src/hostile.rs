@@ -302,13 +302,21 @@ fn other_sequence_numbers() {
     });
     // From behind the next one.
     let before = scene.count(PacketFigure::OutOfSequence);
-    for ahead in [3, 1000, 0x7f_0000] {
+    for ahead in [3, 1000, 0xff00] {
         let packet = send_only(&scene, scene.psn(PACKETS + ahead));
         scene.attacker.send(&whole(A, &packet, &[9; 8]));
     }
     until("out_of_sequence", || {
         scene.count(PacketFigure::OutOfSequence) == before + 3
     });
+    // Further ahead than any window: nothing is said.
+    let naks = scene.count(PacketFigure::NakSequenceTx);
+    for ahead in [0x1_0100, 0x40_0000, 0x7f_0000] {
+        let packet = send_only(&scene, scene.psn(PACKETS + ahead));
+        scene.attacker.send(&whole(A, &packet, &[9; 8]));
+    }
+    until("drop_psn", || scene.count(PacketFigure::DropPsn) == 3);
+    assert_eq!(scene.count(PacketFigure::NakSequenceTx), naks);
     scene.b.expect_nothing();
     assert_eq!(into.to_vec(..), [0; 8]);
     scene.b.ep.cancel(5).expect("cancel");

@@ -103,6 +103,9 @@ const INDEX_MAX: u32 = (1 << (INDEX_BITS - 1)) - 1;
 
 kernel::static_assert!(DGRAM_QPN == INDEX_MAX + 1 && DGRAM_QPN + u16::MAX as u32 <= INDEX_MASK);
 
+/// How many random indices are tried before the next free one is taken.
+const RANDOM_TRIES: usize = 16;
+
 /// Ports for those who do not ask for one: the dynamic range of RFC 6335.
 const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
@@ -162,13 +165,27 @@ impl Inbound {
     pub(super) fn enter(&self, qp: AnyQp, number: Number) -> Result<Qpn> {
         match number {
             Number::Any => {
-                let index = self.qps.insert_next(INDEX_MIN, INDEX_MAX, qp)?;
+                let index = self.enter_anywhere(qp)?;
                 Ok(Qpn::new(random_u32() << INDEX_BITS | index))
             }
             Number::Port(0) => self.enter_dynamic(qp),
             Number::Port(port) => self.enter_at(qp, Qpn::new(DGRAM_QPN | u32::from(port))),
             Number::Gsi => self.enter_at(qp, Qpn::GSI),
         }
+    }
+
+    /// Gives a QP a random index that no other has, so that a stranger knows no QP's number from that of
+    /// another.
+    fn enter_anywhere(&self, qp: AnyQp) -> Result<u32> {
+        for _ in 0..RANDOM_TRIES {
+            let index = INDEX_MIN + random_u32() % (INDEX_MAX + 1 - INDEX_MIN);
+            match self.qps.insert(index, qp.clone()) {
+                Err(error) if error == EBUSY => {}
+                entered => return entered.map(|()| index),
+            }
+        }
+        // Nearly all are taken.
+        self.qps.insert_next(INDEX_MIN, INDEX_MAX, qp)
     }
 
     fn enter_at(&self, qp: AnyQp, number: Qpn) -> Result<Qpn> {

@@ -96,7 +96,7 @@ figures! {
     Probes KFABRIC_FIGURE_PROBES "probes",
     /// Requests and responses that had been received already.
     Duplicates KFABRIC_FIGURE_DUPLICATES "duplicates",
-    /// Responses to what was never sent.
+    /// Responses to what was never sent, or of a kind that does not answer it.
     Strays KFABRIC_FIGURE_STRAYS "strays",
     /// Requests behind a missing one, dropped.
     OutOfSequence KFABRIC_FIGURE_OUT_OF_SEQUENCE "out_of_sequence",
@@ -137,6 +137,8 @@ figures! {
     /// Accesses of peers to memory that were refused, within the host and over the wire: no such key, no
     /// right, or bytes outside the region. Of links only.
     MrRefused KFABRIC_FIGURE_MR_REFUSED "mr_refused",
+    /// Dropped: requests further ahead than any requester's window reaches.
+    DropPsn KFABRIC_FIGURE_DROP_PSN "drop_psn",
 }
 
 /// Whose packets.

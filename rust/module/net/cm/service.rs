@@ -526,7 +526,7 @@ impl Cm {
             Err(_) => return None,
         };
         if let (Event::Reply(reply), Body::Rep(rep)) = (&event, &message.body) {
-            if self.forgotten(rep.ca_guid, reply.qpn) {
+            if self.forgotten(rep.ca_guid, reply.qpn, way.from) {
                 // It is not known which of the two the peer means.
                 let rejected = step.conn.reject_stale();
                 if let Some(consumer) = rejected {
@@ -539,10 +539,10 @@ impl Cm {
         Some(())
     }
 
-    /// A peer asks for a connection of its QP, or has agreed to one: if that QP had another one, the
-    /// peer has forgotten that, and it is over. Returns whether it is so.
-    fn forgotten(self: &Arc<Self>, guid: u64, qpn: Qpn) -> bool {
-        let Some(id) = self.inner.lock().table.by_peer_qp(guid, qpn) else {
+    /// The peer at `from` asks for a connection of its QP, or has agreed to one: if that QP had another
+    /// one, the peer has forgotten that, and it is over. Returns whether it is so.
+    fn forgotten(self: &Arc<Self>, guid: u64, qpn: Qpn, from: IpAddr) -> bool {
+        let Some(id) = self.inner.lock().table.by_peer_qp(guid, qpn, from) else {
             return false;
         };
         let step = self.step(id, |entry| entry.machine.stale(now_ns()));
@@ -573,7 +573,7 @@ impl Cm {
         tid: u64,
         req: &Req<'_>,
     ) -> core::result::Result<(Arc<Door>, Request), Refusal> {
-        if self.forgotten(req.ca_guid, req.qpn) {
+        if self.forgotten(req.ca_guid, req.qpn, way.from) {
             return Err(Refusal::new(Reason::STALE_CONN));
         }
         let no_room = || {

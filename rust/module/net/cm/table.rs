@@ -52,8 +52,9 @@ enum Name {
     Deadline(u64, CommId),
     /// A passive end: the GUID of the peer's device, and what the peer calls it.
     Peer(u64, CommId, CommId),
-    /// One that is established: the GUID of the peer's device, and the peer's QP.
-    PeerQp(u64, Qpn, CommId),
+    /// One that is established: the GUID of the peer's device, the peer's QP, and the peer's address:
+    /// the first two are no secret, and another host may not speak for the peer.
+    PeerQp(u64, Qpn, IpAddr, CommId),
 }
 
 /// A name that a connection has, or room for one.
@@ -117,7 +118,8 @@ impl Entry {
             _ => None,
         };
         let established = machine.state() == State::Established;
-        let peer_qp = established.then(|| Name::PeerQp(guid, machine.remote_qpn(), id));
+        let peer_qp =
+            established.then(|| Name::PeerQp(guid, machine.remote_qpn(), machine.peer(), id));
         self.deadline.set(names, deadline);
         self.peer.set(names, peer);
         self.peer_qp.set(names, peer_qp);
@@ -310,10 +312,10 @@ impl Table {
         }
     }
 
-    /// An established connection with a QP of a peer.
-    pub(super) fn by_peer_qp(&self, guid: u64, qpn: Qpn) -> Option<CommId> {
-        match self.first(Name::PeerQp(guid, qpn, CommId(0)))? {
-            Name::PeerQp(g, q, id) if (g, q) == (guid, qpn) => Some(id),
+    /// An established connection with a QP of the peer at `from`.
+    pub(super) fn by_peer_qp(&self, guid: u64, qpn: Qpn, from: IpAddr) -> Option<CommId> {
+        match self.first(Name::PeerQp(guid, qpn, from, CommId(0)))? {
+            Name::PeerQp(g, q, ip, id) if (g, q, ip) == (guid, qpn, from) => Some(id),
             _ => None,
         }
     }

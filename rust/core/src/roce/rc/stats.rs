@@ -44,7 +44,7 @@ pub struct RequesterStats {
     pub implied_naks: u64,
     /// Responses to what is answered already.
     pub duplicates: u64,
-    /// Responses to what was never sent.
+    /// Responses to what was never sent, or of a kind that does not answer it.
     pub strays: u64,
     /// Packets that the local stack refused.
     pub not_sent: u64,
@@ -63,8 +63,10 @@ pub struct ResponderStats {
     pub replays: u64,
     /// Duplicate RDMA READs and atomics that are not remembered.
     pub forgotten: u64,
-    /// Requests with a PSN too far ahead.
+    /// Requests behind a missing one.
     pub out_of_sequence: u64,
+    /// Requests further ahead than any requester's window reaches.
+    pub too_far: u64,
     /// Requests that came in a state that takes none.
     pub unready: u64,
     /// ACKs handed out.

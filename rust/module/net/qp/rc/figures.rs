@@ -50,6 +50,7 @@ pub(super) fn responder(receiving: &mut Receiving, tally: &Tally<'_>) {
     add!(tally, now, settled:
         duplicates => Duplicates,
         out_of_sequence => OutOfSequence,
+        too_far => DropPsn,
         unready => DropState,
         acks => AckTx,
         nak_sequence => NakSequenceTx,

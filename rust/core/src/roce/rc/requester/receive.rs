@@ -88,13 +88,15 @@ where
         }
     }
 
-    /// Whether a response is to something outstanding.
+    /// Whether a response is to something outstanding, and of the kind that answers that.
     fn expects(&mut self, packet: &Packet) -> bool {
         if !packet.opcode().is_response() {
             return false;
         }
         let psn = packet.bth.psn;
-        let count = if psn.is_within(self.una, self.max.since(self.una)) {
+        let is_outstanding = psn.is_within(self.una, self.max.since(self.una));
+        let expected = is_outstanding && self.answers(packet);
+        let count = if expected {
             &mut self.stats.responses
         } else if psn.is_before(self.una) {
             &mut self.stats.duplicates
@@ -102,7 +104,19 @@ where
             &mut self.stats.strays
         };
         stats::add(count, 1);
-        psn.is_within(self.una, self.max.since(self.una))
+        expected
+    }
+
+    /// Whether a response to something outstanding is of the kind that answers it. Data are for READs
+    /// and atomics only: anybody can send them to a PSN that is another request's, and they neither
+    /// confirm what is before it nor end the connection.
+    fn answers(&self, packet: &Packet) -> bool {
+        let wqe = || self.queue.get(self.number_of(packet.bth.psn));
+        match packet.headers() {
+            Headers::Acknowledge(_) => true,
+            Headers::AtomicAcknowledge(..) => wqe().is_some_and(|wqe| wqe.request.op.is_atomic()),
+            _ => wqe().is_some_and(|wqe| matches!(wqe.request.op, Op::Read { .. })),
+        }
     }
 
     fn acknowledged(&mut self, now: u64, psn: Psn, syndrome: Syndrome) {

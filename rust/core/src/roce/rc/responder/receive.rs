@@ -29,6 +29,7 @@ use super::{
             Refusal,
             Target, //
         },
+        window::LARGEST,
         MAX_LEN, //
     },
     replay::Answer,
@@ -52,7 +53,8 @@ pub enum Verdict {
     /// It was refused: the QP is in state ERR, and the requester is to follow
     /// ([`Requester::error`](super::super::Requester::error)).
     Refused(Nak),
-    /// The state takes no requests, or it is none: dropped.
+    /// The state takes no requests, or it is none, or it is further ahead than any requester's window
+    /// reaches ([`LARGEST`]): dropped. Nothing is said of it.
     Dropped,
 }
 
@@ -95,6 +97,10 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         if psn.is_before(self.expected) {
             self.duplicate(now, packet);
             return Verdict::Duplicate;
+        }
+        if psn.since(self.expected) > LARGEST {
+            stats::add(&mut self.stats.too_far, 1);
+            return Verdict::Dropped;
         }
         if psn != self.expected {
             stats::add(&mut self.stats.out_of_sequence, 1);

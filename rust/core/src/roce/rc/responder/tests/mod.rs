@@ -29,6 +29,7 @@ pub(super) use super::{
             Ended,
             Incoming, //
         },
+        window::LARGEST,
         MAX_LEN, //
     },
     *, //

@@ -369,6 +369,28 @@ mod suite {
     }
 
     #[test]
+    fn what_is_beyond_every_window_is_dropped_without_a_word() -> Result {
+        with(|responder, target| {
+            responder.receive(0, &send(0), target);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
+            for number in [2 + LARGEST, 3 * LARGEST, Psn::HALF / 2, Psn::HALF] {
+                let verdict = responder.receive(0, &send(number), target);
+                assert_eq!(verdict, Verdict::Dropped);
+            }
+            assert_eq!(answers(responder, 0), Log::new());
+            assert_eq!(responder.stats().too_far, 4);
+            assert_eq!(responder.stats().out_of_sequence, 0);
+            // Nor does it change what is said of a packet within the window.
+            let verdict = responder.receive(0, &send(1 + LARGEST), target);
+            assert_eq!(verdict, Verdict::OutOfSequence);
+            let nak = Said::Nak(1, 1, Nak::Sequence);
+            assert_eq!(answers(responder, 0), Log::of(&[nak]));
+            assert_eq!(responder.receive(0, &send(1), target), Verdict::Executed);
+            Ok(())
+        })
+    }
+
+    #[test]
     fn a_gap_is_told_once() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(0), target);
@@ -379,7 +401,7 @@ mod suite {
             // The NAK acknowledges what is before it.
             let nak = Said::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
-            for number in [5, 6, 1000, Psn::HALF] {
+            for number in [5, 6, 1000, 1 + LARGEST] {
                 responder.receive(0, &send(number), target);
             }
             assert_eq!(answers(responder, 0), Log::new());
