@@ -49,6 +49,19 @@ impl AckTimeout {
         }
     }
 
+    /// The longest timeout that a peer can choose for this end: 4.3 s, so that seven retries end after
+    /// about half a minute. Linux's RDMA CM asks for 2.1 s or less on a local network.
+    pub const PEER_MAX: Self = Self(20);
+
+    /// Returns the timeout with the code that the peer has asked for: at most [`Self::PEER_MAX`], and
+    /// that for a peer that wants this end to wait for ever.
+    pub const fn from_peer(code: u8) -> Self {
+        match code {
+            0 | 21.. => Self::PEER_MAX,
+            code => Self(code),
+        }
+    }
+
     /// Returns the code.
     pub const fn code(self) -> u8 {
         self.0
@@ -210,6 +223,17 @@ mod tests {
         }
         assert_eq!(AckTimeout::from_code(32), None);
         assert_eq!(AckTimeout::from_code(255), None);
+    }
+
+    #[test]
+    fn a_peer_cannot_have_this_end_wait_for_hours_or_for_ever() {
+        for code in 0..=u8::MAX {
+            let timeout = AckTimeout::from_peer(code);
+            assert!(timeout.ns().is_some_and(|ns| ns <= 4_300_000_000));
+            if (1..=20).contains(&code) {
+                assert_eq!(timeout.code(), code);
+            }
+        }
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Msg {
         attr.max_rd_atomic = attr.max_rd_atomic.min(reply.initiator_depth);
         attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(reply.responder_resources);
         attr.rnr_retry = reply.rnr_retry_count;
-        attr.timeout = timeout(reply.ack_timeout, attr.timeout);
+        attr.timeout = timeout(reply.ack_timeout);
         self.ready(conn.path(), peer, &attr)?;
         conn.confirm(&[])
     }
@@ -255,7 +255,7 @@ impl Msg {
         attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(params.responder_resources);
         attr.retry_cnt = params.retry_count;
         attr.rnr_retry = params.rnr_retry_count;
-        attr.timeout = timeout(params.ack_timeout, attr.timeout);
+        attr.timeout = timeout(params.ack_timeout);
         let peer = Pep::peer(&request).ok_or(ECONNABORTED)?;
         self.ready(request.path(), peer, &attr)?;
         let side = self.side(&attr)?;
@@ -382,9 +382,10 @@ fn not_connected(bound: &Bound, endpoint: &Endpoint, errno: Errno, why: Reason, 
     }
 }
 
-/// The local ACK timeout that connection management found; it and that of a QP are the same codes.
-fn timeout(found: kfi_core::roce::cm::Timeout, default: AckTimeout) -> AckTimeout {
-    AckTimeout::from_code(found.code()).unwrap_or(default)
+/// The local ACK timeout that connection management found; it and that of a QP are the same codes. The
+/// peer has chosen it, so it has a limit.
+fn timeout(found: kfi_core::roce::cm::Timeout) -> AckTimeout {
+    AckTimeout::from_peer(found.code())
 }
 
 impl Endpoint {
