@@ -42,6 +42,21 @@ mod tests {
         Ok(())
     }
 
+    /// Connections that nobody has confirmed have a part of the limit, also of a user without one.
+    #[test]
+    fn half_open_connections_have_a_share() -> Result {
+        let share = ACCOUNTS.lock().limit / HALF_OPEN_SHARE;
+        let budget = Budget::of(user(9), Some(u64::MAX))?;
+        let most = budget.take_half_open(share)?;
+        assert_eq!(budget.take_half_open(1).err(), Some(ENOMEM));
+        assert_eq!(budget.clone().take_half_open(1).err(), Some(ENOMEM));
+        // The rest of the account is for others.
+        assert!(budget.take(share.saturating_mul(2)).is_ok());
+        drop(most);
+        assert!(budget.take_half_open(share).is_ok());
+        Ok(())
+    }
+
     /// A sum that would not fit in its number is over every limit.
     #[test]
     fn no_limit_does_not_wrap() -> Result {

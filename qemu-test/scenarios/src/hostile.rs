@@ -6,17 +6,20 @@
 
 use crate::{
     harness::tests,
-    host::{Host, link_count, until},
+    host::{Host, Options, link_count, until},
     networks::{Wire, dgram, exchange},
 };
 use kfi::{
     Access, Buffer, CompFlags, Device, Errno, FiAddr, PacketFigure, PacketsOf, QpState, StatClass,
 };
 use kfi_core::roce::{
+    cm,
     headers::{Aeth, Bth, Deth, Headers, MAX_HEADERS, Qpn, Reth, SendEnd, Syndrome},
     icrc::{Crc32, IPV4_LEN, Icrc, UDP_LEN},
+    mtu::PathMtu,
     packet::{Packet, UDP_PORT},
     psn::Psn,
+    ud::GSI_QKEY,
 };
 use std::{
     net::{Ipv4Addr, UdpSocket},
@@ -41,6 +44,7 @@ tests![
     a_length_that_is_wrong => 300,
     a_datagram_with_another_key => 300,
     a_flood_of_bad_packets => 300,
+    rejected_requests_leave_room => 300,
     figures_in_debugfs => 300,
 ];
 
@@ -468,6 +472,79 @@ fn a_flood_of_bad_packets() {
     assert!(scene.count(PacketFigure::DropIcrc) > 0);
     assert_eq!(scene.count(PacketFigure::DropInboxFull), 0);
     scene.is_unharmed();
+}
+
+/// A REQ for the endpoint for reliable datagrams at `port`, with times as long as they can be and
+/// without a greeting: it is rejected.
+fn bad_request(number: u32, port: u16) -> Vec<u8> {
+    let longest = cm::Timeout::new(20);
+    let device = cm::Device {
+        ca_guid: 7,
+        ip: A.into(),
+        mtu: PathMtu::Mtu1024,
+        responder_resources: 4,
+        initiator_depth: 4,
+        timing: cm::Timing {
+            longest,
+            life_time: longest,
+            ..cm::Timing::DEFAULT
+        },
+    };
+    let asks = cm::Connect {
+        local_id: cm::CommId(number + 1),
+        tid: number.into(),
+        remote: B.into(),
+        service_id: cm::ServiceId::rdm(port),
+        side: cm::Side {
+            qpn: Qpn::new(number + 0x100),
+            starting_psn: Psn::new(0),
+            responder_resources: 4,
+            initiator_depth: 4,
+            rnr_retry_count: 7,
+            srq: false,
+        },
+        mtu: PathMtu::Mtu1024,
+        least_mtu: PathMtu::Mtu1024,
+        retry_count: 7,
+        private: cm::Private::NONE,
+    };
+    let mad = cm::Connection::connect(0, &device, &asks).transmit();
+    let mad = mad.expect("a REQ");
+    let deth = Deth {
+        qkey: GSI_QKEY,
+        src_qp: Qpn::GSI,
+    };
+    let bth = Bth::new(Qpn::GSI, Psn::new(number));
+    let packet = Packet::new(bth, Headers::Datagram(deth, None), mad.len());
+    whole(A, &packet, &mad)
+}
+
+fn rejected_requests_leave_room() {
+    let wire = Wire::new();
+    let attacker = Attacker::new(&wire);
+    let b = Wire::host(&wire.b, &Options::default());
+    let port = b.ep.name().expect("name").port();
+    // More than a namespace has room for.
+    for number in 0..6000 {
+        attacker.send(&bad_request(number, port));
+        if number % 32 == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    let a = Wire::host(&wire.a, &Options::default());
+    let to_b = a.meet(&b);
+    let bytes = Buffer::from_bytes(&[7; 64]).expect("buffer");
+    let into = Buffer::new(64).expect("buffer");
+    b.ep.recv(&into, 2).expect("recv");
+    a.ep.send(to_b, &bytes, 1).expect("send");
+    a.expect(CompFlags::MSG | CompFlags::SEND, 1);
+    b.expect(CompFlags::MSG | CompFlags::RECV, 2);
+    let refused = wire.b.run(|| {
+        let device = Device::open().expect("device");
+        let packets = device.packets(PacketsOf::Netns).expect("packets");
+        packets.get(PacketFigure::CmNoRoom)
+    });
+    assert_eq!(refused, 0);
 }
 
 /// The figures under an object's line of a file in debugfs.

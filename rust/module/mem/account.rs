@@ -68,6 +68,10 @@ use crate::shim::{
 /// What every object takes besides itself, in bytes: its handle, its place in lists.
 const OVERHEAD: u64 = 512;
 
+/// Peers that have asked for a connection and not confirmed the answer can take one part in so many of
+/// the limit of a user, of any user: they may be forged.
+const HALF_OPEN_SHARE: u64 = 4;
+
 /// What one user's objects take, and what the user was refused.
 #[pin_data]
 struct Account {
@@ -76,6 +80,8 @@ struct Account {
     above: Option<Hold>,
     /// Bytes.
     used: Atomic<u64>,
+    /// Those of them that connections take which their peer has not confirmed.
+    half_open: Atomic<u64>,
     /// How many [`Hold`]s there are.
     holders: Atomic<u64>,
     /// Refused accesses to peers' memory.
@@ -96,18 +102,6 @@ impl Account {
     /// The account that has none above it.
     fn first(&self) -> &Self {
         self.and_above().last().unwrap_or(self)
-    }
-
-    /// Charges `bytes` to this account alone. `ENOMEM` over `limit`.
-    fn charge(&self, bytes: u64, limit: u64) -> Result {
-        let mut used = self.used.load(Relaxed);
-        loop {
-            let sum = used.checked_add(bytes).filter(|sum| *sum <= limit);
-            match self.used.cmpxchg(used, sum.ok_or(ENOMEM)?, Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(now) => used = now,
-            }
-        }
     }
 }
 
@@ -179,10 +173,24 @@ impl Drop for Hold {
     }
 }
 
+/// Adds `bytes` to what is `used`, up to `limit`. `ENOMEM`.
+fn charge(used: &Atomic<u64>, bytes: u64, limit: u64) -> Result {
+    let mut now = used.load(Relaxed);
+    loop {
+        let sum = now.checked_add(bytes).filter(|sum| *sum <= limit);
+        match used.cmpxchg(now, sum.ok_or(ENOMEM)?, Relaxed) {
+            Ok(_) => return Ok(()),
+            Err(other) => now = other,
+        }
+    }
+}
+
 /// Who can charge an account, up to a limit.
 pub(crate) struct Budget {
     hold: Hold,
     limit: u64,
+    /// Bytes that connections may take which their peer has not confirmed.
+    half_open: u64,
 }
 
 impl Budget {
@@ -208,19 +216,25 @@ impl Budget {
     fn below(above: Option<Hold>, user: Kuid, limit: Option<u64>) -> Result<Self> {
         // A hold that goes takes the lock, and so does an account that has one: neither is dropped
         // under it.
-        let (limit, known) = {
+        let (limit, half_open, known) = {
             let accounts = ACCOUNTS.lock();
+            let half_open = accounts.limit / HALF_OPEN_SHARE;
             let limit = limit.unwrap_or(accounts.limit);
-            (limit, accounts.find(user, &above))
+            (limit, half_open, accounts.find(user, &above))
         };
         if let Some(hold) = known {
-            return Ok(Self { hold, limit });
+            return Ok(Self {
+                hold,
+                limit,
+                half_open,
+            });
         }
         let account = Arc::pin_init(
             pin_init!(Account {
                 user,
                 above,
                 used: Atomic::new(0),
+                half_open: Atomic::new(0),
                 holders: Atomic::new(0),
                 throttle <- new_spinlock!(Throttle::new(), "Account::throttle"),
                 until: Atomic::new(0),
@@ -240,6 +254,7 @@ impl Budget {
         Ok(Self {
             hold: known.unwrap_or(hold),
             limit,
+            half_open,
         })
     }
 
@@ -247,7 +262,7 @@ impl Budget {
     pub(crate) fn take(&self, bytes: u64) -> Result<Allowance> {
         let account = &self.hold.0;
         for (number, charged) in account.and_above().enumerate() {
-            if let Err(error) = charged.charge(bytes, self.limit) {
+            if let Err(error) = charge(&charged.used, bytes, self.limit) {
                 for charged in account.and_above().take(number) {
                     charged.used.fetch_sub(bytes, Relaxed);
                 }
@@ -255,6 +270,17 @@ impl Budget {
             }
         }
         Ok(Allowance {
+            hold: Hold::new(account),
+            bytes,
+        })
+    }
+
+    /// Counts `bytes`, which are charged besides, as those of a connection that its peer has not
+    /// confirmed. `ENOMEM`: too many are. Does not sleep.
+    pub(crate) fn take_half_open(&self, bytes: u64) -> Result<HalfOpen> {
+        let account = &self.hold.0;
+        charge(&account.half_open, bytes, self.half_open)?;
+        Ok(HalfOpen {
             hold: Hold::new(account),
             bytes,
         })
@@ -300,6 +326,7 @@ impl Clone for Budget {
         Self {
             hold: Hold::new(&self.hold.0),
             limit: self.limit,
+            half_open: self.half_open,
         }
     }
 }
@@ -315,5 +342,17 @@ impl Drop for Allowance {
         for charged in self.hold.0.and_above() {
             charged.used.fetch_sub(self.bytes, Relaxed);
         }
+    }
+}
+
+/// Bytes of a connection that its peer has not confirmed. Dropping sleeps.
+pub(crate) struct HalfOpen {
+    hold: Hold,
+    bytes: u64,
+}
+
+impl Drop for HalfOpen {
+    fn drop(&mut self) {
+        self.hold.0.half_open.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -31,7 +31,8 @@ mod kunit;
 
 pub(crate) use account::{
     Allowance,
-    Budget, //
+    Budget,
+    HalfOpen, //
 };
 pub(crate) use memref::{
     copy,

@@ -411,7 +411,7 @@ impl Listener for Pep {
                 Ok(_) => Reason::NO_RESOURCES,
                 Err(_) => Reason::UNSUPPORTED,
             };
-            request.reject(reason, &[]);
+            request.refuse(reason, &[]);
         }
     }
 

@@ -32,9 +32,11 @@
 //! # Limits
 //!
 //! What a peer asks for costs memory here before anybody has agreed. So there are at most
-//! [`MAX_ASKED`] connections in a namespace that nobody has accepted, and at each listener at most its
-//! backlog of requests that wait for an answer; what is more is refused for want of resources, and
-//! counted. All together there are at most [`MAX_CONNECTIONS`].
+//! [`MAX_ASKED`] connections in a namespace that nobody has answered, at most [`MAX_ASKED_OF_SOURCE`]
+//! unconfirmed ones of one address, and at each listener at most its backlog of requests that wait for
+//! an answer; what is more is refused for want of resources, and counted. Rejected connections take no
+//! room from them: there are at most [`MAX_REJECTED`], and none for requests that a listener refuses
+//! by itself ([`Request::refuse`]). All together there are at most [`MAX_CONNECTIONS`].
 //!
 //! # Locks and contexts
 //!
@@ -88,6 +90,13 @@ pub(crate) const CONNECTION_BYTES: usize =
 /// Connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;
 
-/// Connections of a namespace that peers have asked for and nobody has accepted: those that wait for
-/// an answer, and those that were rejected and may be asked for once more.
+/// Connections of a namespace that peers have asked for and that wait for an answer.
 const MAX_ASKED: usize = 1 << 12;
+
+/// Connections that the peer at one address has asked for and not confirmed: those that wait for an
+/// answer, and those that were accepted.
+const MAX_ASKED_OF_SOURCE: usize = MAX_ASKED / 4;
+
+/// Connections of a namespace that were rejected and may be asked for once more. More are forgotten at
+/// once.
+const MAX_REJECTED: usize = 1 << 10;

@@ -162,6 +162,16 @@ impl Request {
         self.answered = true;
     }
 
+    /// Rejects, and forgets it: if the rejection is lost, the peer asks again, and that is another request.
+    /// For what is refused whatever the consumer wants, so that refusing costs no memory. Private data
+    /// beyond 148 bytes are cut off. Sleeps.
+    pub(crate) fn refuse(mut self, reason: Reason, private: &[u8]) {
+        // Who has given up need not be told.
+        let _ = self.conn.reject(reason, private);
+        self.conn.forget();
+        self.answered = true;
+    }
+
     /// Forgets it without a word: the peer asks again, and that is another request. Sleeps.
     pub(crate) fn ignore(mut self) {
         self.conn.forget();

@@ -393,7 +393,7 @@ impl Cm {
             if inner.closed {
                 return Err(ENODEV);
             }
-            let id = inner.table.new_id(false).map_err(|_| EBUSY)?;
+            let id = inner.table.new_id(None).map_err(|_| EBUSY)?;
             let conn = Conn::new(self, id, path, context)?;
             inner.table.enter(&conn, make(id), Some(consumer))?;
             conn
@@ -589,7 +589,7 @@ impl Cm {
             return Err(Refusal::new(Reason::INVALID_SERVICE_ID));
         };
         let waiting = door.room().ok_or_else(no_room)?;
-        let id = inner.table.new_id(true).map_err(|_| no_room())?;
+        let id = inner.table.new_id(Some(way.from)).map_err(|_| no_room())?;
         let conn = Conn::new(self, id, path.clone(), 0).map_err(|_| no_room())?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(way.to, mtu);

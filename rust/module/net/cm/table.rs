@@ -13,7 +13,9 @@ use super::{
     },
     listen::Door,
     MAX_ASKED,
-    MAX_CONNECTIONS, //
+    MAX_ASKED_OF_SOURCE,
+    MAX_CONNECTIONS,
+    MAX_REJECTED, //
 };
 use crate::{
     net::LinkState,
@@ -93,14 +95,32 @@ impl Place {
     }
 }
 
+/// Whether a connection counts as one that a peer has asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// It does not: this end has asked, or has accepted and heard that the peer is there.
+    No,
+    /// In `waiting`, and at its source: it has no answer.
+    Waiting,
+    /// At its source: it was accepted, and the peer has not confirmed that.
+    HalfOpen,
+    /// In `rejected`: it may be asked for once more.
+    Rejected,
+}
+
+impl Asked {
+    const fn has_source(self) -> bool {
+        matches!(self, Self::Waiting | Self::HalfOpen)
+    }
+}
+
 /// A connection in the table.
 pub(super) struct Entry {
     pub(super) machine: Connection,
     /// None: it has heard of the end, or does not want to; or nobody has accepted yet.
     pub(super) consumer: Option<Arc<dyn Consumer>>,
     conn: Arc<Conn>,
-    /// Counted in `asked`.
-    asked: bool,
+    asked: Asked,
     deadline: Place,
     peer: Place,
     peer_qp: Place,
@@ -123,6 +143,20 @@ impl Entry {
         self.deadline.set(names, deadline);
         self.peer.set(names, peer);
         self.peer_qp.set(names, peer_qp);
+    }
+
+    /// What it counts as now, if it was `asked` before.
+    fn asked_now(&self) -> Asked {
+        let state = self.machine.state();
+        match (self.asked, state) {
+            (Asked::No, _) => Asked::No,
+            (_, State::ReqReceived) => Asked::Waiting,
+            (_, State::RepSent) => Asked::HalfOpen,
+            (Asked::Waiting | Asked::Rejected, State::Timewait) if self.consumer.is_none() => {
+                Asked::Rejected
+            }
+            _ => Asked::No,
+        }
     }
 
     /// This end's address.
@@ -172,13 +206,16 @@ pub(super) struct Full;
 ///
 /// # Invariants
 ///
-/// `count` is the number of connections, `asked` that of those that are marked so. A connection has
-/// the names that its state gives it.
+/// `count` is the number of connections, `waiting` and `rejected` those of the connections that are
+/// marked so; `sources` has the number of those that count at their source, by the peer's address, and
+/// no zeros. A connection has the names that its state gives it.
 pub(super) struct Table {
     connections: RBTree<CommId, Entry>,
     names: RBTree<Name, ()>,
     count: usize,
-    asked: usize,
+    waiting: usize,
+    rejected: usize,
+    sources: RBTree<IpAddr, usize>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<Door>>,
 }
 
@@ -197,14 +234,20 @@ impl Table {
             connections: RBTree::new(),
             names: RBTree::new(),
             count: 0,
-            asked: 0,
+            waiting: 0,
+            rejected: 0,
+            sources: RBTree::new(),
             listeners: RBTree::new(),
         }
     }
 
-    /// An ID for another connection, `asked` for by a peer or not.
-    pub(super) fn new_id(&self, asked: bool) -> Result<CommId, Full> {
-        if self.count >= MAX_CONNECTIONS || (asked && self.asked >= MAX_ASKED) {
+    /// An ID for another connection, asked for by the peer at `source` or by this end.
+    pub(super) fn new_id(&self, source: Option<IpAddr>) -> Result<CommId, Full> {
+        let is_full = |source| {
+            let from_it = self.sources.get(&source).copied().unwrap_or(0);
+            self.waiting >= MAX_ASKED || from_it >= MAX_ASKED_OF_SOURCE
+        };
+        if self.count >= MAX_CONNECTIONS || source.is_some_and(is_full) {
             return Err(Full);
         }
         loop {
@@ -224,7 +267,12 @@ impl Table {
         consumer: Option<Arc<dyn Consumer>>,
     ) -> Result {
         let id = machine.local_id();
-        let asked = !machine.is_active();
+        let asked = if machine.is_active() {
+            Asked::No
+        } else {
+            Asked::Waiting
+        };
+        let source = machine.peer();
         let mut entry = Entry {
             machine,
             consumer,
@@ -235,12 +283,39 @@ impl Table {
             peer_qp: Place::new()?,
         };
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        if asked.has_source() && self.sources.get(&source).is_none() {
+            let node = RBTreeNode::new(source, 0, GFP_KERNEL_ACCOUNT)?;
+            self.sources.insert(node);
+        }
         entry.rename(&mut self.names);
         self.connections.insert(room.into_node(id, entry));
         // INVARIANT: One more.
         self.count = self.count.wrapping_add(1);
-        self.asked = self.asked.wrapping_add(usize::from(asked));
+        self.recount(source, Asked::No, asked);
         Ok(())
+    }
+
+    /// A connection of the peer at `source` counted as `old` and now counts as `new`.
+    fn recount(&mut self, source: IpAddr, old: Asked, new: Asked) {
+        // INVARIANT: One fewer of the one, one more of the other.
+        match old {
+            Asked::Waiting => self.waiting = self.waiting.wrapping_sub(1),
+            Asked::Rejected => self.rejected = self.rejected.wrapping_sub(1),
+            Asked::No | Asked::HalfOpen => {}
+        }
+        match new {
+            Asked::Waiting => self.waiting = self.waiting.wrapping_add(1),
+            Asked::Rejected => self.rejected = self.rejected.wrapping_add(1),
+            Asked::No | Asked::HalfOpen => {}
+        }
+        if let Some(number) = self.sources.get_mut(&source) {
+            *number = number
+                .wrapping_sub(usize::from(old.has_source()))
+                .wrapping_add(usize::from(new.has_source()));
+            if *number == 0 {
+                self.sources.remove(&source);
+            }
+        }
     }
 
     /// Has a connection do something; `None` if there is none. One that is closed then has left.
@@ -253,13 +328,13 @@ impl Table {
         let result = act(entry);
         let mad = entry.machine.transmit();
         entry.rename(&mut self.names);
-        if entry.asked && entry.consumer.is_some() {
-            // INVARIANT: One fewer is marked.
-            entry.asked = false;
-            self.asked = self.asked.wrapping_sub(1);
-        }
         let conn = entry.conn.clone();
-        let closed = entry.machine.state() == State::Closed;
+        let mut closed = entry.machine.state() == State::Closed;
+        let (old, new, source) = (entry.asked, entry.asked_now(), entry.machine.peer());
+        entry.asked = new;
+        self.recount(source, old, new);
+        // The rejection goes out all the same. If it is lost, the peer's next REQ is a new request.
+        closed |= new == Asked::Rejected && self.rejected > MAX_REJECTED;
         Some(Step {
             result,
             conn,
@@ -272,10 +347,10 @@ impl Table {
     pub(super) fn remove(&mut self, id: CommId) -> Option<Left> {
         let entry = self.connections.get_mut(&id)?;
         entry.unname(&mut self.names);
-        let asked = entry.asked;
+        let (asked, source) = (entry.asked, entry.machine.peer());
         // INVARIANT: One fewer.
         self.count = self.count.wrapping_sub(1);
-        self.asked = self.asked.wrapping_sub(usize::from(asked));
+        self.recount(source, asked, Asked::No);
         self.connections.remove_node(&id)
     }
 

@@ -124,7 +124,11 @@ impl Connection {
         let timing = device.timing;
         let ack_timeout = req.primary.ack_timeout.min(Timing::LIMIT);
         let response = req.remote_response_timeout.min(Timing::LIMIT);
-        let again = ack_timeout.ns().saturating_mul(2);
+        // The sender of a REQ has proved nothing: how long a packet travels, this end knows itself.
+        let again = ack_timeout
+            .min(Timeout::ack(timing.life_time, Timeout::new(0)))
+            .ns()
+            .saturating_mul(2);
         let request = Request {
             from,
             service_id: req.service_id,

@@ -27,6 +27,11 @@ mod suite {
         }
     }
 
+    fn active_ip() -> IpAddr {
+        let [from, _] = IPS;
+        from
+    }
+
     fn side(qpn: u32) -> Side {
         Side {
             qpn: Qpn::new(qpn),
@@ -133,5 +138,36 @@ mod suite {
         assert_eq!(pass(&mut passive, &mut active), Some(true));
         assert_eq!(active.state(), State::Timewait);
         assert_eq!(passive.state(), State::Timewait);
+    }
+
+    #[test]
+    fn the_peer_does_not_choose_for_how_long_a_rejection_is_kept() {
+        let mut active = active();
+        let mad = active.transmit();
+        assert!(mad.is_some());
+        let Some(mad) = mad else {
+            return;
+        };
+        let message = Message::parse(&mad);
+        let Ok(Message {
+            tid,
+            body: Body::Req(mut req),
+        }) = message
+        else {
+            return;
+        };
+        req.primary.ack_timeout = Timeout::MAX;
+        req.remote_response_timeout = Timeout::MAX;
+        req.local_response_timeout = Timeout::MAX;
+        let made = Connection::request(&device(1), CommId(2), active_ip(), tid, &req);
+        assert!(made.is_ok());
+        let Ok((mut passive, _)) = made else {
+            return;
+        };
+        let reason = Reason::CONSUMER_DEFINED;
+        let answer = passive.reject(0, reason, Private::NONE, Private::NONE);
+        assert_eq!(answer, Ok(()));
+        // 4.3 s, and twice the time that a packet travels.
+        assert!(passive.deadline().is_some_and(|at| at < 4_500_000_000));
     }
 }

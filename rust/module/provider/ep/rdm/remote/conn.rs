@@ -7,7 +7,7 @@
 //! until the QP's turn is over, as the session's lock stands above the QP's.
 //!
 //! `inbox` is a mutex: taken under the lock of the QP's responder and under that of the session; under it
-//! are taken the endpoint's receive lock and what a completion takes. `cm` is a leaf.
+//! are taken the endpoint's receive lock and what a completion takes. `cm` and `half_open` are leaves.
 
 use kernel::{
     new_mutex,
@@ -85,6 +85,7 @@ use super::{
 use crate::{
     mem::{
         Allowance,
+        HalfOpen,
         MemRef, //
     },
     net::{
@@ -228,6 +229,9 @@ pub(in crate::provider::ep) struct Connection {
     pub(super) refused: Atomic<bool>,
     /// What it takes of its owner's budget.
     _memory: Allowance,
+    /// What it takes of the part for connections that the peer has not confirmed, as long as it has not.
+    #[pin]
+    half_open: Mutex<Option<HalfOpen>>,
 }
 
 impl Connection {
@@ -242,6 +246,13 @@ impl Connection {
             + Works::BYTES
             + 2 * Regions::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
+        // With the session, which may have been made for it.
+        let all = bytes + size_of::<Self>() + size_of::<Session>();
+        let half_open = if established {
+            None
+        } else {
+            Some(endpoint.ident.budget.take_half_open(all as u64)?)
+        };
         let inbox = Inbox {
             inbound: Inbound::new(),
             coming: Coming::Nothing,
@@ -263,6 +274,7 @@ impl Connection {
                 established: Atomic::new(established),
                 refused: Atomic::new(false),
                 _memory: memory,
+                half_open <- new_mutex!(half_open, "Connection::half_open"),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -425,9 +437,11 @@ impl Connection {
         conn.communication_established()
     }
 
-    /// It is known now. Any context.
+    /// It is known now. Sleeps.
     pub(super) fn is_established(&self) {
         self.established.store(true, Relaxed);
+        let half_open = self.half_open.lock().take();
+        drop(half_open);
     }
 
     /// Why it failed, if no work request of this end's did. Any context.

@@ -333,7 +333,7 @@ impl cm::Consumer for Connection {
 
 /// Says no, and why.
 fn refuse(request: cm::Request, refusal: Refusal) {
-    request.reject(Reason::CONSUMER_DEFINED, &refusal.to_bytes());
+    request.refuse(Reason::CONSUMER_DEFINED, &refusal.to_bytes());
 }
 
 /// Where an endpoint is asked for connections.
