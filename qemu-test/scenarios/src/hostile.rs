@@ -45,6 +45,7 @@ tests![
     a_datagram_with_another_key => 300,
     a_flood_of_bad_packets => 300,
     rejected_requests_leave_room => 300,
+    requests_from_a_broadcast_address => 300,
     figures_in_debugfs => 300,
 ];
 
@@ -476,11 +477,11 @@ fn a_flood_of_bad_packets() {
 
 /// A REQ for the endpoint for reliable datagrams at `port`, with times as long as they can be and
 /// without a greeting: it is rejected.
-fn bad_request(number: u32, port: u16) -> Vec<u8> {
+fn bad_request(from: Ipv4Addr, number: u32, port: u16) -> Vec<u8> {
     let longest = cm::Timeout::new(20);
     let device = cm::Device {
         ca_guid: 7,
-        ip: A.into(),
+        ip: from.into(),
         mtu: PathMtu::Mtu1024,
         responder_resources: 4,
         initiator_depth: 4,
@@ -516,7 +517,7 @@ fn bad_request(number: u32, port: u16) -> Vec<u8> {
     };
     let bth = Bth::new(Qpn::GSI, Psn::new(number));
     let packet = Packet::new(bth, Headers::Datagram(deth, None), mad.len());
-    whole(A, &packet, &mad)
+    whole(from, &packet, &mad)
 }
 
 fn rejected_requests_leave_room() {
@@ -526,7 +527,7 @@ fn rejected_requests_leave_room() {
     let port = b.ep.name().expect("name").port();
     // More than a namespace has room for.
     for number in 0..6000 {
-        attacker.send(&bad_request(number, port));
+        attacker.send(&bad_request(A, number, port));
         if number % 32 == 0 {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -545,6 +546,29 @@ fn rejected_requests_leave_room() {
         packets.get(PacketFigure::CmNoRoom)
     });
     assert_eq!(refused, 0);
+}
+
+/// A request in the name of a broadcast address is dropped: an answer would go to all hosts of the
+/// subnet.
+fn requests_from_a_broadcast_address() {
+    let wire = Wire::new();
+    let attacker = Attacker::new(&wire);
+    let b = Wire::host(&wire.b, &Options::default());
+    let port = b.ep.name().expect("name").port();
+    let dropped = || {
+        wire.b.run(|| {
+            let device = Device::open().expect("device");
+            let packets = device.packets(PacketsOf::Netns).expect("packets");
+            packets.get(PacketFigure::DropCm)
+        })
+    };
+    let before = dropped();
+    // To the endpoint, and to nobody.
+    for (number, port) in [port, port ^ 1, port].into_iter().enumerate() {
+        let all = Ipv4Addr::new(192, 0, 2, 255);
+        attacker.send(&bad_request(all, number as u32, port));
+        until("drop_cm", || dropped() == before + number as u64 + 1);
+    }
 }
 
 /// The figures under an object's line of a file in debugfs.

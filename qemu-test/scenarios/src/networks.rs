@@ -10,8 +10,8 @@ use crate::{
     raw::ip,
 };
 use kfi::{
-    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpOption,
-    QpState,
+    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpAddr,
+    QpOption, QpState,
 };
 use std::{
     net::IpAddr,
@@ -43,6 +43,7 @@ tests![
     datagrams_go_on => 300,
     datagrams_without_an_interface => 300,
     many_come_and_go => 300,
+    many_hosts_are_no_peer,
 ];
 
 /// Two namespaces with a link each: 192.0.2.1 and 2001:db8::1, .2 and ::2.
@@ -499,5 +500,16 @@ fn come_and_go(wire: &Wire, round: u64) {
     }
     if round.is_multiple_of(2) {
         let _ = a.ep.shutdown();
+    }
+}
+
+fn many_hosts_are_no_peer() {
+    let wire = Wire::new();
+    let a = Wire::host(&wire.a, &msg());
+    for host in ["192.0.2.255", "255.255.255.255", "224.0.0.1", "ff02::1"] {
+        let host = std::net::SocketAddr::new(host.parse().expect("address"), 0);
+        let to = QpAddr { host, qpn: 0x55 };
+        let refused = errno(a.ep.connect_qp(to, 1));
+        assert_eq!(refused, Some(Errno::EINVAL), "{host}");
     }
 }

@@ -56,14 +56,19 @@ impl Path {
         }
         let way = Way { from, to };
         let ifindex = link.netdev().ifindex;
-        Arc::pin_init(
+        let path = Arc::pin_init(
             pin_init!(Self {
                 way,
                 link: link.clone(),
                 route <- Route::new(link.socket().clone(), ifindex, from, to),
             }),
             GFP_KERNEL_ACCOUNT,
-        )
+        )?;
+        // The broadcast address of a subnet is known to routing only.
+        if path.route.is_of_many() {
+            return Err(EINVAL);
+        }
+        Ok(path)
     }
 
     /// Its two addresses. Any context.

@@ -191,7 +191,14 @@ kfabric_shim_route_find4(const struct kfabric_shim_route *route, struct sock *sk
 	memcpy(&fl4.saddr, route->from, 4);
 	memcpy(&fl4.daddr, route->to, 4);
 	rt = ip_route_output_flow(sock_net(sk), &fl4, sk);
-	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
+	if (IS_ERR(rt))
+		return ERR_CAST(rt);
+	/* What is a broadcast address depends on the interface's subnets. */
+	if (rt->rt_flags & (RTCF_BROADCAST | RTCF_MULTICAST)) {
+		dst_release(&rt->dst);
+		return ERR_PTR(-EADDRNOTAVAIL);
+	}
+	return &rt->dst;
 }
 
 static struct dst_entry *
@@ -272,6 +279,25 @@ u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
 		mtu = dst_mtu(dst);
 	rcu_read_unlock();
 	return mtu;
+}
+
+/**
+ * kfabric_shim_route_check - whether a way can lead to a peer
+ * @route: the way
+ *
+ * Context: process. Return: 0, also if there is no way now; -EADDRNOTAVAIL if the
+ * address is one of many hosts (broadcast, multicast).
+ */
+int kfabric_shim_route_check(struct kfabric_shim_route *route)
+{
+	struct dst_entry *dst;
+	struct sock *sk;
+
+	rcu_read_lock();
+	sk = kfabric_shim_route_sk(route);
+	dst = sk ? kfabric_shim_route_dst(route, sk) : ERR_PTR(-ENETDOWN);
+	rcu_read_unlock();
+	return dst == ERR_PTR(-EADDRNOTAVAIL) ? -EADDRNOTAVAIL : 0;
 }
 
 static void kfabric_shim_send4(struct dst_entry *dst, struct sk_buff *skb)

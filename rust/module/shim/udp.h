@@ -74,6 +74,7 @@ void kfabric_shim_route_init(struct kfabric_shim_route *route,
 			     struct kfabric_shim_udp *udp);
 void kfabric_shim_route_exit(struct kfabric_shim_route *route);
 u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route);
+int kfabric_shim_route_check(struct kfabric_shim_route *route);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,
 			    struct sk_buff *skb);
 

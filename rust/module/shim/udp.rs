@@ -205,6 +205,13 @@ impl<T: Receive> Route<T> {
         }
     }
 
+    /// Whether the address is one of many hosts, as routing knows it: broadcast or multicast. Process
+    /// context.
+    pub(crate) fn is_of_many(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { shim::kfabric_shim_route_check(self.raw.get()) != 0 }
+    }
+
     /// Sends a packet that is complete but for the TTL and the checksum of the IPv4 header.
     ///
     /// An error is what this host's stack says: `ENETDOWN` the sockets are closed; `ENETUNREACH`,
