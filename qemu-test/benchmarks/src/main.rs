@@ -84,6 +84,8 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
             Ok(row) => {
                 println!("{}", row.summary());
                 rows.push(row);
+                // A guest that dies later takes nothing with it.
+                std::fs::write(&out, serde_json::to_string(&rows)?)?;
             }
             Err(error) => {
                 println!("could not run: {error}");
@@ -91,7 +93,6 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
             }
         }
     }
-    std::fs::write(&out, serde_json::to_string(&rows)?)?;
     if broken.is_empty() {
         Ok(())
     } else {
@@ -103,9 +104,19 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
 fn report(args: &[String]) -> Result<()> {
     let (dir, files) = args.split_first().ok_or(USAGE)?;
     let mut rows: Vec<Row> = Vec::new();
+    let mut unreadable = Vec::new();
     for file in files {
-        let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-        rows.extend(serde_json::from_str::<Vec<Row>>(&text)?);
+        let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+        match text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
+            Ok(more) => rows.extend::<Vec<Row>>(more),
+            Err(error) => unreadable.push(format!("{file}: {error}")),
+        }
     }
-    report::write(dir.as_ref(), &report::in_order(rows))
+    // What was measured is written whatever is missing.
+    report::write(dir.as_ref(), &report::in_order(rows))?;
+    if unreadable.is_empty() {
+        Ok(())
+    } else {
+        Err(unreadable.join(", ").into())
+    }
 }

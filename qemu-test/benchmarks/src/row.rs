@@ -98,14 +98,31 @@ impl Turns {
 
     /// Runs both sides in turn.
     pub(crate) fn take(&mut self, ours: Side<'_>, peer: Side<'_>) -> Result<()> {
-        ours()?;
-        peer()?;
+        measured(ours)?;
+        measured(peer)?;
         for _ in 0..self.runs.0.max(1) {
-            self.ours.push(ours()?);
-            self.peer.push(peer()?);
+            self.ours.push(measured(ours)?);
+            self.peer.push(measured(peer)?);
         }
         Ok(())
     }
+}
+
+/// How often a side runs again that gives no value.
+const AGAIN: usize = 3;
+
+/// Runs a side until it gives a value that is a number above zero: a program that measures itself can
+/// divide by a time of zero, and one run of a peer can fail on a busy machine.
+fn measured(side: Side<'_>) -> Result<f64> {
+    let mut last: Box<dyn std::error::Error> = "not run".into();
+    for _ in 0..=AGAIN {
+        match side() {
+            Ok(value) if value.is_finite() && value > 0.0 => return Ok(value),
+            Ok(value) => last = format!("a run gave the value {value}").into(),
+            Err(error) => last = error,
+        }
+    }
+    Err(format!("{} runs in turn: {last}", AGAIN + 1).into())
 }
 
 struct Spread {
@@ -177,5 +194,40 @@ pub(crate) fn number(value: f64) -> String {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `values` as ours, in order, beside a peer that is always 2.
+    fn case(values: &[f64]) -> (Result<()>, Vec<f64>) {
+        let mut turns = Turns {
+            runs: Runs(2),
+            ours: Vec::new(),
+            peer: Vec::new(),
+        };
+        let mut values = values.iter().copied();
+        let result = turns.take(
+            &mut || values.next().ok_or_else(|| "no more values".into()),
+            &mut || Ok(2.0),
+        );
+        (result, turns.ours)
+    }
+
+    #[test]
+    fn a_run_without_a_value_is_repeated() {
+        let (result, ours) = case(&[f64::NAN, 1.0, 0.0, f64::INFINITY, -1.0, 3.0, 4.0]);
+        assert!(result.is_ok());
+        assert_eq!(ours, [3.0, 4.0]);
+    }
+
+    #[test]
+    fn a_side_that_gives_no_value_is_an_error() {
+        let (result, ours) = case(&[1.0, 1.0, f64::NAN, f64::NAN, f64::NAN, f64::NAN, 5.0]);
+        let error = result.expect_err("four runs without a value").to_string();
+        assert!(error.contains("NaN"), "{error}");
+        assert_eq!(ours, [1.0]);
     }
 }
