@@ -625,6 +625,7 @@ mod tests {
 
     #[test]
     fn closing_in_the_middle() -> Result {
+        let mut under_way = 0;
         for round in 0..12 {
             let pair = Pair::default()?;
             let payload = buffer(60_000)?;
@@ -634,13 +635,19 @@ mod tests {
                 pair.a.post(READ, &payload)?;
             }
             if round % 2 == 0 {
-                eventually(|| pair.b.peer.received() > round % 7);
+                assert!(eventually(|| pair.b.peer.received() > round % 7));
             }
             pair.a.qp.close();
-            let (ended, received) = (pair.a.peer.ended(), pair.a.peer.received());
-            crate::shim::sched::cond_resched();
-            assert!(pair.a.peer.ended() == ended && pair.a.peer.received() == received);
+            let (ended, written) = (pair.a.peer.ended(), pair.a.peer.written.load(Acquire));
+            under_way += 40 - ended;
+            let done = pair.a.peer.done.lock();
+            assert!(done.iter().all(|(_, status)| *status == Status::Success));
+            drop(done);
+            // The other end is still at work.
+            a_while();
+            assert!(pair.a.peer.ended() == ended && pair.a.peer.written.load(Acquire) == written);
         }
+        assert!(under_way > 0);
         Ok(())
     }
 

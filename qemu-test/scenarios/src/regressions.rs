@@ -59,13 +59,14 @@ fn the_release_of_a_multi_receive_is_its_last_entry() {
     let stop = Flag::default();
     std::thread::scope(|scope| {
         let _stop = RaiseAtEnd(&stop);
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let sender = Host::with(&options);
-                let to = sender.meet(&receiver);
+        for number in 1..=4 {
+            let (stop, receiver, options) = (&stop, &receiver, &options);
+            scope.spawn(move || {
+                let sender = Host::with(options);
+                let to = sender.meet(receiver);
                 while !stop.load(SeqCst) {
                     // Where there is no buffer it would be kept, and be no part any more.
-                    let _ = sender.ep.inject(to, &[1; LEN as usize]);
+                    let _ = sender.ep.inject(to, &[number; LEN as usize]);
                 }
             });
         }
@@ -81,7 +82,7 @@ fn the_release_of_a_multi_receive_is_its_last_entry() {
         let mut parts = HashMap::new();
         let mut entries = [Entry::default(); 64];
         let begin = Instant::now();
-        let mut posted = 0usize;
+        let (mut posted, mut shared) = (0, 0);
         while begin.elapsed() < Duration::from_secs(20) {
             while posted < BUFFERS {
                 post(context);
@@ -99,13 +100,16 @@ fn the_release_of_a_multi_receive_is_its_last_entry() {
                 if entry.flags.contains(CompFlags::MULTI_RECV) {
                     assert_eq!(*told, PARTS, "a release before all parts: {entry:?}");
                     released.insert(entry.op_context);
+                    let bytes = into[entry.op_context as usize % BUFFERS].to_vec(..);
+                    shared += usize::from(bytes.iter().any(|byte| *byte != bytes[0]));
                     posted -= 1;
                 }
             }
         }
-        println!("{} buffers", released.len());
-        // Each buffer was used several times, by several senders at once.
+        println!("{} buffers, {shared} of several senders", released.len());
+        // Each buffer was used several times, and several senders placed messages in one.
         assert!(released.len() >= 10 * BUFFERS, "hardly anything happened");
+        assert!(shared > 0, "no two senders met in a buffer");
     });
 }
 

@@ -6,12 +6,13 @@ use super::{
     refused,
 };
 use crate::{
+    abi_threads::NetNs,
     harness::tests,
-    host::{SOON, domain_on},
+    host::{SOON, domain_on, link_count},
     networks::Wire,
     raw::ip,
 };
-use kfi::{Device, Errno, EventKind, QpOption};
+use kfi::{Device, Errno, EventKind, PacketFigure, QpOption};
 use std::{
     net::SocketAddr,
     process::Command,
@@ -134,6 +135,8 @@ fn messages_are_lost() {
         event(&b.eq, EventKind::Shutdown);
     }
     assert!(refused > 0, "not one of five was told");
+    let resent = |netns: &NetNs| netns.run(|| link_count(PacketFigure::CmResent));
+    assert!(resent(&wire.a) + resent(&wire.b) > 0, "no message was lost");
     quiet(&server.eq);
 }
 
