@@ -62,6 +62,7 @@ mod raw;
 mod regressions;
 mod rings;
 mod rma;
+mod routed;
 mod selective;
 mod sleepers;
 mod threads;
@@ -120,6 +121,7 @@ fn main() -> std::process::ExitCode {
             connections::wire::TESTS,
             connections::killed::TESTS,
             networks::TESTS,
+            routed::TESTS,
             hostile::TESTS,
             cli::TESTS,
             cli::pingpong::TESTS,

@@ -146,8 +146,13 @@ fn begin(a: &Host, b: &Host, buffer: &Buffer) {
 
 /// The message of `a` has failed, as nobody answered, and so has the next.
 fn given_up(a: &Host) {
+    ended_with(a, Errno::ETIMEDOUT);
+}
+
+/// The message of `a` has failed with `errno`, and its connection with it.
+fn ended_with(a: &Host, errno: Errno) {
     let entry = a.failure();
-    assert_eq!((entry.err, entry.op_context), (Errno::ETIMEDOUT, 1));
+    assert_eq!((entry.err, entry.op_context), (errno, 1));
     until("the end", || a.ep.qp().expect("qp").state == QpState::Error);
     let buffer = Buffer::new(8).expect("buffer");
     // The QP ends a little before its endpoint knows: what is accepted meanwhile is flushed.
@@ -322,7 +327,7 @@ fn a_smaller_mtu() {
     a.expect(SENT, 1);
     wire.a.run(|| ip("link set veth0 mtu 600"));
     begin(&a, &b, &buffer);
-    given_up(&a);
+    ended_with(&a, Errno::EMSGSIZE);
     // A new connection makes do with it.
     let (a, b) = wire.pair_with_mtu(512);
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(512));

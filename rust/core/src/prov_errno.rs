@@ -6,6 +6,8 @@
 //! | 0 | nothing to add to the error |
 //! | 256.. | [`WIRE`] and the status of a work request, as `enum ibv_wc_status` has it |
 //!
+//! A transmit that ends with "local length" has `EMSGSIZE` ([`of_transmit`]).
+//!
 //! What a peer on the same host refuses has the number that the same refusal has over the wire
 //! ([`REFUSED`]).
 //!
@@ -45,6 +47,15 @@ pub const fn of_status(status: Status) -> Option<(Errno, u32)> {
     Some((errno, WIRE | status as u32))
 }
 
+/// Returns the same for a work request that sends: its packets are longer than the path to the peer
+/// carries now (`EMSGSIZE`).
+pub const fn of_transmit(status: Status) -> Option<(Errno, u32)> {
+    match (status, of_status(status)) {
+        (Status::LocalLength, Some((_, number))) => Some((Errno::EMSGSIZE, number)),
+        (_, other) => other,
+    }
+}
+
 /// Returns what a `prov_errno` means (kfi_cq_strerror()).
 pub const fn text(prov_errno: u32) -> &'static str {
     const LOCAL_LENGTH: u32 = WIRE | Status::LocalLength as u32;
@@ -59,7 +70,7 @@ pub const fn text(prov_errno: u32) -> &'static str {
     const RNR_RETRY_EXCEEDED: u32 = WIRE | Status::RnrRetryExceeded as u32;
     match prov_errno {
         0 => "No more is known",
-        LOCAL_LENGTH => "The message is longer than the receive",
+        LOCAL_LENGTH => "The message is longer than the receive, or its packets than the path carries",
         LOCAL_OPERATION => "An error inside the device",
         LOCAL_PROTECTION => "The local memory could not be reached",
         FLUSHED => "The connection ended before",
@@ -108,6 +119,13 @@ mod tests {
             of_status(Status::RemoteAccess),
             Some((Errno::EACCES, REFUSED))
         );
+        for status in ALL {
+            let told = of_transmit(status);
+            match status {
+                Status::LocalLength => assert_eq!(told, Some((Errno::EMSGSIZE, 257))),
+                _ => assert_eq!(told, of_status(status)),
+            }
+        }
         assert_eq!(text(0), "No more is known");
         assert_eq!(text(256), text(4));
     }

@@ -82,6 +82,12 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 	if (ret)
 		return ret;
 	setup_udp_tunnel_sock(net, sock->sk, &sock_cfg);
+	/*
+	 * Anybody can send an ICMP error that lowers the MTU of a route.  What is
+	 * connected goes by the MTU of the interface, and finds out by itself
+	 * what gets through.  IPv6: see kfabric_shim_send6().
+	 */
+	ip_sock_set_mtu_discover(sock->sk, IP_PMTUDISC_PROBE);
 	rcu_assign_pointer(*sk, sock->sk);
 	return 0;
 }
@@ -317,6 +323,8 @@ static void kfabric_shim_send6(struct dst_entry *dst, struct sk_buff *skb)
 	skb_set_transport_header(skb, sizeof(struct ipv6hdr));
 	skb->protocol = htons(ETH_P_IPV6);
 	ipv6_hdr(skb)->hop_limit = ip6_dst_hoplimit(dst);
+	/* Over a way that has become narrower it goes in fragments. */
+	skb->ignore_df = 1;
 #endif
 }
 

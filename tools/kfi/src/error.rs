@@ -205,7 +205,8 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
 /// Advice for an operation that completed with this error.
 fn advice_completion(errno: Errno) -> Option<&'static str> {
     Some(match errno {
-        Errno::EMSGSIZE | Errno::KFI_ETRUNC => "the receive buffer is shorter than the message",
+        Errno::KFI_ETRUNC => "the receive buffer is shorter than the message",
+        Errno::EMSGSIZE => "the path to the peer carries less than before: connect again",
         Errno::ECANCELED => "the operation was cancelled, or its endpoint closed",
         Errno::EACCES => "the peer's memory region does not allow this access, or has gone",
         Errno::EREMOTEIO => "the peer's endpoint does not take such operations",

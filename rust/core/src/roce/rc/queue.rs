@@ -102,7 +102,8 @@ pub struct WorkRequest {
 pub enum Status {
     /// Well.
     Success = 0,
-    /// A receive: the message is longer than it.
+    /// A receive: the message is longer than it. A request: its packets are longer than the path to the
+    /// peer carries.
     LocalLength = 1,
     /// An error inside the device.
     LocalOperation = 2,

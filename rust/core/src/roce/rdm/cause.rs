@@ -7,6 +7,7 @@
 //! | [`Cause::Reset`] | fail | go on | `ECONNRESET` |
 //! | [`Cause::Access`] | fail; the one that was refused with `EACCES` | go on | `ECONNRESET` |
 //! | [`Cause::Protocol`] | fail | go on | `EPROTO` |
+//! | [`Cause::Narrow`] | fail | go on | `EMSGSIZE` |
 //! | [`Cause::Lost`] | fail | fail | `ETIMEDOUT` |
 //! | [`Cause::Nobody`] | | fail | `ECONNREFUSED` |
 //! | [`Cause::Busy`] | | fail, after [`CONNECT_TIME`] | `EBUSY` |
@@ -39,6 +40,9 @@ pub enum Cause {
     Protocol,
     /// The peer does not answer any more.
     Lost,
+    /// The path to the peer carries no packets of the connection's path MTU any more. The next
+    /// connection has a smaller one.
+    Narrow,
     /// There is no such endpoint at the peer.
     Nobody,
     /// The peer has too many connections.
@@ -62,6 +66,7 @@ impl Cause {
             Self::Idle | Self::Superseded | Self::Reset | Self::Access => Errno::ECONNRESET,
             Self::Protocol => Errno::EPROTO,
             Self::Lost | Self::Unanswered => Errno::ETIMEDOUT,
+            Self::Narrow => Errno::EMSGSIZE,
             Self::Nobody => Errno::ECONNREFUSED,
             Self::Busy => Errno::EBUSY,
             Self::Version => Errno::EPROTONOSUPPORT,
@@ -75,7 +80,12 @@ impl Cause {
     pub const fn spares_unsent(self) -> bool {
         matches!(
             self,
-            Self::Idle | Self::Superseded | Self::Reset | Self::Access | Self::Protocol
+            Self::Idle
+                | Self::Superseded
+                | Self::Reset
+                | Self::Access
+                | Self::Protocol
+                | Self::Narrow
         )
     }
 
@@ -108,7 +118,8 @@ mod tests {
         ] {
             assert!(!cause.spares_unsent());
         }
-        assert!(Cause::Reset.spares_unsent());
+        assert!(Cause::Reset.spares_unsent() && Cause::Narrow.spares_unsent());
+        assert_eq!(Cause::Narrow.errno(), Errno::EMSGSIZE);
         assert_eq!(Cause::of(Refusal::Nobody).errno(), Errno::ECONNREFUSED);
         assert_eq!(Cause::Reset.errno(), Errno::ECONNRESET);
     }

@@ -175,7 +175,7 @@ fn proceed(
         transmit(qp, &mut sending, &mut tally, now, Some(turns));
         figures::requester(&mut sending, &tally);
         set_alarm(qp, &mut sending, now, served.answers_at);
-        ended.take(&mut sending);
+        ended.take(qp, &mut sending);
         let kept_waiting = sending.requester.stats().rnr != rnr;
         (sending.requester.state() == State::Error, kept_waiting)
     };
@@ -386,6 +386,13 @@ impl Sending {
     }
 }
 
+/// Whether packets of the path MTU are longer than the way to the peer carries by now, as far as routers
+/// have said so. They may have been forged: this is asked only when the peer has not answered.
+fn is_too_long(qp: &Qp<Rc>, sending: &Sending) -> bool {
+    let carried = qp.kind.path.as_ref().and_then(|path| path.mtu());
+    carried.is_some_and(|carried| carried < sending.requester.mtu())
+}
+
 /// Work requests that have ended, and how.
 struct Ended([Option<(Work, Status)>; COMPLETIONS]);
 
@@ -396,14 +403,18 @@ impl Ended {
     }
 
     /// Takes as many as there is room for.
-    fn take(&mut self, sending: &mut Sending) {
+    fn take(&mut self, qp: &Qp<Rc>, sending: &mut Sending) {
         for room in &mut self.0 {
             let Some(completion) = sending.requester.take() else {
                 break;
             };
             let place = completion.request.wr_id as usize;
             let work = sending.works.get_mut(place).and_then(Option::take);
-            *room = work.map(|work| (work, completion.status));
+            let status = match completion.status {
+                Status::RetryExceeded if is_too_long(qp, sending) => Status::LocalLength,
+                status => status,
+            };
+            *room = work.map(|work| (work, status));
         }
     }
 
@@ -426,7 +437,7 @@ impl Ended {
 /// Tells the consumer what has ended, and that the QP has.
 fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, mut ended: Ended, failed: bool) {
     while ended.tell(consumer) {
-        ended.take(&mut qp.kind.sending.lock());
+        ended.take(qp, &mut qp.kind.sending.lock());
     }
     if failed {
         let told = core::mem::replace(&mut qp.kind.sending.lock().told, true);

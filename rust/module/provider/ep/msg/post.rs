@@ -337,7 +337,7 @@ impl Msg {
         let Some(ticket) = ticket else {
             return;
         };
-        match failure(status) {
+        match failure(prov_errno::of_transmit(status)) {
             None => endpoint.complete_transmit(bound, ticket),
             Some(failure) => {
                 let mut outcome = Outcome::failed(failure.errno);
@@ -348,9 +348,9 @@ impl Msg {
     }
 }
 
-/// What is told of a status; `None` for success.
-pub(super) fn failure(status: Status) -> Option<Failure> {
-    let (errno, prov_errno) = prov_errno::of_status(status)?;
+/// What is told of an error and its `prov_errno`; `None` for success.
+pub(super) fn failure(told: Option<(Errno, u32)>) -> Option<Failure> {
+    let (errno, prov_errno) = told?;
     Some(Failure {
         errno,
         prov_errno,

@@ -26,6 +26,7 @@ use kfi_core::{
         Side,
         ATOMIC_LEN, //
     },
+    prov_errno,
     roce::{
         headers::{
             AtomicEth,
@@ -257,7 +258,7 @@ impl Consumer for Endpoint {
                     Some(_) => Status::LocalOperation,
                 };
                 let mut outcome = Outcome::failed(Errno::ECANCELED);
-                outcome.error = failure(status);
+                outcome.error = failure(prov_errno::of_status(status));
                 outcome.len = placed;
                 if let Some(failure) = &mut outcome.error {
                     failure.olen = lost;

@@ -329,8 +329,9 @@ where
         self.failed
     }
 
+    /// Returns the path MTU: bytes of payload that a packet has at most.
     #[inline]
-    fn mtu(&self) -> PathMtu {
+    pub fn mtu(&self) -> PathMtu {
         self.attr.path_mtu
     }
 }

@@ -230,9 +230,10 @@ fn failed(errno: Errno) -> Outcome {
     let status = match errno {
         Errno::EACCES => Status::RemoteAccess,
         Errno::ETIMEDOUT => Status::RetryExceeded,
+        Errno::EMSGSIZE => Status::LocalLength,
         _ => return outcome,
     };
-    if let Some((_, prov_errno)) = prov_errno::of_status(status) {
+    if let Some((_, prov_errno)) = prov_errno::of_transmit(status) {
         outcome.error = Some(Failure {
             errno,
             prov_errno,

@@ -270,9 +270,10 @@ impl Connection {
             Status::Flushed => return (Done::Failed(None), None),
             Status::RemoteAccess => Cause::Access,
             Status::RetryExceeded | Status::RnrRetryExceeded => Cause::Lost,
+            Status::LocalLength => Cause::Narrow,
             _ => Cause::Protocol,
         };
-        let errno = prov_errno::of_status(status).map(|(errno, _)| errno);
+        let errno = prov_errno::of_transmit(status).map(|(errno, _)| errno);
         (Done::Failed(errno), Some(cause))
     }
 }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two hosts with a router between them, and a path that carries less than both interfaces: it ends
+//! what is too long with an error that says so, and the next connection makes do with it.
+
+use crate::{
+    abi_threads::NetNs,
+    harness::tests,
+    host::{Host, Options, domain_on},
+    networks::{Wire, exchange, msg},
+    raw::ip,
+};
+use kfi::{Buffer, CompFlags, Device, Errno, Error, FiAddr, QpOption};
+use std::time::Duration;
+
+tests![
+    a_narrow_path_ends_a_connection => 300,
+    datagrams_are_connected_anew_over_a_narrow_path => 300,
+    ipv6_goes_in_fragments => 300,
+];
+
+/// Ignored by connected endpoints.
+const PEER: FiAddr = FiAddr::UNSPEC;
+
+/// What `prov_errno` of a narrow path is: the wire's numbers and "local length error".
+const TOO_LONG: u32 = 257;
+
+/// The retries of an endpoint last less.
+const LONG: Duration = Duration::from_secs(90);
+
+/// The near host is `wire.a`, the router `wire.b`.
+struct Routed {
+    wire: Wire,
+    far: NetNs,
+}
+
+impl Routed {
+    /// Interfaces of 9,000 bytes all the way.
+    fn new() -> Self {
+        let routed = Self {
+            wire: Wire::new(),
+            far: NetNs::new(),
+        };
+        let Self { wire, far } = &routed;
+        ip("link add rb type veth peer name rc");
+        ip(&format!("link set rb netns {}", wire.b.path()));
+        ip(&format!("link set rc netns {}", far.path()));
+        wire.a.run(|| {
+            ip("link set veth0 mtu 9000");
+            ip("route add default via 192.0.2.2");
+            ip("-6 route add default via 2001:db8::2");
+        });
+        wire.b.run(|| {
+            ip("link set veth0 mtu 9000");
+            ip("link set rb mtu 9000 up");
+            ip("address add 198.51.100.2/24 dev rb");
+            ip("address add 2001:db8:1::2/64 dev rb nodad");
+            for family in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{family}"), "1").expect("forwarding");
+            }
+        });
+        far.run(|| {
+            ip("link set rc name veth0");
+            ip("link set veth0 mtu 9000 up");
+            ip("address add 198.51.100.1/24 dev veth0");
+            ip("address add 2001:db8:1::1/64 dev veth0 nodad");
+            ip("route add default via 198.51.100.2");
+            ip("-6 route add default via 2001:db8:1::2");
+            let device = Device::open().expect("device");
+            device.link_add("roce0", "veth0").expect("link_add");
+        });
+        routed
+    }
+
+    /// The far half of the path carries packets of 1,400 bytes from now on.
+    fn narrow(&self) {
+        self.wire.b.run(|| ip("link set rb mtu 1400"));
+        self.far.run(|| ip("link set veth0 mtu 1400"));
+    }
+
+    /// A connected endpoint at each host, which give up after seven seconds.
+    fn pair(&self, ipv6: bool, mtu: u64) -> (Host, Host) {
+        let host = |netns: &NetNs, ip: &str| {
+            let addr = ipv6.then(|| format!("[{ip}]:0").parse().expect("address"));
+            netns.run(|| Host::at(&domain_on("roce0").1, &msg(), addr))
+        };
+        let a = host(&self.wire.a, "2001:db8::1");
+        let b = host(&self.far, "2001:db8:1::1");
+        for host in [&a, &b] {
+            for (option, value) in [(QpOption::Timeout, 16), (QpOption::PathMtu, mtu)] {
+                host.ep.set_qp_option(option, value).expect("option");
+            }
+        }
+        let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
+        a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
+        b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
+        (a, b)
+    }
+}
+
+/// An operation has failed because of the path.
+#[track_caller]
+fn is_too_long(host: &Host, context: u64) {
+    match host.cq.next(LONG) {
+        Err(Error::Completion(entry)) => assert_eq!(
+            (entry.err, entry.prov_errno, entry.op_context),
+            (Errno::EMSGSIZE, TOO_LONG, context),
+            "{entry:?}"
+        ),
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+fn a_narrow_path_ends_a_connection() {
+    let routed = Routed::new();
+    let (a, b) = routed.pair(false, 0);
+    assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));
+    exchange(&a, &b, 10_000);
+    routed.narrow();
+    exchange(&a, &b, 1000);
+    let buffer = Buffer::new(10_000).expect("buffer");
+    b.ep.recv(&buffer, 2).expect("recv");
+    a.ep.send(PEER, &buffer, 1).expect("send");
+    is_too_long(&a, 1);
+    // The next connection goes by what the router has said.
+    let (a, b) = routed.pair(false, 1024);
+    exchange(&a, &b, 10_000);
+    exchange(&b, &a, 10_000);
+}
+
+fn datagrams_are_connected_anew_over_a_narrow_path() {
+    let routed = Routed::new();
+    let a = Wire::host(&routed.wire.a, &Options::default());
+    let b = Wire::host(&routed.far, &Options::default());
+    let to_b = a.meet(&b);
+    let round = |len: usize| {
+        let from = Buffer::new(len).expect("buffer");
+        let into = Buffer::new(len).expect("buffer");
+        b.ep.recv(&into, 2).expect("recv");
+        a.ep.send(to_b, &from, 1).expect("send");
+        (from, into)
+    };
+    let works = |len: usize| {
+        let _buffers = round(len);
+        let received = CompFlags::MSG | CompFlags::RECV;
+        assert_eq!(b.expect(received, 2).len as usize, len);
+        a.expect(CompFlags::MSG | CompFlags::SEND, 1);
+    };
+    works(3000);
+    routed.narrow();
+    let _buffers = round(3000);
+    is_too_long(&a, 1);
+    // The receive is still there, for the next message.
+    let from = Buffer::new(3000).expect("buffer");
+    a.ep.send(to_b, &from, 3).expect("send");
+    b.expect(CompFlags::MSG | CompFlags::RECV, 2);
+    a.expect(CompFlags::MSG | CompFlags::SEND, 3);
+    works(100_000);
+}
+
+fn ipv6_goes_in_fragments() {
+    let routed = Routed::new();
+    let (a, b) = routed.pair(true, 0);
+    assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));
+    exchange(&a, &b, 10_000);
+    routed.narrow();
+    exchange(&a, &b, 10_000);
+    exchange(&b, &a, 10_000);
+}
