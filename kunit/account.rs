@@ -42,18 +42,20 @@ mod tests {
         Ok(())
     }
 
-    /// Connections that nobody has confirmed have a part of the limit, also of a user without one.
+    /// Peers have a part of the limit, also of a user without one.
     #[test]
-    fn half_open_connections_have_a_share() -> Result {
-        let share = ACCOUNTS.lock().limit / HALF_OPEN_SHARE;
+    fn peers_have_a_part() -> Result {
+        let limit = ACCOUNTS.lock().limit;
         let budget = Budget::of(user(9), Some(u64::MAX))?;
-        let most = budget.take_half_open(share)?;
-        assert_eq!(budget.take_half_open(1).err(), Some(ENOMEM));
-        assert_eq!(budget.clone().take_half_open(1).err(), Some(ENOMEM));
-        // The rest of the account is for others.
-        assert!(budget.take(share.saturating_mul(2)).is_ok());
-        drop(most);
-        assert!(budget.take_half_open(share).is_ok());
+        for (part, share) in [(Part::HalfOpen, limit / 4), (Part::Peers, limit / 2)] {
+            let most = budget.take_part(part, share)?;
+            assert_eq!(budget.take_part(part, 1).err(), Some(ENOMEM));
+            assert_eq!(budget.clone().take_part(part, 1).err(), Some(ENOMEM));
+            // The rest of the account is for others.
+            assert!(budget.take(share.saturating_mul(2)).is_ok());
+            drop(most);
+            assert!(budget.take_part(part, share).is_ok());
+        }
         Ok(())
     }
 
@@ -134,14 +136,18 @@ mod tests {
         let below = Budget::below(Some(hold), user(11), Some(100))?;
         let privileged = Budget::of(user(10), Some(u64::MAX))?;
         for _ in 0..100 {
-            below.refused();
+            below.refused(1);
         }
-        assert!(below.is_delayed() && above.is_delayed() && !privileged.is_delayed());
+        assert!(below.is_delayed(1) && above.is_delayed(1) && !privileged.is_delayed(1));
+        assert_eq!(below.enter_access(1, false), Err(EAGAIN));
+        // Most other endpoints of the user are not delayed.
+        let others = (2..102).filter(|number| below.is_delayed(*number)).count();
+        assert!(others < 20);
         let free = Budget::of(user(12), Some(u64::MAX))?;
         for _ in 0..100 {
-            free.refused();
+            free.refused(1);
         }
-        assert!(!Budget::of(user(12), Some(1))?.is_delayed());
+        assert!(!Budget::of(user(12), Some(1))?.is_delayed(1));
         Ok(())
     }
 

@@ -82,13 +82,19 @@ fn cq(test: &TestDomain, context: u64) -> Result<Arc<Cq>> {
     Cq::open(&test.domain, attr, ident(4, context)?)
 }
 
+/// For memory that is not there, and cannot be brought in.
+fn gone(_: usize) -> Result {
+    Err(EFAULT)
+}
+
 /// The contexts that a poll with room for `count` tells, in decimal digits.
 fn poll(set: &PollSet, count: usize) -> Result<u64> {
     let mut contexts = 0;
-    let told = set.poll(count, |context| {
+    let tell = |_, context| {
         contexts = contexts * 10 + context;
         Ok(())
-    })?;
+    };
+    let told = set.poll(count, tell, gone)?;
     assert!(told <= count);
     Ok(contexts)
 }
@@ -284,7 +290,7 @@ mod poll_tests {
         assert_eq!(poll(&set, 8), Ok(0));
         // What cannot be told is told the next time.
         one.add(1);
-        assert_eq!(set.poll(1, |_| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(set.poll(1, |_, _| Err(EFAULT), gone), Err(EFAULT));
         assert_eq!(poll(&set, 8), Ok(1));
         force_close(&*set);
         assert_eq!(close(&*one), Ok(()));
@@ -340,7 +346,7 @@ mod poll_tests {
         for cntr in &many {
             cntr.add(1);
         }
-        assert_eq!(set.poll(2000, |_| Ok(())), Ok(MAX_MEMBERS - 1));
+        assert_eq!(set.poll(2000, |_, _| Ok(()), gone), Ok(MAX_MEMBERS - 1));
         assert_eq!(close(&*set), Ok(()));
         assert_eq!(set.add_cntr(&one_more), Err(EBADF));
         many.push(one_more, GFP_KERNEL)?;

@@ -805,7 +805,7 @@ struct kfabric_eq_cm_entry {
  * @len: in: room; out: bytes of the event
  * @event: out: KFI_NOTIFY, KFI_MR_COMPLETE, ...
  *
- * Errors: -EAGAIN no event (@deadline polls); -ETIMEDOUT; -KFI_EAVAIL an error
+ * Errors: -EAGAIN no event (@deadline 0); -ETIMEDOUT; -KFI_EAVAIL an error
  * event is to be read first; -KFI_ETOOSMALL (@len says what is needed, the
  * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a wait
  * (@deadline does not poll) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
@@ -1181,7 +1181,7 @@ struct kfabric_cq_ring {
  *	0 again when the wait has ended.  A caller that does not have this field
  *	begins a new wait with each restart.
  *
- * Errors: -EAGAIN nothing there (@deadline polls), or KFABRIC_IOC_CQ_SIGNAL;
+ * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
  * -ETIMEDOUT; -KFI_EAVAIL an error entry is to be read first; -KFI_EOVERRUN
  * completions that nobody posted for were lost (reported once); -EINVAL a wait
  * (@deadline does not poll) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EIO the

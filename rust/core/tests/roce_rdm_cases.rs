@@ -437,6 +437,21 @@ fn too_late_to_cancel() {
 }
 
 #[test]
+fn keys_are_not_tried_from_a_queue() {
+    let mut world = world(|_| ());
+    let ops: Vec<_> = (1..=500)
+        .map(|number| world.post_write(0, 1, KEY + number))
+        .collect();
+    world.run_for(2_000 * MS);
+    assert_eq!(world.result(ops[0]), failed(Errno::EACCES));
+    for op in &ops[1..] {
+        assert_eq!(world.result(*op), failed(Errno::ECONNRESET));
+    }
+    // Nothing was left that would have needed another connection.
+    assert_eq!(world.happened("established"), 1);
+}
+
+#[test]
 fn a_wrong_key_fails_its_operation_and_ends_the_connection() {
     let mut world = world(|_| ());
     let waiting = world.post_send(0, 1, LONG, false);
@@ -681,6 +696,28 @@ fn forged_requests_do_not_keep_ends_from_connecting() {
             let resets = world.happened("close: Reset");
             forge_requests(&mut world, to, incarnation, (every, 100 * MS));
             assert_eq!(world.happened("close: Reset"), resets);
+        }
+    }
+}
+
+#[test]
+fn forged_requests_whose_answers_are_lost_do_not_either() {
+    for incarnation in [u64::MAX, 1 << 20] {
+        for both in [false, true] {
+            let mut world = world(|plan| plan.delay = MS);
+            world.forge_silent_request(1, 0, incarnation);
+            let mut ops = vec![world.post_send(1, 0, SHORT, false)];
+            if both {
+                ops.push(world.post_send(0, 1, SHORT, false));
+            }
+            for number in 1..20 {
+                world.run_for(150 * MS);
+                world.forge_silent_request(1, 0, incarnation.wrapping_sub(number));
+            }
+            assert!(
+                ops.iter().all(|op| world.result(*op) == OK),
+                "{incarnation:x} {both}"
+            );
         }
     }
 }

@@ -20,7 +20,8 @@
 //! A user namespace gives its owner more users, as many as are mapped into it. So the account of a user in
 //! a user namespace stands below that of the owner of the namespace, and so on up to the first one: what
 //! is charged to it is charged to all above it, and each has the limit. That is how the kernel's ucounts
-//! work, which are not there for modules.
+//! work, which are not there for modules. Namespaces that root has made, for containers, are left out:
+//! each of their users stands for itself.
 //!
 //! The account is also where refused accesses to peers' memory are remembered, because more processes
 //! or more open files of a user must not try keys faster ([`Throttle`]). Who has no limit is not
@@ -28,8 +29,8 @@
 //!
 //! # Locks
 //!
-//! An account's `throttle` is a spin lock and a leaf. `ACCOUNTS` is a mutex and a leaf; it is taken when a file is opened, and when the last that holds
-//! an account goes. Charging is atomic. An account leaves the list when nothing is charged to it and
+//! A gate's `throttle` is a spin lock and a leaf. `ACCOUNTS` is a mutex and a leaf; it is taken when a
+//! file is opened, and when the last that holds an account goes. Charging is atomic. An account leaves the list when nothing is charged to it and
 //! nobody can charge any more: who opens a new file does not begin at nothing while something of the
 //! old one is still there.
 
@@ -59,6 +60,7 @@ use crate::shim::{
         may_exceed_limits,
         namespace_owners, //
     },
+    errno::to_error,
     sched::{
         now_ns,
         sleep_until, //
@@ -68,9 +70,46 @@ use crate::shim::{
 /// What every object takes besides itself, in bytes: its handle, its place in lists.
 const OVERHEAD: u64 = 512;
 
-/// Peers that have asked for a connection and not confirmed the answer can take one part in so many of
-/// the limit of a user, of any user: they may be forged.
-const HALF_OPEN_SHARE: u64 = 4;
+/// What peers on other hosts can take of a user's limit, of any user: the rest is for what the user
+/// does.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    /// Connections that a peer has asked for and not confirmed: they may be forged.
+    HalfOpen,
+    /// All connections that peers have asked for, and answers that they are owed.
+    Peers,
+}
+
+impl Part {
+    /// One part in so many of the limit.
+    const fn share(self) -> u64 {
+        match self {
+            Self::HalfOpen => 4,
+            Self::Peers => 2,
+        }
+    }
+}
+
+/// Parts of a user's endpoints that are delayed apart; a power of two.
+const GATES: usize = 16;
+
+/// Where accesses to peers' memory wait, of a part of a user's endpoints.
+#[pin_data]
+struct Gate {
+    #[pin]
+    throttle: SpinLock<Throttle>,
+    /// [`Throttle::until`] of `throttle`.
+    until: Atomic<u64>,
+}
+
+impl Gate {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            throttle <- new_spinlock!(Throttle::new(), "Gate::throttle"),
+            until: Atomic::new(0),
+        })
+    }
+}
 
 /// What one user's objects take, and what the user was refused.
 #[pin_data]
@@ -80,15 +119,15 @@ struct Account {
     above: Option<Hold>,
     /// Bytes.
     used: Atomic<u64>,
-    /// Those of them that connections take which their peer has not confirmed.
+    /// Those of them that belong to a [`Part`].
     half_open: Atomic<u64>,
+    peers: Atomic<u64>,
     /// How many [`Hold`]s there are.
     holders: Atomic<u64>,
-    /// Refused accesses to peers' memory.
+    /// Refused accesses to peers' memory: each for a part of the user's endpoints, so that a peer that
+    /// refuses everything delays few others.
     #[pin]
-    throttle: SpinLock<Throttle>,
-    /// When the next access may be made, as `throttle` has it.
-    until: Atomic<u64>,
+    gates: [Gate; GATES],
 }
 
 impl Account {
@@ -97,6 +136,23 @@ impl Account {
         core::iter::successors(Some(self), |account| {
             account.above.as_ref().map(|above| &*above.0)
         })
+    }
+
+    fn part(&self, part: Part) -> &Atomic<u64> {
+        match part {
+            Part::HalfOpen => &self.half_open,
+            Part::Peers => &self.peers,
+        }
+    }
+
+    /// Where the accesses of an endpoint wait: that of the account that has none above it. `number` is
+    /// the endpoint's, whatever it is.
+    fn gate(&self, number: u64) -> &Gate {
+        // Fibonacci hashing: its highest bits.
+        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - GATES.ilog2());
+        let gates = &self.first().gates;
+        // There are as many as the bits can name.
+        gates.get(hash as usize).unwrap_or(&gates[0])
     }
 
     /// The account that has none above it.
@@ -189,8 +245,8 @@ fn charge(used: &Atomic<u64>, bytes: u64, limit: u64) -> Result {
 pub(crate) struct Budget {
     hold: Hold,
     limit: u64,
-    /// Bytes that connections may take which their peer has not confirmed.
-    half_open: u64,
+    /// The limit of users who have one.
+    common: u64,
 }
 
 impl Budget {
@@ -216,17 +272,17 @@ impl Budget {
     fn below(above: Option<Hold>, user: Kuid, limit: Option<u64>) -> Result<Self> {
         // A hold that goes takes the lock, and so does an account that has one: neither is dropped
         // under it.
-        let (limit, half_open, known) = {
+        let (limit, common, known) = {
             let accounts = ACCOUNTS.lock();
-            let half_open = accounts.limit / HALF_OPEN_SHARE;
+            let common = accounts.limit;
             let limit = limit.unwrap_or(accounts.limit);
-            (limit, half_open, accounts.find(user, &above))
+            (limit, common, accounts.find(user, &above))
         };
         if let Some(hold) = known {
             return Ok(Self {
                 hold,
                 limit,
-                half_open,
+                common,
             });
         }
         let account = Arc::pin_init(
@@ -235,9 +291,9 @@ impl Budget {
                 above,
                 used: Atomic::new(0),
                 half_open: Atomic::new(0),
+                peers: Atomic::new(0),
                 holders: Atomic::new(0),
-                throttle <- new_spinlock!(Throttle::new(), "Account::throttle"),
-                until: Atomic::new(0),
+                gates <- pin_init::pin_init_array_from_fn(|_| Gate::new()),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -254,7 +310,7 @@ impl Budget {
         Ok(Self {
             hold: known.unwrap_or(hold),
             limit,
-            half_open,
+            common,
         })
     }
 
@@ -275,39 +331,55 @@ impl Budget {
         })
     }
 
-    /// Counts `bytes`, which are charged besides, as those of a connection that its peer has not
-    /// confirmed. `ENOMEM`: too many are. Does not sleep.
-    pub(crate) fn take_half_open(&self, bytes: u64) -> Result<HalfOpen> {
+    /// Counts `bytes`, which are charged besides, in a part of the limit. `ENOMEM`: it is full. Does not
+    /// sleep.
+    pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         let account = &self.hold.0;
-        charge(&account.half_open, bytes, self.half_open)?;
-        Ok(HalfOpen {
+        charge(account.part(part), bytes, self.common / part.share())?;
+        Ok(PartAllowance {
             hold: Hold::new(account),
+            part,
             bytes,
         })
     }
 
-    /// A peer has refused access to its memory. Does not sleep.
-    pub(crate) fn refused(&self) {
+    /// A peer has refused access to its memory to an endpoint (see [`Account::gate`]). Does not sleep.
+    pub(crate) fn refused(&self, endpoint: u64) {
         if self.limit == u64::MAX {
             return;
         }
-        let account = self.hold.0.first();
-        let mut throttle = account.throttle.lock();
-        let until = throttle.refused(now_ns());
-        account.until.store(until, Relaxed);
+        let gate = self.hold.0.gate(endpoint);
+        let mut throttle = gate.throttle.lock();
+        throttle.refused(now_ns());
+        gate.until.store(throttle.until(), Relaxed);
     }
 
-    /// Whether an access to a peer's memory has to wait ([`Self::await_access`]). Any context.
+    /// Whether an access of that endpoint to a peer's memory has to [enter](Self::enter_access). Any
+    /// context.
     #[inline]
-    pub(crate) fn is_delayed(&self) -> bool {
-        let until = self.hold.0.first().until.load(Relaxed);
-        until != 0 && self.limit != u64::MAX && until > now_ns()
+    pub(crate) fn is_delayed(&self, endpoint: u64) -> bool {
+        self.limit != u64::MAX && self.hold.0.gate(endpoint).until.load(Relaxed) != 0
     }
 
-    /// Waits until the user may access a peer's memory again, at most
-    /// [`throttle::MOST`](kfi_core::throttle::MOST). `EINTR` the task is being killed. Sleeps.
-    pub(crate) fn await_access(&self) -> Result {
-        sleep_until(self.hold.0.first().until.load(Relaxed))
+    /// Waits for the turn of an access of that endpoint to a peer's memory. Only one that may sleep does.
+    ///
+    /// `EAGAIN` its turn is too far away, or it may not sleep; `EINTR` a signal is pending.
+    pub(crate) fn enter_access(&self, endpoint: u64, may_sleep: bool) -> Result {
+        let gate = self.hold.0.gate(endpoint);
+        let now = now_ns();
+        let turn = {
+            let mut throttle = gate.throttle.lock();
+            if !may_sleep && throttle.until() > now {
+                return Err(EAGAIN);
+            }
+            let turn = throttle.enter(now).map_err(to_error)?;
+            gate.until.store(throttle.until(), Relaxed);
+            turn
+        };
+        if turn <= now {
+            return Ok(());
+        }
+        sleep_until(turn)
     }
 
     /// Charges an object of type `T` with `more` bytes of queues and rings; see
@@ -326,7 +398,7 @@ impl Clone for Budget {
         Self {
             hold: Hold::new(&self.hold.0),
             limit: self.limit,
-            half_open: self.half_open,
+            common: self.common,
         }
     }
 }
@@ -345,14 +417,16 @@ impl Drop for Allowance {
     }
 }
 
-/// Bytes of a connection that its peer has not confirmed. Dropping sleeps.
-pub(crate) struct HalfOpen {
+/// Bytes that are counted in a part of an account's limit. Dropping sleeps.
+pub(crate) struct PartAllowance {
     hold: Hold,
+    part: Part,
     bytes: u64,
 }
 
-impl Drop for HalfOpen {
+impl Drop for PartAllowance {
     fn drop(&mut self) {
-        self.hold.0.half_open.fetch_sub(self.bytes, Relaxed);
+        let counted = self.hold.0.part(self.part);
+        counted.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -31,7 +31,11 @@ use crate::shim::{
     sched,
     user, //
 };
-use core::mem::MaybeUninit;
+use core::{
+    ffi::c_void,
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -67,10 +71,38 @@ enum Mem {
     Buffer(Arc<Buffer>),
 }
 
-/// Kernel memory that is accessed by copying only.
+/// Kernel memory that is accessed by copying only: its bytes are never a slice.
+///
+/// # Invariants
+///
+/// `memory` is what `kfabric_shim_buffer_alloc` gave, and not freed.
 struct Buffer {
-    /// Empty, with room for what is wanted: the bytes are never a slice.
-    memory: KVVec<u8>,
+    memory: NonNull<c_void>,
+}
+
+// SAFETY: The memory belongs to no thread; by the module's rules it is accessed by copying only, like
+// the memory of a program, which may change at any time.
+unsafe impl Send for Buffer {}
+// SAFETY: As above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Memory for `len` bytes, charged to the current memory control group. `ENOMEM`. Sleeps.
+    fn new(len: usize) -> Result<Self> {
+        // SAFETY: Allocates; may sleep, as the caller may.
+        let memory = unsafe { shim::kfabric_shim_buffer_alloc(len) };
+        // INVARIANT: It was allocated just now.
+        Ok(Self {
+            memory: NonNull::new(memory).ok_or(ENOMEM)?,
+        })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants; nobody refers to it any more.
+        unsafe { shim::kfabric_shim_buffer_free(self.memory.as_ptr()) }
+    }
 }
 
 // The tables of posted receives hold one per entry.
@@ -129,12 +161,13 @@ impl MemRef {
         if len == 0 {
             return Ok(Self::empty());
         }
-        let buffer = Buffer {
-            memory: KVVec::with_capacity(len, GFP_KERNEL_ACCOUNT)?,
-        };
+        let buffer = Buffer::new(len)?;
+        // Whoever is charged may be somebody else, who is not to suffer from it: see
+        // `kfabric_shim_buffer_alloc`. This much is there, or the message waits.
+        let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
         // INVARIANT: The length is that of the memory.
         Ok(Self {
-            mem: Mem::Buffer(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?),
+            mem: Mem::Buffer(Arc::new(buffer, flags)?),
             offset: 0,
             len,
         })
@@ -190,7 +223,7 @@ impl MemRef {
             Mem::None => Cursor::flat(core::ptr::null_mut(), 0),
             Mem::Pinned(pinned) => Cursor::segments(pinned.segments(), offset, len),
             Mem::Buffer(buffer) => {
-                let addr = buffer.memory.as_ptr().cast_mut();
+                let addr = buffer.memory.as_ptr().cast::<u8>();
                 Cursor::flat(addr.wrapping_add(offset), len)
             }
         }

@@ -32,7 +32,8 @@ mod kunit;
 pub(crate) use account::{
     Allowance,
     Budget,
-    HalfOpen, //
+    Part,
+    PartAllowance, //
 };
 pub(crate) use memref::{
     copy,

@@ -55,6 +55,32 @@ pub(crate) struct Ident {
     pub(crate) budget: Budget,
 }
 
+impl Ident {
+    /// A peer has refused the endpoint access to its memory. Does not sleep.
+    pub(crate) fn refused(&self) {
+        self.budget.refused(self.number());
+    }
+
+    /// Whether an access of the endpoint to a peer's memory has to [enter](Self::enter_access). Any
+    /// context.
+    #[inline]
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.budget.is_delayed(self.number())
+    }
+
+    /// See [`Budget::enter_access`].
+    pub(crate) fn enter_access(&self, may_sleep: bool) -> Result {
+        self.budget.enter_access(self.number(), may_sleep)
+    }
+
+    /// A number that differs between the objects of one owner, and mostly between owners.
+    fn number(&self) -> u64 {
+        let owner: *const Owner = &*self.owner;
+        // CAST: A usize is at most 64 bits.
+        (owner.addr() as u64) ^ self.fid
+    }
+}
+
 /// Counts the uses of an object and knows whether it is open.
 ///
 /// # Invariants

@@ -11,8 +11,8 @@
 //!
 //! # Locks
 //!
-//! `PollSet::members` is a mutex, held while contexts are copied out; a member's spin lock is
-//! taken under it.
+//! `PollSet::members` is a mutex, held while contexts are copied out, which does not wait for memory
+//! that is not there; a member's spin lock is taken under it.
 
 use kernel::{
     new_mutex,
@@ -33,11 +33,18 @@ use super::{
         Ident,
         Object,
         Used,
-        Uses, //
+        Uses,
+        Using, //
     },
     wait::fd::Readable, //
 };
-use crate::mem::Allowance;
+use crate::{
+    mem::Allowance,
+    shim::{
+        sched::heed_signals,
+        user::NoFaults, //
+    }, //
+};
 
 /// Members that a poll set can have.
 pub(crate) const MAX_MEMBERS: usize = 1024;
@@ -82,6 +89,46 @@ struct Members {
     list: KVVec<Member>,
     /// Where the next poll begins.
     next: usize,
+}
+
+/// How far a poll has come.
+#[derive(Default)]
+struct Round {
+    /// Members that it has looked at, and those that had something to read.
+    visited: usize,
+    told: usize,
+    /// Where it began, once it has.
+    start: Option<usize>,
+}
+
+impl Members {
+    /// Goes on with `round`: gives `sink` the contexts of members that have something to read, until
+    /// `count` have been told or all looked at. The error of `sink`.
+    fn go(
+        &mut self,
+        round: &mut Round,
+        count: usize,
+        sink: &mut impl FnMut(usize, u64) -> Result,
+    ) -> Result {
+        // Members may have come and gone since it began.
+        let len = self.list.len();
+        let next = if self.next < len { self.next } else { 0 };
+        let start = *round.start.get_or_insert(next);
+        while round.told < count && round.visited < len {
+            let place = start.wrapping_add(round.visited);
+            let place = if place < len { place } else { place.wrapping_sub(len) };
+            let Some(member) = self.list.get_mut(place) else {
+                break;
+            };
+            let number = round.told;
+            if member.tell(&mut |context| sink(number, context))? {
+                round.told = round.told.saturating_add(1);
+                self.next = place.wrapping_add(1);
+            }
+            round.visited = round.visited.saturating_add(1);
+        }
+        Ok(())
+    }
 }
 
 /// See the module's story.
@@ -182,31 +229,34 @@ impl PollSet {
         Ok(())
     }
 
-    /// Gives `sink` the contexts of at most `count` members that have something to read. How many
-    /// they were; the error of `sink` if it took none. Sleeps.
-    pub(crate) fn poll(&self, count: usize, mut sink: impl FnMut(u64) -> Result) -> Result<usize> {
-        let mut members = self.members.lock();
-        let len = members.list.len();
-        let start = if members.next < len { members.next } else { 0 };
-        let mut told = 0usize;
-        for place in Iterator::chain(start..len, 0..start) {
-            if told >= count {
-                break;
-            }
-            let Some(member) = members.list.get_mut(place) else {
-                break;
+    /// Gives `sink` the contexts of at most `count` members that have something to read, each with its
+    /// number in the order of this call. How many they were; the error of `sink` if it took none.
+    /// `EBADF` closed. Sleeps. It uses the set.
+    ///
+    /// `sink` does not wait for memory of the program's: `EFAULT`, and `bring_in` does that without a
+    /// lock.
+    pub(crate) fn poll(
+        &self,
+        count: usize,
+        mut sink: impl FnMut(usize, u64) -> Result,
+        mut bring_in: impl FnMut(usize) -> Result,
+    ) -> Result<usize> {
+        let _using = Using::new(self)?;
+        let mut round = Round::default();
+        loop {
+            let result = {
+                let mut members = self.members.lock();
+                let _no_faults = NoFaults::new();
+                members.go(&mut round, count, &mut sink)
             };
-            match member.tell(&mut sink) {
-                Ok(false) => {}
-                Ok(true) => {
-                    told = told.saturating_add(1);
-                    members.next = place.wrapping_add(1);
-                }
-                Err(error) if told == 0 => return Err(error),
-                Err(_) => break,
+            let result = match result {
+                Err(error) if error == EFAULT => heed_signals().and_then(|()| bring_in(round.told)),
+                result => return if round.told == 0 { result.map(|()| 0) } else { Ok(round.told) },
+            };
+            if let Err(error) = result {
+                return if round.told == 0 { Err(error) } else { Ok(round.told) };
             }
         }
-        Ok(told)
     }
 }
 

@@ -41,13 +41,13 @@ void kfabric_shim_wake(u64 *state, u64 value, struct task_struct *task);
 bool kfabric_shim_sleep_until(u64 deadline);
 bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
 void kfabric_shim_cond_resched(void);
-int kfabric_shim_sleep_killable(u64 until);
+int kfabric_shim_pause_until(u64 until);
 bool kfabric_shim_fatal_signal_pending(void);
 
 /* User memory: shim/user.rs. */
 void kfabric_shim_pagefault_disable(void);
 void kfabric_shim_pagefault_enable(void);
-bool kfabric_shim_bring_in(const void *addr, size_t len);
+bool kfabric_shim_clear_user(const void *addr, size_t len);
 bool kfabric_shim_get_words(void *dst, const void *src, size_t words);
 bool kfabric_shim_put_words(void *dst, const void *src, size_t words);
 bool kfabric_shim_get_bytes(u8 *dst, const u8 *src, size_t len);
@@ -65,6 +65,8 @@ u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max);
 void *kfabric_shim_memcg_current(void);
 void kfabric_shim_memcg_put(void *memcg);
 void *kfabric_shim_memcg_enter(void *memcg);
+void *kfabric_shim_buffer_alloc(size_t len);
+void kfabric_shim_buffer_free(void *buffer);
 int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
 			struct mm_struct **mm);
 void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,

@@ -51,14 +51,29 @@ pub(crate) fn fatal_signal_pending() -> bool {
     unsafe { bindings::kfabric_shim_fatal_signal_pending() }
 }
 
+/// For work that goes on as long as a program likes: ends it where a signal asks for that.
+///
+/// Process context.
+///
+/// # Errors
+///
+/// `ERESTARTSYS` a signal is pending.
+pub(crate) fn heed_signals() -> Result {
+    if kernel::current!().signal_pending() {
+        Err(ERESTARTSYS)
+    } else {
+        Ok(())
+    }
+}
+
 /// Sleeps until `until`, on the clock of [`now_ns`].
 ///
 /// Process context, no lock held.
 ///
 /// # Errors
 ///
-/// `EINTR` the task is being killed.
+/// `EINTR` a signal is pending.
 pub(crate) fn sleep_until(until: u64) -> Result {
     // SAFETY: May schedule, which the caller's context allows.
-    to_result(unsafe { bindings::kfabric_shim_sleep_killable(until) })
+    to_result(unsafe { bindings::kfabric_shim_pause_until(until) })
 }

@@ -125,19 +125,19 @@ bool kfabric_shim_has_sleeper(struct wait_queue_head *head)
 }
 
 /**
- * kfabric_shim_sleep_killable - sleep until a time
+ * kfabric_shim_pause_until - sleep until a time
  * @until: nanoseconds of CLOCK_MONOTONIC
  *
- * Return: 0, or -EINTR if the task is being killed.
+ * Return: 0, or -EINTR if a signal is pending.
  */
-int kfabric_shim_sleep_killable(u64 until)
+int kfabric_shim_pause_until(u64 until)
 {
 	ktime_t at = ns_to_ktime(until);
 
 	while (ktime_before(ktime_get(), at)) {
-		set_current_state(TASK_KILLABLE);
+		set_current_state(TASK_INTERRUPTIBLE);
 		schedule_hrtimeout_range(&at, NSEC_PER_MSEC, HRTIMER_MODE_ABS);
-		if (fatal_signal_pending(current))
+		if (signal_pending(current))
 			return -EINTR;
 	}
 	return 0;
@@ -178,17 +178,15 @@ void kfabric_shim_pagefault_enable(void)
 }
 
 /**
- * kfabric_shim_bring_in - bring in user memory to be written
+ * kfabric_shim_clear_user - write zeros to user memory
  * @addr: where
  * @len: how many bytes
  *
- * What stands there does not change.
- *
- * Return: whether all of it could be written just now.
+ * Return: false if not all of it can be written.
  */
-bool kfabric_shim_bring_in(const void *addr, size_t len)
+bool kfabric_shim_clear_user(const void *addr, size_t len)
 {
-	return !fault_in_safe_writeable((const char __user __force *)addr, len);
+	return !clear_user((void __user __force *)addr, len);
 }
 
 /**
@@ -328,10 +326,19 @@ bool kfabric_shim_may_exceed_limits(void)
 	return capable_noaudit(CAP_SYS_RESOURCE);
 }
 
+/*
+ * Whether who owns a user namespace answers for the users in it.  The administrator,
+ * who makes those of containers, does not: containers would share one limit.
+ */
+static bool kfabric_shim_is_owned(const struct user_namespace *ns)
+{
+	return ns->parent && !uid_eq(ns->owner, GLOBAL_ROOT_UID);
+}
+
 /**
  * kfabric_shim_namespace_owners - owners of user namespaces
- * @owners: out: of that of current and of those above it, but for the first one,
- *	from above
+ * @owners: out: of that of current and of those above it, from above, but for
+ *	those that root has made
  * @max: how many fit
  *
  * Return: how many there are.
@@ -341,11 +348,12 @@ u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max)
 	const struct user_namespace *ns;
 	u32 count = 0, at;
 
-	for (ns = current_user_ns(); ns->parent && count < max; ns = ns->parent)
-		count++;
+	for (ns = current_user_ns(); ns && count < max; ns = ns->parent)
+		count += kfabric_shim_is_owned(ns);
 	at = count;
-	for (ns = current_user_ns(); ns->parent && at; ns = ns->parent)
-		owners[--at] = ns->owner;
+	for (ns = current_user_ns(); ns && at; ns = ns->parent)
+		if (kfabric_shim_is_owned(ns))
+			owners[--at] = ns->owner;
 	return count;
 }
 
@@ -370,6 +378,27 @@ void kfabric_shim_memcg_put(void *memcg)
 void *kfabric_shim_memcg_enter(void *memcg)
 {
 	return set_active_memcg(memcg);
+}
+
+/**
+ * kfabric_shim_buffer_alloc - memory for what somebody else has sent
+ * @len: how many bytes
+ *
+ * It is charged to the active memory control group.  If that is full, no process of
+ * it is killed for it: any sender could have that done.
+ *
+ * Context: process, may sleep.  Return: the memory, to be given to
+ * kfabric_shim_buffer_free(), or NULL.
+ */
+void *kfabric_shim_buffer_alloc(size_t len)
+{
+	return kvmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+}
+
+/** kfabric_shim_buffer_free - free what kfabric_shim_buffer_alloc() gave */
+void kfabric_shim_buffer_free(void *buffer)
+{
+	kvfree(buffer);
 }
 
 /**

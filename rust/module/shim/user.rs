@@ -52,15 +52,16 @@ impl Drop for NoFaults {
     }
 }
 
-/// Brings in memory that is to be written, as long as that takes: it may go again at any time.
+/// Writes zeros where results of this call are to be written, and thereby brings that memory in, as long
+/// as that takes: it may go again at any time.
 ///
 /// # Errors
 ///
 /// `EFAULT` it cannot be written.
-pub(crate) fn bring_in(ptr: UserPtr, len: usize) -> Result {
+pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
     task::might_sleep();
-    // SAFETY: A user pointer may be anything: it is looked up in the program's address space.
-    if unsafe { bindings::kfabric_shim_bring_in(ptr.as_const_ptr().cast(), len) } {
+    // SAFETY: A user pointer may be anything: it is checked, and faults are errors.
+    if unsafe { bindings::kfabric_shim_clear_user(ptr.as_const_ptr().cast(), len) } {
         Ok(())
     } else {
         Err(EFAULT)

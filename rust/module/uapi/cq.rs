@@ -23,6 +23,8 @@ use super::{
     parse::{
         put_text,
         restarted_deadline,
+        timed,
+        user_ptr,
         user_slice,
         wait_obj,
         zero, //
@@ -41,7 +43,7 @@ use crate::{
     shim::{
         bindings::*,
         user::{
-            bring_in,
+            clear,
             read_struct,
             write_struct,
             write_words, //
@@ -77,11 +79,16 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_cq_read>(arg)?;
     write_struct(arg, &value, size)?;
     let began = value.began;
-    let result = take(file, &mut value);
-    if result.is_ok() || value.began != began {
-        write_struct(arg, &value, size)?;
+    match take(file, &mut value) {
+        Ok(()) => write_struct(arg, &value, size),
+        Err(error) => {
+            if value.began != began {
+                // The error tells more than that this could not be written: an overrun is told once.
+                let _ = write_struct(arg, &value, size);
+            }
+            Err(error)
+        }
     }
-    result
 }
 
 /// Where a program wants its next entry, and the source of that.
@@ -104,18 +111,12 @@ impl Sink for Entries {
     }
 
     fn bring_in(&mut self) -> Result {
-        bring_in(self.to, self.size)?;
+        clear(self.to, self.size)?;
         match self.sources {
-            Some(sources) => bring_in(sources, size_of::<u64>()),
+            Some(sources) => clear(sources, size_of::<u64>()),
             None => Ok(()),
         }
     }
-}
-
-fn user_ptr(addr: u64) -> Result<UserPtr> {
-    Ok(UserPtr::from_addr(
-        usize::try_from(addr).map_err(|_| EFAULT)?,
-    ))
 }
 
 fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
@@ -134,9 +135,9 @@ fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
         size: cq.format().size(),
         sources,
     };
-    let deadline = restarted_deadline(arg.deadline, arg.began);
-    let taken = cq.sread(count, arg.cond, deadline, &mut arg.began, entries)?;
-    arg.count = u32::try_from(taken)?;
+    let limit = restarted_deadline(arg.deadline, arg.began);
+    let taken = cq.sread(count, arg.cond, limit, &mut arg.began, entries);
+    arg.count = u32::try_from(timed(arg.deadline, limit, taken)?)?;
     Ok(())
 }
 
@@ -145,6 +146,7 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_cq_readerr>(arg)?;
     zero(&[value.flags])?;
     let cq = file.object::<Cq>(value.cq)?;
+    let given = value;
     let fill = |error: &ErrEntry| {
         value.op_context = error.op_context;
         value.comp_flags = error.flags;
@@ -158,9 +160,7 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
         value.prov_errno = error.prov_errno;
         write_struct(arg, &value, size)
     };
-    cq.readerr(fill, || {
-        bring_in(arg, size.min(size_of::<kfabric_cq_readerr>()))
-    })
+    cq.readerr(fill, || write_struct(arg, &given, size))
 }
 
 /// `KFABRIC_IOC_CQ_SIGNAL`.

@@ -2,7 +2,9 @@
 
 //! `KFABRIC_IOC_EQ_*`.
 //!
-//! An event goes straight to where the program wants it, and leaves the EQ once it is there.
+//! An event goes straight to where the program wants it, and leaves the EQ once it is there. The EQ
+//! does not wait for the program's memory: a page that is not there is brought in here, and the read
+//! begins again.
 
 use kernel::{
     prelude::*,
@@ -23,6 +25,8 @@ use super::{
     file::OpenFile,
     parse::{
         deadline,
+        timed,
+        user_ptr,
         user_slice,
         wait_obj,
         zero, //
@@ -40,7 +44,9 @@ use crate::{
     shim::{
         bindings::*,
         errno::to_error,
+        sched::heed_signals,
         user::{
+            clear,
             read_struct,
             write_struct, //
         }, //
@@ -68,22 +74,39 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_read>(arg)?;
     let peek = peek(value.flags)?;
     let eq = file.object::<Eq>(value.eq)?;
-    let room = value.len as usize;
-    let buf = value.buf;
-    eq.sread(peek, deadline(value.deadline), |event, data| {
-        value.len = u32::try_from(data.len())?;
-        value.event = event;
-        if data.len() > room {
-            // The program is told how much room the event needs, and that is all.
-            value.event = 0;
-            write_struct(arg, &value, size)?;
-            return Err(to_error(Errno::KFI_ETOOSMALL));
+    let given = value;
+    let (buf, room, deadline) = (value.buf, value.len as usize, value.deadline);
+    loop {
+        let limit = self::deadline(deadline);
+        let result = eq.sread(peek, limit, |event, data| {
+            value.len = u32::try_from(data.len())?;
+            value.event = event;
+            if data.len() > room {
+                // The program is told how much room the event needs, and that is all.
+                value.event = 0;
+                write_struct(arg, &value, size)?;
+                return Err(to_error(Errno::KFI_ETOOSMALL));
+            }
+            user_slice::<u8>(buf, data.len())?
+                .writer()
+                .write_slice(data)?;
+            write_struct(arg, &value, size)
+        });
+        if result != Err(EFAULT) {
+            return timed(deadline, limit, result);
         }
-        user_slice::<u8>(buf, data.len())?
-            .writer()
-            .write_slice(data)?;
-        write_struct(arg, &value, size)
-    })
+        heed_signals()?;
+        clear_slice(buf, room.min(value.len as usize))?;
+        write_struct(arg, &given, size)?;
+    }
+}
+
+/// Brings in where the data of an event goes. `EFAULT`. Sleeps.
+fn clear_slice(buf: u64, len: usize) -> Result {
+    if len == 0 {
+        return Ok(());
+    }
+    clear(user_ptr(buf)?, len)
 }
 
 /// `KFABRIC_IOC_EQ_READERR`.
@@ -92,24 +115,32 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     zero(&[value.reserved, value.reserved2])?;
     let peek = peek(value.flags)?;
     let eq = file.object::<Eq>(value.eq)?;
-    let room = value.err_data_size as usize;
-    let buf = value.err_data;
-    eq.readerr(peek, |error| {
-        let data = error.err_data.get();
-        let fits = data.get(..room).unwrap_or(data);
-        if buf != 0 && !fits.is_empty() {
-            user_slice::<u8>(buf, fits.len())?
-                .writer()
-                .write_slice(fits)?;
+    let given = value;
+    let (buf, room) = (value.err_data, value.err_data_size as usize);
+    loop {
+        let mut len = 0;
+        let result = eq.readerr(peek, |error| {
+            let data = error.err_data.get();
+            let fits = data.get(..room).unwrap_or(data);
+            if buf != 0 && !fits.is_empty() {
+                len = fits.len();
+                user_slice::<u8>(buf, len)?.writer().write_slice(fits)?;
+            }
+            value.err_data_size = u32::try_from(data.len())?;
+            value.handle = error.handle;
+            value.err = error.err;
+            value.prov_errno = error.prov_errno;
+            value.context = error.context;
+            value.data = error.data;
+            write_struct(arg, &value, size)
+        });
+        if result != Err(EFAULT) {
+            return result;
         }
-        value.err_data_size = u32::try_from(data.len())?;
-        value.handle = error.handle;
-        value.err = error.err;
-        value.prov_errno = error.prov_errno;
-        value.context = error.context;
-        value.data = error.data;
-        write_struct(arg, &value, size)
-    })
+        heed_signals()?;
+        clear_slice(buf, len)?;
+        write_struct(arg, &given, size)?;
+    }
 }
 
 /// `KFABRIC_IOC_EQ_WRITE`.

@@ -118,6 +118,23 @@ pub(super) fn deadline(deadline: u64) -> Deadline {
     Deadline::from_abi(deadline, if deadline == 0 { 0 } else { now_ns() })
 }
 
+/// The result of a call that had the time `limit`, which the program gave as `deadline`: a poll that
+/// finds nothing ends with `EAGAIN`, one because the deadline has passed with `ETIMEDOUT`.
+#[inline]
+pub(super) fn timed<T>(deadline: u64, limit: Deadline, result: Result<T>) -> Result<T> {
+    match result {
+        Err(error) if error == EAGAIN && limit == Deadline::Poll && deadline != 0 => Err(ETIMEDOUT),
+        result => result,
+    }
+}
+
+/// A program's address, which may be anything: `EFAULT` if it is no address.
+pub(super) fn user_ptr(addr: u64) -> Result<UserPtr> {
+    Ok(UserPtr::from_addr(
+        usize::try_from(addr).map_err(|_| EFAULT)?,
+    ))
+}
+
 /// The deadline of a call that may be a restart, of which `began` tells: an interrupted wait whose
 /// time is over ends as one that was not interrupted does.
 #[inline]

@@ -15,6 +15,7 @@ use super::{
     objects::Entry,
     parse::{
         deadline,
+        user_ptr,
         user_slice,
         yes_or_no,
         zero, //
@@ -32,8 +33,10 @@ use crate::{
         bindings::*,
         errno::to_error,
         user::{
+            clear,
             read_struct,
-            write_struct, //
+            write_struct,
+            write_words, //
         }, //
     }, //
 };
@@ -91,8 +94,15 @@ pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
         return Err(EINVAL);
     }
     let count = arg.count as usize;
-    let mut contexts = user_slice::<u64>(arg.contexts, count)?.writer();
-    let stored = set.poll(count, |context| contexts.write(&context))?;
+    // Too long a list cannot be there.
+    user_slice::<u64>(arg.contexts, count)?;
+    let contexts = user_ptr(arg.contexts)?;
+    let place = |number: usize| contexts.wrapping_byte_add(number.wrapping_mul(size_of::<u64>()));
+    let stored = set.poll(
+        count,
+        |number, context| write_words(place(number), &[context]),
+        |number| clear(place(number), size_of::<u64>()),
+    )?;
     arg.count = u32::try_from(stored)?;
     Ok(())
 }

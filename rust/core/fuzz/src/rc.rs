@@ -116,7 +116,10 @@ impl Target for Judge {
     }
 
     fn check_write(&mut self, reth: &Reth) -> Result<(), Refusal> {
-        assert!(reth.len > 0 && reth.len <= 1 << 31);
+        assert!(reth.len <= 1 << 31);
+        if reth.len == 0 {
+            return Ok(());
+        }
         if reth.rkey != KEY {
             return Err(Refusal::Access);
         }
@@ -140,7 +143,10 @@ impl Target for Judge {
     }
 
     fn check_read(&mut self, reth: &Reth) -> Result<(), Refusal> {
-        assert!(reth.len > 0 && reth.len <= 1 << 31);
+        assert!(reth.len <= 1 << 31);
+        if reth.len == 0 {
+            return Ok(());
+        }
         if reth.rkey != KEY {
             return Err(Refusal::Access);
         }

@@ -249,17 +249,18 @@ impl<M: DueMap> Waiters<M> {
     }
 
     /// Adds to the error value (kfi_cntr_adderr, and each failed operation),
-    /// modulo the maximum + 1. Gives whether that is a change: an add of 0 is none.
+    /// modulo the maximum + 1. Gives whether that is a change: an add of 0, or of all values, is none.
     pub fn add_err<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
         n: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> bool {
-        if n == 0 {
+        let old = gate.err.load();
+        let (err, _) = gate.sum(old, n);
+        if err == old {
             return false;
         }
-        let (err, _) = gate.sum(gate.err.load(), n);
         self.write_err(gate, err, release);
         true
     }

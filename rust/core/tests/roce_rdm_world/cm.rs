@@ -2,7 +2,7 @@
 //! Connection management, as far as sessions see it: letters that are lost, repeated, and kept for
 //! long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kfi_core::{
     flags::Caps,
@@ -88,6 +88,8 @@ struct Call {
 pub(crate) struct Cm {
     calls: BTreeMap<u64, Call>,
     next: u64,
+    /// Forged requests whose answers are lost.
+    silent: BTreeSet<u64>,
 }
 
 impl World {
@@ -166,6 +168,12 @@ impl World {
         };
         self.write(owner, peer, body);
         self.after(20 * MS, Event::Repeat(id));
+    }
+
+    /// A request arrives that its sender never made, and nobody says so when it is answered.
+    pub(crate) fn forge_silent_request(&mut self, from: Addr, to: Addr, incarnation: u64) {
+        self.cm.silent.insert(self.cm.next + 1);
+        self.forge_request(from, to, incarnation, 0);
     }
 
     /// A request arrives that its sender never made.
@@ -345,6 +353,9 @@ impl World {
             if known {
                 self.write(to, from, Body::Rtu { yours: theirs });
             }
+            return;
+        }
+        if self.cm.silent.contains(&mine) {
             return;
         }
         let mut accepted = false;

@@ -41,7 +41,7 @@ use crate::{
         errno::to_error,
         sched::{
             cond_resched,
-            fatal_signal_pending, //
+            heed_signals, //
         },
         user::NoFaults,
         wait::{
@@ -206,7 +206,10 @@ impl Queue {
                 })
             };
             match result {
-                Err(error) if error == EFAULT && !fatal_signal_pending() => bring_in()?,
+                Err(error) if error == EFAULT => {
+                    heed_signals()?;
+                    bring_in()?;
+                }
                 result => return result,
             }
         }
@@ -219,9 +222,10 @@ impl Queue {
             let chunk = self.chunk(count.saturating_sub(done), done == 0, sink);
             done = done.saturating_add(chunk.taken);
             let result = match chunk.result {
-                // A program that is killed does not wait for its memory.
-                Err(error) if error == EFAULT && !fatal_signal_pending() => sink.bring_in(),
+                Err(error) if error == EFAULT => heed_signals().and_then(|()| sink.bring_in()),
                 Ok(()) if !chunk.more => return Ok(done),
+                // There may always be more: a signal ends it here.
+                Ok(()) => heed_signals(),
                 result => result,
             };
             match result {

@@ -233,10 +233,6 @@ impl Endpoint {
                 }
             }
             Some(failure) => {
-                // Before the program sees it.
-                if failure.prov_errno == prov_errno::REFUSED {
-                    self.ident.budget.refused();
-                }
                 let entry = outcome.err_entry(ticket.context, flags, failure);
                 binding.cq.push_err(ticket.credit, &entry);
             }

@@ -56,6 +56,8 @@ pub(crate) struct Poster<'a> {
     pub(super) spare: Option<Credit>,
     /// What is to be sent at the end.
     pub(super) unsent: Unsent,
+    /// Whether an operation of this call has waited for its turn to access a peer's memory.
+    has_waited: bool,
 }
 
 /// What operations have queued and nobody has sent yet.
@@ -76,6 +78,7 @@ impl<'a> Poster<'a> {
             last: LastPeer::default(),
             spare: None,
             unsent: Unsent::Nothing,
+            has_waited: false,
         }
     }
 
@@ -86,8 +89,8 @@ impl<'a> Poster<'a> {
     #[inline(always)]
     pub(crate) fn post(&mut self, op: Op<'_>) -> Result {
         let endpoint = self.endpoint;
-        if op.accesses_memory() && endpoint.ident.budget.is_delayed() {
-            self.await_access()?;
+        if op.accesses_memory() && endpoint.ident.is_delayed() {
+            self.enter_access()?;
         }
         let (Some(_inside), Some(bound)) = (endpoint.run.enter(), self.bound) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
@@ -141,13 +144,14 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// Waits until the user may access a peer's memory again; nobody waits for this meanwhile. `EINTR`
-    /// the process is being killed. Sleeps.
+    /// Waits for the turn of an access to a peer's memory, the first time; no other task waits for this
+    /// one meanwhile. `EAGAIN` that takes too long, or has been done; `EINTR` a signal is pending. Sleeps.
     #[cold]
-    fn await_access(&mut self) -> Result {
+    fn enter_access(&mut self) -> Result {
         self.give_back();
         self.push();
-        self.endpoint.ident.budget.await_access()
+        let may_sleep = !core::mem::replace(&mut self.has_waited, true);
+        self.endpoint.ident.enter_access(may_sleep)
     }
 
     /// Gives the spare credit back. Does not sleep.

@@ -97,8 +97,9 @@ pub trait Target {
     /// The receive that began will not be completed: the request was refused, or `None`: the QP ended.
     fn abort_receive(&mut self, why: Option<Refusal>);
 
-    /// Says whether the peer may write there. Called with the first packet of each WRITE that has
-    /// bytes, and once more if that is answered with an RNR NAK.
+    /// Says whether the peer may write there. Called with the first packet of each WRITE, and once more
+    /// if that is answered with an RNR NAK. InfiniBand has no key checked for a WRITE of no bytes: the
+    /// target decides.
     ///
     /// # Errors
     ///
@@ -116,7 +117,7 @@ pub trait Target {
     /// A WRITE is complete.
     fn end_write(&mut self, reth: &Reth);
 
-    /// Says whether the peer may read there. Not called if no bytes are wanted.
+    /// Says whether the peer may read there; for no bytes as in [`check_write`](Self::check_write).
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | [`Cause::Idle`], [`Cause::Superseded`] | there are none | go on | |
 //! | [`Cause::Reset`] | fail | go on | `ECONNRESET` |
-//! | [`Cause::Access`] | fail; the one that was refused with `EACCES` | go on | `ECONNRESET` |
+//! | [`Cause::Access`] | fail; the one that was refused with `EACCES` | RMA fails, messages go on | `ECONNRESET` |
 //! | [`Cause::Protocol`] | fail | go on | `EPROTO` |
 //! | [`Cause::Narrow`] | fail | go on | `EMSGSIZE` |
 //! | [`Cause::Lost`] | fail | fail | `ETIMEDOUT` |
@@ -89,6 +89,12 @@ impl Cause {
         )
     }
 
+    /// Returns the same for RMA. The next keys are not tried after one that was refused: whoever looks
+    /// for a key could queue any number, and would be delayed when posting them only.
+    pub const fn spares_unsent_rma(self) -> bool {
+        self.spares_unsent() && !matches!(self, Self::Access)
+    }
+
     /// Returns the cause that a refusal is.
     pub const fn of(refusal: Refusal) -> Self {
         match refusal {
@@ -118,7 +124,8 @@ mod tests {
         ] {
             assert!(!cause.spares_unsent());
         }
-        assert!(Cause::Reset.spares_unsent() && Cause::Narrow.spares_unsent());
+        assert!(Cause::Reset.spares_unsent_rma() && Cause::Narrow.spares_unsent_rma());
+        assert!(Cause::Access.spares_unsent() && !Cause::Access.spares_unsent_rma());
         assert_eq!(Cause::Narrow.errno(), Errno::EMSGSIZE);
         assert_eq!(Cause::of(Refusal::Nobody).errno(), Errno::ECONNREFUSED);
         assert_eq!(Cause::Reset.errno(), Errno::ECONNRESET);

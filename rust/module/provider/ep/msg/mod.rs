@@ -148,6 +148,9 @@ pub(super) struct Msg {
     /// The message that is being received. The QP's worker alone takes it, but for teardown.
     #[pin]
     incoming: Mutex<Option<Incoming>>,
+    /// Bytes of the requests of the peer's present READ that have been answered. Changed by the
+    /// receiving half of the QP alone, under its lock.
+    read_bytes: Atomic<u64>,
 }
 
 impl Msg {
@@ -165,6 +168,7 @@ impl Msg {
             connecting <- new_mutex!((), "Msg::connecting"),
             tickets <- new_spinlock!(tickets, "Msg::tickets"),
             incoming <- new_mutex!(None, "Msg::incoming"),
+            read_bytes: Atomic::new(0),
         }))
     }
 

@@ -334,6 +334,10 @@ impl Msg {
     /// A transmit has ended. Does not sleep.
     pub(super) fn ended(&self, endpoint: &Endpoint, bound: &Bound, place: u64, status: Status) {
         let ticket = self.tickets.lock().take(place as usize);
+        if status == Status::RemoteAccess {
+            // Before the program sees it.
+            endpoint.ident.refused();
+        }
         let Some(ticket) = ticket else {
             return;
         };

@@ -12,6 +12,8 @@
 //! changes the word with one instruction of this CPU, and counts as a read, as fi_cntr(3) has it for
 //! atomics that fetch.
 
+use kernel::sync::atomic::Relaxed;
+
 use kfi_core::{
     errno::Errno,
     flags::{
@@ -155,8 +157,8 @@ impl Endpoint {
         })
     }
 
-    /// Counts an operation of the peer's, at its end. Does not sleep.
-    fn count_access(&self, kind: OpType, reth: &Reth) {
+    /// Counts an operation of the peer's on `len` bytes, at its end. Does not sleep.
+    fn count_access(&self, kind: OpType, reth: &Reth, len: u64) {
         let Some(at) = self.at_silently() else {
             return;
         };
@@ -167,7 +169,7 @@ impl Endpoint {
             region.count(kind == OpType::Write);
             Ok(())
         });
-        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, u64::from(reth.len));
+        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, len);
     }
 }
 
@@ -253,14 +255,14 @@ impl Consumer for Endpoint {
         match incoming {
             Some(Incoming::Message { into, placed, lost }) => {
                 let status = match why {
-                    _ if lost > 0 => Status::LocalLength,
                     None => Status::Flushed,
+                    Some(Refusal::Invalid) if lost > 0 => Status::LocalLength,
                     Some(_) => Status::LocalOperation,
                 };
                 let mut outcome = Outcome::failed(Errno::ECANCELED);
                 outcome.error = failure(prov_errno::of_status(status));
                 outcome.len = placed;
-                if let Some(failure) = &mut outcome.error {
+                if let (Status::LocalLength, Some(failure)) = (status, &mut outcome.error) {
                     failure.olen = lost;
                 }
                 self.complete(at.bound, into.into_ticket(), outcome);
@@ -271,6 +273,11 @@ impl Consumer for Endpoint {
     }
 
     fn check_write(&self, reth: &Reth) -> Answer {
+        if reth.len == 0 {
+            // InfiniBand has no key checked for no bytes. The peer is heard.
+            drop(self.at());
+            return Ok(());
+        }
         self.with_rkey(reth.rkey, |region| {
             region
                 .remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
@@ -291,12 +298,15 @@ impl Consumer for Endpoint {
     }
 
     fn end_write(&self, reth: &Reth) {
-        // A write of no bytes is not checked: the peer is heard here.
-        drop(self.at());
-        self.count_access(OpType::Write, reth);
+        self.count_access(OpType::Write, reth, u64::from(reth.len));
     }
 
     fn check_read(&self, reth: &Reth) -> Answer {
+        if reth.len == 0 {
+            // InfiniBand has no key checked for no bytes. The peer is heard.
+            drop(self.at());
+            return Ok(());
+        }
         self.with_rkey(reth.rkey, |region| {
             region
                 .remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)
@@ -317,8 +327,13 @@ impl Consumer for Endpoint {
     }
 
     fn end_read(&self, reth: &Reth, more: bool) {
+        let Ok(msg) = self.msg() else {
+            return;
+        };
+        let len = u64::from(reth.len).saturating_add(msg.read_bytes.load(Relaxed));
+        msg.read_bytes.store(if more { len } else { 0 }, Relaxed);
         if !more {
-            self.count_access(OpType::Read, reth);
+            self.count_access(OpType::Read, reth, len);
         }
     }
 
@@ -340,7 +355,7 @@ impl Consumer for Endpoint {
             rkey: eth.rkey,
             len: ATOMIC_LEN as u32,
         };
-        self.count_access(OpType::FetchAtomic, &reth);
+        self.count_access(OpType::FetchAtomic, &reth, u64::from(reth.len));
         Ok(found)
     }
 

@@ -172,6 +172,8 @@ impl Endpoint {
             }
             Err(refusal) => {
                 target.domain.count_refusal();
+                // Before the program sees it.
+                self.ident.refused();
                 self.complete(bound, ticket, Outcome::refused(refusal));
             }
         }

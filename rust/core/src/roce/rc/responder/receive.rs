@@ -243,9 +243,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         {
             return Err(INVALID);
         }
-        if reth.len > 0 {
-            target.check_write(reth)?;
-        }
+        target.check_write(reth)?;
         Ok(())
     }
 
@@ -313,9 +311,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         {
             return Err(INVALID);
         }
-        if reth.len > 0 {
-            target.check_read(reth)?;
-        }
+        target.check_read(reth)?;
         let packets = self.mtu().packets(reth.len);
         self.complete();
         self.store

@@ -44,7 +44,6 @@ impl<S: Stores> Session<S> {
             until: now.saturating_add(CONNECT_TIME),
             after: now,
             pause: BUSY_PAUSE,
-            trusts: now.saturating_add(PROOF_TIME),
             cause: Cause::Unanswered,
         });
     }
@@ -76,10 +75,6 @@ impl<S: Stores> Session<S> {
         if !self.wants_to_ask(now) {
             return None;
         }
-        // The peer has not confirmed what it asked for, in time: it is asked instead.
-        if let Some(link) = &mut self.incoming {
-            link.close(Cause::Superseded);
-        }
         let conn = Conn(epoch);
         self.current = Some(Link::new(conn, Stage::Asked));
         Some(Manage::Connect(conn, self.hello(epoch)))
@@ -102,9 +97,10 @@ impl<S: Stores> Session<S> {
     /// waited for, but not for long: the request may be forged, and then nobody confirms it.
     pub(super) fn asks_at(&self) -> Option<u64> {
         let effort = self.effort.filter(|_| self.current.is_none())?;
+        let trusted = self.incoming.as_ref().map_or(0, |link| link.trusted);
         match self.incoming.as_ref().map(|link| link.stage) {
             None | Some(Stage::Closing(..)) => Some(effort.after),
-            Some(Stage::Answered(_)) => Some(effort.after.max(effort.trusts)),
+            Some(Stage::Answered(_)) => Some(effort.after.max(trusted)),
             Some(_) => None,
         }
     }
@@ -125,7 +121,8 @@ impl<S: Stores> Session<S> {
             // random: whoever names that of the last request has made that one too.
             let is_older =
                 |asked: Life| asked.incarnation == life.incarnation && asked.epoch < life.epoch;
-            if link.asked.is_some_and(is_older) {
+            let is_doubtful = matches!(link.stage, Stage::Answered(_)) && link.trusted <= now;
+            if is_doubtful || link.asked.is_some_and(is_older) {
                 link.close(Cause::Superseded);
             }
             return Reply::Ignore;
@@ -141,6 +138,7 @@ impl<S: Stores> Session<S> {
         link.caps = hello.caps;
         link.reads = u32::from(hello.reads.min(self.config.reads));
         link.asked = Some(life);
+        link.trusted = now.saturating_add(PROOF_TIME);
         self.incoming = Some(link);
         Reply::Accept(conn, self.hello(epoch))
     }
@@ -158,6 +156,12 @@ impl<S: Stores> Session<S> {
         link.caps = hello.caps;
         link.reads = u32::from(hello.reads.min(self.config.reads));
         self.seen = Some(hello.life);
+        // What the peer was answered meanwhile, and has not confirmed, is not needed any more.
+        if let Some(other) = &mut self.incoming {
+            if matches!(other.stage, Stage::Answered(_)) {
+                other.close(Cause::Superseded);
+            }
+        }
         self.up(now);
         true
     }

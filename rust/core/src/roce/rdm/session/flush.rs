@@ -45,7 +45,7 @@ impl<S: Stores> Session<S> {
             let Some(rma) = self.rmas.map.get(number) else {
                 continue;
             };
-            if rma.queued == 0 && flush.cause.spares_unsent() {
+            if rma.queued == 0 && flush.cause.spares_unsent_rma() {
                 continue;
             }
             self.flush = Some(flush);
@@ -58,6 +58,7 @@ impl<S: Stores> Session<S> {
         self.rmas.at = 0;
         self.hold = None;
         self.recalls = 0;
+        self.recalled = 0;
         self.find_fence(0);
         // What failed once and for all is not tried again by what was posted before.
         if !flush.cause.spares_unsent() {

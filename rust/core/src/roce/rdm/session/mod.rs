@@ -35,9 +35,11 @@
 //!
 //! *A request proves nothing*: anybody can send one in the peer's name. So it displaces nothing, neither
 //! a connection nor a request of either end that is in progress, until the peer has confirmed the
-//! answer. Only a request of the same incarnation with a larger epoch takes the place of an earlier
-//! one: whoever else sends requests does not know the incarnation. And an end that has something to send
-//! waits for the confirmation only for [`PROOF_TIME`](super::times::PROOF_TIME) before it asks itself.
+//! answer. An earlier request gives its place to one of the same incarnation with a larger epoch, since
+//! whoever else sends requests does not know the incarnation; and to any other one when the answer was
+//! not confirmed for [`PROOF_TIME`](super::times::PROOF_TIME). An end that has something to send waits
+//! for the confirmation as long before it asks itself; of the two connections the first stays that is
+//! confirmed.
 //!
 //! *A request from a peer to which a connection is up* says that the peer has lost its end. It is
 //! answered, and only when the peer has confirmed that does the new connection take the place of the
@@ -294,6 +296,8 @@ struct Link {
     stage: Stage,
     /// In which life the peer asked for it, if the peer did.
     asked: Option<Life>,
+    /// Until when the peer is waited for to confirm it, if the peer asked for it.
+    trusted: u64,
     /// What the peer can be asked for.
     caps: Caps,
     /// READs that it serves at the same time.
@@ -342,8 +346,6 @@ struct Effort {
     after: u64,
     /// The pause after the next refusal of a busy peer.
     pause: u64,
-    /// Until when a connection is waited for that the peer seems to have asked for.
-    trusts: u64,
     /// Why there is none.
     cause: Cause,
 }
@@ -589,7 +591,11 @@ impl<S: Stores> Session<S> {
         if !self.current.as_ref().is_some_and(|link| link.conn == conn) {
             return None;
         }
-        let send = self.sends.map.get_mut(id)?;
+        let Some(send) = self.sends.map.get_mut(id) else {
+            // A CANCEL that came too late is answered all the same.
+            self.recalled = self.recalled.saturating_sub(1);
+            return None;
+        };
         // Else the peer says it of itself.
         if !send.tried || !(send.out.has_fin() || send.recall != Recall::No) {
             return None;
@@ -606,10 +612,10 @@ impl<S: Stores> Session<S> {
         Some(Ended::Op(send.cookie, result))
     }
 
-    /// Takes a message out.
+    /// Takes a message out. If the peer has yet to answer a CANCEL of it, that is still waited for.
     fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
         let send = self.sends.map.remove(number)?;
-        if send.recall == Recall::Told {
+        if send.recall == Recall::Told && send.fate.is_some() {
             self.recalled = self.recalled.saturating_sub(1);
         }
         Some(send)
@@ -656,6 +662,7 @@ impl Link {
             conn,
             stage,
             asked: None,
+            trusted: 0,
             caps: Caps::EMPTY,
             reads: 0,
             queued: 0,

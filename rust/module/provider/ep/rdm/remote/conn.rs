@@ -31,6 +31,7 @@ use kfi_core::{
     roce::{
         headers::{
             Qpn,
+            Reth,
             RnrTimer, //
         },
         mtu::PathMtu,
@@ -79,14 +80,16 @@ use super::{
         Owed,
         Reply, //
     },
+    owing::CANCELS,
     session::Session,
     works::Works, //
 };
 use crate::{
     mem::{
         Allowance,
-        HalfOpen,
-        MemRef, //
+        MemRef,
+        Part,
+        PartAllowance, //
     },
     net::{
         cm,
@@ -151,9 +154,13 @@ pub(super) struct Inbox {
     pub(super) write_ends: bool,
 }
 
-/// The regions that an operation of the peer's has accessed so far, by key: it counts once at each
-/// when all of it has succeeded. There is room for as many as an operation can name.
-pub(super) struct Regions(KVec<u32>);
+/// What an operation of the peer's has accessed so far: it counts once at each region when all of it has
+/// succeeded. There is room for as many regions as an operation can name.
+pub(super) struct Regions {
+    keys: KVec<u32>,
+    /// Bytes, in all of them.
+    bytes: u64,
+}
 
 impl Regions {
     /// Bytes that the room takes.
@@ -161,27 +168,42 @@ impl Regions {
 
     /// None, with the room. `ENOMEM`. Sleeps.
     fn new() -> Result<Self> {
-        Ok(Self(KVec::with_capacity(MAX_IOV, GFP_KERNEL_ACCOUNT)?))
+        Ok(Self {
+            keys: KVec::with_capacity(MAX_IOV, GFP_KERNEL_ACCOUNT)?,
+            bytes: 0,
+        })
     }
 
-    /// One more, unless it is there. Does not sleep.
-    pub(super) fn add(&mut self, rkey: u32) {
-        if !self.0.contains(&rkey) {
+    /// Whether nothing has been accessed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Bytes that have been accessed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A piece has been accessed. Does not sleep.
+    pub(super) fn add(&mut self, reth: &Reth) {
+        self.bytes = self.bytes.saturating_add(u64::from(reth.len));
+        if !self.keys.contains(&reth.rkey) {
             // There is room for what a peer that keeps to the protocol can name.
-            let _ = self.0.push_within_capacity(rkey);
+            let _ = self.keys.push_within_capacity(reth.rkey);
         }
     }
 
-    /// The operation has ended: counts it at each. Does not sleep.
-    pub(super) fn count(&mut self, domain: &Domain, write: bool) {
-        for rkey in self.0.iter() {
+    /// The operation has ended: counts it at each region. Its bytes. Does not sleep.
+    pub(super) fn count(&mut self, domain: &Domain, write: bool) -> u64 {
+        for rkey in self.keys.iter() {
             // It may have been closed meanwhile.
             let _ = domain.in_region(u64::from(*rkey), |region| {
                 region.count(write);
                 Ok(())
             });
         }
-        self.0.clear();
+        self.keys.clear();
+        core::mem::take(&mut self.bytes)
     }
 }
 
@@ -231,7 +253,9 @@ pub(in crate::provider::ep) struct Connection {
     _memory: Allowance,
     /// What it takes of the part for connections that the peer has not confirmed, as long as it has not.
     #[pin]
-    half_open: Mutex<Option<HalfOpen>>,
+    half_open: Mutex<Option<PartAllowance>>,
+    /// What it takes of the part for peers, if the peer has asked for it.
+    _of_peers: Option<PartAllowance>,
 }
 
 impl Connection {
@@ -244,14 +268,17 @@ impl Connection {
         let bytes = Qp::<Rc>::bytes(depth)
             + Qp::<Rc>::front_bytes(depth)
             + Works::BYTES
-            + 2 * Regions::BYTES;
+            + 2 * Regions::BYTES
+            + CANCELS * Owed::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
         // With the session, which may have been made for it.
         let all = bytes + size_of::<Self>() + size_of::<Session>();
-        let half_open = if established {
-            None
+        let budget = &endpoint.ident.budget;
+        let part = |part| budget.take_part(part, all as u64);
+        let (of_peers, half_open) = if established {
+            (None, None)
         } else {
-            Some(endpoint.ident.budget.take_half_open(all as u64)?)
+            (Some(part(Part::Peers)?), Some(part(Part::HalfOpen)?))
         };
         let inbox = Inbox {
             inbound: Inbound::new(),
@@ -275,6 +302,7 @@ impl Connection {
                 refused: Atomic::new(false),
                 _memory: memory,
                 half_open <- new_mutex!(half_open, "Connection::half_open"),
+                _of_peers: of_peers,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;

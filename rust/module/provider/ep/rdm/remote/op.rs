@@ -43,6 +43,7 @@ use super::super::super::{
     Endpoint, //
 };
 use super::{
+    owing::Share,
     session::Session,
     store::{
         slot,
@@ -116,6 +117,9 @@ struct Debt {
 }
 
 impl Owed {
+    /// Bytes that one takes.
+    pub(super) const BYTES: usize = size_of::<Debt>() + ANSWER_BYTES;
+
     /// What is owed for message `id`, which came over `conn`. `ENOMEM`, also if it would be more than the
     /// endpoint's owner may have. Sleeps.
     pub(super) fn new(
@@ -125,9 +129,23 @@ impl Owed {
         at: Option<RemotePlace>,
     ) -> Result<Self> {
         let budget = &session.endpoint().ident.budget;
-        let share = session
-            .owing
-            .share(budget, size_of::<Debt>() + ANSWER_BYTES)?;
+        let share = session.owing.share(budget, Self::BYTES)?;
+        Self::with(share, session, conn, id, at)
+    }
+
+    /// What is owed for a CANCEL of message `id`, which came over `conn`. `ENOMEM`: the host has none.
+    /// Sleeps.
+    pub(super) fn for_cancel(session: &Arc<Session>, conn: Conn, id: u64) -> Result<Self> {
+        Self::with(session.owing.share_of_cancel(), session, conn, id, None)
+    }
+
+    fn with(
+        share: Share,
+        session: &Arc<Session>,
+        conn: Conn,
+        id: u64,
+        at: Option<RemotePlace>,
+    ) -> Result<Self> {
         let debt = Debt {
             session: session.clone(),
             conn,
@@ -261,6 +279,10 @@ impl Endpoint {
         drop(memory);
         drop(target);
         self.tx.give_back_room();
+        if matches!(result, Err(Errno::EACCES)) {
+            // Whoever looks for a key may have closed the endpoint meanwhile.
+            self.ident.refused();
+        }
         match result {
             _ if !self.run.is_open() => self.give_back(bound, ticket),
             Ok(()) => self.complete_transmit(bound, ticket),

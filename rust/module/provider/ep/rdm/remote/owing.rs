@@ -5,7 +5,9 @@
 //! An answer takes memory from the first packet of the message, or of the CANCEL, until the peer has
 //! acknowledged the FIN, and the peer decides when that is. So each holds a [`Share`] for that time: it
 //! is counted, which the core limits ([`ANSWERS`](kfi_core::roce::rdm::times::ANSWERS)), and charged to
-//! the owner of the endpoint.
+//! the owner of the endpoint, in the part of the limit that peers can take. Answers to CANCELs were
+//! charged with the connection ([`CANCELS`]): a CANCEL is not refused for want of memory, because it
+//! cannot step aside, and everything else would wait behind it.
 //!
 //! The count is atomic, because it is read under the lock of a QP's responder, below which the lock of
 //! the session cannot be taken. One QP's responder adds at a time, or two for the moment in which one
@@ -22,10 +24,17 @@ use kernel::{
     }, //
 };
 
+use kfi_core::roce::rdm::times::RECALLS;
+
 use crate::mem::{
     Allowance,
-    Budget, //
+    Budget,
+    Part,
+    PartAllowance, //
 };
+
+/// Answers to CANCELs that each connection is charged for.
+pub(super) const CANCELS: usize = RECALLS as usize;
 
 /// How many answers a session owes. See the module documentation.
 pub(super) struct Owing(Arc<Atomic<u32>>);
@@ -33,7 +42,7 @@ pub(super) struct Owing(Arc<Atomic<u32>>);
 /// What an answer holds from when it is owed until it is gone.
 pub(super) struct Share {
     count: Arc<Atomic<u32>>,
-    _memory: Allowance,
+    _memory: Option<(Allowance, PartAllowance)>,
 }
 
 impl Owing {
@@ -47,15 +56,25 @@ impl Owing {
         self.0.load(Relaxed)
     }
 
-    /// One more is owed, which takes so many bytes. `ENOMEM`: more than the owner may have. Does not
-    /// sleep.
+    /// One more is owed for a message, which takes so many bytes. `ENOMEM`: more than the owner may have.
+    /// Does not sleep.
     pub(super) fn share(&self, budget: &Budget, bytes: usize) -> Result<Share> {
-        let memory = budget.take(bytes as u64)?;
+        let bytes = bytes as u64;
+        let part = budget.take_part(Part::Peers, bytes)?;
+        Ok(self.count_share(Some((budget.take(bytes)?, part))))
+    }
+
+    /// One more is owed for a CANCEL. Does not sleep.
+    pub(super) fn share_of_cancel(&self) -> Share {
+        self.count_share(None)
+    }
+
+    fn count_share(&self, memory: Option<(Allowance, PartAllowance)>) -> Share {
         self.0.fetch_add(1, Relaxed);
-        Ok(Share {
+        Share {
             count: self.0.clone(),
             _memory: memory,
-        })
+        }
     }
 }
 

@@ -124,17 +124,6 @@ impl Connection {
         })
     }
 
-    /// Whether the peer could access the region that a request named, now that it has ended: if it
-    /// accessed no byte, nobody has looked yet.
-    fn accessed(&self, reth: &Reth, access: Access) -> bool {
-        let domain = &self.endpoint().domain;
-        let found = domain.in_region(u64::from(reth.rkey), |region| {
-            region.remote(reth.va, u64::from(reth.len), access)?;
-            Ok(())
-        });
-        found.is_ok()
-    }
-
     /// What the peer is owed.
     fn owing(&self) -> Owing {
         Owing {
@@ -187,7 +176,7 @@ impl Connection {
             }
             Begin::Other => match Header::parse(bytes) {
                 Ok(Header::Cancel { id, .. }) => {
-                    let owed = Owed::new(self.session(), self.conn(), id, None);
+                    let owed = Owed::for_cancel(self.session(), self.conn(), id);
                     Coming::Cancel(owed.map_err(|_| Refusal::NotReady)?)
                 }
                 _ => Coming::Nothing,
@@ -209,11 +198,15 @@ impl Connection {
             (End::Event(Event::Cancel { id, found }), Coming::Cancel(owed)) => {
                 Some(Said::Cancel(id, found, owed))
             }
-            (End::Event(Event::Note { len, data }), _) => {
+            (End::Event(Event::Note { data, .. }), _) => {
+                if inbox.written.is_empty() {
+                    // Only a write that a region allowed brings data.
+                    return Err(Refusal::Invalid);
+                }
                 let (kind, flags) = (OpType::Write, OpFlags::REMOTE_CQ_DATA);
-                inbox.written.count(&self.endpoint().domain, true);
+                let len = inbox.written.count(&self.endpoint().domain, true);
                 self.endpoint()
-                    .complete_remote(bound, kind, flags, data, u64::from(len));
+                    .complete_remote(bound, kind, flags, data, len);
                 None
             }
             (End::Event(event), _) => Some(Said::Event(event)),
@@ -315,7 +308,9 @@ impl Consumer for Connection {
             inbox.coming = Coming::Nothing;
             inbox.write_ends = true;
             let bound = self.bound()?;
-            let (kind, len) = (OpType::Write, u64::from(ended.len));
+            // The present piece is not among those that have been written yet.
+            let len = inbox.written.bytes().saturating_add(u64::from(ended.len));
+            let kind = OpType::Write;
             self.endpoint()
                 .complete_remote(bound, kind, OpFlags::EMPTY, 0, len);
             return Ok(());
@@ -346,11 +341,8 @@ impl Consumer for Connection {
     }
 
     fn end_write(&self, reth: &Reth) {
-        let accessed = self.accessed(reth, Access::REMOTE_WRITE);
         let mut inbox = self.inbox.lock();
-        if accessed {
-            inbox.written.add(reth.rkey);
-        }
+        inbox.written.add(reth);
         if core::mem::replace(&mut inbox.write_ends, false) {
             inbox.written.count(&self.endpoint().domain, true);
         }
@@ -387,21 +379,17 @@ impl Consumer for Connection {
         if Grant::of(reth).is_some() {
             return;
         }
-        let accessed = self.accessed(reth, Access::REMOTE_READ);
-        {
+        let len = {
             let mut read = self.read.lock();
-            if accessed {
-                read.add(reth.rkey);
-            }
+            read.add(reth);
             if more {
                 return;
             }
-            read.count(&self.endpoint().domain, false);
-        }
+            read.count(&self.endpoint().domain, false)
+        };
         if let Ok(bound) = self.bound() {
-            let (kind, len) = (OpType::Read, u64::from(reth.len));
             self.endpoint()
-                .complete_remote(bound, kind, OpFlags::EMPTY, 0, len);
+                .complete_remote(bound, OpType::Read, OpFlags::EMPTY, 0, len);
         }
     }
 

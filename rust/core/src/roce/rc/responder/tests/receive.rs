@@ -68,7 +68,7 @@ mod suite {
         let reth = |len| Reth { len, ..WHERE };
         told(
             &[(Headers::WriteOnly(reth(0), None), 0)],
-            &[Call::EndWrite(reth(0))],
+            &[Call::CheckWrite(reth(0)), Call::EndWrite(reth(0))],
         )?;
         told(
             &[
@@ -101,6 +101,7 @@ mod suite {
         told(
             &[(Headers::WriteOnly(reth(0), Some(8)), 0)],
             &[
+                Call::CheckWrite(reth(0)),
                 Call::Begin(Incoming::WriteImm),
                 ended(0, SendEnd::Imm(8), true),
                 Call::EndWrite(reth(0)),

@@ -91,13 +91,13 @@ mod suite {
             // It asked for an answer, and got one.
             assert_eq!(responder.poll(0), None);
             assert_eq!(responder.deadline(), None);
-            // No bytes: no check, and nothing to be read.
+            // No bytes: the target decides about the key, and nothing is to be read.
             let reth = Reth { rkey: 99, ..WHERE };
             let mut request = super::super::request(4, Headers::ReadRequest(reth), 0);
             // More of the same READ follows.
             request.bth.solicited = true;
             responder.receive(0, &request, target);
-            assert_eq!(target.taken(), Log::new());
+            assert_eq!(target.taken(), Log::of(&[Call::CheckRead(reth)]));
             let Some(answering) = responder.poll(0) else {
                 return Err(Errno::EIO);
             };
