@@ -166,6 +166,10 @@ fn waiting(queue: &Queue) -> u32 {
     queue.state.lock().sleepers()
 }
 
+fn inside(queue: &Queue) -> u32 {
+    queue.state.lock().inside()
+}
+
 /// The word of the ring's head at `offset`.
 fn word(queue: &Queue, offset: usize) -> Result<impl Word> {
     queue.ring().word(offset).ok_or(EINVAL)
@@ -498,8 +502,9 @@ mod tests {
         Ok(())
     }
 
-    /// fi_cq(3): the call unblocks any thread waiting in a blocking read; this one waits for another
-    /// reader, and does not sleep for completions yet.
+    /// fi_cq(3): the call unblocks any thread waiting in a blocking read. One thread sleeps for its
+    /// number of completions, so the signal is not kept. Another found a completion and waits for
+    /// the reader that is about to take it; it must not sleep afterwards.
     #[test]
     fn a_signal_reaches_a_thread_that_is_on_its_way() -> Result {
         let queue = queue(8)?;
@@ -517,22 +522,23 @@ mod tests {
             })?
         };
         assert!(eventually(|| stalled.get() == 1));
-        let entered = Count::new()?;
-        let waiter = {
-            let entered = entered.clone();
-            count_if(&queue, &ended, move |queue| {
-                entered.add(1);
-                queue.sread(1, 5, soon(), &mut 0, ignore) == Err(EAGAIN)
-            })?
-        };
-        assert!(eventually(|| entered.get() == 1));
+        let asleep = count_if(&queue, &ended, |queue| {
+            queue.sread(1, 5, soon(), &mut 0, ignore) == Err(EAGAIN)
+        })?;
+        assert!(eventually(|| waiting(&queue) == 1));
+        let waiter = count_if(&queue, &ended, |queue| {
+            queue.sread(1, 1, soon(), &mut 0, ignore) == Err(EAGAIN)
+        })?;
+        assert!(eventually(|| inside(&queue) == 2));
         a_while();
+        assert_eq!((waiting(&queue), inside(&queue)), (1, 2));
         let begin = now_ns();
         queue.signal();
         go_on.add(1);
         reader.join();
+        asleep.join();
         waiter.join();
-        assert_eq!(ended.get(), 2);
+        assert_eq!(ended.get(), 3);
         // It did not sleep to its deadline.
         assert!(now_ns() - begin < LONG / 2);
         Ok(())
@@ -761,9 +767,12 @@ mod tests {
             unspec.sread(1, 2, Deadline::At(1), &mut 0, ignore),
             Err(ETIMEDOUT)
         );
-        // Without the condition the number is ignored.
+        // Without the condition the number is ignored: the read does not sleep to its deadline, at
+        // which it would take what there is.
         queue.push(queue.reserve()?, &entry(1));
+        let begin = now_ns();
         assert_eq!(queue.sread(0, 2, soon(), &mut 0, ignore), Ok(0));
+        assert!(now_ns() - begin < LONG / 2);
         assert_eq!(queue.sread(1, 2, Deadline::Poll, &mut 0, ignore), Ok(1));
         assert_eq!(
             queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),

@@ -473,4 +473,9 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     pub fn sleepers(&self) -> u32 {
         self.sleepers.len()
     }
+
+    /// How many are inside a blocking read, asleep or not.
+    pub fn inside(&self) -> u32 {
+        self.inside
+    }
 }
