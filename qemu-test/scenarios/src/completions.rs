@@ -6,14 +6,15 @@
 //! in [`descriptors`](crate::descriptors).
 
 use crate::{
-    alone::{Alone, WROTE, figures, sread_one},
+    alone::{Alone, WROTE, figures},
+    connected::{connect, open_region},
     harness::tests,
     host::{Host, Options, SOON, domain, pair_with},
     raw::{File, Pages, addr_of_mut, refused},
     threads::Sleeper,
 };
 use kfi::{
-    Buffer, Caps, CompFlags, Entry, Errno, Error, FiAddr, Figures, Op,
+    Buffer, Caps, CompFlags, Entry, EpType, Errno, Error, FiAddr, Figures, Op, OpFlags,
     abi::{self, Call},
 };
 use std::{
@@ -34,8 +35,11 @@ tests![
     a_buffer_that_ends_too_soon_costs_nothing,
     losses_of_what_nobody_posted_for_are_told_once,
     data_that_finds_no_room_is_a_loss,
+    data_on_a_connection_waits_for_room,
     sources_are_told_where_known,
     a_bound_cq_stays_open,
+    a_cq_closes_with_entries_in_it,
+    an_affinity_is_a_hint,
     refusals_have_words,
     everything_completes_once,
 ];
@@ -225,8 +229,9 @@ fn errors_are_read_first_and_in_order() {
             let read = alone.cq.read(&mut [Entry::default(); 8]);
             assert_eq!(errno(read), Some(Errno::KFI_EAVAIL));
         }
-        // Who would sleep gets the same.
-        assert_eq!(errno(sread_one(&alone.cq)), Some(Errno::KFI_EAVAIL));
+        // A read that would sleep gets the same.
+        let read = alone.cq.sread(&mut [Entry::default()], SOON);
+        assert_eq!(errno(read), Some(Errno::KFI_EAVAIL));
         let entry = alone.cq.readerr().expect("readerr").expect("an error");
         assert_eq!((entry.op_context, entry.err), (context, Errno::EACCES));
         assert_eq!(entry.flags, WROTE);
@@ -338,6 +343,41 @@ fn data_that_finds_no_room_is_a_loss() {
     assert_eq!(b.cq.read(&mut entries).expect("read"), 0);
 }
 
+/// A connected endpoint takes a write with CQ data only when its CQ has room for the entry.
+fn data_on_a_connection_waits_for_room() {
+    let options = |cq_entries| Options {
+        ep_type: EpType::Msg,
+        caps: Caps::MSG | Caps::RMA,
+        cq_entries,
+        ..Options::default()
+    };
+    let (a, b) = (Host::with(&options(256)), Host::with(&options(2)));
+    connect(&a, &b);
+    let mr = open_region(&b, &Buffer::new(8).expect("buffer"), 1);
+    let ours = Buffer::new(8).expect("buffer");
+    for data in 0..5 {
+        let op = Op::write(FiAddr::UNSPEC, &ours, mr.remote(0))
+            .context(data)
+            .flags(OpFlags::REMOTE_CQ_DATA)
+            .data(data);
+        a.ep.post_one(&op).expect("writedata");
+    }
+    for data in 0..2 {
+        a.expect(WROTE, data);
+    }
+    let third = a.cq.next(Duration::from_millis(200)).expect("next");
+    assert_eq!(third, None, "there is no room for it");
+    let flags = CompFlags::RMA | CompFlags::REMOTE_WRITE | CompFlags::REMOTE_CQ_DATA;
+    for data in 0..5 {
+        let entry = b.completion();
+        assert_eq!((entry.flags, entry.data), (flags, data));
+    }
+    for data in 2..5 {
+        a.expect(WROTE, data);
+    }
+    b.expect_nothing();
+}
+
 fn sources_are_told_where_known() {
     let (a, to_b, b, to_a) = pair_with(&Options::default());
     let stranger = Host::new();
@@ -407,6 +447,38 @@ fn a_bound_cq_stays_open() {
     assert_eq!(errno(cq.clone().close()), Some(Errno::EBUSY));
     ep.close().expect("close");
     cq.close().expect("close");
+}
+
+/// fi_cq(3): completions that remain on a CQ that is closed are lost.
+fn a_cq_closes_with_entries_in_it() {
+    let alone = Alone::new();
+    alone.complete_all(0..3);
+    alone.fail(9);
+    let Alone { domain, cq, ep, .. } = alone;
+    ep.close().expect("close");
+    cq.close().expect("entries do not keep it open");
+    // They come to no other CQ.
+    let fresh = domain.cq().entries(64).open().expect("cq");
+    assert_eq!(fresh.read(&mut [Entry::default(); 8]).expect("read"), 0);
+    assert!(fresh.readerr().expect("readerr").is_none());
+}
+
+/// fi_cq(3): signaling_vector is a hint, with FI_AFFINITY only.
+fn an_affinity_is_a_hint() {
+    for cpu in [0, 1, -1, i32::MAX] {
+        let alone = Alone::with_cq(|cq| cq.affinity(cpu));
+        alone.complete(1);
+        assert_eq!(alone.read(2), [1], "CPU {cpu}");
+    }
+    let file = File::open();
+    let domain = file.domain(file.fabric());
+    for signaling_vector in [1, -1, i32::MAX] {
+        file.make(abi::kfabric_cq_open {
+            domain,
+            signaling_vector,
+            ..Call::sized()
+        });
+    }
 }
 
 fn refusals_have_words() {
