@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An endpoint alone with itself: completions and errors on a CQ at will.
 
-use crate::host::{SOON, device, domain, until};
+use crate::host::{device, domain, until};
 use kfi::{
-    Access, Av, Buffer, CompFlags, Cq, CqBind, CqBuilder, CqFormat, Domain, Endpoint,
-    EndpointBuilder, Entry, FiAddr, Figures, Mr, Op, OpFlags, Remote, StatClass, Wait,
+    Access, Av, Buffer, CompFlags, Cq, CqBind, CqBuilder, CqFormat, Deadline, Domain,
+    Endpoint, EndpointBuilder, Entry, FiAddr, Figures, Mr, Op, OpFlags, Remote, StatClass, Wait,
 };
 
 /// Flags of the completions that [`Alone::complete`] makes.
@@ -141,9 +141,11 @@ pub(crate) fn until_asleep(cq: &Cq, count: u64) {
     );
 }
 
-/// One entry, by a read that sleeps; `None` if it comes back without.
+/// One entry, by a read that sleeps until something ends it; `None` if it comes back without. For a
+/// [`Sleeper`](crate::threads::Sleeper): its end is awaited for a limited time, and a read with a
+/// deadline would return `None` in that time by itself.
 pub(crate) fn sread_one(cq: &Cq) -> kfi::Result<Option<u64>> {
     let mut entry = [Entry::default()];
-    let count = cq.sread(&mut entry, SOON)?;
+    let count = cq.sread(&mut entry, Deadline::FOREVER)?;
     Ok((count == 1).then(|| entry[0].op_context))
 }

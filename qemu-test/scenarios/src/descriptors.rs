@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Wait objects as file descriptors: poll, epoll, io_uring, read and write; who is woken when.
+//! Wait objects as file descriptors: select, poll, epoll, io_uring, read and write; who is woken when.
+//!
+//! Threads sleep without a deadline: poll(2) and epoll_wait(2) look once more when their time is over,
+//! so with one a wake-up that was lost could be taken for a late one.
 
 use crate::{
     alone::Alone,
@@ -10,7 +13,7 @@ use crate::{
     uring::Uring,
 };
 use kfi::{
-    Cntr, CntrFd, Entry, Errno, Error, EventKind, Values, Wait,
+    Cntr, CntrFd, Deadline, Entry, Errno, Error, EventKind, Values, Wait,
     abi::{self, Call},
 };
 use rustix::{
@@ -19,7 +22,7 @@ use rustix::{
     io,
 };
 use std::{
-    os::fd::{AsFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
@@ -70,16 +73,30 @@ fn events(fd: &impl AsFd) -> PollFlags {
 /// Waits until poll(2) says something of a descriptor.
 fn wait_events(fd: &impl AsFd) -> PollFlags {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let soon = Timespec {
-        tv_sec: SOON.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    assert_eq!(
-        poll(&mut fds, Some(&soon)).expect("poll"),
-        1,
-        "nothing soon"
-    );
+    assert_eq!(poll(&mut fds, None).expect("poll"), 1);
     fds[0].revents()
+}
+
+/// Whether select(2) says, at once, that a descriptor can be read.
+#[allow(unsafe_code, reason = "select(2) and its sets")]
+fn selected(fd: &impl AsFd) -> bool {
+    let fd = fd.as_fd().as_raw_fd();
+    assert!(fd < libc::FD_SETSIZE as i32);
+    let mut none = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    // SAFETY: zeros are an empty set. The descriptor is open and has room in the set; the set and the
+    // time are valid, and the other sets may be null.
+    unsafe {
+        let mut set: libc::fd_set = std::mem::zeroed();
+        libc::FD_SET(fd, &raw mut set);
+        let null = std::ptr::null_mut();
+        let count = libc::select(fd + 1, &raw mut set, null, null, &raw mut none);
+        let readable = libc::FD_ISSET(fd, &raw const set);
+        assert_eq!(count, i32::from(readable), "select");
+        readable
+    }
 }
 
 fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
@@ -204,7 +221,7 @@ fn who_polls_for_more_is_not_even_woken() {
     fd.arm(1000).expect("arm");
     let poller = {
         let fd = fd.clone();
-        Sleeper::new(move || fd.wait(SOON).expect("poll"))
+        Sleeper::new(move || fd.wait(Deadline::FOREVER).expect("poll"))
     };
     let asleep = || {
         let mut last = u64::MAX;
@@ -331,11 +348,7 @@ fn epoll_tells_of_those_that_are_ready() {
                 flags: epoll::EventFlags::empty(),
                 data: epoll::EventData::new_u64(0),
             }];
-            let soon = Timespec {
-                tv_sec: 20,
-                tv_nsec: 0,
-            };
-            let count = epoll::wait(&*set, &mut list, Some(&soon)).expect("epoll");
+            let count = epoll::wait(&*set, &mut list, None).expect("epoll");
             (count, list[0].data.u64())
         })
     };
@@ -392,6 +405,7 @@ fn a_cq_is_readable_while_something_is_there() {
                     PollFlags::empty()
                 }
             );
+            assert_eq!(selected(fd), want);
         }
     };
     readable(false);
@@ -417,7 +431,7 @@ fn a_cq_is_readable_while_something_is_there() {
         .inject_write(alone.me, b"", alone.remote())
         .expect("write");
     readable(false);
-    let poller = Sleeper::new(move || one.wait(SOON).expect("poll"));
+    let poller = Sleeper::new(move || one.wait(Deadline::FOREVER).expect("poll"));
     std::thread::sleep(Duration::from_millis(20));
     alone.complete(4);
     assert!(poller.end());
@@ -430,7 +444,7 @@ fn an_eq_is_readable_while_something_is_there() {
     assert_eq!(events(&fd), PollFlags::empty());
     let poller = {
         let fd = eq.wait_fd().expect("fd");
-        Sleeper::new(move || fd.wait(SOON).expect("poll"))
+        Sleeper::new(move || fd.wait(Deadline::FOREVER).expect("poll"))
     };
     std::thread::sleep(Duration::from_millis(20));
     eq.write(EventKind::Notify, b"x").expect("write");
@@ -462,6 +476,15 @@ fn every_wait_object_has_a_descriptor() {
         assert!(!readable(&fd));
         cntr.add(1).expect("add");
         assert!(readable(&fd));
+    }
+    // That of a CQ wakes a thread, with either.
+    for wait in [Wait::Unspec, Wait::Queue] {
+        let alone = Alone::with_cq(|cq| cq.wait(wait));
+        let fd = alone.cq.wait_fd().expect("fd");
+        let poller = Sleeper::new(move || fd.wait(Deadline::FOREVER).expect("poll"));
+        std::thread::sleep(Duration::from_millis(20));
+        alone.complete(1);
+        assert!(poller.end());
     }
     assert!(set.wait_fd().is_ok());
 }
