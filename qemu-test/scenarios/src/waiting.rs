@@ -9,8 +9,8 @@ use crate::{
     threads::{Sleeper, handle_signals, signals},
 };
 use kfi::{
-    Access, Buffer, CqBind, CqFormat, Deadline, Entry, Errno, Error, EventKind, PollSet, Wait,
-    WaitSet,
+    Access, Av, Buffer, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno, Error,
+    EventKind, FiAddr, PollSet, Wait, WaitSet,
     abi::{self, Call},
 };
 use std::{
@@ -49,7 +49,19 @@ fn taken(set: &WaitSet) -> bool {
 
 fn asleep(set: &WaitSet) -> Sleeper<kfi::Result<bool>> {
     let set = set.clone();
-    Sleeper::asleep(move || set.wait(SOON))
+    Sleeper::asleep(move || set.wait(Deadline::FOREVER))
+}
+
+/// An endpoint whose AV has itself, with a CQ for both directions.
+fn with_itself(domain: &Domain, cq: &Cq) -> (Av, Endpoint, FiAddr) {
+    let av = domain.av().open().expect("av");
+    let ep = domain.endpoint().open().expect("endpoint");
+    ep.bind_cq(cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind");
+    ep.bind_av(&av).expect("bind");
+    ep.enable().expect("enable");
+    let me = av.insert_one(ep.name().expect("name")).expect("insert");
+    (av, ep, me)
 }
 
 fn every_member_signals() {
@@ -65,13 +77,7 @@ fn every_member_signals() {
         .wait(wait())
         .open()
         .expect("cq");
-    let av = domain.av().open().expect("av");
-    let ep = domain.endpoint().open().expect("endpoint");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-        .expect("bind");
-    ep.bind_av(&av).expect("bind");
-    ep.enable().expect("enable");
-    let me = av.insert_one(ep.name().expect("name")).expect("insert");
+    let (_av, ep, me) = with_itself(&domain, &cq);
     let buffer = Buffer::new(8).expect("buffer");
     // An error value that is there already is no change, so each is another one.
     let errors = Cell::new(100);
@@ -258,7 +264,7 @@ fn a_descriptor_is_readable_while_a_signal_is_pending() {
     cntr.add(1).expect("add");
     reader.end().expect("read");
     let other = set.wait_fd().expect("fd");
-    let poller = Sleeper::new(move || other.wait(SOON).expect("poll"));
+    let poller = Sleeper::new(move || other.wait(Deadline::FOREVER).expect("poll"));
     std::thread::sleep(Duration::from_millis(20));
     cntr.add(1).expect("add");
     assert!(poller.end());
@@ -334,41 +340,65 @@ fn a_set_belongs_to_its_fabric() {
 }
 
 fn one_thread_serves_many_queues() {
-    const QUEUES: u64 = 20;
+    const OF_EACH_KIND: usize = 6;
     const EACH: u64 = 40;
     let (fabric, domain) = domain();
     let set = fabric.wait_set().expect("wait set");
-    let counters: Vec<_> = (0..QUEUES)
-        .map(|_| {
-            domain
-                .cntr()
-                .wait(Wait::Set(set.clone()))
-                .open()
-                .expect("cntr")
-        })
-        .collect();
-    let server = {
-        let counters = counters.clone();
-        Sleeper::new(move || {
-            while counters.iter().any(|cntr| cntr.value() < EACH) {
-                assert!(set.wait(SOON).expect("wait"), "a signal was lost");
+    let wait = || Wait::Set(set.clone());
+    let mut counters = Vec::new();
+    let mut cqs = Vec::new();
+    let mut eqs = Vec::new();
+    let mut clients = Vec::new();
+    for _ in 0..OF_EACH_KIND {
+        let cntr = domain.cntr().wait(wait()).open().expect("cntr");
+        let cq = domain.cq().wait(wait()).open().expect("cq");
+        let eq = fabric.eq().wait(wait()).writable().open().expect("eq");
+        counters.push(cntr.clone());
+        cqs.push(cq.clone());
+        eqs.push(eq.clone());
+        let (av, ep, me) = with_itself(&domain, &cq);
+        clients.push(move || {
+            let _av = av;
+            let buffer = Buffer::new(8).expect("buffer");
+            for number in 0..EACH {
+                cntr.add(1).expect("add");
+                ep.send(me, &buffer, number).expect("send");
+                eq.write(EventKind::Notify, &number.to_ne_bytes())
+                    .expect("write");
+                std::thread::yield_now();
             }
+        });
+    }
+    // A signal does not tell which member it is of, and can be that of several.
+    let server = {
+        let set = set.clone();
+        Sleeper::new(move || {
+            let (mut completions, mut events) = ([0; OF_EACH_KIND], [0; OF_EACH_KIND]);
+            let all = [EACH; OF_EACH_KIND];
+            while (completions, events) != (all, all)
+                || counters.iter().any(|cntr| cntr.value() < EACH)
+            {
+                assert!(set.wait(SOON).expect("wait"), "a signal was lost");
+                for (cq, next) in cqs.iter().zip(&mut completions) {
+                    let mut entry = [Entry::default()];
+                    while cq.read(&mut entry).expect("read") == 1 {
+                        assert_eq!(entry[0].op_context, *next);
+                        *next += 1;
+                    }
+                }
+                for (eq, next) in eqs.iter().zip(&mut events) {
+                    while let Some(event) = eq.read(Duration::ZERO).expect("read") {
+                        assert_eq!(event.data, next.to_ne_bytes());
+                        *next += 1;
+                    }
+                }
+            }
+            counters.iter().map(|cntr| cntr.value()).sum::<u64>()
         })
     };
-    let clients: Vec<_> = counters
-        .chunks(5)
-        .map(|some| {
-            let some = some.to_vec();
-            Sleeper::new(move || {
-                for _ in 0..EACH {
-                    some.iter().for_each(|cntr| cntr.add(1).expect("add"));
-                    std::thread::yield_now();
-                }
-            })
-        })
-        .collect();
+    let clients: Vec<_> = clients.into_iter().map(Sleeper::new).collect();
     clients.into_iter().for_each(Sleeper::join);
-    server.end();
+    assert_eq!(server.end(), OF_EACH_KIND as u64 * EACH);
 }
 
 /// The contexts of members that have something.
