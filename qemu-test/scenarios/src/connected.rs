@@ -6,7 +6,7 @@ use crate::{
     host::{Host, Options, SOON, domain, pattern, until},
 };
 use kfi::{
-    Access, Buffer, Caps, CntrBind, CompFlags, CqBind, EpType, Errno, FiAddr, Mr, Op, OpFlags,
+    Access, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, EpType, Errno, FiAddr, Mr, Op, OpFlags,
     PeerAddr, QpAddr, QpOption, QpState, Remote, RmaIov,
 };
 use std::time::Duration;
@@ -338,6 +338,8 @@ fn rma_of_one_piece() {
 }
 
 fn counters_count() {
+    // A read of so much takes several requests on the wire.
+    const LONG: usize = 4 << 20;
     let (a, b) = (Host::with(&options()), Host::with(&options()));
     drop((a, b));
     let (_, domain) = domain();
@@ -372,19 +374,37 @@ fn counters_count() {
     };
     let ((a, ours, _), (b, theirs, remote)) = (counted(), counted());
     connect(&a, &b);
-    let buffer = Buffer::new(64).expect("buffer");
-    let mr = open_region(&b, &buffer, 5);
-    let local = Buffer::new(64).expect("buffer");
+    let mr = open_region(&b, &Buffer::new(LONG).expect("buffer"), 5);
+    let region = domain.cntr().open().expect("cntr");
+    mr.bind_cntr(&region, CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE)
+        .expect("bind");
+    let local = Buffer::new(LONG).expect("buffer");
     exchange(&a, &b, 1);
-    a.ep.write(PEER, &local, mr.remote(0), 1).expect("write");
-    a.expect(WROTE, 1);
-    a.ep.read(PEER, &local, mr.remote(0), 1).expect("read");
-    a.expect(READ, 1);
-    assert_eq!(ours.read().expect("read").value, 3);
-    assert_eq!(theirs.read().expect("read").value, 1);
-    until("the target's counter", || {
-        remote.read().expect("read").value == 2
-    });
+    // At the target each operation counts once, at the endpoint and at the region.
+    let at_target = || [&remote, &region].map(Cntr::value);
+    let mut count = 0;
+    for len in [64, LONG, 0] {
+        for write in [true, false] {
+            if write {
+                a.ep.write(PEER, local.slice(..len), mr.remote(0), 1)
+                    .expect("write");
+                a.expect(WROTE, 1);
+            } else {
+                a.ep.read(PEER, local.slice(..len), mr.remote(0), 1)
+                    .expect("read");
+                a.expect(READ, 1);
+            }
+            count += 1;
+            until("the target has counted", || at_target() == [count; 2]);
+        }
+    }
+    // Nothing comes behind it.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(at_target(), [count; 2]);
+    assert_eq!((ours.value(), theirs.value()), (1 + count, 1));
+    for cntr in [&ours, &theirs, &remote, &region] {
+        assert_eq!(cntr.err(), 0);
+    }
 }
 
 fn the_transmit_queue_is_bounded() {

@@ -51,6 +51,7 @@ as_on_one_host! {
         a_region_saves_pinning;
     capabilities: a_directed_receive_takes_from_its_source_alone,
         without_the_capability_a_source_is_ignored;
+    counting: a_search_counts_nothing;
 }
 
 tests![
@@ -75,6 +76,7 @@ tests![
     a_region_saves_pinning,
     a_directed_receive_takes_from_its_source_alone,
     without_the_capability_a_source_is_ignored,
+    a_search_counts_nothing,
 ];
 
 /// Two hosts.
