@@ -210,6 +210,10 @@ impl Host {
         let entry = self.completion();
         assert_eq!(entry.flags, flags, "flags of {entry:?}");
         assert_eq!(entry.op_context, context, "context of {entry:?}");
+        // fi_cq(3): the length is for receives.
+        if !flags.contains(CompFlags::RECV) {
+            assert_eq!(entry.len, 0, "length of {entry:?}");
+        }
         entry
     }
 

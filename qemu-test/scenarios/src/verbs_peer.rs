@@ -290,7 +290,11 @@ fn write_imm(peer: &mut Peer) {
         peer.must(&format!("writeimm 3 {AT:x} {len:x} {:x}", 0xc0de_0000u32));
         let entry = peer.host.completion();
         let flags = CompFlags::RMA | CompFlags::REMOTE_WRITE | CompFlags::REMOTE_CQ_DATA;
-        assert_eq!((entry.flags, entry.data), (flags, 0xc0de_0000));
+        // fi_cq(3): the length is for receives.
+        assert_eq!(
+            (entry.flags, entry.data, entry.len),
+            (flags, 0xc0de_0000, 0)
+        );
         peer.check(AT, len, seed);
     }
 }
