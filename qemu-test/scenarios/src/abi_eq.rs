@@ -112,7 +112,7 @@ fn an_eq_without_events() {
     let eq = file.eq(fabric);
     for flags in [0, abi::KFI_PEEK] {
         refused(eq_read(&file, eq, flags, 0), Errno::EAGAIN);
-        refused(eq_read(&file, eq, flags, in_ms(0)), Errno::EAGAIN);
+        refused(eq_read(&file, eq, flags, in_ms(0)), Errno::ETIMEDOUT);
         let deadline = in_ms(50);
         refused(eq_read(&file, eq, flags, deadline), Errno::ETIMEDOUT);
         assert!(now() >= deadline);
@@ -279,9 +279,10 @@ fn waits_that_cannot_be_on_an_eq() {
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(eq_read(&file, eq, 0, deadline), Errno::EINVAL);
         }
-        // A time that has passed polls.
-        for deadline in [0, 1, in_ms(0)] {
-            refused(eq_read(&file, eq, 0, deadline), Errno::EAGAIN);
+        // A deadline that has passed polls, and the time is over then.
+        refused(eq_read(&file, eq, 0, 0), Errno::EAGAIN);
+        for deadline in [1, in_ms(0)] {
+            refused(eq_read(&file, eq, 0, deadline), Errno::ETIMEDOUT);
         }
         eq_write(&file, eq, 3, 4).expect("write");
         assert_eq!(eq_read(&file, eq, 0, 0), Ok((3, 4)));

@@ -22,6 +22,7 @@ tests![
     lost_completions_are_told_once,
     a_spoilt_head_is_an_error,
     waits_that_cannot_be_on_a_cq,
+    a_number_of_entries_is_waited_for,
     a_signal_ends_waits,
 ];
 
@@ -75,7 +76,8 @@ fn wait_objects_of_queues_and_counters() {
         abi::KFI_WAIT_UNSPEC,
         abi::KFI_WAIT_QUEUE,
     ] {
-        for wait_set in [wait_set, other, domain, u32::MAX] {
+        let sets = [file.wait_set(fabric), file.wait_set(fabric2)];
+        for wait_set in [sets[0], sets[1], domain, u32::MAX] {
             let eq = file.make(abi::kfabric_eq_open {
                 fabric,
                 wait_obj,
@@ -94,6 +96,10 @@ fn wait_objects_of_queues_and_counters() {
                 wait_set,
                 ..Call::sized()
             });
+            if sets.contains(&wait_set) {
+                // None of the three is a member.
+                file.close_all(&[wait_set]);
+            }
             file.close_all(&[eq, cq, cntr]);
         }
     }
@@ -489,9 +495,10 @@ fn waits_that_cannot_be_on_a_cq() {
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(file.cq_wait(cq, deadline), Errno::EINVAL);
         }
-        // A time that has passed polls.
-        for deadline in [0, 1, in_ms(0)] {
-            refused(file.cq_wait(cq, deadline), Errno::EAGAIN);
+        // A deadline that has passed polls, and the time is over then.
+        refused(file.cq_read(cq), Errno::EAGAIN);
+        for deadline in [1, in_ms(0)] {
+            refused(file.cq_wait(cq, deadline), Errno::ETIMEDOUT);
         }
         let arg = abi::kfabric_cq_signal {
             cq,
@@ -500,30 +507,51 @@ fn waits_that_cannot_be_on_a_cq() {
         assert_eq!(file.call(arg).map(|_| ()), signal);
         file.close_all(&[cq]);
     }
-    // A number to wait for is taken as such by a CQ that was opened so; others ignore it.
-    for (wait_cond, errno) in [
-        (abi::KFI_CQ_COND_NONE, Errno::ETIMEDOUT),
-        (abi::KFI_CQ_COND_THRESHOLD, Errno::ETIMEDOUT),
+    file.close_all(&[wait_set, domain, fabric]);
+}
+
+/// Without KFI_CQ_COND_THRESHOLD any entry ends the wait, whatever `cond` is.
+fn a_number_of_entries_is_waited_for() {
+    for (wait_cond, kept) in [
+        (abi::KFI_CQ_COND_NONE, false),
+        (abi::KFI_CQ_COND_THRESHOLD, true),
     ] {
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
+        let rig = Rig::new(abi::kfabric_cq_open {
             wait_obj: abi::KFI_WAIT_QUEUE,
             wait_cond,
             ..Call::sized()
         });
-        let mut entry = [0u64; 8];
-        let arg = abi::kfabric_cq_read {
-            cq,
-            buf: addr_of_mut(&mut entry),
-            count: 1,
-            cond: 2,
-            deadline: in_ms(20),
-            ..Call::sized()
+        let mut entries = [0u64; 2 * 6];
+        let mut read = |deadline| {
+            rig.file
+                .call(abi::kfabric_cq_read {
+                    cq: rig.cq,
+                    buf: addr_of_mut(&mut entries),
+                    count: 2,
+                    cond: 2,
+                    deadline,
+                    ..Call::sized()
+                })
+                .map(|arg| arg.count)
         };
-        refused(file.call(arg), errno);
-        file.close_all(&[cq]);
+        refused(read(in_ms(20)), Errno::ETIMEDOUT);
+        let latest = in_ms(10_000);
+        if kept {
+            // At its deadline it takes what there is.
+            rig.complete(1);
+            let deadline = in_ms(50);
+            assert_eq!(read(deadline), Ok(1));
+            assert!(now() >= deadline);
+            rig.complete(2);
+            rig.complete(3);
+            assert_eq!(read(in_ms(20_000)), Ok(2));
+        } else {
+            rig.complete(1);
+            assert_eq!(read(in_ms(20_000)), Ok(1));
+        }
+        assert!(now() < latest, "it slept to its deadline");
+        rig.finish();
     }
-    file.close_all(&[wait_set, domain, fabric]);
 }
 
 fn a_signal_ends_waits() {
