@@ -42,20 +42,31 @@ mod tests {
         Ok(())
     }
 
-    /// Peers have a part of the limit, also of a user without one.
+    /// Peers have a part of the limit; what may be forged, also of a user without one.
     #[test]
     fn peers_have_a_part() -> Result {
         let limit = ACCOUNTS.lock().limit;
-        let budget = Budget::of(user(9), Some(u64::MAX))?;
-        for (part, share) in [(Part::HalfOpen, limit / 4), (Part::Peers, limit / 2)] {
+        let unlimited = Budget::of(user(9), Some(u64::MAX))?;
+        let limited = Budget::of(user(13), Some(1000))?;
+        for (budget, part, share) in [
+            (&unlimited, Part::HalfOpen, limit / 4),
+            (&limited, Part::HalfOpen, limit / 4),
+            (&limited, Part::Peers, 500),
+        ] {
             let most = budget.take_part(part, share)?;
             assert_eq!(budget.take_part(part, 1).err(), Some(ENOMEM));
             assert_eq!(budget.clone().take_part(part, 1).err(), Some(ENOMEM));
             // The rest of the account is for others.
-            assert!(budget.take(share.saturating_mul(2)).is_ok());
+            assert!(budget.take(1000).is_ok());
             drop(most);
             assert!(budget.take_part(part, share).is_ok());
         }
+        assert!(unlimited.take_part(Part::Peers, limit).is_ok());
+        // What cannot be refused is charged all the same.
+        let anyway = limited.take_anyway(2000);
+        assert_eq!(limited.take(1).err(), Some(ENOMEM));
+        drop(anyway);
+        assert!(limited.take(1000).is_ok());
         Ok(())
     }
 

@@ -337,7 +337,8 @@ fn pages_count_as_long_as_they_are_mapped() {
             counters += 1;
             pages.push(map(&other, cntr.page_offset, PAGE));
             other.close(cntr.handle).expect("close");
-            assert!(counters < 1000, "{counters} pages of closed counters");
+            // What was closed were at most CQs of 4,096 entries, and so many pages fit in their rings.
+            assert!(counters < 20_000, "{counters} pages of closed counters");
         }
         for at in pages {
             unmap(at, PAGE);

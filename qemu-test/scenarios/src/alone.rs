@@ -3,8 +3,8 @@
 
 use crate::host::{device, domain, until};
 use kfi::{
-    Access, Av, Buffer, CompFlags, Cq, CqBind, CqBuilder, CqFormat, Deadline, Domain,
-    Endpoint, EndpointBuilder, Entry, FiAddr, Figures, Mr, Op, OpFlags, Remote, StatClass, Wait,
+    Access, Av, Buffer, CompFlags, Cq, CqBind, CqBuilder, CqFormat, Deadline, Domain, Endpoint,
+    EndpointBuilder, Entry, FiAddr, Figures, Mr, Op, OpFlags, Remote, StatClass, Wait,
 };
 
 /// Flags of the completions that [`Alone::complete`] makes.

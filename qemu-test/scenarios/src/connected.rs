@@ -6,8 +6,8 @@ use crate::{
     host::{Host, Options, SOON, domain, pattern, until},
 };
 use kfi::{
-    Access, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, EpType, Errno, FiAddr, Mr, Op, OpFlags,
-    PeerAddr, QpAddr, QpOption, QpState, Remote, RmaIov,
+    Access, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, EpType, Errno, FiAddr, Mr, Op,
+    OpFlags, PeerAddr, QpAddr, QpOption, QpState, Remote, RmaIov,
 };
 use std::time::Duration;
 

@@ -140,9 +140,7 @@ fn what_ends_a_wait_for_many() {
     // An error.
     let asleep = || {
         let cq = alone.cq.clone();
-        Sleeper::asleep(move || {
-            cq.sread_cond(&mut [Entry::default(); 16], 5, Deadline::FOREVER)
-        })
+        Sleeper::asleep(move || cq.sread_cond(&mut [Entry::default(); 16], 5, Deadline::FOREVER))
     };
     alone.complete_all(0..2);
     let sleeper = asleep();

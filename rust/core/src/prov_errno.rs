@@ -70,7 +70,9 @@ pub const fn text(prov_errno: u32) -> &'static str {
     const RNR_RETRY_EXCEEDED: u32 = WIRE | Status::RnrRetryExceeded as u32;
     match prov_errno {
         0 => "No more is known",
-        LOCAL_LENGTH => "The message is longer than the receive, or its packets than the path carries",
+        LOCAL_LENGTH => {
+            "The message is longer than the receive, or its packets than the path carries"
+        }
         LOCAL_OPERATION => "An error inside the device",
         LOCAL_PROTECTION => "The local memory could not be reached",
         FLUSHED => "The connection ended before",

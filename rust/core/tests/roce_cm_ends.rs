@@ -370,7 +370,9 @@ fn no_peer_is_remembered_for_ever() {
     req[24 + 95] |= 0xf8;
     let mut passive = End::passive(&req);
     passive.connection.abandon(0);
-    assert_eq!(passive.connection.deadline(), Some(3 * ns(20)));
+    // The response timeout is limited; how long a packet travels, the sender of a REQ does not choose.
+    let deadline = passive.connection.deadline().expect("a deadline");
+    assert!((ns(20)..ns(20) + ns(16)).contains(&deadline), "{deadline}");
     let mut passive = End::passive(&req);
     passive.accept();
     assert!(passive.connection.communication_established());

@@ -624,7 +624,11 @@ fn cancels_of_messages_that_never_came_are_answered_in_bounded_number() {
     let op = world.post_send(0, 1, SHORT, false);
     world.run_for(10 * MS);
     assert_eq!(world.result(op), OK);
-    let (pipe, _) = world.pipes.iter().find(|(_, pipe)| pipe.owner == 0).unwrap();
+    let (pipe, _) = world
+        .pipes
+        .iter()
+        .find(|(_, pipe)| pipe.owner == 0)
+        .unwrap();
     let pipe = *pipe;
     let forged = |world: &mut World| {
         let cancels = (0..10_000u64).map(|number| Header::Cancel {

@@ -70,11 +70,11 @@ use crate::shim::{
 /// What every object takes besides itself, in bytes: its handle, its place in lists.
 const OVERHEAD: u64 = 512;
 
-/// What peers on other hosts can take of a user's limit, of any user: the rest is for what the user
-/// does.
+/// What peers on other hosts can take of a user's limit: the rest is for what the user does.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
-    /// Connections that a peer has asked for and not confirmed: they may be forged.
+    /// Connections that a peer has asked for and not confirmed: they may be forged. Users without a limit
+    /// have the others' one here.
     HalfOpen,
     /// All connections that peers have asked for, and answers that they are owed.
     Peers,
@@ -335,7 +335,11 @@ impl Budget {
     /// sleep.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         let account = &self.hold.0;
-        charge(account.part(part), bytes, self.common / part.share())?;
+        let limit = match part {
+            Part::HalfOpen => self.common,
+            Part::Peers => self.limit,
+        };
+        charge(account.part(part), bytes, limit / part.share())?;
         Ok(PartAllowance {
             hold: Hold::new(account),
             part,
@@ -380,6 +384,19 @@ impl Budget {
             return Ok(());
         }
         sleep_until(turn)
+    }
+
+    /// Charges `bytes` whatever the limit, for what cannot be refused and is bounded otherwise. Does not
+    /// sleep.
+    pub(crate) fn take_anyway(&self, bytes: u64) -> Allowance {
+        let account = &self.hold.0;
+        for charged in account.and_above() {
+            charged.used.fetch_add(bytes, Relaxed);
+        }
+        Allowance {
+            hold: Hold::new(account),
+            bytes,
+        }
     }
 
     /// Charges an object of type `T` with `more` bytes of queues and rings; see

@@ -116,7 +116,11 @@ impl Members {
         let start = *round.start.get_or_insert(next);
         while round.told < count && round.visited < len {
             let place = start.wrapping_add(round.visited);
-            let place = if place < len { place } else { place.wrapping_sub(len) };
+            let place = if place < len {
+                place
+            } else {
+                place.wrapping_sub(len)
+            };
             let Some(member) = self.list.get_mut(place) else {
                 break;
             };
@@ -251,10 +255,20 @@ impl PollSet {
             };
             let result = match result {
                 Err(error) if error == EFAULT => heed_signals().and_then(|()| bring_in(round.told)),
-                result => return if round.told == 0 { result.map(|()| 0) } else { Ok(round.told) },
+                result => {
+                    return if round.told == 0 {
+                        result.map(|()| 0)
+                    } else {
+                        Ok(round.told)
+                    }
+                }
             };
             if let Err(error) = result {
-                return if round.told == 0 { Err(error) } else { Ok(round.told) };
+                return if round.told == 0 {
+                    Err(error)
+                } else {
+                    Ok(round.told)
+                };
             }
         }
     }

@@ -217,7 +217,7 @@ fail:
  */
 bool kfabric_shim_kunit_may_sleep(void)
 {
-	return !in_atomic() && !irqs_disabled();
+	return !preempt_count() && !irqs_disabled();
 }
 
 /** kfabric_shim_kunit_nice - the nice value of current */

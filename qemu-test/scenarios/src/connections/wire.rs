@@ -8,11 +8,11 @@ use super::{
 use crate::{
     abi_threads::NetNs,
     harness::tests,
-    host::{SOON, domain_on, link_count},
+    host::{SOON, domain_on},
     networks::Wire,
     raw::ip,
 };
-use kfi::{Device, Errno, EventKind, PacketFigure, QpOption};
+use kfi::{Device, Errno, EventKind, PacketFigure, PacketsOf, QpOption};
 use std::{
     net::SocketAddr,
     process::Command,
@@ -135,7 +135,13 @@ fn messages_are_lost() {
         event(&b.eq, EventKind::Shutdown);
     }
     assert!(refused > 0, "not one of five was told");
-    let resent = |netns: &NetNs| netns.run(|| link_count(PacketFigure::CmResent));
+    let resent = |netns: &NetNs| {
+        netns.run(|| {
+            let device = Device::open().expect("device");
+            let packets = device.packets(PacketsOf::Netns).expect("packets");
+            packets.get(PacketFigure::CmResent)
+        })
+    };
     assert!(resent(&wire.a) + resent(&wire.b) > 0, "no message was lost");
     quiet(&server.eq);
 }

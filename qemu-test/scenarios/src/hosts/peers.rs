@@ -212,11 +212,15 @@ fn closing_with_operations_under_way() {
         let mut ended = [0; 2];
         until("operations end at both hosts", || {
             for (host, ended) in [&a, &b].into_iter().zip(&mut ended) {
-                *ended += host.cq.read(&mut entries).expect("read");
+                *ended += match host.cq.read(&mut entries) {
+                    Ok(count) => count,
+                    // A message that was longer than its receive.
+                    Err(_) => usize::from(host.cq.readerr().expect("readerr").is_some()),
+                };
             }
             ended[0] > 0 && ended[1] > 0
         });
-        assert!(ended[0] < buffers.len(), "nothing is under way");
+        assert!(ended[0] < 27, "nothing is under way at a");
         let begin = Instant::now();
         drop(a);
         drop(b);

@@ -123,8 +123,9 @@ fn cq_waits_for_a_number() {
     // Nothing was taken.
     let mut out = [Entry::default(); 4];
     assert_eq!(cq.read(&mut out).unwrap(), 2);
+    // Without a wait condition the number is ignored: any completion will do.
     let (one, ..) = pair();
-    refused(one.cq.wait_cond(2, SHORT), Errno::EINVAL);
+    assert!(!one.cq.wait_cond(2, SHORT).unwrap());
 }
 
 #[test]

@@ -153,10 +153,7 @@ pub struct Owing {
 impl Owing {
     /// Whether `extra` more than [`ANSWERS`] are not reached yet.
     const fn has_room(&self, extra: u32) -> bool {
-        self.owed
-            < ANSWERS
-                .saturating_add(self.waiting)
-                .saturating_add(extra)
+        self.owed < ANSWERS.saturating_add(self.waiting).saturating_add(extra)
     }
 }
 

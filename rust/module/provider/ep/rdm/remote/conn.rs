@@ -80,7 +80,6 @@ use super::{
         Owed,
         Reply, //
     },
-    owing::CANCELS,
     session::Session,
     works::Works, //
 };
@@ -268,8 +267,7 @@ impl Connection {
         let bytes = Qp::<Rc>::bytes(depth)
             + Qp::<Rc>::front_bytes(depth)
             + Works::BYTES
-            + 2 * Regions::BYTES
-            + CANCELS * Owed::BYTES;
+            + 2 * Regions::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
         // With the session, which may have been made for it.
         let all = bytes + size_of::<Self>() + size_of::<Session>();

@@ -118,7 +118,7 @@ struct Debt {
 
 impl Owed {
     /// Bytes that one takes.
-    pub(super) const BYTES: usize = size_of::<Debt>() + ANSWER_BYTES;
+    const BYTES: usize = size_of::<Debt>() + ANSWER_BYTES;
 
     /// What is owed for message `id`, which came over `conn`. `ENOMEM`, also if it would be more than the
     /// endpoint's owner may have. Sleeps.
@@ -136,7 +136,9 @@ impl Owed {
     /// What is owed for a CANCEL of message `id`, which came over `conn`. `ENOMEM`: the host has none.
     /// Sleeps.
     pub(super) fn for_cancel(session: &Arc<Session>, conn: Conn, id: u64) -> Result<Self> {
-        Self::with(session.owing.share_of_cancel(), session, conn, id, None)
+        let budget = &session.endpoint().ident.budget;
+        let share = session.owing.share_of_cancel(budget, Self::BYTES);
+        Self::with(share, session, conn, id, None)
     }
 
     fn with(

@@ -5,9 +5,9 @@
 //! An answer takes memory from the first packet of the message, or of the CANCEL, until the peer has
 //! acknowledged the FIN, and the peer decides when that is. So each holds a [`Share`] for that time: it
 //! is counted, which the core limits ([`ANSWERS`](kfi_core::roce::rdm::times::ANSWERS)), and charged to
-//! the owner of the endpoint, in the part of the limit that peers can take. Answers to CANCELs were
-//! charged with the connection ([`CANCELS`]): a CANCEL is not refused for want of memory, because it
-//! cannot step aside, and everything else would wait behind it.
+//! the owner of the endpoint, in the part of the limit that peers can take. A CANCEL is charged whatever
+//! the limit: it cannot step aside, and everything else would wait behind it. A peer has at most
+//! [`RECALLS`](kfi_core::roce::rdm::times::RECALLS) of them beyond the others.
 //!
 //! The count is atomic, because it is read under the lock of a QP's responder, below which the lock of
 //! the session cannot be taken. One QP's responder adds at a time, or two for the moment in which one
@@ -24,8 +24,6 @@ use kernel::{
     }, //
 };
 
-use kfi_core::roce::rdm::times::RECALLS;
-
 use crate::mem::{
     Allowance,
     Budget,
@@ -33,16 +31,14 @@ use crate::mem::{
     PartAllowance, //
 };
 
-/// Answers to CANCELs that each connection is charged for.
-pub(super) const CANCELS: usize = RECALLS as usize;
-
 /// How many answers a session owes. See the module documentation.
 pub(super) struct Owing(Arc<Atomic<u32>>);
 
 /// What an answer holds from when it is owed until it is gone.
 pub(super) struct Share {
     count: Arc<Atomic<u32>>,
-    _memory: Option<(Allowance, PartAllowance)>,
+    _memory: Allowance,
+    _of_peers: Option<PartAllowance>,
 }
 
 impl Owing {
@@ -60,20 +56,21 @@ impl Owing {
     /// Does not sleep.
     pub(super) fn share(&self, budget: &Budget, bytes: usize) -> Result<Share> {
         let bytes = bytes as u64;
-        let part = budget.take_part(Part::Peers, bytes)?;
-        Ok(self.count_share(Some((budget.take(bytes)?, part))))
+        let of_peers = budget.take_part(Part::Peers, bytes)?;
+        Ok(self.count_share(budget.take(bytes)?, Some(of_peers)))
     }
 
-    /// One more is owed for a CANCEL. Does not sleep.
-    pub(super) fn share_of_cancel(&self) -> Share {
-        self.count_share(None)
+    /// One more is owed for a CANCEL, which takes so many bytes. Does not sleep.
+    pub(super) fn share_of_cancel(&self, budget: &Budget, bytes: usize) -> Share {
+        self.count_share(budget.take_anyway(bytes as u64), None)
     }
 
-    fn count_share(&self, memory: Option<(Allowance, PartAllowance)>) -> Share {
+    fn count_share(&self, memory: Allowance, of_peers: Option<PartAllowance>) -> Share {
         self.0.fetch_add(1, Relaxed);
         Share {
             count: self.0.clone(),
             _memory: memory,
+            _of_peers: of_peers,
         }
     }
 }

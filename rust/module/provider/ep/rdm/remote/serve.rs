@@ -166,7 +166,10 @@ impl Connection {
         if inbox.said.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
             return Err(Refusal::NotReady);
         }
-        let begun = inbox.inbound.begin(bytes, self.owing()).map_err(|_| Refusal::Invalid)?;
+        let begun = inbox
+            .inbound
+            .begin(bytes, self.owing())
+            .map_err(|_| Refusal::Invalid)?;
         inbox.coming = match begun {
             Begin::NotReady => return Err(Refusal::NotReady),
             Begin::Message(message, source) => {
