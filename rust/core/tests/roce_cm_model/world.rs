@@ -41,6 +41,8 @@ const TIMING: Timing = Timing {
     first: Timeout::new(11),
     longest: Timeout::new(13),
     retries: 8,
+    first_reply: Timeout::new(13),
+    reply_retries: 3,
     service: Timeout::new(16),
     longest_service: Timeout::new(18),
     life_time: Timeout::new(11),

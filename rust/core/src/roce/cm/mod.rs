@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `mad` | the header common to management datagrams |
 //! | `message`, `req` | the messages: [`Req`], [`Mra`], [`Rej`], [`Rep`], [`Rtu`], [`Dreq`], [`Drep`] |
-//! | `connection` | the state machine of either end: [`Connection`] |
+//! | `connection` | the state machine of either end: [`Connection`]; its event queue: [`PendingEvents`] |
 //! | `timing` | when a message is sent again: [`Timing`] |
 //! | `route` | to which connection a message belongs: [`Route`] |
 //! | `refusal` | saying no without a connection: [`Refusal`] |
@@ -38,10 +38,12 @@ pub use self::{
         Device,
         Event,
         Ignored,
+        PendingEvents,
         Reply,
         Request,
         Side,
         State, //
+        StoredEvent,
     },
     gid::Gid,
     ip_header::{

@@ -8,6 +8,11 @@
 //!
 //! That is sooner than the specification asks for, which counts on an answer in the time that the
 //! peer named; it costs a datagram where a consumer is slow, and saves seconds where one was lost.
+//!
+//! A REP is sent fewer times ([`Retry::reply`]), because the source of the REQ may be forged: then
+//! each REP goes to a host that has not requested it. A peer that loses a REP repeats its REQ and
+//! gets the REP again, so the timer is needed for lost RTUs only. A repeated REQ is answered at
+//! most once in [`Timing::answer_interval`], for the same reason.
 
 use super::Timeout;
 
@@ -20,6 +25,10 @@ pub struct Timing {
     pub longest: Timeout,
     /// How often a message is sent again.
     pub retries: u8,
+    /// After how long a REP is sent again for the first time.
+    pub first_reply: Timeout,
+    /// How often the timer sends a REP again; a REP that answers a repeated REQ does not count.
+    pub reply_retries: u8,
     /// What a peer is asked to wait (MRA) while the consumer makes up its mind.
     pub service: Timeout,
     /// For how long a peer is waited for that asked to.
@@ -32,16 +41,29 @@ impl Timing {
     /// No interval is longer: 4.3 s, which the reference peer names.
     pub const LIMIT: Timeout = Timeout::new(20);
 
-    /// What suits a network of hosts near each other: 134 ms, 1.1 s, 10 times, so that a peer that
-    /// does not exist is given up after 9.5 s; 17 s; 69 s, which the reference peer asks for; 34 ms.
+    /// Values for a network with short round-trip times, in the order of the fields: 134 ms, 1.1 s,
+    /// 10 times, so that a peer that does not exist is given up after 9.5 s; 0.5 s, 3 times, so
+    /// that a requester that does not exist gets four REPs and, after 8.1 s, a REJ; 17 s; 69 s,
+    /// which the reference peer asks for; 34 ms.
     pub const DEFAULT: Self = Self {
         first: Timeout::new(15),
         longest: Timeout::new(18),
         retries: 10,
+        first_reply: Timeout::new(17),
+        reply_retries: 3,
         service: Timeout::new(22),
         longest_service: Timeout::new(24),
         life_time: Timeout::new(13),
     };
+}
+
+impl Timing {
+    /// Returns the least time in ns between two answers to a repeated REQ: half of
+    /// [`first`](Self::first), so 67 ms by default. A peer with the same times gets an answer to
+    /// each REQ that it repeats.
+    pub(super) const fn answer_interval(&self) -> u64 {
+        self.first.ns() / 2
+    }
 }
 
 impl Default for Timing {
@@ -69,6 +91,15 @@ impl Retry {
             next: timing.first.ns(),
             longest: longest.max(timing.first).ns(),
             left: timing.retries,
+        }
+    }
+
+    /// A REP is sent for the first time. Its intervals do not depend on the peer.
+    pub(super) fn reply(timing: &Timing) -> Self {
+        Self {
+            next: timing.first_reply.ns(),
+            longest: Timing::LIMIT.max(timing.first_reply).ns(),
+            left: timing.reply_retries,
         }
     }
 
@@ -162,6 +193,17 @@ mod tests {
             ..Timing::DEFAULT
         };
         assert_eq!(intervals(&slow, 0), all(&[21, 21, 21]));
+    }
+
+    #[test]
+    fn a_reply_is_sent_four_times() {
+        let mut retry = Retry::reply(&Timing::DEFAULT);
+        let waits = [17, 18, 19, 20].map(|code| Timeout::new(code).ns());
+        for wait in waits {
+            assert_eq!(retry.wait(), wait);
+            assert_eq!(retry.again(), wait != Timing::LIMIT.ns());
+        }
+        assert_eq!(waits.iter().sum::<u64>() / 100_000_000, 80);
     }
 
     #[test]

@@ -167,6 +167,18 @@ pub enum Event<'a> {
     Closed,
 }
 
+impl Event<'_> {
+    /// Returns whether it is the last event of a connection but for [`Closed`](Self::Closed).
+    pub const fn is_last(&self) -> bool {
+        !matches!(self, Self::Reply(_) | Self::Established(_))
+    }
+
+    /// Returns whether it is [`Reply`](Self::Reply).
+    pub const fn is_reply(&self) -> bool {
+        matches!(self, Self::Reply(_))
+    }
+}
+
 /// Why a message was ignored. Each is to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

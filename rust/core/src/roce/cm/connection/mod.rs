@@ -55,16 +55,23 @@
 
 mod event;
 mod make;
+mod pending;
 mod receive;
 
-pub use self::event::{
-    Connect,
-    Device,
-    Event,
-    Ignored,
-    Reply,
-    Request,
-    Side, //
+pub use self::{
+    event::{
+        Connect,
+        Device,
+        Event,
+        Ignored,
+        Reply,
+        Request,
+        Side, //
+    },
+    pending::{
+        PendingEvents, //
+        StoredEvent,
+    },
 };
 
 use super::{
@@ -207,6 +214,8 @@ pub struct Connection {
     /// The peer has asked for time to answer the REQ or REP; once is enough.
     mra: bool,
     deadline: Option<u64>,
+    /// Passive: a repeated REQ gets no answer before this time, in ns.
+    next_answer: u64,
     tid: u64,
     said: Mad,
     said_what: Option<Attribute>,
@@ -475,13 +484,27 @@ impl Connection {
         self.said_what = Some(message.attribute());
         self.pending = Pending::Said;
         self.state = state;
+        self.next_answer = now.saturating_add(self.timing.answer_interval());
+        self.retry = match state {
+            State::RepSent => Retry::reply(&self.timing),
+            _ => Retry::new(&self.timing, self.response),
+        };
         self.deadline = match state {
             State::ReqSent | State::RepSent | State::DreqSent => {
-                self.retry = Retry::new(&self.timing, self.response);
                 Some(now.saturating_add(self.retry.wait()))
             }
             _ => None,
         };
+    }
+
+    /// Whether a repeated REQ is answered at `now`, in ns. If so, the next interval without an
+    /// answer begins: the source of the REQ may be forged.
+    fn may_answer(&mut self, now: u64) -> bool {
+        let may = now >= self.next_answer;
+        if may {
+            self.next_answer = now.saturating_add(self.timing.answer_interval());
+        }
+        may
     }
 
     /// Says no, and goes to TIMEWAIT.
@@ -508,7 +531,6 @@ impl Connection {
             private,
         };
         self.say(now, State::Timewait, Body::Rej(rej));
-        self.retry = Retry::new(&self.timing, self.response);
         self.enter_timewait(now, time);
     }
 

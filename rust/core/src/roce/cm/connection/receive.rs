@@ -11,11 +11,12 @@
 //! | DREQ SENT | | | | | Released | DREP, Released | Released |
 //! | TIMEWAIT | REJ | | REJ | - | - | DREP | - |
 //!
-//! Small letters and an [`Event`]'s name say what happens, capitals what is sent; `-` is a duplicate
-//! with no consequence, and what is empty means nothing in that state. To a REJ a REQ is sent if the
-//! peer wants no more than a smaller path MTU, and that will do. In TIMEWAIT a REJ is sent if this end
-//! has said no. Not in the table: a REQ that is not the one that was received, which ends the
-//! connection in any state.
+//! Small letters and an [`Event`]'s name say what happens, capitals what is sent; `-` is a
+//! duplicate with no consequence, and what is empty means nothing in that state. To a REJ a REQ is
+//! sent if the peer wants no more than a smaller path MTU, and that will do. In TIMEWAIT a REJ is
+//! sent if this end has said no. A repeated REQ is answered at most once in
+//! [`Timing::answer_interval`], because its source may be forged. Not in the table: a REQ that is
+//! not the one that was received, which ends the connection in any state.
 
 use super::{
     super::{
@@ -102,6 +103,9 @@ impl Connection {
         }
         if Asked::new(req) != self.asked {
             return Ok(self.forgotten(now, tid));
+        }
+        if !self.may_answer(now) {
+            return Err(Ignored::Duplicate);
         }
         Err(match self.state {
             State::ReqReceived => {

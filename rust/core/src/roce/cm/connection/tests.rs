@@ -125,6 +125,73 @@ mod suite {
     }
 
     #[test]
+    fn one_request_brings_few_packets_to_its_source() {
+        // The source may be forged: it sends nothing further.
+        let passive = passive(&mut active());
+        assert!(passive.is_some());
+        let Some(mut passive) = passive else {
+            return;
+        };
+        assert_eq!(passive.accept(0, &side(0x22), Private::NONE), Ok(()));
+        let mut sent = 0;
+        while let Some(deadline) = passive.deadline() {
+            sent += u32::from(passive.transmit().is_some());
+            let _ = passive.expired(deadline);
+        }
+        assert_eq!(passive.state(), State::Closed);
+        // The REP four times, and a REJ.
+        assert_eq!(sent, 5);
+    }
+
+    /// Returns how many of 1,000 repetitions of a REQ, one per ms, are answered.
+    fn answers(passive: &mut Connection, req: &Mad) -> u32 {
+        const MS: u64 = 1_000_000;
+        let begin = 10_000 * MS;
+        let message = Message::parse(req);
+        let Ok(message) = message else {
+            return u32::MAX;
+        };
+        (0..1_000).fold(0, |sent, ms| {
+            let heard = passive.receive(begin + ms * MS, active_ip(), &message);
+            let duplicate = heard == Err(Ignored::Duplicate);
+            sent + u32::from(passive.transmit().is_some() && duplicate)
+        })
+    }
+
+    #[test]
+    fn a_repeated_request_is_answered_once_in_each_interval() {
+        let mut active = active();
+        let req = active.transmit();
+        let asked = |req: &Mad| {
+            let message = Message::parse(req).ok()?;
+            let Body::Req(req) = &message.body else {
+                return None;
+            };
+            let made = Connection::request(&device(1), CommId(2), active_ip(), message.tid, req);
+            made.ok().map(|(connection, _)| connection)
+        };
+        let made = req.and_then(|req| Some((req, asked(&req)?)));
+        assert!(made.is_some());
+        let Some((req, waiting)) = made else {
+            return;
+        };
+        // The interval is 67 ms: 15 answers in a second, or 14 if the first interval began before.
+        let now = 9_999_999_999;
+        let mut thinking = waiting.clone();
+        assert_eq!(answers(&mut thinking, &req), 15);
+        let mut accepted = waiting.clone();
+        assert_eq!(accepted.accept(now, &side(0x22), Private::NONE), Ok(()));
+        assert!(accepted.transmit().is_some());
+        assert_eq!(answers(&mut accepted, &req), 14);
+        let mut rejected = waiting;
+        let reason = Reason::CONSUMER_DEFINED;
+        let answer = rejected.reject(now, reason, Private::NONE, Private::NONE);
+        assert_eq!(answer, Ok(()));
+        assert!(rejected.transmit().is_some());
+        assert_eq!(answers(&mut rejected, &req), 14);
+    }
+
+    #[test]
     fn a_rejection_is_heard() {
         let mut active = active();
         let passive = passive(&mut active);
