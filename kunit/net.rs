@@ -10,6 +10,7 @@ use super::{
     add,
     del,
     find,
+    is_local,
     name::NAME_MAX,
     next,
     table::{
@@ -21,19 +22,36 @@ use super::{
     LinkName,
     LinkState,
     NetNs,
-    NetNsId, //
+    NetNsId,
+    Path, //
 };
-use core::net::Ipv6Addr;
+use core::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr, //
+};
 
-use crate::shim::net::{
-    Netdev,
-    NetdevEvent,
-    NetdevEvents,
-    Rtnl, //
+use crate::shim::{
+    aids::{
+        eventually,
+        thread,
+        Count,
+        MS, //
+    },
+    net::{
+        Netdev,
+        NetdevEvent,
+        NetdevEvents,
+        Rtnl, //
+    },
+    sched::now_ns, //
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        rcu,
+        Arc, //
+    }, //
 };
 use kfi_core::addr::SockAddr;
 
@@ -85,6 +103,32 @@ fn netdev(link: &Link, up: bool, mtu: u32, name: &[u8]) -> Netdev {
         up,
         name: raw(name),
     }
+}
+
+/// The longest time of the RCU reader, in ns: ample for a function that does not wait.
+const LOOK: u64 = 2_000 * MS;
+
+/// Runs `act` while another thread is in an RCU read-side section. Returns whether `act` returned
+/// before the end of that section, so that it did not wait for a grace period.
+fn waits_for_no_reader(act: impl FnOnce()) -> Result<bool> {
+    let (inside, done, in_time) = (Count::new()?, Count::new()?, Count::new()?);
+    let reader = {
+        let (inside, done, in_time) = (inside.clone(), done.clone(), in_time.clone());
+        thread(move || {
+            let _rcu = rcu::read_lock();
+            inside.add(1);
+            let end = now_ns() + LOOK;
+            while done.get() == 0 && now_ns() < end {
+                core::hint::spin_loop();
+            }
+            in_time.add(done.get());
+        })?
+    };
+    let begun = eventually(|| inside.get() == 1);
+    act();
+    done.add(1);
+    reader.join();
+    Ok(begun && in_time.get() == 1)
 }
 
 #[kunit_tests(kfabric_net)]
@@ -281,6 +325,88 @@ mod tests {
         happens(NetdevEvent::Gone(link.netdev()));
         assert!(link.state() == LinkState::Gone);
         assert!(next(link.netns(), 0).is_err_and(|e| e == ENOENT));
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_link_waits_for_no_reader() -> Result {
+        // It is the last link, so the sockets are closed with it.
+        add_lo(b"t0")?;
+        assert!(waits_for_no_reader(|| {
+            assert!(del_named(b"t0").is_ok());
+        })?);
+        let id = add_lo(b"t0")?.netdev();
+        assert!(waits_for_no_reader(|| happens(NetdevEvent::Gone(id)))?);
+        // Dropping the last reference does not wait either.
+        let link = add_lo(b"t0")?;
+        assert!(del_named(b"t0").is_ok());
+        assert!(waits_for_no_reader(|| drop(link))?);
+        let link = add_lo(b"t0")?;
+        let held = link.open()?;
+        happens(NetdevEvent::Gone(link.netdev()));
+        drop(link);
+        assert!(waits_for_no_reader(|| drop(held))?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_link_is_found_by_its_addresses() -> Result {
+        let link = add_lo(b"t0")?;
+        let socket = link.socket().clone();
+        let is_found = |ip: IpAddr| {
+            socket
+                .link_at(ip)
+                .is_some_and(|found| Arc::ptr_eq(&found, &link))
+        };
+        assert!(is_found(Ipv4Addr::LOCALHOST.into()));
+        assert!(is_found(Ipv4Addr::new(127, 1, 2, 3).into()));
+        assert!(!is_found(Ipv4Addr::new(10, 9, 8, 7).into()));
+        assert!(!is_found(Ipv4Addr::UNSPECIFIED.into()));
+        assert!(!is_found(Ipv4Addr::BROADCAST.into()));
+        assert!(!is_found(Ipv4Addr::new(224, 0, 0, 1).into()));
+        if cfg!(CONFIG_IPV6) {
+            assert!(is_found(Ipv6Addr::LOCALHOST.into()));
+            assert!(!is_found(Ipv6Addr::UNSPECIFIED.into()));
+            assert!(!is_found(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()));
+            assert!(!is_found(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).into()));
+        }
+        let with = |addr: &SockAddr| socket.link_with(addr).is_some();
+        assert!(with(&v4([127, 0, 0, 9], 7471)) && !with(&v4([10, 9, 8, 7], 7471)));
+        assert!(is_local(link.netns(), &v4([127, 0, 0, 1], 0)));
+        assert!(del_named(b"t0").is_ok());
+        assert!(!is_found(Ipv4Addr::LOCALHOST.into()));
+        assert!(!with(&v4([127, 0, 0, 1], 0)));
+        assert!(!is_local(link.netns(), &v4([127, 0, 0, 1], 0)));
+        Ok(())
+    }
+
+    #[test]
+    fn two_look_for_one_way_at_once() -> Result {
+        let link = add_lo(b"t0")?;
+        let ends = [
+            (
+                Ipv4Addr::new(127, 0, 0, 2).into(),
+                Ipv4Addr::LOCALHOST.into(),
+            ),
+            (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
+        ];
+        for (to, from) in ends {
+            if !cfg!(CONFIG_IPV6) && IpAddr::is_ipv6(&to) {
+                continue;
+            }
+            // The second look-up finds the dst that the first one has cached.
+            let path = Path::new(&link, from, to)?;
+            assert_eq!(path.look_up(), Ok(()));
+            assert_eq!(path.look_up(), Ok(()));
+            assert!(path.mtu().is_some());
+        }
+        let path = Path::new(
+            &link,
+            Ipv4Addr::LOCALHOST.into(),
+            Ipv4Addr::LOCALHOST.into(),
+        )?;
+        assert!(del_named(b"t0").is_ok());
+        assert_eq!(path.look_up(), Err(ENETDOWN));
         Ok(())
     }
 

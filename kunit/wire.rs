@@ -98,13 +98,14 @@ mod tests {
         let first = socket::open(&netns)?;
         assert!(socket::open(&netns).is_err_and(|e| e == EADDRINUSE));
         assert!(TestLink::new().is_err_and(|e| e == EADDRINUSE));
-        drop(first);
+        socket::close(&first);
         let link = TestLink::new()?;
         assert!(socket::open(&netns).is_err_and(|e| e == EADDRINUSE));
         // Free again at once, though somebody still knows the link.
         let known = link.0.clone();
         drop(link);
-        assert!(socket::open(&netns).is_ok());
+        let again = socket::open(&netns)?;
+        socket::close(&again);
         drop(known);
         Ok(())
     }
@@ -399,9 +400,17 @@ mod tests {
         qp.close();
         let again = Qp::datagrams(&link.0, &at(TWO, 7471)?, QKEY, got)?;
         again.close();
-        // That of connection management is there once.
+        // QP 1 exists once. Connection management has it, and closes it when its service ends.
         let got = Recorder::new()?;
-        let gsi = Qp::gsi(link.0.socket(), got.clone())?;
+        let taken = Qp::gsi(link.0.socket(), got.clone());
+        assert!(taken.is_err_and(|e| e == EBUSY));
+        link.0.socket().receiver().cm().link_gone(true);
+        let mut free = None;
+        assert!(eventually(|| {
+            free = Qp::gsi(link.0.socket(), got.clone()).ok();
+            free.is_some()
+        }));
+        let gsi = free.ok_or(EBUSY)?;
         assert!(gsi.number() == Qpn::GSI);
         assert!(Qp::gsi(link.0.socket(), got.clone()).is_err_and(|e| e == EBUSY));
         // At every address.

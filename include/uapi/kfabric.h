@@ -1702,12 +1702,13 @@ struct kfabric_pep_open {
  *
  * Each request is a KFI_CONNREQ, and waits to be accepted or rejected; the peer
  * gives up after some 30 s.  A request for which there is no room, here or in
- * the EQ, is refused.  Closing the passive endpoint rejects what waits; what was
- * accepted lives on.
+ * the EQ, is refused.  In a burst, a request that cannot be queued for the
+ * passive endpoint is ignored, and the peer repeats it.  Closing the passive
+ * endpoint rejects what waits; what was accepted lives on.
  *
  * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
- * -ENODEV the network namespace has no link; -EADDRINUSE somebody listens there;
- * -EBUSY QP 1 of the network namespace is taken; -KFI_EOPBADSTATE it listens.
+ * -ENODEV the network namespace has no link; -EADDRINUSE another endpoint
+ * listens there; -KFI_EOPBADSTATE it listens already.
  */
 struct kfabric_pep_listen {
 	__u32	size;
@@ -1756,7 +1757,7 @@ struct kfabric_pep_reject {
  * address, or is nobody's, or a path MTU was chosen that the way does not carry;
  * -KFI_ENOEQ no EQ; -ENETUNREACH there is no way to it; -EALREADY it is being
  * connected; -EISCONN it is connected, or was; -EBUSY too many connections in the
- * network namespace, or its QP 1 is taken; -ENODEV its interface is gone.
+ * network namespace; -ENODEV its interface is gone.
  */
 struct kfabric_ep_connect {
 	__u32	size;
@@ -2098,7 +2099,10 @@ enum {
 	KFABRIC_FIGURE_RNR_TX = 41,
 	/* RNR NAK received */
 	KFABRIC_FIGURE_RNR_RX = 42,
-	/* dropped: a datagram to QP 1 that says nothing of meaning here */
+	/*
+	 * dropped: a datagram to QP 1 that means nothing here, or asks a listener
+	 * that has not handled the requests before it
+	 */
 	KFABRIC_FIGURE_DROP_CM = 43,
 	/* messages of connection management that had been heard before */
 	KFABRIC_FIGURE_CM_DUPLICATES = 44,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Connections made by connection management: who listens, who asks, and what becomes of it.
 //!
-//! Here are both on one host. Across a wire, and processes that are killed, have rooms of their own.
+//! In this file both ends are on one host. Its modules have connections to other hosts (`wire`),
+//! requests that are refused (`refused`), processes that are killed, and threads that are preempted
+//! (`slow`).
 
 pub(crate) mod killed;
 pub(crate) mod refused;
+pub(crate) mod slow;
 pub(crate) mod wire;
 
 use crate::{

@@ -120,6 +120,7 @@ fn main() -> std::process::ExitCode {
             connections::refused::TESTS,
             connections::wire::TESTS,
             connections::killed::TESTS,
+            connections::slow::TESTS,
             networks::TESTS,
             routed::TESTS,
             hostile::TESTS,

@@ -7,7 +7,7 @@ use crate::{
     abi_threads::NetNs,
     harness::tests,
     host::{Host, Options, SOON, domain_on, pattern, until},
-    raw::ip,
+    raw::{ip, ip_batch},
 };
 use kfi::{
     Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpAddr,
@@ -15,7 +15,10 @@ use kfi::{
 };
 use std::{
     net::IpAddr,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,6 +47,8 @@ tests![
     datagrams_without_an_interface => 300,
     many_come_and_go => 300,
     many_hosts_are_no_peer,
+    an_address_of_two_interfaces,
+    links_go_while_others_connect => 300,
 ];
 
 /// Two namespaces with a link each: 192.0.2.1 and 2001:db8::1, .2 and ::2.
@@ -517,4 +522,107 @@ fn many_hosts_are_no_peer() {
         let refused = errno(a.ep.connect_qp(to, 1));
         assert_eq!(refused, Some(Errno::EINVAL), "{host}");
     }
+}
+
+/// Sends a reliable datagram between new endpoints of both hosts, which needs a new connection.
+fn first_message(wire: &Wire) {
+    let (a, b) = (
+        Wire::host(&wire.a, &Options::default()),
+        Wire::host(&wire.b, &Options::default()),
+    );
+    let to_b = a.meet(&b);
+    let into = Buffer::new(8).expect("buffer");
+    b.ep.recv(&into, 2).expect("recv");
+    a.ep.inject(to_b, b"anybody?").expect("inject");
+    b.expect(RECEIVED, 2);
+}
+
+/// Two interfaces have the same address: first one of them has a link, then both have.
+fn an_address_of_two_interfaces() {
+    let wire = Wire::new();
+    first_message(&wire);
+    wire.b.run(|| {
+        ip("link add twin type dummy");
+        ip("link set twin up");
+        ip("address add 192.0.2.2/32 dev twin");
+    });
+    first_message(&wire);
+    // Both interfaces have a link.
+    wire.b.run(|| {
+        let device = Device::open().expect("device");
+        device.link_add("roce1", "twin").expect("link_add");
+        let links: Vec<_> = device.links().map(|link| link.expect("link")).collect();
+        assert_eq!(links.len(), 2);
+        device.link_del("roce1").expect("link_del");
+    });
+    first_message(&wire);
+}
+
+/// The number of namespaces with many links, and the number of links in each.
+const SPACES: usize = 4;
+const LINKS: usize = 60;
+
+/// Many links of several namespaces are removed (by command, with their interfaces, with their
+/// namespaces), while another namespace keeps making connections.
+fn links_go_while_others_connect() {
+    let wire = Wire::new();
+    let spaces: Vec<NetNs> = (0..SPACES).map(|_| NetNs::new()).collect();
+    for space in &spaces {
+        space.run(|| {
+            let all = |words: &str| -> Vec<String> {
+                let each = |number: usize| words.replace('#', &format!("d{number}"));
+                (0..LINKS).map(each).collect()
+            };
+            ip_batch(&all("link add # type dummy"));
+            ip_batch(&all("link set # up"));
+            let device = Device::open().expect("device");
+            for number in 0..LINKS {
+                let name = format!("d{number}");
+                device.link_add(&name, &name).expect("link_add");
+            }
+            assert_eq!(device.links().count(), LINKS);
+        });
+    }
+    let over = AtomicBool::new(false);
+    let made = AtomicU32::new(0);
+    let goes_on = || {
+        let before = made.load(Ordering::Relaxed);
+        until("another connection", || {
+            made.load(Ordering::Relaxed) > before + 1
+        });
+    };
+    let spaces = Mutex::new(spaces);
+    std::thread::scope(|scope| {
+        let connects = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                first_message(&wire);
+                made.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let go = || {
+            goes_on();
+            for space in &*spaces.lock().expect("lock") {
+                space.run(|| {
+                    let device = Device::open().expect("device");
+                    for number in 0..LINKS / 3 {
+                        device.link_del(&format!("d{number}")).expect("link_del");
+                    }
+                    assert_eq!(device.links().count(), LINKS - LINKS / 3);
+                    let deletions: Vec<String> = (LINKS / 3..2 * LINKS / 3)
+                        .map(|number| format!("link del d{number}"))
+                        .collect();
+                    ip_batch(&deletions);
+                    assert_eq!(device.links().count(), LINKS - 2 * (LINKS / 3));
+                });
+                goes_on();
+            }
+            // The remaining links go with their namespaces.
+            spaces.lock().expect("lock").clear();
+            goes_on();
+        };
+        let gone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(go));
+        over.store(true, Ordering::Relaxed);
+        connects.join().expect("connections");
+        gone.expect("links");
+    });
 }

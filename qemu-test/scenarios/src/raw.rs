@@ -572,6 +572,22 @@ pub(crate) fn program(name: &str, words: &str) {
     assert!(status.success(), "{name} {words}: {status}");
 }
 
+/// Runs these commands of ip(8), one per line, in one batch.
+#[track_caller]
+pub(crate) fn ip_batch(lines: &[String]) {
+    use std::io::Write;
+    let mut child = std::process::Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("start ip");
+    let mut stdin = child.stdin.take().expect("stdin");
+    stdin.write_all(lines.join("\n").as_bytes()).expect("write");
+    drop(stdin);
+    let status = child.wait().expect("wait");
+    assert!(status.success(), "{lines:?}: {status}");
+}
+
 /// A network interface of a test, which goes with this value.
 pub(crate) struct Netdev(&'static str);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads that sleep in a call: what a test does to them, and how it knows that they sleep.
+//! Threads that sleep or are preempted in a system call: helpers to cause that, and to wait until
+//! it is so.
 
-#![allow(unsafe_code, reason = "signal handlers")]
+#![allow(unsafe_code, reason = "signal handlers, policies of the scheduler")]
 
 use crate::host::until;
 use std::{
@@ -135,4 +136,86 @@ pub(crate) fn handle_signals(restart: bool) {
 /// Signals handled so far.
 pub(crate) fn signals() -> u32 {
     SIGNALS.load(SeqCst)
+}
+
+/// Restricts the calling thread, and threads that it starts later, to these CPUs.
+pub(crate) fn run_on(cpus: impl IntoIterator<Item = usize>) {
+    // SAFETY: zeros are an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for cpu in cpus {
+        // SAFETY: a CPU's number is below the size of the set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: the set is valid for the call.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    assert_eq!(result, 0, "sched_setaffinity");
+}
+
+/// The number of CPUs that are online.
+pub(crate) fn cpus() -> usize {
+    let all = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("CPUs");
+    let last = all.trim().rsplit(['-', ',']).next().expect("a number");
+    last.parse::<usize>().expect("a number") + 1
+}
+
+/// A real-time thread on one CPU. While it is [wanted](Self::want) it spins, so that ordinary
+/// threads on that CPU are preempted. (After 0.95 s the kernel lets them run for a short time.)
+pub(crate) struct Hog {
+    wanted: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hog {
+    /// Starts the thread, which sleeps at first.
+    pub(crate) fn on(cpu: usize) -> Self {
+        let (wanted, over) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let ready = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (wanted, over, ready) = (wanted.clone(), over.clone(), ready.clone());
+            std::thread::spawn(move || {
+                run_on([cpu]);
+                let param = libc::sched_param { sched_priority: 1 };
+                // SAFETY: the parameters are valid for the call.
+                let result =
+                    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+                assert_eq!(result, 0, "sched_setscheduler");
+                ready.store(true, SeqCst);
+                while !over.load(SeqCst) {
+                    if wanted.load(SeqCst) {
+                        std::hint::spin_loop();
+                    } else {
+                        std::thread::park();
+                    }
+                }
+            })
+        };
+        until("a thread that waits", || ready.load(SeqCst));
+        Self {
+            wanted,
+            over,
+            thread: Some(thread),
+        }
+    }
+
+    /// Has the thread spin (`true`) or sleep (`false`).
+    pub(crate) fn want(&self, wanted: bool) {
+        self.wanted.store(wanted, SeqCst);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.over.store(true, SeqCst);
+        self.want(false);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }

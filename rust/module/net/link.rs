@@ -8,7 +8,7 @@
 //! [`table`](super::table) from what the kernel tells about interfaces; addresses are read from
 //! the interface at the moment of asking.
 //!
-//! `state` and `domains` change under the table's mutex only, so that "gone" and "in use" are
+//! `state` and `domains` change under the table's lock only, so that "gone" and "in use" are
 //! decided together; both may be read at any time.
 
 use core::net::IpAddr;
@@ -26,6 +26,12 @@ use kernel::{
         },
         Arc,
         SpinLock, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -54,7 +60,8 @@ use crate::shim::{
         Netdev,
         NetdevId,
         Traffic, //
-    }, //
+    },
+    work, //
 };
 
 /// The state of a link, numbered as `KFABRIC_LINK_*`.
@@ -115,23 +122,35 @@ pub(crate) struct Link {
     id: u32,
     name: LinkName,
     netdev: NetdevId,
-    /// A [`LinkState`]. Written under the table's mutex; `Gone` is final.
+    /// A [`LinkState`]. Written under the table's lock; `Gone` is final.
     state: Atomic<u32>,
-    /// Written under the table's mutex.
+    /// Written under the table's lock.
     mtu: Atomic<u32>,
     /// Interfaces can be renamed. A leaf; process context only.
     #[pin]
     ifname: SpinLock<IfName>,
-    /// Domains open on it. Written under the table's mutex.
+    /// Domains open on it. Written under the table's lock.
     domains: Atomic<u32>,
-    /// Whether [`LinkEvents`](super::LinkEvents) has to be told that it went. Written under the
-    /// table's mutex.
-    untold: Atomic<bool>,
     endpoints: Atomic<u32>,
     traffic: Traffic,
-    /// That of its namespace; closed if no link there is left.
+    /// The socket of its namespace; closed when the last link of the namespace goes.
     socket: Arc<Socket>,
     figures: Figures,
+    /// Notifies QPs and the provider that the link has gone.
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Link { self.work }
+}
+
+impl WorkItem for Link {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        table::tell(&this);
+    }
 }
 
 impl Link {
@@ -153,11 +172,11 @@ impl Link {
                 mtu: Atomic::new(now.mtu),
                 ifname <- new_spinlock!(IfName::from_kernel(&now.name), "Link::ifname"),
                 domains: Atomic::new(0),
-                untold: Atomic::new(false),
                 endpoints: Atomic::new(0),
                 traffic,
                 socket,
                 figures,
+                work <- new_work!("kfabric::Link"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -222,31 +241,35 @@ impl Link {
     /// context or softirq.
     pub(crate) fn first_ipv4(&self) -> Option<SockAddr> {
         let netdev = self.present()?;
-        Some(SockAddr::v4(netdev.first_ipv4()?.into(), 0))
+        let addr = self.socket.first_ipv4(netdev.ifindex)?;
+        Some(SockAddr::v4(addr.into(), 0))
     }
 
     /// The interface's first IPv6 address that can be used, with port 0; none if it has none or
     /// has gone. A link-local one carries the interface as its scope. Process context or softirq.
     pub(crate) fn first_ipv6(&self) -> Option<SockAddr> {
         let netdev = self.present()?;
+        let addr = self.socket.first_ipv6(netdev.ifindex)?;
         // The scope is dropped for all but link-local addresses.
-        SockAddr::v6(netdev.first_ipv6()?.into(), 0, netdev.ifindex).ok()
+        SockAddr::v6(addr.into(), 0, netdev.ifindex).ok()
     }
 
     /// Whether `addr` is an address of the interface; its port does not matter.
     ///
-    /// A link-local IPv6 address needs the interface as its scope. On a loopback interface all of the subnet of an IPv4 address belongs to it
-    /// (127.0.0.0/8 as a rule), as in the kernel's routing. The wildcard addresses belong to
-    /// nobody. Process context or softirq.
+    /// A link-local IPv6 address needs the interface as its scope. On a loopback interface all of the
+    /// subnet of an IPv4 address belongs to it (127.0.0.0/8 as a rule), as in the kernel's routing.
+    /// A wildcard address belongs to no interface. Process context or softirq; does not sleep.
     pub(crate) fn has_address(&self, addr: &SockAddr) -> bool {
         let Some(netdev) = self.present() else {
             return false;
         };
         match addr.ip() {
-            IpAddr::V4(ip) => !ip.is_unspecified() && netdev.has_ipv4(&ip.octets()),
+            IpAddr::V4(ip) => {
+                !ip.is_unspecified() && self.socket.has_ipv4(netdev.ifindex, &ip.octets())
+            }
             IpAddr::V6(ip) => {
                 let elsewhere = ip.is_unicast_link_local() && addr.scope() != netdev.ifindex;
-                !elsewhere && netdev.has_ipv6(&ip.octets())
+                !elsewhere && self.socket.has_ipv6(netdev.ifindex, &ip.octets())
             }
         }
     }
@@ -290,8 +313,8 @@ impl Link {
         }
     }
 
-    /// Opens it for a domain. `ENODEV` it has gone; `EBUSY` there are too many to count. Takes the
-    /// table's mutex.
+    /// Opens it for a domain. `ENODEV` it has gone; `EBUSY` the number of domains would overflow.
+    /// Does not sleep.
     pub(crate) fn open(self: &Arc<Self>) -> Result<LinkUse> {
         table::open(self)?;
         Ok(LinkUse {
@@ -321,9 +344,9 @@ impl Link {
     }
 }
 
-/// What only [`table`] may do, under its mutex.
+/// Functions for [`table`] alone, which calls them under its lock.
 impl Link {
-    /// Domains open on it. May be read without the mutex.
+    /// Domains open on it. May be read without the lock.
     pub(super) fn domains(&self) -> u32 {
         self.domains.load(Relaxed)
     }
@@ -348,12 +371,10 @@ impl Link {
         self.state.store(state as u32, Release);
     }
 
-    pub(super) fn set_untold(&self, untold: bool) {
-        self.untold.store(untold, Relaxed);
-    }
-
-    pub(super) fn is_untold(&self) -> bool {
-        self.untold.load(Relaxed)
+    /// Queues the work item that notifies QPs and the provider that the link has gone. Any context.
+    pub(super) fn wake(self: &Arc<Self>) {
+        // Not refused: a link goes once.
+        let _ = work::slow_queue().enqueue(self.clone());
     }
 }
 
@@ -365,7 +386,7 @@ pub(crate) struct LinkUse {
 }
 
 impl LinkUse {
-    /// Ends the use now, though the value may live on. Idempotent. Takes the table's mutex.
+    /// Ends the use now, though the value may live on. Idempotent. Sleeps.
     pub(crate) fn release(&self) {
         if self.held.xchg(false, Full) {
             table::close(&self.link);

@@ -28,13 +28,15 @@
 //!
 //! # Locks
 //!
-//! RTNL -> the table's mutex -> the lock of a link's interface name (a leaf), or those that opening
-//! and closing a socket takes. A holder of the RTNL may enter the table; nothing in here takes the
-//! RTNL under the table's mutex. Those on floors above are told of a link that went ([`LinkEvents`])
-//! by a worker that holds none of these.
+//! The RTNL is above the locks that opening and closing a socket takes, and above the table's spin
+//! lock; that is above the lock of a link's interface name, a leaf. Links are made and removed with
+//! the RTNL held. System calls that look for links or open domains take the spin lock alone,
+//! packets neither of the two: see [`table`]. The work item that reports a link that has gone
+//! ([`LinkEvents`]) holds none of these locks.
 //!
-//! The mutexes of a QP come below none of them and above none: see [`qp`]. In softirq a packet takes
-//! the lock of its QP's inbox, a leaf, and looks all else up under RCU.
+//! The mutexes of a QP are neither below nor above these locks: see [`qp`]. The locks of connection
+//! management are described at [`cm`]. In softirq a packet takes the lock of its QP's inbox, a
+//! leaf; all other look-ups are under RCU.
 //!
 //! | file | what |
 //! |---|---|
@@ -65,6 +67,9 @@ mod kunit;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/cm.rs"]
 mod kunit_cm;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/cm_slow.rs"]
+mod kunit_cm_slow;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/rc.rs"]
 mod kunit_rc;

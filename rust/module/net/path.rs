@@ -87,6 +87,12 @@ impl Path {
         PathMtu::of_interface(self.route.mtu()?.min(self.link.mtu()))
     }
 
+    /// Looks the route up anew, whether or not the cached one is valid. For tests. Does not sleep.
+    #[cfg(kfi_kunit)]
+    pub(super) fn look_up(&self) -> Result {
+        self.route.look_up()
+    }
+
     /// Builds a packet for it, see [`packet::build`].
     pub(super) fn build(
         &self,

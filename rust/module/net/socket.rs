@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Socket: the door of a network namespace to the wire.
+//! Socket: the UDP sockets of a network namespace, its QP numbers, and its links.
 //!
 //! Two UDP sockets, for IPv4 and IPv6, at port 4791 and all addresses. They are opened with the
 //! first link of a namespace, whatever interface that is on, and closed with the last; without a
 //! link the port is free for others. Somebody else who has it (in-tree rxe, for one) has it for the
 //! whole namespace: then no link can be added there.
 //!
-//! With the socket come the numbers of its namespace's QPs ([`Inbound`]), because a packet says to
-//! which QP it goes, but not to which link.
+//! The socket has the namespace's QPs by number ([`Inbound`]), because a packet names its QP but
+//! not its link. It also has the namespace's links by the index of their interface, because
+//! connection management needs the link of the address to which a packet was sent.
 //!
 //! # From the wire to a QP
 //!
@@ -26,7 +27,11 @@
 //! whose numbers are to be known beforehand: [`DGRAM_QPN`] and the port.
 
 use super::{
-    cm::Slot,
+    cm::{
+        self,
+        Slot, //
+    },
+    link::Link,
     packet,
     qp::AnyQp,
     stats::{
@@ -61,7 +66,10 @@ use kernel::{
     }, //
 };
 use kfi_core::{
-    addr::DGRAM_QPN,
+    addr::{
+        SockAddr,
+        DGRAM_QPN, //
+    },
     roce::{
         headers::{
             Qpn,
@@ -82,10 +90,19 @@ use kfi_core::{
 /// See the module's story.
 pub(crate) type Socket = UdpSockets<Inbound>;
 
-/// Opens the sockets of `netns`. `EADDRINUSE` somebody else has UDP port 4791; `ENOMEM`. Sleeps; the
-/// RTNL may be held.
+/// Opens the sockets of `netns`, and begins connection management there. `EADDRINUSE` another
+/// program has UDP port 4791; `ENOMEM`. Sleeps; the RTNL may be held.
 pub(super) fn open(netns: &NetNs) -> Result<Arc<Socket>> {
-    UdpSockets::open(netns, UDP_PORT, Inbound::new()?)
+    let socket = UdpSockets::open(netns, UDP_PORT, Inbound::new()?)?;
+    cm::begin(&socket)?;
+    Ok(socket)
+}
+
+/// Closes sockets without links, and ends their connection management. Sleeps; the RTNL may be
+/// held.
+pub(super) fn close(socket: &Socket) {
+    socket.close();
+    socket.receiver().cm().link_gone(true);
 }
 
 /// Bits of a QP's number that are its index.
@@ -126,6 +143,10 @@ pub(crate) struct Inbound {
     /// By index.
     #[pin]
     qps: RcuMap<AnyQp>,
+    /// The links that have not gone, by the index of their interface. Each has a reference to the
+    /// socket, so each has to be removed.
+    #[pin]
+    links: RcuMap<Arc<Link>>,
     /// Where the search for a free port begins.
     next_port: Atomic<u32>,
     figures: Figures,
@@ -141,6 +162,7 @@ impl Inbound {
         Arc::pin_init(
             pin_init!(Self {
                 qps <- RcuMap::new(begin),
+                links <- RcuMap::new(0),
                 next_port: Atomic::new(random_u32()),
                 figures,
                 cm <- Slot::new(),
@@ -157,6 +179,34 @@ impl Inbound {
     /// Connection management.
     pub(super) fn cm(&self) -> &Slot {
         &self.cm
+    }
+
+    /// Enters a link, so that packets find it. `ENOMEM`. Sleeps; the RTNL is held.
+    pub(super) fn enter_link(&self, link: &Arc<Link>) -> Result {
+        self.links.insert(link.netdev().ifindex, link.clone())
+    }
+
+    /// Removes a link. Returns whether it was the last one. Does not sleep; the RTNL is held.
+    pub(super) fn leave_link(&self, link: &Link) -> bool {
+        self.links.remove(link.netdev().ifindex);
+        self.links.next(0).is_none()
+    }
+
+    /// The link on the interface with `ifindex`. Any context.
+    pub(super) fn link(&self, ifindex: u32) -> Option<Arc<Link>> {
+        self.links.get(ifindex)
+    }
+
+    /// The first link that is `wanted`, in the order of interface indices. Any context.
+    fn find_link(&self, wanted: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
+        let mut from = 0;
+        loop {
+            let (ifindex, link) = self.links.next(from)?;
+            if wanted(&link) {
+                return Some(link);
+            }
+            from = ifindex.checked_add(1)?;
+        }
     }
 
     /// Gives a QP its number. `EBUSY` somebody has it, or there are too many; `ENOMEM`. Sleeps.
@@ -247,6 +297,45 @@ impl Inbound {
             Some(skb) => Err((skb, Figure::DropNoQp)),
             None => Ok(()),
         }
+    }
+}
+
+impl Socket {
+    /// The link that has the address `ip`. A link-local `ip` matches on every interface that has
+    /// it. Process context or softirq; takes no lock.
+    pub(super) fn link_at(&self, ip: IpAddr) -> Option<Arc<Link>> {
+        self.find_link(ip, self.find(ip), |link| link.has_ip(ip))
+    }
+
+    /// The link that has `addr`, whatever its port. Process context or softirq; takes no lock.
+    pub(super) fn link_with(&self, addr: &SockAddr) -> Option<Arc<Link>> {
+        let first = match addr.scope() {
+            0 => self.find(addr.ip()),
+            ifindex => Some(ifindex),
+        };
+        self.find_link(addr.ip(), first, |link| link.has_address(addr))
+    }
+
+    /// The link that has the address `ip`, which `has` checks. In general it is the one on the
+    /// interface `first`, which the kernel's look-up gave. It may be another one if several
+    /// interfaces have the address, or if the interface belongs to a VRF: then all links of the
+    /// namespace are checked, at most as many as the module parameter `max_links` allows.
+    fn find_link(
+        &self,
+        ip: IpAddr,
+        first: Option<u32>,
+        has: impl Fn(&Link) -> bool,
+    ) -> Option<Arc<Link>> {
+        // No packet is delivered to an IPv4 address that the kernel does not find, and no link has
+        // a multicast address.
+        if ip.is_multicast() || (ip.is_ipv4() && first.is_none()) {
+            return None;
+        }
+        let links = self.receiver();
+        let found = first.and_then(|ifindex| links.link(ifindex));
+        found
+            .filter(|link| has(link))
+            .or_else(|| links.find_link(has))
     }
 }
 

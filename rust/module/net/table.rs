@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All links, and what happens to their interfaces.
+//! The table of all links, and the changes of their interfaces.
 //!
-//! One table, in order of ids, under one mutex that is taken when links are made, looked for,
-//! opened and closed, and when an interface changes; never by operations. There are few links, so
-//! the table is a vector and a look-up a walk.
+//! Links are made and removed with the RTNL held: by [`add`], by [`del`], and by the kernel's
+//! notifier for changes of interfaces ([`Changes`]). So a link is never made for an interface that
+//! has gone, and a namespace's socket is opened and closed by one task at a time. When a namespace
+//! ends, its interfaces go one by one, and their links with them. When an interface goes while
+//! domains are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot
+//! be called with the RTNL held.
 //!
-//! The kernel tells of every change of an interface with the RTNL held ([`Changes`]), and [`add`]
-//! holds the RTNL from finding the interface until the link is listed: a link is never listed for
-//! an interface that has gone. When a namespace ends, its interfaces go one by one, and the links
-//! with them. When an interface goes under open domains, the floor above is told
-//! ([`LinkEvents::link_gone`]) by a worker, because the RTNL is no lock to call others under.
+//! The links are in one tree, by namespace and id, under a spin lock. System calls look for links
+//! there, and open and close domains on them. Packets do not use the tree: each namespace's
+//! [socket](super::socket) has its own links, which are looked up under RCU. Nothing is allocated,
+//! freed or waited for under the spin lock, and no function here waits for a grace period.
 //!
-//! Links are limited per namespace, not in all: who may make links in a namespace of their own
-//! cannot use up what others need. Each needs an interface of its own, so what limits interfaces
-//! and namespaces limits links too.
+//! Links are limited per namespace and not in all, so that a user who may make links in an own
+//! namespace cannot use up those of others. Each link needs an interface, so the limits of
+//! interfaces and namespaces limit links too.
 
-use core::net::IpAddr;
+use core::cell::Cell;
 
 use kernel::{
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::Arc, //
 };
 
@@ -41,205 +47,247 @@ use super::{
 };
 use crate::shim::{
     net::{
-        Later,
         NetNs,
         NetNsId,
+        Netdev,
         NetdevEvent,
         NetdevEvents,
+        NetdevId,
         Notifier,
         Rtnl, //
     },
+    sched::cond_resched,
     work::WorkQueues, //
 };
 
-/// Who is to be told what happens to links: the floor above.
+/// Callbacks for events of links, which the provider implements.
 pub(crate) trait LinkEvents: Sync {
-    /// The interface of `link` has gone, and there were domains open on it. Called once per link,
-    /// by a worker: no lock is held, it may sleep and call everything on this floor.
+    /// The interface of `link` has gone while domains were open on the link. Called once per link,
+    /// by a work item without locks; may sleep, and call every function of [`net`](super).
     ///
-    /// A domain that is opened just then may not be known above yet: after it is, its maker looks
-    /// at [`Link::state`] once more.
+    /// The provider may not know yet of a domain that is being opened at that moment. So the opener
+    /// checks [`Link::state`] again after it has entered the domain.
     fn link_gone(&self, link: &Arc<Link>);
 }
 
+/// The key of a link: its namespace and its id.
+type Key = (NetNsId, u32);
+
 struct Table {
-    /// Ascending by id. Links that have gone are in it as long as domains are open on them.
-    links: KVec<Arc<Link>>,
+    /// Links that have gone are in it as long as domains are open on them. `None` before the first
+    /// link is added, because a tree cannot be made in a constant.
+    links: Option<RBTree<Key, Arc<Link>>>,
     last_id: u32,
     max_links: u32,
-    above: Option<Above>,
-}
-
-/// How to reach the floor above.
-#[derive(Clone)]
-struct Above {
-    events: &'static dyn LinkEvents,
-    teller: Arc<Later>,
+    above: Option<&'static dyn LinkEvents>,
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in `start`, which is called before anything else of this floor.
-    unsafe(uninit) static LINKS: Mutex<Table> = Table {
-        links: KVec::new(),
+    // SAFETY: Initialised in `start`, which is called before any other function of `net`.
+    unsafe(uninit) static LINKS: SpinLock<Table> = Table {
+        links: None,
         last_id: 0,
         max_links: 0,
         above: None,
     };
 }
 
+/// A link that was removed from the table; not to be dropped under the lock.
+type Left = RBTreeNode<Key, Arc<Link>>;
+
+fn key(link: &Link) -> Key {
+    (link.netns(), link.id())
+}
+
 impl Table {
-    fn find(&self, wanted: impl Fn(&Link) -> bool) -> Option<&Arc<Link>> {
-        self.links.iter().find(|link| wanted(link))
+    /// The first link of `netns` with an id above `after` that is `wanted`.
+    fn find(
+        &self,
+        netns: NetNsId,
+        mut after: u32,
+        wanted: impl Fn(&Link) -> bool,
+    ) -> Option<Arc<Link>> {
+        let links = self.links.as_ref()?;
+        loop {
+            let from = (netns, after.checked_add(1)?);
+            let cursor = links.cursor_lower_bound(&from)?;
+            let (key, link) = cursor.current();
+            if key.0 != netns {
+                return None;
+            }
+            if wanted(link) {
+                return Some(link.clone());
+            }
+            after = key.1;
+        }
     }
 
-    fn remove(&mut self, link: &Arc<Link>) {
-        self.links.retain(|other| !Arc::ptr_eq(other, link));
+    /// Whether a namespace has `max_links` links.
+    fn is_full(&self, netns: NetNsId) -> bool {
+        let count = Cell::new(0u32);
+        let too_many = |_: &Link| {
+            count.set(count.get().saturating_add(1));
+            count.get() >= self.max_links
+        };
+        self.max_links == 0 || self.find(netns, 0, too_many).is_some()
     }
 
     /// The socket of a namespace, if it has links.
-    fn socket(&self, netns: NetNsId) -> Option<&Arc<Socket>> {
-        let alive = |link: &Link| link.netns() == netns && link.state() != LinkState::Gone;
-        self.find(alive).map(|link| link.socket())
+    fn socket(&self, netns: NetNsId) -> Option<Arc<Socket>> {
+        let alive = |link: &Link| link.state() != LinkState::Gone;
+        let link = self.find(netns, 0, alive)?;
+        Some(link.socket().clone())
     }
 
-    /// Ends `link`: takes it off the list, or leaves that to the last domain on it and has the
-    /// floor above told. Its QPs are told; the socket is closed if no link there is left.
-    fn end(&mut self, link: &Arc<Link>) {
+    fn remove(&mut self, link: &Link) -> Option<Left> {
+        self.links.as_mut()?.remove_node(&key(link))
+    }
+
+    /// Marks `link` as gone, and removes it; if domains are open on it, the last one removes it.
+    fn gone(&mut self, link: &Arc<Link>) -> Option<Left> {
         link.set_gone();
-        let inbound = link.socket().receiver();
-        let last = self.socket(link.netns()).is_none();
-        if last {
-            link.socket().close();
-        }
-        inbound.for_each_qp(|qp| qp.link_gone(link));
-        inbound.cm().link_gone(last);
         if link.domains() == 0 {
-            self.remove(link);
-        } else if let Some(above) = &self.above {
-            link.set_untold(true);
-            above.teller.schedule();
+            self.remove(link)
+        } else {
+            None
         }
     }
 }
 
-/// Makes the link `name` on the interface `ifname` of `netns`.
+/// Does what follows when a link has [gone](Table::gone): closes the socket if that was the last
+/// link of the namespace, and notifies connection management. The link's work item [notifies](tell)
+/// QPs and the provider, which may take long. Sleeps; the RTNL is held.
+fn end(link: &Arc<Link>) {
+    let inbound = link.socket().receiver();
+    if inbound.leave_link(link) {
+        socket::close(link.socket());
+    } else {
+        inbound.cm().link_gone(false);
+    }
+    link.wake();
+}
+
+/// Makes the link `name` on the interface `ifname` of `netns`, and opens the namespace's sockets if
+/// it is the first link there.
 ///
 /// `EPERM` current lacks CAP_NET_ADMIN in the owner of `netns`; `ENODEV` no such interface;
 /// `EEXIST` the name is taken, or the interface has a link; `ENOSPC` too many links in `netns`
 /// (module parameter `max_links`), or in the life of the module; `EADDRINUSE` it would be the first
-/// link of `netns`, and somebody else has UDP port 4791 there; `ENOMEM`. Takes the RTNL and the
-/// table's mutex.
+/// link of `netns`, and another program has UDP port 4791 there; `ENOMEM`. Sleeps; takes the RTNL.
 pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<Link>> {
     if !netns.capable_net_admin() {
         return Err(EPERM);
     }
     let rtnl = Rtnl::lock();
     let netdev = rtnl.find(netns, ifname.as_c_str()).ok_or(ENODEV)?;
-    let mut table = LINKS.lock();
     let id = netdev.id.netns;
     let taken = |link: &Link| {
         let same_interface = link.netdev() == netdev.id && link.state() != LinkState::Gone;
-        link.netns() == id && (*link.name() == name || same_interface)
+        *link.name() == name || same_interface
     };
-    if table.find(taken).is_some() {
-        return Err(EEXIST);
-    }
-    let count = table.links.iter().filter(|l| l.netns() == id).count();
-    if count >= table.max_links as usize {
-        return Err(ENOSPC);
-    }
-    let next_id = table.last_id.checked_add(1).ok_or(ENOSPC)?;
-    table.links.reserve(1, GFP_KERNEL_ACCOUNT)?;
-    let socket = match table.socket(id) {
-        Some(socket) => socket.clone(),
-        // Closed when it is dropped, if the rest fails.
-        None => socket::open(netns)?,
+    let (next_id, open) = {
+        let table = LINKS.lock();
+        if table.find(id, 0, taken).is_some() {
+            return Err(EEXIST);
+        }
+        if table.is_full(id) {
+            return Err(ENOSPC);
+        }
+        let next_id = table.last_id.checked_add(1).ok_or(ENOSPC)?;
+        (next_id, table.socket(id))
     };
-    let link = Link::new(next_id, name, &netdev, socket)?;
-    table.links.push(link.clone(), GFP_KERNEL_ACCOUNT)?;
-    table.last_id = next_id;
+    // The RTNL is held, so no link is made or removed meanwhile.
+    if let Some(socket) = open {
+        return enter(next_id, name, &netdev, &socket);
+    }
+    let socket = socket::open(netns)?;
+    enter(next_id, name, &netdev, &socket).inspect_err(|_| socket::close(&socket))
+}
+
+/// Makes a link and enters it. `ENOMEM`. Sleeps; the RTNL is held.
+fn enter(id: u32, name: LinkName, netdev: &Netdev, socket: &Arc<Socket>) -> Result<Arc<Link>> {
+    let link = Link::new(id, name, netdev, socket.clone())?;
+    let node = RBTreeNode::new(key(&link), link.clone(), GFP_KERNEL_ACCOUNT)?;
+    socket.receiver().enter_link(&link)?;
+    let mut table = LINKS.lock();
+    table.last_id = id;
+    table.links.get_or_insert_with(RBTree::new).insert(node);
     Ok(link)
 }
 
 /// Removes the link `name` of `netns`.
 ///
 /// `EPERM` current lacks CAP_NET_ADMIN in the owner of `netns`; `ENODEV` no such link; `EBUSY` a
-/// domain is open on it. Takes the table's mutex.
+/// domain is open on it. Sleeps; takes the RTNL.
 pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
     if !netns.capable_net_admin() {
         return Err(EPERM);
     }
-    let id = netns.id();
-    let mut table = LINKS.lock();
-    let link = table
-        .find(|link| link.netns() == id && link.name() == name)
-        .ok_or(ENODEV)?
-        .clone();
-    if link.domains() != 0 {
-        return Err(EBUSY);
-    }
-    table.end(&link);
+    let rtnl = Rtnl::lock();
+    let (link, left) = {
+        let mut table = LINKS.lock();
+        let named = |link: &Link| link.name() == name;
+        let link = table.find(netns.id(), 0, named).ok_or(ENODEV)?;
+        if link.domains() != 0 {
+            return Err(EBUSY);
+        }
+        let left = table.gone(&link);
+        (link, left)
+    };
+    end(&link);
+    drop(rtnl);
+    drop(left);
     Ok(())
 }
 
-/// The first link of `netns` with an id above `after`. `ENOENT`: there is none. Takes the table's
-/// mutex.
+/// The first link of `netns` with an id above `after`. `ENOENT` there is none. Does not sleep.
 ///
-/// Ids are never given twice, so a walk meets each link at most once, however links come and go
-/// meanwhile.
+/// An id is never used again, so a walk finds each link at most once, also if links are made and
+/// removed meanwhile.
 pub(crate) fn next(netns: NetNsId, after: u32) -> Result<Arc<Link>> {
-    LINKS
-        .lock()
-        .find(|link| link.netns() == netns && link.id() > after)
-        .cloned()
-        .ok_or(ENOENT)
+    LINKS.lock().find(netns, after, |_| true).ok_or(ENOENT)
 }
 
-/// Whether `addr` is an address of a link of `netns`. Takes the table's mutex. Sleeps.
+/// Whether `addr` is an address of a link of `netns`. Does not sleep.
 pub(crate) fn is_local(netns: NetNsId, addr: &SockAddr) -> bool {
-    LINKS
-        .lock()
-        .find(|link| link.netns() == netns && link.has_address(addr))
-        .is_some()
+    socket(netns).is_ok_and(|socket| has_address(&socket, addr))
 }
 
-/// The first link of all namespaces with an id above `after`; else as [`next`].
-pub(crate) fn next_anywhere(after: u32) -> Result<Arc<Link>> {
+/// The link behind `after` in the order of all namespaces; the first link without `after`. `ENOENT`
+/// there is none. Does not sleep.
+pub(crate) fn next_anywhere(after: Option<&Link>) -> Result<Arc<Link>> {
     let table = LINKS.lock();
-    table.find(|link| link.id() > after).cloned().ok_or(ENOENT)
+    let links = table.links.as_ref().ok_or(ENOENT)?;
+    let cursor = match after {
+        None => links.cursor_front(),
+        Some(link) => {
+            let (netns, id) = key(link);
+            links.cursor_lower_bound(&(netns, id.saturating_add(1)))
+        }
+    };
+    let cursor = cursor.ok_or(ENOENT)?;
+    let link = cursor.current().1.clone();
+    Ok(link)
 }
 
-/// The socket of `netns`. `ENOENT`: it has no link. Takes the table's mutex.
+/// The socket of `netns`. `ENOENT` it has no link. Does not sleep.
 pub(crate) fn socket(netns: NetNsId) -> Result<Arc<Socket>> {
-    LINKS.lock().socket(netns).cloned().ok_or(ENOENT)
+    LINKS.lock().socket(netns).ok_or(ENOENT)
 }
 
-/// The link `name` of `netns`, in whatever state. `ENODEV`: there is none. Takes the table's mutex.
+/// The link `name` of `netns`, in any state. `ENODEV` there is none. Does not sleep.
 pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
-    LINKS
-        .lock()
-        .find(|link| link.netns() == netns && link.name() == name)
-        .cloned()
-        .ok_or(ENODEV)
+    let named = |link: &Link| link.name() == name;
+    LINKS.lock().find(netns, 0, named).ok_or(ENODEV)
 }
 
-/// Whether a link of the namespace of `socket` has `addr`, whatever its port. Takes the table's mutex.
+/// Whether a link of the namespace of `socket` has `addr`, whatever its port. Does not sleep.
 pub(crate) fn has_address(socket: &Arc<Socket>, addr: &SockAddr) -> bool {
-    LINKS
-        .lock()
-        .find(|link| Arc::ptr_eq(link.socket(), socket) && link.has_address(addr))
-        .is_some()
+    socket.link_with(addr).is_some()
 }
 
-/// The link of the namespace of `socket` that has the address `ip`. Takes the table's mutex.
-pub(super) fn link_at(socket: &Arc<Socket>, ip: IpAddr) -> Option<Arc<Link>> {
-    LINKS
-        .lock()
-        .find(|link| Arc::ptr_eq(link.socket(), socket) && link.has_ip(ip))
-        .cloned()
-}
-
-/// Counts a domain on `link`. `ENODEV` it has gone; `EBUSY` there are too many to count.
+/// Counts a domain on `link`. `ENODEV` it has gone; `EBUSY` the number would overflow. Does not
+/// sleep.
 pub(super) fn open(link: &Arc<Link>) -> Result {
     let _table = LINKS.lock();
     if link.state() == LinkState::Gone {
@@ -249,78 +297,91 @@ pub(super) fn open(link: &Arc<Link>) -> Result {
     Ok(())
 }
 
-/// Counts a domain off `link`.
+/// Subtracts a domain from `link`, and removes the link if that was the last one and the link has
+/// gone. Sleeps.
 pub(super) fn close(link: &Arc<Link>) {
-    let mut table = LINKS.lock();
-    let left = link.domains().saturating_sub(1);
-    link.set_domains(left);
-    if left == 0 && link.state() == LinkState::Gone {
-        table.remove(link);
-    }
+    let left = {
+        let mut table = LINKS.lock();
+        let domains = link.domains().saturating_sub(1);
+        link.set_domains(domains);
+        if domains == 0 && link.state() == LinkState::Gone {
+            table.remove(link)
+        } else {
+            None
+        }
+    };
+    drop(left);
 }
 
-/// What happens to interfaces, as the kernel tells it.
+/// The handler of the kernel's events of interfaces.
 pub(super) struct Changes;
+
+/// The link on an interface. [`add`] makes at most one.
+fn on_interface(id: NetdevId) -> Option<Arc<Link>> {
+    let socket = LINKS.lock().socket(id.netns)?;
+    socket.receiver().link(id.ifindex)
+}
 
 impl NetdevEvents for Changes {
     fn event(event: NetdevEvent) {
-        let id = match &event {
-            NetdevEvent::Changed(netdev) => netdev.id,
-            NetdevEvent::Gone(id) => *id,
-        };
-        let mut table = LINKS.lock();
-        let on_it = |link: &Link| link.netdev() == id && link.state() != LinkState::Gone;
-        // At most one: `add` sees to that.
-        let Some(link) = table.find(on_it).cloned() else {
-            return;
-        };
         match event {
-            NetdevEvent::Changed(netdev) => link.update(&netdev),
-            NetdevEvent::Gone(_) => table.end(&link),
+            NetdevEvent::Changed(netdev) => {
+                let Some(link) = on_interface(netdev.id) else {
+                    return;
+                };
+                let _table = LINKS.lock();
+                if link.state() != LinkState::Gone {
+                    link.update(&netdev);
+                }
+            }
+            NetdevEvent::Gone(id) => {
+                let Some(link) = on_interface(id) else {
+                    return;
+                };
+                let left = LINKS.lock().gone(&link);
+                end(&link);
+                drop(left);
+            }
         }
     }
 }
 
-/// Tells the floor above of links that have gone; a worker's task.
-fn tell() {
-    loop {
-        let (events, link) = {
-            let table = LINKS.lock();
-            let Some(above) = &table.above else {
-                return;
-            };
-            let Some(link) = table.find(Link::is_untold) else {
-                return;
-            };
-            link.set_untold(false);
-            (above.events, link.clone())
-        };
-        events.link_gone(&link);
+/// Notifies QPs that `link` has gone, and the provider if domains are open on it. Called by the
+/// work item of the link. Sleeps.
+pub(super) fn tell(link: &Arc<Link>) {
+    let inbound = link.socket().receiver();
+    inbound.for_each_qp(|qp| {
+        qp.link_gone(link);
+        cond_resched();
+    });
+    let above = LINKS.lock().above;
+    if let Some(events) = above.filter(|_| link.domains() != 0) {
+        events.link_gone(link);
     }
 }
 
-/// Changes the limit of links per namespace; gives the one before. For tests.
+/// Changes the limit of links per namespace; returns the previous one. For tests.
 #[cfg(kfi_kunit)]
 pub(super) fn set_max_links(max_links: u32) -> u32 {
     core::mem::replace(&mut LINKS.lock().max_links, max_links)
 }
 
-/// The floor at work, until it is dropped.
+/// Keeps the network layer running until it is dropped.
 ///
-/// To be dropped when nobody can call this floor any more: all domains have been closed, and the
-/// faces are gone. Then there is nothing left: no link, no notifier, no work.
+/// To be dropped when no function of [`net`](super) can be called any more: all domains are closed,
+/// and the front ends are gone. After the drop no link, notifier or work item is left.
 pub(crate) struct Registration {
     notifier: Option<Pin<KBox<Notifier<Changes>>>>,
-    /// Dropped last: waits for what is still to be done.
+    /// Dropped last: waits for the queued work items.
     _work: WorkQueues,
 }
 
-/// Starts this floor: at most `max_links` links per namespace; `events` is told what happens to
-/// them. `ENOMEM`. Takes the RTNL.
+/// Starts the network layer, with at most `max_links` links per namespace, and `events` for their
+/// events. `ENOMEM`. Sleeps; takes the RTNL.
 ///
 /// # Safety
 ///
-/// To be called once, before any other function of this floor.
+/// To be called once, before any other function of [`net`](super).
 pub(crate) unsafe fn start(
     max_links: u32,
     events: &'static dyn LinkEvents,
@@ -328,13 +389,12 @@ pub(crate) unsafe fn start(
     // SAFETY: Called once, by the requirement above.
     unsafe { LINKS.init() };
     let work = WorkQueues::new()?;
-    let teller = Later::new(tell)?;
     {
         let mut table = LINKS.lock();
         table.max_links = max_links;
-        table.above = Some(Above { events, teller });
+        table.above = Some(events);
     }
-    // From here on dropping it undoes all.
+    // From here on a drop of this value undoes all steps.
     let mut registration = Registration {
         notifier: None,
         _work: work,
@@ -345,17 +405,7 @@ pub(crate) unsafe fn start(
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Tells that every interface has gone, so the links go. No call is in flight afterwards,
-        // and nobody schedules the teller any more.
+        // Reports every interface as gone, so all links go. No call of `Changes` runs afterwards.
         self.notifier = None;
-        let (links, above) = {
-            let mut table = LINKS.lock();
-            // The memory of a static is not given back when the module goes.
-            (core::mem::take(&mut table.links), table.above.take())
-        };
-        drop(links);
-        if let Some(above) = above {
-            above.teller.flush();
-        }
     }
 }

@@ -20,15 +20,18 @@
 //!
 //! # Locks
 //!
-//! `Pep::stage`, a mutex, is above those of connection management. `Pep::requests`, a mutex, is above
-//! the EQ's spin lock alone; requests are answered and dropped outside it.
+//! `Pep::stage`, a mutex, is above those of connection management. `Pep::requests` is a spin lock, so
+//! that no task is preempted while it holds it; it is above the locks that an EQ takes to report an
+//! event. Requests are answered and dropped outside it.
 
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     }, //
 };
 
@@ -101,8 +104,8 @@ struct Requests {
     waiting: Waiting,
 }
 
-/// Requests that wait, each in a slot that its number names: all is done in constant time, because
-/// connection management waits for it.
+/// The requests without an answer, each in the slot of its number. All functions take constant
+/// time, because they run under a spin lock.
 ///
 /// # Invariants
 ///
@@ -198,7 +201,7 @@ pub(crate) struct Pep {
     #[pin]
     stage: Mutex<Stage>,
     #[pin]
-    requests: Mutex<Requests>,
+    requests: SpinLock<Requests>,
     /// What it takes of its owner's budget.
     _memory: Allowance,
 }
@@ -213,8 +216,9 @@ impl Pep {
             _ => return Err(EINVAL),
         };
         let room = backlog as usize;
-        let bytes = Waiting::bytes() + cm::CONNECTION_BYTES;
-        let memory = ident.budget.take_for::<Self>(room * bytes)?;
+        let bytes = room * (Waiting::bytes() + cm::CONNECTION_BYTES);
+        let bytes = bytes.saturating_add(cm::listening_bytes(room));
+        let memory = ident.budget.take_for::<Self>(bytes)?;
         let requests = Requests {
             eq: None,
             waiting: Waiting::new(backlog)?,
@@ -232,7 +236,7 @@ impl Pep {
                 uses: Uses::new(),
                 backlog,
                 stage <- new_mutex!(stage, "Pep::stage"),
-                requests <- new_mutex!(requests, "Pep::requests"),
+                requests <- new_spinlock!(requests, "Pep::requests"),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -263,11 +267,14 @@ impl Pep {
             return Err(EINVAL);
         }
         self.set_up(|_| {
+            // Made before the lock is taken, so that it is dropped after the lock if there is an EQ
+            // already.
+            let used = Used::new(eq.clone())?;
             let mut requests = self.requests.lock();
             if requests.eq.is_some() {
                 return Err(EINVAL);
             }
-            requests.eq = Some(Used::new(eq.clone())?);
+            requests.eq = Some(used);
             Ok(())
         })
     }
@@ -289,8 +296,7 @@ impl Pep {
     ///
     /// `KFI_ENOEQ` it is not bound to an EQ; `EADDRNOTAVAIL` no link of the namespace has the address;
     /// `ENODEV` the namespace has no link; `EADDRINUSE` somebody listens there, or, at any port,
-    /// everywhere; `KFI_EOPBADSTATE` it listens; `EBUSY` somebody else has QP 1; `EBADF`; `ENOMEM`.
-    /// Sleeps.
+    /// everywhere; `KFI_EOPBADSTATE` it listens; `EBADF`; `ENOMEM`. Sleeps.
     pub(crate) fn listen(self: &Arc<Self>) -> Result {
         self.set_up(|stage| {
             if self.requests.lock().eq.is_none() {
@@ -315,8 +321,9 @@ impl Pep {
         })
     }
 
-    /// Takes the request with this number, to accept or to reject it. `ENOENT` it does not wait, or
-    /// not any more; the error of `check`, and it waits on. Sleeps.
+    /// Takes the request with this number, to accept or to reject it. `ENOENT` no such request is
+    /// waiting; the error of `check`, and then the request keeps waiting. `check` runs under the
+    /// spin lock and must not sleep. Does not sleep.
     pub(crate) fn take(
         &self,
         number: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/net.rs: namespaces, interfaces, addresses, per-CPU figures.
+ * The C side of shim/net.rs: namespaces, interfaces, per-CPU figures.
  *
  * Here because they are macros and inline functions, or headers that the kernel
  * crate does not bind.  No decisions are taken here, and no state is kept.
@@ -9,17 +9,12 @@
 #include "net.h"
 
 #include <linux/capability.h>
-#include <linux/inetdevice.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
 #include <linux/percpu.h>
-#include <linux/preempt.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <linux/string.h>
-#include <net/addrconf.h>
-#include <net/if_inet6.h>
-#include <net/ipv6.h>
 #include <net/net_namespace.h>
 
 static_assert(KFABRIC_SHIM_IFNAMSIZ == IFNAMSIZ);
@@ -183,173 +178,6 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 	default:
 		return KFABRIC_SHIM_NETDEV_OTHER;
 	}
-}
-
-/*
- * The interface with @ifindex in the namespace with the cookie @netns, as long as
- * the caller stays in its RCU read-side section; or NULL.
- *
- * A namespace that is seen here still has its tables of interfaces: current's own
- * cannot end meanwhile, and when another ends, a grace period lies between its
- * leaving the list and the end of its tables.
- */
-static struct net_device *kfabric_shim_netdev_rcu(u64 netns, u32 ifindex)
-{
-	struct net *net;
-
-	/* Nearly always the caller's own: no need to look through all. */
-	if (in_task() && current->nsproxy) {
-		net = current->nsproxy->net_ns;
-		if (net->net_cookie == netns)
-			return dev_get_by_index_rcu(net, ifindex);
-	}
-	for_each_net_rcu(net) {
-		if (net->net_cookie == netns)
-			return dev_get_by_index_rcu(net, ifindex);
-	}
-	return NULL;
-}
-
-/**
- * kfabric_shim_netdev_first_ipv4 - the first IPv4 address of an interface
- * @netns: cookie of its namespace
- * @ifindex: its index
- * @addr: out: the address, in the order of the wire
- *
- * Context: process or softirq. Return: whether there is one.
- */
-bool kfabric_shim_netdev_first_ipv4(u64 netns, u32 ifindex, u8 addr[4])
-{
-	const struct in_ifaddr *ifa = NULL;
-	const struct net_device *dev;
-	struct in_device *in_dev;
-
-	rcu_read_lock();
-	dev = kfabric_shim_netdev_rcu(netns, ifindex);
-	in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
-	if (in_dev)
-		ifa = rcu_dereference(in_dev->ifa_list);
-	if (ifa)
-		memcpy(addr, &ifa->ifa_local, 4);
-	rcu_read_unlock();
-	return ifa;
-}
-
-/**
- * kfabric_shim_netdev_has_ipv4 - is an IPv4 address this interface's?
- * @netns: cookie of the interface's namespace
- * @ifindex: its index
- * @addr: the address, in the order of the wire
- *
- * On a loopback interface every address in the subnet of a configured one is its
- * own, as IPv4 routing has it: 127.0.0.0/8, as a rule.
- *
- * Context: process or softirq.
- */
-bool kfabric_shim_netdev_has_ipv4(u64 netns, u32 ifindex, const u8 addr[4])
-{
-	const struct in_ifaddr *ifa;
-	const struct net_device *dev;
-	struct in_device *in_dev;
-	bool has = false;
-	__be32 want;
-
-	memcpy(&want, addr, 4);
-	rcu_read_lock();
-	dev = kfabric_shim_netdev_rcu(netns, ifindex);
-	in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
-	if (in_dev) {
-		in_dev_for_each_ifa_rcu(ifa, in_dev) {
-			has = want == ifa->ifa_local ||
-			      ((dev->flags & IFF_LOOPBACK) &&
-			       inet_ifa_match(want, ifa));
-			if (has)
-				break;
-		}
-	}
-	rcu_read_unlock();
-	return has;
-}
-
-#if IS_ENABLED(CONFIG_IPV6)
-/* An address that duplicate address detection has not admitted is not there yet. */
-static bool kfabric_shim_ipv6_usable(const struct inet6_ifaddr *ifa)
-{
-	u32 flags = READ_ONCE(ifa->flags);
-
-	if (flags & IFA_F_DADFAILED)
-		return false;
-	return !(flags & IFA_F_TENTATIVE) || (flags & IFA_F_OPTIMISTIC);
-}
-#endif
-
-/**
- * kfabric_shim_netdev_first_ipv6 - the first IPv6 address of an interface
- * @netns: cookie of its namespace
- * @ifindex: its index
- * @addr: out: the address
- *
- * The kernel keeps them by scope, so a global one comes before a link-local one.
- *
- * Context: process or softirq. Return: whether there is one.
- */
-bool kfabric_shim_netdev_first_ipv6(u64 netns, u32 ifindex, u8 addr[16])
-{
-	bool found = false;
-#if IS_ENABLED(CONFIG_IPV6)
-	const struct inet6_ifaddr *ifa;
-	const struct net_device *dev;
-	struct inet6_dev *idev;
-
-	rcu_read_lock();
-	dev = kfabric_shim_netdev_rcu(netns, ifindex);
-	idev = dev ? __in6_dev_get(dev) : NULL;
-	if (idev) {
-		list_for_each_entry_rcu(ifa, &idev->addr_list, if_list) {
-			found = kfabric_shim_ipv6_usable(ifa);
-			if (found) {
-				memcpy(addr, &ifa->addr, 16);
-				break;
-			}
-		}
-	}
-	rcu_read_unlock();
-#endif
-	return found;
-}
-
-/**
- * kfabric_shim_netdev_has_ipv6 - is an IPv6 address this interface's?
- * @netns: cookie of the interface's namespace
- * @ifindex: its index
- * @addr: the address
- *
- * Context: process or softirq.
- */
-bool kfabric_shim_netdev_has_ipv6(u64 netns, u32 ifindex, const u8 addr[16])
-{
-	bool has = false;
-#if IS_ENABLED(CONFIG_IPV6)
-	const struct inet6_ifaddr *ifa;
-	const struct net_device *dev;
-	struct inet6_dev *idev;
-	struct in6_addr want;
-
-	memcpy(&want, addr, 16);
-	rcu_read_lock();
-	dev = kfabric_shim_netdev_rcu(netns, ifindex);
-	idev = dev ? __in6_dev_get(dev) : NULL;
-	if (idev) {
-		list_for_each_entry_rcu(ifa, &idev->addr_list, if_list) {
-			has = ipv6_addr_equal(&want, &ifa->addr) &&
-			      kfabric_shim_ipv6_usable(ifa);
-			if (has)
-				break;
-		}
-	}
-	rcu_read_unlock();
-#endif
-	return has;
 }
 
 /* Cast through an integer: see kfabric_shim_figures_percpu(). */

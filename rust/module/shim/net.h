@@ -71,12 +71,6 @@ enum kfabric_shim_netdev_event
 kfabric_shim_netdev_event(unsigned long event, void *info,
 			  struct kfabric_shim_netdev *to);
 
-/* Addresses of an interface. */
-bool kfabric_shim_netdev_first_ipv4(u64 netns, u32 ifindex, u8 addr[4]);
-bool kfabric_shim_netdev_has_ipv4(u64 netns, u32 ifindex, const u8 addr[4]);
-bool kfabric_shim_netdev_first_ipv6(u64 netns, u32 ifindex, u8 addr[16]);
-bool kfabric_shim_netdev_has_ipv6(u64 netns, u32 ifindex, const u8 addr[16]);
-
 /* Traffic. */
 struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void);
 void kfabric_shim_traffic_free(struct kfabric_shim_traffic *traffic);

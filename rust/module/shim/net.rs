@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Networking as the module needs it: namespaces, interfaces, their addresses, per-CPU figures.
+//! Networking as the module needs it: namespaces, interfaces, per-CPU figures.
 //!
 //! | type | what |
 //! |---|---|
 //! | [`NetNs`] | a reference to a network namespace, which keeps it alive |
 //! | [`NetNsId`] | the identity of one, which does not |
 //! | [`Rtnl`] | holding the RTNL: interfaces neither come nor go |
-//! | [`NetdevId`] | an interface by namespace and index, and the addresses it has now |
+//! | [`NetdevId`] | an interface by namespace and index |
 //! | [`Notifier`] | being told what happens to interfaces |
 //! | [`Traffic`] | what passed, counted per CPU |
-//! | [`Later`] | one call by a kernel worker, which can be waited for |
 //!
-//! What names an interface here keeps neither it nor its namespace alive: it is looked up when it
-//! is needed, under RCU, and may have gone. All functions are for process context and may sleep
-//! unless they say otherwise.
+//! An identity keeps neither the interface nor its namespace alive: both may have gone. The
+//! addresses of an interface are looked up through the namespace's [sockets](super::udp). All
+//! functions are for process context and may sleep, unless their documentation says otherwise.
 
-use crate::shim::{
-    bindings as shim,
-    work, //
-};
+use crate::shim::bindings as shim;
 use core::{
     marker::PhantomData,
     pin::Pin,
@@ -29,16 +25,9 @@ use kernel::{
     bindings,
     error::to_result,
     prelude::*,
-    sync::Arc,
     types::{
         NotThreadSafe,
         Opaque, //
-    },
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Work,
-        WorkItem, //
     }, //
 };
 
@@ -170,44 +159,6 @@ pub(crate) struct NetdevId {
     pub(crate) netns: NetNsId,
     /// The index in it.
     pub(crate) ifindex: u32,
-}
-
-/// Addresses, as the interface has them now; in the order of the wire. For process context and
-/// softirq; none of these sleeps. No address if there is no such interface (any more).
-impl NetdevId {
-    /// The first IPv4 address, configured or not by a running interface.
-    pub(crate) fn first_ipv4(self) -> Option<[u8; 4]> {
-        let mut addr = [0; 4];
-        // SAFETY: Not hard irq; `addr` has room for four bytes.
-        unsafe {
-            shim::kfabric_shim_netdev_first_ipv4(self.netns.0, self.ifindex, addr.as_mut_ptr())
-        }
-        .then_some(addr)
-    }
-
-    /// Whether `addr` is the interface's. On a loopback interface the whole subnet of each address
-    /// is (127.0.0.0/8 as a rule), as in the kernel's own routing.
-    pub(crate) fn has_ipv4(self, addr: &[u8; 4]) -> bool {
-        // SAFETY: Not hard irq; `addr` has four bytes.
-        unsafe { shim::kfabric_shim_netdev_has_ipv4(self.netns.0, self.ifindex, addr.as_ptr()) }
-    }
-
-    /// The first IPv6 address that can be used (duplicate address detection admits it); those of
-    /// wider scope come first.
-    pub(crate) fn first_ipv6(self) -> Option<[u8; 16]> {
-        let mut addr = [0; 16];
-        // SAFETY: Not hard irq; `addr` has room for sixteen bytes.
-        unsafe {
-            shim::kfabric_shim_netdev_first_ipv6(self.netns.0, self.ifindex, addr.as_mut_ptr())
-        }
-        .then_some(addr)
-    }
-
-    /// Whether `addr` is the interface's and can be used.
-    pub(crate) fn has_ipv6(self, addr: &[u8; 16]) -> bool {
-        // SAFETY: Not hard irq; `addr` has sixteen bytes.
-        unsafe { shim::kfabric_shim_netdev_has_ipv6(self.netns.0, self.ifindex, addr.as_ptr()) }
-    }
 }
 
 /// What there is to know about an interface at one moment.
@@ -392,50 +343,5 @@ impl Drop for Traffic {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; nobody can count any more.
         unsafe { shim::kfabric_shim_traffic_free(self.percpu.as_ptr()) }
-    }
-}
-
-/// A call of `run` by a kernel worker: [`Later::schedule`] asks for it, [`Later::flush`] waits.
-#[pin_data]
-pub(crate) struct Later {
-    run: fn(),
-    #[pin]
-    work: Work<Self>,
-}
-
-impl_has_work! {
-    impl HasWork<Self> for Later { self.work }
-}
-
-impl WorkItem for Later {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        (this.run)();
-    }
-}
-
-impl Later {
-    /// Prepares calls of `run`, which may sleep. `ENOMEM`.
-    pub(crate) fn new(run: fn()) -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                run,
-                work <- new_work!("kfabric::Later"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Has `run` called soon, if a call is not due already; a call that has begun does not count.
-    /// Any context.
-    pub(crate) fn schedule(self: &Arc<Self>) {
-        // Refused if the work is queued already: then a call is due.
-        let _ = work::system().enqueue(self.clone());
-    }
-
-    /// Waits until no call is due or running. Not from `run` itself.
-    pub(crate) fn flush(&self) {
-        work::flush(&self.work);
     }
 }

@@ -89,13 +89,26 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  * own for when memory is short: what is done for packets may be what gives memory
  * back.  Its items must not wait for each other.
  *
+ * Items of other queues may wait for locks that system calls hold, each for
+ * another one, so as many may run at the same time as the kernel allows.
+ *
  * Context: process, may sleep. Return: the queue, or NULL.
  */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
 						      bool packets)
 {
-	unsigned int flags = packets ?
-		WQ_PERCPU | WQ_MEM_RECLAIM : WQ_UNBOUND;
+	if (packets)
+		return alloc_workqueue("%s", WQ_PERCPU | WQ_MEM_RECLAIM, 0, name);
+	return alloc_workqueue("%s", WQ_UNBOUND, WQ_MAX_ACTIVE, name);
+}
 
-	return alloc_workqueue("%s", flags, 0, name);
+/**
+ * kfabric_shim_workqueue_flush - wait for the items that are in a workqueue now
+ * @wq: the queue
+ *
+ * Context: process, may sleep; not an item of @wq.
+ */
+void kfabric_shim_workqueue_flush(struct workqueue_struct *wq)
+{
+	flush_workqueue(wq);
 }

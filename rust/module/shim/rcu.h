@@ -20,5 +20,6 @@ void *kfabric_shim_map_find(struct xarray *map, u32 *index);
 void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run);
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
 						      bool packets);
+void kfabric_shim_workqueue_flush(struct workqueue_struct *wq);
 
 #endif /* _KFABRIC_SHIM_RCU_H */

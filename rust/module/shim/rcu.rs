@@ -4,13 +4,20 @@
 //!
 //! [`RcuMap`] holds values under numbers. They are looked up under RCU, from softirq too; entering
 //! and removing is for process context. A value that was removed is dropped when nobody can be
-//! looking at it any more, by the module's [workqueue](super::work): so its drop may sleep.
+//! looking at it any more, by the module's [workqueue](super::work): so its drop may sleep. An
+//! [`RcuBox`] is a single value that is dropped in the same way. No caller waits for a grace
+//! period.
 
 use crate::shim::{
     bindings as shim,
     work, //
 };
-use core::marker::PhantomData;
+use core::{
+    convert::Infallible,
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull, //
+};
 use kernel::{
     bindings,
     error::to_result,
@@ -23,8 +30,7 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `map` is initialised; its entries are pointers that [`Slot::into_raw`] gave, each owned by the
-/// map.
+/// `map` is initialised; its entries are pointers that [`Slot::new`] gave, each owned by the map.
 #[pin_data(PinnedDrop)]
 pub(crate) struct RcuMap<V: Send + Sync + 'static> {
     #[pin]
@@ -39,41 +45,47 @@ unsafe impl<V: Send + Sync + 'static> Send for RcuMap<V> {}
 // SAFETY: As above.
 unsafe impl<V: Send + Sync + 'static> Sync for RcuMap<V> {}
 
-/// A value in a map, and what drops it.
+/// A value on the heap, and the work item that drops it after a grace period.
+#[pin_data]
 #[repr(C)]
 struct Slot<V> {
+    #[pin]
     work: Opaque<bindings::rcu_work>,
+    #[pin]
     value: V,
 }
 
 impl<V: Send + Sync + 'static> Slot<V> {
-    /// A slot on the heap, for a map. `ENOMEM`.
-    fn new(value: V) -> Result<KBox<Self>> {
-        let slot = KBox::new(
-            Self {
-                work: Opaque::uninit(),
-                value,
-            },
+    /// Makes a slot on the heap. An error of `value`; `ENOMEM`. Sleeps.
+    fn new<E>(value: impl PinInit<V, E>) -> Result<NonNull<Self>>
+    where
+        Error: From<E>,
+    {
+        let slot = KBox::try_pin_init(
+            try_pin_init!(Self {
+                // SAFETY: `work` is valid for initialisation, and stays where it is, on the heap.
+                work <- Opaque::ffi_init(|work| unsafe {
+                    shim::kfabric_shim_rcu_work_init(work, Some(Self::run));
+                }),
+                value <- value,
+            }? Error),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // SAFETY: `work` is valid for initialisation, and stays where it is, on the heap.
-        unsafe { shim::kfabric_shim_rcu_work_init(slot.work.get(), Some(Self::run)) };
-        Ok(slot)
-    }
-
-    fn into_raw(self: KBox<Self>) -> *mut Self {
-        KBox::into_raw(self)
+        // SAFETY: The value is never moved: it is used by reference, and dropped in place.
+        let slot = unsafe { Pin::into_inner_unchecked(slot) };
+        Ok(NonNull::from(KBox::leak(slot)))
     }
 
     /// Drops the slot after a grace period.
     ///
     /// # Safety
     ///
-    /// `slot` came from `into_raw`, and is given away; nobody can look it up any more.
-    unsafe fn drop_later(slot: *mut Self) {
+    /// `slot` came from `new`, and the caller gives its ownership away. RCU read-side sections that
+    /// begin after this cannot find it.
+    unsafe fn drop_later(slot: NonNull<Self>) {
         // SAFETY: By the requirements the work is initialised, and not queued. The queue is there
-        // as long as there are maps.
-        unsafe { bindings::queue_rcu_work(work::raw_queue(), (*slot).work.get()) };
+        // as long as there are maps and boxes.
+        unsafe { bindings::queue_rcu_work(work::raw_queue(), (*slot.as_ptr()).work.get()) };
     }
 
     /// # Safety
@@ -102,7 +114,7 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
 
     /// Enters `value` under `number`. `EBUSY` there is a value; `ENOMEM`. Sleeps.
     pub(crate) fn insert(&self, number: u32, value: V) -> Result {
-        let slot = Slot::new(value)?.into_raw();
+        let slot = Slot::new::<Infallible>(value)?.as_ptr();
         // SAFETY: The map is initialised.
         // INVARIANT: The map owns the slot if it has taken it.
         let ret = unsafe { shim::kfabric_shim_map_insert(self.map.get(), number, slot.cast()) };
@@ -115,7 +127,7 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
     /// Enters `value` under the next number between `min` and `max`, round and round, that has
     /// none, and returns the number. `EBUSY` all have a value; `ENOMEM`. Sleeps.
     pub(crate) fn insert_next(&self, min: u32, max: u32, value: V) -> Result<u32> {
-        let slot = Slot::new(value)?.into_raw();
+        let slot = Slot::new::<Infallible>(value)?.as_ptr();
         let mut number = 0;
         // SAFETY: The map is initialised, `number` is valid for the call, and `next` is changed by
         // this function only, which takes the map's lock for it.
@@ -170,12 +182,20 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
     pub(crate) fn remove(&self, number: u32) -> bool {
         // SAFETY: The map is initialised. INVARIANT: The map no longer owns what is returned.
         let slot = unsafe { bindings::xa_erase(self.map.get(), number as usize) };
-        if slot.is_null() {
+        let Some(slot) = NonNull::new(slot.cast()) else {
             return false;
-        }
+        };
         // SAFETY: By the type invariant it is a slot, which cannot be looked up any more.
-        unsafe { Slot::<V>::drop_later(slot.cast()) };
+        unsafe { Slot::<V>::drop_later(slot) };
         true
+    }
+
+    /// A clone of the value under `number`. Any context.
+    pub(crate) fn get(&self, number: u32) -> Option<V>
+    where
+        V: Clone,
+    {
+        self.with(number, V::clone)
     }
 }
 
@@ -196,5 +216,51 @@ impl<V: Send + Sync + 'static> PinnedDrop for RcuMap<V> {
         }
         // SAFETY: The map is initialised and has no entries; nobody uses it any more.
         unsafe { bindings::xa_destroy(self.map.get()) };
+    }
+}
+
+/// A value that readers without a reference count may use under RCU. When the box is dropped, the
+/// module's workqueue drops the value after a grace period; so the drop of the value may sleep. The
+/// drop of the box is for any context.
+///
+/// # Invariants
+///
+/// `slot` is what [`Slot::new`] gave, and owned.
+pub(crate) struct RcuBox<V: Send + Sync + 'static> {
+    slot: NonNull<Slot<V>>,
+}
+
+// SAFETY: The value may be used and dropped by any task.
+unsafe impl<V: Send + Sync + 'static> Send for RcuBox<V> {}
+// SAFETY: As above.
+unsafe impl<V: Send + Sync + 'static> Sync for RcuBox<V> {}
+
+impl<V: Send + Sync + 'static> RcuBox<V> {
+    /// Makes a value in place. An error of `value`; `ENOMEM`. Sleeps.
+    pub(crate) fn pin_init<E>(value: impl PinInit<V, E>) -> Result<Self>
+    where
+        Error: From<E>,
+    {
+        // INVARIANT: Made just now.
+        Ok(Self {
+            slot: Slot::new(value)?,
+        })
+    }
+}
+
+impl<V: Send + Sync + 'static> Deref for RcuBox<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        // SAFETY: By the type invariant the slot is valid, and there are no mutable references to
+        // it.
+        unsafe { &(*self.slot.as_ptr()).value }
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for RcuBox<V> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the slot came from `new`; its ownership ends here.
+        unsafe { Slot::drop_later(self.slot) };
     }
 }

@@ -20,6 +20,7 @@
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/string.h>
 #include <linux/udp.h>
@@ -34,6 +35,9 @@
 #include <net/udp.h>
 #include <net/udp_tunnel.h>
 #include <net/xfrm.h>
+
+/* The most routes that are released with bottom halves disabled. */
+#define KFABRIC_SHIM_ROUTES 64
 
 /* From the kernel: a datagram has arrived; it is ours. */
 static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
@@ -93,35 +97,40 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 }
 
 /**
- * kfabric_shim_udp_open - open the sockets of a namespace
+ * kfabric_shim_udp_init - sockets that are not open yet
  * @udp: receive and data are set, the rest is 0
+ *
+ * Context: any.
+ */
+void kfabric_shim_udp_init(struct kfabric_shim_udp *udp)
+{
+	spin_lock_init(&udp->lock);
+	INIT_LIST_HEAD(&udp->routes);
+}
+
+/**
+ * kfabric_shim_udp_open - open the sockets of a namespace
+ * @udp: initialised, and not opened before
  * @net: the namespace, alive during the call
  * @port: the UDP port
  *
  * Without IPv6 in the kernel or the namespace, there is IPv4 alone.
  *
  * Context: process, may sleep; the RTNL may be held. Return: 0, or a negative
- * error number: -EADDRINUSE somebody else has the port, -ENOMEM.  Then @udp is
- * not used any more.
+ * error number: -EADDRINUSE somebody else has the port, -ENOMEM.  In any case
+ * kfabric_shim_udp_close() is to be called.
  */
 int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
 			  u16 port)
 {
 	int ret;
 
-	spin_lock_init(&udp->lock);
-	INIT_LIST_HEAD(&udp->routes);
 	ret = kfabric_shim_udp_open_one(udp, net, port, AF_INET, &udp->sk4);
 	if (ret)
 		return ret;
 	ret = kfabric_shim_udp_open_one(udp, net, port, AF_INET6, &udp->sk6);
 	if (ret == -EAFNOSUPPORT || ret == -EPFNOSUPPORT)
 		ret = 0;
-	if (ret) {
-		kfabric_shim_udp_close(udp);
-		/* Something may have been received meanwhile. */
-		synchronize_rcu();
-	}
 	return ret;
 }
 
@@ -140,22 +149,32 @@ static void kfabric_shim_udp_close_one(struct sock **sk)
  * @udp: the sockets; it may have been done already
  *
  * Context: process, may sleep; the RTNL may be held. Not with itself at once.
- * Afterwards nothing is sent.  Something may still be received: @udp and its data
- * stay for another grace period.
+ * Waits for no grace period. Afterwards nothing is sent.  Something may still be
+ * received: @udp and its data stay for another grace period.
  */
 void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 {
 	struct kfabric_shim_route *route;
+	unsigned int left;
 
 	kfabric_shim_udp_close_one(&udp->sk4);
 	kfabric_shim_udp_close_one(&udp->sk6);
-	spin_lock_bh(&udp->lock);
-	udp->closed = true;
-	list_for_each_entry(route, &udp->routes, node) {
-		dst_release(route->dst);
-		rcu_assign_pointer(route->dst, NULL);
-	}
-	spin_unlock_bh(&udp->lock);
+	/* The number of routes is limited by memory only: some at a time. */
+	do {
+		left = KFABRIC_SHIM_ROUTES;
+		spin_lock_bh(&udp->lock);
+		udp->closed = true;
+		while (left && !list_empty(&udp->routes)) {
+			route = list_first_entry(&udp->routes,
+						 struct kfabric_shim_route, node);
+			list_del_init(&route->node);
+			dst_release(route->dst);
+			rcu_assign_pointer(route->dst, NULL);
+			left--;
+		}
+		spin_unlock_bh(&udp->lock);
+		cond_resched();
+	} while (!left);
 }
 
 /**
@@ -230,25 +249,23 @@ kfabric_shim_route_find6(const struct kfabric_shim_route *route, struct sock *sk
 }
 
 /*
- * The route, as long as the caller stays in its RCU read-side section; or an
- * ERR_PTR.
+ * Caches @dst in the route, and takes over the caller's reference to it.
+ * Return: false if the sockets are closed; @dst is released then.
+ *
+ * Routing returns the same dst for the same path.  So a concurrent look-up for
+ * this route may have cached @dst already: then there are two references, and
+ * one is released here.
  */
-static struct dst_entry *
-kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
+static bool kfabric_shim_route_keep(struct kfabric_shim_route *route,
+				    struct dst_entry *dst, u32 cookie)
 {
 	struct kfabric_shim_udp *udp = route->udp;
-	struct dst_entry *dst = rcu_dereference(route->dst), *old;
-	u32 cookie = 0;
+	struct dst_entry *old = dst;
+	bool keep;
 
-	if (dst && dst_check(dst, READ_ONCE(route->cookie)))
-		return dst;
-	dst = route->ipv6 ? kfabric_shim_route_find6(route, sk, &cookie) :
-			    kfabric_shim_route_find4(route, sk);
-	if (IS_ERR(dst))
-		return dst;
 	spin_lock_bh(&udp->lock);
-	old = dst;
-	if (!udp->closed) {
+	keep = !udp->closed;
+	if (keep) {
 		old = route->dst;
 		WRITE_ONCE(route->cookie, cookie);
 		rcu_assign_pointer(route->dst, dst);
@@ -256,7 +273,40 @@ kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
 	spin_unlock_bh(&udp->lock);
 	/* Freed after a grace period, so what is in use may be released. */
 	dst_release(old);
-	return old == dst ? ERR_PTR(-ENETDOWN) : dst;
+	return keep;
+}
+
+/*
+ * Looks the route up anew, and caches it.  In an RCU read-side section.
+ * Return: as kfabric_shim_route_dst().
+ */
+static struct dst_entry *
+kfabric_shim_route_look_up(struct kfabric_shim_route *route, struct sock *sk)
+{
+	struct dst_entry *dst;
+	u32 cookie = 0;
+
+	dst = route->ipv6 ? kfabric_shim_route_find6(route, sk, &cookie) :
+			    kfabric_shim_route_find4(route, sk);
+	if (IS_ERR(dst))
+		return dst;
+	if (!kfabric_shim_route_keep(route, dst, cookie))
+		return ERR_PTR(-ENETDOWN);
+	return dst;
+}
+
+/*
+ * The route, as long as the caller stays in its RCU read-side section; or an
+ * ERR_PTR.
+ */
+static struct dst_entry *
+kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
+{
+	struct dst_entry *dst = rcu_dereference(route->dst);
+
+	if (dst && dst_check(dst, READ_ONCE(route->cookie)))
+		return dst;
+	return kfabric_shim_route_look_up(route, sk);
 }
 
 /* The socket of a route, likewise; or NULL. */
@@ -305,6 +355,27 @@ int kfabric_shim_route_check(struct kfabric_shim_route *route)
 	rcu_read_unlock();
 	return dst == ERR_PTR(-EADDRNOTAVAIL) ? -EADDRNOTAVAIL : 0;
 }
+
+#ifdef KFI_KUNIT
+/**
+ * kfabric_shim_kunit_route_look_up - look a route up anew, for tests
+ * @route: the route
+ *
+ * Context: process. Return: 0, or a negative error number: -ENETDOWN the sockets
+ * are closed.
+ */
+int kfabric_shim_kunit_route_look_up(struct kfabric_shim_route *route)
+{
+	struct dst_entry *dst;
+	struct sock *sk;
+
+	rcu_read_lock();
+	sk = kfabric_shim_route_sk(route);
+	dst = sk ? kfabric_shim_route_look_up(route, sk) : ERR_PTR(-ENETDOWN);
+	rcu_read_unlock();
+	return PTR_ERR_OR_ZERO(dst);
+}
+#endif
 
 static void kfabric_shim_send4(struct dst_entry *dst, struct sk_buff *skb)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * UDP sockets and routes as the Rust code of this module sees them.
+ * UDP sockets, routes and addresses as the Rust code of this module sees them.
  *
- * Part of bindings.h; udp.c holds the bodies and says what each needs and gives.
+ * Part of bindings.h; the functions are defined and documented in udp.c and
+ * addr.c.
  */
 #ifndef _KFABRIC_SHIM_UDP_H
 #define _KFABRIC_SHIM_UDP_H
@@ -66,6 +67,7 @@ struct kfabric_shim_route {
 	u8 to[16];
 };
 
+void kfabric_shim_udp_init(struct kfabric_shim_udp *udp);
 int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
 			  u16 port);
 void kfabric_shim_udp_close(struct kfabric_shim_udp *udp);
@@ -77,5 +79,23 @@ u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route);
 int kfabric_shim_route_check(struct kfabric_shim_route *route);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,
 			    struct sk_buff *skb);
+
+#ifdef KFI_KUNIT
+int kfabric_shim_kunit_route_look_up(struct kfabric_shim_route *route);
+#endif
+
+/* Addresses of interfaces: addr.c. */
+bool kfabric_shim_udp_first_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
+				 u8 addr[4]);
+bool kfabric_shim_udp_has_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
+			       const u8 addr[4]);
+u32 kfabric_shim_udp_find_ipv4(const struct kfabric_shim_udp *udp,
+			       const u8 addr[4]);
+bool kfabric_shim_udp_first_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex,
+				 u8 addr[16]);
+bool kfabric_shim_udp_has_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex,
+			       const u8 addr[16]);
+u32 kfabric_shim_udp_find_ipv6(const struct kfabric_shim_udp *udp,
+			       const u8 addr[16]);
 
 #endif /* _KFABRIC_SHIM_UDP_H */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The UDP sockets of a network namespace, and the ways by which packets leave through them.
+//! The UDP sockets of a network namespace, the ways by which packets leave through them, and the
+//! addresses of the namespace's interfaces.
 //!
 //! [`UdpSockets`] are two, for IPv4 and IPv6, at one port and all addresses. What arrives goes to
 //! their [`Receive`] in softirq. A [`Route`] is the way to one peer: it remembers what routing said
@@ -12,6 +13,7 @@
 use crate::shim::{
     bindings as shim,
     net::NetNs,
+    rcu::RcuBox,
     skb::{
         RxSkb,
         TxSkb, //
@@ -30,7 +32,6 @@ use kernel::{
             Atomic,
             Full, //
         },
-        rcu,
         Arc, //
     },
     types::Opaque, //
@@ -49,15 +50,19 @@ pub(crate) trait Receive: Send + Sync + 'static {
     fn receive(&self, skb: RxSkb);
 }
 
-/// The sockets of a namespace.
-///
-/// To be dropped in process context: waits for a grace period.
+/// The sockets of a namespace. A drop closes them, if they are open, and does not wait for packets
+/// that are being received.
+pub(crate) struct UdpSockets<T: Receive> {
+    inner: RcuBox<Inner<T>>,
+}
+
+/// The sockets and their receiver, which packets that are being received use under RCU.
 ///
 /// # Invariants
 ///
-/// `raw` was opened, and has a pointer to what is in `receiver`.
-#[pin_data(PinnedDrop)]
-pub(crate) struct UdpSockets<T: Receive> {
+/// `raw` is initialised, and has a pointer to what is in `receiver`.
+#[pin_data]
+struct Inner<T: Receive> {
     #[pin]
     raw: Opaque<shim::kfabric_shim_udp>,
     receiver: Arc<T>,
@@ -65,9 +70,9 @@ pub(crate) struct UdpSockets<T: Receive> {
 }
 
 // SAFETY: Sockets are used and closed by any task; the routes have a lock of their own.
-unsafe impl<T: Receive> Send for UdpSockets<T> {}
+unsafe impl<T: Receive> Send for Inner<T> {}
 // SAFETY: As above.
-unsafe impl<T: Receive> Sync for UdpSockets<T> {}
+unsafe impl<T: Receive> Sync for Inner<T> {}
 
 impl<T: Receive> UdpSockets<T> {
     /// Opens the sockets of `netns` at `port`. Without IPv6 in the kernel or the namespace there is
@@ -77,27 +82,31 @@ impl<T: Receive> UdpSockets<T> {
     /// Sleeps; the RTNL may be held.
     pub(crate) fn open(netns: &NetNs, port: u16, receiver: Arc<T>) -> Result<Arc<Self>> {
         let data = Arc::as_ptr(&receiver);
-        let net = netns.as_ptr();
-        Arc::pin_init(
-            try_pin_init!(Self {
-                raw <- Opaque::try_ffi_init(|raw: *mut shim::kfabric_shim_udp| {
-                    // SAFETY: `raw` is valid for writes and pinned; the namespace is alive during
-                    // the call. `data` lives as long as `receiver`, which outlives the sockets.
-                    // INVARIANT: Opened, with that pointer.
-                    unsafe {
-                        raw.write(shim::kfabric_shim_udp {
-                            receive: Some(Self::receive),
-                            data: data.cast_mut().cast(),
-                            ..Default::default()
-                        });
-                        to_result(shim::kfabric_shim_udp_open(raw, net, port))
-                    }
-                }),
-                receiver,
-                closed: Atomic::new(false),
-            }? Error),
-            GFP_KERNEL_ACCOUNT,
-        )
+        let inner = RcuBox::pin_init(pin_init!(Inner {
+            raw <- Opaque::ffi_init(|raw: *mut shim::kfabric_shim_udp| {
+                // SAFETY: `raw` is valid for writes and pinned. `data` lives as long as `receiver`,
+                // which is dropped with `raw`. INVARIANT: Initialised, with that pointer.
+                unsafe {
+                    raw.write(shim::kfabric_shim_udp {
+                        receive: Some(Self::receive),
+                        data: data.cast_mut().cast(),
+                        ..Default::default()
+                    });
+                    shim::kfabric_shim_udp_init(raw);
+                }
+            }),
+            receiver,
+            closed: Atomic::new(false),
+        }))?;
+        let sockets = Arc::new(Self { inner }, GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: By the type invariant of `Inner` it is initialised; this is the only call. The
+        // namespace is alive during the call. If it fails, the drop closes a socket that is open.
+        to_result(unsafe { shim::kfabric_shim_udp_open(sockets.raw(), netns.as_ptr(), port) })?;
+        Ok(sockets)
+    }
+
+    fn raw(&self) -> *mut shim::kfabric_shim_udp {
+        self.inner.raw.get()
     }
 
     /// What is called with each packet.
@@ -117,25 +126,77 @@ impl<T: Receive> UdpSockets<T> {
 
     /// The receiver.
     pub(crate) fn receiver(&self) -> &Arc<T> {
-        &self.receiver
+        &self.inner.receiver
     }
 
-    /// Closes the sockets: nothing is sent any more, and nothing received after a moment. The
-    /// first call does it, others do nothing. Sleeps; the RTNL may be held.
+    /// Closes the sockets: after this nothing is sent, and after another grace period nothing is
+    /// received. Only the first call has an effect. Sleeps, but does not wait for a grace period;
+    /// the RTNL may be held.
     pub(crate) fn close(&self) {
-        if !self.closed.xchg(true, Full) {
-            // SAFETY: By the type invariant they were opened; this is the only call.
-            unsafe { shim::kfabric_shim_udp_close(self.raw.get()) };
+        if !self.inner.closed.xchg(true, Full) {
+            // SAFETY: By the type invariant of `Inner` they are initialised; this is the only call.
+            unsafe { shim::kfabric_shim_udp_close(self.raw()) };
         }
     }
 }
 
-#[pinned_drop]
-impl<T: Receive> PinnedDrop for UdpSockets<T> {
-    fn drop(self: Pin<&mut Self>) {
+/// The current addresses of the namespace's interfaces, in network byte order. There are none if
+/// the sockets are closed, or if the interface does not exist. Process context or softirq; these
+/// functions neither sleep nor take a lock.
+impl<T: Receive> UdpSockets<T> {
+    /// The first IPv4 address of an interface, whether the interface is up or down.
+    pub(crate) fn first_ipv4(&self, ifindex: u32) -> Option<[u8; 4]> {
+        let mut addr = [0; 4];
+        // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has room for four bytes.
+        unsafe { shim::kfabric_shim_udp_first_ipv4(self.raw(), ifindex, addr.as_mut_ptr()) }
+            .then_some(addr)
+    }
+
+    /// Whether an interface has the address `addr`. A loopback interface has the whole subnet of
+    /// each of its addresses (127.0.0.0/8 as a rule), as in the kernel's own routing.
+    pub(crate) fn has_ipv4(&self, ifindex: u32, addr: &[u8; 4]) -> bool {
+        // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has four bytes.
+        unsafe { shim::kfabric_shim_udp_has_ipv4(self.raw(), ifindex, addr.as_ptr()) }
+    }
+
+    /// The first IPv6 address of an interface that can be used (duplicate address detection admits
+    /// it); those of wider scope come first.
+    pub(crate) fn first_ipv6(&self, ifindex: u32) -> Option<[u8; 16]> {
+        let mut addr = [0; 16];
+        // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has room for sixteen bytes.
+        unsafe { shim::kfabric_shim_udp_first_ipv6(self.raw(), ifindex, addr.as_mut_ptr()) }
+            .then_some(addr)
+    }
+
+    /// Whether an interface has the address `addr`, and the address can be used.
+    pub(crate) fn has_ipv6(&self, ifindex: u32, addr: &[u8; 16]) -> bool {
+        // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has sixteen bytes.
+        unsafe { shim::kfabric_shim_udp_has_ipv6(self.raw(), ifindex, addr.as_ptr()) }
+    }
+
+    /// The index of an interface that has `ip`, by the kernel's own look-up, in constant time. If
+    /// several interfaces have `ip`, it is one of them. It may be an interface that has `ip` by a
+    /// route only.
+    pub(crate) fn find(&self, ip: IpAddr) -> Option<u32> {
+        let ifindex = match ip {
+            IpAddr::V4(ip) => {
+                let addr = ip.octets();
+                // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has four bytes.
+                unsafe { shim::kfabric_shim_udp_find_ipv4(self.raw(), addr.as_ptr()) }
+            }
+            IpAddr::V6(ip) => {
+                let addr = ip.octets();
+                // SAFETY: As above, with sixteen bytes.
+                unsafe { shim::kfabric_shim_udp_find_ipv6(self.raw(), addr.as_ptr()) }
+            }
+        };
+        (ifindex != 0).then_some(ifindex)
+    }
+}
+
+impl<T: Receive> Drop for UdpSockets<T> {
+    fn drop(&mut self) {
         self.close();
-        // Nobody receives any more afterwards.
-        rcu::synchronize_rcu();
     }
 }
 
@@ -176,7 +237,7 @@ impl<T: Receive> Route<T> {
         from: IpAddr,
         to: IpAddr,
     ) -> impl PinInit<Self> {
-        let udp = sockets.raw.get();
+        let udp = sockets.raw();
         pin_init!(Self {
             raw <- Opaque::ffi_init(move |raw: *mut shim::kfabric_shim_route| {
                 // SAFETY: `raw` is valid for writes and pinned; the sockets live as long as
@@ -220,6 +281,16 @@ impl<T: Receive> Route<T> {
     pub(crate) fn send(&self, skb: TxSkb) -> Result {
         // SAFETY: By the type invariant; the packet is given away.
         to_result(unsafe { shim::kfabric_shim_route_send(self.raw.get(), skb.into_raw()) })
+    }
+}
+
+#[cfg(kfi_kunit)]
+impl<T: Receive> Route<T> {
+    /// Looks the route up anew, whether or not the cached one is valid, as a sender does when
+    /// another one caches a route at the same time. For tests. Does not sleep.
+    pub(crate) fn look_up(&self) -> Result {
+        // SAFETY: By the type invariant.
+        to_result(unsafe { shim::kfabric_shim_kunit_route_look_up(self.raw.get()) })
     }
 }
 

@@ -2,13 +2,16 @@
 
 //! The module's workqueues.
 //!
-//! In [`queue`] what arrives from the wire is dealt with, and what must not be dropped at once is
-//! dropped. Its items wait for nobody, because the memory for more threads may be what they give back.
-//! In [`slow_queue`] others are called, who may take their time, and may wait for items of the first.
+//! | queue | items | may wait for |
+//! |---|---|---|
+//! | [`queue`] | received packets; drops after a grace period | nothing: they free memory |
+//! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
+//! | [`slow_queue`] | calls of consumers and listeners | anything, also items of the other two |
 //!
-//! They are there as long as their owner, [`WorkQueues`], which the floor `net` keeps from its start
-//! to its end. Items run in process context; one item never runs twice at once. Those of [`queue`] run
-//! on the CPU that queued them, with the priority of ordinary tasks: see `kfabric_shim_workqueue_alloc`.
+//! The queues exist as long as their owner, [`WorkQueues`], which `net` keeps from its start to its
+//! end. Items run in process context; one item never runs twice at once. Those of [`queue`] run on
+//! the CPU that queued them, with the priority of ordinary tasks: see
+//! `kfabric_shim_workqueue_alloc`.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/work.rs"]
@@ -36,10 +39,13 @@ use kernel::{
     }, //
 };
 
-/// The address of the queue, or 0.
+/// The address of [`queue`], or 0.
 static QUEUE: Atomic<usize> = Atomic::new(0);
 
-/// The address of the slow one, or 0.
+/// The address of [`control_queue`], or 0.
+static CONTROL: Atomic<usize> = Atomic::new(0);
+
+/// The address of [`slow_queue`], or 0.
 static SLOW: Atomic<usize> = Atomic::new(0);
 
 /// The queue, for calls of C. Any context.
@@ -52,33 +58,28 @@ pub(super) fn raw_queue() -> *mut bindings::workqueue_struct {
 fn raw(place: &Atomic<usize>) -> *mut bindings::workqueue_struct {
     match place.load(Acquire) {
         0 => {
-            // Nobody waits for items of the system's queue when the module is unloaded.
+            // Unloading the module does not wait for items of the system's queue.
             kernel::warn_on!(true);
-            raw_system()
+            // SAFETY: Reads a variable of the kernel that never changes after boot.
+            unsafe { bindings::system_dfl_wq }
         }
         queue => queue as *mut bindings::workqueue_struct,
     }
 }
 
-fn raw_system() -> *mut bindings::workqueue_struct {
-    // SAFETY: Reads a variable of the kernel that never changes after boot.
-    unsafe { bindings::system_dfl_wq }
-}
-
-/// The system's queue for items that run on any CPU. Who queues there [flushes](flush) the item before
-/// the module is unloaded. Any context.
-pub(super) fn system() -> &'static Queue {
-    // SAFETY: The queue is there as long as the kernel runs.
-    unsafe { Queue::from_raw(raw_system()) }
-}
-
-/// The queue. Any context.
+/// The queue for packets, and for values that are dropped after a grace period. Any context.
 pub(crate) fn queue() -> &'static Queue {
-    // SAFETY: Either queue is there as long as somebody has work, and so calls this.
+    // SAFETY: Each queue exists as long as any owner of a work item, which alone calls this.
     unsafe { Queue::from_raw(raw_queue()) }
 }
 
-/// The queue for items that call others or wait for items of [`queue`]. Any context.
+/// The queue of connection management's own work items. Any context.
+pub(crate) fn control_queue() -> &'static Queue {
+    // SAFETY: As above.
+    unsafe { Queue::from_raw(raw(&CONTROL)) }
+}
+
+/// The queue for items that call consumers, or wait for items of the other queues. Any context.
 pub(crate) fn slow_queue() -> &'static Queue {
     // SAFETY: As above.
     unsafe { Queue::from_raw(raw(&SLOW)) }
@@ -136,16 +137,20 @@ impl Drop for WorkQueue {
     }
 }
 
-/// Keeps the queues. Dropping it waits until all is done that was ever queued, also what waits for a
-/// grace period; nobody may queue anything any more but the items themselves.
-pub(crate) struct WorkQueues {
-    // Dropped in this order: the first one's items queue to the second.
-    _slow: WorkQueue,
-    _last: Barrier,
-    _queue: WorkQueue,
+/// When it is dropped, waits until closed sockets receive no packet any more, and then until the
+/// items that are in the queue at that time have run.
+struct Flush(&'static Atomic<usize>);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        rcu::synchronize_rcu();
+        // SAFETY: The queue exists: the owner drops this value before the queue.
+        unsafe { shim::kfabric_shim_workqueue_flush(raw(self.0)) };
+    }
 }
 
-/// Waits, when it is dropped, for what waits for a grace period: then that is in the queue.
+/// When it is dropped, waits for the grace periods of `queue_rcu_work()`: after that the items are
+/// in [`queue`].
 struct Barrier;
 
 impl Drop for Barrier {
@@ -154,13 +159,34 @@ impl Drop for Barrier {
     }
 }
 
+/// Owns the queues. A drop waits until all items have run, also those that wait for a grace period.
+/// Only items themselves may queue items then.
+///
+/// A value that is dropped after a grace period may queue another one for a grace period: the last
+/// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
+pub(crate) struct WorkQueues {
+    // Dropped in this order. A service of connection management ends in the control queue, which
+    // queues the closing of QP 1 to the slow queue. When QP 1 is closed, packets do not wake the
+    // service.
+    _ended: Flush,
+    _slow: WorkQueue,
+    _control: WorkQueue,
+    _first: (Barrier, Flush),
+    _second: Barrier,
+    _queue: WorkQueue,
+}
+
 impl WorkQueues {
     /// Makes the queues. `ENOMEM`. To be called once at a time. Sleeps.
     pub(crate) fn new() -> Result<Self> {
         let queue = WorkQueue::new(c"kfabric", true, &QUEUE)?;
+        let control = WorkQueue::new(c"kfabric_cm", false, &CONTROL)?;
         Ok(Self {
+            _ended: Flush(&CONTROL),
             _slow: WorkQueue::new(c"kfabric_slow", false, &SLOW)?,
-            _last: Barrier,
+            _control: control,
+            _first: (Barrier, Flush(&QUEUE)),
+            _second: Barrier,
             _queue: queue,
         })
     }

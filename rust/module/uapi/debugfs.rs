@@ -15,13 +15,15 @@ use kernel::{
         File, //
     },
     fmt,
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 
 use crate::{
     net::{
         self,
         Figure,
+        Link,
         Values, //
     },
     provider::roster::{
@@ -53,9 +55,8 @@ impl Debugfs {
 }
 
 fn links(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut after = 0;
-    while let Ok(link) = net::next_anywhere(after) {
-        after = link.id();
+    let mut after: Option<Arc<Link>> = None;
+    while let Ok(link) = net::next_anywhere(after.as_deref()) {
         let info = link.info();
         writeln!(
             f,
@@ -68,6 +69,7 @@ fn links(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
             info.mtu
         )?;
         values(f, &link.figures().values())?;
+        after = Some(link);
     }
     Ok(())
 }

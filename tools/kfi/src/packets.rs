@@ -124,7 +124,8 @@ figures! {
     RnrTx KFABRIC_FIGURE_RNR_TX "rnr_tx",
     /// RNR NAK received.
     RnrRx KFABRIC_FIGURE_RNR_RX "rnr_rx",
-    /// Dropped: a datagram to QP 1 that is no message of connection management, or means nothing here.
+    /// Dropped: a datagram to QP 1 that is no message of connection management, means nothing here,
+    /// or asks a listener that has not handled the requests before it.
     DropCm KFABRIC_FIGURE_DROP_CM "drop_cm",
     /// Messages of connection management that had been heard before.
     CmDuplicates KFABRIC_FIGURE_CM_DUPLICATES "cm_duplicates",

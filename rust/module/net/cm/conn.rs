@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Conn: one end of a connection.
+//! Conn: one end of a connection, and the delivery of its events.
+//!
+//! Each connection has a work item that delivers its events to its consumer. Events wait for it in
+//! memory of the connection ([`Conn::put`]). So a slow consumer delays only the further events of
+//! that connection.
 
 use super::{
     super::{
@@ -14,17 +18,29 @@ use super::{
 };
 use crate::shim::{
     random::random_u64,
-    sched::now_ns, //
+    sched::{
+        cond_resched,
+        now_ns, //
+    },
+    work, //
 };
 use core::net::IpAddr;
 use kernel::{
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        SpinLock, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 use kfi_core::roce::{
@@ -33,6 +49,7 @@ use kfi_core::roce::{
         CommId,
         Connection,
         Event,
+        PendingEvents,
         Private,
         Reason,
         Rej,
@@ -40,19 +57,22 @@ use kfi_core::roce::{
         ServiceId,
         Side,
         State, //
+        StoredEvent,
     },
     mtu::PathMtu, //
 };
 
-/// Who has a connection: an endpoint.
+/// The user of a connection: an endpoint.
 pub(crate) trait Consumer: Send + Sync {
-    /// Something has happened to a connection. Process context; no lock is held that anything of this
-    /// room takes; may sleep and call all of it. One after the other in a namespace.
+    /// Handles an event of a connection. Called in process context without locks; may sleep, and
+    /// call every function of [`cm`](super). The events of one connection come in order, one at a
+    /// time; those of different connections may come at the same time.
     ///
-    /// [`Event::Reply`] wants [`Conn::confirm`] or [`Conn::reject`], now or later. After `Rejected`,
-    /// `Unreachable`, `Disconnected` or `Released`, of which one comes unless the connection is closed
-    /// before, nothing comes; `Closed` is not told. When the link of a connection goes, that is
-    /// `Unreachable`, or `Disconnected` if it was established.
+    /// [`Event::Reply`] is to be answered with [`Conn::confirm`] or [`Conn::reject`], now or later.
+    /// The last event is `Rejected`, `Unreachable`, `Disconnected` or `Released`; one of them comes
+    /// unless the connection is closed before. `Closed` is not delivered. When the link of a
+    /// connection goes, the last event is `Disconnected` if the connection was established,
+    /// `Released` if it was being disconnected, else `Unreachable`.
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>);
 }
 
@@ -79,11 +99,11 @@ pub(crate) struct Connect<'a> {
     pub(crate) context: u64,
 }
 
-/// Asks for a connection. `consumer` is told what happens to it, perhaps before this returns.
+/// Requests a connection. `consumer` gets its events, perhaps before this returns.
 ///
-/// `EINVAL` addresses of two families, or a peer's that is nobody's; too many private data; a path MTU
-/// that the way does not carry. `ENETUNREACH` there is no way now. `ENODEV` the link has gone. `EBUSY`
-/// too many connections in the namespace, or somebody else has QP 1 there. `ENOMEM`. Sleeps.
+/// `EINVAL` addresses of two families, or a peer address that is no host's; too much private data;
+/// an MTU that the path does not carry. `ENETUNREACH` there is no route now. `ENODEV` the link has
+/// gone. `EBUSY` too many connections in the namespace. `ENOMEM`. Sleeps.
 pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Result<Arc<Conn>> {
     let cm = Cm::of(connect.link.socket())?;
     let path = Path::new(connect.link, connect.local, connect.remote)?;
@@ -94,7 +114,7 @@ pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Res
     }
     let private = Private::new(connect.private).ok_or(EINVAL)?;
     let device = cm.device(connect.local, way_mtu);
-    cm.enter(path, connect.context, consumer, |local_id| {
+    cm.enter(&path, connect.context, &consumer, |local_id| {
         let asks = cm::Connect {
             local_id,
             tid: random_u64(),
@@ -110,12 +130,98 @@ pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Res
     })
 }
 
-/// See the module's story. **Every one is to be closed.**
+/// The events to deliver, and the consumer that gets them.
+struct EventQueue {
+    /// `None` before the connection is accepted, after its last event has been taken, and after the
+    /// consumer has rejected or closed it.
+    consumer: Option<Arc<dyn Consumer>>,
+    /// Empty without a consumer.
+    pending: PendingEvents,
+}
+
+impl EventQueue {
+    /// Takes the next event, with the consumer that gets it.
+    fn next(&mut self) -> Option<(Arc<dyn Consumer>, StoredEvent)> {
+        let kept = self.pending.take()?;
+        let consumer = if kept.is_last() {
+            self.consumer.take()
+        } else {
+            self.consumer.clone()
+        };
+        Some((consumer?, kept))
+    }
+}
+
+/// One end of a connection, see [`cm`](super). **Its consumer has to close it.**
+#[pin_data]
 pub(crate) struct Conn {
     cm: Arc<Cm>,
     id: CommId,
     path: Arc<Path>,
     context: Atomic<u64>,
+    /// A leaf lock. Taken under the lock of the table, so that events are queued in the order in
+    /// which they happen.
+    #[pin]
+    telling: SpinLock<EventQueue>,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Conn { self.work }
+}
+
+impl WorkItem for Conn {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.tell();
+    }
+}
+
+/// Delivery of events.
+impl Conn {
+    /// Queues an event, if there is a consumer. Returns whether events are queued: then
+    /// [`wake`](Self::wake) is to be called. Does not sleep.
+    pub(super) fn put(&self, event: &Event<'_>) -> bool {
+        let mut telling = self.telling.lock();
+        if telling.consumer.is_some() {
+            telling.pending.add(event);
+        }
+        !telling.pending.is_empty()
+    }
+
+    /// Queues the work item, which delivers the queued events. Any context.
+    pub(super) fn wake(self: &Arc<Self>) {
+        // Refused if it is queued already.
+        let _ = work::slow_queue().enqueue(self.clone());
+    }
+
+    /// Delivers all queued events. Called by the work item, which never runs twice at once. Sleeps.
+    fn tell(self: &Arc<Self>) {
+        loop {
+            let next = self.telling.lock().next();
+            let Some((consumer, kept)) = next else {
+                return;
+            };
+            consumer.event(self, &kept.event());
+            drop(consumer);
+            cond_resched();
+        }
+    }
+
+    /// Makes `consumer` the consumer of later events. Does not sleep.
+    pub(super) fn set_consumer(&self, consumer: Arc<dyn Consumer>) {
+        self.telling.lock().consumer = Some(consumer);
+    }
+
+    /// Discards queued and later events. Returns the consumer, which is not to be dropped under a
+    /// lock. Does not sleep.
+    pub(super) fn take_consumer(&self) -> Option<Arc<dyn Consumer>> {
+        let mut telling = self.telling.lock();
+        telling.pending = PendingEvents::new();
+        telling.consumer.take()
+    }
 }
 
 impl Conn {
@@ -124,21 +230,30 @@ impl Conn {
         id: CommId,
         path: Arc<Path>,
         context: u64,
+        consumer: Option<Arc<dyn Consumer>>,
     ) -> Result<Arc<Self>> {
-        let conn = Self {
-            cm: cm.clone(),
-            id,
-            path,
-            context: Atomic::new(context),
+        let telling = EventQueue {
+            consumer,
+            pending: PendingEvents::new(),
         };
-        Ok(Arc::new(conn, GFP_KERNEL_ACCOUNT)?)
+        Arc::pin_init(
+            pin_init!(Self {
+                cm: cm.clone(),
+                id,
+                path,
+                context: Atomic::new(context),
+                telling <- new_spinlock!(telling, "Conn::telling"),
+                work <- new_work!("kfabric::Conn"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
     }
 
     pub(super) fn id(&self) -> CommId {
         self.id
     }
 
-    /// What the consumer knows it by. Any context.
+    /// The consumer's context. Any context.
     pub(crate) fn context(&self) -> u64 {
         self.context.load(Relaxed)
     }
@@ -165,7 +280,7 @@ impl Conn {
 
     /// The state. Sleeps.
     pub(crate) fn state(&self) -> State {
-        self.cm.state(self.id).unwrap_or(State::Closed)
+        self.cm.state(self).unwrap_or(State::Closed)
     }
 
     /// Whether its link has gone. Any context.
@@ -181,10 +296,14 @@ impl Conn {
         context: u64,
         consumer: Arc<dyn Consumer>,
     ) -> Result {
-        let accepted = self.cm.act(self.id, |entry| {
+        // Dropped here, outside the lock, if the connection cannot be accepted.
+        let mut consumer = Some(consumer);
+        let accepted = self.cm.act(self, |entry| {
             entry.machine.accept(now_ns(), side, private)?;
             self.context.store(context, Relaxed);
-            entry.consumer = Some(consumer);
+            if let Some(consumer) = consumer.take() {
+                self.set_consumer(consumer);
+            }
             Ok::<_, State>(())
         });
         match accepted {
@@ -193,82 +312,69 @@ impl Conn {
         }
     }
 
-    /// Active: the QP is ready to send; an RTU goes. `EINVAL` more than 224 bytes of private data;
-    /// `ENOTCONN` it was over meanwhile, or has no reply. Sleeps.
+    /// Active: sends an RTU; the QP is ready to send. `EINVAL` more than 224 bytes of private data;
+    /// `ENOTCONN` the connection has ended meanwhile, or has no reply. Sleeps.
     pub(crate) fn confirm(&self, private: &[u8]) -> Result {
         let private = Private::new(private).ok_or(EINVAL)?;
         let confirmed = self
             .cm
-            .act(self.id, |entry| entry.machine.confirm(now_ns(), private));
+            .act(self, |entry| entry.machine.confirm(now_ns(), private));
         done(confirmed)
     }
 
-    /// Instead of accepting or confirming: says no. Private data beyond 148 bytes are cut off. The
-    /// consumer hears no more of it. `ENOTCONN` it is in another state. Sleeps.
+    /// Rejects the connection instead of accepting or confirming it: sends a REJ. Private data
+    /// beyond 148 bytes is cut off. The consumer gets no further event. `ENOTCONN` it is in another
+    /// state. Sleeps.
     pub(crate) fn reject(&self, reason: Reason, private: &[u8]) -> Result {
         let private = private.get(..Rej::PRIVATE_LEN).unwrap_or(private);
         let private = Private::new(private).unwrap_or(Private::NONE);
         let none = Private::NONE;
         let mut consumer = None;
-        let rejected = self.cm.act(self.id, |entry| {
+        let rejected = self.cm.act(self, |entry| {
             entry.machine.reject(now_ns(), reason, none, private)?;
-            consumer = entry.consumer.take();
+            consumer = self.take_consumer();
             Ok(())
         });
         drop(consumer);
         done(rejected)
     }
 
-    /// Rejects a reply because the peer has forgotten another connection of that QP; gives who is to
-    /// hear of it.
-    pub(super) fn reject_stale(&self) -> Option<Arc<dyn Consumer>> {
-        let none = (Private::NONE, Private::NONE);
-        self.cm.act(self.id, |entry| {
-            // It is as its reply left it, or its consumer has closed it.
-            let _ = entry
-                .machine
-                .reject(now_ns(), Reason::STALE_CONN, none.0, none.1);
-            entry.consumer.take()
-        })?
-    }
-
-    /// Passive: a packet of the peer has come to the QP, so it is ready, though its RTU has not come.
-    /// Returns whether the connection is established by this, and not before; then no event says so.
-    /// Sleeps.
+    /// Passive: a packet of the peer has come to the QP, which proves that the peer is ready,
+    /// though its RTU has not come. Returns whether this call establishes the connection; then
+    /// there is no event for that. Sleeps.
     pub(crate) fn communication_established(&self) -> bool {
         self.cm
-            .act(self.id, |entry| entry.machine.communication_established())
+            .act(self, |entry| entry.machine.communication_established())
             .unwrap_or(false)
     }
 
-    /// Established: disconnects; a DREQ goes. `EINVAL` more than 220 bytes of private data; `ENOTCONN`
+    /// Established: disconnects by a DREQ. `EINVAL` more than 220 bytes of private data; `ENOTCONN`
     /// it is in another state. Sleeps.
     pub(crate) fn disconnect(&self, private: &[u8]) -> Result {
         let private = Private::new(private).ok_or(EINVAL)?;
         let disconnected = self
             .cm
-            .act(self.id, |entry| entry.machine.disconnect(now_ns(), private));
+            .act(self, |entry| entry.machine.disconnect(now_ns(), private));
         done(disconnected)
     }
 
-    /// The consumer has no more use for it, in whatever state: what was asked for is taken back, what
-    /// was not answered is rejected, what is connected is disconnected. No event begins after this; one
-    /// may be running still. Idempotent. Sleeps.
+    /// Ends the consumer's use of the connection, in any state: an own request is withdrawn, an
+    /// unanswered one rejected, an established connection disconnected. No call of
+    /// [`Consumer::event`] begins after this; one may still run. Idempotent. Sleeps.
     pub(crate) fn close(&self) {
-        let consumer = self.cm.act(self.id, |entry| {
-            entry.machine.abandon(now_ns());
-            entry.consumer.take()
-        });
-        drop(consumer);
+        let _ = self.cm.act(self, |entry| entry.machine.abandon(now_ns()));
+        // Also if it has left the table: consumer and connection may have references to each other.
+        drop(self.take_consumer());
     }
 
-    /// Takes it out of the table; nothing is sent.
+    /// Removes it from the table without a message or an event. Sleeps.
     pub(super) fn forget(&self) {
-        self.cm.remove(self.id);
+        self.cm.remove(self);
+        drop(self.take_consumer());
     }
 }
 
-/// What came of something that a state forbids; `None`: the connection has left the table.
+/// `ENOTCONN` if the state forbade the step, or if the connection has left the table (`None`).
 fn done(result: Option<core::result::Result<(), State>>) -> Result {
     match result {
         Some(Ok(())) => Ok(()),

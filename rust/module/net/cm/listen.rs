@@ -1,42 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listening: who may be asked for connections.
+//! Listeners for a service ID at an address, and the delivery of requests to them.
+//!
+//! Each listener has a work item that calls it ([`ListenerEntry::ask`]), so a slow listener delays only the
+//! requests to itself. Undelivered requests wait in an array with room for the backlog, which is
+//! allocated when listening begins.
 
 use super::{
     super::socket::Socket,
     request::Request,
     service::Cm, //
 };
+use crate::shim::{
+    sched::cond_resched,
+    work, //
+};
 use core::net::IpAddr;
 use kernel::{
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Full, //
         },
-        Arc, //
+        Arc,
+        SpinLock, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 use kfi_core::roce::cm::ServiceId;
 
-/// Who is asked: a passive endpoint, or an endpoint for reliable datagrams.
+/// The user of a listener: a passive endpoint, or an endpoint for reliable datagrams.
 pub(crate) trait Listener: Send + Sync {
-    /// A peer asks for a connection. Process context; no lock is held that anything of this room
-    /// takes; may sleep and call all of it. One after the other in a namespace, so a listener that
-    /// takes long holds up the others.
+    /// A peer requests a connection. Called in process context without locks; may sleep, and call
+    /// every function of [`cm`](super). The requests to one listener come in order, one at a time.
     fn request(&self, request: Request);
 
-    /// The last link of the namespace has gone: nobody can ask any more. Called as
+    /// The last link of the namespace has gone: no request comes any more. Called like
     /// [`request`](Self::request).
     fn gone(&self) {}
 }
 
-/// Listens at `ip`, or at all addresses of its family if that is the unspecified one, in the namespace
-/// of `socket`. So many requests as `backlog` says may wait for an answer at once.
+/// Listens for `service_id` in the namespace of `socket` at `ip`, or at all addresses of the family
+/// of `ip` if that is the unspecified address. At most `backlog` requests may be unanswered at a
+/// time.
 ///
-/// `EADDRINUSE` somebody listens for this service there; `ENODEV` the namespace has no link any more;
-/// `EBUSY` somebody else has QP 1; `ENOMEM`. Sleeps.
+/// `EADDRINUSE` another listener has this service ID at such an address; `ENODEV` the namespace has
+/// no link any more; `ENOMEM`. Sleeps.
 pub(crate) fn listen(
     socket: &Arc<Socket>,
     ip: IpAddr,
@@ -45,64 +61,195 @@ pub(crate) fn listen(
     listener: Arc<dyn Listener>,
 ) -> Result<Listening> {
     let cm = Cm::of(socket)?;
-    let door = Door {
-        service_id,
-        ip,
-        backlog,
-        waiting: Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?,
-        listener,
+    let waiting = Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
+    let asked = Asked {
+        requests: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
+        spare: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
+        in_delivery: 0,
+        gone: false,
+        listener: Some(listener),
     };
-    let door = Arc::new(door, GFP_KERNEL_ACCOUNT)?;
+    let door = Arc::pin_init(
+        pin_init!(ListenerEntry {
+            service_id,
+            ip,
+            backlog,
+            waiting,
+            asked <- new_spinlock!(asked, "ListenerEntry::asked"),
+            work <- new_work!("kfabric::ListenerEntry"),
+        }),
+        GFP_KERNEL_ACCOUNT,
+    )?;
     cm.listen(&door)?;
     Ok(Listening { cm, door })
 }
 
-/// Listens until it is dropped. [`Listener::request`] may be running still when that returns.
+/// Returns the bytes of kernel memory that a listener with this backlog takes.
+pub(crate) const fn listening_bytes(backlog: usize) -> usize {
+    size_of::<ListenerEntry>()
+        .saturating_add(backlog.saturating_mul(2 * size_of::<KBox<Request>>()))
+}
+
+/// Keeps a listener until it is dropped. A call of [`Listener::request`] may still run after that.
 pub(crate) struct Listening {
     cm: Arc<Cm>,
-    door: Arc<Door>,
+    door: Arc<ListenerEntry>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         self.cm.unlisten(&self.door);
+        self.door.close();
     }
 }
 
+/// A listener with so many undelivered requests, or with its whole backlog undelivered, gets no
+/// more.
+const MAX_UNDELIVERED: usize = 256;
+
+/// The requests that a listener is to be called with.
+struct Asked {
+    /// Undelivered requests, in order. The capacity is the backlog.
+    requests: KVVec<KBox<Request>>,
+    /// Replaces `requests` while those are delivered: empty, with the same capacity. Only the work
+    /// item takes it.
+    spare: KVVec<KBox<Request>>,
+    /// The number of requests that the work item has taken and not delivered yet.
+    in_delivery: usize,
+    /// [`Listener::gone`] is to be called.
+    gone: bool,
+    /// `None`: the listener is not called any more. The workers that process messages and timeouts
+    /// do not drop it, because that may take long.
+    listener: Option<Arc<dyn Listener>>,
+}
+
 /// A listener in the table.
-pub(super) struct Door {
+#[pin_data]
+pub(super) struct ListenerEntry {
     service_id: ServiceId,
     ip: IpAddr,
     backlog: u32,
-    /// How many requests wait for an answer. They share the number and not the listener, which may be
-    /// who keeps them.
+    /// The number of unanswered requests. Each of them has a reference to this number and not to
+    /// the listener, because the listener may own them.
     waiting: Arc<Atomic<u32>>,
-    listener: Arc<dyn Listener>,
+    /// A leaf lock.
+    #[pin]
+    asked: SpinLock<Asked>,
+    #[pin]
+    work: Work<Self>,
 }
 
-impl Door {
-    /// What for, and at which address.
+impl_has_work! {
+    impl HasWork<Self> for ListenerEntry { self.work }
+}
+
+impl WorkItem for ListenerEntry {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.deliver();
+    }
+}
+
+impl ListenerEntry {
+    /// The service ID and the address at which it listens.
     pub(super) fn at(&self) -> (ServiceId, IpAddr) {
         (self.service_id, self.ip)
     }
 
-    /// Who is to be asked.
-    pub(super) fn listener(&self) -> &dyn Listener {
-        &*self.listener
+    /// Reserves room for an unanswered request; `None` if the backlog is used up. Any context.
+    pub(super) fn room(&self) -> Option<BacklogSlot> {
+        // Its drop undoes the increment below, also if there is no room.
+        let place = BacklogSlot(self.waiting.clone());
+        (self.waiting.fetch_add(1, Full) < self.backlog).then_some(place)
     }
 
-    /// Room for a request; `None`: so many wait already.
-    pub(super) fn room(&self) -> Option<Waiting> {
-        // Only the one who brings news adds.
-        let place = Waiting(self.waiting.clone());
-        (self.waiting.fetch_add(1, Full) < self.backlog).then_some(place)
+    /// Whether so many requests are undelivered that further REQs are ignored. So the peers of a
+    /// flood repeat their REQs, and are not rejected because of each other. Does not sleep.
+    pub(super) fn is_overloaded(&self) -> bool {
+        let asked = self.asked.lock();
+        let undelivered = asked.requests.len().saturating_add(asked.in_delivery);
+        undelivered >= MAX_UNDELIVERED.min(self.backlog as usize)
+    }
+
+    /// Queues a request for the listener. Returns the request if the listener is closed. Does not
+    /// sleep.
+    pub(super) fn ask(self: &Arc<Self>, request: KBox<Request>) -> Option<KBox<Request>> {
+        {
+            let mut asked = self.asked.lock();
+            // The capacity is the backlog, which limits the unanswered requests.
+            if asked.listener.is_none() || asked.requests.len() >= asked.requests.capacity() {
+                return Some(request);
+            }
+            let _ = asked.requests.push_within_capacity(request);
+        }
+        self.wake();
+        None
+    }
+
+    /// Has [`Listener::gone`] called, after the requests that are queued. Does not sleep.
+    pub(super) fn gone(self: &Arc<Self>) {
+        self.asked.lock().gone = true;
+        self.wake();
+    }
+
+    /// Ends the calls of the listener; one call may still run. Undelivered requests are rejected.
+    /// Sleeps.
+    fn close(&self) {
+        let left = {
+            let mut asked = self.asked.lock();
+            (asked.listener.take(), core::mem::take(&mut asked.requests))
+        };
+        drop(left);
+    }
+
+    fn wake(self: &Arc<Self>) {
+        // Refused if it is queued already.
+        let _ = work::slow_queue().enqueue(self.clone());
+    }
+
+    /// Delivers requests to the listener. Called by the work item, which never runs twice at once.
+    fn deliver(&self) {
+        loop {
+            let (mut requests, gone) = {
+                let mut asked = self.asked.lock();
+                if asked.requests.is_empty() && !asked.gone {
+                    return;
+                }
+                let spare = core::mem::take(&mut asked.spare);
+                let requests = core::mem::replace(&mut asked.requests, spare);
+                asked.in_delivery = requests.len();
+                (requests, core::mem::take(&mut asked.gone))
+            };
+            for request in requests.drain_all() {
+                // A request that is dropped is rejected.
+                if let Some(listener) = self.listener() {
+                    listener.request(KBox::into_inner(request));
+                }
+                {
+                    let mut asked = self.asked.lock();
+                    asked.in_delivery = asked.in_delivery.saturating_sub(1);
+                }
+                cond_resched();
+            }
+            if let Some(listener) = self.listener().filter(|_| gone) {
+                listener.gone();
+            }
+            // The value that this replaces has no memory to free.
+            self.asked.lock().spare = requests;
+        }
+    }
+
+    /// The listener; `None` if it is closed.
+    fn listener(&self) -> Option<Arc<dyn Listener>> {
+        self.asked.lock().listener.clone()
     }
 }
 
-/// The place of a request that waits for an answer.
-pub(super) struct Waiting(Arc<Atomic<u32>>);
+/// The share of an unanswered request in its listener's backlog.
+pub(super) struct BacklogSlot(Arc<Atomic<u32>>);
 
-impl Drop for Waiting {
+impl Drop for BacklogSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Full);
     }

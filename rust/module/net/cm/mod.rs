@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection management: how QPs of this host and of others find each other.
+//! Connection management (CM): connects QPs of this host with QPs of this host and of others.
 //!
-//! One service ([`Cm`]) per network namespace, on QP 1. It begins with the first who listens or
-//! connects there, and ends when the last link of the namespace goes; when nobody connects it does
-//! nothing. What messages mean is the core crate's ([`kfi_core::roce::cm`]); here connections get
-//! memory, time, a way to their peer, and a consumer.
+//! Each network namespace has one service ([`Cm`]), on QP 1. It begins with the first link of the
+//! namespace and ends with the last one; without connections it is idle. The core crate
+//! ([`kfi_core::roce::cm`]) has the protocol; this module adds memory, a clock, the path to the
+//! peer and the consumer of the events.
 //!
 //! ```text
 //!                  listen()                       connect()
@@ -16,55 +16,78 @@
 //!                                        '------------'
 //! ```
 //!
-//! Two floors above use it: connected endpoints ([`ServiceId::tcp`]) and reliable datagrams
-//! ([`ServiceId::rdm`]). Neither knows of messages, retransmissions or timers.
+//! It has two users: connected endpoints ([`ServiceId::tcp`]) and reliable datagrams
+//! ([`ServiceId::rdm`]). Neither deals with messages, retransmissions or timers.
 //!
 //! # A connection
 //!
-//! A [`Conn`] is one end. Who asked for it, or accepted it, is its consumer, is told what happens to
-//! it, and **closes it** ([`Conn::close`]) when it has no more use for it, in whatever state it is. It
-//! stays in the service's table until its peer knows too, or does not answer, and until late messages
-//! cannot come any more.
+//! A [`Conn`] is one end. The [`Consumer`] that requested or accepted it gets its events, and
+//! **closes it** ([`Conn::close`]) when it does not need it any more, in any state. The connection
+//! stays in the service's table until the peer has acknowledged the end or does not answer, and
+//! until late messages cannot arrive any more.
 //!
-//! A [`Request`] is an end that is asked for. It may be answered at once or kept; one that is dropped
-//! is rejected.
+//! A [`Request`] is the passive end of a connection that a peer requests. It may be answered at
+//! once or kept; a request that is dropped is rejected.
 //!
 //! # Limits
 //!
-//! What a peer asks for costs memory here before anybody has agreed. So there are at most
-//! [`MAX_ASKED`] connections in a namespace that nobody has answered, at most [`MAX_ASKED_OF_SOURCE`]
-//! unconfirmed ones of one address, and at each listener at most its backlog of requests that wait for
-//! an answer; what is more is refused for want of resources, and counted. Rejected connections take no
-//! room from them: there are at most [`MAX_REJECTED`], and none for requests that a listener refuses
-//! by itself ([`Request::refuse`]). All together there are at most [`MAX_CONNECTIONS`].
+//! A request of a peer takes memory before it is accepted. So a namespace has at most [`MAX_ASKED`]
+//! unanswered requests, at most [`MAX_ASKED_OF_SOURCE`] unconfirmed connections of one peer
+//! address, and at each listener at most the listener's backlog of unanswered requests; a further
+//! REQ is rejected for want of resources, and counted. A REQ to a listener that has not yet been
+//! given many of its earlier requests ([`listen`]) is ignored, so that the peer repeats it.
+//! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for
+//! requests that a listener refuses by itself ([`Request::refuse`]). A namespace has at most
+//! [`MAX_CONNECTIONS`] in all states.
 //!
 //! # Locks and contexts
 //!
-//! Everything is process context and may sleep. `Cm::news` is a mutex that is held by who brings news
-//! (the worker of QP 1, and the service's own for timers and for links that went), while consumers and
-//! listeners are called: so they are called one after the other, each connection's events in order.
-//! Nothing that they or others call takes it. `Cm::table` is a mutex below all locks of its callers;
-//! nothing is sent and nobody is called while it is held.
+//! Consumers and listeners take locks that system calls hold, and a task that holds such a lock may
+//! be delayed for long. So nothing in this module waits for them, and none of them waits for
+//! another:
+//!
+//! ```text
+//!  worker of QP 1 --.                               .--> work item of a connection -> Consumer::event
+//!  timer, links ----+-> Cm::inner: table, machines -+
+//!  system calls ----'                               '--> work item of a listener --> Listener::request
+//! ```
+//!
+//! `Cm::inner` is a spin lock below all locks of its callers; while it is held no callback is
+//! called, nothing is sent and no memory is allocated. The lock of a connection (`Conn::telling`),
+//! which protects its undelivered events, is taken under it. The events of one connection reach its
+//! consumer in order and one at a time, as do the requests to one listener; neither waits for other
+//! connections or listeners. The work items of QP 1 and of the service run on a workqueue of their
+//! own ([`control_queue`](crate::shim::work::control_queue)), so they do not wait for a thread that
+//! a consumer occupies.
+//!
+//! All functions run in process context.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`service`] | the service of a namespace: its beginning, its end, messages, timers |
-//! | [`table`] | its connections and listeners, and how they are found |
-//! | [`conn`] | one end of a connection |
-//! | [`request`] | a connection that is asked for |
-//! | [`listen`] | who may be asked |
+//! | [`service`] | the service of a namespace: start, end, timer |
+//! | [`heard`] | receiving messages of peers |
+//! | [`table`] | the connections and listeners of a service, and their look-up |
+//! | [`entry`] | a connection in the table |
+//! | [`conn`] | one end of a connection, and the delivery of its events |
+//! | [`request`] | a request of a peer |
+//! | [`listen`] | listeners, and the delivery of requests to them |
 //!
 //! [`Cm`]: service::Cm
 //! [`ServiceId::tcp`]: kfi_core::roce::cm::ServiceId::tcp
 //! [`ServiceId::rdm`]: kfi_core::roce::cm::ServiceId::rdm
 
 mod conn;
+mod entry;
+mod heard;
 mod listen;
 mod request;
 mod service;
 mod table;
 
-pub(super) use self::service::Slot;
+pub(super) use self::service::{
+    begin,
+    Slot, //
+};
 pub(crate) use self::{
     conn::{
         connect,
@@ -74,6 +97,7 @@ pub(crate) use self::{
     },
     listen::{
         listen,
+        listening_bytes,
         Listener,
         Listening, //
     },
@@ -85,18 +109,18 @@ pub(crate) use self::{
 
 /// Bytes of kernel memory that a connection takes.
 pub(crate) const CONNECTION_BYTES: usize =
-    size_of::<table::Entry>() + size_of::<Conn>() + size_of::<super::Path>() + 512;
+    entry::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
 
-/// Connections of a namespace, in all states.
+/// The most connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;
 
-/// Connections of a namespace that peers have asked for and that wait for an answer.
+/// The most requests of peers in a namespace that have no answer.
 const MAX_ASKED: usize = 1 << 12;
 
-/// Connections that the peer at one address has asked for and not confirmed: those that wait for an
-/// answer, and those that were accepted.
+/// The most connections that the peer at one address has requested and not confirmed: unanswered
+/// requests, and accepted ones without an RTU.
 const MAX_ASKED_OF_SOURCE: usize = MAX_ASKED / 4;
 
-/// Connections of a namespace that were rejected and may be asked for once more. More are forgotten at
-/// once.
+/// The most rejected connections of a namespace that are kept, to answer a repeated REQ in the same
+/// way. Further ones are removed at once.
 const MAX_REJECTED: usize = 1 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Request: a connection that a peer asks for, until it has an answer.
+//! Request: a connection that a peer requests, until it is answered.
 
 use super::{
     super::{
@@ -11,7 +11,7 @@ use super::{
         Conn,
         Consumer, //
     },
-    listen::Waiting, //
+    listen::BacklogSlot, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -69,36 +69,48 @@ impl Params {
     }
 }
 
-/// See the module's story. Dropped without an answer it is rejected, by the consumer and without
-/// private data.
+/// A request of a peer. If it is dropped without an answer, it is rejected with the reason
+/// "consumer defined" and without private data.
 ///
-/// The peer does not wait for ever. It is asked to be patient when it asks again; after some 30 s
-/// without an answer it gives up.
+/// A peer that repeats its REQ is asked to wait (MRA). It gives up after some 30 s without an
+/// answer.
 pub(crate) struct Request {
     conn: Arc<Conn>,
     service_id: ServiceId,
     params: Params,
     private: [u8; Req::PRIVATE_LEN],
-    answered: bool,
-    _waiting: Waiting,
+    /// Its connection is in the table, and it has no answer.
+    open: bool,
+    _waiting: BacklogSlot,
 }
 
 impl Request {
+    /// A request whose connection is not in the table yet, see [`entered`](Self::entered).
     pub(super) fn new(
         conn: Arc<Conn>,
         service_id: ServiceId,
         params: Params,
         private: [u8; Req::PRIVATE_LEN],
-        waiting: Waiting,
+        waiting: BacklogSlot,
     ) -> Self {
         Self {
             conn,
             service_id,
             params,
             private,
-            answered: false,
+            open: false,
             _waiting: waiting,
         }
+    }
+
+    /// The passive end that is requested.
+    pub(super) fn conn(&self) -> &Arc<Conn> {
+        &self.conn
+    }
+
+    /// Notes that the connection is in the table: from now on a drop rejects it.
+    pub(super) fn entered(&mut self) {
+        self.open = true;
     }
 
     /// The link that it came to. Any context.
@@ -151,37 +163,37 @@ impl Request {
     ) -> Result<Arc<Conn>> {
         let private = Private::new(private).ok_or(EINVAL)?;
         self.conn.accept(side, private, context, consumer)?;
-        self.answered = true;
+        self.open = false;
         Ok(self.conn.clone())
     }
 
     /// Rejects. Private data beyond 148 bytes are cut off. Sleeps.
     pub(crate) fn reject(mut self, reason: Reason, private: &[u8]) {
-        // Who has given up need not be told.
+        // An error means that the peer has given up: there is nothing to reject.
         let _ = self.conn.reject(reason, private);
-        self.answered = true;
+        self.open = false;
     }
 
     /// Rejects, and forgets it: if the rejection is lost, the peer asks again, and that is another request.
     /// For what is refused whatever the consumer wants, so that refusing costs no memory. Private data
     /// beyond 148 bytes are cut off. Sleeps.
     pub(crate) fn refuse(mut self, reason: Reason, private: &[u8]) {
-        // Who has given up need not be told.
+        // An error means that the peer has given up: there is nothing to reject.
         let _ = self.conn.reject(reason, private);
         self.conn.forget();
-        self.answered = true;
+        self.open = false;
     }
 
     /// Forgets it without a word: the peer asks again, and that is another request. Sleeps.
     pub(crate) fn ignore(mut self) {
         self.conn.forget();
-        self.answered = true;
+        self.open = false;
     }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if !self.answered {
+        if self.open {
             self.conn.close();
         }
     }

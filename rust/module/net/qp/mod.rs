@@ -247,7 +247,7 @@ impl<K: Kind> WorkItem for Qp<K> {
                     this.wake();
                 }
             }
-            // This worker takes all its turns. It may close others meanwhile.
+            // This work item alone takes the turns of such a QP.
             Home::Namespace => {
                 K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &turns);
                 if this.missed() {
@@ -431,8 +431,7 @@ impl<K: Kind> Qp<K> {
     fn wake(self: &Arc<Self>) {
         let queue = match &self.home {
             Home::Link(..) => work::queue(),
-            // Its consumer calls others, who may close QPs.
-            Home::Namespace => work::slow_queue(),
+            Home::Namespace => work::control_queue(),
         };
         // Refused if it is due already.
         let _ = queue.enqueue(self.clone());

@@ -197,9 +197,9 @@ impl Endpoint {
         }
         let wire_bytes = Queues::wire_bytes(attr.rx_size);
         let memory = ident.budget.take_for::<Self>(match attr.ep_type {
-            EpType::Unspec | EpType::Rdm => {
-                Queues::bytes(attr.rx_size).saturating_add(TxSide::bytes(attr.tx_size))
-            }
+            EpType::Unspec | EpType::Rdm => Queues::bytes(attr.rx_size)
+                .saturating_add(TxSide::bytes(attr.tx_size))
+                .saturating_add(Remote::BYTES),
             EpType::Msg => wire_bytes.saturating_add(Msg::bytes(attr.tx_size)),
             EpType::Dgram => wire_bytes.saturating_add(Dgram::BYTES),
         })?;

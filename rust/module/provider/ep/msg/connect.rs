@@ -216,8 +216,10 @@ impl Msg {
         }
     }
 
-    /// The peer accepts. With `connecting` held. Sleeps.
-    fn accepted(&self, endpoint: &Endpoint, conn: &Conn, reply: &Reply<'_>) -> Result {
+    /// Makes the QP ready for a connection that the peer has accepted, and confirms it. Returns
+    /// whether it is confirmed: it is not if the connection has ended meanwhile, and the event for
+    /// that comes next. `connecting` is held. Sleeps.
+    fn accepted(&self, endpoint: &Endpoint, conn: &Conn, reply: &Reply<'_>) -> Result<bool> {
         let peer = *self.asked.as_ref().ok_or(ENOTCONN)?;
         let mut attr = self.attr(endpoint, reply.qpn, reply.starting_psn, reply.mtu);
         attr.max_rd_atomic = attr.max_rd_atomic.min(reply.initiator_depth);
@@ -225,7 +227,10 @@ impl Msg {
         attr.rnr_retry = reply.rnr_retry_count;
         attr.timeout = timeout(reply.ack_timeout);
         self.ready(conn.path(), peer, &attr)?;
-        conn.confirm(&[])
+        match conn.confirm(&[]) {
+            Err(error) if error == ENOTCONN => Ok(false),
+            confirmed => confirmed.map(|()| true),
+        }
     }
 
     /// Accepts a request. See [`Endpoint::accept`].
@@ -460,10 +465,11 @@ impl Consumer for Endpoint {
                     return;
                 }
                 match msg.accepted(self, conn, reply) {
-                    Ok(()) => {
+                    Ok(true) => {
                         msg.connected(self, bound, Phase::Asking, reply.private);
                         return;
                     }
+                    Ok(false) => return,
                     Err(error) => {
                         Lost::Failed(Errno::from_i32(error.to_errno()).unwrap_or(Errno::EIO))
                     }

@@ -62,6 +62,7 @@ use super::{
 use crate::{
     net::{
         cm,
+        LinkState,
         Path, //
     },
     shim::sched::now_ns, //
@@ -87,6 +88,9 @@ fn cause_of(error: Error) -> Option<Cause> {
 impl Session {
     /// Does what is to be done about connections, and what is due. The work item. Sleeps.
     pub(super) fn manage(self: &Arc<Self>) {
+        if self.endpoint().domain.link().state() == LinkState::Gone {
+            self.with(|state, _| state.core.fail_all(Cause::LinkGone));
+        }
         loop {
             let next = self.with(|state, now| {
                 let heard = state.heard();

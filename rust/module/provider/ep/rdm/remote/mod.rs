@@ -73,10 +73,7 @@ use kernel::{
 
 use kfi_core::{
     addr::SockAddr,
-    roce::{
-        cm::ServiceId,
-        rdm::Cause, //
-    }, //
+    roce::cm::ServiceId, //
 };
 
 use self::{
@@ -107,8 +104,9 @@ use crate::{
     }, //
 };
 
-/// Requests for connections that wait to be answered: each is answered at once.
-const BACKLOG: u32 = 16;
+/// The most requests for connections that wait for an answer. Each is answered when it is
+/// delivered; in a larger burst further REQs are ignored, and their senders repeat them.
+const BACKLOG: u32 = 64;
 
 struct Sessions {
     tree: RBTree<SockAddr, Arc<Session>>,
@@ -137,6 +135,9 @@ pub(in crate::provider::ep) struct Remote {
 }
 
 impl Remote {
+    /// Bytes of kernel memory that the listener takes.
+    pub(in crate::provider::ep) const BYTES: usize = cm::listening_bytes(BACKLOG as usize);
+
     /// Nobody is known yet.
     pub(in crate::provider::ep) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
@@ -249,8 +250,8 @@ impl Remote {
 }
 
 impl Endpoint {
-    /// Peers on other hosts can connect from now on. `EADDRINUSE`, `EBUSY` somebody else has QP 1 in the
-    /// network namespace, `ENODEV`, `ENOMEM`. Sleeps.
+    /// Starts to listen for connections of other hosts at `name`. `EADDRINUSE` another endpoint
+    /// listens there; `ENODEV` the namespace has no link; `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
         let door = Arc::new(Door(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
@@ -298,10 +299,11 @@ impl Endpoint {
         self.remote.any(|session| session.cancel(context))
     }
 
-    /// The link has gone. Sleeps.
+    /// The link has gone: has each session's worker fail what is under way, so that no session
+    /// waits for another one's lock. Sleeps.
     pub(in crate::provider::ep) fn fail_remote(&self) {
         self.remote.any(|session| {
-            session.with(|state, _| state.core.fail_all(Cause::LinkGone));
+            session.wake();
             false
         });
     }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving the messages of connection management: datagrams to QP 1.
+//!
+//! The work item of QP 1 processes them one at a time. It does not call consumers or listeners:
+//! their own work items deliver events and requests.
+
+use super::{
+    super::{
+        link::Link,
+        path::Path,
+        qp::ud::{
+            self,
+            Datagram, //
+        },
+        socket::Way,
+        stats::Figure, //
+    },
+    conn::Conn,
+    entry::Reservation,
+    listen::ListenerEntry,
+    request::{
+        Params,
+        Request, //
+    },
+    service::{
+        random_id,
+        Cm, //
+    }, //
+};
+use crate::shim::sched::now_ns;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::roce::{
+    cm::{
+        Body,
+        CommId,
+        Connection,
+        Ignored,
+        Mad,
+        Message,
+        Reason,
+        Refusal,
+        Req,
+        Route,
+        MAD_LEN, //
+    },
+    headers::Qpn,
+    mtu::PathMtu, //
+};
+
+/// Passes the datagrams of QP 1 to the service.
+pub(super) struct GsiConsumer(pub(super) Arc<Cm>);
+
+impl ud::Consumer for GsiConsumer {
+    fn datagram(&self, datagram: &Datagram<'_>) -> bool {
+        if self.0.datagram(datagram).is_none() {
+            self.0.count(Figure::DropCm);
+        }
+        // A datagram without use has been counted here.
+        true
+    }
+}
+
+impl Cm {
+    /// Processes a datagram. `None` if it is no valid message, or has no effect. Sleeps.
+    fn datagram(self: &Arc<Self>, datagram: &Datagram<'_>) -> Option<()> {
+        let way = datagram.way()?;
+        let mut mad: Mad = [0; MAD_LEN];
+        let payload = datagram.payload();
+        if datagram.source_qp() != Qpn::GSI
+            || payload.len() != MAD_LEN
+            || !payload.copy_to_slice(&mut mad)
+        {
+            return None;
+        }
+        let message = Message::parse(&mad).ok()?;
+        let found = self.with(|table| match message.route() {
+            Route::Request { ca_guid, remote_id } | Route::Remote { ca_guid, remote_id } => {
+                table.by_peer(ca_guid, remote_id)
+            }
+            Route::Local(id) => Some(id).filter(|id| table.has(*id)),
+        });
+        let Some(id) = found else {
+            return match &message.body {
+                Body::Req(req) => self.asked(&way, message.tid, req),
+                _ => self.unknown(&way, &message),
+            };
+        };
+        match self.heard(id, &way, &message) {
+            Ok(()) => Some(()),
+            Err(Ignored::Duplicate) => {
+                self.count(Figure::CmDuplicates);
+                Some(())
+            }
+            // The ID belongs to another connection: the sender means one that does not exist, and
+            // would repeat the REP until it gives up.
+            Err(Ignored::Source | Ignored::Ids) if matches!(message.body, Body::Rep(_)) => {
+                self.unknown(&way, &message)
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Answers a message about a connection that does not exist. `None` if the message has no
+    /// answer, or there is no path to its sender. Sleeps.
+    fn unknown(&self, way: &Way, message: &Message<'_>) -> Option<()> {
+        let answer = message.unknown()?;
+        let (_, path) = self.back(way)?;
+        self.send(&path, &answer);
+        Some(())
+    }
+
+    /// The link that a datagram was sent to, and the path to its sender. Sleeps.
+    fn back(&self, way: &Way) -> Option<(Arc<Link>, Arc<Path>)> {
+        let link = self.socket().link_at(way.to)?;
+        let path = Path::new(&link, way.to, way.from).ok()?;
+        Some((link, path))
+    }
+
+    /// Brings a message to a connection, and does what follows from it. Sleeps.
+    fn heard(
+        self: &Arc<Self>,
+        id: CommId,
+        way: &Way,
+        message: &Message<'_>,
+    ) -> core::result::Result<(), Ignored> {
+        let heard = self.with_deadlines(|table| table.heard(now_ns(), id, way, message));
+        // `None`: the connection has been removed since it was found.
+        let heard = heard.ok_or(Ignored::State)?;
+        if let Some(rival) = heard.rival {
+            self.follow(rival);
+        }
+        self.follow(heard.step).map(|_| ())
+    }
+
+    /// Processes a REQ. `None` if it gets no answer. Sleeps.
+    fn asked(self: &Arc<Self>, way: &Way, tid: u64, req: &Req<'_>) -> Option<()> {
+        let (link, path) = self.back(way)?;
+        match self.request(way, &link, &path, tid, req) {
+            Ok((door, request)) => {
+                // A listener that has been closed meanwhile returns the request; dropping rejects
+                // it.
+                drop(door.ask(request));
+            }
+            Err(refusal) => self.send(&path, &refusal?.message(tid, req.local_id)),
+        }
+        Some(())
+    }
+
+    /// Makes the passive end, and the request for the listener. The error is the REJ to send;
+    /// `None`: no answer, because the listener has too many undelivered requests, and the peer will
+    /// repeat its REQ. Sleeps.
+    fn request(
+        self: &Arc<Self>,
+        way: &Way,
+        link: &Arc<Link>,
+        path: &Arc<Path>,
+        tid: u64,
+        req: &Req<'_>,
+    ) -> core::result::Result<(Arc<ListenerEntry>, KBox<Request>), Option<Refusal>> {
+        let forgotten =
+            self.with_deadlines(|table| table.forgotten(now_ns(), req.ca_guid, req.qpn, way.from));
+        if let Some(forgotten) = forgotten {
+            self.follow(forgotten);
+            return Err(Some(Refusal::new(Reason::STALE_CONN)));
+        }
+        let no_room = || {
+            self.count(Figure::CmNoRoom);
+            Some(Refusal::new(Reason::NO_RESOURCES))
+        };
+        // Checked first, so that a REQ which is rejected for want of room allocates nothing.
+        let (door, full) = self.with(|table| {
+            let door = table.listener(req.service_id, way.to);
+            (door, table.is_full(Some(way.from)))
+        });
+        let Some(door) = door else {
+            self.count(Figure::CmNoListener);
+            return Err(Some(Refusal::new(Reason::INVALID_SERVICE_ID)));
+        };
+        if door.is_overloaded() {
+            return Err(None);
+        }
+        let waiting = door.room().filter(|_| !full).ok_or_else(no_room)?;
+        let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
+        let device = self.device(way.to, mtu);
+        let id = random_id();
+        let (machine, asked) = Connection::request(&device, id, way.from, tid, req)?;
+        let conn = Conn::new(self, id, path.clone(), 0, None).map_err(|_| no_room())?;
+        let params = Params::new(&asked);
+        let request = Request::new(conn, req.service_id, params, *asked.private, waiting);
+        let mut request = KBox::new(request, GFP_KERNEL_ACCOUNT).map_err(|_| no_room())?;
+        let mut room = Reservation::new().map_err(|_| no_room())?;
+        // An ID that is taken counts as want of room: the peer may try again.
+        self.place(request.conn(), machine, &mut room)
+            .map_err(|_| no_room())?;
+        request.entered();
+        if request.conn().is_gone() {
+            // `Cm::sweep` may have run before the connection was entered.
+            request.conn().forget();
+        }
+        Ok((door, request))
+    }
+}
