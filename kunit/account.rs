@@ -70,6 +70,62 @@ mod tests {
         Ok(())
     }
 
+    /// Packets that wait have a part of the limit, also of a user without one, and take the rest from
+    /// nobody else.
+    #[test]
+    fn packets_that_wait_have_a_part() -> Result {
+        let limit = ACCOUNTS.lock().limit;
+        let limited = Budget::of(user(14), Some(1000))?;
+        let other = Budget::of(user(15), Some(1000))?;
+        let unlimited = Budget::of(user(16), Some(u64::MAX))?;
+        for (budget, part) in [(&limited, 250), (&unlimited, limit / 4)] {
+            budget.charge_inbox(part)?;
+            assert_eq!(budget.charge_inbox(1), Err(ENOMEM));
+            assert_eq!(budget.clone().charge_inbox(1), Err(ENOMEM));
+            assert_eq!(budget.charged(Part::Inboxes), (part, part));
+            assert!(other.charge_inbox(250).is_ok());
+            other.uncharge_inbox(250);
+            // A part of it.
+            budget.uncharge_inbox(1);
+            assert!(budget.charge_inbox(1).is_ok());
+        }
+        // They count against the limit of the user's objects, and these against theirs.
+        assert_eq!(limited.take(751).err(), Some(ENOMEM));
+        let objects = limited.take(750)?;
+        limited.uncharge_inbox(250);
+        assert_eq!(limited.charged(Part::Inboxes), (750, 0));
+        let rest = limited.take(200)?;
+        assert_eq!(limited.charge_inbox(51), Err(ENOMEM));
+        assert_eq!(limited.charged(Part::Inboxes), (950, 0));
+        assert!(limited.charge_inbox(50).is_ok());
+        limited.uncharge_inbox(50);
+        unlimited.uncharge_inbox(limit / 4);
+        drop((objects, rest));
+        for budget in [&limited, &other, &unlimited] {
+            assert_eq!(budget.charged(Part::Inboxes), (0, 0));
+        }
+        Ok(())
+    }
+
+    /// Users of a namespace share the part of its owner.
+    #[test]
+    fn packets_that_wait_in_namespaces() -> Result {
+        let owner = Budget::of(user(17), Some(1000))?;
+        let above = || Budget::of(user(17), Some(1000)).map(|budget| Some(budget.hold));
+        let one = Budget::below(above()?, user(18), Some(1000))?;
+        let other = Budget::below(above()?, user(19), Some(1000))?;
+        one.charge_inbox(200)?;
+        assert_eq!(owner.charged(Part::Inboxes), (200, 200));
+        assert_eq!(other.charge_inbox(51), Err(ENOMEM));
+        // What was refused above was not charged below.
+        assert_eq!(other.charged(Part::Inboxes), (0, 0));
+        assert!(other.charge_inbox(50).is_ok());
+        one.uncharge_inbox(200);
+        other.uncharge_inbox(50);
+        assert_eq!(owner.charged(Part::Inboxes), (0, 0));
+        Ok(())
+    }
+
     /// A sum that would not fit in its number is over every limit.
     #[test]
     fn no_limit_does_not_wrap() -> Result {

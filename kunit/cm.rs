@@ -15,18 +15,16 @@ use super::{
         Request, //
     },
     kunit_wire_pair::{
+        datagrams,
         TestLink,
         ONE,
         SIX,
         TWO, //
     },
-    qp::{
-        ud::{
-            self,
-            Datagram,
-            Destination, //
-        },
-        Qp, //
+    qp::ud::{
+        self,
+        Datagram,
+        Destination, //
     },
     Figure,
     Path, //
@@ -499,7 +497,7 @@ mod tests {
         // Who has the Q key but is not QP 1, and too few bytes.
         let addr = SockAddr::new(ONE, 0, 0).map_err(|_| EINVAL)?;
         let deaf = Arc::new(Deaf, GFP_KERNEL)?;
-        let qp = Qp::datagrams(&ends.link.0, &addr, GSI_QKEY, deaf)?;
+        let qp = datagrams(&ends.link, &addr, GSI_QKEY, deaf)?;
         let path = Path::new(&ends.link.0, ONE, TWO)?;
         let gsi = Destination {
             qp: Qpn::GSI,

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     mem::{
         self,
+        Budget,
         MemRef, //
     },
     shim::{
@@ -284,9 +285,14 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
+        Self::of(link, ip, sends, &Budget::current()?)
+    }
+
+    /// The same, of an owner.
+    pub(super) fn of(link: &TestLink, ip: IpAddr, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
         let figures = QpFigures::shared()?;
-        let qp = Qp::connection_with_fronts(&link.0, ip, sends, figures, peer.clone())?;
+        let qp = Qp::connection_with_fronts(&link.0, ip, sends, figures, owner, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
@@ -375,9 +381,14 @@ pub(super) fn wish() -> Attr {
 
 impl Pair {
     pub(super) fn new(from: IpAddr, to: IpAddr, wish: &Attr) -> Result<Self> {
+        Self::of(from, to, wish, &Budget::current()?)
+    }
+
+    /// The same, whose second QP is that of `owner`.
+    pub(super) fn of(from: IpAddr, to: IpAddr, wish: &Attr, owner: &Budget) -> Result<Self> {
         let link = TestLink::new()?;
         let a = End::new(&link, from, 64)?;
-        let b = End::new(&link, to, 64)?;
+        let b = End::of(&link, to, 64, owner)?;
         let there = Path::new(&link.0, from, to)?;
         let back = Path::new(&link.0, to, from)?;
         a.connect(&there, &b, wish)?;

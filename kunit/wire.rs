@@ -12,11 +12,13 @@ use super::{
         at,
         buffer,
         built,
+        datagrams,
         exchange,
         with_pattern,
         End,
         Pair,
         Recorder,
+        Slow,
         TestLink,
         ONE,
         QKEY,
@@ -25,11 +27,7 @@ use super::{
     },
     packet,
     qp::{
-        ud::{
-            Consumer,
-            Datagram,
-            Destination, //
-        },
+        ud::Destination,
         Qp, //
     },
     socket,
@@ -46,11 +44,11 @@ use crate::{
     shim::{
         aids::{
             eventually,
-            thread,
-            Count, //
+            thread, //
         },
         skb::{
             Inbox,
+            InboxLimits,
             NoRoom,
             RxSkb,
             TxSkb, //
@@ -70,8 +68,7 @@ use kernel::{
             Atomic,
             Release, //
         },
-        Arc,
-        Completion, //
+        Arc, //
     }, //
 };
 use kfi_core::addr::DGRAM_QPN;
@@ -142,24 +139,29 @@ mod tests {
     fn packets_are_taken_some_at_a_time() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let skb = built(&pair.path, &pair.a, pair.b.qp.number(), 64)?;
-        pin_init::stack_pin_init!(let inbox = Inbox::new());
+        pin_init::stack_pin_init!(let inbox = Inbox::new(u32::MAX));
+        let max = |packets, bytes| InboxLimits { packets, bytes };
         for number in 0..10 {
             let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
             assert!(inbox
-                .push(rx, u32::MAX)
+                .push(rx, max(10, u32::MAX), 0)
                 .is_ok_and(|first| first == (number == 0)));
         }
-        assert_eq!(inbox.take(4).count(), 4);
+        let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+        let full = inbox.push(rx, max(10, u32::MAX), 0);
+        assert!(matches!(full, Err((NoRoom::Full, _))));
+        assert_eq!(inbox.take(4).0.count(), 4);
         assert!(!inbox.is_empty());
-        assert_eq!(inbox.take(6).count(), 6);
-        assert!(inbox.is_empty() && inbox.take(1).is_empty());
+        assert_eq!(inbox.take(6).0.count(), 6);
+        assert!(inbox.is_empty() && inbox.take(1).0.is_empty());
         // What was taken has made room, all of it.
         for _ in 0..2 {
             let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
-            assert!(inbox.push(rx, 1).is_ok_and(|first| first));
+            assert!(inbox.push(rx, max(9, 1), 0).is_ok_and(|first| first));
             let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
-            assert!(matches!(inbox.push(rx, 1), Err((NoRoom::Full, _))));
-            assert_eq!(inbox.take(2).count(), 1);
+            let full = inbox.push(rx, max(9, 1), 0);
+            assert!(matches!(full, Err((NoRoom::Full, _))));
+            assert_eq!(inbox.take(2).0.count(), 1);
         }
         Ok(())
     }
@@ -393,12 +395,12 @@ mod tests {
         assert!(c.qp.number() != first && c.qp.number() != second);
         // A port is a number that can be known.
         let got = Recorder::new()?;
-        let qp = Qp::datagrams(&link.0, &at(ONE, 7471)?, QKEY, got.clone())?;
+        let qp = datagrams(&link, &at(ONE, 7471)?, QKEY, got.clone())?;
         assert!(qp.number().get() == DGRAM_QPN + 7471);
-        let other = Qp::datagrams(&link.0, &at(TWO, 7471)?, QKEY, got.clone());
+        let other = datagrams(&link, &at(TWO, 7471)?, QKEY, got.clone());
         assert!(other.is_err_and(|e| e == EBUSY));
         qp.close();
-        let again = Qp::datagrams(&link.0, &at(TWO, 7471)?, QKEY, got)?;
+        let again = datagrams(&link, &at(TWO, 7471)?, QKEY, got)?;
         again.close();
         // QP 1 exists once. Connection management has it, and closes it when its service ends.
         let got = Recorder::new()?;
@@ -456,7 +458,7 @@ mod tests {
         assert!(pair.path.send(skb) == Err(ENETDOWN));
         // Nor can anything be made on it.
         let got = Recorder::new()?;
-        assert!(Qp::datagrams(&link.0, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
+        assert!(datagrams(&link, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
         // A link that comes then is another.
         let heir = TestLink::new()?;
         let (c, d) = (End::new(&heir, ONE)?, End::new(&heir, TWO)?);
@@ -467,33 +469,11 @@ mod tests {
         Ok(())
     }
 
-    /// Somebody who is slow: waits for a sign at each datagram.
-    #[pin_data]
-    struct Slow {
-        #[pin]
-        go: Completion,
-        count: Arc<Count>,
-    }
-
-    impl Consumer for Slow {
-        fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
-            self.go.wait_for_completion();
-            self.count.add(1);
-            true
-        }
-    }
-
     #[test]
     fn what_waits_is_bounded() -> Result {
         let pair = Pair::new(ONE, TWO)?;
-        let slow = Arc::pin_init(
-            try_pin_init!(Slow {
-                go <- Completion::new(),
-                count: Count::new()?,
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        let qp = Qp::datagrams(&pair.link.0, &at(TWO, 0)?, QKEY, slow.clone())?;
+        let slow = Slow::new()?;
+        let qp = datagrams(&pair.link, &at(TWO, 0)?, QKEY, slow.clone())?;
         let to = Destination {
             qp: qp.number(),
             ..pair.b.destination()

@@ -26,12 +26,16 @@ use super::{
 use crate::{
     mem::{
         self,
+        Budget,
         Inline,
         MemRef,
         Source, //
     },
     shim::{
-        aids::eventually,
+        aids::{
+            eventually,
+            Count, //
+        },
         skb::TxSkb, //
     }, //
 };
@@ -50,6 +54,7 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        Completion,
         Mutex, //
     }, //
 };
@@ -164,6 +169,44 @@ impl Consumer for Recorder {
     }
 }
 
+/// A consumer that waits for a sign at each datagram.
+#[pin_data]
+pub(super) struct Slow {
+    #[pin]
+    pub(super) go: Completion,
+    pub(super) count: Arc<Count>,
+}
+
+impl Slow {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                go <- Completion::new(),
+                count: Count::new()?,
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+}
+
+impl Consumer for Slow {
+    fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
+        self.go.wait_for_completion();
+        self.count.add(1);
+        true
+    }
+}
+
+/// A QP for datagrams of the current user.
+pub(super) fn datagrams(
+    link: &TestLink,
+    addr: &SockAddr,
+    qkey: u32,
+    consumer: Arc<dyn Consumer>,
+) -> Result<Arc<Qp<Ud>>> {
+    Qp::datagrams(&link.0, addr, qkey, &Budget::current()?, consumer)
+}
+
 /// A QP and who listens at it; closed when dropped.
 pub(super) struct End {
     pub(super) qp: Arc<Qp<Ud>>,
@@ -173,7 +216,7 @@ pub(super) struct End {
 impl End {
     pub(super) fn new(link: &TestLink, ip: IpAddr) -> Result<Self> {
         let got = Recorder::new()?;
-        let qp = Qp::datagrams(&link.0, &at(ip, 0)?, QKEY, got.clone())?;
+        let qp = datagrams(link, &at(ip, 0)?, QKEY, got.clone())?;
         Ok(Self { qp, got })
     }
 

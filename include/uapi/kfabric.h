@@ -2120,6 +2120,11 @@ enum {
 	KFABRIC_FIGURE_MR_REFUSED = 48,
 	/* dropped: requests further ahead than any requester's window reaches */
 	KFABRIC_FIGURE_DROP_PSN = 49,
+	/*
+	 * dropped: packets that wait for the QPs of the QP's owner take all that
+	 * they may of the owner's budget
+	 */
+	KFABRIC_FIGURE_DROP_BUDGET = 50,
 };
 
 #define KFABRIC_MAX_FIGURES	64

@@ -70,7 +70,7 @@ use crate::shim::{
 /// What every object takes besides itself, in bytes: its handle, its place in lists.
 const OVERHEAD: u64 = 512;
 
-/// What peers on other hosts can take of a user's limit: the rest is for what the user does.
+/// What peers can take of a user's limit: the rest is for what the user does.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     /// Connections that a peer has asked for and not confirmed: they may be forged. Users without a limit
@@ -78,13 +78,16 @@ pub(crate) enum Part {
     HalfOpen,
     /// All connections that peers have asked for, and answers that they are owed.
     Peers,
+    /// Packets that wait for the user's QPs, see [`Budget::charge_inbox`]. They may be forged: users
+    /// without a limit have the others' one here.
+    Inboxes,
 }
 
 impl Part {
     /// One part in so many of the limit.
     const fn share(self) -> u64 {
         match self {
-            Self::HalfOpen => 4,
+            Self::HalfOpen | Self::Inboxes => 4,
             Self::Peers => 2,
         }
     }
@@ -122,6 +125,7 @@ struct Account {
     /// Those of them that belong to a [`Part`].
     half_open: Atomic<u64>,
     peers: Atomic<u64>,
+    inboxes: Atomic<u64>,
     /// How many [`Hold`]s there are.
     holders: Atomic<u64>,
     /// Refused accesses to peers' memory: each for a part of the user's endpoints, so that a peer that
@@ -142,7 +146,14 @@ impl Account {
         match part {
             Part::HalfOpen => &self.half_open,
             Part::Peers => &self.peers,
+            Part::Inboxes => &self.inboxes,
         }
+    }
+
+    /// Gives back bytes of packets that waited in an inbox.
+    fn uncharge_inbox(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
+        self.inboxes.fetch_sub(bytes, Relaxed);
     }
 
     /// Where the accesses of an endpoint wait: that of the account that has none above it. `number` is
@@ -264,7 +275,7 @@ impl Budget {
     /// That of `user` in the first user namespace, with another limit than everybody's. `ENOMEM`.
     /// Sleeps.
     #[cfg(kfi_kunit)]
-    fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
+    pub(crate) fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
         Self::below(None, user, limit)
     }
 
@@ -292,6 +303,7 @@ impl Budget {
                 used: Atomic::new(0),
                 half_open: Atomic::new(0),
                 peers: Atomic::new(0),
+                inboxes: Atomic::new(0),
                 holders: Atomic::new(0),
                 gates <- pin_init::pin_init_array_from_fn(|_| Gate::new()),
             }),
@@ -331,20 +343,63 @@ impl Budget {
         })
     }
 
+    /// What a part may have of the limit.
+    fn part_limit(&self, part: Part) -> u64 {
+        let limit = match part {
+            Part::HalfOpen => self.common,
+            Part::Peers => self.limit,
+            Part::Inboxes => self.limit.min(self.common),
+        };
+        limit / part.share()
+    }
+
     /// Counts `bytes`, which are charged besides, in a part of the limit. `ENOMEM`: it is full. Does not
     /// sleep.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         let account = &self.hold.0;
-        let limit = match part {
-            Part::HalfOpen => self.common,
-            Part::Peers => self.limit,
-        };
-        charge(account.part(part), bytes, limit / part.share())?;
+        charge(account.part(part), bytes, self.part_limit(part))?;
         Ok(PartAllowance {
             hold: Hold::new(account),
             part,
             bytes,
         })
+    }
+
+    /// Charges `bytes` for packets that wait in an inbox, in [`Part::Inboxes`] as well, to all accounts
+    /// above too: a namespace's users have no more than its owner. `ENOMEM` over the limit of one, or of
+    /// its part. To be [given back](Self::uncharge_inbox) while this budget, or another of the account,
+    /// is there: so nothing is counted for it as for an [`Allowance`]. Any context.
+    pub(crate) fn charge_inbox(&self, bytes: u64) -> Result {
+        let part = self.part_limit(Part::Inboxes);
+        let account = &self.hold.0;
+        for (number, charged) in account.and_above().enumerate() {
+            let result = charge(&charged.inboxes, bytes, part).and_then(|()| {
+                charge(&charged.used, bytes, self.limit).inspect_err(|_| {
+                    charged.inboxes.fetch_sub(bytes, Relaxed);
+                })
+            });
+            if result.is_err() {
+                for charged in account.and_above().take(number) {
+                    charged.uncharge_inbox(bytes);
+                }
+                return result;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what [`charge_inbox`](Self::charge_inbox) has charged, or a part of it. Any context.
+    pub(crate) fn uncharge_inbox(&self, bytes: u64) {
+        for charged in self.hold.0.and_above() {
+            charged.uncharge_inbox(bytes);
+        }
+    }
+
+    /// Bytes that are charged to the user, and those of them in a part.
+    #[cfg(kfi_kunit)]
+    pub(crate) fn charged(&self, part: Part) -> (u64, u64) {
+        let account = &self.hold.0;
+        (account.used.load(Relaxed), account.part(part).load(Relaxed))
     }
 
     /// A peer has refused access to its memory to an endpoint (see [`Account::gate`]). Does not sleep.

@@ -198,6 +198,7 @@ struct sk_buff *kfabric_shim_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
 		skb_shinfo(skb)->frag_list = more;
 		skb->len += more->len;
 		skb->data_len += more->len;
+		skb->truesize += more->truesize;
 	} else {
 		kfree_skb(more);
 	}

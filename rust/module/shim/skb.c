@@ -25,6 +25,17 @@ u32 kfabric_shim_skb_len(const struct sk_buff *skb)
 }
 
 /**
+ * kfabric_shim_skb_truesize - memory that a packet takes
+ * @skb: it has arrived
+ *
+ * Return: bytes of the packet, its buffers and the structures that describe them.
+ */
+u32 kfabric_shim_skb_truesize(const struct sk_buff *skb)
+{
+	return skb->truesize;
+}
+
+/**
  * kfabric_shim_skb_ip - the IP header of a packet, with options or extensions
  * @skb: it has arrived
  * @len: out: its bytes
@@ -153,11 +164,14 @@ void kfabric_shim_skb_drop(struct sk_buff *skb)
 /**
  * kfabric_shim_inbox_init - an inbox that is open and empty
  * @inbox: the inbox
+ * @reserve: memory that its packets may always take
  */
-void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox)
+void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve)
 {
 	skb_queue_head_init(&inbox->list);
 	inbox->bytes = 0;
+	inbox->room = reserve;
+	inbox->reserve = reserve;
 	inbox->closed = false;
 }
 
@@ -165,28 +179,47 @@ void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox)
  * kfabric_shim_inbox_push - have a packet wait
  * @inbox: where
  * @skb: the packet; taken over unless the result is negative
- * @max_bytes: how much memory all that wait may take, beyond the first
+ * @max: what may wait, however much room there is
+ * @more: memory by which the room grows, unless the result is negative
+ *
+ * With @more of the packet's truesize the result is never -EDQUOT.
  *
  * Context: softirq. Return: 0 others wait already, 1 it is the first, -ENOBUFS
- * too much waits, -ESHUTDOWN closed.
+ * as much waits as may, -EDQUOT there is not enough room, -ESHUTDOWN closed.
  */
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
-			    struct sk_buff *skb, u32 max_bytes)
+			    struct sk_buff *skb,
+			    const struct kfabric_shim_inbox_limits *max,
+			    u32 more)
 {
 	int ret;
 
 	spin_lock_bh(&inbox->list.lock);
 	if (inbox->closed) {
 		ret = -ESHUTDOWN;
-	} else if (inbox->bytes >= max_bytes) {
+	} else if (inbox->bytes >= max->bytes ||
+		   skb_queue_len(&inbox->list) >= max->packets) {
 		ret = -ENOBUFS;
+	} else if ((u64)inbox->bytes + skb->truesize > (u64)inbox->room + more) {
+		ret = -EDQUOT;
 	} else {
 		ret = skb_queue_empty(&inbox->list);
+		inbox->room += more;
 		inbox->bytes += skb->truesize;
 		__skb_queue_tail(&inbox->list, skb);
 	}
 	spin_unlock_bh(&inbox->list.lock);
 	return ret;
+}
+
+/* Takes away the room that is not needed, but for the reserve; how much it was. */
+static u32 kfabric_shim_inbox_shrink(struct kfabric_shim_inbox *inbox)
+{
+	u32 needed = max(inbox->bytes, inbox->reserve);
+	u32 surplus = inbox->room - needed;
+
+	inbox->room = needed;
+	return surplus;
 }
 
 /* All packets of a list, one behind the other; or NULL. */
@@ -219,13 +252,17 @@ static struct sk_buff *kfabric_shim_inbox_some(struct kfabric_shim_inbox *inbox,
  * kfabric_shim_inbox_take - take packets that wait
  * @inbox: where
  * @max: how many at most
+ * @surplus: out: by how much the room has become smaller
  *
  * Context: process. Return: the first, for kfabric_shim_skb_next(); or NULL.
  */
-struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox, u32 max)
+struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
+					u32 max, u32 *surplus)
 {
 	struct sk_buff *first;
 
+	*surplus = 0;
+	/* Room beyond the reserve is there only while packets wait. */
 	if (skb_queue_empty_lockless(&inbox->list))
 		return NULL;
 	spin_lock_bh(&inbox->list.lock);
@@ -233,6 +270,7 @@ struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox, u32 ma
 		first = kfabric_shim_inbox_chain(inbox);
 	else
 		first = kfabric_shim_inbox_some(inbox, max);
+	*surplus = kfabric_shim_inbox_shrink(inbox);
 	spin_unlock_bh(&inbox->list.lock);
 	return first;
 }
@@ -251,16 +289,19 @@ bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
 /**
  * kfabric_shim_inbox_close - take no more packets
  * @inbox: where
+ * @surplus: out: by how much the room has become smaller; 0 if it was closed
  *
  * Context: process. Return: as kfabric_shim_inbox_take().
  */
-struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox)
+struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox,
+					 u32 *surplus)
 {
 	struct sk_buff *first;
 
 	spin_lock_bh(&inbox->list.lock);
 	inbox->closed = true;
 	first = kfabric_shim_inbox_chain(inbox);
+	*surplus = kfabric_shim_inbox_shrink(inbox);
 	spin_unlock_bh(&inbox->list.lock);
 	return first;
 }

@@ -15,17 +15,32 @@
 /**
  * struct kfabric_shim_inbox - packets that wait for their QP
  * @list: the packets, and the lock of all of this
- * @bytes: memory that they take (truesize)
+ * @bytes: memory that they take (truesize); at most @room
+ * @room: memory that they may take; at least @reserve
+ * @reserve: memory that they may always take
  * @closed: takes no more
  */
 struct kfabric_shim_inbox {
 	struct sk_buff_head list;
 	u32 bytes;
+	u32 room;
+	u32 reserve;
 	bool closed;
+};
+
+/**
+ * struct kfabric_shim_inbox_limits - what may wait in an inbox
+ * @packets: how many
+ * @bytes: how much memory all may take, beyond the first
+ */
+struct kfabric_shim_inbox_limits {
+	u32 packets;
+	u32 bytes;
 };
 
 /* Packets that have arrived. */
 u32 kfabric_shim_skb_len(const struct sk_buff *skb);
+u32 kfabric_shim_skb_truesize(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len);
 const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf);
@@ -38,12 +53,16 @@ void kfabric_shim_skb_consume(struct sk_buff *skb);
 void kfabric_shim_skb_drop(struct sk_buff *skb);
 
 /* Packets that wait. */
-void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox);
+void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve);
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
-			    struct sk_buff *skb, u32 max_bytes);
-struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox, u32 max);
+			    struct sk_buff *skb,
+			    const struct kfabric_shim_inbox_limits *max,
+			    u32 more);
+struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
+					u32 max, u32 *surplus);
 bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox);
-struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox);
+struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox,
+					 u32 *surplus);
 
 /* Packets to be sent. */
 struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data);

@@ -7,6 +7,7 @@
 //! | [`RxSkb`] | a packet that has arrived; its bytes begin behind the UDP header |
 //! | [`RxBatch`] | several, to be taken one by one |
 //! | [`Inbox`] | packets that wait for their QP: bounded, and closed with it |
+//! | [`InboxLimits`] | its bounds |
 //! | [`TxSkb`] | a packet to be sent: one piece, from the IP header to the last byte |
 //! | [`Room`] | a part of a [`TxSkb`] that is being written |
 //!
@@ -86,6 +87,12 @@ impl RxSkb {
         let skb = self.skb;
         core::mem::forget(self);
         skb.as_ptr()
+    }
+
+    /// Bytes of memory that it takes, with all that describes it.
+    pub(crate) fn truesize(&self) -> u32 {
+        // SAFETY: By the type invariant.
+        unsafe { shim::kfabric_shim_skb_truesize(self.skb.as_ptr()) }
     }
 
     /// Bytes behind the UDP header.
@@ -247,13 +254,27 @@ impl Drop for RxBatch {
 /// Why a packet cannot wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// So much waits already.
+    /// As much waits as may.
     Full,
+    /// There is not enough room, see [`Inbox`].
+    Room,
     /// Nobody takes packets any more.
     Closed,
 }
 
+/// What may wait in an [`Inbox`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InboxLimits {
+    /// How many packets.
+    pub(crate) packets: u32,
+    /// Bytes of memory that they may take, beyond the first.
+    pub(crate) bytes: u32,
+}
+
 /// Packets that wait for their QP's worker.
+///
+/// It has room for so many bytes of memory. A reserve is always there; more is lent by whoever
+/// [pushes](Self::push) a packet, and comes back when packets are taken.
 ///
 /// Its lock is a leaf, taken in softirq.
 ///
@@ -272,39 +293,55 @@ unsafe impl Send for Inbox {}
 unsafe impl Sync for Inbox {}
 
 impl Inbox {
-    /// An empty inbox.
-    pub(crate) fn new() -> impl PinInit<Self> {
+    /// An empty inbox with room for `reserve` bytes.
+    pub(crate) fn new(reserve: u32) -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `raw` is valid for initialisation, and pinned.
             // INVARIANT: Initialised.
-            raw <- Opaque::ffi_init(|raw| unsafe { shim::kfabric_shim_inbox_init(raw) }),
+            raw <- Opaque::ffi_init(|raw| unsafe { shim::kfabric_shim_inbox_init(raw, reserve) }),
         })
     }
 
-    /// Has `skb` wait, unless those that wait take `max_bytes` of memory already. Whether it is the
-    /// first, so that nobody knows yet that something waits. Softirq or process context.
-    pub(crate) fn push(&self, skb: RxSkb, max_bytes: u32) -> Result<bool, (NoRoom, RxSkb)> {
+    /// Has `skb` wait, unless as much as `max` waits already, or there is no room for it. The room grows
+    /// by `more` bytes, unless the packet is given back; with those of the packet's
+    /// [`truesize`](RxSkb::truesize) there is always enough. Whether it is the first, so that nobody
+    /// knows yet that something waits. Softirq or process context.
+    pub(crate) fn push(
+        &self,
+        skb: RxSkb,
+        max: InboxLimits,
+        more: u32,
+    ) -> Result<bool, (NoRoom, RxSkb)> {
+        let max = shim::kfabric_shim_inbox_limits {
+            packets: max.packets,
+            bytes: max.bytes,
+        };
         // SAFETY: By the type invariants; the packet is the inbox's unless the result is negative.
-        let ret =
-            unsafe { shim::kfabric_shim_inbox_push(self.raw.get(), skb.skb.as_ptr(), max_bytes) };
+        let ret = unsafe {
+            shim::kfabric_shim_inbox_push(self.raw.get(), skb.skb.as_ptr(), &raw const max, more)
+        };
         match ret {
             0.. => {
                 core::mem::forget(skb);
                 Ok(ret > 0)
             }
             ret if ret == ENOBUFS.to_errno() => Err((NoRoom::Full, skb)),
+            ret if ret == EDQUOT.to_errno() => Err((NoRoom::Room, skb)),
             _ => Err((NoRoom::Closed, skb)),
         }
     }
 
-    /// Takes those that wait, the first `max` of them. Process context.
-    pub(crate) fn take(&self, max: u32) -> RxBatch {
+    /// Takes those that wait, the first `max` of them, and by how many bytes the room has become smaller.
+    /// Process context.
+    pub(crate) fn take(&self, max: u32) -> (RxBatch, u32) {
+        let mut surplus = 0;
         // SAFETY: By the type invariant. INVARIANT: The packets are the batch's now.
-        let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get(), max) };
-        RxBatch {
+        let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get(), max, &raw mut surplus) };
+        let batch = RxBatch {
             first,
             last: core::ptr::null_mut(),
-        }
+        };
+        (batch, surplus)
     }
 
     /// Whether none waits, at some moment of the call. Any context.
@@ -313,14 +350,16 @@ impl Inbox {
         unsafe { shim::kfabric_shim_inbox_is_empty(self.raw.get()) }
     }
 
-    /// Lets no packet wait any more, and takes those that do. Process context.
-    pub(crate) fn close(&self) -> RxBatch {
+    /// Lets no packet wait any more; else as [`take`](Self::take) of all. Process context.
+    pub(crate) fn close(&self) -> (RxBatch, u32) {
+        let mut surplus = 0;
         // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
-        let first = unsafe { shim::kfabric_shim_inbox_close(self.raw.get()) };
-        RxBatch {
+        let first = unsafe { shim::kfabric_shim_inbox_close(self.raw.get(), &raw mut surplus) };
+        let batch = RxBatch {
             first,
             last: core::ptr::null_mut(),
-        }
+        };
+        (batch, surplus)
     }
 }
 

@@ -19,8 +19,8 @@
 //! different CPUs. Turns are taken by its worker, a work item of its own; or, if a program on the same
 //! host has just sent what arrived, by that program, which saves waking the worker ([`Turns`]). Who
 //! finds the turn taken leaves the packet to whoever has it, who looks into the inbox once more behind
-//! it. Nothing runs when nothing arrives. The inbox is bounded in memory; what does not fit is a lost
-//! packet.
+//! it. Nothing runs when nothing arrives. The inbox is bounded, and what waits in it is charged to the
+//! QP's owner ([`inbox`]); what does not fit is a lost packet.
 //!
 //! # The end
 //!
@@ -34,8 +34,10 @@
 //! |---|---|
 //! | [`ud`] | unreliable datagrams |
 //! | [`rc`] | reliable connections |
+//! | [`inbox`] | packets that wait, and who is charged for them |
 //! | [`payload`] | what a packet brings |
 
+mod inbox;
 mod payload;
 pub(crate) mod rc;
 pub(crate) mod ud;
@@ -46,6 +48,7 @@ pub(crate) use self::{
     ud::Ud, //
 };
 
+use self::inbox::QpInbox;
 use super::{
     link::{
         Link,
@@ -65,22 +68,24 @@ use super::{
         Tally, //
     }, //
 };
-use crate::shim::{
-    alarm::{
-        impl_alarm,
-        Due, //
-    },
-    skb::{
-        Inbox,
-        NoRoom,
-        RxBatch,
-        RxSkb, //
-    },
-    turns::{
-        Turn,
-        Turns, //
-    },
-    work, //
+use crate::{
+    mem::Budget,
+    shim::{
+        alarm::{
+            impl_alarm,
+            Due, //
+        },
+        skb::{
+            InboxLimits,
+            RxBatch,
+            RxSkb, //
+        },
+        turns::{
+            Turn,
+            Turns, //
+        },
+        work, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -134,8 +139,8 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The same QP as one of any kind.
     fn any(qp: Arc<Qp<Self>>) -> AnyQp;
 
-    /// Memory that the packets in a QP's inbox may take, bytes.
-    const INBOX_BYTES: u32;
+    /// What may wait in a QP's inbox, whatever its owner may be charged.
+    const INBOX: InboxLimits;
 
     /// The QP has its number, and is about to be found by packets.
     fn started(qp: &Qp<Self>, number: Qpn);
@@ -221,7 +226,7 @@ pub(crate) struct Qp<K: Kind> {
     #[pin]
     timer: HrTimer<Self>,
     #[pin]
-    inbox: Inbox,
+    inbox: QpInbox,
     #[pin]
     work: Work<Self>,
     /// Held during a turn, see [`turn`](Self::turn). Outermost but for those of who closes.
@@ -303,12 +308,14 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
-    /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps. It counts in `figures`.
+    /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps. It counts in `figures`, and
+    /// `owner` is charged for what waits in its inbox.
     fn new(
         socket: &Arc<Socket>,
         home: Home,
         number: Number,
         figures: Holder,
+        owner: Option<&Budget>,
         kind: impl PinInit<K, Error>,
     ) -> Result<Arc<Self>> {
         let link = match &home {
@@ -325,7 +332,7 @@ impl<K: Kind> Qp<K> {
                 figures,
                 due: Due::never(),
                 timer <- HrTimer::new(),
-                inbox <- Inbox::new(),
+                inbox <- QpInbox::new(owner, K::INBOX),
                 work <- new_work!("kfabric::Qp"),
                 turn <- new_mutex!((), "Qp::turn"),
                 kind <- kind,
@@ -401,15 +408,14 @@ impl<K: Kind> Qp<K> {
     /// A packet to this QP has arrived. Softirq.
     fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
         let refused = match self.judge(packet, way, &skb) {
-            Ok(()) => match self.inbox.push(skb, K::INBOX_BYTES) {
+            Ok(()) => match self.inbox.push(skb) {
                 Ok(true) => return self.due(),
                 Ok(false) => return,
-                Err((NoRoom::Full, skb)) => (skb, Figure::DropInboxFull),
-                Err((NoRoom::Closed, skb)) => (skb, Figure::DropState),
+                Err(refused) => refused,
             },
-            Err(cause) => (skb, cause),
+            Err(cause) => (cause, skb),
         };
-        let (skb, cause) = refused;
+        let (cause, skb) = refused;
         self.figures.add(cause, 1);
         self.outer_figures().add(cause, 1);
         packet::reject(skb, cause);

@@ -25,6 +25,7 @@ use super::{
             Tally, //
         }, //
     },
+    inbox,
     payload::Payload,
     AnyQp,
     Cause,
@@ -35,11 +36,13 @@ use super::{
 use crate::{
     mem::{
         wire,
+        Budget,
         Source, //
     },
     shim::{
         random::random_u32,
         skb::{
+            InboxLimits,
             RxBatch,
             RxSkb, //
         },
@@ -96,7 +99,10 @@ impl Kind for Ud {
     const SERVICE: Service = Service::Ud;
     const CONNECTED: bool = false;
     /// Some hundred full packets, whoever sent them.
-    const INBOX_BYTES: u32 = 1 << 20;
+    const INBOX: InboxLimits = InboxLimits {
+        packets: 1 << 10,
+        bytes: 1 << 20,
+    };
 
     fn any(qp: Arc<Qp<Self>>) -> AnyQp {
         AnyQp::Ud(qp)
@@ -182,12 +188,13 @@ impl From<ud::Dropped> for Figure {
 }
 
 impl Qp<Ud> {
-    /// Bytes of kernel memory that one takes.
-    pub(crate) const BYTES: usize = size_of::<Self>();
+    /// Bytes of kernel memory that one takes, with the reserve of its inbox.
+    pub(crate) const BYTES: usize = size_of::<Self>() + inbox::RESERVE as usize;
 
     /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
     /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
-    /// Who may have a controlled Q key ([`ud::is_controlled`]) is the caller's business.
+    /// Who may have a controlled Q key ([`ud::is_controlled`]) is the caller's business. `owner`, who has
+    /// been charged [`BYTES`](Self::BYTES), is charged for packets that wait.
     ///
     /// `ENODEV` the link has gone; `EBUSY` a QP in the namespace has the port, or all are taken;
     /// `ENOMEM`. Sleeps.
@@ -195,6 +202,7 @@ impl Qp<Ud> {
         link: &Arc<Link>,
         addr: &SockAddr,
         qkey: u32,
+        owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         let home = Home::Link(link.clone(), addr.ip());
@@ -205,11 +213,13 @@ impl Qp<Ud> {
             home,
             number,
             figures,
+            Some(owner),
             Ud::new(qkey, consumer),
         )
     }
 
-    /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses.
+    /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses. It has
+    /// no owner.
     ///
     /// `EBUSY` there is one; `ENOMEM`. Sleeps.
     pub(crate) fn gsi(socket: &Arc<Socket>, consumer: Arc<dyn Consumer>) -> Result<Arc<Self>> {
@@ -218,6 +228,7 @@ impl Qp<Ud> {
             Home::Namespace,
             Number::Gsi,
             Holder::Qp(QpFigures::new()),
+            None,
             Ud::new(GSI_QKEY, consumer),
         )
     }

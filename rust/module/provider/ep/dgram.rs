@@ -130,13 +130,9 @@ impl Dgram {
     /// `ENOMEM`. Sleeps.
     pub(super) fn enable(&self, endpoint: &Arc<Endpoint>, addr: &SockAddr) -> Result<SockAddr> {
         let link = endpoint.domain.link();
-        let qp = Qp::datagrams(link, addr, self.qkey(), endpoint.clone()).map_err(|error| {
-            if error == EBUSY {
-                EADDRINUSE
-            } else {
-                error
-            }
-        })?;
+        let owner = &endpoint.ident.budget;
+        let qp = Qp::datagrams(link, addr, self.qkey(), owner, endpoint.clone());
+        let qp = qp.map_err(|error| if error == EBUSY { EADDRINUSE } else { error })?;
         let port = qp.number().get().wrapping_sub(DGRAM_QPN) as u16;
         self.qp.populate(qp);
         Ok(addr.with_port(port))

@@ -59,6 +59,7 @@ use super::{
             QpFigures, //
         },
     },
+    inbox,
     AnyQp,
     Cause,
     Home,
@@ -66,11 +67,17 @@ use super::{
     Qp, //
 };
 use crate::{
-    mem::MemRef,
+    mem::{
+        Budget,
+        MemRef, //
+    },
     shim::{
         alarm::Alarm,
         errno::to_error,
-        skb::RxBatch,
+        skb::{
+            InboxLimits,
+            RxBatch, //
+        },
         turns::Turns, //
     }, //
 };
@@ -186,8 +193,11 @@ impl Kind for Rc {
     const SERVICE: Service = Service::Rc;
     const CONNECTED: bool = true;
     /// A window of the largest packets, of which each takes twice its payload, and as much again:
-    /// so the window is what keeps a peer back, not loss.
-    const INBOX_BYTES: u32 = window::DEFAULT_LARGEST * 4 * PathMtu::Mtu4096.bytes();
+    /// so the window is what keeps a peer back, not loss. Of small packets, as many as take that memory.
+    const INBOX: InboxLimits = InboxLimits {
+        packets: window::DEFAULT_LARGEST * 16,
+        bytes: window::DEFAULT_LARGEST * 4 * PathMtu::Mtu4096.bytes(),
+    };
 
     fn any(qp: Arc<Qp<Self>>) -> AnyQp {
         AnyQp::Rc(qp)
@@ -276,7 +286,8 @@ impl Rc {
 
 impl Qp<Rc> {
     /// A QP for a connection from `ip`, an address of `link`, in state RESET; `sends` work requests
-    /// can be queued, a number that is rounded up to a power of two.
+    /// can be queued, a number that is rounded up to a power of two. `owner`, who has been charged
+    /// [`bytes`](Self::bytes), is charged for packets that wait.
     ///
     /// `EINVAL` no or more than [`MAX_SENDS`] work requests; `ENODEV` the link has gone; `EBUSY` there
     /// are too many QPs in the namespace; `ENOMEM`. Sleeps.
@@ -284,10 +295,11 @@ impl Qp<Rc> {
         link: &Arc<Link>,
         ip: IpAddr,
         sends: usize,
+        owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         let figures = Holder::Qp(QpFigures::new());
-        Self::make(link, ip, sends, false, figures, consumer)
+        Self::make(link, ip, sends, false, figures, owner, consumer)
     }
 
     /// The same, whose work requests can have fronts. It counts in `figures`, as others may.
@@ -296,10 +308,11 @@ impl Qp<Rc> {
         ip: IpAddr,
         sends: usize,
         figures: Arc<QpFigures>,
+        owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         let figures = Holder::Owner(figures);
-        Self::make(link, ip, sends, true, figures, consumer)
+        Self::make(link, ip, sends, true, figures, owner, consumer)
     }
 
     fn make(
@@ -308,6 +321,7 @@ impl Qp<Rc> {
         sends: usize,
         with_fronts: bool,
         figures: Holder,
+        owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         if sends == 0 || sends > MAX_SENDS {
@@ -317,14 +331,16 @@ impl Qp<Rc> {
         let sends = sends.next_power_of_two();
         let fronts = if with_fronts { sends } else { 0 };
         let kind = Rc::new(sends, fronts, consumer)?;
-        Self::new(link.socket(), home, Number::Any, figures, kind)
+        Self::new(link.socket(), home, Number::Any, figures, Some(owner), kind)
     }
 
-    /// Bytes of kernel memory that one with room for `sends` work requests takes.
+    /// Bytes of kernel memory that one with room for `sends` work requests takes, with the reserve of its
+    /// inbox.
     pub(crate) const fn bytes(sends: usize) -> usize {
         const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
         let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
         size_of::<Self>()
+            .saturating_add(inbox::RESERVE as usize)
             .saturating_add(rd_atomic)
             .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
     }

@@ -201,7 +201,8 @@ impl Msg {
     pub(super) fn enable(&self, endpoint: &Arc<Endpoint>, addr: &SockAddr) -> Result<SockAddr> {
         let link = endpoint.domain.link();
         let sends = self.tickets.lock().size().max(1);
-        let qp = Qp::connection(link, addr.ip(), sends, endpoint.clone())?;
+        let owner = &endpoint.ident.budget;
+        let qp = Qp::connection(link, addr.ip(), sends, owner, endpoint.clone())?;
         let attr = Attr {
             state: State::Init,
             ..self.attrs.attr(access(endpoint.caps))

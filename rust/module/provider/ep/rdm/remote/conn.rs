@@ -307,7 +307,7 @@ impl Connection {
         let link = endpoint.domain.link();
         let ip = bound.name.ip();
         let figures = endpoint.remote.figures.as_ref().ok_or(EBADF)?.clone();
-        let qp = Qp::connection_with_fronts(link, ip, depth, figures, connection.clone())?;
+        let qp = Qp::connection_with_fronts(link, ip, depth, figures, budget, connection.clone())?;
         let init = Attr {
             state: QpState::Init,
             access: access(endpoint.caps),

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_inbox`: packets that wait for a QP, and the account of its owner.
+//!
+//! Needs the loopback interface of the first network namespace, as `kfabric_wire` does.
+
+use super::{
+    super::{
+        ud::Destination,
+        Qp,
+        Ud, //
+    },
+    *, //
+};
+use crate::{
+    mem::{
+        self,
+        Part,
+        Source, //
+    },
+    net::{
+        kunit_rc_pair::{
+            wish,
+            Pair as RcPair,
+            REGION,
+            WRITE, //
+        },
+        kunit_wire_pair::{
+            at,
+            buffer,
+            built,
+            Pair,
+            Slow,
+            ONE,
+            QKEY,
+            TWO, //
+        }, //
+    },
+    shim::aids::eventually, //
+};
+use kernel::{
+    bindings,
+    sync::Arc,
+    task::Kuid, //
+};
+use kfi_core::roce::rc::Status;
+
+/// More than a test lets wait.
+const MUCH: InboxLimits = InboxLimits {
+    packets: 1 << 12,
+    bytes: 1 << 24,
+};
+
+/// The budget of a user that does not exist, with room for so many loans in the part for inboxes.
+fn owner(n: u32, loans: u32) -> Result<Budget> {
+    let user = Kuid::from_raw(bindings::kuid_t {
+        val: 0xf00e_0000 + n,
+    });
+    Budget::of(user, Some(u64::from(4 * loans * LOAN)))
+}
+
+/// What is charged for inboxes. Nothing else is charged to the owners of this suite.
+fn charged(owner: &Budget) -> u64 {
+    let (all, inboxes) = owner.charged(Part::Inboxes);
+    assert_eq!(all, inboxes);
+    inboxes
+}
+
+/// Packets as if they had arrived.
+struct Packets {
+    bytes: KVec<u8>,
+    /// What each takes.
+    truesize: u32,
+}
+
+impl Packets {
+    /// Of `payload` bytes.
+    fn new(payload: usize) -> Result<Self> {
+        let pair = Pair::new(ONE, TWO)?;
+        let skb = built(&pair.path, &pair.a, pair.b.qp.number(), payload)?;
+        let mut bytes = KVec::new();
+        bytes.extend_from_slice(skb.bytes(), GFP_KERNEL)?;
+        let mut packets = Self { bytes, truesize: 0 };
+        packets.truesize = packets.next()?.truesize();
+        Ok(packets)
+    }
+
+    fn next(&self) -> Result<RxSkb> {
+        RxSkb::in_pieces(&self.bytes, 20, 4096, 1000)
+    }
+
+    /// Has packets wait until one cannot; how many do, and what that one is counted as.
+    fn fill(&self, inbox: &QpInbox) -> Result<(u32, Figure)> {
+        let mut waiting = 0;
+        loop {
+            match inbox.push(self.next()?) {
+                Ok(_) => waiting += 1,
+                Err((figure, _)) => return Ok((waiting, figure)),
+            }
+        }
+    }
+
+    /// How many find room in so many bytes.
+    fn in_room(&self, bytes: u32) -> u32 {
+        bytes / self.truesize
+    }
+}
+
+#[kunit_tests(kfabric_inbox)]
+mod tests {
+    use super::*;
+
+    /// Within the reserve nothing is charged; beyond it a loan, until the packets are taken.
+    #[test]
+    fn the_reserve_and_loans() -> Result {
+        let packets = Packets::new(1000)?;
+        let owner = owner(1, 4)?;
+        pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
+        let free = packets.in_room(RESERVE);
+        assert!(free >= 2);
+        for round in 0..3 {
+            for number in 0..free {
+                assert!(inbox
+                    .push(packets.next()?)
+                    .is_ok_and(|first| first == (number == 0)));
+            }
+            assert_eq!(charged(&owner), 0);
+            assert!(inbox.push(packets.next()?).is_ok());
+            assert_eq!(charged(&owner), u64::from(LOAN));
+            // All at once, or one after the other.
+            if round == 0 {
+                assert_eq!(inbox.take(free + 1).count(), free as usize + 1);
+            } else {
+                assert_eq!(inbox.take(1).count(), 1);
+                assert_eq!(charged(&owner), 0);
+                assert_eq!(inbox.take(u32::MAX).count(), free as usize);
+            }
+            assert!(inbox.is_empty());
+            assert_eq!(charged(&owner), 0);
+        }
+        // What is left waiting stays charged, and no more than that.
+        let many = packets.in_room(RESERVE + 2 * LOAN);
+        for _ in 0..many {
+            assert!(inbox.push(packets.next()?).is_ok());
+        }
+        assert_eq!(charged(&owner), u64::from(2 * LOAN));
+        assert_eq!(inbox.take(1).count(), 1);
+        let left = (many - 1) * packets.truesize - RESERVE;
+        assert_eq!(charged(&owner), u64::from(left));
+        inbox.close();
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// The inboxes of a user take no more than the part; another user has a part of its own.
+    #[test]
+    fn inboxes_of_a_user_share_a_part() -> Result {
+        let packets = Packets::new(1000)?;
+        let (user, other) = (owner(2, 2)?, owner(3, 2)?);
+        pin_init::stack_pin_init!(let one = QpInbox::new(Some(&user), MUCH));
+        pin_init::stack_pin_init!(let two = QpInbox::new(Some(&user), MUCH));
+        pin_init::stack_pin_init!(let others = QpInbox::new(Some(&other), MUCH));
+        let (reserve, most) = (
+            packets.in_room(RESERVE),
+            packets.in_room(RESERVE + 2 * LOAN),
+        );
+        assert_eq!(packets.fill(&one)?, (most, Figure::DropBudget));
+        assert_eq!(charged(&user), u64::from(2 * LOAN));
+        // Its other QPs go on with their reserve.
+        assert_eq!(packets.fill(&two)?, (reserve, Figure::DropBudget));
+        assert_eq!(packets.fill(&others)?, (most, Figure::DropBudget));
+        // Taking gives it to whoever needs it.
+        assert_eq!(one.take(u32::MAX).count(), most as usize);
+        assert_eq!(charged(&user), 0);
+        assert_eq!(packets.fill(&two)?, (most - reserve, Figure::DropBudget));
+        assert_eq!(two.take(u32::MAX).count(), most as usize);
+        assert_eq!(packets.fill(&one)?, (most, Figure::DropBudget));
+        Ok(())
+    }
+
+    /// What a user's objects take is not there for packets, and the other way round.
+    #[test]
+    fn the_budget_is_that_of_the_objects() -> Result {
+        let packets = Packets::new(1000)?;
+        let owner = owner(4, 1)?;
+        pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
+        let all = u64::from(4 * LOAN);
+        let objects = owner.take(all - u64::from(LOAN) + 1)?;
+        let reserve = packets.in_room(RESERVE);
+        assert_eq!(packets.fill(&inbox)?, (reserve, Figure::DropBudget));
+        drop(objects);
+        assert!(inbox.push(packets.next()?).is_ok());
+        assert_eq!(owner.take(all - u64::from(LOAN) + 1).err(), Some(ENOMEM));
+        assert!(owner.take(all - u64::from(LOAN)).is_ok());
+        drop(inbox.take(u32::MAX));
+        assert!(owner.take(all).is_ok());
+        Ok(())
+    }
+
+    /// Closing gives all back, once, and so does dropping.
+    #[test]
+    fn closing_gives_back() -> Result {
+        let packets = Packets::new(1000)?;
+        let owner = owner(5, 2)?;
+        {
+            pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
+            let (waiting, _) = packets.fill(&inbox)?;
+            assert_eq!(inbox.close().count(), waiting as usize);
+            assert_eq!(charged(&owner), 0);
+            assert_eq!(packets.fill(&inbox)?, (0, Figure::DropState));
+            assert!(inbox.close().is_empty() && inbox.take(1).is_empty());
+            assert_eq!(charged(&owner), 0);
+        }
+        assert_eq!(charged(&owner), 0);
+        {
+            pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
+            packets.fill(&inbox)?;
+            assert_eq!(charged(&owner), u64::from(2 * LOAN));
+        }
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// The account stays as long as packets wait, whoever else has gone.
+    #[test]
+    fn the_account_outlives_the_packets() -> Result {
+        let packets = Packets::new(1000)?;
+        {
+            let first = owner(6, 2)?;
+            pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&first), MUCH));
+            drop(first);
+            packets.fill(&inbox)?;
+            assert_eq!(charged(&owner(6, 2)?), u64::from(2 * LOAN));
+        }
+        assert_eq!(charged(&owner(6, 2)?), 0);
+        Ok(())
+    }
+
+    /// A packet that takes more than a loan is lent what it takes.
+    #[test]
+    fn large_packets() -> Result {
+        let packets = Packets::new(4096)?;
+        let owner = owner(7, 4)?;
+        let mut bytes = KVec::new();
+        bytes.extend_from_slice(&packets.bytes, GFP_KERNEL)?;
+        // A page for each few bytes: it takes much more than it brings.
+        let large = || RxSkb::in_pieces(&bytes, 20, 0, 250);
+        let truesize = large()?.truesize();
+        pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
+        assert!(truesize > LOAN);
+        assert!(inbox.push(large()?).is_ok());
+        assert_eq!(charged(&owner), u64::from(truesize));
+        drop(inbox.take(1));
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// Each inbox has a limit of its own besides, that of connection management no other.
+    #[test]
+    fn limits_of_an_inbox() -> Result {
+        let packets = Packets::new(1000)?;
+        let owner = owner(8, 4)?;
+        let bytes = RESERVE + LOAN;
+        // The one that reaches the limit may exceed it.
+        let most = bytes.div_ceil(packets.truesize);
+        let few = InboxLimits { packets: 5, ..MUCH };
+        let small = InboxLimits { bytes, ..MUCH };
+        for owner in [Some(&owner), None] {
+            for (limits, waiting) in [(few, 5), (small, most)] {
+                pin_init::stack_pin_init!(let inbox = QpInbox::new(owner, limits));
+                for _ in 0..2 {
+                    assert_eq!(packets.fill(&inbox)?, (waiting, Figure::DropInboxFull));
+                    assert_eq!(inbox.take(u32::MAX).count(), waiting as usize);
+                }
+            }
+        }
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// A user whose QP is flooded holds no more than the part; its other QPs and those of others work.
+    #[test]
+    fn a_flooded_user() -> Result {
+        let pair = Pair::new(ONE, TWO)?;
+        let (user, other) = (owner(9, 2)?, owner(10, 16)?);
+        let slow = [Slow::new()?, Slow::new()?, Slow::new()?];
+        let [flooded, idle, others] = [(0, &user), (1, &user), (2, &other)].map(|(n, owner)| {
+            let slow: &Arc<Slow> = &slow[n];
+            Qp::datagrams(&pair.link.0, &at(TWO, 0)?, QKEY, owner, slow.clone())
+        });
+        let (flooded, idle, others) = (flooded?, idle?, others?);
+        let payload = buffer(1000)?;
+        let send = |qp: &Arc<Qp<Ud>>, count: u64| -> Result {
+            let to = Destination {
+                qp: qp.number(),
+                ..pair.b.destination()
+            };
+            for _ in 0..count {
+                let source = Source::Mem(payload.clone());
+                pair.a.qp.send(&pair.path, &to, &source)?;
+            }
+            Ok(())
+        };
+        let dropped = |qp: &Arc<Qp<Ud>>| qp.figures().get(Figure::DropBudget);
+        // Of each, at most a batch is taken before all that comes waits.
+        for (qp, count) in [(&flooded, 600), (&idle, 1), (&others, 200)] {
+            send(qp, count)?;
+        }
+        // The flood goes on while the part is full.
+        assert!(eventually(|| dropped(&flooded) > 0));
+        assert!(charged(&user) <= u64::from(2 * LOAN));
+        assert!(pair.link.0.figures().get(Figure::DropBudget) >= dropped(&flooded));
+        send(&idle, 2)?;
+        assert_eq!((dropped(&idle), dropped(&others)), (0, 0));
+        for slow in &slow {
+            slow.go.complete_all();
+        }
+        assert!(eventually(|| {
+            u64::from(slow[0].count.get()) + dropped(&flooded) == 600
+        }));
+        assert!(eventually(|| slow[1].count.get() == 3));
+        assert!(eventually(|| slow[2].count.get() == 200));
+        assert!(eventually(|| charged(&user) == 0 && charged(&other) == 0));
+        // It has room again; and closing in the middle of it gives all back.
+        send(&flooded, 50)?;
+        send(&others, 50)?;
+        for qp in [flooded, idle, others] {
+            qp.close();
+        }
+        assert_eq!((charged(&user), charged(&other)), (0, 0));
+        Ok(())
+    }
+
+    /// A reliable connection gets all through a reserve alone: what is dropped is sent again.
+    #[test]
+    fn reliable_connections_recover() -> Result {
+        let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;
+        let payload = buffer(REGION)?;
+        assert_eq!(pair.a.run(WRITE, &payload)?, Some(Status::Success));
+        assert!(pair.b.figure(Figure::DropBudget) > 0);
+        assert!(mem::memref::equal(&pair.b.peer.region, &payload));
+        assert!(pair.works()?);
+        Ok(())
+    }
+}
