@@ -23,7 +23,7 @@ tests![
 ];
 
 /// MiB that a user may have unless the module was told otherwise; it is not in sysfs.
-const LIMIT: u64 = 256;
+pub(crate) const LIMIT: u64 = 256;
 
 /// Opens a CQ of `entries`.
 fn cq(file: &File, domain: u32, entries: u32) -> Result<u32, Errno> {
@@ -36,7 +36,7 @@ fn cq(file: &File, domain: u32, entries: u32) -> Result<u32, Errno> {
 }
 
 /// Opens CQs, large ones first, then fabrics, until nothing more can be had.
-fn fill(file: &File, domain: u32) -> Vec<u32> {
+pub(crate) fn fill(file: &File, domain: u32) -> Vec<u32> {
     let mut handles = Vec::new();
     for entries in [65_536, 4_096, 64] {
         loop {

@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub(crate) const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
 const PEER: FiAddr = FiAddr::UNSPEC;
@@ -62,7 +62,7 @@ impl Crc32 for Bits {
 }
 
 /// An IP packet with a good ICRC.
-fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let udp_len = UDP_LEN + packet.len();
     let total = (IPV4_LEN + udp_len) as u16;
     let mut ip = [0; IPV4_LEN];
@@ -84,10 +84,10 @@ fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Who sends anything, from the host of `a`.
-struct Attacker(OwnedFd);
+pub(crate) struct Attacker(OwnedFd);
 
 impl Attacker {
-    fn new(wire: &Wire) -> Self {
+    pub(crate) fn new(wire: &Wire) -> Self {
         wire.a.run(|| {
             // SAFETY: a new descriptor.
             let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
@@ -97,7 +97,7 @@ impl Attacker {
         })
     }
 
-    fn send(&self, packet: &[u8]) {
+    pub(crate) fn send(&self, packet: &[u8]) {
         // SAFETY: all zero is a valid address structure.
         let mut to: libc::sockaddr_in = unsafe { std::mem::zeroed() };
         to.sin_family = libc::AF_INET as _;

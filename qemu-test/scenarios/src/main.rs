@@ -48,6 +48,7 @@ mod descriptors;
 mod endpoints;
 mod events;
 mod faults;
+mod flooded;
 mod fuzz;
 mod harness;
 mod host;
@@ -103,6 +104,7 @@ fn main() -> std::process::ExitCode {
             descriptors::TESTS,
             sleepers::TESTS,
             events::TESTS,
+            flooded::TESTS,
             addresses::TESTS,
             waiting::TESTS,
             endpoints::TESTS,

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Endpoints that get more packets than they can deal with: what waits for them counts in their owner's
+//! budget, up to a part of it, and takes nothing from other users.
+//!
+//! The packets are sent by a thread that the CPU's ordinary tasks cannot interrupt. They arrive in softirqs
+//! on top of it, and the workers of the QPs, which run on the same CPU, do not come to take them.
+
+#![allow(unsafe_code, reason = "scheduling")]
+
+use crate::{
+    abi_budget::{LIMIT, fill},
+    abi_threads::{as_user, open_to_all},
+    harness::tests,
+    host::{Host, domain_on, until},
+    hostile::{A, Attacker, whole},
+    networks::{Wire, dgram},
+    raw::{File, ip},
+};
+use kfi::PacketFigure;
+use kfi_core::roce::{
+    headers::{Bth, Deth, Headers, Qpn},
+    packet::Packet,
+    psn::Psn,
+};
+
+tests![
+    what_waits_counts_in_the_budget => 300,
+    a_user_holds_a_part => 300,
+];
+
+/// The part of a user's limit that packets may take is one in so many.
+const SHARE: u64 = 4;
+
+/// The time that the first CPU keeps for ordinary tasks, in each period: so a real-time task does not keep
+/// them waiting for more than a second. A worker needs little of it to take all that waits.
+const KEPT: &str = "/sys/kernel/debug/sched/fair_server/cpu0/runtime";
+
+/// Keeps none, until it is dropped.
+struct NoneKept(String);
+
+impl NoneKept {
+    fn new() -> Self {
+        let before = std::fs::read_to_string(KEPT).expect("the time that is kept");
+        std::fs::write(KEPT, "0").expect("keep none");
+        Self(before)
+    }
+}
+
+impl Drop for NoneKept {
+    fn drop(&mut self) {
+        std::fs::write(KEPT, self.0.trim()).expect("keep as before");
+    }
+}
+
+/// Runs `run` on the first CPU, whose ordinary tasks do not run meanwhile.
+fn uninterrupted<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    let _none_kept = NoneKept::new();
+    let thread = || {
+        // SAFETY: all zero is a valid set of CPUs, and the pointers are valid for the calls.
+        let (pinned, fifo) = unsafe {
+            let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(0, &mut cpus);
+            let param = libc::sched_param { sched_priority: 1 };
+            (
+                libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus),
+                libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param),
+            )
+        };
+        assert_eq!((pinned, fifo), (0, 0), "a real-time priority");
+        run()
+    };
+    std::thread::scope(|scope| scope.spawn(thread).join()).expect("a thread")
+}
+
+/// A datagram of `len` bytes to the endpoint of `host`, with the Q key that it has if it was given none.
+fn datagram(host: &Host, len: usize) -> Vec<u8> {
+    let deth = Deth {
+        qkey: 0x0123_4567,
+        src_qp: Qpn::new(5),
+    };
+    let bth = Bth::new(Qpn::new(host.qp().0.qpn), Psn::new(0));
+    let packet = Packet::new(bth, Headers::Datagram(deth, None), len);
+    whole(A, &packet, &vec![9; len])
+}
+
+/// Two hosts of which the second is flooded.
+struct Scene {
+    wire: Wire,
+    attacker: Attacker,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let wire = Wire::new();
+        for netns in [&wire.a, &wire.b] {
+            netns.run(|| ip("link set veth0 mtu 9000"));
+        }
+        let attacker = Attacker::new(&wire);
+        Self { wire, attacker }
+    }
+
+    /// An endpoint of the caller's at the second host.
+    fn endpoint(&self) -> Host {
+        Wire::host(&self.wire.b, &dgram())
+    }
+
+    /// An endpoint there, of an ordinary user.
+    fn users(&self) -> Host {
+        self.wire.b.run(|| {
+            as_user(|| {
+                let (_fabric, domain) = domain_on("roce0");
+                Host::on(&domain, &dgram())
+            })
+        })
+    }
+
+    /// Sends `count` datagrams of `len` bytes to each, which find nobody who takes them.
+    fn flood(&self, hosts: &[&Host], count: u64, len: usize) {
+        let packets: Vec<_> = hosts.iter().map(|host| datagram(host, len)).collect();
+        uninterrupted(|| {
+            for packet in &packets {
+                for _ in 0..count {
+                    self.attacker.send(packet);
+                }
+            }
+        });
+    }
+
+    /// How many of `sent` datagrams waited, and how many found no room in the budget of the owner of
+    /// `host`; there is no other cause.
+    fn outcome(&self, host: &Host, sent: u64) -> (u64, u64) {
+        let mut outcome = (0, 0);
+        until("all packets", || {
+            outcome = self.wire.b.run(|| {
+                (
+                    host.count(PacketFigure::RxPackets),
+                    host.count(PacketFigure::DropBudget),
+                )
+            });
+            outcome.0 + outcome.1 == sent
+        });
+        outcome
+    }
+}
+
+fn what_waits_counts_in_the_budget() {
+    open_to_all();
+    let scene = Scene::new();
+    let (host, roots) = (scene.users(), scene.endpoint());
+    // The user's objects take all that the user may have.
+    let file = scene.wire.b.run(|| {
+        as_user(|| {
+            let file = File::open_only();
+            let fabric = file.fabric();
+            let domain = file.domain_on(fabric, "roce0");
+            fill(&file, domain);
+            file
+        })
+    });
+    // Then only what the endpoint has reserved is there for packets. No other user suffers from it.
+    scene.flood(&[&host, &roots], 100, 1000);
+    let (waited, dropped) = scene.outcome(&host, 100);
+    assert!(waited >= 2 && dropped >= 50, "{waited} of 100 waited");
+    assert_eq!(scene.outcome(&roots, 100), (100, 0));
+    // The objects go, and there is room.
+    drop(file);
+    scene.flood(&[&host], 100, 1000);
+    assert_eq!(scene.outcome(&host, 200), (waited + 100, dropped));
+}
+
+/// More endpoints than can have a full inbox each.
+const ENDPOINTS: usize = 80;
+
+/// As many packets of 4096 bytes as an inbox takes, nearly.
+const EACH: u64 = 120;
+
+fn a_user_holds_a_part() {
+    open_to_all();
+    let scene = Scene::new();
+    let roots = scene.endpoint();
+    let hosts: Vec<_> = (0..ENDPOINTS).map(|_| scene.users()).collect();
+    let mut flooded: Vec<_> = hosts.iter().collect();
+    flooded.push(&roots);
+    scene.flood(&flooded, EACH, 4096);
+    let outcomes: Vec<_> = hosts.iter().map(|host| scene.outcome(host, EACH)).collect();
+    // The reserve is each one's own.
+    assert!(outcomes.iter().all(|(waited, _)| *waited > 0));
+    let waited: u64 = outcomes.iter().map(|(waited, _)| waited).sum();
+    let dropped: u64 = outcomes.iter().map(|(_, dropped)| dropped).sum();
+    println!("{waited} packets waited, {dropped} were dropped");
+    // Each takes more than its payload.
+    let most = (LIMIT << 20) / SHARE / 4096;
+    assert!(dropped > 0 && waited < most, "{waited} packets waited");
+    assert_eq!(scene.outcome(&roots, EACH), (EACH, 0));
+    // All that waited has been given back.
+    let last = hosts.len() - 1;
+    scene.flood(&[&hosts[0], &hosts[last]], EACH, 4096);
+    for number in [0, last] {
+        let (waited, dropped) = outcomes[number];
+        let now = scene.outcome(&hosts[number], 2 * EACH);
+        assert_eq!(now, (waited + EACH, dropped));
+    }
+}
