@@ -59,7 +59,7 @@ fn owner(n: u32, loans: u32) -> Result<Budget> {
     Budget::of(user, Some(u64::from(4 * loans * LOAN)))
 }
 
-/// What is charged for inboxes. Nothing else is charged to the owners of this suite.
+/// Bytes that are charged for inboxes. Nothing else is charged to the owners of this suite.
 fn charged(owner: &Budget) -> u64 {
     let (all, inboxes) = owner.charged(Part::Inboxes);
     assert_eq!(all, inboxes);
@@ -106,6 +106,50 @@ impl Packets {
     }
 }
 
+/// A QP whose consumer waits for a sign. When it is dropped the sign is given, and the QP closed.
+struct Target {
+    qp: Arc<Qp<Ud>>,
+    slow: Arc<Slow>,
+}
+
+impl Target {
+    fn new(pair: &Pair, owner: &Budget) -> Result<Self> {
+        let slow = Slow::new()?;
+        let addr = at(TWO, 0)?;
+        let qp = Qp::datagrams(&pair.link.0, &addr, QKEY, owner, slow.clone())?;
+        Ok(Self { qp, slow })
+    }
+
+    /// Sends so many datagrams to it.
+    fn send(&self, pair: &Pair, count: u64) -> Result {
+        let payload = buffer(1000)?;
+        let to = Destination {
+            qp: self.qp.number(),
+            ..pair.b.destination()
+        };
+        for _ in 0..count {
+            let source = Source::Mem(payload.clone());
+            pair.a.qp.send(&pair.path, &to, &source)?;
+        }
+        Ok(())
+    }
+
+    fn dropped(&self) -> u64 {
+        self.qp.figures().get(Figure::DropBudget)
+    }
+
+    fn received(&self) -> u64 {
+        self.slow.count.get().into()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.slow.go.complete_all();
+        self.qp.close();
+    }
+}
+
 #[kunit_tests(kfabric_inbox)]
 mod tests {
     use super::*;
@@ -138,7 +182,7 @@ mod tests {
             assert!(inbox.is_empty());
             assert_eq!(charged(&owner), 0);
         }
-        // What is left waiting stays charged, and no more than that.
+        // The packets that are left stay charged, and no more than they take.
         let many = packets.in_room(RESERVE + 2 * LOAN);
         for _ in 0..many {
             assert!(inbox.push(packets.next()?).is_ok());
@@ -178,7 +222,7 @@ mod tests {
         Ok(())
     }
 
-    /// What a user's objects take is not there for packets, and the other way round.
+    /// Memory that a user's objects take is not there for packets, and the other way round.
     #[test]
     fn the_budget_is_that_of_the_objects() -> Result {
         let packets = Packets::new(1000)?;
@@ -283,50 +327,30 @@ mod tests {
     fn a_flooded_user() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let (user, other) = (owner(9, 2)?, owner(10, 16)?);
-        let slow = [Slow::new()?, Slow::new()?, Slow::new()?];
-        let [flooded, idle, others] = [(0, &user), (1, &user), (2, &other)].map(|(n, owner)| {
-            let slow: &Arc<Slow> = &slow[n];
-            Qp::datagrams(&pair.link.0, &at(TWO, 0)?, QKEY, owner, slow.clone())
-        });
-        let (flooded, idle, others) = (flooded?, idle?, others?);
-        let payload = buffer(1000)?;
-        let send = |qp: &Arc<Qp<Ud>>, count: u64| -> Result {
-            let to = Destination {
-                qp: qp.number(),
-                ..pair.b.destination()
-            };
-            for _ in 0..count {
-                let source = Source::Mem(payload.clone());
-                pair.a.qp.send(&pair.path, &to, &source)?;
-            }
-            Ok(())
-        };
-        let dropped = |qp: &Arc<Qp<Ud>>| qp.figures().get(Figure::DropBudget);
-        // Of each, at most a batch is taken before all that comes waits.
-        for (qp, count) in [(&flooded, 600), (&idle, 1), (&others, 200)] {
-            send(qp, count)?;
-        }
-        // The flood goes on while the part is full.
-        assert!(eventually(|| dropped(&flooded) > 0));
+        let flooded = Target::new(&pair, &user)?;
+        let idle = Target::new(&pair, &user)?;
+        let others = Target::new(&pair, &other)?;
+        // At most a batch of them is taken before all the others wait.
+        flooded.send(&pair, 600)?;
+        idle.send(&pair, 1)?;
+        others.send(&pair, 200)?;
+        assert!(eventually(|| flooded.dropped() > 0));
         assert!(charged(&user) <= u64::from(2 * LOAN));
-        assert!(pair.link.0.figures().get(Figure::DropBudget) >= dropped(&flooded));
-        send(&idle, 2)?;
-        assert_eq!((dropped(&idle), dropped(&others)), (0, 0));
-        for slow in &slow {
-            slow.go.complete_all();
+        assert!(pair.link.0.figures().get(Figure::DropBudget) >= flooded.dropped());
+        // While the part is full.
+        idle.send(&pair, 2)?;
+        assert_eq!((idle.dropped(), others.dropped()), (0, 0));
+        for target in [&flooded, &idle, &others] {
+            target.slow.go.complete_all();
         }
-        assert!(eventually(|| {
-            u64::from(slow[0].count.get()) + dropped(&flooded) == 600
-        }));
-        assert!(eventually(|| slow[1].count.get() == 3));
-        assert!(eventually(|| slow[2].count.get() == 200));
+        assert!(eventually(|| flooded.received() + flooded.dropped() == 600));
+        assert!(eventually(|| idle.received() == 3));
+        assert!(eventually(|| others.received() == 200));
         assert!(eventually(|| charged(&user) == 0 && charged(&other) == 0));
-        // It has room again; and closing in the middle of it gives all back.
-        send(&flooded, 50)?;
-        send(&others, 50)?;
-        for qp in [flooded, idle, others] {
-            qp.close();
-        }
+        // There is room again, and closing in the middle of it gives all back.
+        flooded.send(&pair, 50)?;
+        others.send(&pair, 50)?;
+        drop((flooded, idle, others));
         assert_eq!((charged(&user), charged(&other)), (0, 0));
         Ok(())
     }
