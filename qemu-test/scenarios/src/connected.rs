@@ -3,11 +3,11 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, domain, pattern, until},
+    host::{Host, Options, SOON, address_of, domain, pattern, until},
 };
 use kfi::{
-    Access, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, EpType, Errno, FiAddr, Mr, Op,
-    OpFlags, PeerAddr, QpAddr, QpOption, QpState, Remote, RmaIov,
+    Access, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, Endpoint, EpType, Errno, FiAddr, Mr,
+    Op, OpFlags, PeerAddr, QpAddr, QpOption, QpState, Remote, RmaIov,
 };
 use std::time::Duration;
 
@@ -61,11 +61,21 @@ fn options() -> Options {
     }
 }
 
+/// Connects an endpoint with a QP, which begins with a PSN.
+pub(crate) fn connect_to(ep: &Endpoint, (to, psn): (QpAddr, u32)) {
+    ep.connect_qp(to, psn).expect("connect_qp");
+}
+
 /// Connects two hosts.
 pub(crate) fn connect(a: &Host, b: &Host) {
-    let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
-    a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
-    b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
+    connect_qps(&a.ep, &b.ep);
+}
+
+/// Connects two endpoints.
+pub(crate) fn connect_qps(a: &Endpoint, b: &Endpoint) {
+    let (at_a, at_b) = (address_of(a), address_of(b));
+    connect_to(a, at_b);
+    connect_to(b, at_a);
 }
 
 /// Two connected hosts, after `change` of their options.

@@ -6,6 +6,11 @@
 //! starts itself again with `--one NAME`, waits up to the test's limit and kills the child then.
 //! What a child prints is shown behind its result if it failed.
 //!
+//! A test can be marked as one that shows a [known defect](Defect). It runs like others and is expected
+//! to fail, by an assertion with the defect's message; then it counts as passed, and its line says
+//! `known defect`. It fails if it fails in another way, and if it passes: then the mark is to be
+//! taken away.
+//!
 //! Reference: Documentation/dev-tools/ktap.rst of the kernel.
 
 use std::{
@@ -22,19 +27,44 @@ pub(crate) struct Test {
     pub(crate) run: fn(),
     /// How long it may take, seconds.
     pub(crate) limit: u64,
+    /// The defect that it shows.
+    pub(crate) defect: Option<Defect>,
 }
 
-/// Lists tests: `tests![name, name, slow => 300, ...]` makes `TESTS` of the file.
+/// A defect that the tests show and the module still has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Defect {
+    /// The defect in a few words. The message of the assertion that shows it contains them.
+    pub(crate) message: &'static str,
+    /// Where it will be mended.
+    pub(crate) mended: &'static str,
+}
+
+impl std::fmt::Display for Defect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "known defect: {}; to be mended in {}",
+            self.message, self.mended
+        )
+    }
+}
+
+/// Lists tests: `tests![name, name, slow => 300, ...]` makes `TESTS` of the file. `name [DEFECT]`
+/// marks a test that shows that [`Defect`].
 macro_rules! tests {
     (@limit) => { 60 };
     (@limit $limit:expr) => { $limit };
-    ($($name:ident $(=> $limit:expr)?),* $(,)?) => {
+    (@defect) => { None };
+    (@defect $defect:ident) => { Some($defect) };
+    ($($name:ident $([$defect:ident])? $(=> $limit:expr)?),* $(,)?) => {
         /// The tests of this room.
         pub(crate) const TESTS: &[crate::harness::Test] = &[$(
             crate::harness::Test {
                 name: concat!(module_path!(), "::", stringify!($name)),
                 run: $name,
                 limit: tests!(@limit $($limit)?),
+                defect: tests!(@defect $($defect)?),
             }
         ),*];
     };
@@ -85,7 +115,10 @@ pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCod
         .collect();
     if args.iter().any(|arg| arg == "--list") {
         for test in wanted {
-            println!("{}", short(test));
+            match &test.defect {
+                None => println!("{}", short(test)),
+                Some(defect) => println!("{} # {defect}", short(test)),
+            }
         }
         return ExitCode::SUCCESS;
     }
@@ -95,14 +128,17 @@ pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCod
     let mut failed = 0;
     for (number, test) in wanted.iter().enumerate() {
         let begin = Instant::now();
-        let result = run_one(test);
+        let result = judge(test.defect, run_one(test));
         let took = begin.elapsed().as_millis();
-        let (word, why) = match &result {
-            Ok(()) => ("ok", ""),
-            Err(why) => ("not ok", why.as_str()),
+        let (word, directive) = match (&result, test.defect) {
+            (Ok(()), None) => ("ok", String::new()),
+            // The directive of KTAP for a failure that is expected.
+            (Ok(()), Some(defect)) => ("ok", format!("XFAIL {defect}; ")),
+            (Err(_), _) => ("not ok", String::new()),
         };
-        println!("{word} {} {} # {took} ms", number + 1, short(test));
-        for line in why.lines() {
+        let number = number + 1;
+        println!("{word} {number} {} # {directive}{took} ms", short(test));
+        for line in result.as_ref().err().iter().flat_map(|why| why.lines()) {
             println!("# {line}");
         }
         failed += usize::from(result.is_err());
@@ -114,7 +150,45 @@ pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCod
     ExitCode::from(u8::from(failed > 0))
 }
 
-fn run_one(test: &Test) -> Result<(), String> {
+/// How a test failed.
+struct Failure {
+    /// By an assertion of its own: it was not killed, and did not hang.
+    asserted: bool,
+    /// What it printed, and how it ended.
+    text: String,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        let asserted = false;
+        Self { asserted, text }
+    }
+}
+
+/// Whether a test ended as is expected of it; if not, what is wrong.
+fn judge(defect: Option<Defect>, result: Result<(), Failure>) -> Result<(), String> {
+    match (defect, result) {
+        (None, Ok(())) => Ok(()),
+        (None, Err(failure)) => Err(failure.text),
+        (Some(defect), Err(failure))
+            if failure.asserted && failure.text.contains(defect.message) =>
+        {
+            Ok(())
+        }
+        (Some(defect), Err(failure)) => Err(format!(
+            "it fails, but not as is expected ({defect})\n{}",
+            failure.text
+        )),
+        (Some(defect), Ok(())) => Err(format!(
+            "it passes, and is marked ({defect}): take the mark away"
+        )),
+    }
+}
+
+/// The exit status of a program whose main thread has panicked.
+const PANICKED: i32 = 101;
+
+fn run_one(test: &Test) -> Result<(), Failure> {
     let me = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
     // What chooses the rooms must choose them for the child, too.
     let rooms = std::env::args().filter(|arg| arg == "--faults");
@@ -148,7 +222,7 @@ fn run_one(test: &Test) -> Result<(), String> {
                 let _ = child.kill();
                 let _ = child.wait();
                 let stack = stack.unwrap_or_default();
-                return Err(format!("hung for {} s\n{stack}", test.limit));
+                return Err(format!("hung for {} s\n{stack}", test.limit).into());
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
@@ -158,6 +232,48 @@ fn run_one(test: &Test) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("{status}\n{err}{out}"))
+        Err(Failure {
+            asserted: status.code() == Some(PANICKED),
+            text: format!("{status}\n{err}{out}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Defect, Failure, judge};
+
+    const DEFECT: Defect = Defect {
+        message: "nothing works",
+        mended: "the next version",
+    };
+
+    fn failed(asserted: bool, text: &str) -> Result<(), Failure> {
+        let text = text.to_owned();
+        Err(Failure { asserted, text })
+    }
+
+    #[test]
+    fn a_test_without_a_mark_is_to_pass() {
+        assert_eq!(judge(None, Ok(())), Ok(()));
+        let why = judge(None, failed(true, "nothing works"));
+        assert_eq!(why, Err("nothing works".to_owned()));
+    }
+
+    #[test]
+    fn a_known_defect_is_to_fail_by_its_assertion() {
+        let shown = "exit status: 101\npanicked at x.rs: nothing works: 3 of 4";
+        assert_eq!(judge(Some(DEFECT), failed(true, shown)), Ok(()));
+        for other in [failed(true, "no memory"), failed(false, shown)] {
+            let why = judge(Some(DEFECT), other).expect_err("another failure");
+            assert!(why.contains("not as is expected"), "{why}");
+            assert!(why.contains(DEFECT.mended), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_known_defect_that_is_not_shown_is_a_failure() {
+        let why = judge(Some(DEFECT), Ok(())).expect_err("it passes");
+        assert!(why.contains("take the mark away"), "{why}");
     }
 }

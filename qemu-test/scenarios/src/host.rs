@@ -164,9 +164,7 @@ impl Host {
 
     /// Its QP's address, and the PSN that it begins with.
     pub(crate) fn qp(&self) -> (QpAddr, u32) {
-        let qp = self.ep.qp().expect("qp");
-        let host = std::net::SocketAddr::new(qp.ip(), 0);
-        (QpAddr { host, qpn: qp.qpn }, qp.psn)
+        address_of(&self.ep)
     }
 
     /// A figure of the packets of its endpoint, asked for in its namespace.
@@ -222,6 +220,13 @@ impl Host {
         let mut entries = [Entry::default()];
         assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
     }
+}
+
+/// The address of an endpoint's QP, and the PSN that it begins with.
+pub(crate) fn address_of(ep: &Endpoint) -> (QpAddr, u32) {
+    let qp = ep.qp().expect("qp");
+    let host = std::net::SocketAddr::new(qp.ip(), 0);
+    (QpAddr { host, qpn: qp.qpn }, qp.psn)
 }
 
 /// Two hosts that know each other: each with the other's address.

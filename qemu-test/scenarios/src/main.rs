@@ -72,6 +72,7 @@ mod transfers;
 mod uring;
 mod verbs_peer;
 mod waiting;
+mod without_cq;
 
 fn main() -> std::process::ExitCode {
     if let Some(code) = fuzz::main().or_else(verbs_peer::main) {
@@ -98,6 +99,7 @@ fn main() -> std::process::ExitCode {
             abi_waiting::TESTS,
             counters::TESTS,
             counting::TESTS,
+            without_cq::TESTS,
             completions::TESTS,
             selective::TESTS,
             rings::TESTS,
