@@ -43,6 +43,7 @@ mod connected;
 mod connections;
 mod counters;
 mod counting;
+mod crowd;
 mod datagrams;
 mod descriptors;
 mod endpoints;
@@ -69,6 +70,7 @@ mod sleepers;
 mod threads;
 mod tracing;
 mod transfers;
+mod unscheduled;
 mod uring;
 mod verbs_peer;
 mod waiting;
@@ -136,6 +138,7 @@ fn main() -> std::process::ExitCode {
             tracing::TESTS,
             regressions::TESTS,
             races::TESTS,
+            unscheduled::TESTS,
             // Unloads the module: last.
             module::TESTS,
         ]
@@ -145,6 +148,7 @@ fn main() -> std::process::ExitCode {
         &[
             processes::ROLES,
             races::ROLES,
+            unscheduled::ROLES,
             hosts::peers::ROLES,
             connections::killed::ROLES,
         ]

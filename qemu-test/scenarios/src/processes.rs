@@ -27,16 +27,21 @@ pub(crate) const ROLES: &[(&str, fn())] = &[
 ];
 
 /// This program again, in a role, with pipes.
-fn start(role: &str) -> Child {
-    Command::new(std::env::current_exe().expect("own path"))
+pub(crate) fn program(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command
         .args(["--role", role])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("start a process")
+        .stdout(Stdio::piped());
+    command
 }
 
-fn told(child: &mut Child) -> String {
+fn start(role: &str) -> Child {
+    program(role).spawn().expect("start a process")
+}
+
+/// The next line of a process.
+pub(crate) fn told(child: &mut Child) -> String {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().expect("stdout"))
         .read_line(&mut line)

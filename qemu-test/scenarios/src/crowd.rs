@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A thread that gets no CPU time when a test wants so: it becomes SCHED_IDLE on a CPU on which
+//! ordinary threads spin.
+//!
+//! Two CPUs are used: the last one is for that thread and for those that spin, the first one for all
+//! else that the test does. A kernel worker that has to run on the last CPU gets a share of it.
+
+#![allow(unsafe_code, reason = "scheduling policies")]
+
+use crate::host::until;
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+};
+
+/// Threads that spin. Against so many a SCHED_IDLE thread gets less than a thousandth of the CPU.
+const SPINNERS: usize = 8;
+
+/// States of those threads.
+const PARKED: u32 = 0;
+const SPIN: u32 = 1;
+const END: u32 = 2;
+
+/// The CPUs that this process may use: the first one, or the last one.
+fn cpu(last: bool) -> CpuSet {
+    static ALLOWED: std::sync::OnceLock<CpuSet> = std::sync::OnceLock::new();
+    // All of the process's, before a thread of it was pinned.
+    let allowed = ALLOWED.get_or_init(|| sched_getaffinity(None).expect("sched_getaffinity"));
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let cpu = if last { cpus.next_back() } else { cpus.next() };
+    let mut set = CpuSet::new();
+    set.set(cpu.expect("a CPU"));
+    set
+}
+
+/// From now on the calling thread runs on the first CPU, and so do the threads and processes that it
+/// starts.
+pub(crate) fn keep_away() {
+    sched_setaffinity(None, &cpu(false)).expect("sched_setaffinity");
+}
+
+/// A thread that can be kept from running. Its end is awaited when this value is dropped.
+pub(crate) struct Held {
+    thread: Option<JoinHandle<()>>,
+    tid: i32,
+    state: Arc<AtomicU32>,
+    spinners: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Held {
+    /// Starts it. `work` is called with a flag that is set when it is to end soon.
+    pub(crate) fn new(work: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
+        let state = Arc::new(AtomicU32::new(PARKED));
+        let spinners = (0..SPINNERS).map(|_| {
+            let state = state.clone();
+            std::thread::spawn(move || {
+                sched_setaffinity(None, &cpu(true)).expect("sched_setaffinity");
+                loop {
+                    match state.load(SeqCst) {
+                        PARKED => std::thread::park(),
+                        SPIN => std::hint::spin_loop(),
+                        _ => return,
+                    }
+                }
+            })
+        });
+        let spinners = spinners.collect();
+        let (tid, stop) = (
+            Arc::new(AtomicI32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let thread = {
+            let (tid, stop) = (tid.clone(), stop.clone());
+            std::thread::spawn(move || {
+                sched_setaffinity(None, &cpu(true)).expect("sched_setaffinity");
+                tid.store(gettid().as_raw_nonzero().get(), SeqCst);
+                work(&stop);
+            })
+        };
+        until("a thread that runs", || tid.load(SeqCst) != 0);
+        Self {
+            thread: Some(thread),
+            tid: tid.load(SeqCst),
+            state,
+            spinners,
+            stop,
+        }
+    }
+
+    /// Keeps it from running, from soon on.
+    pub(crate) fn hold(&self) {
+        self.policy(libc::SCHED_IDLE);
+        self.tell(SPIN);
+    }
+
+    /// Lets it run again.
+    pub(crate) fn release(&self) {
+        self.tell(PARKED);
+        self.policy(libc::SCHED_OTHER);
+    }
+
+    /// Whether its work is done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Where in the kernel it is.
+    pub(crate) fn stack(&self) -> String {
+        std::fs::read_to_string(format!("/proc/self/task/{}/stack", self.tid)).unwrap_or_default()
+    }
+
+    fn tell(&self, state: u32) {
+        self.state.store(state, SeqCst);
+        for spinner in &self.spinners {
+            spinner.thread().unpark();
+        }
+    }
+
+    fn policy(&self, policy: libc::c_int) {
+        if self.is_over() {
+            return;
+        }
+        let param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the structure is read, and lives until the function returns.
+        let result = unsafe { libc::sched_setscheduler(self.tid, policy, &raw const param) };
+        // The thread may have ended meanwhile.
+        let error = std::io::Error::last_os_error();
+        assert!(
+            result == 0 || error.raw_os_error() == Some(libc::ESRCH),
+            "sched_setscheduler: {error}"
+        );
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        self.tell(END);
+        self.policy(libc::SCHED_OTHER);
+        let threads = self.spinners.drain(..).chain(self.thread.take());
+        for thread in threads {
+            // If it has panicked, it has said so.
+            let _ = thread.join();
+        }
+    }
+}

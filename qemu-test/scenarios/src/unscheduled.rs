@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A task that is not scheduled delays neither a process that ends nor a peer's QP.
+//!
+//! The task posts from this process. It is [kept from running](Held) while it copies memory of another
+//! process or does the work of that process's QP.
+
+use crate::{
+    abi_threads::{USER, open_to_all},
+    connected::{connect_to, open_region},
+    crowd::{Held, keep_away},
+    harness::{Defect, tests},
+    host::{Host, Options, SOON, until},
+    processes::{program, told},
+};
+use kfi::{
+    Access, Buffer, Caps, Device, EpType, FiAddr, PacketFigure, PacketsOf, QpAddr, Remote,
+    StatClass,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::Write,
+    os::unix::{fs::FileExt, process::CommandExt},
+    process::Child,
+    time::{Duration, Instant},
+};
+
+/// Where these defects will be mended.
+const REDESIGN: &str = "issue 12, section 1";
+
+const EXIT_WAITS: Defect = Defect {
+    message: "a process cannot end, because a sender that is not scheduled copies its memory",
+    mended: REDESIGN,
+};
+
+const CLOSE_WAITS: Defect = Defect {
+    message: "SIGKILL does not end a close that waits for a sender that is not scheduled",
+    mended: REDESIGN,
+};
+
+const TURN_WAITS: Defect = Defect {
+    message: "packets to a QP wait for another user's task, which is not scheduled",
+    mended: REDESIGN,
+};
+
+const KILL_WAITS_FOR_TURN: Defect = Defect {
+    message: "a process cannot end, because another user's task has its QP's turn and is not scheduled",
+    mended: REDESIGN,
+};
+
+tests![
+    a_process_exits_while_a_message_to_it_is_copied[EXIT_WAITS],
+    a_process_is_killed_while_its_memory_is_written[EXIT_WAITS],
+    a_process_is_killed_while_its_memory_is_copied[EXIT_WAITS],
+    a_process_is_killed_while_it_closes_an_endpoint[CLOSE_WAITS],
+    a_process_is_killed_while_it_closes_a_region[CLOSE_WAITS],
+    a_close_succeeds_when_the_copy_has_ended,
+    packets_to_a_qp_do_not_wait_for_their_sender[TURN_WAITS],
+    a_process_is_killed_while_a_peer_reads_its_memory[KILL_WAITS_FOR_TURN],
+];
+
+/// What this program is when a test starts it as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("copied", copied), ("answers", answers)];
+
+/// How long a process may take to end.
+const BOUND: Duration = Duration::from_secs(2);
+
+/// Bytes of a copy: so many that it takes longer than a change of the scheduling policy.
+const LEN: usize = 128 << 20;
+
+/// The key of all regions.
+const KEY: u64 = 1;
+
+/// At both ends of the bytes that are copied.
+const MARK: [u8; 8] = *b"kfi mark";
+
+/// A process that is the target of operations, in a role of this program.
+struct Target(Child);
+
+impl Target {
+    /// Starts it, as the user `uid`.
+    fn start(role: &str, uid: u32) -> Self {
+        Self(program(role).uid(uid).spawn().expect("start a process"))
+    }
+
+    fn tell(&mut self, line: &str) {
+        let stdin = self.0.stdin.as_mut().expect("stdin");
+        writeln!(stdin, "{line}").expect("tell");
+    }
+
+    fn told(&mut self) -> String {
+        told(&mut self.0)
+    }
+
+    fn kill(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::KILL).expect("kill");
+    }
+
+    /// Whether it ends soon enough.
+    fn ends(&mut self) -> bool {
+        within(BOUND, || self.0.try_wait().expect("wait").is_some())
+    }
+
+    /// Whether it sleeps in the kernel and waits for something else than a signal.
+    fn is_stuck(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()));
+        let stat = stat.expect("stat");
+        // Behind the name, which is in parentheses.
+        let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim());
+        state.starts_with('D')
+    }
+
+    /// Whether there is a mark at this address of it.
+    fn is_marked(&self, addr: u64) -> bool {
+        let memory = std::fs::File::open(format!("/proc/{}/mem", self.0.id()));
+        let mut bytes = [0; MARK.len()];
+        let read = memory.expect("its memory").read_exact_at(&mut bytes, addr);
+        read.expect("read its memory");
+        bytes == MARK
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether `holds` does within `limit`.
+fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        if holds() {
+            return true;
+        }
+        if begin.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn line() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("a line");
+    line.trim().to_owned()
+}
+
+/// The process to or from whose memory is copied. It closes what it is told to, or exits.
+fn copied() {
+    let host = Host::new();
+    let buffer = Buffer::new(LEN).expect("buffer");
+    if line() == "marked" {
+        mark(&buffer);
+    }
+    host.ep.recv(&buffer, 1).expect("recv");
+    let mr = open_region(&host, &buffer, KEY);
+    let name = host.ep.name().expect("name");
+    println!("{name} {}", buffer.addr());
+    match line().as_str() {
+        "exit" => std::process::exit(0),
+        "endpoint" => host.ep.close().expect("close the endpoint"),
+        "region" => mr.close().expect("close the region"),
+        _ => return,
+    }
+    println!("closed");
+    line();
+}
+
+fn mark(buffer: &Buffer) {
+    buffer.write_at(0, &MARK);
+    buffer.write_at(LEN - MARK.len(), &MARK);
+}
+
+/// How bytes are copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copying {
+    Send,
+    Write,
+    Read,
+}
+
+/// A target, and a task that is not scheduled in the middle of a copy to or from its memory. Its
+/// holder drops the task first, because the end of the target may wait for it.
+fn caught(how: Copying) -> (Target, Held) {
+    keep_away();
+    // The copy may be over before its task is held.
+    for _ in 0..20 {
+        let mut target = Target::start("copied", 0);
+        target.tell(if how == Copying::Read { "marked" } else { "" });
+        let told = target.told();
+        let (name, addr) = told.split_once(' ').expect("two words");
+        let addr: u64 = addr.parse().expect("an address");
+        let host = Host::new();
+        let peer = host.av.insert_one(name.parse().expect("a name"));
+        let peer = peer.expect("insert");
+        let buffer = Buffer::new(LEN).expect("buffer");
+        if how != Copying::Read {
+            mark(&buffer);
+        }
+        // It is pinned once, and posting it is nothing but the copy.
+        let access = Access::SEND | Access::WRITE | Access::READ;
+        let mr = host.domain.mr(&buffer).access(access).open().expect("mr");
+        let task = Held::new(move |_| {
+            let remote = Remote::new(0, KEY);
+            let posted = match how {
+                Copying::Send => host.ep.send(peer, mr.slice(..), 1),
+                Copying::Write => host.ep.write(peer, mr.slice(..), remote, 1),
+                Copying::Read => host.ep.read(peer, mr.slice(..), remote, 1),
+            };
+            if let Err(error) = posted {
+                // Not so if the target has gone.
+                eprintln!("the copy failed: {error}");
+            }
+        });
+        let is_marked = |offset: usize| {
+            if how == Copying::Read {
+                let mut bytes = [0; MARK.len()];
+                buffer.read_at(offset, &mut bytes);
+                bytes == MARK
+            } else {
+                target.is_marked(addr + offset as u64)
+            }
+        };
+        until("a copy has begun", || is_marked(0));
+        task.hold();
+        std::thread::sleep(Duration::from_millis(20));
+        if !task.is_over() && !is_marked(LEN - MARK.len()) {
+            return (target, task);
+        }
+    }
+    panic!("no copy was caught in its middle");
+}
+
+fn a_process_exits_while_a_message_to_it_is_copied() {
+    let (mut target, _task) = caught(Copying::Send);
+    target.tell("exit");
+    assert!(target.ends(), "{}", EXIT_WAITS.message);
+}
+
+fn killed_while(how: Copying) {
+    let (mut target, _task) = caught(how);
+    target.kill();
+    assert!(target.ends(), "{}", EXIT_WAITS.message);
+}
+
+fn a_process_is_killed_while_its_memory_is_written() {
+    killed_while(Copying::Write);
+}
+
+fn a_process_is_killed_while_its_memory_is_copied() {
+    killed_while(Copying::Read);
+}
+
+fn killed_while_it_closes(what: &str, how: Copying) {
+    let (mut target, _task) = caught(how);
+    target.tell(what);
+    // Closing may wait until the copy has ended, or may not.
+    within(Duration::from_millis(500), || target.is_stuck());
+    target.kill();
+    assert!(target.ends(), "{}", CLOSE_WAITS.message);
+}
+
+fn a_process_is_killed_while_it_closes_an_endpoint() {
+    killed_while_it_closes("endpoint", Copying::Send);
+}
+
+fn a_process_is_killed_while_it_closes_a_region() {
+    killed_while_it_closes("region", Copying::Read);
+}
+
+fn a_close_succeeds_when_the_copy_has_ended() {
+    for (what, how) in [("endpoint", Copying::Send), ("region", Copying::Write)] {
+        let (mut target, task) = caught(how);
+        target.tell(what);
+        within(Duration::from_millis(100), || target.is_stuck());
+        task.release();
+        assert_eq!(target.told(), "closed", "{what}");
+        drop(task);
+    }
+}
+
+/// Bytes of a read over the wire. One packet asks for them; all else is the work of the peer's QP.
+const ANSWER: usize = 256 << 10;
+
+fn options() -> Options {
+    Options {
+        ep_type: EpType::Msg,
+        caps: Caps::MSG | Caps::RMA,
+        ..Options::default()
+    }
+}
+
+/// The process of another user whose memory is read over the wire. It does nothing else.
+fn answers() {
+    let host = Host::with(&options());
+    let buffer = Buffer::new(ANSWER).expect("buffer");
+    let _mr = open_region(&host, &buffer, KEY);
+    let (at, psn) = host.qp();
+    println!("{} {} {psn}", at.host, at.qpn);
+    let told = line();
+    connect_to(&host.ep, parse_qp(&told));
+    println!("ready");
+    line();
+}
+
+fn parse_qp(words: &str) -> (QpAddr, u32) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let [host, qpn, psn] = words[..] else {
+        panic!("no address of a QP: {words:?}");
+    };
+    let host = host.parse().expect("a host");
+    let qpn = qpn.parse().expect("a QP number");
+    (QpAddr { host, qpn }, psn.parse().expect("a PSN"))
+}
+
+/// A connection to a process that [`answers`], and a task that reads its memory without a pause. The
+/// task is dropped first.
+struct Flood {
+    task: Held,
+    host: Host,
+    target: Target,
+}
+
+impl Flood {
+    fn new() -> Self {
+        keep_away();
+        open_to_all();
+        let mut target = Target::start("answers", USER);
+        let theirs = parse_qp(&target.told());
+        let host = Host::with(&options());
+        let (at, psn) = host.qp();
+        connect_to(&host.ep, theirs);
+        target.tell(&format!("{} {} {psn}", at.host, at.qpn));
+        assert_eq!(target.told(), "ready");
+        let (ep, cq) = (host.ep.clone(), host.cq.clone());
+        let task = Held::new(move |stop| {
+            let buffer = Buffer::new(ANSWER).expect("buffer");
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let remote = Remote::new(0, KEY);
+                // Both fail when the target has gone.
+                if ep.read(FiAddr::UNSPEC, &buffer, remote, 1).is_err()
+                    || !matches!(cq.next(SOON), Ok(Some(_)))
+                {
+                    return;
+                }
+            }
+        });
+        Self { task, host, target }
+    }
+
+    /// Packets that the target's QP has taken.
+    fn taken(&self) -> u64 {
+        let device = Device::open().expect("device");
+        let stat = device
+            .stats(StatClass::Endpoint)
+            .map(|stat| stat.expect("stat"))
+            .find(|stat| stat.pid == Some(self.target.0.id()))
+            .expect("the target's endpoint");
+        device
+            .packets(PacketsOf::Endpoint(stat.id))
+            .expect("packets")
+            .get(PacketFigure::RxPackets)
+    }
+
+    /// Lets the task read for a moment, and holds it wherever it is then.
+    fn hold(&self) {
+        self.task.release();
+        let begin = self.taken();
+        until("packets flow", || self.taken() > begin + 4);
+        self.task.hold();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
+    /// Whether the target's QP takes all packets that were sent until now, within a second.
+    fn all_are_taken(&self) -> bool {
+        let sent = self.host.count(PacketFigure::TxPackets);
+        within(Duration::from_secs(1), || self.taken() >= sent)
+    }
+}
+
+/// How long tests hold the task at one place after the other.
+const TRIES: Duration = Duration::from_secs(3);
+
+/// A task may do the work of a QP to which it sends only if both are the same user's.
+fn packets_to_a_qp_do_not_wait_for_their_sender() {
+    let flood = Flood::new();
+    let begin = Instant::now();
+    let mut held = 0;
+    while begin.elapsed() < TRIES {
+        flood.hold();
+        held += 1;
+        let taken = flood.all_are_taken();
+        let stack = flood.task.stack();
+        assert!(taken, "{}: at {held}\n{stack}", TURN_WAITS.message);
+    }
+}
+
+fn a_process_is_killed_while_a_peer_reads_its_memory() {
+    let begin = Instant::now();
+    let mut held = 0;
+    while begin.elapsed() < TRIES {
+        let mut flood = Flood::new();
+        flood.hold();
+        held += 1;
+        let stack = flood.task.stack();
+        flood.target.kill();
+        let message = KILL_WAITS_FOR_TURN.message;
+        assert!(flood.target.ends(), "{message}: at {held}\n{stack}");
+    }
+}
