@@ -89,7 +89,7 @@ pub(crate) struct Hosts {
 static HOSTS: OnceLock<Hosts> = OnceLock::new();
 
 /// Interfaces and links have these names, each on its host.
-const LINKS: [&str; 2] = ["va", "vb"];
+pub(crate) const LINKS: [&str; 2] = ["va", "vb"];
 
 impl Hosts {
     fn new() -> Self {
@@ -115,7 +115,8 @@ impl Hosts {
         hosts
     }
 
-    fn host(&self, index: usize) -> &NetNs {
+    /// One of them.
+    pub(crate) fn host(&self, index: usize) -> &NetNs {
         if index.is_multiple_of(2) {
             &self.a
         } else {

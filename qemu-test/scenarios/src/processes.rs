@@ -2,10 +2,11 @@
 //! Processes that end in the middle of everything, and others that must not notice.
 
 use crate::{
-    harness::tests,
-    host::{Host, Options, SOON, device, domain_on, pattern, until},
+    harness::{Defect, tests},
+    host::{Host, LINK, Options, SOON, device, domain_on, pattern, until},
+    hosts::{LINKS, apart},
 };
-use kfi::{Access, Buffer, CompFlags, Deadline, Op, StatClass};
+use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Fabric, Figures, Op, StatClass};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,7 +18,14 @@ tests![
     two_processes_talk,
     killed_a_thousand_times => 1200,
     kept_messages_are_their_receivers_memory,
+    kept_messages_from_the_wire_are_their_receivers_memory,
+    waiting_messages_are_their_receivers_memory [WAITING_IS_NOT_CHARGED],
 ];
+
+const WAITING_IS_NOT_CHARGED: Defect = Defect {
+    message: "what a QP's owner keeps of other users' messages is not charged to the owner's cgroup",
+    mended: "issue 12, section 1",
+};
 
 /// What this program is when a test starts it as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[
@@ -249,7 +257,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 const KEPT: usize = 8192;
 const KEPT_COUNT: u64 = 1000;
 
-/// A memory control group, removed when this value goes and nobody is in it.
+/// A memory control group. It is removed when this value goes; its processes go back to the first one.
 struct Cgroup(String);
 
 impl Cgroup {
@@ -276,32 +284,56 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        let pids = std::fs::read_to_string(format!("{}/cgroup.procs", self.0));
+        for pid in pids.unwrap_or_default().lines() {
+            // It may have ended.
+            let _ = std::fs::write(format!("{CGROUPS}/cgroup.procs"), pid);
+        }
         let _ = std::fs::remove_dir(&self.0);
     }
 }
 
-/// A process that never receives. It begins when it is told to, and ends with its standard input.
+/// A process that never receives. It is told its link and how many endpoints it is to have, and ends
+/// with its standard input.
 fn hoarder() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a line");
-    let host = Host::with(&Options {
+    let (link, count) = line.trim().split_once(' ').expect("two words");
+    let (_fabric, domain) = domain_on(link);
+    let options = Options {
         rx_size: 4096,
         buffered: 64 << 20,
         ..Options::default()
-    });
-    println!("{}", host.ep.name().expect("name"));
+    };
+    let count: usize = count.parse().expect("a number");
+    let hosts: Vec<Host> = (0..count).map(|_| Host::on(&domain, &options)).collect();
+    let names = hosts.iter().map(|host| host.ep.name().expect("name"));
+    let names: Vec<String> = names.map(|name| name.to_string()).collect();
+    println!("{}", names.join(" "));
     let _ = std::io::stdin().read_line(&mut line);
 }
 
 fn kept_messages_are_their_receivers_memory() {
     device();
+    receiver_pays(start("hoarder"), LINK, || domain_on(LINK));
+}
+
+/// On one machine the work of the receiver's QP may be done by the sender's task.
+fn kept_messages_from_the_wire_are_their_receivers_memory() {
+    let hosts = apart();
+    let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
+    let child = theirs.0.run(|| start("hoarder"));
+    receiver_pays(child, theirs.1, || ours.0.run(|| domain_on(ours.1)));
+}
+
+/// Sends messages from `domain` to a hoarder on `link`, and looks whose memory they are.
+fn receiver_pays(mut child: Child, link: &str, domain: impl FnOnce() -> (Fabric, Domain)) {
     let (theirs, ours) = (Cgroup::new("kfi-receiver"), Cgroup::new("kfi-sender"));
-    let mut child = start("hoarder");
     theirs.take(child.id());
     ours.take(std::process::id());
-    let (_fabric, domain) = domain_on(crate::host::LINK);
+    let (_fabric, domain) = domain();
     let host = Host::on(&domain, &Options::default());
-    writeln!(child.stdin.as_mut().expect("stdin")).expect("tell");
+    writeln!(child.stdin.as_mut().expect("stdin"), "{link} 1").expect("tell");
     let peer = told(&mut child).parse().expect("address");
     let peer = host.av.insert_one(peer).expect("insert");
     let bytes = Buffer::new(KEPT).expect("buffer");
@@ -324,10 +356,68 @@ fn kept_messages_are_their_receivers_memory() {
     until("the messages are given back", || {
         theirs.current() < before.1 + (2 << 20)
     });
-    // Back, so that both groups can go.
-    std::fs::write(
-        format!("{CGROUPS}/cgroup.procs"),
-        std::process::id().to_string(),
-    )
-    .expect("cgroup.procs");
+}
+
+/// Endpoints that messages wait at, how many wait at each, and what each takes there at least.
+const WAITED_AT: usize = 16;
+const WAITING: u64 = 1000;
+const WAITING_BYTES: u64 = 256;
+
+/// A message that waits with its sender on another host takes memory at its receiver. On one machine
+/// the work of the receiver's QP may be done by the sender's task.
+fn waiting_messages_are_their_receivers_memory() {
+    let hosts = apart();
+    let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
+    let mut child = theirs.0.run(|| start("hoarder"));
+    let [at_sender, at_receiver] = ["kfi-sender", "kfi-receiver"].map(Cgroup::new);
+    at_receiver.take(child.id());
+    at_sender.take(std::process::id());
+    let stdin = child.stdin.as_mut().expect("stdin");
+    writeln!(stdin, "{} {WAITED_AT}", theirs.1).expect("tell");
+    let names = told(&mut child);
+    let (_fabric, domain) = ours.0.run(|| domain_on(ours.1));
+    let options = Options {
+        tx_size: 1024,
+        cq_entries: 1024,
+        ..Options::default()
+    };
+    // Longer than what is copied to its receiver; pinned once.
+    let bytes = Buffer::new(2 * KEPT).expect("buffer");
+    let mr = domain.mr(&bytes).access(Access::SEND).open().expect("mr");
+    let before = at_receiver.current();
+    let senders: Vec<Host> = names
+        .split(' ')
+        .map(|name| {
+            let host = Host::on(&domain, &options);
+            let peer = host.av.insert_one(name.parse().expect("address"));
+            let peer = peer.expect("insert");
+            for context in 0..WAITING {
+                host.ep.send(peer, mr.slice(..), context).expect("send");
+            }
+            host
+        })
+        .collect();
+    let waiting = |figures| match figures {
+        Figures::Endpoint { unexpected, .. } => unexpected,
+        _ => 0,
+    };
+    let all = WAITED_AT as u64 * WAITING;
+    until("all messages wait", || {
+        let stats = theirs.0.run(|| {
+            let stats = Device::open().expect("device").stats(StatClass::Endpoint);
+            stats.collect::<Result<Vec<_>, _>>().expect("stats")
+        });
+        let theirs = stats.iter().filter(|stat| stat.pid == Some(child.id()));
+        theirs.map(|stat| waiting(stat.figures)).sum::<u64>() == all
+    });
+    let grown = at_receiver.current().saturating_sub(before);
+    // Everybody goes before the test says what it has found.
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    drop(senders);
+    assert!(
+        grown >= all * WAITING_BYTES,
+        "{}: {grown} bytes for {all} messages",
+        WAITING_IS_NOT_CHARGED.message
+    );
 }
