@@ -9,7 +9,7 @@
 //!     repairs the link   ------>    a skeleton that works: queues, counters, endpoints that know
 //!     starts the round                each other across the processes (fuzz/round.rs)
 //!     kills it, sometimes           workers: calls, mostly right (fuzz/calls.rs) with values at the
-//!     looks for what is left          edges (fuzz/values.rs)
+//!     looks for what is left          edges (rng.rs)
 //!     looks into the kernel's log   a vandal: writes into mapped rings
 //!     next seed                     a kicker: signals
 //! ```
@@ -28,17 +28,18 @@
 mod calls;
 mod round;
 mod trace;
-mod values;
 
-use crate::host::{LINK, device, pair};
+use crate::{
+    host::{LINK, device, pair},
+    kernel_log::KernelLog,
+    rng::{Rng, next_seed, parse_seed},
+};
 use kfi::{Buffer, StatClass};
-use rustix::fs::{Mode, OFlags};
 use std::{
-    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    os::unix::process::ExitStatusExt,
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
-use values::{Rng, next_seed, parse_seed};
 
 /// Processes of a round.
 const PROCESSES: u64 = 2;
@@ -48,24 +49,6 @@ const WORK: Duration = Duration::from_millis(700);
 
 /// How long a process may take to end, under a slow kernel with everything open.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What a kernel says when something is wrong with it.
-const FAULTS: [&str; 14] = [
-    "WARNING: ",
-    "BUG: ",
-    "Oops",
-    "general protection fault",
-    "INFO: possible",
-    "possible circular locking",
-    "possible recursive locking",
-    "suspicious RCU",
-    "blocked for more than",
-    "detected stall",
-    "UBSAN: ",
-    "KASAN: ",
-    "refcount_t: ",
-    "Bad page",
-];
 
 /// Runs the fuzzer, or a process of it, if the command line asks for that.
 pub(crate) fn main() -> Option<ExitCode> {
@@ -222,34 +205,4 @@ fn still_works() {
     a.ep.inject(to_b, b"still ok").expect("inject");
     assert_eq!(b.completion().op_context, 1);
     assert_eq!(into.to_vec(..), b"still ok");
-}
-
-/// The kernel's log from now on.
-struct KernelLog(OwnedFd);
-
-impl KernelLog {
-    fn open() -> Self {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open("/dev/kmsg", flags, Mode::empty()).expect("open /dev/kmsg");
-        rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).expect("seek");
-        Self(fd)
-    }
-
-    /// Reads on; the fault, if there is one.
-    fn look(&self) -> Result<(), String> {
-        let mut record = [0; 8192];
-        loop {
-            match rustix::io::read(&self.0, &mut record) {
-                Ok(len) => {
-                    let text = String::from_utf8_lossy(&record[..len]);
-                    if FAULTS.iter().any(|fault| text.contains(fault)) {
-                        return Err(format!("the kernel says: {text}"));
-                    }
-                }
-                // Records were overwritten before they were read: go on with the next.
-                Err(rustix::io::Errno::PIPE) => {}
-                Err(_) => return Ok(()),
-            }
-        }
-    }
 }

@@ -11,11 +11,11 @@ mod objects;
 use super::{
     round::{Kind, PORTS, World},
     trace::Trace,
-    values::Rng,
 };
 use crate::{
     host::LINK,
     raw::{File, PAGE, in_ms, ipv4, text},
+    rng::Rng,
 };
 use kfi::{
     Errno,

@@ -6,8 +6,11 @@
     reason = "memory that the kernel and all threads write to"
 )]
 
-use super::{calls::Worker, trace, values::Rng};
-use crate::raw::{File, PAGE, ipv4, to_qp};
+use super::{calls::Worker, trace};
+use crate::{
+    raw::{File, PAGE, ipv4, to_qp},
+    rng::Rng,
+};
 use kfi::abi::{self, Call};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use std::{

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Numbers from a seed: with the edges where things go wrong more often than elsewhere.
+//! Random numbers from a seed, and the edges where things go wrong more often than elsewhere.
 
 /// The seed of the round behind that of `seed`.
-pub(super) fn next_seed(seed: u64) -> u64 {
+pub(crate) fn next_seed(seed: u64) -> u64 {
     Rng::new(seed).next()
 }
 
 /// A seed as it is printed, or decimal.
-pub(super) fn parse_seed(text: &str) -> Option<u64> {
+pub(crate) fn parse_seed(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -15,16 +15,16 @@ pub(super) fn parse_seed(text: &str) -> Option<u64> {
 }
 
 /// A generator (splitmix64).
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
     /// With this seed.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Any number.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,27 +33,27 @@ impl Rng {
     }
 
     /// Less than `limit`, which is not 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// True, once in `times`.
-    pub(super) fn one_in(&mut self, times: u64) -> bool {
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// One of these.
-    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 
     /// Some of these bits, mostly few.
-    pub(super) fn bits(&mut self, of: &[u64]) -> u64 {
+    pub(crate) fn bits(&mut self, of: &[u64]) -> u64 {
         (0..self.below(4)).fold(0, |bits, _| bits | self.pick(of))
     }
 
     /// A number at an edge, or any.
-    pub(super) fn edge(&mut self) -> u64 {
+    pub(crate) fn edge(&mut self) -> u64 {
         const EDGES: [u64; 27] = [
             0,
             1,
