@@ -12,7 +12,7 @@ use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
     host::{Host, domain_on, until},
-    hostile::{A, Attacker, whole},
+    hostile::{A, RawSocket, whole},
     networks::{Wire, dgram},
     raw::{File, ip},
 };
@@ -86,7 +86,7 @@ fn datagram(host: &Host, len: usize) -> Vec<u8> {
 /// Two hosts of which the second is flooded.
 struct Scene {
     wire: Wire,
-    attacker: Attacker,
+    attacker: RawSocket,
 }
 
 impl Scene {
@@ -95,7 +95,7 @@ impl Scene {
         for netns in [&wire.a, &wire.b] {
             netns.run(|| ip("link set veth0 mtu 9000"));
         }
-        let attacker = Attacker::new(&wire);
+        let attacker = RawSocket::new(&wire.a);
         Self { wire, attacker }
     }
 

@@ -1,8 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Packets that no peer would send, from a host on the same network that may send anything, in the
 //! peer's name too: each is counted by its cause, and does no harm.
+//!
+//! `kfi-scenarios --hostile SECONDS SEED` runs the [siege]: all attacks in turn, beside a good flow.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`packet`] | packets made by hand, and the sockets that send and capture them |
+//! | [`field`] | the hosts of a siege, and what the attacker knows of them |
+//! | [`flow`] | the good flow |
+//! | [`victims`] | endpoints that take what anybody sends, and a listener |
+//! | [`peer`] | a connection of the attacker's |
+//! | [`attacks`], [`blind`], [`owned`] | what the attacker does: to connection management, to QPs, over connections of its own |
+//! | [`mutate`] | recorded packets, changed and sent again |
+//! | [`evidence`] | what shows that packets have reached the module |
+//! | [`memory`] | how much memory the kernel uses |
+//! | [`siege`] | the run |
 
-#![allow(unsafe_code, reason = "a raw socket")]
+mod attacks;
+mod blind;
+mod evidence;
+mod field;
+mod flow;
+mod memory;
+mod mutate;
+mod owned;
+mod packet;
+mod peer;
+pub(crate) mod siege;
+mod victims;
 
 use crate::{
     harness::tests,
@@ -14,16 +40,15 @@ use kfi::{
 };
 use kfi_core::roce::{
     cm,
-    headers::{Aeth, Bth, Deth, Headers, MAX_HEADERS, Qpn, Reth, SendEnd, Syndrome},
-    icrc::{Crc32, IPV4_LEN, Icrc, UDP_LEN},
-    mtu::PathMtu,
+    headers::{Aeth, Bth, Deth, Headers, Qpn, Reth, SendEnd, Syndrome},
+    icrc::{IPV4_LEN, UDP_LEN},
     packet::{Packet, UDP_PORT},
     psn::Psn,
-    ud::GSI_QKEY,
 };
+pub(crate) use packet::RawSocket;
+use packet::Way;
 use std::{
     net::{Ipv4Addr, UdpSocket},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -49,77 +74,9 @@ tests![
     figures_in_debugfs => 300,
 ];
 
-struct Bits;
-
-impl Crc32 for Bits {
-    fn update(crc: u32, bytes: &[u8]) -> u32 {
-        bytes.iter().fold(crc, |crc, byte| {
-            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-                (crc >> 1) ^ ((crc & 1) * 0xedb8_8320)
-            })
-        })
-    }
-}
-
-/// An IP packet with a good ICRC.
+/// A packet to `b` with a good ICRC.
 pub(crate) fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
-    let udp_len = UDP_LEN + packet.len();
-    let total = (IPV4_LEN + udp_len) as u16;
-    let mut ip = [0; IPV4_LEN];
-    ip[..2].copy_from_slice(&[0x45, 0]);
-    ip[2..4].copy_from_slice(&total.to_be_bytes());
-    // An identification that is not 0 stays what it is. Don't fragment, TTL, UDP.
-    ip[4..10].copy_from_slice(&[0, 1, 0x40, 0, 64, 17]);
-    ip[12..16].copy_from_slice(&from.octets());
-    ip[16..].copy_from_slice(&B.octets());
-    let mut udp = [0; UDP_LEN];
-    udp[..2].copy_from_slice(&0xc123u16.to_be_bytes());
-    udp[2..4].copy_from_slice(&UDP_PORT.to_be_bytes());
-    udp[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
-    let mut buffer = [0; MAX_HEADERS];
-    let headers = packet.write(&mut buffer);
-    let mut icrc = Icrc::<Bits>::ipv4(&ip, &udp, headers);
-    icrc.update(payload);
-    [&ip, &udp[..], headers, payload, &icrc.trailer(packet.pad())].concat()
-}
-
-/// Who sends anything, from the host of `a`.
-pub(crate) struct Attacker(OwnedFd);
-
-impl Attacker {
-    pub(crate) fn new(wire: &Wire) -> Self {
-        wire.a.run(|| {
-            // SAFETY: a new descriptor.
-            let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
-            assert!(fd >= 0, "raw socket");
-            // SAFETY: it was opened just now.
-            Self(unsafe { OwnedFd::from_raw_fd(fd) })
-        })
-    }
-
-    pub(crate) fn send(&self, packet: &[u8]) {
-        // SAFETY: all zero is a valid address structure.
-        let mut to: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-        to.sin_family = libc::AF_INET as _;
-        to.sin_addr.s_addr = u32::from_ne_bytes(B.octets());
-        // SAFETY: the buffer and the address are valid for the call.
-        let sent = unsafe {
-            libc::sendto(
-                self.0.as_raw_fd(),
-                packet.as_ptr().cast(),
-                packet.len(),
-                0,
-                (&raw const to).cast(),
-                size_of_val(&to) as u32,
-            )
-        };
-        assert_eq!(
-            sent,
-            packet.len() as isize,
-            "{}",
-            std::io::Error::last_os_error()
-        );
-    }
+    packet::whole(Way::new(from, B), packet, payload)
 }
 
 /// A connection between two hosts, seen from `b`, and who does not like it.
@@ -127,14 +84,14 @@ struct Scene {
     wire: Wire,
     a: Host,
     b: Host,
-    attacker: Attacker,
+    attacker: RawSocket,
 }
 
 impl Scene {
     fn new() -> Self {
         let wire = Wire::new();
         let (a, b) = wire.pair();
-        let attacker = Attacker::new(&wire);
+        let attacker = RawSocket::new(&wire.a);
         let scene = Self {
             wire,
             a,
@@ -397,7 +354,7 @@ fn a_length_that_is_wrong() {
 
 fn a_datagram_with_another_key() {
     let wire = Wire::new();
-    let attacker = Attacker::new(&wire);
+    let attacker = RawSocket::new(&wire.a);
     let host = Wire::host(&wire.b, &dgram());
     let into = Buffer::new(8).expect("buffer");
     host.ep.recv(&into, 5).expect("recv");
@@ -475,54 +432,15 @@ fn a_flood_of_bad_packets() {
     scene.is_unharmed();
 }
 
-/// A REQ for the endpoint for reliable datagrams at `port`, with times as long as they can be and
-/// without a greeting: it is rejected.
+/// A REQ to `b` for the endpoint for reliable datagrams at `port`, with times as long as they can be
+/// and without a greeting: it is rejected.
 fn bad_request(from: Ipv4Addr, number: u32, port: u16) -> Vec<u8> {
-    let longest = cm::Timeout::new(20);
-    let device = cm::Device {
-        ca_guid: 7,
-        ip: from.into(),
-        mtu: PathMtu::Mtu1024,
-        responder_resources: 4,
-        initiator_depth: 4,
-        timing: cm::Timing {
-            longest,
-            life_time: longest,
-            ..cm::Timing::DEFAULT
-        },
-    };
-    let asks = cm::Connect {
-        local_id: cm::CommId(number + 1),
-        tid: number.into(),
-        remote: B.into(),
-        service_id: cm::ServiceId::rdm(port),
-        side: cm::Side {
-            qpn: Qpn::new(number + 0x100),
-            starting_psn: Psn::new(0),
-            responder_resources: 4,
-            initiator_depth: 4,
-            rnr_retry_count: 7,
-            srq: false,
-        },
-        mtu: PathMtu::Mtu1024,
-        least_mtu: PathMtu::Mtu1024,
-        retry_count: 7,
-        private: cm::Private::NONE,
-    };
-    let mad = cm::Connection::connect(0, &device, &asks).transmit();
-    let mad = mad.expect("a REQ");
-    let deth = Deth {
-        qkey: GSI_QKEY,
-        src_qp: Qpn::GSI,
-    };
-    let bth = Bth::new(Qpn::GSI, Psn::new(number));
-    let packet = Packet::new(bth, Headers::Datagram(deth, None), mad.len());
-    whole(from, &packet, &mad)
+    packet::bad_request(Way::new(from, B), number, cm::ServiceId::rdm(port))
 }
 
 fn rejected_requests_leave_room() {
     let wire = Wire::new();
-    let attacker = Attacker::new(&wire);
+    let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
     // More than a namespace has room for.
@@ -552,7 +470,7 @@ fn rejected_requests_leave_room() {
 /// subnet.
 fn requests_from_a_broadcast_address() {
     let wire = Wire::new();
-    let attacker = Attacker::new(&wire);
+    let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
     let dropped = || {

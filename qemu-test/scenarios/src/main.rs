@@ -8,7 +8,8 @@
 //! kfi-scenarios [--list] [--exact] [--faults] [WORD...]    tests whose name has a WORD, or all
 //! ```
 //!
-//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz).
+//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz), `kfi-scenarios --hostile SECONDS SEED`
+//! the [siege](hostile::siege).
 //!
 //! `--faults` runs those that inject failures, which need the sanitizing kernel, instead of the
 //! others.
@@ -79,7 +80,10 @@ mod waiting;
 mod without_cq;
 
 fn main() -> std::process::ExitCode {
-    if let Some(code) = fuzz::main().or_else(verbs_peer::main) {
+    let mode = fuzz::main()
+        .or_else(verbs_peer::main)
+        .or_else(hostile::siege::main);
+    if let Some(code) = mode {
         return code;
     }
     let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {

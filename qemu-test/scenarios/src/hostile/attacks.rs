@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What an attack is, the list of them, and those on connection management.
+//!
+//! An attacker that is not on the path between the good flow's hosts sends all that is here: in any
+//! host's name, with communication IDs that are random. The attacks know more than such an attacker,
+//! the GUIDs, ports and QPNs of the good flow; what would then be a legitimate message of the peer,
+//! from the peer's address, they leave out.
+
+use super::{
+    A, B, blind,
+    evidence::{Counter, Evidence},
+    field::{Facts, Field, Foe, crowd},
+    mutate::Mutations,
+    owned,
+    packet::{Heard, Way, bad_request, request, to_gsi},
+    peer::{greeting, life},
+};
+use crate::rng::Rng;
+use kfi::PacketFigure;
+use kfi_core::roce::{
+    cm::{
+        Body, CommId, Drep, Dreq, IpHeader, Message, Mra, Private, Reason, Regarding, Rej, Rep,
+        Rtu, ServiceId, Timeout,
+    },
+    headers::Qpn,
+    psn::Psn,
+    rdm::hello::Life,
+};
+use std::{
+    collections::HashMap,
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+/// Packets of a burst.
+const BURST: usize = 8;
+
+/// The part of an attack's packets that must be counted, if each is; queues may lose some.
+pub(super) const MOST: f64 = 0.5;
+
+/// The part that must be, if the kernel drops many of them before.
+pub(super) const SOME: f64 = 0.05;
+
+/// How often, at most, the victim may answer one request that nobody has confirmed, as connection
+/// management waits before it sends a message again.
+const REPLY_INTERVAL: Duration = Duration::from_millis(134);
+
+/// How often it may answer such a request at all: once, ten times again, and with a rejection.
+const REPLIES: u32 = 12;
+
+/// The pause between two requests whose answers are counted.
+const REFLECTION_PAUSE: Duration = Duration::from_millis(20);
+
+/// Requests whose answers are counted.
+const REFLECTIONS: usize = 4096;
+
+/// An attack.
+pub(super) trait Attack {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// A phase of it begins.
+    fn begin(&mut self, _field: &Field) {}
+
+    /// Sends some packets.
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng);
+
+    /// A packet has come to one of its addresses.
+    fn hear(&mut self, _foe: &mut Foe, _heard: &Heard) {}
+
+    /// What shows that its packets have come to the module. `None`: [`end`](Self::end) asks for answers.
+    fn evidence(&self) -> Option<Evidence> {
+        Some(Evidence::new(Counter::Gsi, MOST))
+    }
+
+    /// A phase of it ends. Returns what was wrong.
+    fn end(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether its peers never acknowledge, so that they must be given up.
+    fn is_silent(&self) -> bool {
+        false
+    }
+
+    /// Whether a host that is not connected yet cannot be told from the attacker, so that it may be
+    /// refused.
+    fn may_bar_newcomers(&self) -> bool {
+        false
+    }
+}
+
+/// All attacks, each with addresses of its own. The last one may bar newcomers for some time; the first
+/// ones need none.
+pub(super) fn all() -> Vec<Box<dyn Attack>> {
+    let make: [fn(u8) -> Box<dyn Attack>; 18] = [
+        |number| Box::new(blind::Flood { number }),
+        |_| Box::new(blind::FarRequests),
+        |_| Box::new(blind::FarResponses),
+        |_| Box::new(blind::Guesses),
+        |_| Box::new(blind::Icmp),
+        |_| Box::new(Mutations::new()),
+        |number| Box::new(owned::Owed::cancels(number)),
+        |number| Box::new(owned::Owed::deliveries(number)),
+        |number| Box::new(owned::Keys::new(number)),
+        |number| Box::new(Rejected { number }),
+        |number| Box::new(Disconnects { number }),
+        |number| Box::new(Stale { number }),
+        |number| Box::new(Reflection::new(number)),
+        |_| Box::new(ToMany),
+        |_| Box::new(Incarnation),
+        |number| Box::new(owned::Reads::new(number)),
+        |number| Box::new(owned::Timeouts::new(number)),
+        |number| Box::new(HalfOpen { number }),
+    ];
+    (0..).zip(make).map(|(number, make)| make(number)).collect()
+}
+
+/// A service that somebody at `b` offers, or nobody.
+fn any_service(at: &Facts, rng: &mut Rng) -> ServiceId {
+    match rng.below(6) {
+        0 => ServiceId::rdm(rng.next() as u16),
+        1 => ServiceId::tcp(rng.next() as u16),
+        2 => ServiceId::tcp(at.listener),
+        3 => ServiceId::rdm(at.greeter),
+        4 => ServiceId::rdm(at.good[1]),
+        _ => ServiceId::rdm(at.open),
+    }
+}
+
+/// A QP that no good connection has.
+pub(super) fn other_qpn(at: &Facts, rng: &mut Rng) -> Qpn {
+    loop {
+        let qpn = Qpn::new(rng.next() as u32);
+        if !at.is_good(qpn) {
+            return qpn;
+        }
+    }
+}
+
+/// What a consumer of connected endpoints says in a REQ.
+pub(super) fn ip_header(way: Way, port: u16) -> Vec<u8> {
+    let header = IpHeader {
+        src: way.from.into(),
+        src_port: port,
+        dst: way.to.into(),
+    };
+    header.write(&[]).expect("addresses of one kind").to_vec()
+}
+
+/// Private data with which a REQ may be accepted.
+fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
+    let port = 1 + rng.below(0xffff) as u16;
+    match service_id.tcp_port() {
+        Some(_) => ip_header(way, port),
+        None => greeting(life(rng), port).to_vec(),
+    }
+}
+
+/// Requests that are rejected, with times as long as they can be.
+struct Rejected {
+    number: u8,
+}
+
+impl Attack for Rejected {
+    fn name(&self) -> &'static str {
+        "rejected requests"
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        for _ in 0..BURST {
+            let from = match rng.below(4) {
+                0 => A,
+                _ => crowd(self.number, rng),
+            };
+            let service_id = any_service(at, rng);
+            let number = rng.next() as u32;
+            foe.send(&bad_request(Way::new(from, B), number, service_id));
+        }
+    }
+}
+
+/// Requests that are accepted and never confirmed.
+struct HalfOpen {
+    number: u8,
+}
+
+impl Attack for HalfOpen {
+    fn name(&self) -> &'static str {
+        "half-open requests"
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        for _ in 0..BURST {
+            let from = match rng.below(8) {
+                0 => A,
+                _ => crowd(self.number, rng),
+            };
+            let way = Way::new(from, B);
+            let service_id = any_service(at, rng);
+            let private = good_private(way, service_id, rng);
+            let mut req = request(way, service_id, &private);
+            req.local_id = CommId(rng.next() as u32);
+            req.ca_guid = rng.next();
+            req.qpn = other_qpn(at, rng);
+            let (tid, body) = (rng.next(), Body::Req(req));
+            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+        }
+    }
+
+    fn may_bar_newcomers(&self) -> bool {
+        true
+    }
+}
+
+/// Messages that would end a connection, or make one, if their communication IDs were right.
+struct Disconnects {
+    number: u8,
+}
+
+impl Attack for Disconnects {
+    fn name(&self) -> &'static str {
+        "messages with guessed communication IDs"
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        for _ in 0..BURST {
+            let stream = rng.pick(&at.streams);
+            let way = match rng.below(4) {
+                0 => Way::new(crowd(self.number, rng), stream.way.to),
+                _ => stream.way,
+            };
+            let [local_id, remote_id] = [(); 2].map(|()| CommId(rng.next() as u32));
+            let guid = at.guids[usize::from(stream.way.from == B)];
+            let info = guid.to_be_bytes();
+            let gave_up = rng.one_in(2);
+            let body = match rng.below(6) {
+                0 => Body::Dreq(Dreq {
+                    local_id,
+                    remote_id,
+                    remote_qpn: stream.qpn,
+                    private: Private::NONE,
+                }),
+                1 => Body::Drep(Drep {
+                    local_id,
+                    remote_id,
+                    private: Private::NONE,
+                }),
+                2 => Body::Rej(Rej {
+                    local_id,
+                    remote_id: if gave_up { CommId(0) } else { remote_id },
+                    regarding: Regarding::Req,
+                    reason: rng.pick(&[Reason::TIMEOUT, Reason::STALE_CONN, Reason::NO_QP]),
+                    info: Private::new(&info).expect("a GUID"),
+                    private: Private::NONE,
+                }),
+                3 => Body::Rtu(Rtu {
+                    local_id,
+                    remote_id,
+                    private: Private::NONE,
+                }),
+                4 => Body::Mra(Mra {
+                    local_id,
+                    remote_id,
+                    regarding: Regarding::Rep,
+                    service_timeout: Timeout::MAX,
+                    private: Private::NONE,
+                }),
+                _ => Body::Rep(Rep {
+                    local_id,
+                    remote_id,
+                    qpn: other_qpn(at, rng),
+                    starting_psn: Psn::new(0),
+                    responder_resources: 1,
+                    initiator_depth: 1,
+                    target_ack_delay: Timeout::MAX,
+                    failover: 0,
+                    flow_control: false,
+                    rnr_retry_count: 7,
+                    srq: false,
+                    ca_guid: guid,
+                    private: Private::NONE,
+                }),
+            };
+            let tid = rng.next();
+            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+        }
+    }
+}
+
+/// Requests with the GUID of a peer, as if it had forgotten its connections.
+struct Stale {
+    number: u8,
+}
+
+impl Attack for Stale {
+    fn name(&self) -> &'static str {
+        "requests with a peer's GUID"
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        for _ in 0..BURST {
+            // The peer's QP, from another address; or another QP, from the peer's address.
+            let stream = rng.pick(&at.streams);
+            let peers = at
+                .streams
+                .iter()
+                .find(|other| other.way == stream.way.back());
+            let (from, qpn) = match (rng.below(2), peers) {
+                (0, Some(peers)) => (crowd(self.number, rng), peers.qpn),
+                _ => (stream.way.from, other_qpn(at, rng)),
+            };
+            let way = Way::new(from, stream.way.to);
+            let service_id = any_service(at, rng);
+            let private = match rng.below(4) {
+                0 => good_private(way, service_id, rng),
+                _ => Vec::new(),
+            };
+            let mut req = request(way, service_id, &private);
+            req.local_id = CommId(rng.next() as u32);
+            req.ca_guid = at.guids[usize::from(stream.way.from == B)];
+            req.qpn = qpn;
+            let (tid, body) = (rng.next(), Body::Req(req));
+            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+        }
+    }
+}
+
+/// What has come back for one request.
+struct Answered {
+    count: u32,
+    first: Instant,
+    last: Instant,
+}
+
+/// One request in the name of each of many hosts, and the number of answers to each.
+struct Reflection {
+    number: u8,
+    next: Instant,
+    answered: HashMap<Ipv4Addr, Answered>,
+}
+
+impl Reflection {
+    fn new(number: u8) -> Self {
+        Self {
+            number,
+            next: Instant::now(),
+            answered: HashMap::new(),
+        }
+    }
+}
+
+impl Attack for Reflection {
+    fn name(&self) -> &'static str {
+        "answers to one request"
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        let from = crowd(self.number, rng);
+        if Instant::now() < self.next
+            || self.answered.len() >= REFLECTIONS
+            || self.answered.contains_key(&from)
+        {
+            return;
+        }
+        self.next = Instant::now() + REFLECTION_PAUSE;
+        let way = Way::new(from, B);
+        let service_id = any_service(at, rng);
+        let private = good_private(way, service_id, rng);
+        let mut req = request(way, service_id, &private);
+        req.local_id = CommId(rng.next() as u32);
+        req.ca_guid = rng.next();
+        req.qpn = other_qpn(at, rng);
+        let (tid, body) = (rng.next(), Body::Req(req));
+        foe.send(&to_gsi(way, 0, &Message { tid, body }));
+    }
+
+    fn hear(&mut self, _foe: &mut Foe, heard: &Heard) {
+        let now = Instant::now();
+        let answered = self.answered.entry(heard.way.to).or_insert(Answered {
+            count: 0,
+            first: now,
+            last: now,
+        });
+        answered.count += 1;
+        answered.last = now;
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        if self.answered.is_empty() {
+            return Err("no request was answered".into());
+        }
+        for (ip, answered) in &self.answered {
+            let time = answered.last - answered.first;
+            // Two may be captured at once that were sent apart.
+            let allowed = 2 + (time.as_millis() / REPLY_INTERVAL.as_millis()) as u32;
+            if answered.count > allowed.min(REPLIES) {
+                let count = answered.count;
+                return Err(format!(
+                    "{count} packets in {time:?} to {ip}, in whose name one was sent"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Requests in the name of many hosts, of none, and of the victim.
+struct ToMany;
+
+impl Attack for ToMany {
+    fn name(&self) -> &'static str {
+        "requests from broadcast addresses"
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        // The kernel drops those in the name of all hosts, of a group, or of the victim itself.
+        Some(Evidence::new(
+            Counter::Packets(&[PacketFigure::DropCm]),
+            SOME,
+        ))
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        const SOURCES: [Ipv4Addr; 7] = [
+            Ipv4Addr::new(192, 0, 2, 255),
+            Ipv4Addr::new(192, 0, 2, 0),
+            Ipv4Addr::BROADCAST,
+            Ipv4Addr::new(224, 0, 0, 1),
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::LOCALHOST,
+            B,
+        ];
+        for _ in 0..BURST {
+            let way = Way::new(rng.pick(&SOURCES), B);
+            let service_id = any_service(at, rng);
+            let private = good_private(way, service_id, rng);
+            let mut req = request(way, service_id, &private);
+            req.local_id = CommId(rng.next() as u32);
+            req.ca_guid = rng.next();
+            req.qpn = other_qpn(at, rng);
+            let (tid, body) = (rng.next(), Body::Req(req));
+            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+        }
+    }
+}
+
+/// Requests in the name of endpoints that are about to connect, with incarnations that come first.
+struct Incarnation;
+
+impl Attack for Incarnation {
+    fn name(&self) -> &'static str {
+        "requests of the last incarnation"
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        let ports: Vec<u16> = at.newcomers.clone().chain([at.good[0]]).collect();
+        for _ in 0..BURST {
+            let life = Life {
+                incarnation: u64::MAX - rng.below(4) / 3,
+                epoch: rng.edge(),
+            };
+            let theirs = rng.pick(&ports);
+            // To the end that is asked, or to the one that asks.
+            let (way, from, to) = match rng.below(2) {
+                0 => (Way::new(A, B), theirs, rng.pick(&[at.greeter, at.good[1]])),
+                _ => (Way::new(B, A), rng.pick(&[at.greeter, at.good[1]]), theirs),
+            };
+            let private = greeting(life, from);
+            let mut req = request(way, ServiceId::rdm(to), &private);
+            req.local_id = CommId(rng.next() as u32);
+            req.ca_guid = at.guids[usize::from(way.from == B)];
+            req.qpn = other_qpn(at, rng);
+            let (tid, body) = (rng.next(), Body::Req(req));
+            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+        }
+    }
+}

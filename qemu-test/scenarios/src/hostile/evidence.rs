@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What shows that the packets of an attack reached the module: figures of the hosts that grow with
+//! them. A packet that the network or the kernel loses before would be no attack.
+
+use super::field::Field;
+use crate::abi_threads::NetNs;
+use kfi::{Device, PacketFigure, Packets, PacketsOf};
+use std::fs;
+
+/// Where the packets of an attack are counted.
+#[derive(Clone, Copy)]
+pub(super) enum Counter {
+    /// Packets to QP 1.
+    Gsi,
+    /// Figures of QPs, and of what no QP takes.
+    Packets(&'static [PacketFigure]),
+    /// Whatever is dropped.
+    Drops,
+    /// ICMP errors: the kernel hears them, and counts them.
+    Icmp,
+}
+
+/// What must have been counted.
+#[derive(Clone, Copy)]
+pub(super) struct Evidence {
+    pub(super) counter: Counter,
+    /// Of the packets that were sent, this part at least.
+    pub(super) part: f64,
+}
+
+impl Evidence {
+    pub(super) const fn new(counter: Counter, part: f64) -> Self {
+        Self { counter, part }
+    }
+
+    /// What the hosts with the module have counted.
+    pub(super) fn count(&self, field: &Field) -> u64 {
+        let hosts = [&field.a, &field.b];
+        hosts.into_iter().map(|host| self.count_at(host)).sum()
+    }
+
+    fn count_at(&self, host: &NetNs) -> u64 {
+        host.run(|| match self.counter {
+            Counter::Gsi => of_nobody().get(PacketFigure::RxPackets),
+            Counter::Packets(figures) => {
+                let all = [of_nobody(), of_links()];
+                let of = |packets: &Packets| -> u64 {
+                    figures.iter().map(|figure| packets.get(*figure)).sum()
+                };
+                all.iter().map(of).sum()
+            }
+            Counter::Drops => of_nobody().dropped() + of_links().dropped(),
+            Counter::Icmp => icmp_errors(),
+        })
+    }
+}
+
+/// What the hosts had counted at a time.
+pub(super) struct Figures([Packets; 4]);
+
+impl Figures {
+    pub(super) fn of(field: &Field) -> Self {
+        let [[one, two], [three, four]] =
+            [&field.a, &field.b].map(|host| host.run(|| [of_nobody(), of_links()]));
+        Self([one, two, three, four])
+    }
+
+    /// What they have counted since.
+    pub(super) fn grown(&self, field: &Field) -> String {
+        let sum = |all: &Self, figure| -> u64 { all.0.iter().map(|of| of.get(figure)).sum() };
+        let now = Self::of(field);
+        let all = PacketFigure::ALL.iter().map(|figure| {
+            let grown = sum(&now, *figure).saturating_sub(sum(self, *figure));
+            (figure.name(), grown)
+        });
+        let grown = all.filter(|(_, grown)| *grown > 0);
+        let words: Vec<_> = grown.map(|(name, by)| format!("{name} {by}")).collect();
+        words.join(", ")
+    }
+}
+
+/// What no QP took, and what came to QP 1.
+fn of_nobody() -> Packets {
+    let device = Device::open().expect("device");
+    device.packets(PacketsOf::Netns).expect("packets")
+}
+
+/// What came to the QPs of the only link.
+fn of_links() -> Packets {
+    let device = Device::open().expect("device");
+    let link = device.links().next().expect("a link").expect("link");
+    device.packets(PacketsOf::Link(link.id)).expect("packets")
+}
+
+/// ICMP messages "destination unreachable" that this thread's namespace has heard.
+fn icmp_errors() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("snmp");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Icmp: "));
+    let (names, values) = (lines.next(), lines.next());
+    let names = names.unwrap_or_default().split_whitespace();
+    let mut both = names.zip(values.unwrap_or_default().split_whitespace());
+    let value = both.find(|(name, _)| *name == "InDestUnreachs");
+    let value = value.and_then(|(_, value)| value.parse().ok());
+    value.expect("InDestUnreachs")
+}

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The good flow: messages both ways between two hosts, over a connection and as reliable datagrams,
+//! and endpoints that connect anew all the time. Each message is compared byte for byte.
+
+use super::{
+    A, B,
+    field::{Facts, Field},
+    packet::Capture,
+};
+use crate::{
+    host::{Host, Options, domain_on},
+    networks::{Wire, msg},
+    rng::Rng,
+};
+use kfi::{Buffer, CompFlags, Cq, Domain, Entry, Errno, Error, FiAddr, QpOption};
+use std::{
+    net::SocketAddr,
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
+const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
+
+/// How long a completion may take under an attack.
+const STALL: Duration = Duration::from_secs(60);
+
+/// Lengths of messages, in turn: of one packet and of some, and one that its receiver reads.
+const LENGTHS: [usize; 16] = [
+    64, 4096, 1024, 8192, 100, 4096, 2000, 512, 64, 1024, 100, 4096, 64, 2000, 1024, LONGEST,
+];
+
+/// The longest of them.
+const LONGEST: usize = 32 << 10;
+
+/// Bytes behind a message that must stay what they are.
+const BEHIND: usize = 64;
+
+/// Ports of the endpoints that connect anew, one after the other, and of the one that they greet.
+const NEWCOMERS: Range<u16> = 7001..7009;
+const GREETER: u16 = 7100;
+
+/// The pause between two of them: a multiple of the time that the last one took, within limits. They
+/// are to take little from the flow, also on a kernel that is slow.
+const NEWCOMER_PAUSE: Duration = Duration::from_millis(250);
+const NEWCOMER_PAUSES: u32 = 4;
+const NEWCOMER_PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// How long those that could not be told from the attacker may be refused after the attack: as long as
+/// a request that nobody confirms is kept.
+const BARRED: Duration = Duration::from_secs(15);
+
+/// What the flow has done so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// Messages of the connection.
+    pub(super) msg: u64,
+    /// Reliable datagrams.
+    pub(super) rdm: u64,
+    /// Endpoints that connected, and those that were refused when that is allowed.
+    pub(super) newcomers: u64,
+    pub(super) barred: u64,
+}
+
+/// What the threads of the flow share.
+struct Shared {
+    begin: Instant,
+    msg: AtomicU64,
+    rdm: AtomicU64,
+    newcomers: AtomicU64,
+    barred: AtomicU64,
+    /// How long the slowest newcomer has taken, in nanoseconds.
+    slowest: AtomicU64,
+    /// Until when newcomers may be refused, in nanoseconds from `begin`.
+    barred_until: AtomicU64,
+    pause: AtomicBool,
+    paused: AtomicU64,
+    stop: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// Waits as long as the flow pauses. Whether to go on.
+    fn goes_on(&self) -> bool {
+        if self.pause.load(SeqCst) {
+            self.paused.fetch_add(1, SeqCst);
+            while self.pause.load(SeqCst) && !self.stop.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.paused.fetch_sub(1, SeqCst);
+        }
+        !self.stop.load(SeqCst)
+    }
+
+    fn failed(&self, who: &str, why: &str) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| format!("{who}: {why}"));
+    }
+
+    /// Whether a newcomer that began so many nanoseconds from `begin` may be refused.
+    fn may_bar(&self, since: u64) -> bool {
+        since < self.barred_until.load(SeqCst)
+    }
+
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+}
+
+/// The flow.
+pub(super) struct Flow {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flow {
+    /// Begins, and lets the attacker see how.
+    pub(super) fn begin(field: &Field, facts: &mut Facts) -> Self {
+        let capture = Capture::of_module(&field.b, [A, B]);
+        let shared = Arc::new(Shared {
+            begin: Instant::now(),
+            msg: AtomicU64::new(0),
+            rdm: AtomicU64::new(0),
+            newcomers: AtomicU64::new(0),
+            barred: AtomicU64::new(0),
+            slowest: AtomicU64::new(0),
+            barred_until: AtomicU64::new(0),
+            pause: AtomicBool::new(false),
+            paused: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        });
+        let mut flow = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        let connected = Connected::new(field);
+        let datagrams = Datagrams::new(field);
+        facts.good = datagrams.ports();
+        flow.start("connection", |shared| &shared.msg, connected);
+        flow.start("reliable datagrams", |shared| &shared.rdm, datagrams);
+        let begin = Instant::now();
+        while flow.counts().msg < 100 || flow.counts().rdm < 100 {
+            assert!(begin.elapsed() < STALL, "the flow does not begin");
+            assert_eq!(flow.failure(), None);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        facts.learn(&capture);
+        facts.newcomers = NEWCOMERS;
+        facts.greeter = GREETER;
+        let mut newcomers = Newcomers::new(field);
+        flow.spawn("newcomers", move |shared| newcomers.next(shared));
+        flow
+    }
+
+    fn start(
+        &mut self,
+        name: &'static str,
+        count: fn(&Shared) -> &AtomicU64,
+        mut pair: impl Exchange + Send + 'static,
+    ) {
+        let mut number = 0;
+        self.spawn(name, move |shared| {
+            for back in [false, true] {
+                pair.exchange(number, back)?;
+                count(shared).fetch_add(1, Relaxed);
+            }
+            number += 1;
+            Ok(())
+        });
+    }
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        mut step: impl FnMut(&Shared) -> Result<(), String> + Send + 'static,
+    ) {
+        let shared = self.shared.clone();
+        self.threads.push(std::thread::spawn(move || {
+            while shared.goes_on() {
+                if let Err(why) = step(&shared) {
+                    return shared.failed(name, &why);
+                }
+            }
+        }));
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            msg: self.shared.msg.load(Relaxed),
+            rdm: self.shared.rdm.load(Relaxed),
+            newcomers: self.shared.newcomers.load(Relaxed),
+            barred: self.shared.barred.load(Relaxed),
+        }
+    }
+
+    /// Why it has failed, if it has.
+    pub(super) fn failure(&self) -> Option<String> {
+        let failure = self.shared.failure.lock();
+        let said = failure.unwrap_or_else(PoisonError::into_inner).clone();
+        said.or_else(|| {
+            let ended = self.threads.iter().any(JoinHandle::is_finished);
+            ended.then(|| "a thread of the good flow has ended".to_owned())
+        })
+    }
+
+    /// How long the slowest newcomer has taken since the last call.
+    pub(super) fn slowest(&self) -> Duration {
+        Duration::from_nanos(self.shared.slowest.swap(0, Relaxed))
+    }
+
+    /// From now on, and for some time, newcomers may be refused.
+    pub(super) fn bar_newcomers(&self) {
+        let until = self.shared.now() + BARRED.as_nanos() as u64;
+        self.shared.barred_until.store(until, SeqCst);
+    }
+
+    /// Does `what` while the flow pauses, with nothing under way.
+    pub(super) fn pausing<T>(&self, what: impl FnOnce() -> T) -> Result<T, String> {
+        self.shared.pause.store(true, SeqCst);
+        let begin = Instant::now();
+        while self.shared.paused.load(SeqCst) < self.threads.len() as u64 {
+            if let Some(why) = self.failure() {
+                return Err(why);
+            }
+            if begin.elapsed() > STALL {
+                return Err("the good flow does not pause".into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let result = what();
+        self.shared.pause.store(false, SeqCst);
+        Ok(result)
+    }
+
+    /// Ends it.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        if let Some(why) = self.failure() {
+            return Err(why);
+        }
+        self.shared.stop.store(true, SeqCst);
+        for thread in self.threads.drain(..) {
+            thread.join().map_err(|_| "a thread panicked".to_owned())?;
+        }
+        let failure = self.shared.failure.lock();
+        let failure = failure.unwrap_or_else(PoisonError::into_inner).clone();
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Puts the bytes of message `number` into a buffer.
+fn fill(buffer: &Buffer, len: usize, number: u64) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend(rng.next().to_ne_bytes());
+    }
+    bytes.truncate(len);
+    buffer.write_at(0, &bytes);
+    bytes
+}
+
+/// The next completion, which must be this one.
+fn done(cq: &Cq, flags: CompFlags, context: u64) -> Result<Entry, String> {
+    match cq.next(STALL) {
+        Ok(Some(entry)) if (entry.flags, entry.op_context) == (flags, context) => Ok(entry),
+        Ok(Some(entry)) => Err(format!("not the completion of {context}: {entry:?}")),
+        Ok(None) => Err(format!("no completion of {context} within {STALL:?}")),
+        Err(error) => Err(format!("operation {context} failed: {error:?}")),
+    }
+}
+
+/// The message has arrived as it was sent, and nothing else.
+fn arrived(entry: &Entry, into: &Buffer, bytes: &[u8]) -> Result<(), String> {
+    if entry.len != bytes.len() as u64 {
+        return Err(format!("{} bytes came of {}", entry.len, bytes.len()));
+    }
+    let came = into.to_vec(..bytes.len() + BEHIND);
+    let (message, behind) = came.split_at(bytes.len());
+    if message != bytes {
+        let at = message
+            .iter()
+            .zip(bytes)
+            .position(|(came, sent)| came != sent);
+        return Err(format!("other bytes than were sent, from {at:?} on"));
+    }
+    if behind.iter().any(|byte| *byte != 0) {
+        return Err("bytes behind the message were written".into());
+    }
+    into.write_at(0, &vec![0; bytes.len()]);
+    Ok(())
+}
+
+fn post(result: kfi::Result<()>) -> Result<(), String> {
+    result.map_err(|error| format!("post: {error:?}"))
+}
+
+/// Two hosts that exchange messages.
+trait Exchange {
+    /// Message `number` goes from a to b, or `back`.
+    fn exchange(&mut self, number: u64, back: bool) -> Result<(), String>;
+}
+
+fn buffers() -> [Buffer; 2] {
+    [(); 2].map(|()| Buffer::new(LONGEST + BEHIND).expect("buffer"))
+}
+
+/// A connection.
+struct Connected {
+    ends: [Host; 2],
+    buffers: [Buffer; 2],
+}
+
+impl Connected {
+    fn new(field: &Field) -> Self {
+        let ends = [&field.a, &field.b].map(|host| Wire::host(host, &msg()));
+        for end in &ends {
+            end.ep.set_qp_option(QpOption::Timeout, 16).expect("option");
+        }
+        let [a, b] = &ends;
+        let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
+        a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
+        b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
+        Self {
+            ends,
+            buffers: buffers(),
+        }
+    }
+}
+
+impl Exchange for Connected {
+    fn exchange(&mut self, number: u64, back: bool) -> Result<(), String> {
+        let (one, other) = (usize::from(back), usize::from(!back));
+        let (from, to) = (&self.ends[one], &self.ends[other]);
+        let [sent, into] = &self.buffers;
+        let len = LENGTHS[number as usize % LENGTHS.len()];
+        let bytes = fill(sent, len, number);
+        post(to.ep.recv(into, 2))?;
+        post(from.ep.send(FiAddr::UNSPEC, sent.slice(..len), 1))?;
+        arrived(&done(&to.cq, RECEIVED, 2)?, into, &bytes)?;
+        done(&from.cq, SENT, 1).map(|_| ())
+    }
+}
+
+/// Reliable datagrams.
+struct Datagrams {
+    ends: [Host; 2],
+    peers: [FiAddr; 2],
+    buffers: [Buffer; 2],
+}
+
+impl Datagrams {
+    fn new(field: &Field) -> Self {
+        let ends = [&field.a, &field.b].map(|host| Wire::host(host, &Options::default()));
+        let peers = [ends[0].meet(&ends[1]), ends[1].meet(&ends[0])];
+        Self {
+            ends,
+            peers,
+            buffers: buffers(),
+        }
+    }
+
+    fn ports(&self) -> [u16; 2] {
+        self.ends
+            .each_ref()
+            .map(|end| end.ep.name().expect("name").port())
+    }
+}
+
+impl Exchange for Datagrams {
+    fn exchange(&mut self, number: u64, back: bool) -> Result<(), String> {
+        let (one, other) = (usize::from(back), usize::from(!back));
+        let (from, to) = (&self.ends[one], &self.ends[other]);
+        let [sent, into] = &self.buffers;
+        let len = LENGTHS[number as usize % LENGTHS.len()];
+        let bytes = fill(sent, len, number);
+        post(to.ep.trecv(into, number, 0, 2))?;
+        let peer = self.peers[one];
+        post(from.ep.tsend(peer, sent.slice(..len), number, 1))?;
+        arrived(&done(&to.cq, TRECEIVED, 2)?, into, &bytes)?;
+        done(&from.cq, TSENT, 1).map(|_| ())
+    }
+}
+
+/// Endpoints that connect anew, each to say one thing.
+struct Newcomers {
+    domain: Domain,
+    greeter: Host,
+    number: u64,
+    into: Buffer,
+}
+
+impl Newcomers {
+    fn new(field: &Field) -> Self {
+        let (_, domain) = field.a.run(|| domain_on("roce0"));
+        let (_, there) = field.b.run(|| domain_on("roce0"));
+        let at = SocketAddr::from((B, GREETER));
+        Self {
+            domain,
+            greeter: Host::at(&there, &Options::default(), Some(at)),
+            number: 0,
+            into: Buffer::new(64 + BEHIND).expect("buffer"),
+        }
+    }
+
+    fn next(&mut self, shared: &Shared) -> Result<(), String> {
+        let since = shared.now();
+        self.number += 1;
+        let ports = u64::from(NEWCOMERS.end - NEWCOMERS.start);
+        let port = NEWCOMERS.start + (self.number % ports) as u16;
+        let at = SocketAddr::from((A, port));
+        let newcomer = Host::at(&self.domain, &Options::default(), Some(at));
+        let to = newcomer.meet(&self.greeter);
+        let from = Buffer::new(64).expect("buffer");
+        let bytes = fill(&from, 64, self.number);
+        let (greeter, tag) = (&self.greeter, self.number);
+        post(greeter.ep.trecv(&self.into, tag, 0, 2))?;
+        post(newcomer.ep.tsend(to, &from, tag, 1))?;
+        match newcomer.cq.next(STALL) {
+            Ok(Some(_)) => {
+                arrived(&done(&greeter.cq, TRECEIVED, 2)?, &self.into, &bytes)?;
+                shared.newcomers.fetch_add(1, Relaxed);
+                shared.slowest.fetch_max(shared.now() - since, Relaxed);
+            }
+            Err(Error::Completion(_)) if shared.may_bar(since) => {
+                // The message may have arrived all the same.
+                let _ = greeter.ep.cancel(2);
+                match greeter.cq.next(STALL) {
+                    Ok(Some(_)) => {}
+                    Err(Error::Completion(entry)) if entry.err == Errno::ECANCELED => {}
+                    other => return Err(format!("a receive that was cancelled: {other:?}")),
+                }
+                self.into.fill(0);
+                shared.barred.fetch_add(1, Relaxed);
+            }
+            other => {
+                return Err(format!(
+                    "endpoint {} cannot connect: {other:?}",
+                    self.number
+                ));
+            }
+        }
+        let took = Duration::from_nanos(shared.now() - since);
+        let pause = (took * NEWCOMER_PAUSES).min(NEWCOMER_PAUSE_MAX);
+        std::thread::sleep(pause.max(NEWCOMER_PAUSE));
+        Ok(())
+    }
+}

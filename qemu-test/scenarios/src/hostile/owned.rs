@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Attacks over connections that the attacker has made itself: what a peer is owed, what it may ask
+//! for, and when it is given up.
+
+use super::{
+    B,
+    attacks::{Attack, SOME, ip_header},
+    evidence::{Counter, Evidence},
+    field::{Facts, Foe, crowd},
+    packet::{Heard, Way},
+    peer::{Peer, greeting, life},
+    victims::MEMORY,
+};
+use crate::rng::Rng;
+use kfi::PacketFigure;
+use kfi_core::{
+    limits::MAX_UNEXPECTED,
+    roce::{
+        cm::{ServiceId, Timeout},
+        headers::{AtomicEth, Headers, Reth, RnrTimer, Syndrome},
+        rdm::{
+            header::{Header, Message},
+            times::{ANSWERS, RECALLS},
+        },
+    },
+};
+use std::time::{Duration, Instant};
+
+/// Connections at a time.
+const PEERS: usize = 4;
+
+/// Requests that are sent before they are acknowledged.
+const AHEAD: u32 = 8;
+
+/// The first of the numbers of messages that are never sent.
+const NEVER: u64 = 1 << 40;
+
+/// Bytes of a message.
+const MESSAGE: usize = 64;
+
+/// An address behind the open memory.
+const END: u64 = MEMORY as u64;
+
+/// Messages of one connection that the victim owes an answer at most. Those that wait for a receive are
+/// tagged or not.
+const OWED: u32 = ANSWERS + RECALLS + 2 * MAX_UNEXPECTED;
+
+/// Bytes of a READ, and packets of its response with the path MTU that is asked for.
+const READ: u32 = 64 << 10;
+const READ_PACKETS: u32 = READ / 1024;
+
+/// READs that are asked for before they are answered.
+const READS_AHEAD: u32 = 2;
+
+/// How long the other end is to wait that sends something, in nanoseconds.
+const RNR_TIME: u64 = 1_000_000;
+
+/// How long the attacker waits before it makes a connection in place of one that has failed.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a connection lasts whose other end shall give up.
+const WAITED: Duration = Duration::from_millis(500);
+
+/// Connections to the endpoint that takes what anybody sends.
+struct Peers {
+    number: u8,
+    peers: Vec<Peer>,
+    next: Instant,
+    /// Connections that were made.
+    made: u64,
+    /// Packets of the connection that have been acknowledged, of all connections, and at most.
+    acknowledged: u64,
+    most: u32,
+}
+
+impl Peers {
+    fn new(number: u8) -> Self {
+        Self {
+            number,
+            peers: Vec::new(),
+            next: Instant::now(),
+            made: 0,
+            acknowledged: 0,
+            most: 0,
+        }
+    }
+
+    /// Replaces those that have failed.
+    fn renew(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        self.peers.retain(|peer| !peer.is_dead());
+        if self.peers.len() == PEERS || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + PAUSE;
+        let way = Way::new(crowd(self.number, rng), B);
+        let private = greeting(life(rng), 1 + rng.below(0xffff) as u16);
+        let service_id = ServiceId::rdm(at.open);
+        let peer = Peer::ask(foe, rng, way, service_id, &private, |_| ());
+        self.peers.push(peer);
+    }
+
+    /// Hears a packet.
+    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.is_for(heard)) else {
+            return;
+        };
+        let (was_up, before) = (peer.is_up(), peer.acknowledged);
+        let packet = peer.hear(foe, heard);
+        self.made += u64::from(!was_up && peer.is_up());
+        self.acknowledged += u64::from(peer.acknowledged - before);
+        self.most = self.most.max(peer.acknowledged);
+        // Some never acknowledge a FIN, others have it sent again for ever.
+        if let Some(packet) = packet.filter(|packet| packet.opcode().is_request())
+            && packet.bth.dest_qp.get() & 1 == 0
+        {
+            peer.answer(foe, &packet, Syndrome::Rnr(RnrTimer::at_least(RNR_TIME)));
+        }
+    }
+
+    /// Ends all of them. What was sent over them has been acknowledged.
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.clear();
+        if self.made == 0 {
+            return Err("no connection of the attacker was accepted".into());
+        }
+        if self.acknowledged == 0 {
+            return Err("nothing that the attacker sent was acknowledged".into());
+        }
+        Ok(())
+    }
+}
+
+/// Messages whose end the victim has to tell, and never can: it is not acknowledged.
+pub(super) struct Owed {
+    peers: Peers,
+    cancels: bool,
+}
+
+impl Owed {
+    /// CANCELs of messages that were never sent.
+    pub(super) fn cancels(number: u8) -> Self {
+        let peers = Peers::new(number);
+        Self {
+            peers,
+            cancels: true,
+        }
+    }
+
+    /// Messages with delivery complete.
+    pub(super) fn deliveries(number: u8) -> Self {
+        let peers = Peers::new(number);
+        Self {
+            peers,
+            cancels: false,
+        }
+    }
+}
+
+impl Attack for Owed {
+    fn name(&self) -> &'static str {
+        if self.cancels {
+            "CANCELs of what was never sent"
+        } else {
+            "deliveries that are never acknowledged"
+        }
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        None
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(foe, at, rng);
+        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
+            for number in peer.acknowledged..peer.acknowledged + AHEAD {
+                let id = u64::from(number) + 1;
+                if self.cancels {
+                    let (id, finish) = (NEVER + id, true);
+                    peer.say(foe, number, &Header::Cancel { id, finish }, &[]);
+                } else {
+                    let message = Message {
+                        id,
+                        after: id - 1,
+                        tag: None,
+                        data: None,
+                        len: MESSAGE as u32,
+                        finish: true,
+                        void: false,
+                    };
+                    peer.say(foe, number, &Header::Eager(message), &[7; MESSAGE]);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+        self.peers.hear(foe, heard);
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.end()?;
+        let most = self.peers.most;
+        if most > OWED {
+            return Err(format!(
+                "{most} messages were taken that cannot be answered"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Accesses that no key allows.
+pub(super) struct Keys {
+    peers: Peers,
+}
+
+impl Keys {
+    pub(super) fn new(number: u8) -> Self {
+        let peers = Peers::new(number);
+        Self { peers }
+    }
+}
+
+impl Attack for Keys {
+    fn name(&self) -> &'static str {
+        "keys that are guessed"
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        // Each connection serves for one guess.
+        let figures = &[PacketFigure::MrRefused, PacketFigure::NakInvalidTx];
+        Some(Evidence::new(Counter::Packets(figures), SOME))
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(foe, at, rng);
+        let other_key = loop {
+            let any = rng.next() as u32;
+            let key = rng.pick(&[any, at.key ^ 1, 0, u32::MAX]);
+            if key != at.key {
+                break key;
+            }
+        };
+        let guess = Reth {
+            va: rng.pick(&[0, 8, u64::MAX]),
+            rkey: other_key,
+            len: 8,
+        };
+        let right = Reth {
+            va: 0,
+            rkey: at.key,
+            len: 8,
+        };
+        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
+            let (headers, len) = match rng.below(8) {
+                0 => (Headers::WriteOnly(guess, None), 8),
+                // No bytes, and a key all the same.
+                1 => (Headers::WriteOnly(Reth { len: 0, ..guess }, None), 0),
+                2 => (Headers::ReadRequest(Reth { len: 0, ..guess }), 0),
+                3 => (Headers::ReadRequest(guess), 0),
+                // Outside the region.
+                4 => (Headers::WriteOnly(Reth { va: END, ..right }, None), 8),
+                5 => (
+                    Headers::ReadRequest(Reth {
+                        len: u32::MAX,
+                        ..right
+                    }),
+                    0,
+                ),
+                // A right that the key does not give.
+                6 => {
+                    let atomic = AtomicEth {
+                        va: 0,
+                        rkey: at.key,
+                        swap_add: 1,
+                        compare: 0,
+                    };
+                    (Headers::FetchAdd(atomic), 0)
+                }
+                // Data of a WRITE that was not made.
+                _ => {
+                    peer.say(foe, 0, &Header::Note { len: 8, data: 7 }, &[]);
+                    continue;
+                }
+            };
+            peer.request(foe, 0, headers, &[9; 8][..len]);
+        }
+    }
+
+    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+        self.peers.hear(foe, heard);
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.peers.clear();
+        if self.peers.made == 0 {
+            return Err("no connection of the attacker was accepted".into());
+        }
+        match self.peers.acknowledged {
+            0 => Ok(()),
+            some => Err(format!("{some} accesses without a key were acknowledged")),
+        }
+    }
+}
+
+/// READs, one behind the other, and the same ones again.
+pub(super) struct Reads {
+    peers: Peers,
+}
+
+impl Reads {
+    pub(super) fn new(number: u8) -> Self {
+        let peers = Peers::new(number);
+        Self { peers }
+    }
+}
+
+impl Attack for Reads {
+    fn name(&self) -> &'static str {
+        "READs without pause"
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        None
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(foe, at, rng);
+        let reth = Reth {
+            va: 0,
+            rkey: at.key,
+            len: READ,
+        };
+        // One connection: more of them take more CPUs, as those of any peers.
+        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()).take(1) {
+            let first = peer.acknowledged / READ_PACKETS;
+            for read in first..first + READS_AHEAD {
+                let number = read * READ_PACKETS;
+                peer.request(foe, number, Headers::ReadRequest(reth), &[]);
+            }
+        }
+    }
+
+    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+        self.peers.hear(foe, heard);
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.end()
+    }
+}
+
+/// Connections that are acknowledged never, with the longest ACK timeout, or none.
+pub(super) struct Timeouts {
+    number: u8,
+    peers: Vec<(Peer, Instant)>,
+    next: Instant,
+    made: u64,
+}
+
+impl Timeouts {
+    pub(super) fn new(number: u8) -> Self {
+        Self {
+            number,
+            peers: Vec::new(),
+            next: Instant::now(),
+            made: 0,
+        }
+    }
+}
+
+impl Attack for Timeouts {
+    fn name(&self) -> &'static str {
+        "peers that never acknowledge"
+    }
+
+    fn is_silent(&self) -> bool {
+        true
+    }
+
+    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+        let is_new = |since: &Instant| since.elapsed() < WAITED;
+        self.peers.retain(|(_, since)| is_new(since));
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + PAUSE;
+        let way = Way::new(crowd(self.number, rng), B);
+        let private = ip_header(way, rng.next() as u16);
+        let timeout = Timeout::new(rng.pick(&[0, 31]));
+        let service_id = ServiceId::tcp(at.listener);
+        let peer = Peer::ask(foe, rng, way, service_id, &private, |req| {
+            req.primary.ack_timeout = timeout;
+            // With more retries it takes longer than the test.
+            req.retry_count = 1;
+        });
+        self.peers.push((peer, Instant::now()));
+    }
+
+    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+        let mut peers = self.peers.iter_mut().map(|(peer, _)| peer);
+        if let Some(peer) = peers.find(|peer| peer.is_for(heard)) {
+            let was_up = peer.is_up();
+            peer.hear(foe, heard);
+            self.made += u64::from(!was_up && peer.is_up());
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.clear();
+        if self.made == 0 {
+            return Err("no connection of the attacker was accepted".into());
+        }
+        Ok(())
+    }
+}

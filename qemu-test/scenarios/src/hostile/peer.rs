@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A connection of the attacker's own: it is asked for and confirmed as any peer's, and then the
+//! attacker sends over it, and answers, what it likes.
+
+use super::{
+    field::Foe,
+    packet::{Heard, Way, to_gsi, whole},
+};
+use crate::{raw::now, rng::Rng};
+use kfi_core::roce::{
+    cm::{self, Body, Event, Message},
+    headers::{Aeth, Bth, Headers, Nak, Qpn, SendEnd, Syndrome},
+    mtu::PathMtu,
+    packet::Packet,
+    psn::Psn,
+    rdm::{
+        header::{Header, MAX_HEADER},
+        hello::{HELLO_LEN, Hello, Life},
+    },
+};
+use std::time::{Duration, Instant};
+
+/// A peer that has heard nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Bytes of a greeting of `life` at `port`.
+pub(super) fn greeting(life: Life, port: u16) -> [u8; HELLO_LEN] {
+    let hello = Hello {
+        life,
+        port,
+        reads: 16,
+        caps: kfi_core::flags::Caps::MSG | kfi_core::flags::Caps::RECV,
+    };
+    let mut bytes = [0; HELLO_LEN];
+    hello.put(&mut bytes).expect("room");
+    bytes
+}
+
+/// A life that nobody else has.
+pub(super) fn life(rng: &mut Rng) -> Life {
+    Life {
+        incarnation: rng.next(),
+        epoch: 1 + rng.below(1000),
+    }
+}
+
+/// One end of a connection, made by hand.
+pub(super) struct Peer {
+    way: Way,
+    machine: cm::Connection,
+    qpn: Qpn,
+    /// The other end's QP, once it is known.
+    theirs: Option<Qpn>,
+    /// The PSN with which this end begins.
+    first: Psn,
+    /// Requests that the other end has acknowledged, as packets.
+    pub(super) acknowledged: u32,
+    /// When something was heard.
+    heard: Instant,
+    dead: bool,
+}
+
+impl Peer {
+    /// Asks along `way` for a service, after `change` of the REQ.
+    pub(super) fn ask(
+        foe: &mut Foe,
+        rng: &mut Rng,
+        way: Way,
+        service_id: cm::ServiceId,
+        private: &[u8],
+        change: impl FnOnce(&mut cm::Req<'_>),
+    ) -> Self {
+        let any = |rng: &mut Rng| Qpn::new(2 + rng.below(0xff_0000) as u32);
+        let (qpn, first) = (any(rng), Psn::new(rng.next() as u32));
+        let device = cm::Device {
+            ca_guid: rng.next(),
+            ip: way.from.into(),
+            mtu: PathMtu::Mtu1024,
+            responder_resources: 16,
+            initiator_depth: 16,
+            timing: cm::Timing::DEFAULT,
+        };
+        let connect = cm::Connect {
+            local_id: cm::CommId(rng.next() as u32 | 1),
+            tid: rng.next(),
+            remote: way.to.into(),
+            service_id,
+            side: cm::Side {
+                qpn,
+                starting_psn: Psn::new(rng.next() as u32),
+                responder_resources: 16,
+                initiator_depth: 16,
+                rnr_retry_count: 7,
+                srq: false,
+            },
+            mtu: PathMtu::Mtu1024,
+            least_mtu: PathMtu::Mtu1024,
+            retry_count: 7,
+            private: cm::Private::new(private).expect("private data"),
+        };
+        let mut machine = cm::Connection::connect(now(), &device, &connect);
+        let mad = machine.transmit().expect("a REQ");
+        let mut message = Message::parse(&mad).expect("a REQ");
+        if let Body::Req(req) = &mut message.body {
+            change(req);
+        }
+        foe.send(&to_gsi(way, 0, &message));
+        Self {
+            way,
+            machine,
+            qpn,
+            theirs: None,
+            first,
+            acknowledged: 0,
+            heard: Instant::now(),
+            dead: false,
+        }
+    }
+
+    /// Whether a packet is for this end.
+    pub(super) fn is_for(&self, heard: &Heard) -> bool {
+        heard.way.back() == self.way
+    }
+
+    /// Whether it is of no more use.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead || self.heard.elapsed() > PATIENCE
+    }
+
+    /// Whether the connection is made.
+    pub(super) fn is_up(&self) -> bool {
+        self.theirs.is_some() && !self.is_dead()
+    }
+
+    /// Hears a packet. Gives one that is for its QP.
+    pub(super) fn hear(&mut self, foe: &mut Foe, heard: &Heard) -> Option<Packet> {
+        let packet = heard.packet()?;
+        if packet.bth.dest_qp == self.qpn {
+            self.heard = Instant::now();
+            self.note(&packet);
+            return Some(packet);
+        }
+        let message = heard.message()?;
+        let from = self.way.to.into();
+        match self.machine.receive(now(), from, &message) {
+            Ok(Some(Event::Reply(reply))) => {
+                self.theirs = Some(reply.qpn);
+                // The other end says with which PSN this one is to begin.
+                self.first = reply.starting_psn;
+                self.heard = Instant::now();
+                let _ = self.machine.confirm(now(), cm::Private::NONE);
+            }
+            Ok(Some(_)) => self.dead = true,
+            Ok(None) | Err(_) => {}
+        }
+        if let Some(mad) = self.machine.transmit() {
+            let message = Message::parse(&mad).expect("a message");
+            foe.send(&to_gsi(self.way, 0, &message));
+        }
+        None
+    }
+
+    /// Hears what became of its requests.
+    fn note(&mut self, packet: &Packet) {
+        let psn = packet.bth.psn;
+        let before = match packet.headers() {
+            Headers::Acknowledge(aeth) => match aeth.syndrome {
+                Syndrome::Ack(_) => psn.next(),
+                Syndrome::Rnr(_) | Syndrome::Nak(Nak::Sequence) => psn,
+                Syndrome::Nak(_) => {
+                    self.dead = true;
+                    return;
+                }
+            },
+            Headers::ReadResponseLast(_) | Headers::ReadResponseOnly(_) => psn.next(),
+            _ => return,
+        };
+        let done = before.since(self.first);
+        if !Psn::new(done).is_before(Psn::new(self.acknowledged)) {
+            self.acknowledged = done;
+        }
+    }
+
+    /// Sends the request that is `number` packets behind the first.
+    pub(super) fn request(&self, foe: &mut Foe, number: u32, headers: Headers, payload: &[u8]) {
+        let Some(theirs) = self.theirs else {
+            return;
+        };
+        let bth = Bth {
+            ack_req: true,
+            ..Bth::new(theirs, self.first.add(number))
+        };
+        let packet = Packet::new(bth, headers, payload.len());
+        foe.send(&whole(self.way, &packet, payload));
+    }
+
+    /// Sends a header of reliable datagrams, and `payload` behind it, as a SEND.
+    pub(super) fn say(&self, foe: &mut Foe, number: u32, header: &Header, payload: &[u8]) {
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.put(&mut bytes).expect("room");
+        let bytes = [&bytes[..len], payload].concat();
+        self.request(foe, number, Headers::SendOnly(SendEnd::Plain), &bytes);
+    }
+
+    /// Answers a request of the other end.
+    pub(super) fn answer(&self, foe: &mut Foe, to: &Packet, syndrome: Syndrome) {
+        let Some(theirs) = self.theirs else {
+            return;
+        };
+        let msn = Psn::new(0);
+        let headers = Headers::Acknowledge(Aeth { syndrome, msn });
+        let packet = Packet::new(Bth::new(theirs, to.bth.psn), headers, 0);
+        foe.send(&whole(self.way, &packet, &[]));
+    }
+}

@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The siege: every attack in turn beside a good flow, and what became of the flow, of the kernel's
+//! memory and of its log.
+//!
+//! ```text
+//! kfi-scenarios --hostile SECONDS SEED [ATTACK]
+//! ```
+//!
+//! The good flow ([`super::flow`]) goes on all the time. Slices in which the attacker sends alternate
+//! with slices in which it does not, so that a machine that becomes slower becomes so in both, and
+//! the medians of both are compared. The attacker is on the same machine: it takes a share of one CPU
+//! at most ([`SHARE`]), which includes what the network does with its packets up to the victim's inboxes.
+//! The rest of what the flow loses is what the victim does about the attack.
+//!
+//! A run has failed if a message of the flow fails or has other bytes, if the flow has less than
+//! [`RATE`] of its rate under any attack, shortly after it, or in the end, if no endpoint can connect, if
+//! the kernel uses more memory than [`MEMORY`] in the end or [`PEAK`] meanwhile, if its log has a fault,
+//! or if the hosts have not counted the attack's packets ([`super::evidence`]). The program has no
+//! `CAP_SYS_RESOURCE`: the limits of users hold for it. With `ATTACK` only the attacks are made whose
+//! name has that word.
+
+use super::{
+    attacks::{self, Attack},
+    evidence::Figures,
+    field::{Facts, Field, Foe, attack_of},
+    flow::{Counts, Flow},
+    memory,
+    victims::Victims,
+};
+use crate::{
+    kernel_log::KernelLog,
+    rng::{Rng, parse_seed},
+};
+use rustix::{
+    thread::{CapabilitySet, capabilities, set_capabilities},
+    time::{ClockId, clock_gettime},
+};
+use std::{
+    mem::ManuallyDrop,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The least part of its rate that the good flow must keep under an attack.
+const RATE: f64 = 0.5;
+
+/// KiB that the kernel may use more after the siege, when what lingers has gone: parts of slabs, stacks
+/// that KASAN remembers.
+const MEMORY: u64 = 8 << 10;
+
+/// KiB that it may use more meanwhile: the limit of a user's account, and half as much for what waits
+/// in inboxes and, with KASAN, in the quarantine.
+const PEAK: u64 = 384 << 10;
+
+/// The share of one CPU that the attacker may take.
+const SHARE: f64 = 0.25;
+
+/// How long a slice is at least, and how long the flow has before it to get used to it.
+const SLICE: Duration = Duration::from_millis(400);
+const LEAD: Duration = Duration::from_millis(50);
+
+/// Messages of a slice that a kernel shall have time for which is slow, and how long a slice is at most.
+const MESSAGES: f64 = 30.0;
+const SLICE_MAX: Duration = Duration::from_secs(2);
+
+/// Slices, with and without the attack, of a phase at least, and how many more are made if they say
+/// that the flow is too slow: it may have been the machine.
+const PAIRS: usize = 3;
+const MORE_PAIRS: usize = 12;
+
+/// How long nobody attacks before the flow is measured again, if it was slow between the attacks.
+const REST: Duration = Duration::from_secs(3);
+
+/// How long newcomers of a phase may take to connect, and how long one of them may.
+const NEWCOMERS: Duration = Duration::from_secs(30);
+const NEWCOMER: Duration = Duration::from_secs(10);
+
+/// How long one round of all attacks takes, if there is time for more than one.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// How many slices the rate of the flow is measured without any attack, first and last, and how often
+/// the last time.
+const BASELINE: usize = 12;
+const BASELINES: usize = 3;
+
+/// How long the kernel's memory may take to come down: an idle connection is given up after 60 s.
+const SETTLED: Duration = Duration::from_secs(100);
+
+/// The pause between two looks at it, and the KiB by which it may become less in it and is steady.
+const LOOK: Duration = Duration::from_secs(6);
+const STEADY: u64 = 512;
+
+/// Where the run is, for a failure that tells no more.
+static PHASE: Mutex<String> = Mutex::new(String::new());
+
+fn phase(name: &str) {
+    let mut phase = PHASE.lock().unwrap_or_else(PoisonError::into_inner);
+    name.clone_into(&mut phase);
+}
+
+/// Runs the siege, if the command line asks for it.
+pub(crate) fn main() -> Option<ExitCode> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (seconds, seed, word) = match args.as_slice() {
+        [flag, seconds, seed, words @ ..] if flag == "--hostile" => {
+            (seconds, seed, words.first().map_or("", String::as_str))
+        }
+        _ => return None,
+    };
+    let (Ok(seconds), Some(seed)) = (seconds.parse(), parse_seed(seed)) else {
+        eprintln!("kfi-scenarios --hostile SECONDS SEED [ATTACK]: two numbers");
+        return Some(ExitCode::from(2));
+    };
+    let run = AssertUnwindSafe(|| run(Duration::from_secs(seconds), seed, word));
+    let result = catch_unwind(run).unwrap_or_else(|_| Err("a panic, see above".into()));
+    Some(match result {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            let phase = PHASE.lock().unwrap_or_else(PoisonError::into_inner);
+            println!("hostile: failed during {phase}, SEED={seed:#x}: {why}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Messages per second of each part of the flow.
+#[derive(Clone, Copy, Debug)]
+struct Rates {
+    msg: f64,
+    rdm: f64,
+}
+
+impl Rates {
+    fn between(before: Counts, after: Counts, time: Duration) -> Self {
+        let rate = |before: u64, after: u64| (after - before) as f64 / time.as_secs_f64();
+        Self {
+            msg: rate(before.msg, after.msg),
+            rdm: rate(before.rdm, after.rdm),
+        }
+    }
+
+    /// The median of each part.
+    fn median(of: &[Self]) -> Self {
+        let median = |part: fn(&Self) -> f64| {
+            let mut parts: Vec<f64> = of.iter().map(part).collect();
+            parts.sort_by(f64::total_cmp);
+            let middle = parts.len() / 2;
+            match parts.len() % 2 {
+                0 => (parts[middle - 1] + parts[middle]) / 2.0,
+                _ => parts[middle],
+            }
+        };
+        Self {
+            msg: median(|rates| rates.msg),
+            rdm: median(|rates| rates.rdm),
+        }
+    }
+
+    /// Which part of `whole` this is, at worst.
+    fn part_of(&self, whole: &Self) -> f64 {
+        let part = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        part(self.msg, whole.msg).min(part(self.rdm, whole.rdm))
+    }
+}
+
+/// An attack with what has been measured of it so far.
+struct Phase {
+    attack: Box<dyn Attack>,
+    quiet: Vec<Rates>,
+    attacked: Vec<Rates>,
+}
+
+impl Phase {
+    fn part(&self) -> f64 {
+        Rates::median(&self.attacked).part_of(&Rates::median(&self.quiet))
+    }
+}
+
+struct Siege {
+    field: Field,
+    foe: Foe,
+    facts: Facts,
+    flow: Flow,
+    victims: Victims,
+    log: KernelLog,
+    rng: Rng,
+    phases: Vec<Phase>,
+    /// The numbers of the attacks that are made.
+    wanted: Vec<usize>,
+    /// KiB that the kernel used at first.
+    memory: u64,
+    /// How long a slice is.
+    slice: Duration,
+    /// What was wrong in phases that are over.
+    failures: Vec<String>,
+}
+
+fn run(time: Duration, seed: u64, word: &str) -> Result<String, String> {
+    phase("the preparation");
+    obey_limits();
+    let phases: Vec<_> = attacks::all().into_iter().map(Phase::from).collect();
+    let wanted: Vec<_> = (0..phases.len())
+        .filter(|number| phases[*number].attack.name().contains(word))
+        .collect();
+    if wanted.is_empty() {
+        return Err(format!("there is no attack '{word}'"));
+    }
+    let field = Field::new();
+    let mut facts = Facts::new();
+    let flow = Flow::begin(&field, &mut facts);
+    let victims = Victims::begin(&field, &mut facts);
+    // Its threads use the field until the process ends.
+    let mut siege = ManuallyDrop::new(Siege {
+        foe: Foe::new(&field),
+        field,
+        facts,
+        flow,
+        victims,
+        log: KernelLog::open(),
+        rng: Rng::new(seed),
+        phases,
+        wanted,
+        memory: 0,
+        slice: SLICE,
+        failures: Vec::new(),
+    });
+    println!(
+        "hostile: {} attacks in {} s, SEED={seed:#x}",
+        siege.wanted.len(),
+        time.as_secs()
+    );
+    siege.last(time)
+}
+
+/// Gives up the right to more than users may have, for this thread and those that it starts.
+fn obey_limits() {
+    let mut sets = capabilities(None).expect("capabilities");
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    set_capabilities(None, sets).expect("set capabilities");
+}
+
+impl From<Box<dyn Attack>> for Phase {
+    fn from(attack: Box<dyn Attack>) -> Self {
+        Self {
+            attack,
+            quiet: Vec::new(),
+            attacked: Vec::new(),
+        }
+    }
+}
+
+impl Siege {
+    fn last(&mut self, time: Duration) -> Result<String, String> {
+        self.warm_up()?;
+        self.memory = self.steady_memory()?;
+        let mut first = self.baseline()?;
+        let slowest = first.msg.min(first.rdm).max(1.0);
+        self.slice = Duration::from_secs_f64(MESSAGES / slowest).clamp(SLICE, SLICE_MAX);
+        if self.slice > SLICE {
+            first = self.baseline()?;
+        }
+        println!(
+            "without an attack: {:.0} messages/s over a connection, {:.0} reliable datagrams/s",
+            first.msg, first.rdm
+        );
+        let rounds = (time.as_secs() / ROUND.as_secs()).max(1) as u32;
+        let visit = time / rounds / self.wanted.len() as u32;
+        let pairs = visit.as_millis() / (2 * (self.slice + LEAD)).as_millis();
+        for round in 0..rounds {
+            for index in 0..self.wanted.len() {
+                let number = self.wanted[index];
+                self.visit(number, (pairs as usize).max(PAIRS), &first)
+                    .map_err(|why| format!("round {}: {why}", round + 1))?;
+            }
+        }
+        phase("the end");
+        if let Some(why) = self.failures.first() {
+            let more = self.failures.len() - 1;
+            return Err(format!("{why} ({more} more failures above)"));
+        }
+        self.still_fast(&first)?;
+        let worst = self.wanted.iter().map(|number| self.phases[*number].part());
+        let part = worst.fold(f64::INFINITY, f64::min);
+        self.end(part)
+    }
+
+    /// Makes each attack for a moment, so that what the kernel keeps for ever is there before its
+    /// memory is measured.
+    fn warm_up(&mut self) -> Result<(), String> {
+        for index in 0..self.wanted.len() {
+            let number = self.wanted[index];
+            self.phases[number].attack.begin(&self.field);
+            self.slice(Some(number))?;
+            // Too short to have come to anything.
+            let _ = self.phases[number].attack.end();
+        }
+        Ok(())
+    }
+
+    /// KiB that the kernel uses while the flow pauses.
+    fn used_memory(flow: &Flow, foe: &mut Foe) -> Result<u64, String> {
+        foe.drain();
+        flow.pausing(|| {
+            memory::shrink();
+            memory::used()
+        })
+    }
+
+    /// The same, when what was left by the attacks has gone: it does not become less.
+    fn steady_memory(&mut self) -> Result<u64, String> {
+        let begin = Instant::now();
+        let mut before = Self::used_memory(&self.flow, &mut self.foe)?;
+        loop {
+            std::thread::sleep(LOOK);
+            let now = Self::used_memory(&self.flow, &mut self.foe)?;
+            if now + STEADY >= before || begin.elapsed() > SETTLED {
+                return Ok(now.min(before));
+            }
+            before = now;
+        }
+    }
+
+    /// The rates of the flow without an attack.
+    fn baseline(&mut self) -> Result<Rates, String> {
+        let mut rates = Vec::new();
+        for _ in 0..BASELINE {
+            rates.push(self.slice(None)?);
+        }
+        Ok(Rates::median(&rates))
+    }
+
+    /// A phase of an attack.
+    fn visit(&mut self, number: usize, pairs: usize, first: &Rates) -> Result<(), String> {
+        let name = self.phases[number].attack.name();
+        phase(name);
+        let evidence = self.phases[number].attack.evidence();
+        let counted = |field: &Field| evidence.map_or(0, |evidence| evidence.count(field));
+        let (sent, heard) = (self.foe.sent, self.foe.heard);
+        let (before, counted_before) = (self.flow.counts(), counted(&self.field));
+        let figures = Figures::of(&self.field);
+        self.flow.slowest();
+        let begin = Instant::now();
+        self.phases[number].attack.begin(&self.field);
+        let mut peak = 0;
+        for pair in 0.. {
+            let is_slow = pair >= pairs && self.phases[number].part() < RATE;
+            if (pair >= pairs && !is_slow) || pair == pairs + MORE_PAIRS {
+                break;
+            }
+            let quiet = self.slice(None)?;
+            self.facts.refresh(&self.field);
+            let attacked = self.slice(Some(number))?;
+            self.phases[number].quiet.push(quiet);
+            self.phases[number].attacked.push(attacked);
+            peak = peak.max(memory::used().saturating_sub(self.memory));
+        }
+        self.await_newcomer(number, before.newcomers)?;
+        let took = begin.elapsed();
+        let verdict = self.phases[number].attack.end();
+        let grown = figures.grown(&self.field);
+        let (sent, heard) = (self.foe.sent - sent, self.foe.heard - heard);
+        let counted = counted(&self.field) - counted_before;
+        let (after, slowest) = (self.flow.counts(), self.flow.slowest());
+        let part = self.phases[number].part();
+        println!(
+            "{name}: {sent} packets in {:.1} s, {}{heard} answers, good flow at {part:.2}, {} newcomers \
+             ({} barred) in at most {:.1} s, memory +{peak} KiB",
+            took.as_secs_f64(),
+            evidence.map_or(String::new(), |_| format!("{counted} counted, ")),
+            after.newcomers - before.newcomers,
+            after.barred - before.barred,
+            slowest.as_secs_f64()
+        );
+        self.log.look()?;
+        let least = evidence.map_or(0.0, |evidence| evidence.part * sent as f64);
+        let mut failures: Vec<String> = verdict.err().into_iter().collect();
+        if part < RATE {
+            let why = format!("the good flow has {part:.2} of its rate, less than {RATE}");
+            failures.push(why);
+        }
+        failures.extend(self.lingers(number, first)?);
+        if peak > PEAK {
+            let why = format!("the kernel uses {peak} KiB more, and may use {PEAK}");
+            failures.push(why);
+        }
+        if slowest > NEWCOMER {
+            failures.push(format!("an endpoint took {slowest:?} to connect"));
+        }
+        if sent == 0 || (counted as f64) < least {
+            let why = format!("the hosts have counted {counted} of {sent} packets, not {least:.0}");
+            failures.push(why);
+        }
+        if !failures.is_empty() {
+            let phase = &self.phases[number];
+            println!("  without the attack: {:.0?}", phase.quiet);
+            println!("  under the attack: {:.0?}", phase.attacked);
+            println!("  figures: {grown}");
+        }
+        for why in failures {
+            println!("  {why}");
+            self.failures.push(format!("{name}: {why}"));
+        }
+        Ok(())
+    }
+
+    /// Goes on with the attack until an endpoint has connected since there were `before`. An attack that
+    /// may bar them ends without.
+    fn await_newcomer(&mut self, number: usize, before: u64) -> Result<(), String> {
+        let begin = Instant::now();
+        while self.flow.counts().newcomers == before {
+            if self.phases[number].attack.may_bar_newcomers() {
+                return Ok(());
+            }
+            if begin.elapsed() > NEWCOMERS {
+                return Err(format!("no endpoint has connected within {NEWCOMERS:?}"));
+            }
+            self.slice(Some(number))?;
+        }
+        Ok(())
+    }
+
+    /// The slices without the attack are not slow because of the attack: then the flow would become
+    /// faster behind it.
+    fn lingers(&mut self, number: usize, first: &Rates) -> Result<Option<String>, String> {
+        let quiet = Rates::median(&self.phases[number].quiet);
+        if quiet.part_of(first) >= RATE {
+            return Ok(None);
+        }
+        std::thread::sleep(REST);
+        let after = self.baseline()?;
+        let part = quiet.part_of(&after);
+        Ok((part < RATE).then(|| {
+            format!(
+                "the good flow has {part:.2} of its rate, less than {RATE}, between the attacks: \
+                 {quiet:.0?} messages/s, and {after:.0?} after {REST:?}"
+            )
+        }))
+    }
+
+    /// A slice of time with an attack, or without: the rates of the flow.
+    fn slice(&mut self, attack: Option<usize>) -> Result<Rates, String> {
+        self.pass(attack, LEAD)?;
+        let (before, begin) = (self.flow.counts(), Instant::now());
+        self.pass(attack, self.slice)?;
+        let rates = Rates::between(before, self.flow.counts(), begin.elapsed());
+        if let Some(why) = self.flow.failure().or_else(|| self.victims.failure()) {
+            return Err(why);
+        }
+        Ok(rates)
+    }
+
+    /// Attacks, or not, for so long.
+    fn pass(&mut self, attack: Option<usize>, time: Duration) -> Result<(), String> {
+        // Between attacks nothing is answered either.
+        self.foe.is_silent = attack.is_none();
+        let (begin, cpu) = (Instant::now(), cpu_time());
+        while begin.elapsed() < time {
+            if let Some(number) = attack {
+                let attack = &mut self.phases[number].attack;
+                if attack.may_bar_newcomers() {
+                    self.flow.bar_newcomers();
+                }
+                attack.burst(&mut self.foe, &self.facts, &mut self.rng);
+            }
+            self.hear()?;
+            // Sleeps until what it has used is its share.
+            let due = (cpu_time() - cpu).div_f64(SHARE);
+            let pause = due.saturating_sub(begin.elapsed());
+            let left = time.saturating_sub(begin.elapsed());
+            std::thread::sleep(pause.max(Duration::from_millis(1)).min(left));
+        }
+        Ok(())
+    }
+
+    /// Lets the attacks hear what has come for them.
+    fn hear(&mut self) -> Result<(), String> {
+        while let Some(heard) = self.foe.hear() {
+            let to = heard.way.to;
+            match attack_of(to).map(usize::from) {
+                Some(number) if number < self.phases.len() => {
+                    self.phases[number].attack.hear(&mut self.foe, &heard);
+                }
+                // A broadcast address, for instance.
+                _ => return Err(format!("{} has sent a packet to {to}", heard.way.from)),
+            }
+        }
+        Ok(())
+    }
+
+    /// After all attacks, the flow is as fast as it was. The machine may have been busy, once.
+    fn still_fast(&mut self, first: &Rates) -> Result<(), String> {
+        let mut best = 0.0;
+        for _ in 0..BASELINES {
+            best = self.baseline()?.part_of(first).max(best);
+            if best >= RATE {
+                return Ok(());
+            }
+        }
+        Err(format!(
+            "after the attacks the good flow has {best:.2} of its first rate, less than {RATE}"
+        ))
+    }
+
+    /// The end of all but the good flow's endpoints; the result.
+    fn end(&mut self, part: f64) -> Result<String, String> {
+        let begin = Instant::now();
+        let newcomers = self.flow.counts().newcomers;
+        let [greeted, given_up] = self.victims.end()?;
+        let more = loop {
+            let used = Self::used_memory(&self.flow, &mut self.foe)?;
+            let more = used.saturating_sub(self.memory);
+            if more <= MEMORY {
+                break more;
+            }
+            if begin.elapsed() > SETTLED {
+                let after = begin.elapsed().as_secs();
+                return Err(format!(
+                    "{after} s after the attacks the kernel uses {more} KiB more than before, and \
+                     may use {MEMORY}"
+                ));
+            }
+            std::thread::sleep(LOOK);
+        };
+        let sent = self.foe.sent;
+        println!(
+            "{newcomers} newcomers connected, {given_up} of {greeted} silent peers were given up, memory settled \
+             after {} s",
+            begin.elapsed().as_secs()
+        );
+        if newcomers == 0 {
+            return Err("no newcomer has connected".into());
+        }
+        if self
+            .wanted
+            .iter()
+            .any(|number| self.phases[*number].attack.is_silent())
+            && given_up == 0
+        {
+            return Err("no peer that is silent was given up".into());
+        }
+        self.flow.end()?;
+        self.log.look()?;
+        Ok(format!(
+            "hostile: {sent} packets, good flow at {part:.2} of its rate, memory +{more} KiB: ok"
+        ))
+    }
+}
+
+/// The CPU time that this thread has used.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

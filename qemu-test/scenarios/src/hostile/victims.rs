@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What may be attacked with a connection: an endpoint that takes what anybody sends, and a listener
+//! that accepts whoever asks, and speaks first.
+
+use super::{
+    B,
+    field::{Facts, Field},
+};
+use crate::{
+    host::{Host, Options, domain_on},
+    networks::Wire,
+};
+use kfi::{
+    Access, Buffer, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType, Eq, Errno,
+    Error, EventKind, Fabric, FiAddr, PassiveEndpoint, Wait,
+};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// The key of the open endpoint's memory, and its bytes.
+const KEY: u64 = 0x1234;
+pub(super) const MEMORY: usize = 256 << 10;
+
+/// Receives that are posted at the open endpoint, and their bytes.
+const RECEIVES: usize = 16;
+const RECEIVE: usize = 8 << 10;
+
+/// How long the threads wait for something before they look whether they are to end.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Connections that the listener has at most.
+const CONNECTIONS: usize = 256;
+
+/// How long a peer may take to confirm that it is connected.
+const CONFIRMED: Duration = Duration::from_secs(3);
+
+/// How long a message may go without an acknowledgement that is sent once more only: whatever the peer
+/// asks for, the ACK timeout is at most 4.3 s, and twice that the second time.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+
+/// The threads of the victims.
+pub(super) struct Victims {
+    stop: Arc<AtomicBool>,
+    /// Connections over which a message was sent, and those whose peer was given up.
+    greeted: Arc<AtomicU64>,
+    given_up: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Result<(), String>>>,
+}
+
+impl Victims {
+    /// Begins, and tells the attacker where they are.
+    pub(super) fn begin(field: &Field, facts: &mut Facts) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let given_up = Arc::new(AtomicU64::new(0));
+        let open = Wire::host(&field.b, &Options::default());
+        facts.open = open.ep.name().expect("name").port();
+        facts.key = KEY as u32;
+        let greeted = Arc::new(AtomicU64::new(0));
+        let listener = Listener::new(field, greeted.clone(), given_up.clone());
+        facts.listener = listener.pep.name().expect("name").port();
+        let (one, other) = (stop.clone(), stop.clone());
+        Self {
+            stop,
+            greeted,
+            given_up,
+            threads: vec![
+                std::thread::spawn(move || take_all(&open, &one)),
+                std::thread::spawn(move || listener.run(&other)),
+            ],
+        }
+    }
+
+    /// Why they have failed, if they have.
+    pub(super) fn failure(&self) -> Option<String> {
+        let ended = self.threads.iter().any(JoinHandle::is_finished);
+        ended.then(|| "a victim has ended; its last words are above".to_owned())
+    }
+
+    /// Ends them. To how many peers a message was sent, and how many were given up that did not
+    /// acknowledge it.
+    pub(super) fn end(&mut self) -> Result<[u64; 2], String> {
+        self.stop.store(true, SeqCst);
+        for thread in self.threads.drain(..) {
+            thread
+                .join()
+                .map_err(|_| "a victim panicked".to_owned())??;
+        }
+        Ok([&self.greeted, &self.given_up].map(|count| count.load(SeqCst)))
+    }
+}
+
+/// Takes what comes to an endpoint.
+fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
+    let memory = Buffer::new(MEMORY).expect("buffer");
+    let _region = host
+        .domain
+        .mr(&memory)
+        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+        .requested_key(KEY)
+        .open()
+        .expect("mr");
+    let into: Vec<_> = (0..RECEIVES)
+        .map(|_| Buffer::new(RECEIVE).expect("buffer"))
+        .collect();
+    let post = |context: u64| {
+        let into = &into[context as usize];
+        host.ep.recv(into, context).expect("recv");
+    };
+    (0..RECEIVES as u64).for_each(post);
+    while !stop.load(SeqCst) {
+        match host.cq.next(LOOK) {
+            Ok(Some(entry)) => {
+                // No WRITE brings data.
+                assert!(
+                    !entry.flags.contains(CompFlags::REMOTE_CQ_DATA),
+                    "{entry:?}"
+                );
+                post(entry.op_context);
+            }
+            // Its sender has gone.
+            Err(Error::Completion(entry)) => post(entry.op_context),
+            Ok(None) => {}
+            Err(error) => panic!("cq: {error:?}"),
+        }
+    }
+    let bytes = memory.to_vec(..);
+    match bytes.iter().position(|byte| *byte != 0) {
+        None => Ok(()),
+        Some(at) => Err(format!("byte {at} of the open memory was written")),
+    }
+}
+
+/// A connection that was accepted.
+struct Accepted {
+    cq: Cq,
+    ep: Endpoint,
+    since: Instant,
+    /// When the message was posted.
+    posted: Option<Instant>,
+}
+
+/// What has become of a connection's message.
+enum Outcome {
+    Waits,
+    /// The peer has not acknowledged it.
+    GivenUp,
+    Other,
+}
+
+impl Accepted {
+    fn outcome(&self) -> Outcome {
+        match self.cq.next(Deadline::POLL) {
+            Ok(None) => Outcome::Waits,
+            Err(Error::Completion(entry)) if entry.err == Errno::ETIMEDOUT => Outcome::GivenUp,
+            _ => Outcome::Other,
+        }
+    }
+}
+
+struct Listener {
+    _fabric: Fabric,
+    domain: Domain,
+    eq: Eq,
+    pep: PassiveEndpoint,
+    accepted: Vec<Accepted>,
+    hello: Buffer,
+    greeted: Arc<AtomicU64>,
+    given_up: Arc<AtomicU64>,
+}
+
+impl Listener {
+    fn new(field: &Field, greeted: Arc<AtomicU64>, given_up: Arc<AtomicU64>) -> Self {
+        let (fabric, domain) = field.b.run(|| domain_on("roce0"));
+        let eq = fabric.eq().entries(512).wait(Wait::Queue).open();
+        let eq = eq.expect("eq");
+        let pep = fabric
+            .passive_endpoint(SocketAddr::from((B, 0)))
+            .open()
+            .expect("passive endpoint");
+        pep.bind_eq(&eq).expect("bind");
+        pep.listen().expect("listen");
+        Self {
+            _fabric: fabric,
+            domain,
+            eq,
+            pep,
+            accepted: Vec::new(),
+            hello: Buffer::new(64).expect("buffer"),
+            greeted,
+            given_up,
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> Result<(), String> {
+        let result = loop {
+            if stop.load(SeqCst) && self.accepted.is_empty() {
+                break Ok(());
+            }
+            self.next_event(stop);
+            if let Err(why) = self.look() {
+                break Err(why);
+            }
+        };
+        if let Err(why) = &result {
+            eprintln!("listener: {why}");
+        }
+        result
+    }
+
+    fn next_event(&mut self, stop: &AtomicBool) {
+        let event = match self.eq.read(LOOK) {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            // A connection that came to nothing.
+            Err(_) => {
+                let _ = self.eq.readerr();
+                return;
+            }
+        };
+        let Some(connection) = event.connection() else {
+            return;
+        };
+        match event.kind {
+            EventKind::ConnReq if stop.load(SeqCst) || self.accepted.len() == CONNECTIONS => {
+                let _ = self.pep.reject(connection.connreq, b"");
+            }
+            EventKind::ConnReq => self.accept(connection.local, connection.connreq),
+            EventKind::Connected => {
+                let mut accepted = self.accepted.iter_mut();
+                let it = accepted.find(|end| end.ep.handle() == connection.handle);
+                if let Some(end) = it
+                    && end.ep.send(FiAddr::UNSPEC, &self.hello, 1).is_ok()
+                {
+                    end.posted = Some(Instant::now());
+                    self.greeted.fetch_add(1, SeqCst);
+                }
+            }
+            _ => {
+                let given_up = &self.given_up;
+                self.accepted.retain(|end| {
+                    let ended = end.ep.handle() == connection.handle;
+                    if ended && matches!(end.outcome(), Outcome::GivenUp) {
+                        given_up.fetch_add(1, SeqCst);
+                    }
+                    !ended
+                });
+            }
+        }
+    }
+
+    /// Accepts a request. What cannot be is the attacker's loss.
+    fn accept(&mut self, local: SocketAddr, connreq: u32) {
+        let accept = || -> kfi::Result<Accepted> {
+            let cq = self.domain.cq().format(CqFormat::Tagged).open()?;
+            let ep = self.domain.endpoint().ep_type(EpType::Msg).addr(local);
+            let ep = ep.open()?;
+            ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)?;
+            ep.bind_eq(&self.eq)?;
+            ep.accept(&self.pep, connreq, b"")?;
+            Ok(Accepted {
+                cq,
+                ep,
+                since: Instant::now(),
+                posted: None,
+            })
+        };
+        match accept() {
+            Ok(accepted) => self.accepted.push(accepted),
+            Err(_) => {
+                let _ = self.pep.reject(connreq, b"");
+            }
+        }
+    }
+
+    /// Looks for connections that have ended, and for those that should have.
+    fn look(&mut self) -> Result<(), String> {
+        let mut late = None;
+        let given_up = &self.given_up;
+        self.accepted.retain(|end| match end.posted {
+            None => end.since.elapsed() < CONFIRMED,
+            Some(posted) => match end.outcome() {
+                Outcome::Waits => {
+                    if posted.elapsed() > GIVEN_UP {
+                        late = Some(posted.elapsed());
+                    }
+                    true
+                }
+                Outcome::GivenUp => {
+                    given_up.fetch_add(1, SeqCst);
+                    false
+                }
+                Outcome::Other => false,
+            },
+        });
+        late.map_or(Ok(()), |time| {
+            Err(format!(
+                "a message waits for its acknowledgement for {time:?} already"
+            ))
+        })
+    }
+}
