@@ -7,7 +7,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := modules
 
-.PHONY: help all modules modules_install load demo test test-sanitize bench check fuzz shell deb clean
+.PHONY: help all modules modules_install load demo test test-sanitize bench check fuzz hostile shell deb clean
 
 help:
 	@echo 'make demo            set everything up, boot two hosts on a stock kernel, show the main job'
@@ -16,6 +16,7 @@ help:
 	@echo 'make bench           measurements beside the peers: a table, build/bench.json, an SVG plot'
 	@echo 'make check           formatting, clippy, checkpatch, docs, dead links'
 	@echo 'make fuzz TIME=60    seeded fuzzing of the ioctls and rings, for so many seconds'
+	@echo 'make hostile TIME=600  attacks over the wire beside a good flow, for so many seconds'
 	@echo 'make shell           a guest to play in, module loaded'
 	@echo 'make                 the module alone, for the stock kernel of the guest'
 	@echo 'make KDIR=<tree>     the module for a kernel of your own: its build tree, or Debian'"'"'s headers'
@@ -96,6 +97,9 @@ check:
 
 fuzz:
 	@qemu-test/fuzz
+
+hostile:
+	@qemu-test/hostile
 
 shell:
 	@qemu-test/shell
