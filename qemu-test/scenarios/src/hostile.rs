@@ -16,6 +16,7 @@
 //! | [`evidence`] | what shows that packets have reached the module |
 //! | [`memory`] | how much memory the kernel uses |
 //! | [`siege`] | the run |
+//! | [`unproven`] | how often messages of connection management from anybody are answered |
 
 mod attacks;
 mod blind;
@@ -28,6 +29,7 @@ mod owned;
 mod packet;
 mod peer;
 pub(crate) mod siege;
+pub(crate) mod unproven;
 mod victims;
 
 use crate::{

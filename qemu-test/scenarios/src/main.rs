@@ -136,6 +136,7 @@ fn main() -> std::process::ExitCode {
             networks::TESTS,
             routed::TESTS,
             hostile::TESTS,
+            hostile::unproven::TESTS,
             cli::TESTS,
             cli::pingpong::TESTS,
             cli::rping::TESTS,
