@@ -240,7 +240,7 @@ fn run_one(test: &Test) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+mod judging {
     use super::{Defect, Failure, judge};
 
     const DEFECT: Defect = Defect {

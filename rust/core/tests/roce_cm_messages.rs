@@ -27,12 +27,14 @@ use wire::cm::{
     End,
     ACTIVE_GUID,
     ACTIVE_ID,
+    ANSWER_INTERVAL,
     PASSIVE_ID, //
 };
 
 /// What a message does: the event's or the error's name, the state after it, what is said.
 fn effect(active: bool, state: State, message: &Mad) -> String {
     let mut end = End::in_state(active, state);
+    end.now += ANSWER_INTERVAL;
     let outcome = end.event(message, |event| match event {
         None => "ok",
         Some(Event::Reply(_)) => "Reply",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A thread is preempted in the middle of a system call: others must be able to connect meanwhile.
 
-use super::{End, Server, event, queue};
+use super::{End, Server, queue};
 use crate::{
     harness::tests,
     host::{SOON, domain},

@@ -61,6 +61,9 @@ pub(crate) const TIMING: Timing = Timing {
     life_time: Timeout::new(10),
 };
 
+/// Within so many ns a repeated REQ is answered once: half of the first interval.
+pub(crate) const ANSWER_INTERVAL: u64 = TIMING.first.ns() / 2;
+
 pub(crate) const ACTIVE: Device = Device {
     ca_guid: ACTIVE_GUID,
     ip: ACTIVE_IP,
