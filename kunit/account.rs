@@ -70,8 +70,8 @@ mod tests {
         Ok(())
     }
 
-    /// Packets that wait have a part of the limit, also of a user without one, and take the rest from
-    /// nobody else.
+    /// Packets that wait may take a part of the limit, also of a user without one, and take nothing
+    /// from other users.
     #[test]
     fn packets_that_wait_have_a_part() -> Result {
         let limit = ACCOUNTS.lock().limit;
@@ -89,7 +89,7 @@ mod tests {
             budget.uncharge_inbox(1);
             assert!(budget.charge_inbox(1).is_ok());
         }
-        // They count against the limit of the user's objects, and these against theirs.
+        // Packets and objects share the limit.
         assert_eq!(limited.take(751).err(), Some(ENOMEM));
         let objects = limited.take(750)?;
         limited.uncharge_inbox(250);
@@ -117,7 +117,7 @@ mod tests {
         one.charge_inbox(200)?;
         assert_eq!(owner.charged(Part::Inboxes), (200, 200));
         assert_eq!(other.charge_inbox(51), Err(ENOMEM));
-        // What was refused above was not charged below.
+        // A charge that the account above refuses is not made below it either.
         assert_eq!(other.charged(Part::Inboxes), (0, 0));
         assert!(other.charge_inbox(50).is_ok());
         one.uncharge_inbox(200);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_inbox`: packets that wait for a QP, and the account of its owner.
+//! Suite `kfabric_inbox`: the limits of a QP's inbox, and the charge of the packets that wait there
+//! to the account of the QP's owner.
 //!
 //! Needs the loopback interface of the first network namespace, as `kfabric_wire` does.
 
@@ -45,13 +46,14 @@ use kernel::{
 };
 use kfi_core::roce::rc::Status;
 
-/// More than a test lets wait.
+/// Limits above what any test lets wait.
 const MUCH: InboxLimits = InboxLimits {
     packets: 1 << 12,
     bytes: 1 << 24,
 };
 
-/// The budget of a user that does not exist, with room for so many loans in the part for inboxes.
+/// The budget of a user that does not exist, with room for so many loans ([`LOAN`]) in the part for
+/// inboxes.
 fn owner(n: u32, loans: u32) -> Result<Budget> {
     let user = Kuid::from_raw(bindings::kuid_t {
         val: 0xf00e_0000 + n,
@@ -69,12 +71,12 @@ fn charged(owner: &Budget) -> u64 {
 /// Packets as if they had arrived.
 struct Packets {
     bytes: KVec<u8>,
-    /// What each takes.
+    /// Bytes of memory that each takes.
     truesize: u32,
 }
 
 impl Packets {
-    /// Of `payload` bytes.
+    /// Packets with `payload` bytes each.
     fn new(payload: usize) -> Result<Self> {
         let pair = Pair::new(ONE, TWO)?;
         let skb = built(&pair.path, &pair.a, pair.b.qp.number(), payload)?;
@@ -89,7 +91,8 @@ impl Packets {
         RxSkb::in_pieces(&self.bytes, 20, 4096, 1000)
     }
 
-    /// Has packets wait until one cannot; how many do, and what that one is counted as.
+    /// Has packets wait until one cannot. Returns how many wait, and the figure that counts that
+    /// one.
     fn fill(&self, inbox: &QpInbox) -> Result<(u32, Figure)> {
         let mut waiting = 0;
         loop {
@@ -100,13 +103,14 @@ impl Packets {
         }
     }
 
-    /// How many find room in so many bytes.
+    /// How many packets find room in so many bytes.
     fn in_room(&self, bytes: u32) -> u32 {
         bytes / self.truesize
     }
 }
 
-/// A QP whose consumer waits for a sign. When it is dropped the sign is given, and the QP closed.
+/// A QP whose consumer blocks until `slow.go` is completed. Dropping it completes `slow.go` and
+/// closes the QP.
 struct Target {
     qp: Arc<Qp<Ud>>,
     slow: Arc<Slow>,
@@ -154,7 +158,7 @@ impl Drop for Target {
 mod tests {
     use super::*;
 
-    /// Within the reserve nothing is charged; beyond it a loan, until the packets are taken.
+    /// Within the reserve nothing is charged; beyond it a loan is, until the packets are taken.
     #[test]
     fn the_reserve_and_loans() -> Result {
         let packets = Packets::new(1000)?;
@@ -213,7 +217,7 @@ mod tests {
         // Its other QPs go on with their reserve.
         assert_eq!(packets.fill(&two)?, (reserve, Figure::DropBudget));
         assert_eq!(packets.fill(&others)?, (most, Figure::DropBudget));
-        // Taking gives it to whoever needs it.
+        // What is taken from one inbox makes room for the others of the user.
         assert_eq!(one.take(u32::MAX).count(), most as usize);
         assert_eq!(charged(&user), 0);
         assert_eq!(packets.fill(&two)?, (most - reserve, Figure::DropBudget));
@@ -241,7 +245,7 @@ mod tests {
         Ok(())
     }
 
-    /// Closing gives all back, once, and so does dropping.
+    /// Closing an inbox gives all of its charge back, once, and so does dropping it.
     #[test]
     fn closing_gives_back() -> Result {
         let packets = Packets::new(1000)?;
@@ -265,7 +269,7 @@ mod tests {
         Ok(())
     }
 
-    /// The account stays as long as packets wait, whoever else has gone.
+    /// The account lives as long as packets wait, also if no other budget of it is left.
     #[test]
     fn the_account_outlives_the_packets() -> Result {
         let packets = Packets::new(1000)?;
@@ -280,7 +284,7 @@ mod tests {
         Ok(())
     }
 
-    /// A packet that takes more than a loan is lent what it takes.
+    /// For a packet that takes more than [`LOAN`] bytes its `truesize` is charged.
     #[test]
     fn large_packets() -> Result {
         let packets = Packets::new(4096)?;
@@ -299,7 +303,8 @@ mod tests {
         Ok(())
     }
 
-    /// Each inbox has a limit of its own besides, that of connection management no other.
+    /// Each inbox has a limit of its own as well. It is the only one of an inbox without an owner,
+    /// as connection management has.
     #[test]
     fn limits_of_an_inbox() -> Result {
         let packets = Packets::new(1000)?;
@@ -322,7 +327,8 @@ mod tests {
         Ok(())
     }
 
-    /// A user whose QP is flooded holds no more than the part; its other QPs and those of others work.
+    /// Packets for a flooded QP take no more than the part of its user; the user's other QPs, and
+    /// those of other users, work.
     #[test]
     fn a_flooded_user() -> Result {
         let pair = Pair::new(ONE, TWO)?;
@@ -355,7 +361,8 @@ mod tests {
         Ok(())
     }
 
-    /// A reliable connection gets all through a reserve alone: what is dropped is sent again.
+    /// A reliable connection whose owner has the reserve alone gets all data: RC sends dropped
+    /// packets again.
     #[test]
     fn reliable_connections_recover() -> Result {
         let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;

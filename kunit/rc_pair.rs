@@ -288,7 +288,7 @@ impl End {
         Self::of(link, ip, sends, &Budget::current()?)
     }
 
-    /// The same, of an owner.
+    /// The same, with a QP that is charged to `owner`.
     pub(super) fn of(link: &TestLink, ip: IpAddr, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
         let figures = QpFigures::shared()?;
@@ -384,7 +384,7 @@ impl Pair {
         Self::of(from, to, wish, &Budget::current()?)
     }
 
-    /// The same, whose second QP is that of `owner`.
+    /// The same, with a second QP that is charged to `owner`.
     pub(super) fn of(from: IpAddr, to: IpAddr, wish: &Attr, owner: &Budget) -> Result<Self> {
         let link = TestLink::new()?;
         let a = End::new(&link, from, 64)?;

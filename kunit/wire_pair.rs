@@ -169,7 +169,7 @@ impl Consumer for Recorder {
     }
 }
 
-/// A consumer that waits for a sign at each datagram.
+/// A consumer that blocks at each datagram until `go` is completed.
 #[pin_data]
 pub(super) struct Slow {
     #[pin]

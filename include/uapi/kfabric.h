@@ -2122,7 +2122,7 @@ enum {
 	KFABRIC_FIGURE_DROP_PSN = 49,
 	/*
 	 * dropped: packets that wait for the QPs of the QP's owner take all that
-	 * they may of the owner's budget
+	 * they may of the owner's budget of kernel memory
 	 */
 	KFABRIC_FIGURE_DROP_BUDGET = 50,
 };

@@ -61,7 +61,7 @@ fn options() -> Options {
     }
 }
 
-/// Connects an endpoint with a QP, which begins with a PSN.
+/// Connects an endpoint to a QP, which begins with this PSN.
 pub(crate) fn connect_to(ep: &Endpoint, (to, psn): (QpAddr, u32)) {
     ep.connect_qp(to, psn).expect("connect_qp");
 }

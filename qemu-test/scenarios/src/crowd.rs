@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A thread that gets no CPU time when a test wants so: it becomes SCHED_IDLE on a CPU on which
-//! ordinary threads spin.
+//! A thread that a test can starve of CPU time (hold): it becomes SCHED_IDLE on a CPU that a crowd
+//! of ordinary threads, which spin, keeps busy.
 //!
-//! Two CPUs are used: the last one is for that thread and for those that spin, the first one for all
-//! else that the test does. A kernel worker that has to run on the last CPU gets a share of it.
+//! Two CPUs are used: the last one is for that thread and for those that spin, the first one for
+//! all else that the test does. A kernel worker that has to run on the last CPU gets a share of it.
 
 #![allow(unsafe_code, reason = "scheduling policies")]
 
@@ -17,7 +17,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Threads that spin. Against so many a SCHED_IDLE thread gets less than a thousandth of the CPU.
+/// Threads that spin. Beside so many, a SCHED_IDLE thread gets less than a thousandth of the CPU.
 const SPINNERS: usize = 8;
 
 /// States of those threads.
@@ -28,7 +28,7 @@ const END: u32 = 2;
 /// The CPUs that this process may use: the first one, or the last one.
 fn cpu(last: bool) -> CpuSet {
     static ALLOWED: std::sync::OnceLock<CpuSet> = std::sync::OnceLock::new();
-    // All of the process's, before a thread of it was pinned.
+    // All CPUs of the process, before one of its threads was pinned.
     let allowed = ALLOWED.get_or_init(|| sched_getaffinity(None).expect("sched_getaffinity"));
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     let cpu = if last { cpus.next_back() } else { cpus.next() };
@@ -37,8 +37,8 @@ fn cpu(last: bool) -> CpuSet {
     set
 }
 
-/// From now on the calling thread runs on the first CPU, and so do the threads and processes that it
-/// starts.
+/// From now on the calling thread runs on the first CPU, and so do the threads and processes that
+/// it starts.
 pub(crate) fn keep_away() {
     sched_setaffinity(None, &cpu(false)).expect("sched_setaffinity");
 }
@@ -92,7 +92,7 @@ impl Held {
         }
     }
 
-    /// Keeps it from running, from soon on.
+    /// Begins to keep it from running. It may still run for some milliseconds.
     pub(crate) fn hold(&self) {
         self.policy(libc::SCHED_IDLE);
         self.tell(SPIN);
@@ -109,7 +109,7 @@ impl Held {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Where in the kernel it is.
+    /// Its kernel stack.
     pub(crate) fn stack(&self) -> String {
         std::fs::read_to_string(format!("/proc/self/task/{}/stack", self.tid)).unwrap_or_default()
     }
@@ -144,7 +144,7 @@ impl Drop for Held {
         self.policy(libc::SCHED_OTHER);
         let threads = self.spinners.drain(..).chain(self.thread.take());
         for thread in threads {
-            // If it has panicked, it has said so.
+            // A thread that has panicked has printed its message.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints that get more packets than they can deal with: what waits for them counts in their owner's
-//! budget, up to a part of it, and takes nothing from other users.
+//! Endpoints that get more packets than they can process: packets that wait count in the budget of
+//! the endpoint's owner, up to a part of it, and take nothing from other users.
 //!
-//! The packets are sent by a thread that the CPU's ordinary tasks cannot interrupt. They arrive in softirqs
-//! on top of it, and the workers of the QPs, which run on the same CPU, do not come to take them.
+//! A real-time thread sends the packets, so ordinary tasks cannot preempt it on its CPU. The
+//! packets arrive in softirqs on that CPU, and the QPs' workers, which would run there too, cannot
+//! take them.
 
 #![allow(unsafe_code, reason = "scheduling")]
 
@@ -28,31 +29,32 @@ tests![
     a_user_holds_a_part => 300,
 ];
 
-/// The part of a user's limit that packets may take is one in so many.
+/// The part of a user's limit that packets may take: one in so many.
 const SHARE: u64 = 4;
 
-/// The time that the first CPU keeps for ordinary tasks, in each period: so a real-time task does not keep
-/// them waiting for more than a second. A worker needs little of it to take all that waits.
+/// The run time, in nanoseconds, that the first CPU's fair server reserves for ordinary tasks in
+/// each period of one second. A worker needs little of it to take all packets that wait.
 const KEPT: &str = "/sys/kernel/debug/sched/fair_server/cpu0/runtime";
 
-/// Keeps none, until it is dropped.
+/// Sets the fair server's run time to 0 until this value is dropped.
 struct NoneKept(String);
 
 impl NoneKept {
     fn new() -> Self {
-        let before = std::fs::read_to_string(KEPT).expect("the time that is kept");
-        std::fs::write(KEPT, "0").expect("keep none");
+        let before = std::fs::read_to_string(KEPT).expect("read the fair server's run time");
+        std::fs::write(KEPT, "0").expect("set the fair server's run time to 0");
         Self(before)
     }
 }
 
 impl Drop for NoneKept {
     fn drop(&mut self) {
-        std::fs::write(KEPT, self.0.trim()).expect("keep as before");
+        std::fs::write(KEPT, self.0.trim()).expect("restore the fair server's run time");
     }
 }
 
-/// Runs `run` on the first CPU, whose ordinary tasks do not run meanwhile.
+/// Runs `run` as a real-time task on the first CPU, so that its ordinary tasks do not run
+/// meanwhile.
 fn uninterrupted<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     let _none_kept = NoneKept::new();
     let thread = || {
@@ -72,7 +74,7 @@ fn uninterrupted<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(thread).join()).expect("a thread")
 }
 
-/// A datagram of `len` bytes to the endpoint of `host`, with the Q key that it has if it was given none.
+/// A datagram of `len` bytes to the endpoint of `host`, with the default Q key.
 fn datagram(host: &Host, len: usize) -> Vec<u8> {
     let deth = Deth {
         qkey: 0x0123_4567,
@@ -99,7 +101,7 @@ impl Scene {
         Self { wire, attacker }
     }
 
-    /// An endpoint of the caller's at the second host.
+    /// An endpoint of the test's own user (root) at the second host.
     fn endpoint(&self) -> Host {
         Wire::host(&self.wire.b, &dgram())
     }
@@ -114,7 +116,7 @@ impl Scene {
         })
     }
 
-    /// Sends `count` datagrams of `len` bytes to each, which find nobody who takes them.
+    /// Sends `count` datagrams of `len` bytes to each host, while no worker can take them.
     fn flood(&self, hosts: &[&Host], count: u64, len: usize) {
         let packets: Vec<_> = hosts.iter().map(|host| datagram(host, len)).collect();
         uninterrupted(|| {
@@ -126,8 +128,8 @@ impl Scene {
         });
     }
 
-    /// How many of `sent` datagrams waited, and how many found no room in the budget of the owner of
-    /// `host`; there is no other cause.
+    /// How many of `sent` datagrams waited, and how many were dropped because the budget of the
+    /// owner of `host` had no room. No datagram may be dropped for another cause.
     fn outcome(&self, host: &Host, sent: u64) -> (u64, u64) {
         let mut outcome = (0, 0);
         until("all packets", || {
@@ -157,21 +159,21 @@ fn what_waits_counts_in_the_budget() {
             file
         })
     });
-    // Then only what the endpoint has reserved is there for packets. No other user suffers from it.
+    // Then only the reserve of the endpoint is left for packets. Other users are not affected.
     scene.flood(&[&host, &roots], 100, 1000);
     let (waited, dropped) = scene.outcome(&host, 100);
     assert!(waited >= 2 && dropped >= 50, "{waited} of 100 waited");
     assert_eq!(scene.outcome(&roots, 100), (100, 0));
-    // The objects go, and there is room.
+    // When the objects are closed, there is room again.
     drop(file);
     scene.flood(&[&host], 100, 1000);
     assert_eq!(scene.outcome(&host, 200), (waited + 100, dropped));
 }
 
-/// More endpoints than can have a full inbox each.
+/// More endpoints than the part has room for full inboxes of 1 MiB: that is 64.
 const ENDPOINTS: usize = 80;
 
-/// As many packets of 4096 bytes as an inbox takes, nearly.
+/// Nearly as many packets of 4096 bytes as one inbox takes.
 const EACH: u64 = 120;
 
 fn a_user_holds_a_part() {
@@ -183,7 +185,7 @@ fn a_user_holds_a_part() {
     flooded.push(&roots);
     scene.flood(&flooded, EACH, 4096);
     let outcomes: Vec<_> = hosts.iter().map(|host| scene.outcome(host, EACH)).collect();
-    // The reserve is each one's own.
+    // Each endpoint has a reserve of its own.
     assert!(outcomes.iter().all(|(waited, _)| *waited > 0));
     let waited: u64 = outcomes.iter().map(|(waited, _)| waited).sum();
     let dropped: u64 = outcomes.iter().map(|(_, dropped)| dropped).sum();
@@ -192,7 +194,7 @@ fn a_user_holds_a_part() {
     let most = (LIMIT << 20) / SHARE / 4096;
     assert!(dropped > 0 && waited < most, "{waited} packets waited");
     assert_eq!(scene.outcome(&roots, EACH), (EACH, 0));
-    // All that waited has been given back.
+    // The charge of all packets that waited has been given back.
     let last = hosts.len() - 1;
     scene.flood(&[&hosts[0], &hosts[last]], EACH, 4096);
     for number in [0, last] {

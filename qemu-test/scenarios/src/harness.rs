@@ -6,10 +6,10 @@
 //! starts itself again with `--one NAME`, waits up to the test's limit and kills the child then.
 //! What a child prints is shown behind its result if it failed.
 //!
-//! A test can be marked as one that shows a [known defect](Defect). It runs like others and is expected
-//! to fail, by an assertion with the defect's message; then it counts as passed, and its line says
-//! `known defect`. It fails if it fails in another way, and if it passes: then the mark is to be
-//! taken away.
+//! A test can be marked as one that shows a [known defect](Defect). It runs like others and is
+//! expected to fail, by an assertion with the defect's message; then it counts as passed, and its
+//! line says `XFAIL known defect`. The runner reports a failure if it fails in another way (another
+//! message, a crash, a hang), and if it passes: then the mark must be removed.
 //!
 //! Reference: Documentation/dev-tools/ktap.rst of the kernel.
 
@@ -27,7 +27,7 @@ pub(crate) struct Test {
     pub(crate) run: fn(),
     /// How long it may take, seconds.
     pub(crate) limit: u64,
-    /// The defect that it shows.
+    /// The known defect that it shows.
     pub(crate) defect: Option<Defect>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Test {
 pub(crate) struct Defect {
     /// The defect in a few words. The message of the assertion that shows it contains them.
     pub(crate) message: &'static str,
-    /// Where it will be mended.
+    /// Where it will be fixed, for example an issue.
     pub(crate) mended: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Display for Defect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "known defect: {}; to be mended in {}",
+            "known defect: {}; to be fixed in {}",
             self.message, self.mended
         )
     }
@@ -152,9 +152,9 @@ pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCod
 
 /// How a test failed.
 struct Failure {
-    /// By an assertion of its own: it was not killed, and did not hang.
+    /// Whether a panic in its main thread ended it: it was not killed, and did not hang.
     asserted: bool,
-    /// What it printed, and how it ended.
+    /// Its exit status and its output.
     text: String,
 }
 
@@ -165,7 +165,7 @@ impl From<String> for Failure {
     }
 }
 
-/// Whether a test ended as is expected of it; if not, what is wrong.
+/// Checks that a test ended as is expected of it. The error says what is wrong.
 fn judge(defect: Option<Defect>, result: Result<(), Failure>) -> Result<(), String> {
     match (defect, result) {
         (None, Ok(())) => Ok(()),

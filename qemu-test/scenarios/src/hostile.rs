@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets that no peer would send, from a host on the same network that may send anything, in the
-//! peer's name too: each is counted by its cause, and does no harm.
+//! Packets that no peer would send, from a host on the same network that can send any packet, also
+//! with the peer's source address: each is counted by its cause, and does no harm.
 //!
-//! `kfi-scenarios --hostile SECONDS SEED` runs the [siege]: all attacks in turn, beside a good flow.
+//! `kfi-scenarios --hostile SECONDS SEED` runs the [siege], a load test that makes all attacks in
+//! turn while the good flow (legitimate traffic between two other hosts) goes on.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`packet`] | packets made by hand, and the sockets that send and capture them |
-//! | [`field`] | the hosts of a siege, and what the attacker knows of them |
+//! | [`field`] | the network of a siege: its hosts, the attacker, and what the attacker knows |
 //! | [`flow`] | the good flow |
-//! | [`victims`] | endpoints that take what anybody sends, and a listener |
-//! | [`peer`] | a connection of the attacker's |
-//! | [`attacks`], [`blind`], [`owned`] | what the attacker does: to connection management, to QPs, over connections of its own |
+//! | [`victims`] | an endpoint that accepts every peer, and a listener |
+//! | [`peer`] | a connection that the attacker has made itself |
+//! | [`attacks`] | the list of attacks, and those on connection management |
+//! | [`blind`] | attacks on QPs, without a connection |
+//! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
-//! | [`evidence`] | what shows that packets have reached the module |
+//! | [`evidence`] | figures that show that packets have reached the module |
 //! | [`memory`] | how much memory the kernel uses |
 //! | [`siege`] | the run |
-//! | [`unproven`] | how often messages of connection management from anybody are answered |
+//! | [`unproven`] | the number of answers to messages of connection management that may be forged |
 
 mod attacks;
 mod blind;
@@ -81,7 +84,7 @@ pub(crate) fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> 
     packet::whole(Way::new(from, B), packet, payload)
 }
 
-/// A connection between two hosts, seen from `b`, and who does not like it.
+/// A connection between two hosts, seen from `b`, and the attacker's socket.
 struct Scene {
     wire: Wire,
     a: Host,
@@ -309,7 +312,7 @@ fn answers_to_nothing() {
     scene.is_unharmed();
 }
 
-/// Writes `len` bytes under `key` in the name of the peer, who said that they were `said`.
+/// Writes `len` bytes under `key` in the name of the peer, with the length `said` in the RETH.
 fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
     let scene = Scene::new();
     let memory = Buffer::new(64).expect("buffer");
@@ -331,7 +334,7 @@ fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
     let bth = Bth::new(scene.qpn(), scene.psn(PACKETS));
     let packet = Packet::new(bth, Headers::WriteOnly(reth, None), len);
     scene.attacker.send(&whole(A, &packet, &vec![9; len]));
-    // Who can write in the peer's name with its numbers can end its connection, and no more.
+    // An attacker that knows the peer's QPN and PSN can end its connection, and no more.
     let entry = scene.b.failure();
     assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 5));
     assert_eq!(scene.b.ep.qp().expect("qp").state, QpState::Error);
@@ -428,14 +431,14 @@ fn a_flood_of_bad_packets() {
         println!("{what}: {before} messages/s, {during} under {sent} bad packets/s");
         assert!(during > 0 && sent > 0);
     }
-    // What is bad takes nobody's place.
+    // Bad packets take no place in the inbox.
     assert!(scene.count(PacketFigure::DropIcrc) > 0);
     assert_eq!(scene.count(PacketFigure::DropInboxFull), 0);
     scene.is_unharmed();
 }
 
-/// A REQ to `b` for the endpoint for reliable datagrams at `port`, with times as long as they can be
-/// and without a greeting: it is rejected.
+/// A REQ to `b` for the endpoint for reliable datagrams at `port`, with times as long as they can
+/// be and without a greeting: it is rejected.
 fn bad_request(from: Ipv4Addr, number: u32, port: u16) -> Vec<u8> {
     packet::bad_request(Way::new(from, B), number, cm::ServiceId::rdm(port))
 }

@@ -115,7 +115,7 @@ impl Hosts {
         hosts
     }
 
-    /// One of them.
+    /// The first host for an even index, the second for an odd one.
     pub(crate) fn host(&self, index: usize) -> &NetNs {
         if index.is_multiple_of(2) {
             &self.a

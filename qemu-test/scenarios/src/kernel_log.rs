@@ -4,7 +4,7 @@
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 
-/// What a kernel says when something is wrong with it.
+/// Texts with which the kernel reports a fault of its own.
 const FAULTS: [&str; 14] = [
     "WARNING: ",
     "BUG: ",
@@ -26,7 +26,7 @@ const FAULTS: [&str; 14] = [
 pub(crate) struct KernelLog(OwnedFd);
 
 impl KernelLog {
-    /// Begins behind what is there.
+    /// Begins after the records that are there.
     pub(crate) fn open() -> Self {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/kmsg", flags, Mode::empty()).expect("open /dev/kmsg");
@@ -34,7 +34,7 @@ impl KernelLog {
         Self(fd)
     }
 
-    /// Reads on; the fault, if there is one.
+    /// Reads the new records. The error is the first one that reports a fault.
     pub(crate) fn look(&self) -> Result<(), String> {
         let mut record = [0; 8192];
         loop {

@@ -8,8 +8,9 @@
 //! kfi-scenarios [--list] [--exact] [--faults] [WORD...]    tests whose name has a WORD, or all
 //! ```
 //!
-//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz), `kfi-scenarios --hostile SECONDS SEED`
-//! the [siege](hostile::siege).
+//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz).
+//! `kfi-scenarios --hostile SECONDS SEED [ATTACK]` runs the [siege](hostile::siege): attacks over the
+//! wire while a good flow goes on.
 //!
 //! `--faults` runs those that inject failures, which need the sanitizing kernel, instead of the
 //! others.

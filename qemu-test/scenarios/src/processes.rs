@@ -23,7 +23,7 @@ tests![
 ];
 
 const WAITING_IS_NOT_CHARGED: Defect = Defect {
-    message: "what a QP's owner keeps of other users' messages is not charged to the owner's cgroup",
+    message: "other users' messages that wait at a QP are not charged to the cgroup of the QP's owner",
     mended: "issue 12, section 1",
 };
 
@@ -257,7 +257,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 const KEPT: usize = 8192;
 const KEPT_COUNT: u64 = 1000;
 
-/// A memory control group. It is removed when this value goes; its processes go back to the first one.
+/// A memory control group. Dropping it moves its processes back to the root group and removes it.
 struct Cgroup(String);
 
 impl Cgroup {
@@ -286,15 +286,15 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let pids = std::fs::read_to_string(format!("{}/cgroup.procs", self.0));
         for pid in pids.unwrap_or_default().lines() {
-            // It may have ended.
+            // The process may have ended.
             let _ = std::fs::write(format!("{CGROUPS}/cgroup.procs"), pid);
         }
         let _ = std::fs::remove_dir(&self.0);
     }
 }
 
-/// A process that never receives. It is told its link and how many endpoints it is to have, and ends
-/// with its standard input.
+/// The role of a process that never receives. Its standard input tells it its link and how many
+/// endpoints to open; it ends when its standard input is closed.
 fn hoarder() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a line");
@@ -326,7 +326,8 @@ fn kept_messages_from_the_wire_are_their_receivers_memory() {
     receiver_pays(child, theirs.1, || ours.0.run(|| domain_on(ours.1)));
 }
 
-/// Sends messages from `domain` to a hoarder on `link`, and looks whose memory they are.
+/// Sends messages from `domain` to a [`hoarder`] on `link`, and checks which memory cgroup is
+/// charged for them.
 fn receiver_pays(mut child: Child, link: &str, domain: impl FnOnce() -> (Fabric, Domain)) {
     let (theirs, ours) = (Cgroup::new("kfi-receiver"), Cgroup::new("kfi-sender"));
     theirs.take(child.id());
@@ -358,13 +359,14 @@ fn receiver_pays(mut child: Child, link: &str, domain: impl FnOnce() -> (Fabric,
     });
 }
 
-/// Endpoints that messages wait at, how many wait at each, and what each takes there at least.
+/// Endpoints at which messages wait, how many wait at each, and the least bytes that each takes
+/// there.
 const WAITED_AT: usize = 16;
 const WAITING: u64 = 1000;
 const WAITING_BYTES: u64 = 256;
 
-/// A message that waits with its sender on another host takes memory at its receiver. On one machine
-/// the work of the receiver's QP may be done by the sender's task.
+/// A message that waits with its sender on another host takes memory at its receiver. On one
+/// machine the work of the receiver's QP may be done by the sender's task.
 fn waiting_messages_are_their_receivers_memory() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
@@ -381,7 +383,7 @@ fn waiting_messages_are_their_receivers_memory() {
         cq_entries: 1024,
         ..Options::default()
     };
-    // Longer than what is copied to its receiver; pinned once.
+    // Longer than a message that is copied to its receiver. The region pins the buffer once.
     let bytes = Buffer::new(2 * KEPT).expect("buffer");
     let mr = domain.mr(&bytes).access(Access::SEND).open().expect("mr");
     let before = at_receiver.current();
@@ -411,7 +413,7 @@ fn waiting_messages_are_their_receivers_memory() {
         theirs.map(|stat| waiting(stat.figures)).sum::<u64>() == all
     });
     let grown = at_receiver.current().saturating_sub(before);
-    // Everybody goes before the test says what it has found.
+    // The processes and endpoints end before the test asserts.
     child.kill().expect("kill");
     child.wait().expect("wait");
     drop(senders);

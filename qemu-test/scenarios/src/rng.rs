@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Random numbers from a seed, and the edges where things go wrong more often than elsewhere.
+//! Random numbers from a seed, with boundary values (edges), at which defects are more likely.
 
-/// The seed of the round behind that of `seed`.
+/// The seed of the round after that of `seed`.
 pub(crate) fn next_seed(seed: u64) -> u64 {
     Rng::new(seed).next()
 }
@@ -52,7 +52,7 @@ impl Rng {
         (0..self.below(4)).fold(0, |bits, _| bits | self.pick(of))
     }
 
-    /// A number at an edge, or any.
+    /// A boundary value, or any number.
     pub(crate) fn edge(&mut self) -> u64 {
         const EDGES: [u64; 27] = [
             0,

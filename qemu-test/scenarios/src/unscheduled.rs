@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A task that is not scheduled delays neither a process that ends nor a peer's QP.
 //!
-//! The task posts from this process. It is [kept from running](Held) while it copies memory of another
-//! process or does the work of that process's QP.
+//! The task posts operations in this process. It is [kept from running](Held) while it copies
+//! memory of another process, or takes a turn of that process's QP.
 
 use crate::{
     abi_threads::{USER, open_to_all},
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where these defects will be mended.
+/// Where these defects will be fixed.
 const REDESIGN: &str = "issue 12, section 1";
 
 const EXIT_WAITS: Defect = Defect {
@@ -58,7 +58,7 @@ tests![
     a_process_is_killed_while_a_peer_reads_its_memory[KILL_WAITS_FOR_TURN],
 ];
 
-/// What this program is when a test starts it as another process.
+/// The roles of this program when a test starts it as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[("copied", copied), ("answers", answers)];
 
 /// How long a process may take to end.
@@ -109,7 +109,7 @@ impl Target {
         state.starts_with('D')
     }
 
-    /// Whether there is a mark at this address of it.
+    /// Whether its memory has the mark at this address.
     fn is_marked(&self, addr: u64) -> bool {
         let memory = std::fs::File::open(format!("/proc/{}/mem", self.0.id()));
         let mut bytes = [0; MARK.len()];
@@ -146,7 +146,8 @@ fn line() -> String {
     line.trim().to_owned()
 }
 
-/// The process to or from whose memory is copied. It closes what it is told to, or exits.
+/// The role of a process to or from whose memory a task copies. It closes the object that it is
+/// told to, or exits.
 fn copied() {
     let host = Host::new();
     let buffer = Buffer::new(LEN).expect("buffer");
@@ -180,8 +181,8 @@ enum Copying {
     Read,
 }
 
-/// A target, and a task that is not scheduled in the middle of a copy to or from its memory. Its
-/// holder drops the task first, because the end of the target may wait for it.
+/// A target, and a task that is not scheduled in the middle of a copy to or from its memory. The
+/// caller drops the task first, because the end of the target may wait for it.
 fn caught(how: Copying) -> (Target, Held) {
     keep_away();
     // The copy may be over before its task is held.
@@ -198,7 +199,7 @@ fn caught(how: Copying) -> (Target, Held) {
         if how != Copying::Read {
             mark(&buffer);
         }
-        // It is pinned once, and posting it is nothing but the copy.
+        // The region pins the buffer, so that posting takes no longer than the copy.
         let access = Access::SEND | Access::WRITE | Access::READ;
         let mr = host.domain.mr(&buffer).access(access).open().expect("mr");
         let task = Held::new(move |_| {
@@ -209,7 +210,7 @@ fn caught(how: Copying) -> (Target, Held) {
                 Copying::Read => host.ep.read(peer, mr.slice(..), remote, 1),
             };
             if let Err(error) = posted {
-                // Not so if the target has gone.
+                // Expected if the target has ended.
                 eprintln!("the copy failed: {error}");
             }
         });
@@ -255,7 +256,7 @@ fn a_process_is_killed_while_its_memory_is_copied() {
 fn killed_while_it_closes(what: &str, how: Copying) {
     let (mut target, _task) = caught(how);
     target.tell(what);
-    // Closing may wait until the copy has ended, or may not.
+    // A close may wait until the copy has ended, or return at once.
     within(Duration::from_millis(500), || target.is_stuck());
     target.kill();
     assert!(target.ends(), "{}", CLOSE_WAITS.message);
@@ -291,7 +292,7 @@ fn options() -> Options {
     }
 }
 
-/// The process of another user whose memory is read over the wire. It does nothing else.
+/// The role of another user's process, whose memory is read over the wire. It does nothing else.
 fn answers() {
     let host = Host::with(&options());
     let buffer = Buffer::new(ANSWER).expect("buffer");
@@ -314,8 +315,8 @@ fn parse_qp(words: &str) -> (QpAddr, u32) {
     (QpAddr { host, qpn }, psn.parse().expect("a PSN"))
 }
 
-/// A connection to a process that [`answers`], and a task that reads its memory without a pause. The
-/// task is dropped first.
+/// A connection to a process that [`answers`], and a task that reads its memory without a pause.
+/// The task is dropped first.
 struct Flood {
     task: Held,
     host: Host,
@@ -338,7 +339,7 @@ impl Flood {
             let buffer = Buffer::new(ANSWER).expect("buffer");
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let remote = Remote::new(0, KEY);
-                // Both fail when the target has gone.
+                // Both fail when the target has ended.
                 if ep.read(FiAddr::UNSPEC, &buffer, remote, 1).is_err()
                     || !matches!(cq.next(SOON), Ok(Some(_)))
                 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints that count their operations and have no CQ, and operations that need no entry in one.
+//! Endpoints that count their operations with counters and have no CQ, and operations that need no
+//! entry in a CQ.
 
 use crate::{
     alone::Alone,
@@ -13,7 +14,7 @@ use kfi::{
     Remote, Wait,
 };
 
-/// Where these defects will be mended.
+/// Where these defects will be fixed.
 const REDESIGN: &str = "issue 12, section 1";
 
 const NEEDS_CQ: Defect = Defect {
@@ -99,7 +100,7 @@ impl Bare {
             .expect("mr")
     }
 
-    /// Waits until one counter has this value, and looks that it has no more.
+    /// Waits until one counter has this value, and checks that it has no larger one and no errors.
     #[track_caller]
     fn counts(&self, kind: usize, value: u64) {
         let values = self.counters[kind].wait(value, SOON).expect("wait");

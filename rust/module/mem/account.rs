@@ -6,7 +6,8 @@
 //! one with a limit, and 65,535 of the largest CQs in each of many open files would be all that a
 //! machine has. So each user has an account: what an object takes when it is opened (itself,
 //! its rings, its queues), and each message that is buffered for it, is charged there, and given
-//! back with it.
+//! back with it. Packets that wait for a QP of the user are charged there as well, while they wait
+//! (`net/qp/inbox.rs`).
 //!
 //! ```text
 //!   open file -- Budget ----> Account of the user, at most user_memory (a module parameter)
@@ -70,7 +71,7 @@ use crate::shim::{
 /// What every object takes besides itself, in bytes: its handle, its place in lists.
 const OVERHEAD: u64 = 512;
 
-/// What peers can take of a user's limit: the rest is for what the user does.
+/// The parts of a user's limit that peers can use up: the rest is for what the user does.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     /// Connections that a peer has asked for and not confirmed: they may be forged. Users without a limit
@@ -78,8 +79,8 @@ pub(crate) enum Part {
     HalfOpen,
     /// All connections that peers have asked for, and answers that they are owed.
     Peers,
-    /// Packets that wait for the user's QPs, see [`Budget::charge_inbox`]. They may be forged: users
-    /// without a limit have the others' one here.
+    /// Packets that wait for the user's QPs, see [`Budget::charge_inbox`]. They may be forged, so
+    /// this part also bounds users without a limit: it is computed from the limit of the others.
     Inboxes,
 }
 
@@ -343,7 +344,7 @@ impl Budget {
         })
     }
 
-    /// What a part may have of the limit.
+    /// Bytes of the limit that a part may have.
     fn part_limit(&self, part: Part) -> u64 {
         let limit = match part {
             Part::HalfOpen => self.common,
@@ -353,8 +354,8 @@ impl Budget {
         limit / part.share()
     }
 
-    /// Counts `bytes`, which are charged besides, in a part of the limit. `ENOMEM`: it is full. Does not
-    /// sleep.
+    /// Counts `bytes`, which are charged besides, in a part of the limit. `ENOMEM`: it is full.
+    /// Does not sleep.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         let account = &self.hold.0;
         charge(account.part(part), bytes, self.part_limit(part))?;
@@ -365,10 +366,11 @@ impl Budget {
         })
     }
 
-    /// Charges `bytes` for packets that wait in an inbox, in [`Part::Inboxes`] as well, to all accounts
-    /// above too: a namespace's users have no more than its owner. `ENOMEM` over the limit of one, or of
-    /// its part. To be [given back](Self::uncharge_inbox) while this budget, or another of the account,
-    /// is there: so nothing is counted for it as for an [`Allowance`]. Any context.
+    /// Charges `bytes` for packets that wait in an inbox, in [`Part::Inboxes`] as well, to this
+    /// account and to all above it: the users of a namespace have no more than its owner. `ENOMEM`
+    /// over the limit of one of them, or over its part. The caller [gives them
+    /// back](Self::uncharge_inbox) while it has this budget, or another of the account; so the
+    /// charge does not hold the account, as an [`Allowance`] does. Any context.
     pub(crate) fn charge_inbox(&self, bytes: u64) -> Result {
         let part = self.part_limit(Part::Inboxes);
         let account = &self.hold.0;
@@ -388,14 +390,15 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives back what [`charge_inbox`](Self::charge_inbox) has charged, or a part of it. Any context.
+    /// Gives back what [`charge_inbox`](Self::charge_inbox) has charged, or a part of it. Any
+    /// context.
     pub(crate) fn uncharge_inbox(&self, bytes: u64) {
         for charged in self.hold.0.and_above() {
             charged.uncharge_inbox(bytes);
         }
     }
 
-    /// Bytes that are charged to the user, and those of them in a part.
+    /// Bytes that are charged to the user, and how many of them are in a part.
     #[cfg(kfi_kunit)]
     pub(crate) fn charged(&self, part: Part) -> (u64, u64) {
         let account = &self.hold.0;

@@ -164,7 +164,7 @@ void kfabric_shim_skb_drop(struct sk_buff *skb)
 /**
  * kfabric_shim_inbox_init - an inbox that is open and empty
  * @inbox: the inbox
- * @reserve: memory that its packets may always take
+ * @reserve: bytes of memory that its packets may always take
  */
 void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve)
 {
@@ -179,13 +179,13 @@ void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve)
  * kfabric_shim_inbox_push - have a packet wait
  * @inbox: where
  * @skb: the packet; taken over unless the result is negative
- * @max: what may wait, however much room there is
- * @more: memory by which the room grows, unless the result is negative
+ * @max: the limits of the inbox, however much room there is
+ * @more: bytes by which the room grows, unless the result is negative
  *
- * With @more of the packet's truesize the result is never -EDQUOT.
+ * If @more is the packet's truesize or larger, the result is never -EDQUOT.
  *
  * Context: softirq. Return: 0 others wait already, 1 it is the first, -ENOBUFS
- * as much waits as may, -EDQUOT there is not enough room, -ESHUTDOWN closed.
+ * a limit is reached, -EDQUOT there is not enough room, -ESHUTDOWN closed.
  */
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb,
@@ -212,7 +212,7 @@ int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 	return ret;
 }
 
-/* Takes away the room that is not needed, but for the reserve; how much it was. */
+/* Takes away unneeded room beyond the reserve. Return: how many bytes. */
 static u32 kfabric_shim_inbox_shrink(struct kfabric_shim_inbox *inbox)
 {
 	u32 needed = max(inbox->bytes, inbox->reserve);
@@ -252,7 +252,7 @@ static struct sk_buff *kfabric_shim_inbox_some(struct kfabric_shim_inbox *inbox,
  * kfabric_shim_inbox_take - take packets that wait
  * @inbox: where
  * @max: how many at most
- * @surplus: out: by how much the room has become smaller
+ * @surplus: out: bytes by which the room has become smaller
  *
  * Context: process. Return: the first, for kfabric_shim_skb_next(); or NULL.
  */
@@ -289,7 +289,7 @@ bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
 /**
  * kfabric_shim_inbox_close - take no more packets
  * @inbox: where
- * @surplus: out: by how much the room has become smaller; 0 if it was closed
+ * @surplus: out: bytes by which the room has become smaller; 0 if it was closed
  *
  * Context: process. Return: as kfabric_shim_inbox_take().
  */

@@ -15,9 +15,9 @@
 /**
  * struct kfabric_shim_inbox - packets that wait for their QP
  * @list: the packets, and the lock of all of this
- * @bytes: memory that they take (truesize); at most @room
- * @room: memory that they may take; at least @reserve
- * @reserve: memory that they may always take
+ * @bytes: bytes of memory that they take (truesize); at most @room
+ * @room: bytes of memory that they may take; at least @reserve
+ * @reserve: bytes of memory that they may always take
  * @closed: takes no more
  */
 struct kfabric_shim_inbox {
@@ -29,9 +29,10 @@ struct kfabric_shim_inbox {
 };
 
 /**
- * struct kfabric_shim_inbox_limits - what may wait in an inbox
- * @packets: how many
- * @bytes: how much memory all may take, beyond the first
+ * struct kfabric_shim_inbox_limits - the limits of an inbox
+ * @packets: how many packets may wait
+ * @bytes: if packets that wait take so many bytes of memory, no more may wait;
+ *         the packet that reaches the limit may exceed it
  */
 struct kfabric_shim_inbox_limits {
 	u32 packets;

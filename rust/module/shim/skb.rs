@@ -89,7 +89,7 @@ impl RxSkb {
         skb.as_ptr()
     }
 
-    /// Bytes of memory that it takes, with all that describes it.
+    /// Bytes of memory that it takes, with its buffers and the structures that describe them.
     pub(crate) fn truesize(&self) -> u32 {
         // SAFETY: By the type invariant.
         unsafe { shim::kfabric_shim_skb_truesize(self.skb.as_ptr()) }
@@ -254,27 +254,29 @@ impl Drop for RxBatch {
 /// Why a packet cannot wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// As much waits as may.
+    /// A limit of the inbox is reached ([`InboxLimits`]).
     Full,
     /// There is not enough room, see [`Inbox`].
     Room,
-    /// Nobody takes packets any more.
+    /// The inbox is closed.
     Closed,
 }
 
-/// What may wait in an [`Inbox`].
+/// The limits of an [`Inbox`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboxLimits {
-    /// How many packets.
+    /// How many packets may wait.
     pub(crate) packets: u32,
-    /// Bytes of memory that they may take, beyond the first.
+    /// If packets that wait take so many bytes of memory, no more may wait. The packet that reaches
+    /// the limit may exceed it.
     pub(crate) bytes: u32,
 }
 
 /// Packets that wait for their QP's worker.
 ///
-/// It has room for so many bytes of memory. A reserve is always there; more is lent by whoever
-/// [pushes](Self::push) a packet, and comes back when packets are taken.
+/// It has room for a number of bytes of memory. A reserve is always there. A caller that
+/// [pushes](Self::push) a packet can add room, and a caller that takes packets learns how much of
+/// it is no longer needed.
 ///
 /// Its lock is a leaf, taken in softirq.
 ///
@@ -302,10 +304,10 @@ impl Inbox {
         })
     }
 
-    /// Has `skb` wait, unless as much as `max` waits already, or there is no room for it. The room grows
-    /// by `more` bytes, unless the packet is given back; with those of the packet's
-    /// [`truesize`](RxSkb::truesize) there is always enough. Whether it is the first, so that nobody
-    /// knows yet that something waits. Softirq or process context.
+    /// Has `skb` wait, unless a limit of `max` is reached, or there is no room for it. The room
+    /// grows by `more` bytes, unless the packet is given back; if `more` is the packet's
+    /// [`truesize`](RxSkb::truesize) or larger, there is always enough. Returns whether the packet
+    /// is the first, so that the QP must be told. Softirq or process context.
     pub(crate) fn push(
         &self,
         skb: RxSkb,
@@ -331,8 +333,8 @@ impl Inbox {
         }
     }
 
-    /// Takes those that wait, the first `max` of them, and by how many bytes the room has become smaller.
-    /// Process context.
+    /// Takes the packets that wait, the first `max` of them. Returns also by how many bytes the
+    /// room has become smaller. Process context.
     pub(crate) fn take(&self, max: u32) -> (RxBatch, u32) {
         let mut surplus = 0;
         // SAFETY: By the type invariant. INVARIANT: The packets are the batch's now.
@@ -350,7 +352,8 @@ impl Inbox {
         unsafe { shim::kfabric_shim_inbox_is_empty(self.raw.get()) }
     }
 
-    /// Lets no packet wait any more; else as [`take`](Self::take) of all. Process context.
+    /// Closes the inbox, so that no packet waits any more, and takes all that do, as
+    /// [`take`](Self::take). Process context.
     pub(crate) fn close(&self) -> (RxBatch, u32) {
         let mut surplus = 0;
         // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.

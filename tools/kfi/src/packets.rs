@@ -140,7 +140,8 @@ figures! {
     MrRefused KFABRIC_FIGURE_MR_REFUSED "mr_refused",
     /// Dropped: requests further ahead than any requester's window reaches.
     DropPsn KFABRIC_FIGURE_DROP_PSN "drop_psn",
-    /// Dropped: packets that wait for the QPs of the QP's owner take all that they may of the owner's budget.
+    /// Dropped: packets that wait for the QPs of the QP's owner take all that they may of the
+    /// owner's budget of kernel memory.
     DropBudget KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an attack is, the list of them, and those on connection management.
+//! The trait [`Attack`], the list of all attacks, and those on connection management.
 //!
-//! An attacker that is not on the path between the good flow's hosts sends all that is here: in any
-//! host's name, with communication IDs that are random. The attacks know more than such an attacker,
-//! the GUIDs, ports and QPNs of the good flow; what would then be a legitimate message of the peer,
-//! from the peer's address, they leave out.
+//! An attacker that is not on the path between the good flow's hosts can send all packets of this
+//! file: with any source address, and with communication IDs that are random. The attacks know more
+//! than such an attacker does: the GUIDs, ports and QPNs of the good flow. They leave out messages
+//! that would then be legitimate messages of the peer, from the peer's address.
 
 use super::{
     A, B, blind,
@@ -35,17 +35,20 @@ use std::{
 /// Packets of a burst.
 const BURST: usize = 8;
 
-/// The part of an attack's packets that must be counted, if each is; queues may lose some.
+/// The part of an attack's packets that the hosts must have counted, if the module counts each one:
+/// queues may lose some.
 pub(super) const MOST: f64 = 0.5;
 
-/// The part that must be, if the kernel drops many of them before.
+/// The part that they must have counted, if the kernel drops many packets before the module.
 pub(super) const SOME: f64 = 0.05;
 
-/// How often, at most, the victim may answer one request that nobody has confirmed, as connection
-/// management waits before it sends a message again.
+/// The least mean time between two answers to one request that no peer has confirmed: the first
+/// interval of connection management (`Timing::first`). A REP is sent again after 0.5 s or later
+/// (`Timing::first_reply`), so this bound is a loose one.
 const REPLY_INTERVAL: Duration = Duration::from_millis(134);
 
-/// How often it may answer such a request at all: once, ten times again, and with a rejection.
+/// How many answers to such a request are allowed in all. The module sends four REPs and a REJ
+/// (`unproven::one_request_brings_five_packets` checks the exact number).
 const REPLIES: u32 = 12;
 
 /// The pause between two requests whose answers are counted.
@@ -54,7 +57,7 @@ const REFLECTION_PAUSE: Duration = Duration::from_millis(20);
 /// Requests whose answers are counted.
 const REFLECTIONS: usize = 4096;
 
-/// An attack.
+/// An attack: packets of one kind, sent by the attacker's host during the phases of the siege.
 pub(super) trait Attack {
     /// Its name.
     fn name(&self) -> &'static str;
@@ -68,30 +71,31 @@ pub(super) trait Attack {
     /// A packet has come to one of its addresses.
     fn hear(&mut self, _foe: &mut Foe, _heard: &Heard) {}
 
-    /// What shows that its packets have come to the module. `None`: [`end`](Self::end) asks for answers.
+    /// The figures that show that its packets have reached the module. `None`: [`end`](Self::end)
+    /// checks that they were answered.
     fn evidence(&self) -> Option<Evidence> {
         Some(Evidence::new(Counter::Gsi, MOST))
     }
 
-    /// A phase of it ends. Returns what was wrong.
+    /// A phase of it ends. The error says what was wrong.
     fn end(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether its peers never acknowledge, so that they must be given up.
+    /// Whether its peers never acknowledge, so that the victim must give them up.
     fn is_silent(&self) -> bool {
         false
     }
 
-    /// Whether a host that is not connected yet cannot be told from the attacker, so that it may be
-    /// refused.
+    /// Whether newcomers (good endpoints that are not connected yet) cannot be distinguished from
+    /// the attacker, so that the victim may refuse them (bar them).
     fn may_bar_newcomers(&self) -> bool {
         false
     }
 }
 
-/// All attacks, each with addresses of its own. The last one may bar newcomers for some time; the first
-/// ones need none.
+/// All attacks. An attack that needs source addresses of its own gets a number ([`crowd`]). The
+/// last one may bar newcomers for some time.
 pub(super) fn all() -> Vec<Box<dyn Attack>> {
     let make: [fn(u8) -> Box<dyn Attack>; 18] = [
         |number| Box::new(blind::Flood { number }),
@@ -116,7 +120,7 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
     (0..).zip(make).map(|(number, make)| make(number)).collect()
 }
 
-/// A service that somebody at `b` offers, or nobody.
+/// A service ID, of a service that `b` offers or does not offer.
 fn any_service(at: &Facts, rng: &mut Rng) -> ServiceId {
     match rng.below(6) {
         0 => ServiceId::rdm(rng.next() as u16),
@@ -138,7 +142,7 @@ pub(super) fn other_qpn(at: &Facts, rng: &mut Rng) -> Qpn {
     }
 }
 
-/// What a consumer of connected endpoints says in a REQ.
+/// The private data of a connected endpoint's REQ.
 pub(super) fn ip_header(way: Way, port: u16) -> Vec<u8> {
     let header = IpHeader {
         src: way.from.into(),
@@ -326,7 +330,7 @@ impl Attack for Stale {
     }
 }
 
-/// What has come back for one request.
+/// The answers to one request.
 struct Answered {
     count: u32,
     first: Instant,
@@ -392,12 +396,12 @@ impl Attack for Reflection {
         }
         for (ip, answered) in &self.answered {
             let time = answered.last - answered.first;
-            // Two may be captured at once that were sent apart.
+            // The capture may show two answers at once that were sent at different times.
             let allowed = 2 + (time.as_millis() / REPLY_INTERVAL.as_millis()) as u32;
             if answered.count > allowed.min(REPLIES) {
                 let count = answered.count;
                 return Err(format!(
-                    "{count} packets in {time:?} to {ip}, in whose name one was sent"
+                    "{count} answers in {time:?} to {ip}, for one request from this address"
                 ));
             }
         }
@@ -405,7 +409,7 @@ impl Attack for Reflection {
     }
 }
 
-/// Requests in the name of many hosts, of none, and of the victim.
+/// Requests with source addresses that stand for many hosts, for no host, or for the victim.
 struct ToMany;
 
 impl Attack for ToMany {
@@ -445,7 +449,8 @@ impl Attack for ToMany {
     }
 }
 
-/// Requests in the name of endpoints that are about to connect, with incarnations that come first.
+/// Requests in the name of endpoints that are about to connect, with the largest incarnations,
+/// which take precedence over those of the endpoints.
 struct Incarnation;
 
 impl Attack for Incarnation {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Attacks on QPs, in a peer's name and without a connection: wrong sequence numbers, wrong numbers of
-//! QPs, wrong checksums, and ICMP errors.
+//! Attacks on QPs, in a peer's name and without a connection: wrong sequence numbers, wrong numbers
+//! of QPs, wrong checksums, and ICMP errors.
 
 use super::{
     A, B,
@@ -20,11 +20,11 @@ use kfi_core::roce::{
 /// Packets of a burst.
 const BURST: usize = 8;
 
-/// How far from those of the connection the sequence numbers are at least: further than a window, and
-/// than the good flow comes in the time of an attack.
+/// The least distance of the PSNs from those of the connection, in packets: more than a window, and
+/// more packets than the good flow sends in a phase.
 const FAR: u32 = 1 << 20;
 
-/// The largest payload.
+/// The largest payload, in bytes.
 const PAYLOAD: u64 = 1024;
 
 /// A sequence number far from `psn`, before or behind it.
@@ -143,7 +143,7 @@ impl Attack for FarResponses {
     }
 }
 
-/// Packets to QPs that are nobody's, or of another service.
+/// Packets to QP numbers that are not in use, or to QPs of another service.
 pub(super) struct Guesses;
 
 impl Attack for Guesses {
@@ -228,7 +228,7 @@ impl Attack for Flood {
     }
 }
 
-/// ICMP errors about packets of the good flow: too long, nobody there.
+/// ICMP errors about packets of the good flow: fragmentation needed, or destination unreachable.
 pub(super) struct Icmp;
 
 impl Attack for Icmp {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What shows that the packets of an attack reached the module: figures of the hosts that grow with
-//! them. A packet that the network or the kernel loses before would be no attack.
+//! Evidence that the packets of an attack have reached the module: figures of the hosts that grow
+//! with the packets. Packets that the network or the kernel drops before the module would not test
+//! it.
 
 use super::field::Field;
 use crate::abi_threads::NetNs;
@@ -12,19 +13,19 @@ use std::fs;
 pub(super) enum Counter {
     /// Packets to QP 1.
     Gsi,
-    /// Figures of QPs, and of what no QP takes.
+    /// Figures of QPs, and of packets that no QP takes.
     Packets(&'static [PacketFigure]),
-    /// Whatever is dropped.
+    /// All figures of dropped packets.
     Drops,
-    /// ICMP errors: the kernel hears them, and counts them.
+    /// ICMP errors, which the kernel receives and counts.
     Icmp,
 }
 
-/// What must have been counted.
+/// The figures to look at, and how much they must have grown.
 #[derive(Clone, Copy)]
 pub(super) struct Evidence {
     pub(super) counter: Counter,
-    /// Of the packets that were sent, this part at least.
+    /// The least part of the packets sent that must have been counted.
     pub(super) part: f64,
 }
 
@@ -33,7 +34,7 @@ impl Evidence {
         Self { counter, part }
     }
 
-    /// What the hosts with the module have counted.
+    /// The sum of the figures at both hosts with the module.
     pub(super) fn count(&self, field: &Field) -> u64 {
         let hosts = [&field.a, &field.b];
         hosts.into_iter().map(|host| self.count_at(host)).sum()
@@ -55,7 +56,7 @@ impl Evidence {
     }
 }
 
-/// What the hosts had counted at a time.
+/// All figures of the hosts at one moment.
 pub(super) struct Figures([Packets; 4]);
 
 impl Figures {
@@ -65,7 +66,7 @@ impl Figures {
         Self([one, two, three, four])
     }
 
-    /// What they have counted since.
+    /// The figures that have grown since, and by how much.
     pub(super) fn grown(&self, field: &Field) -> String {
         let sum = |all: &Self, figure| -> u64 { all.0.iter().map(|of| of.get(figure)).sum() };
         let now = Self::of(field);
@@ -79,20 +80,20 @@ impl Figures {
     }
 }
 
-/// What no QP took, and what came to QP 1.
+/// The figures of packets that no QP took, and of packets to QP 1.
 fn of_nobody() -> Packets {
     let device = Device::open().expect("device");
     device.packets(PacketsOf::Netns).expect("packets")
 }
 
-/// What came to the QPs of the only link.
+/// The figures of packets to the QPs of the only link.
 fn of_links() -> Packets {
     let device = Device::open().expect("device");
     let link = device.links().next().expect("a link").expect("link");
     device.packets(PacketsOf::Link(link.id)).expect("packets")
 }
 
-/// ICMP messages "destination unreachable" that this thread's namespace has heard.
+/// ICMP messages "destination unreachable" that this thread's namespace has received.
 fn icmp_errors() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("snmp");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Icmp: "));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The hosts of a siege: two with the module, and the attacker's, on one Ethernet.
+//! The field: the network of a siege. Two hosts with the module and the attacker's host are on one
+//! Ethernet.
 //!
 //! ```text
 //!   a  192.0.2.1, 192.0.2.11 ---.
@@ -8,8 +9,10 @@
 //!      10.64.0.0/10, behind c: the attacker's other addresses
 //! ```
 //!
-//! Each host is a network namespace. `c` has no link of the module. Its kernel accepts what comes to
-//! the attacker's addresses and never answers.
+//! Each host is a network namespace. `c` has no link of the module. Its kernel accepts the packets
+//! to the attacker's addresses and never answers them. In the code, the foe is the attacker: the
+//! sockets at `c` that send packets and capture the answers. The crowd is the set of its other
+//! addresses, from which it sends in the name of many hosts.
 
 use super::{
     A, B,
@@ -37,14 +40,15 @@ const C: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
 pub(super) const SPARE_A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
 pub(super) const SPARE_B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
-/// The first byte and the first second byte of the attacker's other addresses: each attack has a
-/// second byte of its own, so that the answers to it are known.
+/// The first byte of the attacker's other addresses (the crowd), and the second byte of those of
+/// attack number 0. Each attack has a second byte of its own, so that the destination of an answer
+/// tells the attack.
 const CROWD: (u8, u8) = (10, 64);
 
-/// How long a [`Facts::refresh`] looks at the good flow.
+/// How long a [`Facts::refresh`] captures the good flow.
 const GLANCE: Duration = Duration::from_millis(30);
 
-/// An address of attack number `attack`.
+/// A random source address of attack number `attack`.
 pub(super) fn crowd(attack: u8, rng: &mut Rng) -> Ipv4Addr {
     let [_, .., high, low] = (rng.next() as u32).to_be_bytes();
     Ipv4Addr::new(CROWD.0, CROWD.1 + attack, high, low.clamp(1, 254))
@@ -57,7 +61,7 @@ pub(super) fn attack_of(ip: Ipv4Addr) -> Option<u8> {
     (first == CROWD.0 && attack < CROWD.1).then_some(attack)
 }
 
-/// The hosts.
+/// The network of a siege: the hosts with the module (`a`, `b`) and the attacker's host (`c`).
 pub(super) struct Field {
     pub(super) a: NetNs,
     pub(super) b: NetNs,
@@ -110,13 +114,13 @@ impl Field {
     }
 }
 
-/// The attacker: sends anything, and hears what comes to its host.
+/// The attacker: it sends any packet, and hears (captures) the packets that arrive at its host.
 pub(super) struct Foe {
     raw: RawSocket,
     ear: Capture,
-    /// It is never read. Without a socket, the kernel would answer with ICMP errors.
+    /// A socket that is never read. Without it, the kernel would answer with ICMP errors.
     _sink: UdpSocket,
-    /// Sends nothing now.
+    /// [`send`](Self::send) sends nothing now.
     pub(super) is_silent: bool,
     /// Packets sent.
     pub(super) sent: u64,
@@ -147,9 +151,9 @@ impl Foe {
         }
         match self.raw.try_send(packet) {
             Ok(()) => self.sent += 1,
-            // A queue is full: the next one will do.
+            // A queue is full. The packet is not counted as sent.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
-            // A header that was changed so that the kernel does not send it.
+            // The header was changed, and the kernel refuses to send it.
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}
             Err(error) => panic!("send {packet:02x?}: {error}"),
         }
@@ -162,13 +166,13 @@ impl Foe {
         Some(heard)
     }
 
-    /// Forgets what has come.
+    /// Discards the packets that have arrived.
     pub(super) fn drain(&mut self) {
         while self.ear.next().is_some() {}
     }
 }
 
-/// One direction of a good connection.
+/// One direction of a connection of the good flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) way: Way,
@@ -179,21 +183,21 @@ pub(super) struct Stream {
     pub(super) response: Psn,
 }
 
-/// What the attacker knows. An attacker that is not on the path knows less.
+/// The facts that the attacker knows. A real attacker that is not on the path knows fewer.
 pub(super) struct Facts {
-    /// The good connections, each twice.
+    /// The connections of the good flow, two streams for each.
     pub(super) streams: Vec<Stream>,
     /// The GUIDs of the hosts a and b.
     pub(super) guids: [u64; 2],
     /// The ports of the good endpoints for reliable datagrams at a and b.
     pub(super) good: [u16; 2],
-    /// The ports at a of endpoints that connect anew all the time, and the port at b of the one that
-    /// they connect to.
+    /// The ports at a of the newcomers (endpoints that connect anew all the time), and the port at
+    /// b of the greeter (the endpoint that they connect to).
     pub(super) newcomers: std::ops::Range<u16>,
     pub(super) greeter: u16,
-    /// The port at b of an endpoint for reliable datagrams that takes what anybody sends.
+    /// The port at b of the open endpoint: one for reliable datagrams that accepts every peer.
     pub(super) open: u16,
-    /// A key of its memory.
+    /// The key of its memory region.
     pub(super) key: u32,
     /// The port at b where a listener waits for connections.
     pub(super) listener: u16,

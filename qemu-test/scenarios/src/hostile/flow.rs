@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The good flow: messages both ways between two hosts, over a connection and as reliable datagrams,
-//! and endpoints that connect anew all the time. Each message is compared byte for byte.
+//! The good flow: legitimate traffic, which must go on during all attacks. It is messages both ways
+//! between two hosts, over a connection and as reliable datagrams, and newcomers: endpoints that
+//! connect anew all the time, to an endpoint called the greeter. Each message is compared byte for
+//! byte.
 
 use super::{
     A, B,
@@ -43,24 +45,24 @@ const LENGTHS: [usize; 16] = [
 /// The longest of them.
 const LONGEST: usize = 32 << 10;
 
-/// Bytes behind a message that must stay what they are.
+/// Bytes behind a message that must not be written.
 const BEHIND: usize = 64;
 
 /// Ports of the endpoints that connect anew, one after the other, and of the one that they greet.
 const NEWCOMERS: Range<u16> = 7001..7009;
 const GREETER: u16 = 7100;
 
-/// The pause between two of them: a multiple of the time that the last one took, within limits. They
-/// are to take little from the flow, also on a kernel that is slow.
+/// The pause between two newcomers: a multiple of the time that the last one took, within limits,
+/// so that they take little CPU time from the flow, also on a slow kernel.
 const NEWCOMER_PAUSE: Duration = Duration::from_millis(250);
 const NEWCOMER_PAUSES: u32 = 4;
 const NEWCOMER_PAUSE_MAX: Duration = Duration::from_secs(4);
 
-/// How long those that could not be told from the attacker may be refused after the attack: as long as
-/// a request that nobody confirms is kept.
+/// How long newcomers may still be refused (barred) after an attack that may bar them: longer than
+/// a request that no peer confirms is kept, which is 8.1 s.
 const BARRED: Duration = Duration::from_secs(15);
 
-/// What the flow has done so far.
+/// The counts of the flow so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
     /// Messages of the connection.
@@ -72,7 +74,7 @@ pub(super) struct Counts {
     pub(super) barred: u64,
 }
 
-/// What the threads of the flow share.
+/// The state that the threads of the flow share.
 struct Shared {
     begin: Instant,
     msg: AtomicU64,
@@ -90,7 +92,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Waits as long as the flow pauses. Whether to go on.
+    /// Waits as long as the flow pauses. Returns whether to go on.
     fn goes_on(&self) -> bool {
         if self.pause.load(SeqCst) {
             self.paused.fetch_add(1, SeqCst);
@@ -124,7 +126,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Begins, and lets the attacker see how.
+    /// Begins the flow, and captures its first packets for the attacker's facts.
     pub(super) fn begin(field: &Field, facts: &mut Facts) -> Self {
         let capture = Capture::of_module(&field.b, [A, B]);
         let shared = Arc::new(Shared {
@@ -270,7 +272,7 @@ fn fill(buffer: &Buffer, len: usize, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// The next completion, which must be this one.
+/// Takes the next completion, which must have these flags and this context.
 fn done(cq: &Cq, flags: CompFlags, context: u64) -> Result<Entry, String> {
     match cq.next(STALL) {
         Ok(Some(entry)) if (entry.flags, entry.op_context) == (flags, context) => Ok(entry),
@@ -280,7 +282,7 @@ fn done(cq: &Cq, flags: CompFlags, context: u64) -> Result<Entry, String> {
     }
 }
 
-/// The message has arrived as it was sent, and nothing else.
+/// Checks that the message has arrived as it was sent, and that no byte behind it was written.
 fn arrived(entry: &Entry, into: &Buffer, bytes: &[u8]) -> Result<(), String> {
     if entry.len != bytes.len() as u64 {
         return Err(format!("{} bytes came of {}", entry.len, bytes.len()));
@@ -392,7 +394,7 @@ impl Exchange for Datagrams {
     }
 }
 
-/// Endpoints that connect anew, each to say one thing.
+/// Endpoints that connect anew, each of which sends one message.
 struct Newcomers {
     domain: Domain,
     greeter: Host,

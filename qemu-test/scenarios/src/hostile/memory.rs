@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How much memory the kernel uses for itself.
 //!
-//! That is all memory but what is free, what caches files, and what programs have. A figure of slabs
-//! alone would miss pages that are allocated as such. Two things must not count: pages on the free
-//! lists of each CPU, which `MemFree` leaves out, and freed objects that a slab, or KASAN's quarantine,
-//! still keeps, which are given back when the slab's cache is shrunk.
+//! That is all memory except free pages, the page cache and the anonymous pages of programs. A
+//! figure of slabs alone would miss pages that are allocated directly. Two things must not count:
+//! pages on the free lists of each CPU, which `MemFree` leaves out, and freed objects that a slab,
+//! or KASAN's quarantine, still keeps, which are given back when the slab's cache is shrunk.
 
 use std::{fs, path::Path};
 
@@ -38,7 +38,7 @@ fn free_of_cpus() -> u64 {
     counts.sum::<u64>() * PAGE_KIB
 }
 
-/// Has the kernel give back what it keeps without use. Takes a while with KASAN.
+/// Has the kernel free its caches and the unused parts of its slabs. This takes longer with KASAN.
 pub(super) fn shrink() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     let Ok(caches) = fs::read_dir("/sys/kernel/slab") else {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Recorded packets, changed and sent again.
 //!
-//! RoCE has no authentication: an attacker who sees the packets of a connection can end it and write
-//! into it. So what is recorded are packets of sacrificial connections, between addresses of their own.
-//! They may fail, and are made anew when they do; the kernel, and the good flow, must not.
+//! RoCE has no authentication: an attacker that sees the packets of a connection can end it and
+//! write into it. So the attacker records packets of sacrificial (spare) connections, between
+//! addresses of their own. These may fail, and are made anew when they do; the kernel and the good
+//! flow must not fail.
 
 use super::{
     attacks::{Attack, SOME},
@@ -41,13 +42,14 @@ const BURST: usize = 8;
 const KEPT: usize = 256;
 const KEPT_CM: usize = 64;
 
-/// A packet is one of so many of the last ones, half of the time.
+/// Half of the packets that are chosen are among so many of the last ones.
 const FRESH: u64 = 8;
 
 /// The largest body with which a packet has room on the wire.
 const LONGEST: usize = 1500 - IPV4_LEN - UDP_LEN - ICRC_LEN;
 
-/// Bytes of headers in which fields are changed: BTH, extended headers, those of reliable datagrams.
+/// Bytes of headers in which fields are changed: BTH, extended headers, those of reliable
+/// datagrams.
 const HEADERS: u64 = 72;
 
 /// Operations of a sacrificial pair before it is made anew.
@@ -60,7 +62,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LONG: usize = 5000;
 const VERY_LONG: usize = 32 << 10;
 
-/// See the top of the file.
+/// Mutations of recorded packets, see the top of the file.
 pub(super) struct Mutations {
     capture: Option<Capture>,
     spare: Option<Spare>,
@@ -80,7 +82,7 @@ impl Mutations {
         }
     }
 
-    /// Keeps what was captured.
+    /// Keeps the packets that were captured.
     fn record(&mut self) {
         while let Some(heard) = self.capture.as_ref().and_then(Capture::next) {
             let (kept, most) = if heard.message().is_some() {
@@ -119,7 +121,7 @@ impl Attack for Mutations {
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        // Others are good packets to a QP.
+        // The rest are good packets, which a QP takes.
         Some(Evidence::new(Counter::Drops, SOME))
     }
 
@@ -153,7 +155,7 @@ impl Attack for Mutations {
     }
 }
 
-/// Writes 4 bytes, as far as they are there.
+/// Writes the bytes of `word` at `at`, as far as `body` reaches.
 fn set_word(body: &mut [u8], at: usize, word: u32) {
     for (place, byte) in body.iter_mut().skip(at).zip(word.to_be_bytes()) {
         *place = byte;
@@ -167,7 +169,7 @@ fn flip(body: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// A packet that is like one that was recorded. `other` may lend parts.
+/// A packet made from a recorded one, perhaps with parts of `other`.
 fn mutation(of: &Heard, other: &Heard, rng: &mut Rng) -> Vec<u8> {
     let mut body = of.body().to_vec();
     if body.len() < Bth::LEN {
@@ -232,7 +234,7 @@ fn mutation(of: &Heard, other: &Heard, rng: &mut Rng) -> Vec<u8> {
     seal(of.way, of.port, &body)
 }
 
-/// The sacrificial connections, and who uses them.
+/// The sacrificial connections, and the thread that uses them.
 struct Spare {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -263,7 +265,7 @@ impl Spare {
         Self { stop, done, thread }
     }
 
-    /// Ends them; gives the number of operations that succeeded.
+    /// Ends them. Returns the number of operations that succeeded.
     fn end(self) -> u64 {
         self.stop.store(true, SeqCst);
         self.thread.join().expect("the sacrificial connections");
@@ -317,7 +319,7 @@ impl Pair {
         }
     }
 
-    /// An operation of either kind. `None`: it failed, or nothing was heard of it.
+    /// Makes an operation. `None`: it failed, or did not complete in time.
     fn operate(&self, number: u64) -> Option<()> {
         let [a, b] = &self.rdm;
         let [to_b, to_a] = self.peers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Attacks over connections that the attacker has made itself: what a peer is owed, what it may ask
-//! for, and when it is given up.
+//! Attacks over connections that the attacker has made itself. They test how many answers (FINs)
+//! the victim keeps for a peer, which accesses it allows, and when it gives up a peer.
 
 use super::{
     B,
@@ -32,7 +32,7 @@ const PEERS: usize = 4;
 /// Requests that are sent before they are acknowledged.
 const AHEAD: u32 = 8;
 
-/// The first of the numbers of messages that are never sent.
+/// The base of the IDs of messages that are never sent.
 const NEVER: u64 = 1 << 40;
 
 /// Bytes of a message.
@@ -41,8 +41,8 @@ const MESSAGE: usize = 64;
 /// An address behind the open memory.
 const END: u64 = MEMORY as u64;
 
-/// Messages of one connection that the victim owes an answer at most. Those that wait for a receive are
-/// tagged or not.
+/// The most messages of one connection for which the victim may owe an answer. Messages that wait
+/// for a receive have a limit each for tagged and untagged ones.
 const OWED: u32 = ANSWERS + RECALLS + 2 * MAX_UNEXPECTED;
 
 /// Bytes of a READ, and packets of its response with the path MTU that is asked for.
@@ -52,23 +52,23 @@ const READ_PACKETS: u32 = READ / 1024;
 /// READs that are asked for before they are answered.
 const READS_AHEAD: u32 = 2;
 
-/// How long the other end is to wait that sends something, in nanoseconds.
+/// The RNR time that the attacker tells an end that sends a FIN, in nanoseconds.
 const RNR_TIME: u64 = 1_000_000;
 
 /// How long the attacker waits before it makes a connection in place of one that has failed.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a connection lasts whose other end shall give up.
+/// How long the attacker keeps the state of a connection whose other end must give up.
 const WAITED: Duration = Duration::from_millis(500);
 
-/// Connections to the endpoint that takes what anybody sends.
+/// Connections to the open endpoint, which accepts every peer.
 struct Peers {
     number: u8,
     peers: Vec<Peer>,
     next: Instant,
     /// Connections that were made.
     made: u64,
-    /// Packets of the connection that have been acknowledged, of all connections, and at most.
+    /// Packets that have been acknowledged: of all connections, and the most of one connection.
     acknowledged: u64,
     most: u32,
 }
@@ -109,7 +109,7 @@ impl Peers {
         self.made += u64::from(!was_up && peer.is_up());
         self.acknowledged += u64::from(peer.acknowledged - before);
         self.most = self.most.max(peer.acknowledged);
-        // Some never acknowledge a FIN, others have it sent again for ever.
+        // Some connections never acknowledge a FIN, others answer it with RNR NAKs for ever.
         if let Some(packet) = packet.filter(|packet| packet.opcode().is_request())
             && packet.bth.dest_qp.get() & 1 == 0
         {
@@ -117,7 +117,7 @@ impl Peers {
         }
     }
 
-    /// Ends all of them. What was sent over them has been acknowledged.
+    /// Ends all connections, and checks that some were made and some packets acknowledged.
     fn end(&mut self) -> Result<(), String> {
         self.peers.clear();
         if self.made == 0 {
@@ -130,7 +130,7 @@ impl Peers {
     }
 }
 
-/// Messages whose end the victim has to tell, and never can: it is not acknowledged.
+/// Messages that the victim has to answer with a FIN, which the attacker never acknowledges.
 pub(super) struct Owed {
     peers: Peers,
     cancels: bool,
@@ -146,7 +146,7 @@ impl Owed {
         }
     }
 
-    /// Messages with delivery complete.
+    /// Messages with delivery complete: the victim reports the end of each with a FIN.
     pub(super) fn deliveries(number: u8) -> Self {
         let peers = Peers::new(number);
         Self {
@@ -209,7 +209,7 @@ impl Attack for Owed {
     }
 }
 
-/// Accesses that no key allows.
+/// Accesses to the open endpoint's memory that no key allows.
 pub(super) struct Keys {
     peers: Peers,
 }
@@ -227,7 +227,7 @@ impl Attack for Keys {
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        // Each connection serves for one guess.
+        // A refused access ends its connection, so few packets of each connection are counted.
         let figures = &[PacketFigure::MrRefused, PacketFigure::NakInvalidTx];
         Some(Evidence::new(Counter::Packets(figures), SOME))
     }
@@ -331,7 +331,8 @@ impl Attack for Reads {
             rkey: at.key,
             len: READ,
         };
-        // One connection: more of them take more CPUs, as those of any peers.
+        // One connection only: each further one would take another CPU, as connections of good
+        // peers do.
         for peer in self.peers.peers.iter().filter(|peer| peer.is_up()).take(1) {
             let first = peer.acknowledged / READ_PACKETS;
             for read in first..first + READS_AHEAD {
@@ -350,7 +351,8 @@ impl Attack for Reads {
     }
 }
 
-/// Connections that are acknowledged never, with the longest ACK timeout, or none.
+/// Connections that the attacker never acknowledges, whose REQ asks for the longest ACK timeout, or
+/// for none.
 pub(super) struct Timeouts {
     number: u8,
     peers: Vec<(Peer, Instant)>,

@@ -32,7 +32,7 @@ pub(super) const PORT: u16 = 0xc123;
 /// Bytes of a capture's receive buffer.
 const CAPTURED: libc::c_int = 4 << 20;
 
-/// Two addresses.
+/// The source and the destination address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) from: Ipv4Addr,
@@ -181,8 +181,8 @@ pub(super) fn request<'p>(way: Way, service_id: cm::ServiceId, private: &'p [u8]
     }
 }
 
-/// A REQ without a greeting, whose times are as long as they can be: an endpoint for reliable datagrams
-/// rejects it.
+/// A REQ without a greeting, whose times are as long as they can be: an endpoint for reliable
+/// datagrams rejects it.
 pub(super) fn bad_request(way: Way, number: u32, service_id: cm::ServiceId) -> Vec<u8> {
     let longest = cm::Timeout::new(20);
     let mut req = request(way, service_id, &[]);
@@ -263,7 +263,7 @@ fn set_option<T>(socket: &OwnedFd, option: i32, value: &T) {
 pub(super) struct Capture(OwnedFd);
 
 impl Capture {
-    /// All packets that arrive in a namespace, and are for it, or for all hosts.
+    /// All packets that arrive in a namespace and are addressed to it, or to all hosts.
     pub(super) fn arriving(netns: &NetNs) -> Self {
         // A bridge that does not know an address yet sends to all of its ports.
         let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
@@ -396,7 +396,7 @@ impl Heard {
         &self.bytes[..self.bytes.len().saturating_sub(ICRC_LEN)]
     }
 
-    /// What it says, if it is a packet.
+    /// The packet's headers, if it is a valid packet.
     pub(super) fn packet(&self) -> Option<Packet> {
         Packet::parse(&self.bytes, self.bytes.len()).ok()
     }

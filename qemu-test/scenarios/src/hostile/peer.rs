@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection of the attacker's own: it is asked for and confirmed as any peer's, and then the
-//! attacker sends over it, and answers, what it likes.
+//! A connection of the attacker's own. The attacker requests and confirms it as any peer does; then
+//! it sends any request over it, and any answer.
 
 use super::{
     field::Foe,
@@ -20,10 +20,10 @@ use kfi_core::roce::{
 };
 use std::time::{Duration, Instant};
 
-/// A peer that has heard nothing for so long is given up.
+/// The attacker gives up a connection on which nothing has arrived for so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Bytes of a greeting of `life` at `port`.
+/// The bytes of a greeting (the private data in a REQ of reliable datagrams) of `life` at `port`.
 pub(super) fn greeting(life: Life, port: u16) -> [u8; HELLO_LEN] {
     let hello = Hello {
         life,
@@ -36,7 +36,7 @@ pub(super) fn greeting(life: Life, port: u16) -> [u8; HELLO_LEN] {
     bytes
 }
 
-/// A life that nobody else has.
+/// A random life, which no other endpoint has.
 pub(super) fn life(rng: &mut Rng) -> Life {
     Life {
         incarnation: rng.next(),
@@ -55,13 +55,13 @@ pub(super) struct Peer {
     first: Psn,
     /// Requests that the other end has acknowledged, as packets.
     pub(super) acknowledged: u32,
-    /// When something was heard.
+    /// When a packet last arrived.
     heard: Instant,
     dead: bool,
 }
 
 impl Peer {
-    /// Asks along `way` for a service, after `change` of the REQ.
+    /// Sends a REQ for a service along `way`, as `change` has changed it.
     pub(super) fn ask(
         foe: &mut Foe,
         rng: &mut Rng,
@@ -122,7 +122,7 @@ impl Peer {
         heard.way.back() == self.way
     }
 
-    /// Whether it is of no more use.
+    /// Whether the connection has failed, or nothing has arrived for too long.
     pub(super) fn is_dead(&self) -> bool {
         self.dead || self.heard.elapsed() > PATIENCE
     }
@@ -132,7 +132,7 @@ impl Peer {
         self.theirs.is_some() && !self.is_dead()
     }
 
-    /// Hears a packet. Gives one that is for its QP.
+    /// Takes a packet. Returns it if it is for this end's QP.
     pub(super) fn hear(&mut self, foe: &mut Foe, heard: &Heard) -> Option<Packet> {
         let packet = heard.packet()?;
         if packet.bth.dest_qp == self.qpn {
@@ -160,7 +160,7 @@ impl Peer {
         None
     }
 
-    /// Hears what became of its requests.
+    /// Notes an acknowledgement of its requests.
     fn note(&mut self, packet: &Packet) {
         let psn = packet.bth.psn;
         let before = match packet.headers() {

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The siege: every attack in turn beside a good flow, and what became of the flow, of the kernel's
-//! memory and of its log.
+//! The siege: a load test that makes every attack in turn while a good flow goes on, and checks the
+//! flow's rate, the kernel's memory and its log.
 //!
 //! ```text
 //! kfi-scenarios --hostile SECONDS SEED [ATTACK]
 //! ```
 //!
-//! The good flow ([`super::flow`]) goes on all the time. Slices in which the attacker sends alternate
-//! with slices in which it does not, so that a machine that becomes slower becomes so in both, and
-//! the medians of both are compared. The attacker is on the same machine: it takes a share of one CPU
-//! at most ([`SHARE`]), which includes what the network does with its packets up to the victim's inboxes.
-//! The rest of what the flow loses is what the victim does about the attack.
+//! The good flow ([`super::flow`]) goes on all the time. A phase is the time of one attack in one
+//! round. In a phase, slices of time in which the attacker sends alternate with slices in which it
+//! does not, so that a machine that becomes slower becomes so in both, and the medians of both are
+//! compared. The attacker is on the same machine: it takes at most a share of one CPU ([`SHARE`]),
+//! which includes the network stack's work for its packets up to the victim's inboxes. The flow
+//! loses the rest of its rate to the victim's own work for the attack.
 //!
-//! A run has failed if a message of the flow fails or has other bytes, if the flow has less than
-//! [`RATE`] of its rate under any attack, shortly after it, or in the end, if no endpoint can connect, if
-//! the kernel uses more memory than [`MEMORY`] in the end or [`PEAK`] meanwhile, if its log has a fault,
-//! or if the hosts have not counted the attack's packets ([`super::evidence`]). The program has no
-//! `CAP_SYS_RESOURCE`: the limits of users hold for it. With `ATTACK` only the attacks are made whose
-//! name has that word.
+//! A run has failed if a message of the flow fails or has other bytes than were sent, if the flow
+//! has less than [`RATE`] of its rate under any attack, shortly after it, or in the end, if no
+//! endpoint can connect or one takes longer than [`NEWCOMER`], if the kernel uses more memory than
+//! [`MEMORY`] in the end or [`PEAK`] meanwhile, if its log has a fault, if the hosts have not
+//! counted the attack's packets ([`super::evidence`]), or if an attack finds an error
+//! ([`Attack::end`]). The program has no `CAP_SYS_RESOURCE`, so the limits of users apply to it.
+//! With `ATTACK` only attacks whose name contains that word are made.
 
 use super::{
     attacks::{self, Attack},
@@ -46,53 +48,58 @@ use std::{
 /// The least part of its rate that the good flow must keep under an attack.
 const RATE: f64 = 0.5;
 
-/// KiB that the kernel may use more after the siege, when what lingers has gone: parts of slabs, stacks
-/// that KASAN remembers.
+/// KiB by which the kernel's memory may be larger after the siege than before it, when idle
+/// connections have ended: partly used slabs, and stack traces that KASAN keeps.
 const MEMORY: u64 = 8 << 10;
 
-/// KiB that it may use more meanwhile: the limit of a user's account, and half as much for what waits
-/// in inboxes and, with KASAN, in the quarantine.
+/// KiB by which it may be larger meanwhile: the limit of a user's account (256 MiB, which includes
+/// packets in inboxes), and half as much for memory that is not charged, as the network's queues
+/// and, with KASAN, the freed objects in its quarantine.
 const PEAK: u64 = 384 << 10;
 
 /// The share of one CPU that the attacker may take.
 const SHARE: f64 = 0.25;
 
-/// How long a slice is at least, and how long the flow has before it to get used to it.
+/// How long a slice is at least, and how long the flow has before each slice, not measured, to
+/// adapt.
 const SLICE: Duration = Duration::from_millis(400);
 const LEAD: Duration = Duration::from_millis(50);
 
-/// Messages of a slice that a kernel shall have time for which is slow, and how long a slice is at most.
+/// Messages for which a slice must have time also on a slow kernel, and how long a slice is at
+/// most.
 const MESSAGES: f64 = 30.0;
 const SLICE_MAX: Duration = Duration::from_secs(2);
 
-/// Slices, with and without the attack, of a phase at least, and how many more are made if they say
-/// that the flow is too slow: it may have been the machine.
+/// Pairs of slices, with and without the attack, of a phase at least, and how many more are made if
+/// the flow is too slow in those: other load of the machine may be the cause.
 const PAIRS: usize = 3;
 const MORE_PAIRS: usize = 12;
 
-/// How long nobody attacks before the flow is measured again, if it was slow between the attacks.
+/// The pause without an attack before the flow is measured again, if it was slow between the
+/// attacks.
 const REST: Duration = Duration::from_secs(3);
 
-/// How long newcomers of a phase may take to connect, and how long one of them may.
+/// How long a phase waits for an endpoint that connects, and how long one endpoint may take.
 const NEWCOMERS: Duration = Duration::from_secs(30);
 const NEWCOMER: Duration = Duration::from_secs(10);
 
 /// How long one round of all attacks takes, if there is time for more than one.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// How many slices the rate of the flow is measured without any attack, first and last, and how often
-/// the last time.
+/// The number of slices in which the rate of the flow is measured without any attack, before and
+/// after all of them; and how often that is repeated at most after them.
 const BASELINE: usize = 12;
 const BASELINES: usize = 3;
 
-/// How long the kernel's memory may take to come down: an idle connection is given up after 60 s.
+/// How long the kernel's memory may take to shrink: an idle connection is closed after 60 s.
 const SETTLED: Duration = Duration::from_secs(100);
 
-/// The pause between two looks at it, and the KiB by which it may become less in it and is steady.
+/// The pause between two measurements of the memory, and the KiB by which it may shrink between
+/// them and still counts as steady.
 const LOOK: Duration = Duration::from_secs(6);
 const STEADY: u64 = 512;
 
-/// Where the run is, for a failure that tells no more.
+/// The phase of the run, for the message of a failure.
 static PHASE: Mutex<String> = Mutex::new(String::new());
 
 fn phase(name: &str) {
@@ -161,7 +168,7 @@ impl Rates {
         }
     }
 
-    /// Which part of `whole` this is, at worst.
+    /// The part of `whole` that these rates are: the smaller one of the two.
     fn part_of(&self, whole: &Self) -> f64 {
         let part = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         part(self.msg, whole.msg).min(part(self.rdm, whole.rdm))
@@ -181,6 +188,7 @@ impl Phase {
     }
 }
 
+/// The state of a run.
 struct Siege {
     field: Field,
     foe: Foe,
@@ -196,7 +204,7 @@ struct Siege {
     memory: u64,
     /// How long a slice is.
     slice: Duration,
-    /// What was wrong in phases that are over.
+    /// The failures of earlier phases.
     failures: Vec<String>,
 }
 
@@ -237,7 +245,8 @@ fn run(time: Duration, seed: u64, word: &str) -> Result<String, String> {
     siege.last(time)
 }
 
-/// Gives up the right to more than users may have, for this thread and those that it starts.
+/// Drops `CAP_SYS_RESOURCE` for this thread and those that it starts, so that the limits of users
+/// apply.
 fn obey_limits() {
     let mut sets = capabilities(None).expect("capabilities");
     sets.effective.remove(CapabilitySet::SYS_RESOURCE);
@@ -289,14 +298,14 @@ impl Siege {
         self.end(part)
     }
 
-    /// Makes each attack for a moment, so that what the kernel keeps for ever is there before its
-    /// memory is measured.
+    /// Makes each attack for a moment, so that the kernel has made its permanent allocations before
+    /// its memory is measured.
     fn warm_up(&mut self) -> Result<(), String> {
         for index in 0..self.wanted.len() {
             let number = self.wanted[index];
             self.phases[number].attack.begin(&self.field);
             self.slice(Some(number))?;
-            // Too short to have come to anything.
+            // The attack was too short to reach its end, so the result is not checked.
             let _ = self.phases[number].attack.end();
         }
         Ok(())
@@ -311,7 +320,7 @@ impl Siege {
         })
     }
 
-    /// The same, when what was left by the attacks has gone: it does not become less.
+    /// The same, when the objects that the attacks left have gone and the memory shrinks no more.
     fn steady_memory(&mut self) -> Result<u64, String> {
         let begin = Instant::now();
         let mut before = Self::used_memory(&self.flow, &mut self.foe)?;
@@ -408,8 +417,8 @@ impl Siege {
         Ok(())
     }
 
-    /// Goes on with the attack until an endpoint has connected since there were `before`. An attack that
-    /// may bar them ends without.
+    /// Goes on with the attack until more than `before` endpoints have connected. An attack that
+    /// may bar newcomers ends at once.
     fn await_newcomer(&mut self, number: usize, before: u64) -> Result<(), String> {
         let begin = Instant::now();
         while self.flow.counts().newcomers == before {
@@ -424,8 +433,8 @@ impl Siege {
         Ok(())
     }
 
-    /// The slices without the attack are not slow because of the attack: then the flow would become
-    /// faster behind it.
+    /// Checks that the attack does not slow down the slices between its own: then the flow would be
+    /// faster some time after it. Returns the failure.
     fn lingers(&mut self, number: usize, first: &Rates) -> Result<Option<String>, String> {
         let quiet = Rates::median(&self.phases[number].quiet);
         if quiet.part_of(first) >= RATE {
@@ -442,7 +451,7 @@ impl Siege {
         }))
     }
 
-    /// A slice of time with an attack, or without: the rates of the flow.
+    /// Runs a slice of time with an attack, or without one. Returns the rates of the flow.
     fn slice(&mut self, attack: Option<usize>) -> Result<Rates, String> {
         self.pass(attack, LEAD)?;
         let (before, begin) = (self.flow.counts(), Instant::now());
@@ -456,7 +465,7 @@ impl Siege {
 
     /// Attacks, or not, for so long.
     fn pass(&mut self, attack: Option<usize>, time: Duration) -> Result<(), String> {
-        // Between attacks nothing is answered either.
+        // Between attacks the attacker sends no answers either.
         self.foe.is_silent = attack.is_none();
         let (begin, cpu) = (Instant::now(), cpu_time());
         while begin.elapsed() < time {
@@ -468,7 +477,7 @@ impl Siege {
                 attack.burst(&mut self.foe, &self.facts, &mut self.rng);
             }
             self.hear()?;
-            // Sleeps until what it has used is its share.
+            // Sleeps until the CPU time that was used is no more than the share.
             let due = (cpu_time() - cpu).div_f64(SHARE);
             let pause = due.saturating_sub(begin.elapsed());
             let left = time.saturating_sub(begin.elapsed());
@@ -477,7 +486,7 @@ impl Siege {
         Ok(())
     }
 
-    /// Lets the attacks hear what has come for them.
+    /// Passes the packets that have arrived to the attacks to which their addresses belong.
     fn hear(&mut self) -> Result<(), String> {
         while let Some(heard) = self.foe.hear() {
             let to = heard.way.to;
@@ -492,7 +501,8 @@ impl Siege {
         Ok(())
     }
 
-    /// After all attacks, the flow is as fast as it was. The machine may have been busy, once.
+    /// Checks that the flow is as fast after all attacks as before. The measurement is repeated,
+    /// since the machine may have been busy.
     fn still_fast(&mut self, first: &Rates) -> Result<(), String> {
         let mut best = 0.0;
         for _ in 0..BASELINES {
@@ -506,7 +516,8 @@ impl Siege {
         ))
     }
 
-    /// The end of all but the good flow's endpoints; the result.
+    /// Ends the victims, waits until the memory has settled, and ends the flow. Returns the
+    /// result's line.
     fn end(&mut self, part: f64) -> Result<String, String> {
         let begin = Instant::now();
         let newcomers = self.flow.counts().newcomers;

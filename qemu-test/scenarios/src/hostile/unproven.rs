@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages of connection management whose sender has proved nothing. Its address may be forged, so the
-//! answers go to a host that may know nothing of it.
+//! Messages of connection management from a sender that has not yet answered. Their source address
+//! may be forged, so the module's answers may go to a host that has sent nothing.
 
 use super::{
     A, B,
@@ -32,7 +32,7 @@ tests![
 /// Another address of the host of `a`.
 const OTHER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
 
-/// A little more than the time after which a connection that was not confirmed is given up.
+/// A little more than the time after which a connection that was not confirmed is given up: 8.1 s.
 const GIVEN_UP: Duration = Duration::from_secs(12);
 
 /// Two hosts. That of `a` has no link, so that only the test answers there.
@@ -94,7 +94,7 @@ impl Scene {
         false
     }
 
-    /// What `b` calls the connection that it has accepted.
+    /// The communication ID of `b` for the connection that it has accepted.
     fn accepted(&self) -> CommId {
         let mut id = None;
         self.hear(A, Duration::from_secs(10), |message| {
@@ -136,15 +136,15 @@ fn a_repeated_request_is_seldom_answered() {
         replies += 1;
         false
     });
-    // The first one, one in each interval, and one or two when the timer says so.
+    // The first REP, one in each interval of 67 ms, and one or two that the timer sends.
     assert!(
         sent > 20 && (2..=intervals + 4).contains(&replies),
         "{replies} to {sent}"
     );
 }
 
-/// The ID in a REP is that of a connection, but of one with another host: the sender waits for an answer
-/// all the same, as if there were no connection with this ID.
+/// The ID in a REP is that of a connection with another host. The sender of the REP gets the same
+/// answer as if there were no connection with this ID.
 fn a_reply_to_the_connection_of_another_host_is_rejected() {
     let scene = Scene::new();
     scene.ask();
@@ -178,7 +178,7 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
         true
     });
     assert!(rejected, "no answer");
-    // The connection with the other host goes on: it is still waited for.
+    // The connection with the other host goes on: its REP is sent again.
     assert_eq!(scene.accepted(), id);
     drop(scene.wire);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What may be attacked with a connection: an endpoint that takes what anybody sends, and a listener
-//! that accepts whoever asks, and speaks first.
+//! The victims: endpoints at host b to which the attacker can connect. The open endpoint accepts
+//! every peer and takes all messages. The listener accepts every request and sends the first
+//! message.
 
 use super::{
     B,
@@ -32,7 +33,7 @@ pub(super) const MEMORY: usize = 256 << 10;
 const RECEIVES: usize = 16;
 const RECEIVE: usize = 8 << 10;
 
-/// How long the threads wait for something before they look whether they are to end.
+/// How long the threads wait for an event before they check whether they are to end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Connections that the listener has at most.
@@ -41,8 +42,9 @@ const CONNECTIONS: usize = 256;
 /// How long a peer may take to confirm that it is connected.
 const CONFIRMED: Duration = Duration::from_secs(3);
 
-/// How long a message may go without an acknowledgement that is sent once more only: whatever the peer
-/// asks for, the ACK timeout is at most 4.3 s, and twice that the second time.
+/// How long a message that is sent again only once may wait for its acknowledgement. Whatever the
+/// peer asks for, the ACK timeout is at most 4.3 s the first time, and twice that the second time:
+/// 13 s.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
 /// The threads of the victims.
@@ -55,7 +57,7 @@ pub(super) struct Victims {
 }
 
 impl Victims {
-    /// Begins, and tells the attacker where they are.
+    /// Starts the victims, and adds their addresses to the attacker's facts.
     pub(super) fn begin(field: &Field, facts: &mut Facts) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let given_up = Arc::new(AtomicU64::new(0));
@@ -77,14 +79,14 @@ impl Victims {
         }
     }
 
-    /// Why they have failed, if they have.
+    /// The failure, if a victim has failed.
     pub(super) fn failure(&self) -> Option<String> {
         let ended = self.threads.iter().any(JoinHandle::is_finished);
-        ended.then(|| "a victim has ended; its last words are above".to_owned())
+        ended.then(|| "a victim has ended; its message is above".to_owned())
     }
 
-    /// Ends them. To how many peers a message was sent, and how many were given up that did not
-    /// acknowledge it.
+    /// Ends them. Returns to how many peers a message was sent, and how many of those were given up
+    /// because they did not acknowledge it.
     pub(super) fn end(&mut self) -> Result<[u64; 2], String> {
         self.stop.store(true, SeqCst);
         for thread in self.threads.drain(..) {
@@ -96,7 +98,7 @@ impl Victims {
     }
 }
 
-/// Takes what comes to an endpoint.
+/// Runs the open endpoint: takes all messages, and checks that its memory is not written.
 fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
     let memory = Buffer::new(MEMORY).expect("buffer");
     let _region = host
@@ -124,7 +126,7 @@ fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
                 );
                 post(entry.op_context);
             }
-            // Its sender has gone.
+            // The sender's connection has failed.
             Err(Error::Completion(entry)) => post(entry.op_context),
             Ok(None) => {}
             Err(error) => panic!("cq: {error:?}"),
@@ -146,7 +148,7 @@ struct Accepted {
     posted: Option<Instant>,
 }
 
-/// What has become of a connection's message.
+/// The state of the message that was sent over a connection.
 enum Outcome {
     Waits,
     /// The peer has not acknowledged it.
@@ -218,7 +220,7 @@ impl Listener {
         let event = match self.eq.read(LOOK) {
             Ok(Some(event)) => event,
             Ok(None) => return,
-            // A connection that came to nothing.
+            // A connection that was not established.
             Err(_) => {
                 let _ = self.eq.readerr();
                 return;
@@ -255,7 +257,7 @@ impl Listener {
         }
     }
 
-    /// Accepts a request. What cannot be is the attacker's loss.
+    /// Accepts a request, or rejects it if that fails.
     fn accept(&mut self, local: SocketAddr, connreq: u32) {
         let accept = || -> kfi::Result<Accepted> {
             let cq = self.domain.cq().format(CqFormat::Tagged).open()?;
@@ -279,7 +281,7 @@ impl Listener {
         }
     }
 
-    /// Looks for connections that have ended, and for those that should have.
+    /// Removes connections that have ended. Fails if one has not ended in time.
     fn look(&mut self) -> Result<(), String> {
         let mut late = None;
         let given_up = &self.given_up;
@@ -301,7 +303,7 @@ impl Listener {
         });
         late.map_or(Ok(()), |time| {
             Err(format!(
-                "a message waits for its acknowledgement for {time:?} already"
+                "a message has waited for its acknowledgement for {time:?}"
             ))
         })
     }

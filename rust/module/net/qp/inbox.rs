@@ -2,33 +2,36 @@
 
 //! The inbox of a QP: packets that wait for a turn, bounded, and charged to the QP's owner.
 //!
-//! Each inbox has a limit of its own, in packets and in bytes of memory (`truesize`). Besides, what waits
-//! for all QPs of a user is charged to the user's account, and takes at most a part of its limit
-//! ([`Part::Inboxes`](crate::mem::Part)). A packet beyond either is dropped, and counted by the cause; RC
-//! sends it again.
+//! Each inbox has a limit of its own, in packets and in bytes of memory (`truesize`). Besides, what
+//! waits for all QPs of a user is charged to the user's account, and takes at most a part of its
+//! limit ([`Part::Inboxes`](crate::mem::Part)). A packet beyond either is dropped, and counted by
+//! the cause; RC sends it again.
 //!
 //! # The charge
 //!
-//! [`RESERVE`] bytes of each inbox are charged with the QP, by whoever opens the endpoint or makes the
-//! connection that it is for ([`Qp::BYTES`](super::Qp), `Qp::bytes`). Packets beyond these are charged when
-//! they wait, [`LOAN`] bytes at once, and given back when they are taken. To charge the largest inbox with each
-//! QP would need no atomics, but then 64 idle connections would use up the limit of a user. The reserve
-//! keeps a QP going while the other QPs of its owner have taken all of the part.
+//! [`RESERVE`] bytes of each inbox are charged together with the QP, when the endpoint is opened or
+//! the connection is made ([`Qp::BYTES`](super::Qp), `Qp::bytes`). Memory beyond the reserve is
+//! charged while packets wait, in loans: a loan is [`LOAN`] bytes that are charged to the account
+//! in advance. The part of it that no packet needs is given back when packets are taken. Charging
+//! the largest inbox (4 MiB) with each QP would need no atomic operations, but then 64 idle
+//! connections would use up the limit of a user (256 MiB). The reserve keeps a QP working while the
+//! other QPs of its owner have used up the part.
 //!
 //! # Its cost
 //!
-//! A packet that finds room takes the lock of its inbox, which it needs anyway, and touches nothing of the
-//! account. The reserve always has room if one packet waits at a time. Beyond it one packet in a loan takes
-//! the lock twice and does two atomic operations on the owner's account, and two more for each user
-//! namespace between the owner's and the first one. A packet of a path MTU of 4096 bytes takes some 8 KiB, so
-//! that is one packet in eight; of small packets it is one in eighty. A turn gives all loans of the packets
-//! that it takes back with two atomic operations. The charge exceeds the memory of the packets by less than
+//! A packet that finds room takes the lock of its inbox, which it needs anyway, and does not access
+//! the account. The reserve always has room if one packet waits at a time. Beyond the reserve, the
+//! packet that needs a loan takes the lock twice and does two atomic operations on the owner's
+//! account, and two more for each user namespace between the owner's and the first one. A packet of
+//! a path MTU of 4096 bytes takes some 8 KiB, so one packet in eight needs a loan; of small packets
+//! one in eighty does. A turn gives all loans of the packets that it takes back with two atomic
+//! operations for each of these accounts. The charge exceeds the memory of the packets by less than
 //! a loan for each CPU that receives packets for the QP.
 //!
-//! Packets that a turn has taken are not charged any more: they are at most `BUDGET`, and are dealt with at
-//! once.
+//! Packets that a turn has taken are no longer charged: there are at most `BUDGET` of them, and the
+//! turn processes them at once.
 //!
-//! The QP of connection management has no owner. Its inbox has the limit of its own alone.
+//! The QP of connection management has no owner. Only the limit of its own inbox bounds it.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/inbox.rs"]
@@ -47,17 +50,18 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// Bytes of memory that packets in an inbox may take without being charged: the QP was. Two packets of the
-/// largest path MTU, or some twenty small ones.
+/// Bytes of memory that packets in an inbox may take without a charge of their own, because they
+/// are charged with the QP. Two packets of the largest path MTU fit, or some twenty small ones.
 pub(super) const RESERVE: u32 = 16 << 10;
 
-/// Bytes that are charged at once for packets beyond the reserve; more for a packet that takes more.
+/// Bytes of a loan: memory that is charged in advance for packets beyond the reserve. A packet that
+/// takes more gets a loan of its `truesize`.
 const LOAN: u32 = 64 << 10;
 
-/// See the module's story.
+/// The inbox of a QP, see the documentation of this module.
 #[pin_data(PinnedDrop)]
 pub(super) struct QpInbox {
-    /// The budget that is charged; none for connection management.
+    /// The budget that is charged; `None` for connection management.
     owner: Option<Budget>,
     limits: InboxLimits,
     #[pin]
@@ -65,7 +69,8 @@ pub(super) struct QpInbox {
 }
 
 impl QpInbox {
-    /// An empty one of a QP of `owner`, who has been charged the [`RESERVE`]; or of nobody's.
+    /// An empty inbox of a QP of `owner`, which has been charged the [`RESERVE`]; or of a QP
+    /// without an owner.
     pub(super) fn new(owner: Option<&Budget>, limits: InboxLimits) -> impl PinInit<Self> {
         let owner = owner.cloned();
         // Without an owner, the limits alone bound the room.
@@ -77,8 +82,8 @@ impl QpInbox {
         })
     }
 
-    /// Has `skb` wait. Whether it is the first, so that nobody knows yet that something waits; or why it
-    /// does not. Softirq or process context.
+    /// Has `skb` wait. Returns whether it is the first, so that the QP must be told; or the packet,
+    /// and the figure that counts the drop. Softirq or process context.
     pub(super) fn push(&self, skb: RxSkb) -> Result<bool, (Figure, RxSkb)> {
         let (why, skb) = match self.packets.push(skb, self.limits, 0) {
             Ok(first) => return Ok(first),
@@ -90,7 +95,7 @@ impl QpInbox {
         }
     }
 
-    /// The same, with room for it that `owner` is charged.
+    /// The same, with a loan that is charged to `owner`.
     #[cold]
     fn push_with_loan(&self, owner: &Budget, skb: RxSkb) -> Result<bool, (Figure, RxSkb)> {
         let loan = skb.truesize().max(LOAN);
@@ -105,14 +110,14 @@ impl QpInbox {
             })
     }
 
-    /// Takes those that wait, the first `max` of them. Process context.
+    /// Takes the packets that wait, the first `max` of them. Process context.
     pub(super) fn take(&self, max: u32) -> RxBatch {
         let (batch, surplus) = self.packets.take(max);
         self.give_back(surplus);
         batch
     }
 
-    /// Whether none waits, at some moment of the call. Any context.
+    /// Whether no packet waits, at some moment of the call. Any context.
     pub(super) fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
@@ -131,7 +136,7 @@ impl QpInbox {
     }
 }
 
-/// What a packet is counted as that cannot wait.
+/// The figure that counts a packet which cannot wait.
 fn cause(why: NoRoom) -> Figure {
     match why {
         NoRoom::Full => Figure::DropInboxFull,

@@ -139,7 +139,7 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The same QP as one of any kind.
     fn any(qp: Arc<Qp<Self>>) -> AnyQp;
 
-    /// What may wait in a QP's inbox, whatever its owner may be charged.
+    /// The limits of one QP's inbox, besides that of its owner's account.
     const INBOX: InboxLimits;
 
     /// The QP has its number, and is about to be found by packets.
@@ -309,7 +309,7 @@ impl<K: Kind> Qp<K> {
 
     /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
     /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps. It counts in `figures`, and
-    /// `owner` is charged for what waits in its inbox.
+    /// `owner` is charged for the packets that wait in its inbox.
     fn new(
         socket: &Arc<Socket>,
         home: Home,

@@ -188,12 +188,12 @@ impl From<ud::Dropped> for Figure {
 }
 
 impl Qp<Ud> {
-    /// Bytes of kernel memory that one takes, with the reserve of its inbox.
+    /// Bytes of kernel memory that a QP for datagrams takes, with the reserve of its inbox.
     pub(crate) const BYTES: usize = size_of::<Self>() + inbox::RESERVE as usize;
 
     /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
     /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
-    /// Who may have a controlled Q key ([`ud::is_controlled`]) is the caller's business. `owner`, who has
+    /// The caller checks who may have a controlled Q key ([`ud::is_controlled`]). `owner`, which has
     /// been charged [`BYTES`](Self::BYTES), is charged for packets that wait.
     ///
     /// `ENODEV` the link has gone; `EBUSY` a QP in the namespace has the port, or all are taken;
@@ -218,8 +218,8 @@ impl Qp<Ud> {
         )
     }
 
-    /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses. It has
-    /// no owner.
+    /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses.
+    /// It has no owner.
     ///
     /// `EBUSY` there is one; `ENOMEM`. Sleeps.
     pub(crate) fn gsi(socket: &Arc<Socket>, consumer: Arc<dyn Consumer>) -> Result<Arc<Self>> {

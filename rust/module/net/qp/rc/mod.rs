@@ -193,7 +193,7 @@ impl Kind for Rc {
     const SERVICE: Service = Service::Rc;
     const CONNECTED: bool = true;
     /// A window of the largest packets, of which each takes twice its payload, and as much again:
-    /// so the window is what keeps a peer back, not loss. Of small packets, as many as take that memory.
+    /// so the window is what keeps a peer back, not loss. 4,096 small packets take no more memory.
     const INBOX: InboxLimits = InboxLimits {
         packets: window::DEFAULT_LARGEST * 16,
         bytes: window::DEFAULT_LARGEST * 4 * PathMtu::Mtu4096.bytes(),
@@ -286,8 +286,8 @@ impl Rc {
 
 impl Qp<Rc> {
     /// A QP for a connection from `ip`, an address of `link`, in state RESET; `sends` work requests
-    /// can be queued, a number that is rounded up to a power of two. `owner`, who has been charged
-    /// [`bytes`](Self::bytes), is charged for packets that wait.
+    /// can be queued, a number that is rounded up to a power of two. `owner`, which has been
+    /// charged [`bytes`](Self::bytes), is charged for packets that wait.
     ///
     /// `EINVAL` no or more than [`MAX_SENDS`] work requests; `ENODEV` the link has gone; `EBUSY` there
     /// are too many QPs in the namespace; `ENOMEM`. Sleeps.
@@ -334,8 +334,8 @@ impl Qp<Rc> {
         Self::new(link.socket(), home, Number::Any, figures, Some(owner), kind)
     }
 
-    /// Bytes of kernel memory that one with room for `sends` work requests takes, with the reserve of its
-    /// inbox.
+    /// Bytes of kernel memory that a QP with room for `sends` work requests takes, with the reserve
+    /// of its inbox.
     pub(crate) const fn bytes(sends: usize) -> usize {
         const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
         let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
