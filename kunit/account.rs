@@ -79,25 +79,30 @@ mod tests {
         let other = Budget::of(user(15), Some(1000))?;
         let unlimited = Budget::of(user(16), Some(u64::MAX))?;
         for (budget, part) in [(&limited, 250), (&unlimited, limit / 4)] {
-            budget.charge_inbox(part)?;
-            assert_eq!(budget.charge_inbox(1), Err(ENOMEM));
-            assert_eq!(budget.clone().charge_inbox(1), Err(ENOMEM));
+            budget.charge_inbox(part, 0)?;
+            assert_eq!(budget.charge_inbox(1, 0), Err(ENOMEM));
+            assert_eq!(budget.clone().charge_inbox(1, 0), Err(ENOMEM));
             assert_eq!(budget.charged(Part::Inboxes), (part, part));
-            assert!(other.charge_inbox(250).is_ok());
+            assert!(other.charge_inbox(250, 0).is_ok());
             other.uncharge_inbox(250);
             // A part of it.
             budget.uncharge_inbox(1);
-            assert!(budget.charge_inbox(1).is_ok());
+            assert!(budget.charge_inbox(1, 0).is_ok());
         }
+        // An inbox leaves as much free as it has.
+        limited.uncharge_inbox(130);
+        assert_eq!(limited.charge_inbox(11, 120), Err(ENOMEM));
+        assert!(limited.charge_inbox(10, 120).is_ok());
+        assert!(limited.charge_inbox(120, 0).is_ok());
         // Packets and objects share the limit.
         assert_eq!(limited.take(751).err(), Some(ENOMEM));
         let objects = limited.take(750)?;
         limited.uncharge_inbox(250);
         assert_eq!(limited.charged(Part::Inboxes), (750, 0));
         let rest = limited.take(200)?;
-        assert_eq!(limited.charge_inbox(51), Err(ENOMEM));
+        assert_eq!(limited.charge_inbox(51, 0), Err(ENOMEM));
         assert_eq!(limited.charged(Part::Inboxes), (950, 0));
-        assert!(limited.charge_inbox(50).is_ok());
+        assert!(limited.charge_inbox(50, 0).is_ok());
         limited.uncharge_inbox(50);
         unlimited.uncharge_inbox(limit / 4);
         drop((objects, rest));
@@ -114,12 +119,12 @@ mod tests {
         let above = || Budget::of(user(17), Some(1000)).map(|budget| Some(budget.hold));
         let one = Budget::below(above()?, user(18), Some(1000))?;
         let other = Budget::below(above()?, user(19), Some(1000))?;
-        one.charge_inbox(200)?;
+        one.charge_inbox(200, 0)?;
         assert_eq!(owner.charged(Part::Inboxes), (200, 200));
-        assert_eq!(other.charge_inbox(51), Err(ENOMEM));
+        assert_eq!(other.charge_inbox(51, 0), Err(ENOMEM));
         // A charge that the account above refuses is not made below it either.
         assert_eq!(other.charged(Part::Inboxes), (0, 0));
-        assert!(other.charge_inbox(50).is_ok());
+        assert!(other.charge_inbox(50, 0).is_ok());
         one.uncharge_inbox(200);
         other.uncharge_inbox(50);
         assert_eq!(owner.charged(Part::Inboxes), (0, 0));

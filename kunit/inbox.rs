@@ -204,23 +204,28 @@ mod tests {
     #[test]
     fn inboxes_of_a_user_share_a_part() -> Result {
         let packets = Packets::new(1000)?;
-        let (user, other) = (owner(2, 2)?, owner(3, 2)?);
+        let (user, other) = (owner(2, 3)?, owner(3, 3)?);
         pin_init::stack_pin_init!(let one = QpInbox::new(Some(&user), MUCH));
         pin_init::stack_pin_init!(let two = QpInbox::new(Some(&user), MUCH));
         pin_init::stack_pin_init!(let others = QpInbox::new(Some(&other), MUCH));
-        let (reserve, most) = (
-            packets.in_room(RESERVE),
+        let (some, most) = (
+            packets.in_room(RESERVE + LOAN),
             packets.in_room(RESERVE + 2 * LOAN),
         );
+        // One inbox leaves nearly as much free as it has borrowed, and a second one takes that.
         assert_eq!(packets.fill(&one)?, (most, Figure::DropBudget));
         assert_eq!(charged(&user), u64::from(2 * LOAN));
-        // Its other QPs go on with their reserve.
-        assert_eq!(packets.fill(&two)?, (reserve, Figure::DropBudget));
+        assert_eq!(packets.fill(&two)?, (some, Figure::DropBudget));
+        assert_eq!(charged(&user), u64::from(3 * LOAN));
         assert_eq!(packets.fill(&others)?, (most, Figure::DropBudget));
+        // A third one of the user has its reserve.
+        pin_init::stack_pin_init!(let three = QpInbox::new(Some(&user), MUCH));
+        let reserve = packets.in_room(RESERVE);
+        assert_eq!(packets.fill(&three)?, (reserve, Figure::DropBudget));
         // What is taken from one inbox makes room for the others of the user.
         assert_eq!(one.take(u32::MAX).count(), most as usize);
-        assert_eq!(charged(&user), 0);
-        assert_eq!(packets.fill(&two)?, (most - reserve, Figure::DropBudget));
+        assert_eq!(charged(&user), u64::from(LOAN));
+        assert_eq!(packets.fill(&two)?, (most - some, Figure::DropBudget));
         assert_eq!(two.take(u32::MAX).count(), most as usize);
         assert_eq!(packets.fill(&one)?, (most, Figure::DropBudget));
         Ok(())
@@ -249,7 +254,7 @@ mod tests {
     #[test]
     fn closing_gives_back() -> Result {
         let packets = Packets::new(1000)?;
-        let owner = owner(5, 2)?;
+        let owner = owner(5, 3)?;
         {
             pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
             let (waiting, _) = packets.fill(&inbox)?;
@@ -274,13 +279,13 @@ mod tests {
     fn the_account_outlives_the_packets() -> Result {
         let packets = Packets::new(1000)?;
         {
-            let first = owner(6, 2)?;
+            let first = owner(6, 3)?;
             pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&first), MUCH));
             drop(first);
             packets.fill(&inbox)?;
-            assert_eq!(charged(&owner(6, 2)?), u64::from(2 * LOAN));
+            assert_eq!(charged(&owner(6, 3)?), u64::from(2 * LOAN));
         }
-        assert_eq!(charged(&owner(6, 2)?), 0);
+        assert_eq!(charged(&owner(6, 3)?), 0);
         Ok(())
     }
 

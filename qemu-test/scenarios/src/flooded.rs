@@ -190,9 +190,15 @@ fn a_user_holds_a_part() {
     let waited: u64 = outcomes.iter().map(|(waited, _)| waited).sum();
     let dropped: u64 = outcomes.iter().map(|(_, dropped)| dropped).sum();
     println!("{waited} packets waited, {dropped} were dropped");
-    // Each takes more than its payload.
-    let most = (LIMIT << 20) / SHARE / 4096;
-    assert!(dropped > 0 && waited < most, "{waited} packets waited");
+    // A packet takes some 8 KiB with its descriptor; the reserve holds two of them. Inboxes that are
+    // all flooded leave one part in so many and one to others.
+    let part = (LIMIT << 20) / SHARE;
+    let most = part / 8192 + 3 * ENDPOINTS as u64;
+    assert!(dropped > 0, "{waited} packets waited");
+    assert!(
+        (most / 2..=most).contains(&waited),
+        "{waited} packets waited, of at most {most}"
+    );
     assert_eq!(scene.outcome(&roots, EACH), (EACH, 0));
     // The charge of all packets that waited has been given back.
     let last = hosts.len() - 1;

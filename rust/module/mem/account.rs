@@ -368,11 +368,13 @@ impl Budget {
 
     /// Charges `bytes` for packets that wait in an inbox, in [`Part::Inboxes`] as well, to this
     /// account and to all above it: the users of a namespace have no more than its owner. `ENOMEM`
-    /// over the limit of one of them, or over its part. The caller [gives them
+    /// over the limit of one of them, or over its part. An inbox that has `borrowed` bytes already
+    /// leaves as many free to others: so many inboxes as there are that take all they can, each has
+    /// an equal share, and one more share is left. The caller [gives them
     /// back](Self::uncharge_inbox) while it has this budget, or another of the account; so the
     /// charge does not hold the account, as an [`Allowance`] does. Any context.
-    pub(crate) fn charge_inbox(&self, bytes: u64) -> Result {
-        let part = self.part_limit(Part::Inboxes);
+    pub(crate) fn charge_inbox(&self, bytes: u64, borrowed: u64) -> Result {
+        let part = self.part_limit(Part::Inboxes).saturating_sub(borrowed);
         let account = &self.hold.0;
         for (number, charged) in account.and_above().enumerate() {
             let result = charge(&charged.inboxes, bytes, part).and_then(|()| {

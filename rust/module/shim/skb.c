@@ -204,12 +204,23 @@ int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 		ret = -EDQUOT;
 	} else {
 		ret = skb_queue_empty(&inbox->list);
-		inbox->room += more;
+		WRITE_ONCE(inbox->room, inbox->room + more);
 		inbox->bytes += skb->truesize;
 		__skb_queue_tail(&inbox->list, skb);
 	}
 	spin_unlock_bh(&inbox->list.lock);
 	return ret;
+}
+
+/**
+ * kfabric_shim_inbox_borrowed - room beyond the reserve
+ * @inbox: where
+ *
+ * Context: any. Return: bytes, at some moment of the call.
+ */
+u32 kfabric_shim_inbox_borrowed(const struct kfabric_shim_inbox *inbox)
+{
+	return READ_ONCE(inbox->room) - inbox->reserve;
 }
 
 /* Takes away unneeded room beyond the reserve. Return: how many bytes. */
@@ -218,7 +229,7 @@ static u32 kfabric_shim_inbox_shrink(struct kfabric_shim_inbox *inbox)
 	u32 needed = max(inbox->bytes, inbox->reserve);
 	u32 surplus = inbox->room - needed;
 
-	inbox->room = needed;
+	WRITE_ONCE(inbox->room, needed);
 	return surplus;
 }
 

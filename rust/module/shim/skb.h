@@ -59,6 +59,7 @@ int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb,
 			    const struct kfabric_shim_inbox_limits *max,
 			    u32 more);
+u32 kfabric_shim_inbox_borrowed(const struct kfabric_shim_inbox *inbox);
 struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
 					u32 max, u32 *surplus);
 bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox);

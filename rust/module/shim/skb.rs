@@ -333,6 +333,12 @@ impl Inbox {
         }
     }
 
+    /// Bytes of room beyond the reserve, at some moment of the call. Any context.
+    pub(crate) fn borrowed(&self) -> u32 {
+        // SAFETY: By the type invariant.
+        unsafe { shim::kfabric_shim_inbox_borrowed(self.raw.get()) }
+    }
+
     /// Takes the packets that wait, the first `max` of them. Returns also by how many bytes the
     /// room has become smaller. Process context.
     pub(crate) fn take(&self, max: u32) -> (RxBatch, u32) {

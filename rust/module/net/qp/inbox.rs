@@ -15,12 +15,17 @@
 //! in advance. The part of it that no packet needs is given back when packets are taken. Charging
 //! the largest inbox (4 MiB) with each QP would need no atomic operations, but then 64 idle
 //! connections would use up the limit of a user (256 MiB). The reserve keeps a QP working while the
-//! other QPs of its owner have used up the part.
+//! other QPs of its owner have used up the part. A packet that alone takes more than the reserve
+//! (a NIC with receive buffers of 64 KiB, say) needs a loan then.
+//!
+//! An inbox that has borrowed some bytes gets a loan only if it leaves as many of the part free.
+//! So N inboxes that are flooded leave one part in N + 1 to all others, and a peer that keeps one
+//! QP from taking its packets does not use up what is for the others.
 //!
 //! # Its cost
 //!
 //! A packet that finds room takes the lock of its inbox, which it needs anyway, and does not access
-//! the account. The reserve always has room if one packet waits at a time. Beyond the reserve, the
+//! the account. The reserve has room if one packet waits at a time, with buffers of up to 20 KiB. Beyond the reserve, the
 //! packet that needs a loan takes the lock twice and does two atomic operations on the owner's
 //! account, and two more for each user namespace between the owner's and the first one. A packet of
 //! a path MTU of 4096 bytes takes some 8 KiB, so one packet in eight needs a loan; of small packets
@@ -52,7 +57,7 @@ use kernel::prelude::*;
 
 /// Bytes of memory that packets in an inbox may take without a charge of their own, because they
 /// are charged with the QP. Two packets of the largest path MTU fit, or some twenty small ones.
-pub(super) const RESERVE: u32 = 16 << 10;
+pub(super) const RESERVE: u32 = 20 << 10;
 
 /// Bytes of a loan: memory that is charged in advance for packets beyond the reserve. A packet that
 /// takes more gets a loan of its `truesize`.
@@ -99,7 +104,8 @@ impl QpInbox {
     #[cold]
     fn push_with_loan(&self, owner: &Budget, skb: RxSkb) -> Result<bool, (Figure, RxSkb)> {
         let loan = skb.truesize().max(LOAN);
-        if owner.charge_inbox(loan.into()).is_err() {
+        let borrowed = self.packets.borrowed();
+        if owner.charge_inbox(loan.into(), borrowed.into()).is_err() {
             return Err((Figure::DropBudget, skb));
         }
         self.packets
