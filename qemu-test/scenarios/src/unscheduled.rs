@@ -274,7 +274,8 @@ fn a_close_succeeds_when_the_copy_has_ended() {
     for (what, how) in [("endpoint", Copying::Send), ("region", Copying::Write)] {
         let (mut target, task) = caught(how);
         target.tell(what);
-        within(Duration::from_millis(100), || target.is_stuck());
+        let stuck = within(Duration::from_secs(1), || target.is_stuck());
+        assert!(stuck, "the {what} closes while its memory is being copied");
         task.release();
         assert_eq!(target.told(), "closed", "{what}");
         drop(task);

@@ -138,7 +138,7 @@ fn a_repeated_request_is_seldom_answered() {
     });
     // The first REP, one in each interval of 67 ms, and one or two that the timer sends.
     assert!(
-        sent > 20 && (2..=intervals + 4).contains(&replies),
+        sent > 20 && (intervals / 2..=intervals + 4).contains(&replies),
         "{replies} to {sent}"
     );
 }

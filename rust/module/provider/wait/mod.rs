@@ -165,7 +165,7 @@ impl WaitObj {
 pub(super) enum Why {
     /// What it waits for is there.
     Ready,
-    /// The error value of the counter was written.
+    /// The error value of the counter has changed.
     ErrorChanged,
     /// Somebody called `kfi_cq_signal()`.
     Signalled,

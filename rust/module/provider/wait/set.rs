@@ -23,7 +23,8 @@
 //!
 //! The spin lock of the set is taken by members that hold no spin lock of their own. Who completes a
 //! part of a multi-receive buffer holds that buffer's, and may hold the endpoint's receive lock above
-//! it (`ep/multi_recv.rs`). Under the lock of the set only the wait queue's own lock is taken.
+//! it (`ep/multi_recv.rs`). Under the lock of the set only tasks are woken; poll waiters are told after
+//! it is given back.
 
 use kernel::{
     new_spinlock,
@@ -121,8 +122,8 @@ impl WaitSet {
         self.fabric.arc()
     }
 
-    /// Something happened to a member. Any context but hard interrupts, no spin lock held that a
-    /// member or the set has.
+    /// Something happened to a member. Process context; the caller holds no spin lock that a member
+    /// or the set has.
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::default();
         let mut line = self.line.lock();

@@ -11,8 +11,9 @@
 //!
 //! A REP is sent fewer times ([`Retry::reply`]), because the source of the REQ may be forged: then
 //! each REP goes to a host that has not requested it. A peer that loses a REP repeats its REQ and
-//! gets the REP again, so the timer is needed for lost RTUs only. A repeated REQ is answered at
-//! most once in [`Timing::answer_interval`], for the same reason.
+//! gets the REP again, so the timer is needed for lost RTUs, and for a peer that has been told to
+//! wait (MRA), which repeats its REQ only after that time. A repeated REQ is answered at most once
+//! in [`Timing::answer_interval`], for the same reason.
 
 use super::Timeout;
 
