@@ -72,6 +72,9 @@ use kfi_core::{
 
 const SERVICE: ServiceId = ServiceId::rdm(7);
 
+/// Another address of the loopback interface.
+const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
 /// What happened, and the first byte of private data.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Seen {
@@ -425,6 +428,34 @@ mod tests {
         // It has been told, or closed, before the RTU.
         assert!(ends.passive.is(&[]));
         active.close();
+        Ok(())
+    }
+
+    #[test]
+    fn a_qp_of_another_address_has_forgotten_nothing() -> Result {
+        let ends = Ends::new(TWO)?;
+        let (active, passive) = ends.connected(2)?;
+        // The same GUID and QP number, which are no secret, from another address.
+        let asks = Connect {
+            link: &ends.link.0,
+            local: THREE,
+            remote: TWO,
+            service_id: SERVICE,
+            side: side(2),
+            mtu: None,
+            retry_count: 3,
+            private: &[0],
+            context: 2,
+        };
+        let stranger = connect(&asks, ends.active.clone())?;
+        let request = ends.keeper.next()?;
+        assert!(request.remote() == THREE);
+        assert!(active.state() == State::Established);
+        assert!(passive.state() == State::Established);
+        drop(request);
+        for conn in [active, passive, stranger] {
+            conn.close();
+        }
         Ok(())
     }
 
