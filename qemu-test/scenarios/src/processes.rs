@@ -2,7 +2,7 @@
 //! Processes that end in the middle of everything, and others that must not notice.
 
 use crate::{
-    harness::{Defect, tests},
+    harness::tests,
     host::{Host, LINK, Options, SOON, device, domain_on, pattern, until},
     hosts::{LINKS, apart},
 };
@@ -19,13 +19,8 @@ tests![
     killed_a_thousand_times => 1200,
     kept_messages_are_their_receivers_memory,
     kept_messages_from_the_wire_are_their_receivers_memory,
-    waiting_messages_are_their_receivers_memory [WAITING_IS_NOT_CHARGED],
+    waiting_messages_are_their_receivers_memory,
 ];
-
-const WAITING_IS_NOT_CHARGED: Defect = Defect {
-    message: "other users' messages that wait at a QP are not charged to the cgroup of the QP's owner",
-    mended: "issue 12, section 1",
-};
 
 /// What this program is when a test starts it as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[
@@ -419,7 +414,6 @@ fn waiting_messages_are_their_receivers_memory() {
     drop(senders);
     assert!(
         grown >= all * WAITING_BYTES,
-        "{}: {grown} bytes for {all} messages",
-        WAITING_IS_NOT_CHARGED.message
+        "{grown} bytes for {all} messages"
     );
 }

@@ -148,14 +148,17 @@ impl Owed {
         id: u64,
         at: Option<RemotePlace>,
     ) -> Result<Self> {
-        let debt = Debt {
-            session: session.clone(),
-            conn,
-            id,
-            at,
-            slot: slot(share)?,
-        };
-        Ok(Self(KBox::new(debt, GFP_KERNEL_ACCOUNT)?))
+        // In a worker, or in a task of the sender's user.
+        session.endpoint().ident.owner.memcg().charge(|| {
+            let debt = Debt {
+                session: session.clone(),
+                conn,
+                id,
+                at,
+                slot: slot(share)?,
+            };
+            Ok(Self(KBox::new(debt, GFP_KERNEL_ACCOUNT)?))
+        })
     }
 
     /// Whether it is owed to this session's peer for a message of this connection; of this number, if
