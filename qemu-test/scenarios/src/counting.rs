@@ -26,8 +26,8 @@ tests![
     a_bound_counter_stays_open,
 ];
 
-/// The kinds, in the order of [`Counted::counters`].
-const KINDS: [CntrBind; 6] = [
+/// The kinds of operations that counters are bound for, in the order of [`Counted::counters`].
+pub(crate) const KINDS: [CntrBind; 6] = [
     CntrBind::SEND,
     CntrBind::RECV,
     CntrBind::READ,

@@ -13,16 +13,11 @@ use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
     host::{Host, domain_on, until},
-    hostile::{A, RawSocket, whole},
+    hostile::{QKEY, RawSocket, datagram},
     networks::{Wire, dgram},
     raw::{File, ip},
 };
 use kfi::PacketFigure;
-use kfi_core::roce::{
-    headers::{Bth, Deth, Headers, Qpn},
-    packet::Packet,
-    psn::Psn,
-};
 
 tests![
     what_waits_counts_in_the_budget => 300,
@@ -74,17 +69,6 @@ fn uninterrupted<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(thread).join()).expect("a thread")
 }
 
-/// A datagram of `len` bytes to the endpoint of `host`, with the default Q key.
-fn datagram(host: &Host, len: usize) -> Vec<u8> {
-    let deth = Deth {
-        qkey: 0x0123_4567,
-        src_qp: Qpn::new(5),
-    };
-    let bth = Bth::new(Qpn::new(host.qp().0.qpn), Psn::new(0));
-    let packet = Packet::new(bth, Headers::Datagram(deth, None), len);
-    whole(A, &packet, &vec![9; len])
-}
-
 /// Two hosts of which the second is flooded.
 struct Scene {
     wire: Wire,
@@ -118,7 +102,7 @@ impl Scene {
 
     /// Sends `count` datagrams of `len` bytes to each host, while no worker can take them.
     fn flood(&self, hosts: &[&Host], count: u64, len: usize) {
-        let packets: Vec<_> = hosts.iter().map(|host| datagram(host, len)).collect();
+        let packets: Vec<_> = hosts.iter().map(|host| datagram(host, QKEY, len)).collect();
         uninterrupted(|| {
             for packet in &packets {
                 for _ in 0..count {

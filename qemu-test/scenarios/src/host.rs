@@ -3,7 +3,7 @@
 
 use kfi::{
     Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
-    Fabric, FiAddr, Figures, OpFlags, PacketFigure, PacketsOf, QpAddr, StatClass, Wait,
+    Fabric, FiAddr, Figures, OpFlags, PacketFigure, Packets, PacketsOf, QpAddr, StatClass, Wait,
 };
 use std::time::Duration;
 
@@ -36,14 +36,22 @@ pub(crate) fn domain_on(link: &str) -> (Fabric, Domain) {
     (fabric, domain)
 }
 
-/// A figure of the packets of the only link of the caller's namespace.
-pub(crate) fn link_count(figure: PacketFigure) -> u64 {
+/// The figures of packets to the QPs of the only link of the caller's namespace.
+pub(crate) fn link_packets() -> Packets {
     let device = Device::open().expect("device");
     let link = device.links().next().expect("a link").expect("link");
-    device
-        .packets(PacketsOf::Link(link.id))
-        .expect("packets")
-        .get(figure)
+    device.packets(PacketsOf::Link(link.id)).expect("packets")
+}
+
+/// One of these figures.
+pub(crate) fn link_count(figure: PacketFigure) -> u64 {
+    link_packets().get(figure)
+}
+
+/// The figures of packets of the caller's namespace that no QP took, and of packets to QP 1.
+pub(crate) fn netns_packets() -> Packets {
+    let device = Device::open().expect("device");
+    device.packets(PacketsOf::Netns).expect("packets")
 }
 
 /// An enabled endpoint with one CQ for both directions and an AV.
@@ -255,10 +263,20 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Waits until `holds` does, which must be soon.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    assert!(within(SOON, holds), "{what}: not within {SOON:?}");
+}
+
+/// Whether `holds` does within `limit`.
+pub(crate) fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let begin = std::time::Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < SOON, "{what}: not within {SOON:?}");
+    loop {
+        if holds() {
+            return true;
+        }
+        if begin.elapsed() > limit {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -37,7 +37,7 @@ mod victims;
 
 use crate::{
     harness::tests,
-    host::{Host, Options, link_count, until},
+    host::{Host, Options, link_count, netns_packets, until},
     networks::{Wire, dgram, exchange},
 };
 use kfi::{
@@ -58,7 +58,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
 const PEER: FiAddr = FiAddr::UNSPEC;
@@ -80,7 +80,7 @@ tests![
 ];
 
 /// A packet to `b` with a good ICRC.
-pub(crate) fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
+fn whole(from: Ipv4Addr, packet: &Packet, payload: &[u8]) -> Vec<u8> {
     packet::whole(Way::new(from, B), packet, payload)
 }
 
@@ -114,13 +114,7 @@ impl Scene {
 
     /// A figure of `b`'s namespace.
     fn count_nobody(&self, figure: PacketFigure) -> u64 {
-        self.wire.b.run(|| {
-            let device = Device::open().expect("device");
-            device
-                .packets(PacketsOf::Netns)
-                .expect("packets")
-                .get(figure)
-        })
+        self.wire.b.run(|| netns_packets().get(figure))
     }
 
     /// The number of `b`'s QP.
@@ -357,23 +351,28 @@ fn a_length_that_is_wrong() {
     }
 }
 
+/// The Q key of endpoints for datagrams that were given none.
+pub(crate) const QKEY: u32 = 0x0123_4567;
+
+/// A datagram of `len` bytes to the endpoint of `host`.
+pub(crate) fn datagram(host: &Host, qkey: u32, len: usize) -> Vec<u8> {
+    let deth = Deth {
+        qkey,
+        src_qp: Qpn::new(5),
+    };
+    let bth = Bth::new(Qpn::new(host.qp().0.qpn), Psn::new(0));
+    let packet = Packet::new(bth, Headers::Datagram(deth, None), len);
+    whole(A, &packet, &vec![9; len])
+}
+
 fn a_datagram_with_another_key() {
     let wire = Wire::new();
     let attacker = RawSocket::new(&wire.a);
     let host = Wire::host(&wire.b, &dgram());
     let into = Buffer::new(8).expect("buffer");
     host.ep.recv(&into, 5).expect("recv");
-    let qpn = Qpn::new(host.qp().0.qpn);
     let count = |figure| wire.b.run(|| link_count(figure));
-    let send = |qkey| {
-        let deth = Deth {
-            qkey,
-            src_qp: Qpn::new(5),
-        };
-        let bth = Bth::new(qpn, Psn::new(0));
-        let packet = Packet::new(bth, Headers::Datagram(deth, None), 8);
-        attacker.send(&whole(A, &packet, &[9; 8]));
-    };
+    let send = |qkey| attacker.send(&datagram(&host, qkey, 8));
     for (number, qkey) in [0, 0x0123_4566, 0x8001_0000].into_iter().enumerate() {
         send(qkey);
         until("drop_qkey", || {
@@ -382,9 +381,9 @@ fn a_datagram_with_another_key() {
     }
     host.expect_nothing();
     // With the right one anybody may.
-    send(0x0123_4567);
+    send(QKEY);
     host.expect(CompFlags::MSG | CompFlags::RECV, 5);
-    send(0x0123_4567);
+    send(QKEY);
     until("drop_no_receive", || {
         count(PacketFigure::DropNoReceive) == 1
     });
@@ -463,11 +462,7 @@ fn rejected_requests_leave_room() {
     a.ep.send(to_b, &bytes, 1).expect("send");
     a.expect(CompFlags::MSG | CompFlags::SEND, 1);
     b.expect(CompFlags::MSG | CompFlags::RECV, 2);
-    let refused = wire.b.run(|| {
-        let device = Device::open().expect("device");
-        let packets = device.packets(PacketsOf::Netns).expect("packets");
-        packets.get(PacketFigure::CmNoRoom)
-    });
+    let refused = wire.b.run(|| netns_packets().get(PacketFigure::CmNoRoom));
     assert_eq!(refused, 0);
 }
 
@@ -478,13 +473,7 @@ fn requests_from_a_broadcast_address() {
     let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
-    let dropped = || {
-        wire.b.run(|| {
-            let device = Device::open().expect("device");
-            let packets = device.packets(PacketsOf::Netns).expect("packets");
-            packets.get(PacketFigure::DropCm)
-        })
-    };
+    let dropped = || wire.b.run(|| netns_packets().get(PacketFigure::DropCm));
     let before = dropped();
     // To the endpoint, and to nobody.
     for (number, port) in [port, port ^ 1, port].into_iter().enumerate() {

@@ -8,8 +8,8 @@ use crate::{
     abi_threads::{USER, open_to_all},
     connected::{connect_to, open_region},
     crowd::{Held, keep_away},
-    harness::{Defect, tests},
-    host::{Host, Options, SOON, until},
+    harness::{Defect, REDESIGN, tests},
+    host::{Host, Options, SOON, until, within},
     processes::{program, told},
 };
 use kfi::{
@@ -23,9 +23,6 @@ use std::{
     process::Child,
     time::{Duration, Instant},
 };
-
-/// Where these defects will be fixed.
-const REDESIGN: &str = "issue 12, section 1";
 
 const EXIT_WAITS: Defect = Defect {
     message: "a process cannot end, because a sender that is not scheduled copies its memory",
@@ -123,20 +120,6 @@ impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// Whether `holds` does within `limit`.
-fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let begin = Instant::now();
-    loop {
-        if holds() {
-            return true;
-        }
-        if begin.elapsed() > limit {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -5,17 +5,14 @@
 use crate::{
     alone::Alone,
     connected::connect_qps,
-    harness::{Defect, tests},
+    counting::KINDS,
+    harness::{Defect, REDESIGN, tests},
     host::{SOON, domain, pattern, until},
     hosts::apart,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, Cntr, CntrBind, Domain, Endpoint, EpType, Errno, FiAddr, Mr, Op,
-    Remote, Wait,
+    Access, Av, Buffer, Caps, Cntr, Domain, Endpoint, EpType, Errno, FiAddr, Mr, Op, Remote, Wait,
 };
-
-/// Where these defects will be fixed.
-const REDESIGN: &str = "issue 12, section 1";
 
 const NEEDS_CQ: Defect = Defect {
     message: "an endpoint with a counter for each of its operations and no CQ cannot be enabled",
@@ -36,15 +33,7 @@ tests![
     a_silent_operation_that_fails_is_told_when_the_cq_is_full[NEEDS_ROOM],
 ];
 
-/// The counters of a [`Bare`], in this order.
-const KINDS: [CntrBind; 6] = [
-    CntrBind::SEND,
-    CntrBind::RECV,
-    CntrBind::READ,
-    CntrBind::WRITE,
-    CntrBind::REMOTE_READ,
-    CntrBind::REMOTE_WRITE,
-];
+/// The places of the counters of a [`Bare`], in the order of [`KINDS`].
 const SEND: usize = 0;
 const RECV: usize = 1;
 const READ: usize = 2;

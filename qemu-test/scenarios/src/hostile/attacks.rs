@@ -20,7 +20,7 @@ use kfi::PacketFigure;
 use kfi_core::roce::{
     cm::{
         Body, CommId, Drep, Dreq, IpHeader, Message, Mra, Private, Reason, Regarding, Rej, Rep,
-        Rtu, ServiceId, Timeout,
+        Req, Rtu, ServiceId, Timeout,
     },
     headers::Qpn,
     psn::Psn,
@@ -164,6 +164,26 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
+/// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs.
+fn ask(foe: &mut Foe, rng: &mut Rng, req: Req<'_>, way: Way, guid: u64, qpn: Qpn) {
+    let req = Req {
+        local_id: CommId(rng.next() as u32),
+        ca_guid: guid,
+        qpn,
+        ..req
+    };
+    let (tid, body) = (rng.next(), Body::Req(req));
+    foe.send(&to_gsi(way, 0, &Message { tid, body }));
+}
+
+/// Sends a REQ along `way` that the service may accept, of a device that asks once.
+fn ask_anything(foe: &mut Foe, at: &Facts, rng: &mut Rng, way: Way) {
+    let service_id = any_service(at, rng);
+    let private = good_private(way, service_id, rng);
+    let (guid, qpn) = (rng.next(), other_qpn(at, rng));
+    ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
+}
+
 /// Requests that are rejected, with times as long as they can be.
 struct Rejected {
     number: u8,
@@ -205,15 +225,7 @@ impl Attack for HalfOpen {
                 0 => A,
                 _ => crowd(self.number, rng),
             };
-            let way = Way::new(from, B);
-            let service_id = any_service(at, rng);
-            let private = good_private(way, service_id, rng);
-            let mut req = request(way, service_id, &private);
-            req.local_id = CommId(rng.next() as u32);
-            req.ca_guid = rng.next();
-            req.qpn = other_qpn(at, rng);
-            let (tid, body) = (rng.next(), Body::Req(req));
-            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+            ask_anything(foe, at, rng, Way::new(from, B));
         }
     }
 
@@ -337,12 +349,8 @@ impl Attack for Stale {
                 0 => good_private(way, service_id, rng),
                 _ => Vec::new(),
             };
-            let mut req = request(way, service_id, &private);
-            req.local_id = CommId(rng.next() as u32);
-            req.ca_guid = at.guids[usize::from(stream.way.from == B)];
-            req.qpn = qpn;
-            let (tid, body) = (rng.next(), Body::Req(req));
-            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+            let guid = at.guids[usize::from(stream.way.from == B)];
+            ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
         }
     }
 }
@@ -385,15 +393,7 @@ impl Attack for Reflection {
             return;
         }
         self.next = Instant::now() + REFLECTION_PAUSE;
-        let way = Way::new(from, B);
-        let service_id = any_service(at, rng);
-        let private = good_private(way, service_id, rng);
-        let mut req = request(way, service_id, &private);
-        req.local_id = CommId(rng.next() as u32);
-        req.ca_guid = rng.next();
-        req.qpn = other_qpn(at, rng);
-        let (tid, body) = (rng.next(), Body::Req(req));
-        foe.send(&to_gsi(way, 0, &Message { tid, body }));
+        ask_anything(foe, at, rng, Way::new(from, B));
     }
 
     fn hear(&mut self, _foe: &mut Foe, heard: &Heard) {
@@ -454,14 +454,7 @@ impl Attack for ToMany {
         ];
         for _ in 0..BURST {
             let way = Way::new(rng.pick(&SOURCES), B);
-            let service_id = any_service(at, rng);
-            let private = good_private(way, service_id, rng);
-            let mut req = request(way, service_id, &private);
-            req.local_id = CommId(rng.next() as u32);
-            req.ca_guid = rng.next();
-            req.qpn = other_qpn(at, rng);
-            let (tid, body) = (rng.next(), Body::Req(req));
-            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+            ask_anything(foe, at, rng, way);
         }
     }
 }
@@ -489,12 +482,12 @@ impl Attack for Incarnation {
                 _ => (Way::new(B, A), rng.pick(&[at.greeter, at.good[1]]), theirs),
             };
             let private = greeting(life, from);
-            let mut req = request(way, ServiceId::rdm(to), &private);
-            req.local_id = CommId(rng.next() as u32);
-            req.ca_guid = at.guids[usize::from(way.from == B)];
-            req.qpn = other_qpn(at, rng);
-            let (tid, body) = (rng.next(), Body::Req(req));
-            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+            let guid = at.guids[usize::from(way.from == B)];
+            let (req, qpn) = (
+                request(way, ServiceId::rdm(to), &private),
+                other_qpn(at, rng),
+            );
+            ask(foe, rng, req, way, guid, qpn);
         }
     }
 }

@@ -4,8 +4,11 @@
 //! it.
 
 use super::field::Field;
-use crate::abi_threads::NetNs;
-use kfi::{Device, PacketFigure, Packets, PacketsOf};
+use crate::{
+    abi_threads::NetNs,
+    host::{link_packets, netns_packets},
+};
+use kfi::{PacketFigure, Packets};
 use std::fs;
 
 /// Where the packets of an attack are counted.
@@ -42,15 +45,15 @@ impl Evidence {
 
     fn count_at(&self, host: &NetNs) -> u64 {
         host.run(|| match self.counter {
-            Counter::Gsi => of_nobody().get(PacketFigure::RxPackets),
+            Counter::Gsi => netns_packets().get(PacketFigure::RxPackets),
             Counter::Packets(figures) => {
-                let all = [of_nobody(), of_links()];
+                let all = [netns_packets(), link_packets()];
                 let of = |packets: &Packets| -> u64 {
                     figures.iter().map(|figure| packets.get(*figure)).sum()
                 };
                 all.iter().map(of).sum()
             }
-            Counter::Drops => of_nobody().dropped() + of_links().dropped(),
+            Counter::Drops => netns_packets().dropped() + link_packets().dropped(),
             Counter::Icmp => icmp_errors(),
         })
     }
@@ -62,7 +65,7 @@ pub(super) struct Figures([Packets; 4]);
 impl Figures {
     pub(super) fn of(field: &Field) -> Self {
         let [[one, two], [three, four]] =
-            [&field.a, &field.b].map(|host| host.run(|| [of_nobody(), of_links()]));
+            [&field.a, &field.b].map(|host| host.run(|| [netns_packets(), link_packets()]));
         Self([one, two, three, four])
     }
 
@@ -78,19 +81,6 @@ impl Figures {
         let words: Vec<_> = grown.map(|(name, by)| format!("{name} {by}")).collect();
         words.join(", ")
     }
-}
-
-/// The figures of packets that no QP took, and of packets to QP 1.
-fn of_nobody() -> Packets {
-    let device = Device::open().expect("device");
-    device.packets(PacketsOf::Netns).expect("packets")
-}
-
-/// The figures of packets to the QPs of the only link.
-fn of_links() -> Packets {
-    let device = Device::open().expect("device");
-    let link = device.links().next().expect("a link").expect("link");
-    device.packets(PacketsOf::Link(link.id)).expect("packets")
 }
 
 /// ICMP messages "destination unreachable" that this thread's namespace has received.
