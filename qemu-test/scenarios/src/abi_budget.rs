@@ -19,7 +19,7 @@ tests![
     files_of_a_user_share_and_users_do_not,
     what_an_av_grows_by_counts,
     a_message_that_cannot_be_buffered_waits,
-    pages_count_as_long_as_they_are_mapped => 300,
+    pages_count_as_long_as_they_are_mapped => 900,
 ];
 
 /// MiB that a user may have unless the module was told otherwise; it is not in sysfs.

@@ -23,7 +23,7 @@ use std::{
 pub(crate) const USER: u32 = 1000;
 
 /// Runs `run` in a thread; gives what it gives, and panics if it panics.
-fn in_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn in_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(run).join() {
         Ok(value) => value,
         Err(panic) => std::panic::resume_unwind(panic),

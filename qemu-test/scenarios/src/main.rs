@@ -76,6 +76,7 @@ mod tracing;
 mod transfers;
 mod unscheduled;
 mod uring;
+mod user_namespaces;
 mod verbs_peer;
 mod waiting;
 mod without_cq;
@@ -98,6 +99,7 @@ fn main() -> std::process::ExitCode {
             abi_links::TESTS,
             abi_memory::TESTS,
             abi_budget::TESTS,
+            user_namespaces::TESTS,
             abi_objects::TESTS,
             abi_post::TESTS,
             abi_post_memory::TESTS,
@@ -157,6 +159,7 @@ fn main() -> std::process::ExitCode {
             processes::ROLES,
             races::ROLES,
             unscheduled::ROLES,
+            user_namespaces::ROLES,
             hosts::peers::ROLES,
             connections::killed::ROLES,
         ]

@@ -52,6 +52,13 @@ pub(crate) fn told(child: &mut Child) -> String {
     line.trim().to_owned()
 }
 
+/// The next line that the test tells a process, in that process.
+pub(crate) fn line() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("a line");
+    line.trim().to_owned()
+}
+
 /// A process that answers each message with the same bytes, for ever.
 fn answerer() {
     let host = Host::new();

@@ -10,7 +10,7 @@ use crate::{
     crowd::{Held, keep_away},
     harness::{Defect, REDESIGN, tests},
     host::{Host, Options, SOON, until, within},
-    processes::{program, told},
+    processes::{line, program, told},
 };
 use kfi::{
     Access, Buffer, Caps, Device, EpType, FiAddr, PacketFigure, PacketsOf, QpAddr, Remote,
@@ -121,12 +121,6 @@ impl Drop for Target {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn line() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-    line.trim().to_owned()
 }
 
 /// The role of a process to or from whose memory a task copies. It closes the object that it is

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The memory limit of a user who has made user namespaces: the users in them have accounts of their
+//! own, and everything that they take counts for the owner of the namespace, too.
+
+#![allow(unsafe_code, reason = "namespaces")]
+
+use crate::{
+    abi_budget::fill,
+    abi_threads::{USER, as_user, in_thread, open_to_all},
+    harness::tests,
+    processes::{line, program, told},
+    raw::File,
+};
+use rustix::{
+    process::{Gid, Uid},
+    thread::UnshareFlags,
+};
+use std::{io::Write, os::unix::process::CommandExt, process::Child};
+
+tests![
+    what_the_users_take_counts_for_the_owner => 300,
+    owners_of_all_namespaces_count => 300,
+    others_have_their_own => 300,
+];
+
+/// What this program is when a test starts it as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("namespaced", namespaced)];
+
+/// A user ID that is mapped into a namespace, as `/etc/subuid` gives them to users.
+const SUBUID: u32 = 100_001;
+
+/// A process of the user [`SUBUID`] in a user namespace that belongs to [`USER`].
+struct Namespaced(Child);
+
+impl Namespaced {
+    /// Starts it, in so many more namespaces inside each other.
+    fn start(more: u32) -> Self {
+        let mut command = program("namespaced");
+        command.uid(USER).gid(USER);
+        let mut me = Self(command.spawn().expect("start a process"));
+        assert_eq!(me.told(), "made");
+        for map in ["uid_map", "gid_map"] {
+            let path = format!("/proc/{}/{map}", me.0.id());
+            std::fs::write(path, format!("0 {USER} 1\n1 {SUBUID} 1\n")).expect(map);
+        }
+        me.tell(&more.to_string());
+        assert_eq!(me.told(), "ready");
+        me
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.0.stdin.as_mut().expect("stdin"), "{line}").expect("tell");
+    }
+
+    fn told(&mut self) -> String {
+        told(&mut self.0)
+    }
+
+    /// It opens objects until there is no room; how many there are then.
+    fn fills(&mut self) -> usize {
+        self.tell("fill");
+        self.told().parse().expect("a number")
+    }
+
+    /// It closes what it has opened.
+    fn empties(&mut self) {
+        self.tell("empty");
+        assert_eq!(self.told(), "empty");
+    }
+
+    fn ends(&mut self) {
+        self.tell("end");
+        assert!(self.0.wait().expect("wait").success());
+    }
+}
+
+impl Drop for Namespaced {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Becomes root of a new user namespace in the caller's.
+fn enter_namespace() {
+    // SAFETY: No descriptor is unshared, and the process has one thread.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }.expect("unshare");
+}
+
+/// The role of the process in the namespaces. It fills its account and empties it when it is told to.
+fn namespaced() {
+    enter_namespace();
+    println!("made");
+    // The IDs are mapped.
+    let more: u32 = line().parse().expect("a number");
+    let (uid, gid) = (Uid::from_raw(1), Gid::from_raw(1));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).expect("setresgid");
+    rustix::thread::set_thread_res_uid(uid, uid, uid).expect("setresuid");
+    for _ in 0..more {
+        enter_namespace();
+    }
+    let file = File::open_only();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    println!("ready");
+    let mut full = Vec::new();
+    loop {
+        match line().as_str() {
+            "fill" => {
+                full.extend(fill(&file, domain));
+                println!("{}", full.len());
+            }
+            "empty" => {
+                file.close_all(&full);
+                full.clear();
+                println!("empty");
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Whether a user can open nothing more.
+fn is_full(file: &File, domain: u32) -> bool {
+    fill(file, domain).is_empty()
+}
+
+/// A process in `more` namespaces inside the owner's takes everything, then the owner does.
+fn counts_for_the_owner(more: u32) {
+    File::open();
+    open_to_all();
+    let mut process = Namespaced::start(more);
+    as_user(|| {
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let taken = process.fills();
+        assert!(taken > 10, "the process opened {taken} objects");
+        assert!(is_full(&file, domain), "the owner has room of its own");
+        process.empties();
+        let full = fill(&file, domain);
+        assert!(full.len() > 10, "the owner opened {} objects", full.len());
+        assert_eq!(process.fills(), 0, "the process has room of its own");
+        file.close_all(&full);
+        let again = process.fills();
+        assert!(again > 10, "the process opened {again} objects");
+        // The process ends, and everything that it took is there again.
+        process.ends();
+        let full = fill(&file, domain);
+        assert!(full.len() > 10, "the owner opened {} objects", full.len());
+    });
+}
+
+fn what_the_users_take_counts_for_the_owner() {
+    counts_for_the_owner(0);
+}
+
+fn owners_of_all_namespaces_count() {
+    counts_for_the_owner(1);
+}
+
+/// A user outside the namespaces has an account that they do not touch.
+fn others_have_their_own() {
+    File::open();
+    open_to_all();
+    let mut process = Namespaced::start(0);
+    assert!(process.fills() > 10);
+    in_thread(|| {
+        let other = Uid::from_raw(USER + 1);
+        rustix::thread::set_thread_res_uid(other, other, other).expect("setresuid");
+        let file = File::open_only();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        assert!(!is_full(&file, domain));
+    });
+}
