@@ -7,16 +7,18 @@ use super::{
     cm::{
         connect,
         listen,
-        Conn,
-        Connect,
-        Consumer,
-        Listener,
-        Listening,
-        Request, //
+        Connect, //
+    },
+    kunit_cm_pair::{
+        side,
+        Ends,
+        Keeper,
+        Seen,
+        SERVICE,
+        THREE, //
     },
     kunit_wire_pair::{
         datagrams,
-        TestLink,
         ONE,
         SIX,
         TWO, //
@@ -36,8 +38,7 @@ use crate::{
     },
     shim::aids::{
         a_while,
-        eventually,
-        Count, //
+        eventually, //
     }, //
 };
 use core::net::{
@@ -45,21 +46,15 @@ use core::net::{
     Ipv4Addr, //
 };
 use kernel::{
-    new_mutex,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    }, //
+    sync::Arc, //
 };
 use kfi_core::{
     addr::SockAddr,
     roce::{
         cm::{
-            Event,
             Reason,
             ServiceId,
-            Side,
             State,
             MAD_LEN, //
         },
@@ -69,188 +64,6 @@ use kfi_core::{
         ud::GSI_QKEY, //
     }, //
 };
-
-const SERVICE: ServiceId = ServiceId::rdm(7);
-
-/// Another address of the loopback interface.
-const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-
-/// What happened, and the first byte of private data.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Seen {
-    Reply(Qpn, u8),
-    Established(u8),
-    Rejected(Reason, u8),
-    Unreachable,
-    Disconnected(u8),
-    Released,
-}
-
-/// A consumer that remembers.
-#[pin_data]
-struct Memory {
-    #[pin]
-    seen: Mutex<KVec<Seen>>,
-}
-
-impl Memory {
-    fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                seen <- new_mutex!(KVec::new()),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    fn is(&self, seen: &[Seen]) -> bool {
-        self.seen.lock().as_slice() == seen
-    }
-
-    /// Whether it comes to have seen just that.
-    fn sees(&self, seen: &[Seen]) -> bool {
-        eventually(|| self.is(seen))
-    }
-}
-
-impl Consumer for Memory {
-    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
-        let first = |bytes: &[u8]| bytes.first().copied().unwrap_or(0);
-        let seen = match event {
-            Event::Reply(reply) => Seen::Reply(reply.qpn, first(reply.private)),
-            Event::Established(private) => Seen::Established(first(private)),
-            Event::Rejected {
-                reason, private, ..
-            } => Seen::Rejected(*reason, first(private)),
-            Event::Unreachable => Seen::Unreachable,
-            Event::Disconnected(private) => Seen::Disconnected(first(private)),
-            Event::Released => Seen::Released,
-            // Is not told.
-            Event::Closed => return,
-        };
-        let _ = self.seen.lock().push(seen, GFP_KERNEL);
-    }
-}
-
-/// A listener that keeps what is asked of it.
-#[pin_data]
-struct Keeper {
-    #[pin]
-    kept: Mutex<KVec<Request>>,
-    asked: Arc<Count>,
-    gone: Arc<Count>,
-}
-
-impl Keeper {
-    fn new() -> Result<Arc<Self>> {
-        let (asked, gone) = (Count::new()?, Count::new()?);
-        Arc::pin_init(
-            pin_init!(Self {
-                kept <- new_mutex!(KVec::new()),
-                asked,
-                gone,
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// The next request, once it has come.
-    fn next(&self) -> Result<Request> {
-        let mut request = None;
-        eventually(|| {
-            request = self.kept.lock().pop();
-            request.is_some()
-        });
-        request.ok_or(ETIMEDOUT)
-    }
-}
-
-impl Listener for Keeper {
-    fn request(&self, request: Request) {
-        let _ = self.kept.lock().push(request, GFP_KERNEL);
-        self.asked.add(1);
-    }
-
-    fn gone(&self) {
-        self.gone.add(1);
-    }
-}
-
-fn side(qpn: u32) -> Side {
-    Side {
-        qpn: Qpn::new(qpn),
-        starting_psn: Psn::new(qpn),
-        responder_resources: 4,
-        initiator_depth: 5,
-        rnr_retry_count: 6,
-        srq: false,
-    }
-}
-
-/// A link, somebody who listens on it at `ip`, and who asks.
-struct Ends {
-    keeper: Arc<Keeper>,
-    listening: Option<Listening>,
-    active: Arc<Memory>,
-    passive: Arc<Memory>,
-    ip: IpAddr,
-    link: TestLink,
-}
-
-impl Ends {
-    fn new(ip: IpAddr) -> Result<Self> {
-        let link = TestLink::new()?;
-        let keeper = Keeper::new()?;
-        let listening = listen(link.0.socket(), ip, SERVICE, 2, keeper.clone())?;
-        Ok(Self {
-            keeper,
-            listening: Some(listening),
-            active: Memory::new()?,
-            passive: Memory::new()?,
-            ip,
-            link,
-        })
-    }
-
-    /// Asks for a connection of QP `qpn`, with a byte of private data.
-    fn ask(&self, qpn: u32, private: u8) -> Result<Arc<Conn>> {
-        let connect_to = Connect {
-            link: &self.link.0,
-            local: if self.ip.is_ipv4() { ONE } else { SIX },
-            remote: self.ip,
-            service_id: SERVICE,
-            side: side(qpn),
-            mtu: None,
-            retry_count: 3,
-            private: &[private],
-            context: u64::from(qpn),
-        };
-        connect(&connect_to, self.active.clone())
-    }
-
-    fn accept(&self, request: Request, qpn: u32, private: u8) -> Result<Arc<Conn>> {
-        request.accept(&side(qpn), &[private], u64::from(qpn), self.passive.clone())
-    }
-
-    /// A connection: the active end and the passive one.
-    fn connected(&self, qpn: u32) -> Result<(Arc<Conn>, Arc<Conn>)> {
-        let active = self.ask(qpn, 1)?;
-        let passive = self.accept(self.keeper.next()?, qpn + 1, 2)?;
-        let reply = Seen::Reply(Qpn::new(qpn + 1), 2);
-        if !eventually(|| self.active.seen.lock().contains(&reply)) {
-            return Err(ETIMEDOUT);
-        }
-        active.confirm(&[3])?;
-        if !eventually(|| passive.state() == State::Established) {
-            return Err(ETIMEDOUT);
-        }
-        Ok((active, passive))
-    }
-
-    fn figure(&self, figure: Figure) -> u64 {
-        self.link.0.socket().receiver().figures().get(figure)
-    }
-}
 
 #[kunit_tests(kfabric_cm)]
 mod tests {
@@ -436,18 +249,7 @@ mod tests {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
         // The same GUID and QP number, which are no secret, from another address.
-        let asks = Connect {
-            link: &ends.link.0,
-            local: THREE,
-            remote: TWO,
-            service_id: SERVICE,
-            side: side(2),
-            mtu: None,
-            retry_count: 3,
-            private: &[0],
-            context: 2,
-        };
-        let stranger = connect(&asks, ends.active.clone())?;
+        let stranger = ends.ask_from(THREE, 2, 0)?;
         let request = ends.keeper.next()?;
         assert!(request.remote() == THREE);
         assert!(active.state() == State::Established);

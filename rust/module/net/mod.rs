@@ -68,6 +68,9 @@ mod kunit;
 #[path = "../../../kunit/cm.rs"]
 mod kunit_cm;
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/cm_pair.rs"]
+mod kunit_cm_pair;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/cm_slow.rs"]
 mod kunit_cm_slow;
 #[cfg(kfi_kunit)]

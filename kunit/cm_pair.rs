@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two ends of connection management on a link on the loopback interface, for suite `kfabric_cm`: a
+//! listener that keeps requests, and consumers that record events. No QP is connected: the service
+//! knows QPs by number only.
+
+use super::{
+    cm::{
+        connect,
+        listen,
+        Conn,
+        Connect,
+        Consumer,
+        Listener,
+        Listening,
+        Request, //
+    },
+    kunit_wire_pair::{
+        TestLink,
+        ONE,
+        SIX, //
+    },
+    Figure, //
+};
+use crate::shim::aids::{
+    eventually,
+    Count, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+use kfi_core::roce::{
+    cm::{
+        Event,
+        Reason,
+        ServiceId,
+        Side,
+        State, //
+    },
+    headers::Qpn,
+    psn::Psn, //
+};
+
+pub(super) const SERVICE: ServiceId = ServiceId::rdm(7);
+
+/// Another address of the loopback interface.
+pub(super) const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
+/// What happened, and the first byte of private data.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Seen {
+    Reply(Qpn, u8),
+    Established(u8),
+    Rejected(Reason, u8),
+    Unreachable,
+    Disconnected(u8),
+    Released,
+}
+
+/// A consumer that remembers.
+#[pin_data]
+pub(super) struct Memory {
+    #[pin]
+    pub(super) seen: Mutex<KVec<Seen>>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                seen <- new_mutex!(KVec::new()),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn is(&self, seen: &[Seen]) -> bool {
+        self.seen.lock().as_slice() == seen
+    }
+
+    /// Whether it comes to have seen just that.
+    pub(super) fn sees(&self, seen: &[Seen]) -> bool {
+        eventually(|| self.is(seen))
+    }
+}
+
+impl Consumer for Memory {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+        let first = |bytes: &[u8]| bytes.first().copied().unwrap_or(0);
+        let seen = match event {
+            Event::Reply(reply) => Seen::Reply(reply.qpn, first(reply.private)),
+            Event::Established(private) => Seen::Established(first(private)),
+            Event::Rejected {
+                reason, private, ..
+            } => Seen::Rejected(*reason, first(private)),
+            Event::Unreachable => Seen::Unreachable,
+            Event::Disconnected(private) => Seen::Disconnected(first(private)),
+            Event::Released => Seen::Released,
+            // Is not told.
+            Event::Closed => return,
+        };
+        let _ = self.seen.lock().push(seen, GFP_KERNEL);
+    }
+}
+
+/// A listener that keeps what is asked of it.
+#[pin_data]
+pub(super) struct Keeper {
+    #[pin]
+    pub(super) kept: Mutex<KVec<Request>>,
+    pub(super) asked: Arc<Count>,
+    pub(super) gone: Arc<Count>,
+}
+
+impl Keeper {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let (asked, gone) = (Count::new()?, Count::new()?);
+        Arc::pin_init(
+            pin_init!(Self {
+                kept <- new_mutex!(KVec::new()),
+                asked,
+                gone,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The next request, once it has come.
+    pub(super) fn next(&self) -> Result<Request> {
+        let mut request = None;
+        eventually(|| {
+            request = self.kept.lock().pop();
+            request.is_some()
+        });
+        request.ok_or(ETIMEDOUT)
+    }
+}
+
+impl Listener for Keeper {
+    fn request(&self, request: Request) {
+        let _ = self.kept.lock().push(request, GFP_KERNEL);
+        self.asked.add(1);
+    }
+
+    fn gone(&self) {
+        self.gone.add(1);
+    }
+}
+
+pub(super) fn side(qpn: u32) -> Side {
+    Side {
+        qpn: Qpn::new(qpn),
+        starting_psn: Psn::new(qpn),
+        responder_resources: 4,
+        initiator_depth: 5,
+        rnr_retry_count: 6,
+        srq: false,
+    }
+}
+
+/// A link, somebody who listens on it at `ip`, and who asks.
+pub(super) struct Ends {
+    pub(super) keeper: Arc<Keeper>,
+    pub(super) listening: Option<Listening>,
+    pub(super) active: Arc<Memory>,
+    pub(super) passive: Arc<Memory>,
+    pub(super) ip: IpAddr,
+    pub(super) link: TestLink,
+}
+
+impl Ends {
+    pub(super) fn new(ip: IpAddr) -> Result<Self> {
+        Self::with_backlog(ip, 2)
+    }
+
+    /// One whose listener may have so many unanswered requests.
+    pub(super) fn with_backlog(ip: IpAddr, backlog: u32) -> Result<Self> {
+        let link = TestLink::new()?;
+        let keeper = Keeper::new()?;
+        let listening = listen(link.0.socket(), ip, SERVICE, backlog, keeper.clone())?;
+        Ok(Self {
+            keeper,
+            listening: Some(listening),
+            active: Memory::new()?,
+            passive: Memory::new()?,
+            ip,
+            link,
+        })
+    }
+
+    /// Asks for a connection of QP `qpn`, with a byte of private data.
+    pub(super) fn ask(&self, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+        let local = if self.ip.is_ipv4() { ONE } else { SIX };
+        self.ask_from(local, qpn, private)
+    }
+
+    /// The same, from the address `local` of the link.
+    pub(super) fn ask_from(&self, local: IpAddr, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+        let connect_to = Connect {
+            link: &self.link.0,
+            local,
+            remote: self.ip,
+            service_id: SERVICE,
+            side: side(qpn),
+            mtu: None,
+            retry_count: 3,
+            private: &[private],
+            context: u64::from(qpn),
+        };
+        connect(&connect_to, self.active.clone())
+    }
+
+    pub(super) fn accept(&self, request: Request, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+        request.accept(&side(qpn), &[private], u64::from(qpn), self.passive.clone())
+    }
+
+    /// A connection: the active end and the passive one.
+    pub(super) fn connected(&self, qpn: u32) -> Result<(Arc<Conn>, Arc<Conn>)> {
+        let active = self.ask(qpn, 1)?;
+        let passive = self.accept(self.keeper.next()?, qpn + 1, 2)?;
+        let reply = Seen::Reply(Qpn::new(qpn + 1), 2);
+        if !eventually(|| self.active.seen.lock().contains(&reply)) {
+            return Err(ETIMEDOUT);
+        }
+        active.confirm(&[3])?;
+        if !eventually(|| passive.state() == State::Established) {
+            return Err(ETIMEDOUT);
+        }
+        Ok((active, passive))
+    }
+
+    pub(super) fn figure(&self, figure: Figure) -> u64 {
+        self.link.0.socket().receiver().figures().get(figure)
+    }
+}
