@@ -8,6 +8,7 @@
 
 use super::{
     del,
+    kunit_rc_pair::Peer,
     kunit_wire_pair::{
         at,
         buffer,
@@ -28,7 +29,8 @@ use super::{
     packet,
     qp::{
         ud::Destination,
-        Qp, //
+        Qp,
+        Rc, //
     },
     socket,
     Figure,
@@ -38,6 +40,7 @@ use super::{
 use crate::{
     mem::{
         self,
+        Budget,
         MemRef,
         Source, //
     },
@@ -430,6 +433,38 @@ mod tests {
         gsi.close();
         let again = Qp::gsi(link.0.socket(), got)?;
         again.close();
+        Ok(())
+    }
+
+    /// The number of a connected QP does not tell that of another one: the index is random as well as
+    /// the bits above it.
+    #[test]
+    fn numbers_of_connected_qps_are_random() -> Result {
+        const QPS: usize = 64;
+        /// Numbers below that of port 0 differ in their index.
+        const INDICES: u32 = 2 * DGRAM_QPN;
+        let link = TestLink::new()?;
+        let (owner, peer) = (Budget::current()?, Peer::new()?);
+        let mut qps: KVec<Arc<Qp<Rc>>> = KVec::new();
+        for _ in 0..QPS {
+            let qp = Qp::connection(&link.0, ONE, 1, &owner, peer.clone())?;
+            qps.push(qp, GFP_KERNEL)?;
+        }
+        let indices = || qps.iter().map(|qp| qp.number().get() % INDICES);
+        let highs = || qps.iter().map(|qp| qp.number().get() / INDICES);
+        let steps = indices().zip(indices().skip(1));
+        // Of 63 random steps, 3 that are so small come less than once in a million runs.
+        let small = steps.filter(|(one, next)| one.abs_diff(*next) <= 8).count();
+        assert!(small < 3);
+        // All in one half of the range, or all with the same high bits: never.
+        let (least, most) = (indices().min(), indices().max());
+        assert!(least.is_some_and(|least| least > Qpn::GSI.get()));
+        assert!(most.is_some_and(|most| most < DGRAM_QPN));
+        assert!(least < most.map(|most| most.saturating_sub(DGRAM_QPN / 2)));
+        assert!(highs().min() < highs().max());
+        for qp in &qps {
+            qp.close();
+        }
         Ok(())
     }
 
