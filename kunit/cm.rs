@@ -65,6 +65,9 @@ use kfi_core::{
     }, //
 };
 
+/// Connections that the peer at one address may have requested and not confirmed.
+const MAX_UNCONFIRMED: u32 = 1024;
+
 #[kunit_tests(kfabric_cm)]
 mod tests {
     use super::*;
@@ -207,6 +210,56 @@ mod tests {
         for conn in [third, fourth, passive] {
             conn.close();
         }
+        Ok(())
+    }
+
+    /// Requests of one address are limited until they are confirmed or gone, and those of other
+    /// addresses are not affected.
+    #[test]
+    fn unconfirmed_requests_of_an_address_are_limited() -> Result {
+        const QPN: u32 = 0x1000;
+        let ends = Ends::with_backlog(TWO, 2 * MAX_UNCONFIRMED)?;
+        let asked = |number| eventually(|| ends.keeper.asked.get() == number);
+        let mut conns = KVec::new();
+        for number in 0..MAX_UNCONFIRMED {
+            conns.push(ends.ask(QPN + number, 0)?, GFP_KERNEL)?;
+            assert!(asked(number + 1));
+        }
+        assert!(ends.active.is(&[]) && ends.figure(Figure::CmNoRoom) == 0);
+        let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
+        conns.push(ends.ask(2, 0)?, GFP_KERNEL)?;
+        assert!(ends.active.sees(&[no]) && ends.figure(Figure::CmNoRoom) == 1);
+        let last = ends.keeper.next()?;
+        let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
+        // Another address.
+        conns.push(ends.ask_from(THREE, 3, 0)?, GFP_KERNEL)?;
+        assert!(asked(MAX_UNCONFIRMED + 1));
+        let other = ends.keeper.next()?;
+        assert!(other.remote() == THREE);
+        // One that is accepted counts until it is confirmed.
+        let passive = ends.accept(last, 4, 5)?;
+        let reply = Seen::Reply(Qpn::new(4), 5);
+        assert!(ends.active.sees(&[no, reply]));
+        conns.push(ends.ask(6, 0)?, GFP_KERNEL)?;
+        assert!(ends.active.sees(&[no, reply, no]));
+        conns.get(number as usize).ok_or(EINVAL)?.confirm(&[])?;
+        assert!(eventually(|| passive.state() == State::Established));
+        conns.push(ends.ask(7, 0)?, GFP_KERNEL)?;
+        assert!(asked(MAX_UNCONFIRMED + 2));
+        conns.push(ends.ask(8, 0)?, GFP_KERNEL)?;
+        assert!(ends.active.sees(&[no, reply, no, no]));
+        // One that is rejected does not count any more.
+        drop(ends.keeper.next()?);
+        let rejected = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
+        assert!(ends.active.sees(&[no, reply, no, no, rejected]));
+        conns.push(ends.ask(9, 0)?, GFP_KERNEL)?;
+        assert!(asked(MAX_UNCONFIRMED + 3));
+        assert!(ends.figure(Figure::CmNoRoom) == 3);
+        drop(other);
+        for conn in &conns {
+            conn.close();
+        }
+        passive.close();
         Ok(())
     }
 
