@@ -3,14 +3,7 @@
 //! Suite `kfabric_account`: what users are charged for their objects.
 
 use super::*;
-use kernel::bindings;
-
-/// Users that nobody is.
-fn user(n: u32) -> Kuid {
-    Kuid::from_raw(bindings::kuid_t {
-        val: 0xf00d_0000 + n,
-    })
-}
+use crate::shim::aids::user;
 
 fn is_listed(user: Kuid) -> bool {
     ACCOUNTS

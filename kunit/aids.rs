@@ -10,6 +10,7 @@ use super::{
     sched::now_ns, //
 };
 use kernel::{
+    bindings,
     prelude::*,
     sync::{
         atomic::{
@@ -19,6 +20,7 @@ use kernel::{
         },
         Arc, //
     },
+    task::Kuid,
     time::{
         delay::fsleep,
         Delta, //
@@ -68,4 +70,11 @@ impl Count {
 /// Runs `run` in a thread.
 pub(crate) fn thread(run: impl FnOnce() + Send + 'static) -> Result<Join> {
     kthread::spawn(c"kfi-test", run)
+}
+
+/// A user that no task has. Those of different suites have different numbers.
+pub(crate) fn user(n: u32) -> Kuid {
+    Kuid::from_raw(bindings::kuid_t {
+        val: 0xf00d_0000 + n,
+    })
 }

@@ -13,6 +13,10 @@
 //! the session cannot be taken. One QP's responder adds at a time, or two for the moment in which one
 //! connection takes the place of another.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../../../kunit/owing.rs"]
+mod kunit;
+
 use kernel::{
     prelude::*,
     sync::{
