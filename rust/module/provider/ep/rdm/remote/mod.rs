@@ -51,6 +51,10 @@ pub(in crate::provider::ep) mod session;
 mod store;
 mod works;
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../../../kunit/half_open.rs"]
+mod kunit;
+
 use kernel::{
     new_mutex,
     new_spinlock,
