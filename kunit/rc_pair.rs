@@ -88,7 +88,7 @@ pub(super) const REGION: usize = 1 << 20;
 
 /// Somebody with one region, and with receives that all have the same buffer.
 #[pin_data]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     pub(super) region: MemRef,
     pub(super) receive: MemRef,
     /// Receives that are posted.
@@ -114,7 +114,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         let region = MemRef::buffer(REGION)?;
         let receive = MemRef::buffer(REGION)?;
         let done = KVec::with_capacity(1 << 14, GFP_KERNEL)?;
@@ -157,7 +157,7 @@ impl Peer {
     }
 
     /// How the last one ended.
-    pub(super) fn status(&self) -> Option<Status> {
+    pub(crate) fn status(&self) -> Option<Status> {
         self.done.lock().last().map(|(_, status)| *status)
     }
 
@@ -365,7 +365,7 @@ pub(super) struct Pair {
 }
 
 /// What most tests want of a connection.
-pub(super) fn wish() -> Attr {
+pub(crate) fn wish() -> Attr {
     Attr {
         path_mtu: PathMtu::Mtu1024,
         max_rd_atomic: 16,
@@ -410,7 +410,7 @@ impl Pair {
 }
 
 /// An operation, and nothing besides.
-pub(super) fn plain(op: Op) -> Request {
+pub(crate) fn plain(op: Op) -> Request {
     Request {
         op,
         fence: false,

@@ -78,7 +78,7 @@ mod kunit_cm_slow;
 mod kunit_rc;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/rc_pair.rs"]
-mod kunit_rc_pair;
+pub(crate) mod kunit_rc_pair;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/wire.rs"]
 mod kunit_wire;

@@ -19,6 +19,10 @@
 //! told once. The end that a program brings about itself, by shutdown or close, is told to the peer
 //! alone.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../../kunit/heard_first.rs"]
+mod kunit;
+
 use kernel::{
     prelude::*,
     sync::{

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_heard_first`: the first packet of the peer connects an endpoint that has accepted it,
+//! if its RTU is lost.
+//!
+//! The peer is a QP at another address of the loopback interface, connected by the suite, which sends
+//! its RTU late. Connection management sleeps, so a debugging kernel reports a packet that comes to
+//! it in a context that must not.
+
+use super::*;
+use crate::{
+    mem::{
+        Budget,
+        MemRef, //
+    },
+    net::{
+        kunit_rc_pair::{
+            plain,
+            wish,
+            Peer as Remote, //
+        },
+        qp::{
+            Qp,
+            Rc, //
+        }, //
+    },
+    provider::{
+        ep::EpAttr,
+        eq::{
+            Eq,
+            EqAttr, //
+        },
+        object::force_close,
+        pep::PepAttr,
+        wait::fixture::{
+            eventually,
+            ident,
+            wait_obj,
+            TestDomain, //
+        }, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+use kernel::{
+    new_mutex,
+    sync::Mutex, //
+};
+use kfi_core::{
+    enums::{
+        EpType,
+        WaitObj, //
+    },
+    flags::{
+        Caps,
+        OpFlags, //
+    },
+    roce::rc::{
+        Op,
+        Status, //
+    }, //
+};
+
+/// The address of the peer, and its first PSN.
+const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const PSN: u32 = 0x1234;
+
+/// What a peer is told in the REP: QP, first PSN, path MTU.
+#[pin_data]
+struct Told {
+    #[pin]
+    reply: Mutex<Option<(Qpn, Psn, PathMtu)>>,
+}
+
+impl Consumer for Told {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+        if let Event::Reply(reply) = event {
+            *self.reply.lock() = Some((reply.qpn, reply.starting_psn, reply.mtu));
+        }
+    }
+}
+
+/// An endpoint, which is the target of RMA alone, so that it needs no CQ, and who listens for it.
+struct Target {
+    endpoint: Arc<Endpoint>,
+    pep: Arc<Pep>,
+    eq: Arc<Eq>,
+    domain: TestDomain,
+}
+
+impl Target {
+    fn open() -> Result<Self> {
+        let domain = TestDomain::open()?;
+        let attr = EqAttr {
+            entries: 8,
+            wait: wait_obj(WaitObj::Queue)?,
+            writable: false,
+        };
+        let eq = Eq::open(&domain.fabric.0, attr, ident(3, 3)?)?;
+        let attr = PepAttr {
+            addr: domain.domain.link().first_ipv4().ok_or(EADDRNOTAVAIL)?,
+            backlog: 0,
+        };
+        let pep = Pep::open(&domain.fabric.0, attr, ident(4, 4)?)?;
+        let attr = EpAttr {
+            ep_type: EpType::Msg,
+            caps: Caps::RMA.union(Caps::REMOTE_READ).union(Caps::REMOTE_WRITE),
+            tx_op_flags: OpFlags::EMPTY,
+            rx_op_flags: OpFlags::EMPTY,
+            tx_size: 1,
+            rx_size: 1,
+            total_buffered_recv: 0,
+            src_addr: None,
+        };
+        let endpoint = Endpoint::open(&domain.domain, attr, ident(5, 5)?)?;
+        let target = Self {
+            endpoint,
+            pep,
+            eq,
+            domain,
+        };
+        target.pep.bind_eq(&target.eq)?;
+        target.endpoint.bind_eq(&target.eq)?;
+        target.pep.listen()?;
+        target.endpoint.enable()?;
+        Ok(target)
+    }
+
+    /// Whether this is the next event.
+    fn tells(&self, event: EqEvent) -> bool {
+        let mut told = None;
+        eventually(|| {
+            let read = self.eq.read(false, |number, _| {
+                told = Some(number);
+                Ok(())
+            });
+            read.is_ok()
+        }) && told == Some(u32::from(event))
+    }
+
+    /// Has `qp` request a connection.
+    fn ask(&self, qp: &Arc<Qp<Rc>>, consumer: Arc<Told>) -> Result<Arc<Conn>> {
+        let here = self.pep.name();
+        let header = IpHeader {
+            src: THERE,
+            src_port: 1,
+            dst: here.ip(),
+        };
+        let asks = Connect {
+            link: self.domain.domain.link(),
+            local: THERE,
+            remote: here.ip(),
+            service_id: ServiceId::tcp(here.port()),
+            side: Side {
+                qpn: qp.number(),
+                starting_psn: Psn::new(PSN),
+                responder_resources: 1,
+                initiator_depth: 1,
+                rnr_retry_count: 7,
+                srq: false,
+            },
+            mtu: None,
+            retry_count: 7,
+            private: &header.write(&[]).ok_or(EINVAL)?,
+            context: 0,
+        };
+        cm::connect(&asks, consumer)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        force_close(&*self.endpoint);
+        force_close(&*self.pep);
+        force_close(&*self.eq);
+    }
+}
+
+/// Makes `qp` ready for the peer of `conn`, with what that has told.
+fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, told: &Told) -> Result {
+    eventually(|| told.reply.lock().is_some());
+    let (dest_qpn, sq_psn, path_mtu) = told.reply.lock().ok_or(ETIMEDOUT)?;
+    let mut attr = Attr {
+        state: State::Init,
+        dest_qpn,
+        rq_psn: Psn::new(PSN),
+        sq_psn,
+        path_mtu,
+        max_rd_atomic: 1,
+        max_dest_rd_atomic: 1,
+        ..wish()
+    };
+    qp.modify(&attr, Mask::RC_TO_INIT, None)?;
+    attr.state = State::Rtr;
+    qp.modify(&attr, Mask::RC_TO_RTR, Some(conn.path()))?;
+    attr.state = State::Rts;
+    qp.modify(&attr, Mask::RC_TO_RTS, None)
+}
+
+/// Connects a peer whose first packet is the request `op` for no bytes, and whose RTU comes after it.
+fn connects(op: Op) -> Result {
+    let target = Target::open()?;
+    let told = Arc::pin_init(
+        pin_init!(Told {
+            reply <- new_mutex!(None),
+        }),
+        GFP_KERNEL,
+    )?;
+    let remote = Remote::new()?;
+    let link = target.domain.domain.link();
+    let qp = Qp::connection(link, THERE, 1, &Budget::current()?, remote.clone())?;
+    let conn = target.ask(&qp, told.clone())?;
+    assert!(target.tells(EqEvent::ConnReq));
+    // The first request of a passive endpoint has this number.
+    target.endpoint.accept(&target.pep, 1, &[])?;
+    make_ready(&qp, &conn, &told)?;
+    let msg = target.endpoint.msg()?;
+    assert!(msg.phase() == Phase::Accepting);
+    qp.queue(&plain(op), &[], MemRef::buffer(0)?, 0)?;
+    qp.push();
+    assert!(target.tells(EqEvent::Connected));
+    assert!(msg.phase() == Phase::Connected);
+    assert!(eventually(|| remote.status() == Some(Status::Success)));
+    // The RTU is no news: the next event is the end.
+    conn.confirm(&[])?;
+    conn.disconnect(&[])?;
+    assert!(target.tells(EqEvent::Shutdown));
+    qp.close();
+    conn.close();
+    Ok(())
+}
+
+#[kunit_tests(kfabric_heard_first)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_connects() -> Result {
+        connects(Op::Read { va: 0, rkey: 0 })
+    }
+
+    #[test]
+    fn a_write_connects() -> Result {
+        connects(Op::Write {
+            va: 0,
+            rkey: 0,
+            imm: None,
+        })
+    }
+}
