@@ -27,7 +27,7 @@ tests![
     a_port_belongs_to_one,
     names_must_be_the_links,
     ipv6_is_an_address_like_others,
-    two_hundred_endpoints => 120,
+    two_hundred_endpoints => 600,
     closing_takes_back_what_waits,
     two_links_on_one_host => 120,
 ];
