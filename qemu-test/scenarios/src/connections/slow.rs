@@ -10,7 +10,7 @@ use crate::{
 use kfi::{Buffer, CqBind, CqFormat, EpType, Errno, Error, EventKind, Wait};
 use std::time::{Duration, Instant};
 
-tests![a_shutdown_that_stands_still_delays_no_other,];
+tests![a_shutdown_that_stands_still_delays_no_other => 600];
 
 /// The receives of the endpoint that is shut down. Cancelling so many takes long enough to preempt
 /// the thread meanwhile.
