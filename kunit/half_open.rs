@@ -222,56 +222,50 @@ impl Drop for Target {
     }
 }
 
-/// Uses up the part of `owner`.
-fn uses_up(owner: &Budget) -> Result {
-    let target = Target::open(owner)?;
-    let first = target.ask(1)?;
-    assert!(target.peers.were_told(1, 0));
-    let one = target.half_open();
-    assert!(one > 0);
-    // Another one, and all but a byte of a third.
-    let others = target.leave(one + (one - 1))?;
-    let second = target.ask(2)?;
-    assert!(target.peers.were_told(2, 0));
-    let full = target.half_open();
-    let third = target.ask(3)?;
-    assert!(target.peers.were_told(2, 1));
-    assert_eq!(target.half_open(), full);
-    // The rest of the account is for the owner.
-    let more = open_av(&target.domain, owner)?;
-    force_close(&*more);
-    // One that is confirmed is not half open any more.
-    first.confirm(&[])?;
-    assert!(eventually(|| target.half_open() == full - one));
-    let fourth = target.ask(4)?;
-    assert!(target.peers.were_told(3, 1));
-    assert_eq!(target.half_open(), full);
-    let fifth = target.ask(5)?;
-    assert!(target.peers.were_told(3, 2));
-    // Nor is one that the peer has given up.
-    second.close();
-    assert!(eventually(|| target.half_open() == full - one));
-    let sixth = target.ask(6)?;
-    assert!(target.peers.were_told(4, 2));
-    for conn in [first, third, fourth, fifth, sixth] {
-        conn.close();
-    }
-    drop(others);
-    assert!(eventually(|| target.half_open() == 0));
-    Ok(())
-}
-
 #[kunit_tests(kfabric_half_open)]
 mod tests {
     use super::*;
 
+    /// The part is used up; also that of an owner without a limit.
     #[test]
     fn a_part_of_the_account_is_for_half_open_connections() -> Result {
-        uses_up(&Budget::of(user(110), None)?)
-    }
-
-    #[test]
-    fn owners_without_a_limit_have_a_part_too() -> Result {
-        uses_up(&Budget::of(user(111), Some(u64::MAX))?)
+        for (number, limit) in [(110, None), (111, Some(u64::MAX))] {
+            let owner = Budget::of(user(number), limit)?;
+            let target = Target::open(&owner)?;
+            let first = target.ask(1)?;
+            assert!(target.peers.were_told(1, 0));
+            let one = target.half_open();
+            assert!(one > 0);
+            // Another one, and all but a byte of a third.
+            let others = target.leave(one + (one - 1))?;
+            let second = target.ask(2)?;
+            assert!(target.peers.were_told(2, 0));
+            let full = target.half_open();
+            let third = target.ask(3)?;
+            assert!(target.peers.were_told(2, 1));
+            assert_eq!(target.half_open(), full);
+            // The rest of the account is for the owner.
+            let more = open_av(&target.domain, &owner)?;
+            force_close(&*more);
+            // One that is confirmed is not half open any more.
+            first.confirm(&[])?;
+            assert!(eventually(|| target.half_open() == full - one));
+            let fourth = target.ask(4)?;
+            assert!(target.peers.were_told(3, 1));
+            assert_eq!(target.half_open(), full);
+            let fifth = target.ask(5)?;
+            assert!(target.peers.were_told(3, 2));
+            // Nor is one that the peer has given up.
+            second.close();
+            assert!(eventually(|| target.half_open() == full - one));
+            let sixth = target.ask(6)?;
+            assert!(target.peers.were_told(4, 2));
+            for conn in [first, third, fourth, fifth, sixth] {
+                conn.close();
+            }
+            drop(others);
+            assert!(eventually(|| target.half_open() == 0));
+        }
+        Ok(())
     }
 }

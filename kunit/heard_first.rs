@@ -199,54 +199,49 @@ fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, told: &Told) -> Result {
     qp.modify(&attr, Mask::RC_TO_RTS, None)
 }
 
-/// Connects a peer whose first packet is the request `op` for no bytes, and whose RTU comes after it.
-fn connects(op: Op) -> Result {
-    let target = Target::open()?;
-    let told = Arc::pin_init(
-        pin_init!(Told {
-            reply <- new_mutex!(None),
-        }),
-        GFP_KERNEL,
-    )?;
-    let remote = Remote::new()?;
-    let link = target.domain.domain.link();
-    let qp = Qp::connection(link, THERE, 1, &Budget::current()?, remote.clone())?;
-    let conn = target.ask(&qp, told.clone())?;
-    assert!(target.tells(EqEvent::ConnReq));
-    // The first request of a passive endpoint has this number.
-    target.endpoint.accept(&target.pep, 1, &[])?;
-    make_ready(&qp, &conn, &told)?;
-    let msg = target.endpoint.msg()?;
-    assert!(msg.phase() == Phase::Accepting);
-    qp.queue(&plain(op), &[], MemRef::buffer(0)?, 0)?;
-    qp.push();
-    assert!(target.tells(EqEvent::Connected));
-    assert!(msg.phase() == Phase::Connected);
-    assert!(eventually(|| remote.status() == Some(Status::Success)));
-    // The RTU is no news: the next event is the end.
-    conn.confirm(&[])?;
-    conn.disconnect(&[])?;
-    assert!(target.tells(EqEvent::Shutdown));
-    qp.close();
-    conn.close();
-    Ok(())
-}
-
 #[kunit_tests(kfabric_heard_first)]
 mod tests {
     use super::*;
 
+    /// By a request for no bytes, before the RTU.
     #[test]
-    fn a_read_connects() -> Result {
-        connects(Op::Read { va: 0, rkey: 0 })
-    }
-
-    #[test]
-    fn a_write_connects() -> Result {
-        connects(Op::Write {
-            va: 0,
-            rkey: 0,
+    fn the_first_packet_connects() -> Result {
+        let (va, rkey) = (0, 0);
+        let write = Op::Write {
+            va,
+            rkey,
             imm: None,
-        })
+        };
+        for op in [Op::Read { va, rkey }, write] {
+            let target = Target::open()?;
+            let told = Arc::pin_init(
+                pin_init!(Told {
+                    reply <- new_mutex!(None),
+                }),
+                GFP_KERNEL,
+            )?;
+            let remote = Remote::new()?;
+            let link = target.domain.domain.link();
+            let qp = Qp::connection(link, THERE, 1, &Budget::current()?, remote.clone())?;
+            let conn = target.ask(&qp, told.clone())?;
+            assert!(target.tells(EqEvent::ConnReq));
+            // The first request of a passive endpoint has this number.
+            target.endpoint.accept(&target.pep, 1, &[])?;
+            make_ready(&qp, &conn, &told)?;
+            let msg = target.endpoint.msg()?;
+            assert!(msg.phase() == Phase::Accepting);
+            qp.queue(&plain(op), &[], MemRef::buffer(0)?, 0)?;
+            qp.push();
+            assert!(target.tells(EqEvent::Connected));
+            assert!(msg.phase() == Phase::Connected);
+            assert!(eventually(|| remote.status() == Some(Status::Success)));
+            // The RTU is no news: the next event is the end.
+            conn.confirm(&[])?;
+            conn.disconnect(&[])?;
+            assert!(target.tells(EqEvent::Shutdown));
+            qp.close();
+            conn.close();
+        }
+        Ok(())
     }
 }
