@@ -137,6 +137,7 @@ fn main() -> std::process::ExitCode {
             connections::killed::TESTS,
             connections::slow::TESTS,
             networks::TESTS,
+            networks::many::TESTS,
             routed::TESTS,
             hostile::TESTS,
             hostile::unproven::TESTS,

@@ -2,6 +2,10 @@
 //! Two network namespaces, joined by a veth pair, and what can happen to interfaces and addresses
 //! under endpoints of the wire: what is under way ends with an error, or goes on, and nothing stays
 //! behind.
+//!
+//! [`many`] has the addresses of many hosts, which are no peer's.
+
+pub(crate) mod many;
 
 use crate::{
     abi_threads::NetNs,
@@ -10,8 +14,8 @@ use crate::{
     raw::{ip, ip_batch},
 };
 use kfi::{
-    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpAddr,
-    QpOption, QpState,
+    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpOption,
+    QpState,
 };
 use std::{
     net::IpAddr,
@@ -46,7 +50,6 @@ tests![
     datagrams_go_on => 300,
     datagrams_without_an_interface => 300,
     many_come_and_go => 300,
-    many_hosts_are_no_peer,
     an_address_of_two_interfaces,
     links_go_while_others_connect => 300,
 ];
@@ -510,17 +513,6 @@ fn come_and_go(wire: &Wire, round: u64) {
     }
     if round.is_multiple_of(2) {
         let _ = a.ep.shutdown();
-    }
-}
-
-fn many_hosts_are_no_peer() {
-    let wire = Wire::new();
-    let a = Wire::host(&wire.a, &msg());
-    for host in ["192.0.2.255", "255.255.255.255", "224.0.0.1", "ff02::1"] {
-        let host = std::net::SocketAddr::new(host.parse().expect("address"), 0);
-        let to = QpAddr { host, qpn: 0x55 };
-        let refused = errno(a.ep.connect_qp(to, 1));
-        assert_eq!(refused, Some(Errno::EINVAL), "{host}");
     }
 }
 

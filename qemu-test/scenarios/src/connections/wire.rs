@@ -8,7 +8,7 @@ use super::{
 use crate::{
     abi_threads::NetNs,
     harness::tests,
-    host::{SOON, domain_on},
+    host::{SOON, domain_on, netns_packets},
     networks::Wire,
     raw::ip,
 };
@@ -25,6 +25,7 @@ tests![
     messages_are_lost => 400,
     a_peer_without_a_link => 60,
     a_link_goes,
+    many_hosts_cannot_be_asked,
 ];
 
 /// An end in a namespace, and who listens in another.
@@ -200,4 +201,27 @@ fn a_link_goes() {
         .expect("passive endpoint");
     pep.bind_eq(&server.eq).expect("bind");
     refused(pep.listen(), Errno::ENODEV);
+}
+
+/// Nothing is sent to broadcast and multicast addresses, and the endpoint can connect to a host
+/// afterwards.
+fn many_hosts_cannot_be_asked() {
+    let wire = Wire::new();
+    let sent = || wire.a.run(|| netns_packets().get(PacketFigure::TxPackets));
+    for (host, many) in [
+        (
+            "192.0.2.2:0",
+            &["192.0.2.255:5", "255.255.255.255:5", "239.1.2.3:5"][..],
+        ),
+        ("[2001:db8::2]:0", &["[ff02::1]:5", "[ff0e::101]:5"]),
+    ] {
+        let (server, a) = across(&wire, host);
+        let before = sent();
+        for to in many {
+            refused(a.ep.connect(to.parse().unwrap(), b""), Errno::EINVAL);
+        }
+        assert_eq!(sent(), before);
+        let b = server.connect(&a);
+        exchange(&a, &b, 100);
+    }
 }
