@@ -71,12 +71,14 @@ mod rng;
 mod routed;
 mod selective;
 mod sleepers;
+mod stalled;
 mod threads;
 mod tracing;
 mod transfers;
 mod unscheduled;
 mod uring;
 mod user_namespaces;
+mod userfault;
 mod verbs_peer;
 mod waiting;
 mod without_cq;
@@ -116,6 +118,7 @@ fn main() -> std::process::ExitCode {
             rings::TESTS,
             descriptors::TESTS,
             sleepers::TESTS,
+            stalled::TESTS,
             events::TESTS,
             flooded::TESTS,
             addresses::TESTS,
@@ -160,6 +163,7 @@ fn main() -> std::process::ExitCode {
             processes::ROLES,
             races::ROLES,
             unscheduled::ROLES,
+            stalled::ROLES,
             user_namespaces::ROLES,
             hosts::peers::ROLES,
             connections::killed::ROLES,

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Readers that wait for their own memory: a thread of the program decides when a page comes into
+//! being (userfaultfd(2)), and the call that writes to it waits. Other calls on the same object end
+//! in time, and SIGKILL ends the one that waits.
+
+use crate::{
+    harness::{Defect, tests},
+    host::{SOON, until, within},
+    processes::{program, told},
+    raw::{File, addr_of, addr_of_mut, in_ms, refused},
+    threads::Sleeper,
+    userfault::Missing,
+};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::Write,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+const EQ_READER_WAITS: Defect = Defect {
+    message: "a reader of the EQ waits for the memory of another one",
+    mended: "issue 11, item 23",
+};
+
+tests![
+    a_stalled_read_of_a_cq_delays_nobody,
+    a_stalled_sread_of_a_cq_delays_nobody,
+    a_stalled_sread_of_a_cq_is_released_by_a_signal,
+    a_stalled_read_of_an_eq_delays_nobody[EQ_READER_WAITS],
+    a_stalled_sread_of_an_eq_delays_nobody[EQ_READER_WAITS],
+    a_stalled_poll_delays_nobody,
+    a_stalled_reader_can_be_killed,
+];
+
+/// This program as another process.
+pub(crate) const ROLES: &[(&str, fn())] = &[("stalled", stalled)];
+
+/// A deadline of those who find nothing.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// How long a call that does not wait may take. It includes the time until its thread runs.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// What `call` gives, from a thread of its own, within the time; `None` if it has not ended then.
+fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let thread = Sleeper::new(call);
+    within(BOUND, || thread.is_finished()).then(|| thread.join())
+}
+
+/// An endpoint that makes completions for itself, events, and a poll set.
+struct Scene {
+    file: File,
+    eq: u32,
+    cq: u32,
+    cntr: u32,
+    poll: u32,
+    ep: u32,
+    me: u64,
+}
+
+/// The contexts of the members of the poll set.
+const CQ_CONTEXT: u64 = 71;
+const CNTR_CONTEXT: u64 = 72;
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        let file = File::open();
+        let fabric = file.fabric();
+        let domain = file.domain(fabric);
+        let cq = file.make(abi::kfabric_cq_open {
+            domain,
+            format: abi::KFI_CQ_FORMAT_TAGGED,
+            wait_obj: abi::KFI_WAIT_QUEUE,
+            context: CQ_CONTEXT,
+            ..Call::sized()
+        });
+        let cntr = file.make(abi::kfabric_cntr_open {
+            domain,
+            context: CNTR_CONTEXT,
+            ..Call::sized()
+        });
+        let (av, ep) = (file.av(domain), file.ep(domain));
+        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
+            .expect("bind cq");
+        file.bind(ep, av, 0).expect("bind av");
+        file.enable(ep).expect("enable");
+        let me = file.ep_name(ep).and_then(|name| file.insert(av, name));
+        let (eq, poll) = (file.eq(fabric), file.poll_set(domain));
+        let scene = Self {
+            me: me.expect("insert"),
+            file,
+            eq,
+            cq,
+            cntr,
+            poll,
+            ep,
+        };
+        scene.member(cq, false);
+        scene.member(cntr, false);
+        Arc::new(scene)
+    }
+
+    /// Makes an entry in the CQ.
+    fn complete(&self, context: u64) {
+        let op = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_SEND,
+            flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
+            context,
+            peer: self.me,
+            ..Default::default()
+        };
+        self.file.post_one(self.ep, op).expect("send");
+    }
+
+    /// Makes an error entry in the CQ: there is no such key.
+    fn fail(&self) {
+        let op = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_WRITE,
+            flags: abi::KFI_INJECT,
+            peer: self.me,
+            rma_key: 0xdead,
+            ..Default::default()
+        };
+        self.file.post_one(self.ep, op).expect("write");
+    }
+
+    /// Reads an entry of the CQ to `buf`, and its source to `sources`.
+    fn cq_read(&self, buf: u64, sources: u64, deadline: u64) -> Result<u32, Errno> {
+        let arg = self.file.call(abi::kfabric_cq_read {
+            cq: self.cq,
+            buf,
+            src_addrs: sources,
+            count: 1,
+            deadline,
+            ..Call::sized()
+        });
+        arg.map(|arg| arg.count)
+    }
+
+    /// The context of an entry of the CQ.
+    fn cq_next(&self, deadline: u64) -> Result<u64, Errno> {
+        let entry = self.file.cq_wait(self.cq, deadline);
+        entry.map(|entry| entry.op_context)
+    }
+
+    fn cq_signal(&self) {
+        let arg = abi::kfabric_cq_signal {
+            cq: self.cq,
+            ..Call::sized()
+        };
+        self.file.call(arg).expect("signal");
+    }
+
+    /// Puts an event into the EQ.
+    fn event(&self, data: u64) {
+        let arg = abi::kfabric_eq_write {
+            eq: self.eq,
+            buf: addr_of(&data),
+            len: size_of_val(&data) as u32,
+            event: abi::KFI_NOTIFY,
+            ..Call::sized()
+        };
+        self.file.call(arg).expect("eq_write");
+    }
+
+    /// Reads an event of the EQ to `buf`.
+    fn eq_read(&self, buf: u64, deadline: u64) -> Result<(), Errno> {
+        let arg = abi::kfabric_eq_read {
+            eq: self.eq,
+            deadline,
+            buf,
+            len: size_of::<u64>() as u32,
+            ..Call::sized()
+        };
+        self.file.call(arg).map(|_| ())
+    }
+
+    /// The data of an event of the EQ.
+    fn eq_next(&self, deadline: u64) -> Result<u64, Errno> {
+        let mut data = 0u64;
+        self.eq_read(addr_of_mut(&mut data), deadline)?;
+        Ok(data)
+    }
+
+    /// Changes the poll set's members.
+    fn member(&self, handle: u32, remove: bool) {
+        let arg = abi::kfabric_poll_change {
+            poll: self.poll,
+            handle,
+            remove: remove.into(),
+            ..Call::sized()
+        };
+        self.file.call(arg).expect("poll_change");
+    }
+
+    /// Polls the set; at most `count` contexts go to `contexts`.
+    fn poll_to(&self, contexts: u64, count: u32) -> Result<u32, Errno> {
+        let arg = abi::kfabric_poll {
+            poll: self.poll,
+            contexts,
+            count,
+            ..Call::sized()
+        };
+        self.file.call(arg).map(|arg| arg.count)
+    }
+
+    /// The contexts of members that have something to read.
+    fn poll(&self) -> Vec<u64> {
+        let mut contexts = [0u64; 4];
+        let count = self.poll_to(addr_of_mut(&mut contexts), 4).expect("poll");
+        let mut told = contexts[..count as usize].to_vec();
+        told.sort_unstable();
+        told
+    }
+}
+
+/// What `call` gives on `scene`, in time.
+fn others<T: Send + 'static>(
+    scene: &Arc<Scene>,
+    call: impl FnOnce(&Scene) -> T + Send + 'static,
+) -> Option<T> {
+    let scene = scene.clone();
+    in_time(move || call(&scene))
+}
+
+/// A thread that has called `call` with the address of a page, and waits for the page.
+fn stall<T: Send + 'static>(
+    scene: &Arc<Scene>,
+    page: &Missing,
+    call: impl FnOnce(&Scene, u64) -> T + Send + 'static,
+) -> Sleeper<T> {
+    let (scene, addr) = (scene.clone(), page.addr());
+    let thread = Sleeper::new(move || call(&scene, addr));
+    until("a thread that waits for its page", || page.is_awaited());
+    thread
+}
+
+/// While a reader of the CQ waits for its memory, others take what there is, and wait no longer than
+/// they want.
+fn the_cq_goes_on(scene: &Arc<Scene>) {
+    const IN_TIME: &str = "a reader of the CQ waits for the memory of another one";
+    let next = |deadline: u64| others(scene, move |scene| scene.cq_next(deadline)).expect(IN_TIME);
+    assert_eq!(next(in_ms(20_000)), Ok(1));
+    assert_eq!(next(0), Ok(2));
+    assert_eq!(next(0), Err(Errno::EAGAIN));
+    let begin = Instant::now();
+    assert_eq!(next(in_ms(SHORT.as_millis() as u64)), Err(Errno::ETIMEDOUT));
+    assert!((SHORT..BOUND).contains(&begin.elapsed()));
+    // Errors, too.
+    scene.fail();
+    assert_eq!(next(in_ms(20_000)), Err(Errno::KFI_EAVAIL));
+    let error = others(scene, |scene| scene.file.cq_readerr(scene.cq)).expect(IN_TIME);
+    assert_eq!(
+        error.expect("an error entry").err,
+        Errno::EACCES.raw() as u32
+    );
+}
+
+fn a_stalled_read_of_a_cq_delays_nobody() {
+    // The entry's page, and that of its source.
+    for at_source in [false, true] {
+        let scene = Scene::new();
+        scene.complete(1);
+        scene.complete(2);
+        let page = Missing::new();
+        let reader = stall(&scene, &page, move |scene, addr| {
+            let mut entry = abi::kfabric_cq_entry::default();
+            if at_source {
+                scene.cq_read(addr_of_mut(&mut entry), addr, 0)
+            } else {
+                scene.cq_read(addr, 0, 0)
+            }
+        });
+        the_cq_goes_on(&scene);
+        // It gets what is there when its page is.
+        scene.complete(3);
+        assert!(!reader.is_finished());
+        page.bring();
+        assert_eq!(reader.end(), Ok(1));
+        if !at_source {
+            assert_eq!(page.first_word(), 3);
+        }
+        refused(scene.cq_next(0), Errno::EAGAIN);
+    }
+}
+
+fn a_stalled_sread_of_a_cq_delays_nobody() {
+    let scene = Scene::new();
+    let page = Missing::new();
+    let (reader, addr) = (scene.clone(), page.addr());
+    // It sleeps until an entry is there, and then waits for its page.
+    let reader = Sleeper::asleep(move || reader.cq_read(addr, 0, abi::KFABRIC_FOREVER));
+    scene.complete(1);
+    until("a thread that waits for its page", || page.is_awaited());
+    scene.complete(2);
+    the_cq_goes_on(&scene);
+    // Others have taken the entry: it sleeps again.
+    page.bring();
+    reader.until_asleep();
+    scene.complete(3);
+    assert_eq!(reader.end(), Ok(1));
+    assert_eq!(page.first_word(), 3);
+}
+
+/// A signal releases those who sleep at once, and the reader that waits for its memory when that is
+/// there.
+fn a_stalled_sread_of_a_cq_is_released_by_a_signal() {
+    let scene = Scene::new();
+    scene.complete(1);
+    let page = Missing::new();
+    let reader = stall(&scene, &page, |scene, addr| {
+        scene.cq_read(addr, 0, abi::KFABRIC_FOREVER)
+    });
+    assert_eq!(others(&scene, |scene| scene.cq_next(0)), Some(Ok(1)));
+    let sleeper = {
+        let scene = scene.clone();
+        Sleeper::asleep(move || scene.cq_next(abi::KFABRIC_FOREVER))
+    };
+    scene.cq_signal();
+    assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
+    assert!(!reader.is_finished());
+    page.bring();
+    assert_eq!(reader.end(), Err(Errno::EAGAIN));
+}
+
+/// The same as [`the_cq_goes_on`].
+fn the_eq_goes_on(scene: &Arc<Scene>) {
+    let next = |deadline: u64| {
+        others(scene, move |scene| scene.eq_next(deadline)).expect(EQ_READER_WAITS.message)
+    };
+    assert_eq!(next(in_ms(20_000)), Ok(1));
+    assert_eq!(next(0), Ok(2));
+    assert_eq!(next(0), Err(Errno::EAGAIN));
+    let begin = Instant::now();
+    assert_eq!(next(in_ms(SHORT.as_millis() as u64)), Err(Errno::ETIMEDOUT));
+    assert!((SHORT..BOUND).contains(&begin.elapsed()));
+}
+
+fn a_stalled_read_of_an_eq_delays_nobody() {
+    let scene = Scene::new();
+    scene.event(1);
+    scene.event(2);
+    let page = Missing::new();
+    let reader = stall(&scene, &page, |scene, addr| scene.eq_read(addr, 0));
+    the_eq_goes_on(&scene);
+    scene.event(3);
+    assert!(!reader.is_finished());
+    page.bring();
+    assert_eq!(reader.end(), Ok(()));
+    assert_eq!(page.first_word(), 3);
+    refused(scene.eq_next(0), Errno::EAGAIN);
+}
+
+fn a_stalled_sread_of_an_eq_delays_nobody() {
+    let scene = Scene::new();
+    let page = Missing::new();
+    let (reader, addr) = (scene.clone(), page.addr());
+    let reader = Sleeper::asleep(move || reader.eq_read(addr, abi::KFABRIC_FOREVER));
+    scene.event(1);
+    until("a thread that waits for its page", || page.is_awaited());
+    scene.event(2);
+    the_eq_goes_on(&scene);
+    page.bring();
+    reader.until_asleep();
+    scene.event(3);
+    assert_eq!(reader.end(), Ok(()));
+    assert_eq!(page.first_word(), 3);
+}
+
+fn a_stalled_poll_delays_nobody() {
+    const IN_TIME: &str = "a poll waits for the memory of another one";
+    let scene = Scene::new();
+    scene.complete(1);
+    let add = |scene: &Scene| {
+        let add = abi::KFABRIC_CNTR_ADD;
+        scene.file.cntr_modify(scene.cntr, add, 1).expect("add");
+    };
+    add(&scene);
+    let page = Missing::new();
+    let poller = stall(&scene, &page, |scene, addr| scene.poll_to(addr, 4));
+    // It has told of nothing yet.
+    let told = others(&scene, Scene::poll).expect(IN_TIME);
+    assert_eq!(told, [CQ_CONTEXT, CNTR_CONTEXT]);
+    let told = others(&scene, Scene::poll).expect(IN_TIME);
+    assert_eq!(told, [CQ_CONTEXT]);
+    others(&scene, |scene| scene.member(scene.cq, true)).expect(IN_TIME);
+    add(&scene);
+    let told = others(&scene, Scene::poll).expect(IN_TIME);
+    assert_eq!(told, [CNTR_CONTEXT]);
+    others(&scene, |scene| scene.member(scene.cq, false)).expect(IN_TIME);
+    assert!(!poller.is_finished());
+    page.bring();
+    assert_eq!(poller.end(), Ok(1));
+    assert_eq!(page.first_word(), CQ_CONTEXT);
+}
+
+/// A process in which one thread waits for its page, in the call that it is told.
+fn stalled() {
+    let mut call = String::new();
+    std::io::stdin().read_line(&mut call).expect("a line");
+    let scene = Scene::new();
+    scene.complete(1);
+    scene.event(1);
+    let page = Missing::new();
+    let _thread = match call.trim() {
+        "cq read" => stall(&scene, &page, |scene, addr| scene.cq_read(addr, 0, 0)),
+        "cq sread" => stall(&scene, &page, |scene, addr| {
+            scene.cq_read(addr, 0, abi::KFABRIC_FOREVER)
+        }),
+        "eq read" => stall(&scene, &page, |scene, addr| {
+            scene.eq_read(addr, 0).map(|()| 1)
+        }),
+        "eq sread" => stall(&scene, &page, |scene, addr| {
+            scene.eq_read(addr, abi::KFABRIC_FOREVER).map(|()| 1)
+        }),
+        "poll" => stall(&scene, &page, |scene, addr| scene.poll_to(addr, 4)),
+        other => panic!("{other}"),
+    };
+    println!("stalled");
+    std::thread::sleep(10 * SOON);
+}
+
+fn a_stalled_reader_can_be_killed() {
+    for call in ["cq read", "cq sread", "eq read", "eq sread", "poll"] {
+        let mut child = program("stalled").spawn().expect("start a process");
+        let mut stdin = child.stdin.take().expect("stdin");
+        writeln!(stdin, "{call}").expect("tell");
+        assert_eq!(told(&mut child), "stalled", "{call}");
+        kill_process(Pid::from_child(&child), Signal::KILL).expect("kill");
+        until(call, || child.try_wait().expect("wait").is_some());
+    }
+}
