@@ -58,6 +58,7 @@ mod host;
 mod hostile;
 mod hosts;
 mod kernel_log;
+mod keys;
 mod messages;
 mod module;
 mod networks;
@@ -128,6 +129,7 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            keys::TESTS,
             hosts::TESTS,
             hosts::operations::TESTS,
             hosts::peers::TESTS,

@@ -4,11 +4,12 @@
 use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
-    host::{Host, Options, SOON, domain_on, link_count, pair, pattern},
+    host::{Host, Options, domain_on, link_count, pair, pattern},
+    keys::{REFUSED, guess},
 };
 use kfi::{
-    Access, AvKind, Buffer, CntrBind, CompFlags, CqBind, CqFormat, Errno, Error, FiAddr, Mr,
-    MrMode, Op, OpFlags, PacketFigure, Remote, RmaIov, Wait,
+    Access, AvKind, Buffer, CntrBind, CompFlags, CqBind, CqFormat, Errno, FiAddr, Mr, MrMode, Op,
+    OpFlags, PacketFigure, Remote, RmaIov, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -36,17 +37,6 @@ fn open_region(b: &Host, buffer: &Buffer, key: u64) -> Mr {
         .requested_key(key)
         .open()
         .expect("mr")
-}
-
-/// The `prov_errno` of every refused access.
-const REFUSED: u32 = 256 + 10;
-
-/// The error entry that `host` must get soon.
-fn refused(host: &Host) -> kfi::ErrEntry {
-    match host.cq.next(SOON) {
-        Err(Error::Completion(entry)) => *entry,
-        other => panic!("not refused: {other:?}"),
-    }
 }
 
 fn writes_and_reads_arrive() {
@@ -85,7 +75,7 @@ fn an_injected_write_is_silent() {
     // An error is never silent.
     a.ep.inject_write(to_b, b"now", Remote::new(14, mr.key()))
         .expect("inject_write");
-    assert_eq!(refused(&a).err, Errno::EACCES);
+    assert_eq!(a.failure().err, Errno::EACCES);
 }
 
 fn data_of_a_write_reaches_the_peers_cq() {
@@ -156,14 +146,14 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
     ] {
         contexts += 1;
         a.ep.write(to_b, &ours, remote, contexts).expect("write");
-        let entry = refused(&a);
+        let entry = a.failure();
         assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, REFUSED));
         assert_eq!((entry.flags, entry.op_context), (WROTE, contexts));
     }
     for addr in [51, 100, 101, u64::MAX, u64::MAX - 49] {
         a.ep.read(to_b, &ours, Remote::new(addr, read_only.key()), 9)
             .expect("read");
-        let entry = refused(&a);
+        let entry = a.failure();
         let found = (entry.err, entry.prov_errno);
         assert_eq!(found, (Errno::EACCES, REFUSED), "{addr}");
     }
@@ -177,7 +167,7 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
     ];
     let op = Op::write(to_b, &ours, Remote::default()).remote_iov(&remote);
     a.ep.post_one(&op).expect("write");
-    assert_eq!(refused(&a).prov_errno, REFUSED);
+    assert_eq!(a.failure().prov_errno, REFUSED);
     assert_eq!(theirs.to_vec(..), vec![0; 100]);
     let text = a.cq.strerror(REFUSED).expect("strerror");
     assert!(!text.is_empty());
@@ -207,7 +197,7 @@ fn virtual_addresses_and_provider_keys() {
     assert_eq!(theirs.to_vec(90..), [1; 10]);
     a.ep.write(to_b, &ours, Remote::new(90, keys[0]), 2)
         .expect("write");
-    assert_eq!(refused(&a).prov_errno, REFUSED);
+    assert_eq!(a.failure().prov_errno, REFUSED);
 }
 
 fn counters_of_the_target_count() {
@@ -253,7 +243,7 @@ fn counters_of_the_target_count() {
     // Refused accesses count nowhere at the target.
     a.ep.write(to_b, &ours, Remote::new(1, mr.key()), 0)
         .expect("write");
-    refused(&a);
+    a.failure();
     assert_eq!(
         (writes.value(), writes.err(), region_writes.err()),
         (3, 0, 0)
@@ -306,14 +296,14 @@ fn a_closed_regions_key_is_dead() {
     mr.close().expect("close");
     let ours = Buffer::from_bytes(&[1; 8]).expect("buffer");
     a.ep.write(to_b, &ours, remote, 1).expect("write");
-    assert_eq!(refused(&a).prov_errno, REFUSED);
+    assert_eq!(a.failure().prov_errno, REFUSED);
     assert_eq!(theirs.to_vec(..), vec![0; 64]);
     drop(open_region(&b, &theirs, 3));
 }
 
-/// Tries keys that nobody has for `time`, by one thread with a file of its own; gives how many tries were
-/// answered.
-fn guess(first: u64, time: Duration) -> u64 {
+/// Tries keys that no region has for `time`, by one thread with a file of its own; gives how many tries
+/// were answered.
+fn guess_for(time: Duration, first: u64) -> u64 {
     as_user(|| {
         let (_fabric, domain) = domain_on(crate::host::LINK);
         let (a, b) = (
@@ -321,13 +311,10 @@ fn guess(first: u64, time: Duration) -> u64 {
             Host::on(&domain, &Options::default()),
         );
         let to_b = a.meet(&b);
-        let bytes = Buffer::new(8).expect("buffer");
         let end = Instant::now() + time;
         let mut tries = 0;
         while Instant::now() < end {
-            a.ep.read(to_b, &bytes, Remote::new(0, first + tries), 0)
-                .expect("read");
-            assert_eq!(refused(&a).prov_errno, REFUSED);
+            guess(&a.ep, &a.cq, to_b, first + tries);
             tries += 1;
         }
         tries
@@ -344,7 +331,7 @@ fn guessing_keys_is_slow_and_counted() {
     let time = Duration::from_secs(3);
     let tries: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u64)
-            .map(|number| scope.spawn(move || guess(number << 20, time)))
+            .map(|number| scope.spawn(move || guess_for(time, number << 20)))
             .collect();
         let tries = threads.into_iter().map(|t| t.join().expect("guess"));
         tries.sum()
@@ -371,6 +358,6 @@ fn guessing_keys_is_slow_and_counted() {
     for key in 0..200 {
         a.ep.read(to_b, &bytes, Remote::new(0, key), 0)
             .expect("read");
-        refused(&a);
+        a.failure();
     }
 }

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Keys that are guessed, over the wire and by connected endpoints: all refusals are one answer, the
+//! target's link counts each, and further guesses of the same user are delayed longer and longer.
+//!
+//! `rma::guessing_keys_is_slow_and_counted` is about reliable datagrams within one host. It uses the
+//! helpers here.
+
+use crate::{
+    abi_threads::{NetNs, as_user, open_to_all},
+    connected::connect_qps,
+    harness::tests,
+    host::{Host, LINK, Options, SOON, device, domain_on, link_count},
+    networks::Wire,
+};
+use kfi::{
+    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno, Error,
+    FiAddr, Mr, PacketFigure, Remote, Wait,
+};
+use std::time::{Duration, Instant};
+
+tests![
+    refusals_over_the_wire_are_one_answer => 120,
+    refusals_of_connected_endpoints_are_one_answer => 120,
+    guesses_over_the_wire_are_delayed_and_counted => 120,
+    guesses_of_connected_endpoints_are_delayed_and_counted => 120,
+];
+
+/// The `prov_errno` of every refused access.
+pub(crate) const REFUSED: u32 = 256 + 10;
+
+/// Ignored by connected endpoints.
+const PEER: FiAddr = FiAddr::UNSPEC;
+
+/// Tries a key that no region has. Returns when the access was posted, and when its refusal was read.
+pub(crate) fn guess(ep: &Endpoint, cq: &Cq, to: FiAddr, key: u64) -> (Instant, Instant) {
+    let begin = Instant::now();
+    let entry = access(ep, cq, to, false, Remote::new(0, key));
+    assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, REFUSED));
+    (begin, Instant::now())
+}
+
+/// The error entry that must come soon.
+#[track_caller]
+fn refusal(cq: &Cq) -> ErrEntry {
+    match cq.next(SOON) {
+        Err(Error::Completion(entry)) => *entry,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Posts an access to 8 bytes, and reads its refusal.
+fn access(ep: &Endpoint, cq: &Cq, to: FiAddr, write: bool, remote: Remote) -> ErrEntry {
+    let bytes = Buffer::new(8).expect("buffer");
+    if write {
+        ep.write(to, &bytes, remote, 9)
+    } else {
+        ep.read(to, &bytes, remote, 9)
+    }
+    .expect("post");
+    refusal(cq)
+}
+
+/// The same over the wire, by reliable datagrams; also gives how often the connection was reset before.
+///
+/// A refusal ends the connection. The target's disconnect request may overtake its refusal; then
+/// the access fails with `ECONNRESET`, as does one that is posted before the reset is over. The
+/// target may have counted it or not. It is posted again.
+fn without_resets(a: &Host, to: FiAddr, write: bool, remote: Remote) -> (ErrEntry, u64) {
+    for resets in 0..100 {
+        let entry = access(&a.ep, &a.cq, to, write, remote);
+        if entry.err != Errno::ECONNRESET {
+            return (entry, resets);
+        }
+    }
+    panic!("the connection is reset again and again");
+}
+
+/// Refusals that delay nothing.
+const FREE: u32 = 16;
+
+/// Guesses of a test: the last one waits for 512 ms.
+const GUESSES: u32 = FREE + 11;
+
+/// The least time between the last refusal and the next access: 1 ms after one more refusal than is
+/// free, twice as long after each further one. (The longest delay is 1 s, which no test here reaches.)
+fn delay(refusals: u32) -> Duration {
+    match refusals.checked_sub(FREE + 1) {
+        None => Duration::ZERO,
+        Some(beyond) => Duration::from_millis(1 << beyond),
+    }
+}
+
+/// Has `guess` try keys, one after the other, and checks how long each takes.
+fn are_delayed(mut guess: impl FnMut(u64) -> (Instant, Instant)) {
+    let (mut begin, _) = guess(0);
+    for refusals in 1..GUESSES {
+        let (posted, refused) = guess(refusals.into());
+        // The guess before was refused after it was posted.
+        let took = refused - begin;
+        assert!(
+            took >= delay(refusals),
+            "a guess after {refusals} refusals took {took:?}"
+        );
+        begin = posted;
+    }
+}
+
+/// The domain of an ordinary user, on the link of a host.
+fn users_domain(netns: &NetNs) -> Domain {
+    netns.run(|| as_user(|| domain_on("roce0").1))
+}
+
+/// Accesses that a target has refused.
+fn refusals(netns: &NetNs) -> u64 {
+    netns.run(|| link_count(PacketFigure::MrRefused))
+}
+
+fn guesses_over_the_wire_are_delayed_and_counted() {
+    open_to_all();
+    let wire = Wire::new();
+    let a = Host::on(&users_domain(&wire.a), &Options::default());
+    let b = Wire::host(&wire.b, &Options::default());
+    let to_b = a.meet(&b);
+    let mut resets = 0;
+    are_delayed(|key| {
+        let begin = Instant::now();
+        let (entry, more) = without_resets(&a, to_b, false, Remote::new(0, key));
+        assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, REFUSED));
+        resets += more;
+        // Of the first try, so an access that was reset only makes the least time shorter.
+        (begin, Instant::now())
+    });
+    let counted = u64::from(GUESSES)..=u64::from(GUESSES) + resets;
+    assert!(counted.contains(&refusals(&wire.b)), "{resets} resets");
+    assert_eq!(refusals(&wire.a), 0);
+}
+
+/// Where connected endpoints of one host are made.
+struct Side {
+    domain: Domain,
+    cq: Cq,
+}
+
+impl Side {
+    fn on(domain: Domain) -> Self {
+        let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue);
+        let cq = cq.open().expect("cq");
+        Self { domain, cq }
+    }
+
+    /// An enabled endpoint.
+    fn endpoint(&self) -> Endpoint {
+        let ep = self.domain.endpoint().ep_type(EpType::Msg);
+        let ep = ep.open().expect("endpoint");
+        ep.bind_cq(&self.cq, CqBind::TRANSMIT | CqBind::RECV)
+            .expect("bind cq");
+        ep.enable().expect("enable");
+        ep
+    }
+
+    /// A connected endpoint, and its peer at the other side.
+    fn connected(&self, other: &Self) -> (Endpoint, Endpoint) {
+        let ends = (self.endpoint(), other.endpoint());
+        connect_qps(&ends.0, &ends.1);
+        ends
+    }
+
+    /// Opens counters until the open file has one free handle, so that each endpoint gets that one.
+    fn fill(&self) -> Vec<Cntr> {
+        let mut fillers = Vec::new();
+        let again = || {
+            let first = self.endpoint();
+            let handle = first.handle();
+            drop(first);
+            self.endpoint().handle() == handle
+        };
+        while !again() {
+            assert!(fillers.len() < 1000, "no handle is used again");
+            fillers.push(self.domain.cntr().open().expect("cntr"));
+        }
+        fillers
+    }
+}
+
+/// A connection ends with its first refusal, so each guess needs another one. The endpoints of a user
+/// are in 16 parts, which are delayed apart; those of one open file with the same handle are in the
+/// same part.
+fn connections_are_delayed(a: &Side, b: &Side) {
+    let _fillers = a.fill();
+    let mut handle = None;
+    are_delayed(|key| {
+        let (ep, _peer) = a.connected(b);
+        assert_eq!(*handle.get_or_insert(ep.handle()), ep.handle());
+        guess(&ep, &a.cq, PEER, key)
+    });
+}
+
+fn guesses_of_connected_endpoints_are_delayed_and_counted() {
+    open_to_all();
+    // Over the wire.
+    let wire = Wire::new();
+    let a = Side::on(users_domain(&wire.a));
+    let b = Side::on(wire.b.run(|| domain_on("roce0").1));
+    connections_are_delayed(&a, &b);
+    assert_eq!(refusals(&wire.b), u64::from(GUESSES));
+    assert_eq!(refusals(&wire.a), 0);
+    drop((a, b));
+    // Within one host.
+    device();
+    let a = Side::on(as_user(|| domain_on(LINK).1));
+    let b = Side::on(domain_on(LINK).1);
+    let before = link_count(PacketFigure::MrRefused);
+    connections_are_delayed(&a, &b);
+    let counted = link_count(PacketFigure::MrRefused) - before;
+    assert_eq!(counted, u64::from(GUESSES));
+}
+
+/// The bytes of each region of a target.
+const LEN: u64 = 64;
+
+/// Regions of a target, with all rights and with one right each.
+struct Target {
+    all: Mr,
+    read_only: Mr,
+    write_only: Mr,
+    closed: u64,
+}
+
+impl Target {
+    fn on(domain: &Domain) -> Self {
+        let memory = Buffer::new(LEN as usize).expect("buffer");
+        let open = |access, key| {
+            let mr = domain.mr(&memory).access(access).requested_key(key);
+            mr.open().expect("mr")
+        };
+        let closed = open(Access::REMOTE_READ | Access::REMOTE_WRITE, 4);
+        let key = closed.key();
+        closed.close().expect("close");
+        Self {
+            all: open(Access::REMOTE_READ | Access::REMOTE_WRITE, 1),
+            read_only: open(Access::REMOTE_READ, 2),
+            write_only: open(Access::REMOTE_WRITE, 3),
+            closed: key,
+        }
+    }
+
+    /// Accesses to 8 bytes that must be refused: whether it is a write, and where to.
+    fn forbidden(&self) -> Vec<(&'static str, bool, Remote)> {
+        let (all, read_only, write_only) =
+            (self.all.key(), self.read_only.key(), self.write_only.key());
+        vec![
+            ("no such key", false, Remote::new(0, 0x77)),
+            ("no such key", true, Remote::new(0, 0x77)),
+            (
+                "a key of a closed region",
+                false,
+                Remote::new(0, self.closed),
+            ),
+            ("no right to read", false, Remote::new(0, write_only)),
+            ("no right to write", true, Remote::new(0, read_only)),
+            ("across the end", false, Remote::new(LEN - 7, all)),
+            ("across the end", true, Remote::new(LEN - 7, all)),
+            ("behind the end", false, Remote::new(LEN, all)),
+            ("far outside", true, Remote::new(u64::MAX - 7, all)),
+            ("neither right nor bytes", true, Remote::new(LEN, read_only)),
+        ]
+    }
+}
+
+/// Has `access` try all that regions of the second host's `domain` forbid, and compares the answers.
+/// It gives the number of tries before that failed in another way.
+fn are_one_answer(
+    wire: &Wire,
+    domain: &Domain,
+    mut access: impl FnMut(bool, Remote) -> (ErrEntry, u64),
+) {
+    let target = Target::on(domain);
+    for (what, write, remote) in target.forbidden() {
+        let before = refusals(&wire.b);
+        let (entry, resets) = access(write, remote);
+        assert_eq!(entry.op_context, 9, "{what}");
+        // All that the entry could tell of the reason.
+        let told = (
+            entry.err,
+            entry.prov_errno,
+            entry.len,
+            entry.olen,
+            entry.data,
+        );
+        assert_eq!(told, (Errno::EACCES, REFUSED, 0, 0, 0), "{what}");
+        let counted = refusals(&wire.b) - before;
+        assert!((1..=1 + resets).contains(&counted), "{what}: {counted}");
+    }
+}
+
+fn refusals_over_the_wire_are_one_answer() {
+    let wire = Wire::new();
+    let a = Wire::host(&wire.a, &Options::default());
+    let b = Wire::host(&wire.b, &Options::default());
+    let to_b = a.meet(&b);
+    are_one_answer(&wire, &b.domain, |write, remote| {
+        without_resets(&a, to_b, write, remote)
+    });
+}
+
+fn refusals_of_connected_endpoints_are_one_answer() {
+    let wire = Wire::new();
+    let [a, b] = [&wire.a, &wire.b].map(|netns| Side::on(netns.run(|| domain_on("roce0").1)));
+    are_one_answer(&wire, &b.domain, |write, remote| {
+        let (ep, _peer) = a.connected(&b);
+        (access(&ep, &a.cq, PEER, write, remote), 0)
+    });
+}
