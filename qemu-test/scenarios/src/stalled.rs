@@ -4,7 +4,7 @@
 //! in time, and SIGKILL ends the one that waits.
 
 use crate::{
-    harness::{Defect, tests},
+    harness::tests,
     host::{SOON, until, within},
     processes::{program, told},
     raw::{File, addr_of, addr_of_mut, in_ms, refused},
@@ -22,17 +22,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-const EQ_READER_WAITS: Defect = Defect {
-    message: "a reader of the EQ waits for the memory of another one",
-    mended: "issue 11, item 23",
-};
-
 tests![
     a_stalled_read_of_a_cq_delays_nobody,
     a_stalled_sread_of_a_cq_delays_nobody,
     a_stalled_sread_of_a_cq_is_released_by_a_signal,
-    a_stalled_read_of_an_eq_delays_nobody[EQ_READER_WAITS],
-    a_stalled_sread_of_an_eq_delays_nobody[EQ_READER_WAITS],
+    a_stalled_read_of_an_eq_delays_nobody,
+    a_stalled_sread_of_an_eq_delays_nobody,
     a_stalled_poll_delays_nobody,
     a_stalled_reader_can_be_killed,
 ];
@@ -331,7 +326,8 @@ fn a_stalled_sread_of_a_cq_is_released_by_a_signal() {
 /// The same as [`the_cq_goes_on`].
 fn the_eq_goes_on(scene: &Arc<Scene>) {
     let next = |deadline: u64| {
-        others(scene, move |scene| scene.eq_next(deadline)).expect(EQ_READER_WAITS.message)
+        others(scene, move |scene| scene.eq_next(deadline))
+            .expect("a reader of the EQ waits for the memory of another one")
     };
     assert_eq!(next(in_ms(20_000)), Ok(1));
     assert_eq!(next(0), Ok(2));

@@ -8,7 +8,8 @@
 //!
 //! Reading takes an event away once its reader has it: it is copied under the spin lock, given to
 //! the reader under a mutex that keeps readers apart, and then taken out. So a program whose buffer
-//! is too short, or not there, loses nothing.
+//! is too short, or not there, loses nothing. Under the mutex nothing waits for a program's memory:
+//! a page that is not there ends the read with `EFAULT`, and the caller brings it in and reads again.
 //!
 //! # Locks
 //!
@@ -88,6 +89,7 @@ use crate::{
             number,
             to_error, //
         },
+        user::NoFaults,
         wait::{
             new_wait_queue,
             Sleeper,
@@ -315,8 +317,9 @@ impl Eq {
     /// Gives `sink` the oldest event, number and data, and then takes it out, unless `peek`
     /// (kfi_eq_read).
     ///
-    /// `KFI_EAVAIL` an error event is to be read first; the error of `sink`, and the event stays;
-    /// `KFI_EOVERRUN` events were lost, told once; `EAGAIN` nothing there. Sleeps.
+    /// `KFI_EAVAIL` an error event is to be read first; the error of `sink`, and the event stays,
+    /// among them `EFAULT` if memory of the program's is not there now; `KFI_EOVERRUN` events were
+    /// lost, told once; `EAGAIN` nothing there. Sleeps.
     pub(crate) fn read(&self, peek: bool, sink: impl FnOnce(u32, &[u8]) -> Result) -> Result {
         let _reader = self.reader.lock();
         let mut data = [0; MAX_EVENT];
@@ -333,6 +336,7 @@ impl Eq {
                 }
             }
         };
+        let _no_faults = NoFaults::new();
         sink(read.event, data.get(..read.len).unwrap_or_default())?;
         if !peek {
             // Events are taken out by readers only, and this is the one reader.
@@ -397,10 +401,12 @@ impl Eq {
     }
 
     /// Gives `sink` the oldest error event, and then takes it out, unless `peek` (kfi_eq_readerr).
-    /// `EAGAIN` there is none; the error of `sink`, and the event stays. Sleeps.
+    /// `EAGAIN` there is none; the error of `sink`, and the event stays, as with
+    /// [`read`](Self::read). Sleeps.
     pub(crate) fn readerr(&self, peek: bool, sink: impl FnOnce(&ErrEvent) -> Result) -> Result {
         let _reader = self.reader.lock();
         let error = self.state.lock().read_err(Mode::Peek).map_err(to_error)?;
+        let _no_faults = NoFaults::new();
         sink(&error)?;
         if !peek {
             self.state.lock().read_err(Mode::Take).map_err(to_error)?;
