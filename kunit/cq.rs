@@ -140,8 +140,11 @@ impl Sink for Slow {
 
     fn bring_in(&mut self) -> Result {
         self.stalled.add(1);
-        assert!(eventually(|| self.go_on.get() == 1));
-        Ok(())
+        if eventually(|| self.go_on.get() == 1) {
+            Ok(())
+        } else {
+            Err(ETIMEDOUT)
+        }
     }
 }
 
