@@ -181,6 +181,6 @@ fn fails(host: &Host, context: u64, errno: Errno) {
 
 /// Whether the kernel looks for its own faults, which makes it ten times slower, and what is long
 /// between two hosts a hundred times.
-fn sanitizing() -> bool {
+pub(crate) fn sanitizing() -> bool {
     std::path::Path::new("/sys/kernel/debug/kmemleak").exists()
 }
