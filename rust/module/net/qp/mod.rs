@@ -450,6 +450,21 @@ impl<K: Kind> Qp<K> {
         }
     }
 
+    /// Waits until the packets that have arrived before have been processed: what the peer has said
+    /// before it disconnected. As [`close`](Self::close), it is neither for consumers that are being
+    /// called nor for holders of locks that they take. Sleeps.
+    pub(crate) fn settle(self: &Arc<Self>) {
+        for _ in 0..K::INBOX.packets.div_ceil(BUDGET) {
+            if self.inbox.is_empty() {
+                break;
+            }
+            self.wake();
+            work::flush(&self.work);
+        }
+        // Another task may have the turn.
+        drop(self.turn.lock());
+    }
+
     /// Ends it: when this returns, its consumer is not called any more, and will not be. What was
     /// under way is lost. Idempotent; waits for a turn to end, so it is neither for consumers that are
     /// being called nor for holders of locks that they take. Sleeps.

@@ -462,6 +462,10 @@ impl Consumer for Endpoint {
         else {
             return;
         };
+        if let (Event::Disconnected(_), Ok(qp)) = (event, msg.qp()) {
+            // The peer may have refused an access before, which ends with that refusal.
+            qp.settle();
+        }
         let _connecting = msg.connecting.lock();
         let lost = match event {
             Event::Reply(reply) => {

@@ -414,6 +414,14 @@ impl Connection {
         qp.queue(&request, front, memory, context)
     }
 
+    /// Waits until what has come from the peer has been processed. Sleeps; no lock is held, and no
+    /// QP's consumer is being called.
+    pub(super) fn settle(&self) {
+        if let Some(qp) = self.qp.as_ref() {
+            qp.settle();
+        }
+    }
+
     /// Sends what was queued. Sleeps; no lock is held, and no QP's consumer is being called.
     pub(super) fn push(&self) {
         if let Some(qp) = self.qp.as_ref() {

@@ -328,16 +328,9 @@ impl cm::Consumer for Connection {
                 session.with(|state, _| state.core.failed(conn, Cause::Unanswered));
             }
             Event::Disconnected(_) => {
-                session.with(|state, _| {
-                    // The peer's refusal of an access may come later, or not at all. A guessed key
-                    // costs time nevertheless.
-                    let accesses =
-                        |line: &mut Line| line.cause.is_none() && line.works.has_access();
-                    if state.line(conn).is_some_and(accesses) {
-                        self.endpoint().ident.refused();
-                    }
-                    state.core.failed(conn, self.cause());
-                });
+                // The peer may have refused an access before, which ends with that refusal.
+                self.settle();
+                session.with(|state, _| state.core.failed(conn, self.cause()));
             }
             Event::Released | Event::Closed => {}
         }

@@ -58,12 +58,6 @@ impl Works {
         self.place(number)?.take()
     }
 
-    /// Whether an access to memory of the peer is under way.
-    pub(super) fn has_access(&self) -> bool {
-        let mut works = self.ring.iter().flatten();
-        works.any(|posted| matches!(posted.work, Work::Piece(..)))
-    }
-
     /// Work of this number, to be changed.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Posted> {
         self.place(number)?.as_mut()
