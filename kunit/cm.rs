@@ -7,7 +7,8 @@ use super::{
     cm::{
         connect,
         listen,
-        Connect, //
+        Connect,
+        MAX_ASKED_OF_SOURCE, //
     },
     kunit_cm_pair::{
         side,
@@ -64,9 +65,6 @@ use kfi_core::{
         ud::GSI_QKEY, //
     }, //
 };
-
-/// Connections that the peer at one address may have requested and not confirmed.
-const MAX_UNCONFIRMED: u32 = 1024;
 
 #[kunit_tests(kfabric_cm)]
 mod tests {
@@ -218,10 +216,11 @@ mod tests {
     #[test]
     fn unconfirmed_requests_of_an_address_are_limited() -> Result {
         const QPN: u32 = 0x1000;
-        let ends = Ends::with_backlog(TWO, 2 * MAX_UNCONFIRMED)?;
+        const MAX: u32 = MAX_ASKED_OF_SOURCE as u32;
+        let ends = Ends::with_backlog(TWO, 2 * MAX)?;
         let asked = |number| eventually(|| ends.keeper.asked.get() == number);
         let mut conns = KVec::new();
-        for number in 0..MAX_UNCONFIRMED {
+        for number in 0..MAX {
             conns.push(ends.ask(QPN + number, 0)?, GFP_KERNEL)?;
             assert!(asked(number + 1));
         }
@@ -233,7 +232,7 @@ mod tests {
         let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
         // Another address.
         conns.push(ends.ask_from(THREE, 3, 0)?, GFP_KERNEL)?;
-        assert!(asked(MAX_UNCONFIRMED + 1));
+        assert!(asked(MAX + 1));
         let other = ends.keeper.next()?;
         assert!(other.remote() == THREE);
         // One that is accepted counts until it is confirmed.
@@ -245,7 +244,7 @@ mod tests {
         conns.get(number as usize).ok_or(EINVAL)?.confirm(&[])?;
         assert!(eventually(|| passive.state() == State::Established));
         conns.push(ends.ask(7, 0)?, GFP_KERNEL)?;
-        assert!(asked(MAX_UNCONFIRMED + 2));
+        assert!(asked(MAX + 2));
         conns.push(ends.ask(8, 0)?, GFP_KERNEL)?;
         assert!(ends.active.sees(&[no, reply, no, no]));
         // One that is rejected does not count any more.
@@ -253,7 +252,7 @@ mod tests {
         let rejected = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
         assert!(ends.active.sees(&[no, reply, no, no, rejected]));
         conns.push(ends.ask(9, 0)?, GFP_KERNEL)?;
-        assert!(asked(MAX_UNCONFIRMED + 3));
+        assert!(asked(MAX + 3));
         assert!(ends.figure(Figure::CmNoRoom) == 3);
         drop(other);
         for conn in &conns {
