@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn numbers_of_connected_qps_are_random() -> Result {
         const QPS: usize = 64;
-        /// Numbers below that of port 0 differ in their index.
+        /// The low bits of a number have the index, and the bit that is set in those of ports.
         const INDICES: u32 = 2 * DGRAM_QPN;
         let link = TestLink::new()?;
         let (owner, peer) = (Budget::current()?, Peer::new()?);

@@ -31,7 +31,7 @@ pub(crate) struct Test {
     pub(crate) defect: Option<Defect>,
 }
 
-/// Where the defects will be fixed that all known ones have in common: operations that wait.
+/// The issue that fixes all known defects, which are about operations that wait.
 pub(crate) const REDESIGN: &str = "issue 12, section 1";
 
 /// A defect that the tests show and the module still has.

@@ -6,7 +6,7 @@
 use crate::{
     harness::tests,
     host::{SOON, until, within},
-    processes::{program, told},
+    processes::{line, program, told},
     raw::{File, addr_of, addr_of_mut, in_ms, refused},
     threads::Sleeper,
     userfault::Missing,
@@ -397,13 +397,12 @@ fn a_stalled_poll_delays_nobody() {
 
 /// A process in which one thread waits for its page, in the call that it is told.
 fn stalled() {
-    let mut call = String::new();
-    std::io::stdin().read_line(&mut call).expect("a line");
+    let call = line();
     let scene = Scene::new();
     scene.complete(1);
     scene.event(1);
     let page = Missing::new();
-    let _thread = match call.trim() {
+    let _thread = match call.as_str() {
         "cq read" => stall(&scene, &page, |scene, addr| scene.cq_read(addr, 0, 0)),
         "cq sread" => stall(&scene, &page, |scene, addr| {
             scene.cq_read(addr, 0, abi::KFABRIC_FOREVER)
@@ -418,14 +417,15 @@ fn stalled() {
         other => panic!("{other}"),
     };
     println!("stalled");
-    std::thread::sleep(10 * SOON);
+    // Until it is killed, or the test has ended.
+    line();
+    std::process::abort();
 }
 
 fn a_stalled_reader_can_be_killed() {
     for call in ["cq read", "cq sread", "eq read", "eq sread", "poll"] {
         let mut child = program("stalled").spawn().expect("start a process");
-        let mut stdin = child.stdin.take().expect("stdin");
-        writeln!(stdin, "{call}").expect("tell");
+        writeln!(child.stdin.as_mut().expect("stdin"), "{call}").expect("tell");
         assert_eq!(told(&mut child), "stalled", "{call}");
         kill_process(Pid::from_child(&child), Signal::KILL).expect("kill");
         until(call, || child.try_wait().expect("wait").is_some());

@@ -18,7 +18,7 @@ const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
 
-/// A page that is missing. Whoever accesses it waits until the test [brings](Self::bring) it.
+/// A page that is missing. A thread that accesses it waits until the test [brings](Self::bring) it.
 pub(crate) struct Missing {
     at: *mut u8,
     uffd: OwnedFd,
@@ -91,7 +91,7 @@ impl Missing {
 
 impl Drop for Missing {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever was given its address has no reference into it.
+        // SAFETY: the mapping is ours, and there are no references into it.
         unsafe {
             let _ = rustix::mm::munmap(self.at.cast(), PAGE);
         }

@@ -147,13 +147,7 @@ fn messages_are_lost() {
     }
     assert!(refused > 0, "not one of five was told");
     assert!(unconfirmed < 2, "{unconfirmed} of 15 were not confirmed");
-    let resent = |netns: &NetNs| {
-        netns.run(|| {
-            let device = Device::open().expect("device");
-            let packets = device.packets(PacketsOf::Netns).expect("packets");
-            packets.get(PacketFigure::CmResent)
-        })
-    };
+    let resent = |netns: &NetNs| netns.run(|| netns_packets().get(PacketFigure::CmResent));
     assert!(resent(&wire.a) + resent(&wire.b) > 0, "no message was lost");
     quiet(&server.eq);
 }
@@ -206,8 +200,6 @@ fn a_link_goes() {
 /// Nothing is sent to broadcast and multicast addresses, and the endpoint can connect to a host
 /// afterwards.
 fn many_hosts_cannot_be_asked() {
-    let wire = Wire::new();
-    let sent = || wire.a.run(|| netns_packets().get(PacketFigure::TxPackets));
     for (host, many) in [
         (
             "192.0.2.2:0",
@@ -215,6 +207,8 @@ fn many_hosts_cannot_be_asked() {
         ),
         ("[2001:db8::2]:0", &["[ff02::1]:5", "[ff0e::101]:5"]),
     ] {
+        let wire = Wire::new();
+        let sent = || wire.a.run(|| netns_packets().get(PacketFigure::TxPackets));
         let (server, a) = across(&wire, host);
         let before = sent();
         for to in many {

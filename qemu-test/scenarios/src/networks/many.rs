@@ -5,7 +5,7 @@
 use super::{Wire, dgram, errno, exchange, first_message, msg};
 use crate::{
     harness::tests,
-    host::{Host, Options, domain_on, link_packets, netns_packets},
+    host::{Host, Options, domain_on, link_packets, netns_packets, until},
 };
 use kfi::{Buffer, Errno, FiAddr, PacketFigure, QpAddr, Remote};
 use std::net::{IpAddr, SocketAddr};
@@ -83,6 +83,11 @@ fn datagrams_are_not_sent_to_many_hosts() {
         host.expect_nothing();
     });
     assert_eq!(sent(&wire), 0);
+    // A datagram to one host is sent.
+    let [a, b] = [&wire.a, &wire.b].map(|netns| Wire::host(netns, &dgram()));
+    let to_b = a.meet(&b);
+    a.ep.inject(to_b, b"x").expect("inject");
+    until("a datagram", || sent(&wire) == 1);
 }
 
 fn reliable_datagrams_are_not_sent_to_many_hosts() {
