@@ -27,7 +27,7 @@ tests![
     what_is_refused_is_an_error_and_the_next_goes_on,
     counters_of_both_sides_count,
     an_operation_counts_once_at_its_target,
-    a_long_read_counts_once,
+    a_long_read_counts_once => 300,
     everything_in_a_storm_of_loss => 300,
     over_ipv6,
     mtus_differ,
