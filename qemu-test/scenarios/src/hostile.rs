@@ -74,7 +74,7 @@ tests![
     a_length_that_is_wrong => 300,
     a_datagram_with_another_key => 300,
     a_flood_of_bad_packets => 300,
-    rejected_requests_leave_room => 300,
+    rejected_requests_leave_room => 600,
     requests_from_a_broadcast_address => 300,
     figures_in_debugfs => 300,
 ];
