@@ -5,7 +5,7 @@
 
 use crate::{
     harness::tests,
-    host::{SOON, until, within},
+    host::{until, within},
     processes::{line, program, told},
     raw::{File, addr_of, addr_of_mut, in_ms, refused},
     threads::Sleeper,

@@ -12,7 +12,7 @@ use crate::{
     networks::Wire,
     raw::ip,
 };
-use kfi::{Device, Errno, EventKind, PacketFigure, PacketsOf, QpOption};
+use kfi::{Device, Errno, EventKind, PacketFigure, QpOption};
 use std::{
     net::SocketAddr,
     process::Command,
