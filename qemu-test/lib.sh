@@ -21,11 +21,14 @@ fault_taint=$((1 << 4 | 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14))
 cmdline=(panic=-1 oops=panic kasan_multi_shot random.trust_cpu=on no_timer_check
 	hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 sysctl.kernel.watchdog_thresh=30)
 
-# set_machine ACCEL: sets $machine to QEMU's options for it.
+# set_machine ACCEL: sets $machine to QEMU's options for it. With "count" the
+# guest's clock advances one nanosecond per instruction of any of its CPUs, and
+# to the next timer when all of them are idle.
 # shellcheck disable=SC2034
 set_machine() {
 	case $1 in
 	kvm) machine=(-accel kvm -cpu host) ;;
+	count) machine=(-accel 'tcg,thread=single' -icount 'shift=0,sleep=off' -cpu 'max,la57=off') ;;
 	*) machine=(-accel 'tcg,thread=multi' -cpu 'max,la57=off') ;;
 	esac
 }
