@@ -179,12 +179,13 @@ impl Game {
         } = self;
         let near = move |channel: &mut Channel| {
             let end = End::new(Host::Near, Host::Far, size, channel)?;
-            channel.put(0)?;
+            // The near end sends first; what comes to an end that is not connected yet is lost.
+            channel.get()?;
             near(&end, self)
         };
         let far = move |channel: &mut Channel| {
             let end = End::new(Host::Far, Host::Near, size, channel)?;
-            channel.get()?;
+            channel.put(0)?;
             far(&end, self)?;
             channel.get().map(drop)
         };
