@@ -14,6 +14,7 @@ help:
 	@echo 'make test            every test: cargo, KUnit, guest scenarios, packages; ends with passed, failed, skipped'
 	@echo 'make test-sanitize   the guest tests under KASAN, lockdep, kmemleak and injected failures'
 	@echo 'make bench           measurements beside the peers: a table, build/bench.json, an SVG plot'
+	@echo 'make bench COUNT=1   the same in instructions instead of time: a column of the table, build/bench-count.json'
 	@echo 'make check           formatting, clippy, checkpatch, docs, dead links'
 	@echo 'make fuzz TIME=60    seeded fuzzing of the ioctls and rings, for so many seconds'
 	@echo 'make hostile TIME=600  attacks over the wire beside a good flow, for so many seconds'

@@ -99,7 +99,7 @@ fn put_eventfd(fd: &OwnedFd) -> Result<()> {
 }
 
 fn poll_fd(turns: &mut Turns) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     // Both processes have the same counters: the second inherits the open file.
     let domain = device()?.fabric()?.domain(LINK).open()?;
     let open = || -> Result<(Cntr, CntrFd)> {

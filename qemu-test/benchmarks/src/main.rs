@@ -2,17 +2,24 @@
 //! kfabric.ko measured beside its peers, in one guest and in turn.
 //!
 //! ```text
-//! kfi-benchmarks kernel|user --out FILE [--runs N] [WORD...]   in the guest: rows whose name has a WORD
-//! kfi-benchmarks report DIR FILE...                            on the host: bench.json, .md, .svg
+//! In the guest; rows whose name has a WORD, and that have a bound in the file BOUNDS:
+//!   kfi-benchmarks kernel|user --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
+//! On the host: bench.json, bench.md, bench.svg, with --count bench-count.json, bench.md; a test of bounds:
+//!   kfi-benchmarks report [--count] DIR FILE...
+//!   kfi-benchmarks judge BOUNDS FILE...
 //! ```
 //!
 //! A row is one thing of ours and one peer. They run in turn, several times, and the medians are
 //! compared ([`row`]). Rows of the kernel want a module that was built with its suites ([`kernel`]), the
 //! others are measured with the module as it is used ([`calls`], [`counters`], [`messages`],
 //! [`transfers`]; between two hosts: [`wire`]). Where two processes of one host talk, both are bound to
-//! one CPU, so that what is measured is code and not how fast another CPU wakes up ([`process`]).
+//! one CPU, so that what is measured is code and not how fast another CPU wakes up ([`process`]). With
+//! `--count` the guest's clock counts instructions ([`count`]); the ratios of some rows are tested then
+//! ([`bounds`]).
 
+mod bounds;
 mod calls;
+mod count;
 mod counters;
 mod kernel;
 mod messages;
@@ -23,14 +30,18 @@ mod row;
 mod transfers;
 mod wire;
 
+use bounds::Bound;
+use count::Clock;
 use row::{Case, Row, Runs};
 use std::{path::PathBuf, process::ExitCode};
 
 /// What goes wrong in a benchmark or a report.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: kfi-benchmarks kernel|user --out FILE [--runs N] [WORD...]
-       kfi-benchmarks report DIR FILE...";
+const USAGE: &str =
+    "usage: kfi-benchmarks kernel|user --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
+       kfi-benchmarks report [--count] DIR FILE...
+       kfi-benchmarks judge BOUNDS FILE...";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -38,6 +49,7 @@ fn main() -> ExitCode {
         Some((command, rest)) if command == "kernel" => measure(kernel::cases(), rest),
         Some((command, rest)) if command == "user" => measure(user_cases(), rest),
         Some((command, rest)) if command == "report" => report(rest),
+        Some((command, rest)) if command == "judge" => judge(rest),
         _ => Err(USAGE.into()),
     };
     match result {
@@ -59,33 +71,83 @@ fn user_cases() -> Vec<Case> {
     cases
 }
 
+/// All rows.
+#[cfg(test)]
+fn all_cases() -> Vec<Case> {
+    let mut cases = kernel::cases();
+    cases.extend(user_cases());
+    cases
+}
+
+/// What is to be measured, and how.
+struct Wanted {
+    out: PathBuf,
+    runs: Runs,
+    clock: Clock,
+    /// Parts of names; none: all rows.
+    words: Vec<String>,
+    /// Only the rows that have a bound.
+    bounds: Option<Vec<Bound>>,
+}
+
+impl Wanted {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut out = None;
+        let mut wanted = Self {
+            out: PathBuf::new(),
+            runs: Runs::default(),
+            clock: Clock::Time,
+            words: Vec::new(),
+            bounds: None,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--out" => out = Some(args.next().ok_or(USAGE)?),
+                "--runs" => wanted.runs = Runs(args.next().ok_or(USAGE)?.parse()?),
+                "--count" => wanted.clock = Clock::Instructions,
+                "--bounds" => wanted.bounds = Some(bounds::parse(&read(args.next())?)?),
+                word => wanted.words.push(word.into()),
+            }
+        }
+        wanted.out = out.ok_or(USAGE)?.into();
+        Ok(wanted)
+    }
+
+    /// Whether the row `name` is wanted.
+    fn has(&self, name: &str) -> bool {
+        let bounded = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.name == name);
+        (self.words.is_empty() || self.words.iter().any(|word| name.contains(word)))
+            && self.bounds.as_ref().is_none_or(bounded)
+    }
+}
+
+/// The text of a file that an argument names.
+fn read(path: Option<&String>) -> Result<String> {
+    let path = path.ok_or(USAGE)?;
+    Ok(std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?)
+}
+
 /// Measures those of `cases` that are wanted.
 fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
-    let mut out: Option<PathBuf> = None;
-    let mut runs = Runs::default();
-    let mut words: Vec<&str> = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--out" => out = Some(args.next().ok_or(USAGE)?.into()),
-            "--runs" => runs = Runs(args.next().ok_or(USAGE)?.parse()?),
-            word => words.push(word),
-        }
-    }
-    let out = out.ok_or(USAGE)?;
-    cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word)));
+    let wanted = Wanted::parse(args)?;
+    cases.retain(|case| wanted.has(case.name));
 
     let mut rows: Vec<Row> = Vec::new();
     let mut broken = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         print!("[{}/{}] {:<28} ", number + 1, cases.len(), case.name);
         let _ = std::io::Write::flush(&mut std::io::stdout());
-        match case.run(runs) {
+        if let (Clock::Instructions, Some(reason)) = (wanted.clock, count::why_not(case.name)) {
+            println!("not counted: {reason}");
+            continue;
+        }
+        match case.run(wanted.runs, wanted.clock) {
             Ok(row) => {
                 println!("{}", row.summary());
                 rows.push(row);
                 // A guest that dies later takes nothing with it.
-                std::fs::write(&out, serde_json::to_string(&rows)?)?;
+                std::fs::write(&wanted.out, serde_json::to_string(&rows)?)?;
             }
             Err(error) => {
                 println!("could not run: {error}");
@@ -100,9 +162,8 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
     }
 }
 
-/// Writes what was measured, and prints the table.
-fn report(args: &[String]) -> Result<()> {
-    let (dir, files) = args.split_first().ok_or(USAGE)?;
+/// The rows of all `files`, and what is wrong with those that cannot be read.
+fn rows_of(files: &[String]) -> (Vec<Row>, Vec<String>) {
     let mut rows: Vec<Row> = Vec::new();
     let mut unreadable = Vec::new();
     for file in files {
@@ -112,11 +173,74 @@ fn report(args: &[String]) -> Result<()> {
             Err(error) => unreadable.push(format!("{file}: {error}")),
         }
     }
+    (rows, unreadable)
+}
+
+/// Writes what was measured, and prints the table.
+fn report(args: &[String]) -> Result<()> {
+    let (clock, args) = match args.split_first() {
+        Some((first, rest)) if first == "--count" => (Clock::Instructions, rest),
+        _ => (Clock::Time, args),
+    };
+    let (dir, files) = args.split_first().ok_or(USAGE)?;
+    let (rows, unreadable) = rows_of(files);
     // What was measured is written whatever is missing.
-    report::write(dir.as_ref(), &report::in_order(rows))?;
+    report::write(dir.as_ref(), clock, &report::in_order(rows))?;
     if unreadable.is_empty() {
         Ok(())
     } else {
         Err(unreadable.join(", ").into())
+    }
+}
+
+/// Prints a line of TAP for each row that has a bound.
+fn judge(args: &[String]) -> Result<()> {
+    let (file, files) = args.split_first().ok_or(USAGE)?;
+    let bounds = bounds::parse(&read(Some(file))?)?;
+    let (rows, unreadable) = rows_of(files);
+    let (text, failed) = bounds::tap(&rows, &bounds);
+    print!("{text}");
+    for said in &unreadable {
+        println!("# {said}");
+    }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(format!("{failed} of {} rows do not meet their bounds", bounds.len()).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(words: &[&str]) -> Result<Wanted> {
+        Wanted::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_and_bounds_choose_rows() {
+        let all = wanted(&["--out", "x"]).expect("good arguments");
+        assert!(all.has("cntr/wake") && all.clock == Clock::Time);
+        let some = wanted(&["--count", "--out", "x", "wake"]).expect("good arguments");
+        assert!(some.has("cntr/wake_1_of_1000") && !some.has("ioctl/empty"));
+        assert_eq!(some.clock, Clock::Instructions);
+        let bounded = Wanted {
+            bounds: Some(bounds::parse("1.0 cntr/wake").expect("a good bound")),
+            ..all
+        };
+        assert!(bounded.has("cntr/wake") && !bounded.has("cntr/wake_1_of_1000"));
+    }
+
+    #[test]
+    fn arguments_that_lack_something_are_refused() {
+        for words in [
+            &["wake"][..],
+            &["--out"],
+            &["--out", "x", "--runs", "many"],
+            &["--out", "x", "--bounds", "/nonexistent"],
+        ] {
+            assert!(wanted(words).is_err(), "{words:?}");
+        }
     }
 }

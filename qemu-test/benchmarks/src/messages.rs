@@ -28,11 +28,17 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use std::{
     net::SocketAddr,
     os::fd::{AsRawFd, OwnedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Bytes of a message.
 pub(crate) const SIZE: usize = 8;
+
+/// How long there may be no room for an operation until that is a failure.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long it sleeps then.
+const A_MOMENT: Duration = Duration::from_micros(10);
 
 /// Entries of a CQ: more than ever wait.
 const ENTRIES: u32 = 4096;
@@ -123,12 +129,22 @@ impl Host {
         entry.flags.contains(CompFlags::MULTI_RECV)
     }
 
-    /// Posts `ops`, none of which may be refused.
-    pub(crate) fn post_all(&self, ops: &[Op<'_>]) -> Result<()> {
-        for some in ops.chunks(64) {
-            let posted = self.ep.post(some)?;
-            if let Some(errno) = posted.error {
-                return Err(format!("post ended after {}: {errno}", posted.done).into());
+    /// Posts `ops`, 64 in a call; while there is no room, sleeps now and then for those who make it.
+    pub(crate) fn post_all(&self, mut ops: &[Op<'_>]) -> Result<()> {
+        let mut refused = None;
+        while !ops.is_empty() {
+            match self.ep.post(&ops[..ops.len().min(BATCH)]) {
+                Ok(posted) => {
+                    ops = &ops[posted.done..];
+                    refused = None;
+                }
+                Err(error) if error.errno() != Some(kfi::Errno::EAGAIN) => return Err(error.into()),
+                Err(error) => {
+                    if refused.get_or_insert_with(Instant::now).elapsed() > SILENCE {
+                        return Err(error.into());
+                    }
+                    std::thread::sleep(A_MOMENT);
+                }
             }
         }
         Ok(())
@@ -239,7 +255,7 @@ fn socket_rounds(second: &mut Second, socket: &OwnedFd) -> Result<f64> {
 
 /// Multi-receive buffers: one POST of an inject and one read of the CQ each way.
 fn latency(turns: &mut Turns) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let answer = Op::inject(peer, &bytes);
@@ -272,7 +288,7 @@ fn latency(turns: &mut Turns) -> Result<()> {
 
 /// A receive for each message, posted in one call with the answer.
 fn latency_recv(turns: &mut Turns) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let receive = Op::recv(host.mr.slice(..SIZE));
@@ -307,7 +323,7 @@ fn latency_recv(turns: &mut Turns) -> Result<()> {
 /// As `latency`, but who sleeps waits for a counter of received messages; only the release of a
 /// buffer makes an entry in the CQ.
 fn latency_cntr(turns: &mut Turns) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Counter, |host, peer, channel| {
         let answer = Op::inject(peer, &bytes);
@@ -455,7 +471,7 @@ fn rate_by_call(turns: &mut Turns) -> Result<()> {
 }
 
 fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let credit = Op::inject(peer, &bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The second process, and binding to a CPU.
 
-use crate::Result;
+use crate::{Result, count::Clock};
 use rustix::thread::CpuSet;
 use std::{
     io::{Read, Write},
@@ -16,7 +16,49 @@ pub(crate) fn bind() -> Result<()> {
     bind_to(CPU)
 }
 
-/// The same, to `cpu`.
+/// The same, for a row of two processes that wake each other.
+///
+/// Whether a task that is woken goes before its waker depends on how long both have run, and one round
+/// can take half as many switches as the next. Where instructions are counted, both processes therefore
+/// have the policy `SCHED_FIFO`, until what this gives is dropped: then the waker goes on until it sleeps.
+pub(crate) fn bind_pair(clock: Clock) -> Result<Policy> {
+    bind()?;
+    match clock {
+        Clock::Time => Ok(Policy { fifo: false }),
+        Clock::Instructions => {
+            set_policy(libc::SCHED_FIFO, 1)?;
+            Ok(Policy { fifo: true })
+        }
+    }
+}
+
+/// The scheduling policy of the calling thread while a row runs.
+pub(crate) struct Policy {
+    fifo: bool,
+}
+
+impl Drop for Policy {
+    fn drop(&mut self) {
+        if self.fifo
+            && let Err(error) = set_policy(libc::SCHED_OTHER, 0)
+        {
+            eprintln!("error: back to SCHED_OTHER: {error}");
+        }
+    }
+}
+
+fn set_policy(policy: libc::c_int, sched_priority: libc::c_int) -> Result<()> {
+    // SAFETY: All zero is a parameter with nothing in it.
+    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
+    param.sched_priority = sched_priority;
+    // SAFETY: Reads `param`, and changes how the calling thread is scheduled.
+    match unsafe { libc::sched_setscheduler(0, policy, &param) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().into()),
+    }
+}
+
+/// As [`bind`], to `cpu`.
 pub(crate) fn bind_to(cpu: usize) -> Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was measured, for people and for programs: a table on the terminal, bench.json, bench.md
-//! and bench.svg.
+//! What was measured, for people and for programs: a table on the terminal, bench.json or
+//! bench-count.json, bench.svg, and bench.md, which has the ratios of both.
 
 use crate::{
-    Result, plot,
+    Result,
+    count::{self, Clock},
+    plot,
     row::{Better, Row, number},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order in which they are told.
@@ -39,7 +41,7 @@ const ORDER: [&str; 25] = [
 ];
 
 /// Where it was measured, as far as the values depend on it.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Machine {
     kernel: String,
     accel: String,
@@ -47,10 +49,32 @@ struct Machine {
     guest_memory: String,
 }
 
-#[derive(Serialize)]
-struct Bench<'a> {
+#[derive(Serialize, Deserialize)]
+struct Bench {
     machine: Machine,
-    results: &'a [Row],
+    results: Vec<Row>,
+}
+
+/// The file that has what was measured with a clock.
+fn file(clock: Clock) -> &'static str {
+    match clock {
+        Clock::Time => "bench.json",
+        Clock::Instructions => "bench-count.json",
+    }
+}
+
+/// The rows of an earlier report with that clock; none: there was no such report.
+fn earlier(dir: &Path, clock: Clock) -> Result<Vec<Row>> {
+    let path = dir.join(file(clock));
+    let wrong = |error: &dyn std::error::Error| format!("{}: {error}", path.display());
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let bench: Bench = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+            Ok(bench.results)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(wrong(&error).into()),
+    }
 }
 
 /// The rows with goals first, then those that explain them.
@@ -64,8 +88,8 @@ pub(crate) fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// Writes the three files into `dir`, and prints the table.
-pub(crate) fn write(dir: &Path, rows: &[Row]) -> Result<()> {
+/// Writes the files of that clock into `dir`, and prints the table.
+pub(crate) fn write(dir: &Path, clock: Clock, rows: &[Row]) -> Result<()> {
     let word = |name: &str| std::env::var(name).unwrap_or_else(|_| "unknown".into());
     let bench = Bench {
         machine: Machine {
@@ -74,24 +98,44 @@ pub(crate) fn write(dir: &Path, rows: &[Row]) -> Result<()> {
             guest_cpus: word("BENCH_CPUS").parse().unwrap_or(0),
             guest_memory: word("BENCH_MEMORY"),
         },
-        results: rows,
+        results: rows.to_vec(),
     };
     let put = |name: &str, text: String| {
         std::fs::write(dir.join(name), text).map_err(|e| format!("{}/{name}: {e}", dir.display()))
     };
-    put("bench.json", serde_json::to_string_pretty(&bench)? + "\n")?;
-    put("bench.md", markdown(rows))?;
-    put("bench.svg", plot::svg(rows))?;
+    put(file(clock), serde_json::to_string_pretty(&bench)? + "\n")?;
     print!("{}", table(rows));
-    let missing: Vec<&str> = ORDER
-        .into_iter()
-        .filter(|name| rows.iter().all(|row| row.name != *name))
-        .collect();
+    let missing = missing(clock, rows);
+    match clock {
+        Clock::Time => {
+            put("bench.svg", plot::svg(rows))?;
+            put(
+                "bench.md",
+                markdown(rows, &earlier(dir, Clock::Instructions)?),
+            )?;
+        }
+        Clock::Instructions => {
+            put("bench.md", markdown(&earlier(dir, Clock::Time)?, rows))?;
+            for (name, reason) in count::NOT_COUNTED {
+                println!("not counted: {name}: {reason}");
+            }
+        }
+    }
     if missing.is_empty() {
         Ok(())
     } else {
         Err(format!("not measured: {}", missing.join(", ")).into())
     }
+}
+
+/// The rows with goals that are not there and should be.
+fn missing(clock: Clock, rows: &[Row]) -> Vec<&'static str> {
+    let there = |name: &str| rows.iter().any(|row| row.name == name);
+    let expected = |name: &str| clock == Clock::Time || count::why_not(name).is_none();
+    ORDER
+        .into_iter()
+        .filter(|name| expected(name) && !there(name))
+        .collect()
 }
 
 /// `31.2 us`, `1.85 M/s`
@@ -178,22 +222,118 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-fn markdown(rows: &[Row]) -> String {
+/// A cell for what was not measured.
+const NONE: &str = "–";
+
+/// The README's table: what was measured with a clock that measures time, and beside it the ratios
+/// that were counted.
+fn markdown(timed: &[Row], counted: &[Row]) -> String {
     let mut text = String::from(
-        "| | ours | peer | | ratio | goal | met |\n|---|---:|---:|---|---:|---|---|\n",
+        "| | ours | peer | | ratio | goal | met | counted |\n|---|---:|---:|---|---:|---|---|---:|\n",
     );
-    for row in rows.iter().filter(|row| row.goal.is_some()) {
+    for name in ORDER {
+        let [timed, counted] =
+            [timed, counted].map(|rows| rows.iter().find(|row| row.name == name));
+        let Some(either) = timed.or(counted) else {
+            continue;
+        };
+        let or_none = |cell: fn(&Row) -> String| timed.map_or(NONE.into(), cell);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {:.2} | {} | {} |",
-            row.name,
-            value(row.value, &row.unit),
-            value(row.peer_value, &row.unit),
-            row.peer,
-            row.ratio,
-            goal(row).replace("<=", "at most").replace(">=", "at least"),
-            met(row)
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            or_none(|row| value(row.value, &row.unit)),
+            or_none(|row| value(row.peer_value, &row.unit)),
+            either.peer,
+            or_none(|row| format!("{:.2}", row.ratio)),
+            goal(either)
+                .replace("<=", "at most")
+                .replace(">=", "at least"),
+            or_none(|row| met(row).into()),
+            counted.map_or(NONE.into(), |row| format!("{:.2}", row.ratio)),
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::tests::row;
+
+    fn line<'a>(text: &'a str, name: &str) -> &'a str {
+        let start = format!("| {name} |");
+        text.lines()
+            .find(|line| line.starts_with(&start))
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn the_table_has_the_counted_ratio_in_its_last_column() {
+        let timed = [
+            row("cntr/wake", 1.5, Better::Lower),
+            row("roce/write_lat_8B", 0.5, Better::Lower),
+            row("call/cq_read (1 entry)", 0.5, Better::Lower),
+        ];
+        let counted = [
+            row("cntr/wake", 1.25, Better::Lower),
+            row("ioctl/empty", 0.75, Better::Lower),
+        ];
+        let text = markdown(&timed, &counted);
+        assert_eq!(
+            line(&text, "cntr/wake"),
+            "| cntr/wake | 15.0 ns | 10.0 ns | a peer | 1.50 | at most 1.0 x | no | 1.25 |"
+        );
+        assert_eq!(
+            line(&text, "roce/write_lat_8B"),
+            "| roce/write_lat_8B | 5.00 ns | 10.0 ns | a peer | 0.50 | at most 1.0 x | yes | – |"
+        );
+        assert_eq!(
+            line(&text, "ioctl/empty"),
+            "| ioctl/empty | – | – | a peer | – | at most 1.0 x | – | 0.75 |"
+        );
+        // Rows without a goal are not in it.
+        assert_eq!(text.lines().count(), 2 + 3);
+        let columns = |line: &str| line.matches('|').count();
+        assert!(text.lines().all(|line| columns(line) == 9), "{text}");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_counted_is_missing_only_from_what_was_timed() {
+        let all: Vec<Row> = ORDER.map(|name| row(name, 1.0, Better::Lower)).into();
+        let counted: Vec<Row> = all
+            .iter()
+            .filter(|row| count::why_not(&row.name).is_none())
+            .cloned()
+            .collect();
+        assert!(missing(Clock::Time, &all).is_empty());
+        assert!(missing(Clock::Instructions, &counted).is_empty());
+        assert_eq!(
+            missing(Clock::Time, &counted).len(),
+            all.len() - counted.len()
+        );
+        assert_eq!(missing(Clock::Instructions, &counted[1..]), [ORDER[0]]);
+    }
+
+    #[test]
+    fn a_report_is_read_again() {
+        let dir = std::env::temp_dir().join(format!("kfi-benchmarks-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let none = earlier(&dir, Clock::Instructions);
+        let rows: Vec<Row> = ORDER.map(|name| row(name, 1.0, Better::Lower)).into();
+        let written = write(&dir, Clock::Instructions, &rows);
+        let read = earlier(&dir, Clock::Instructions);
+        std::fs::write(dir.join(file(Clock::Time)), "{").expect("a file");
+        let spoilt = earlier(&dir, Clock::Time);
+        std::fs::remove_dir_all(&dir).expect("to remove the folder");
+        assert!(none.expect("no report").is_empty());
+        written.expect("to write a report");
+        let read: Vec<String> = read
+            .expect("a report")
+            .into_iter()
+            .map(|row| row.name)
+            .collect();
+        assert_eq!(read, ORDER);
+        let error = spoilt.expect_err("a spoilt report").to_string();
+        assert!(error.contains("bench.json"), "{error}");
+    }
 }

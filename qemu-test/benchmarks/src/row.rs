@@ -5,8 +5,11 @@
 //! disturbs both, and runs are short and many, so that it disturbs few of them. Before that each runs
 //! once unmeasured. The values are the medians; the least
 //! and the largest value of all runs are told with them.
+//!
+//! With [`Clock::Instructions`] the values are the best of all runs. What disturbs a run there, such as a
+//! timer tick, only adds instructions, and the best runs of two guests hardly differ.
 
-use crate::Result;
+use crate::{Result, count::Clock};
 use serde::{Deserialize, Serialize};
 
 /// How many times each side runs.
@@ -20,7 +23,7 @@ impl Default for Runs {
 }
 
 /// Which values are good.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
     /// Times.
@@ -53,22 +56,27 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Measures it.
-    pub(crate) fn run(&self, runs: Runs) -> Result<Row> {
+    /// Measures it, in a guest with that clock.
+    pub(crate) fn run(&self, runs: Runs, clock: Clock) -> Result<Row> {
         let mut turns = Turns {
             runs,
+            clock,
             ours: Vec::new(),
             peer: Vec::new(),
         };
         (self.measure)(&mut turns)?;
         let (ours, peer) = (Spread::of(&mut turns.ours)?, Spread::of(&mut turns.peer)?);
-        let ratio = ours.median / peer.median;
+        let (value, peer_value) = (
+            ours.value(clock, self.better),
+            peer.value(clock, self.better),
+        );
+        let ratio = value / peer_value;
         Ok(Row {
             name: self.name.into(),
-            value: ours.median,
+            value,
             unit: self.unit.into(),
             peer: self.peer.into(),
-            peer_value: peer.median,
+            peer_value,
             ratio,
             better: self.better,
             runs: turns.ours.len(),
@@ -86,11 +94,17 @@ impl Case {
 /// The runs of both sides, in turn.
 pub(crate) struct Turns {
     runs: Runs,
+    clock: Clock,
     ours: Vec<f64>,
     peer: Vec<f64>,
 }
 
 impl Turns {
+    /// The guest's clock.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// For a row whose runs are long: no more of them than this.
     pub(crate) fn at_most(&mut self, runs: usize) {
         self.runs.0 = self.runs.0.min(runs);
@@ -132,6 +146,15 @@ struct Spread {
 }
 
 impl Spread {
+    /// What is told of the runs.
+    fn value(&self, clock: Clock, better: Better) -> f64 {
+        match (clock, better) {
+            (Clock::Time, _) => self.median,
+            (Clock::Instructions, Better::Lower) => self.least,
+            (Clock::Instructions, Better::Higher) => self.largest,
+        }
+    }
+
     fn of(values: &mut [f64]) -> Result<Self> {
         values.sort_by(f64::total_cmp);
         match (values.first(), values.get(values.len() / 2), values.last()) {
@@ -146,17 +169,17 @@ impl Spread {
 }
 
 /// A row that was measured: an element of `results` in bench.json.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// `cntr/wake`
     pub(crate) name: String,
-    /// Median of ours.
+    /// Ours: the median, or the best of what was counted.
     pub(crate) value: f64,
     /// Of the values.
     pub(crate) unit: String,
     /// What the peer is.
     pub(crate) peer: String,
-    /// Median of the peer.
+    /// The peer's, likewise.
     pub(crate) peer_value: f64,
     /// Ours through the peer's.
     pub(crate) ratio: f64,
@@ -198,13 +221,32 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A row of the other modules' tests.
+    pub(crate) fn row(name: &str, ratio: f64, better: Better) -> Row {
+        Row {
+            name: name.into(),
+            value: 10.0 * ratio,
+            unit: "ns".into(),
+            peer: "a peer".into(),
+            peer_value: 10.0,
+            ratio,
+            better,
+            runs: 1,
+            range: [10.0 * ratio; 2],
+            peer_range: [10.0; 2],
+            goal: Some(1.0),
+            met: Some(ratio <= 1.0),
+        }
+    }
 
     /// Runs `values` as ours, in order, beside a peer that is always 2.
     fn case(values: &[f64]) -> (Result<()>, Vec<f64>) {
         let mut turns = Turns {
             runs: Runs(2),
+            clock: Clock::Time,
             ours: Vec::new(),
             peer: Vec::new(),
         };
@@ -221,6 +263,19 @@ mod tests {
         let (result, ours) = case(&[f64::NAN, 1.0, 0.0, f64::INFINITY, -1.0, 3.0, 4.0]);
         assert!(result.is_ok());
         assert_eq!(ours, [3.0, 4.0]);
+    }
+
+    #[test]
+    fn times_give_their_median_and_counts_their_best_run() {
+        let spread = Spread::of(&mut [4.0, 1.0, 3.0, 2.0, 9.0]).expect("some values");
+        for (clock, better, value) in [
+            (Clock::Time, Better::Lower, 3.0),
+            (Clock::Time, Better::Higher, 3.0),
+            (Clock::Instructions, Better::Lower, 1.0),
+            (Clock::Instructions, Better::Higher, 9.0),
+        ] {
+            assert_eq!(spread.value(clock, better), value);
+        }
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn second_host(
 
 /// Writes into a region of the second process, which does nothing.
 fn rma_write(turns: &mut Turns) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     let (mut ours, host, peer) = second_host(|host, _, channel| {
         let remote = host.mr.remote(0);
         channel.put(remote.addr)?;
@@ -152,7 +152,7 @@ fn rma_write(turns: &mut Turns) -> Result<()> {
 
 /// Messages; each waits at its receive, and the last one is answered.
 fn message(turns: &mut Turns) -> Result<()> {
-    process::bind()?;
+    let _policy = process::bind_pair(turns.clock())?;
     let (mut ours, host, peer) = second_host(|host, peer, channel| {
         let receive = Op::recv(host.mr.slice(..));
         while let Ok(count) = channel.get() {

@@ -19,6 +19,9 @@
 //! - `rdm/wire_*`: reliable datagrams, beside sockets on the same cable.
 //!
 //! A row whose name ends with `_mtu9000` has that MTU on the veth pair, the others 1500.
+//!
+//! In a guest whose clock counts instructions ([`crate::count`]) both ends sleep until something
+//! comes, on either side: the programs of perftest are run with `--events`.
 
 mod hosts;
 mod msg;
@@ -172,6 +175,7 @@ fn measure<const ROW: usize, const MTU: u32>(turns: &mut Turns) -> Result<()> {
     let ours = Game {
         size: row.size,
         count: row.count,
+        clock: turns.clock(),
         near: row.near,
         far: row.far,
     };
@@ -180,6 +184,7 @@ fn measure<const ROW: usize, const MTU: u32>(turns: &mut Turns) -> Result<()> {
         options: row.options,
         size: row.size,
         count: row.count,
+        clock: turns.clock(),
     };
     turns.at_most(RUNS);
     turns.take(&mut || ours.play(&hosts), &mut || {

@@ -2,10 +2,11 @@
 //! Ours against ours: connected endpoints, used as the programs of perftest use QPs.
 //!
 //! Both ends look for completions in their mapped ring and never sleep, small messages are injected,
-//! large ones lie in registered memory, and as many are under way as there.
+//! large ones lie in registered memory, and as many are under way as there. With
+//! [`Clock::Instructions`] they sleep whenever their ring is empty.
 
 use super::hosts::{self, Host, Hosts};
-use crate::{Result, process::Channel};
+use crate::{Result, count::Clock, process::Channel};
 use kfi::{
     Access, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, CqRing, Device, Domain, Endpoint, Entry,
     EpType, FiAddr, Mr, Op, OpFlags, QpAddr, QpInfo, QpOption, Remote, Wait,
@@ -14,6 +15,7 @@ use std::{
     cell::{Cell, RefCell},
     hint,
     net::SocketAddr,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -34,6 +36,7 @@ pub(super) struct End {
     pub(super) ep: Endpoint,
     pub(super) mr: Mr,
     ring: RefCell<CqRing>,
+    clock: Clock,
     /// Completions that were taken before they were asked for.
     ahead: Cell<u64>,
     remote: Remote,
@@ -69,6 +72,14 @@ pub(super) fn domain(host: Host) -> Result<Domain> {
     Ok(Device::open()?.fabric()?.domain(host.netdev()).open()?)
 }
 
+/// How the reader of a CQ waits: with a clock that measures time it never sleeps.
+pub(super) fn wait_of(clock: Clock) -> Wait {
+    match clock {
+        Clock::Time => Wait::Unspec,
+        Clock::Instructions => Wait::Queue,
+    }
+}
+
 /// An endpoint on `host` that reports to `cq`, with queues of `depth`, not yet connected.
 pub(super) fn endpoint(domain: &Domain, host: Host, cq: &Cq, depth: u32) -> Result<Endpoint> {
     let ep = domain
@@ -89,16 +100,16 @@ pub(super) fn endpoint(domain: &Domain, host: Host, cq: &Cq, depth: u32) -> Resu
 }
 
 impl End {
-    /// Opens an end with `size` bytes of memory, and connects it.
-    fn new(host: Host, peer: Host, size: usize, channel: &mut Channel) -> Result<Self> {
+    /// Opens an end for `game`, and connects it.
+    fn new(host: Host, peer: Host, game: Game, channel: &mut Channel) -> Result<Self> {
         let domain = domain(host)?;
         let cq = domain
             .cq()
             .entries(4 * DEPTH as u32)
             .format(CqFormat::Msg)
-            .wait(Wait::Unspec)
+            .wait(wait_of(game.clock))
             .open()?;
-        let buffer = Buffer::new(size)?;
+        let buffer = Buffer::new(game.size)?;
         buffer.fill(0);
         let all = Access::SEND | Access::RECV | Access::READ | Access::WRITE;
         let mr = domain
@@ -119,6 +130,7 @@ impl End {
         ep.connect_qp(qp, psn)?;
         Ok(Self {
             ring: RefCell::new(cq.ring()?),
+            clock: game.clock,
             ahead: Cell::new(0),
             ep,
             mr,
@@ -126,22 +138,34 @@ impl End {
         })
     }
 
-    /// Looks until some completions are there; gives how many of them are of `kind`.
+    /// Waits until some completions are there; gives how many of them are of `kind`.
     fn take(&self, kind: CompFlags, entries: &mut [Entry]) -> Result<usize> {
+        let taken = match self.clock {
+            Clock::Time => self.look(entries)?,
+            Clock::Instructions => self.ring.borrow_mut().sread(entries, SILENCE)?,
+        };
+        if taken == 0 {
+            return Err("the peer is silent".into());
+        }
+        let of_kind = |entry: &&Entry| entry.flags.contains(kind);
+        Ok(entries[..taken].iter().filter(of_kind).count())
+    }
+
+    /// Looks until some completions are there, and takes them; 0: the peer is silent.
+    fn look(&self, entries: &mut [Entry]) -> Result<usize> {
         let mut looks = 0u32;
         let mut began = None;
         loop {
             let taken = self.ring.borrow_mut().read(entries)?;
             if taken != 0 {
-                let of_kind = |entry: &&Entry| entry.flags.contains(kind);
-                return Ok(entries[..taken].iter().filter(of_kind).count());
+                return Ok(taken);
             }
             looks = looks.wrapping_add(1);
             // The clock costs more than a look.
             if looks.is_multiple_of(1 << 16)
                 && began.get_or_insert_with(Instant::now).elapsed() > SILENCE
             {
-                return Err("the peer is silent".into());
+                return Ok(0);
             }
             hint::spin_loop();
         }
@@ -165,6 +189,8 @@ pub(super) struct Game {
     /// Bytes of an operation, and how many.
     pub(super) size: usize,
     pub(super) count: u64,
+    /// Whether the ends may look for completions, or sleep until they come.
+    pub(super) clock: Clock,
     /// On the near host; tells what was measured.
     pub(super) near: fn(&End, Game) -> Result<f64>,
     /// On the far host.
@@ -174,17 +200,15 @@ pub(super) struct Game {
 impl Game {
     /// Plays it between two processes, one on each host.
     pub(super) fn play(self, hosts: &Hosts) -> Result<f64> {
-        let Self {
-            size, near, far, ..
-        } = self;
+        let Self { near, far, .. } = self;
         let near = move |channel: &mut Channel| {
-            let end = End::new(Host::Near, Host::Far, size, channel)?;
+            let end = End::new(Host::Near, Host::Far, self, channel)?;
             // The near end sends first; what comes to an end that is not connected yet is lost.
             channel.get()?;
             near(&end, self)
         };
         let far = move |channel: &mut Channel| {
-            let end = End::new(Host::Far, Host::Near, size, channel)?;
+            let end = End::new(Host::Far, Host::Near, self, channel)?;
             channel.put(0)?;
             far(&end, self)?;
             channel.get().map(drop)
@@ -213,7 +237,8 @@ pub(super) fn post(ep: &Endpoint, mut ops: &[Op<'_>]) -> Result<()> {
             Ok(posted) => ops = &ops[posted.done..],
             Err(error) if error.errno() != Some(kfi::Errno::EAGAIN) => return Err(error.into()),
             Err(error) if began.elapsed() > SILENCE => return Err(error.into()),
-            Err(_) => hint::spin_loop(),
+            // The worker that makes room may need this CPU.
+            Err(_) => thread::yield_now(),
         }
     }
     Ok(())

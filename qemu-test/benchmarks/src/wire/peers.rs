@@ -12,12 +12,11 @@ use super::{
 };
 use crate::{
     Result,
+    count::Clock,
     process::Channel,
     row::{Better, Case, Turns},
 };
-use kfi::{
-    Access, Buffer, CompFlags, CqFormat, CqRing, Deadline, Endpoint, Entry, FiAddr, Mr, Op, Wait,
-};
+use kfi::{Access, Buffer, CompFlags, CqFormat, CqRing, Deadline, Endpoint, Entry, FiAddr, Mr, Op};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -36,6 +35,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 struct Ends {
     eps: Vec<Endpoint>,
     ring: CqRing,
+    clock: Clock,
     mr: Mr,
     /// Bytes that the kernel uses more than before.
     memory: u64,
@@ -56,14 +56,20 @@ fn used() -> Result<u64> {
 
 impl Ends {
     /// Opens so many, and connects each with one of `peer`'s.
-    fn new(host: Host, peer: Host, count: u64, channel: &mut Channel) -> Result<Self> {
+    fn new(
+        host: Host,
+        peer: Host,
+        clock: Clock,
+        count: u64,
+        channel: &mut Channel,
+    ) -> Result<Self> {
         let domain = msg::domain(host)?;
         let cq = domain
             .cq()
             // What is posted has its room in the CQ.
             .entries(2 * DEPTH * count as u32)
             .format(CqFormat::Msg)
-            .wait(Wait::Unspec)
+            .wait(msg::wait_of(clock))
             .open()?;
         let buffer = Buffer::new(8)?;
         buffer.fill(7);
@@ -90,6 +96,7 @@ impl Ends {
         Ok(Self {
             eps,
             ring: cq.ring()?,
+            clock,
             mr,
             memory: used()?.saturating_sub(before),
         })
@@ -100,10 +107,15 @@ impl Ends {
         let mut entry = [Entry::default()];
         let until = Deadline::after(SILENCE);
         loop {
-            while self.ring.read(&mut entry)? == 0 {
+            let taken = match self.clock {
+                Clock::Time => self.ring.read(&mut entry)?,
+                Clock::Instructions => self.ring.sread(&mut entry, until)?,
+            };
+            if taken == 0 {
                 if until.has_passed() {
                     return Err("the peer is silent".into());
                 }
+                continue;
             }
             if entry[0].flags.contains(CompFlags::RECV) {
                 return Ok(entry[0].op_context);
@@ -123,14 +135,19 @@ impl Ends {
 }
 
 /// What two processes with `count` connections tell of them.
-fn between(hosts: &Hosts, count: u64, near: fn(&mut Ends, u64) -> Result<f64>) -> Result<f64> {
+fn between(
+    hosts: &Hosts,
+    clock: Clock,
+    count: u64,
+    near: fn(&mut Ends, u64) -> Result<f64>,
+) -> Result<f64> {
     let near = move |channel: &mut Channel| {
-        let mut ends = Ends::new(Host::Near, Host::Far, count, channel)?;
+        let mut ends = Ends::new(Host::Near, Host::Far, clock, count, channel)?;
         channel.get()?;
         near(&mut ends, count)
     };
     let far = move |channel: &mut Channel| {
-        let mut ends = Ends::new(Host::Far, Host::Near, count, channel)?;
+        let mut ends = Ends::new(Host::Far, Host::Near, clock, count, channel)?;
         channel.put(0)?;
         loop {
             let index = ends.receive()?;
@@ -153,9 +170,11 @@ fn turns_of_all(ends: &mut Ends, count: u64) -> Result<f64> {
 fn latency<const PEERS: u64>(turns: &mut Turns) -> Result<()> {
     let hosts = Hosts::new(1500)?;
     turns.at_most(super::RUNS);
-    turns.take(&mut || between(&hosts, PEERS, turns_of_all), &mut || {
-        between(&hosts, 1, turns_of_all)
-    })
+    let clock = turns.clock();
+    turns.take(
+        &mut || between(&hosts, clock, PEERS, turns_of_all),
+        &mut || between(&hosts, clock, 1, turns_of_all),
+    )
 }
 
 /// Connections whose memory is counted.
@@ -183,10 +202,11 @@ fn tcp_memory() -> Result<f64> {
 fn memory(turns: &mut Turns) -> Result<()> {
     let hosts = Hosts::new(1500)?;
     turns.at_most(3);
+    let clock = turns.clock();
     turns.take(
         // Both ends take from the same memory meanwhile.
         &mut || {
-            between(&hosts, COUNTED, |ends, count| {
+            between(&hosts, clock, COUNTED, |ends, count| {
                 Ok(ends.memory as f64 / count as f64 / 2.0)
             })
         },

@@ -5,7 +5,7 @@
 //! the far host and as the client on the near one, whose table has the result.
 
 use super::hosts::Host;
-use crate::Result;
+use crate::{Result, count::Clock};
 use std::{
     process::{Child, Stdio},
     time::{Duration, Instant},
@@ -27,6 +27,8 @@ pub(crate) struct Program {
     /// Bytes of an operation, and how many.
     pub(crate) size: usize,
     pub(crate) count: u64,
+    /// Whether it may look for completions, or sleeps until they come.
+    pub(crate) clock: Clock,
 }
 
 impl Program {
@@ -52,6 +54,9 @@ impl Program {
             &count,
         ];
         words.extend(self.options.split_whitespace());
+        if self.clock == Clock::Instructions {
+            words.push("--events");
+        }
         let far = Host::Far.ip().to_string();
         if host == Host::Near {
             words.push(&far);
