@@ -14,6 +14,7 @@ use super::{
         Listening,
         Request, //
     },
+    kunit_cm_pair::side,
     kunit_wire_pair::{
         TestLink,
         ONE,
@@ -38,16 +39,11 @@ use kernel::{
         Mutex, //
     }, //
 };
-use kfi_core::roce::{
-    cm::{
-        Event,
-        Reason,
-        ServiceId,
-        Side,
-        State, //
-    },
-    headers::Qpn,
-    psn::Psn, //
+use kfi_core::roce::cm::{
+    Event,
+    Reason,
+    ServiceId,
+    State, //
 };
 
 /// A callback of a consumer or a listener, without its arguments.
@@ -153,17 +149,6 @@ impl Listener for Slow {
 
     fn gone(&self) {
         self.told(Told::Gone);
-    }
-}
-
-fn side(qpn: u32) -> Side {
-    Side {
-        qpn: Qpn::new(qpn),
-        starting_psn: Psn::new(qpn),
-        responder_resources: 1,
-        initiator_depth: 1,
-        rnr_retry_count: 1,
-        srq: false,
     }
 }
 
