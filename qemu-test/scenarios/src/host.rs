@@ -196,10 +196,7 @@ impl Host {
     /// The error entry that must come soon.
     #[track_caller]
     pub(crate) fn failure(&self) -> kfi::ErrEntry {
-        match self.cq.next(SOON) {
-            Err(kfi::Error::Completion(entry)) => *entry,
-            other => panic!("no failure: {other:?}"),
-        }
+        failure(&self.cq)
     }
 
     /// The next completion, which must come soon and be a success. A sanitizing kernel takes longer for
@@ -260,6 +257,15 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
             (state >> 24) as u8
         })
         .collect()
+}
+
+/// The error entry of `cq` that must come soon.
+#[track_caller]
+pub(crate) fn failure(cq: &Cq) -> kfi::ErrEntry {
+    match cq.next(SOON) {
+        Err(kfi::Error::Completion(entry)) => *entry,
+        other => panic!("no failure: {other:?}"),
+    }
 }
 
 /// Waits until `holds` does, which must be soon.

@@ -9,12 +9,12 @@ use crate::{
     abi_threads::{NetNs, as_user, open_to_all},
     connected::connect_qps,
     harness::tests,
-    host::{Host, LINK, Options, SOON, device, domain_on, link_count},
+    host::{Host, LINK, Options, device, domain_on, failure, link_count},
     networks::Wire,
 };
 use kfi::{
-    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno, Error,
-    FiAddr, Mr, PacketFigure, Remote, Wait,
+    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno, FiAddr,
+    Mr, PacketFigure, Remote, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -39,15 +39,6 @@ pub(crate) fn guess(ep: &Endpoint, cq: &Cq, to: FiAddr, key: u64) -> (Instant, I
     (begin, Instant::now())
 }
 
-/// The error entry that must come soon.
-#[track_caller]
-fn refusal(cq: &Cq) -> ErrEntry {
-    match cq.next(SOON) {
-        Err(Error::Completion(entry)) => *entry,
-        other => panic!("not refused: {other:?}"),
-    }
-}
-
 /// Posts an access to 8 bytes, and reads its refusal.
 fn access(ep: &Endpoint, cq: &Cq, to: FiAddr, write: bool, remote: Remote) -> ErrEntry {
     let bytes = Buffer::new(8).expect("buffer");
@@ -57,7 +48,7 @@ fn access(ep: &Endpoint, cq: &Cq, to: FiAddr, write: bool, remote: Remote) -> Er
         ep.read(to, &bytes, remote, 9)
     }
     .expect("post");
-    refusal(cq)
+    failure(cq)
 }
 
 /// The same over the wire, by reliable datagrams.

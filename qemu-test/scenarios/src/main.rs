@@ -62,6 +62,7 @@ mod keys;
 mod messages;
 mod module;
 mod networks;
+mod process;
 mod processes;
 mod races;
 mod raw;

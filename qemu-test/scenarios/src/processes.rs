@@ -5,14 +5,10 @@ use crate::{
     harness::tests,
     host::{Host, LINK, Options, SOON, device, domain_on, pattern, until},
     hosts::{LINKS, apart},
+    process::{Process, line},
 };
 use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Fabric, Figures, Op, StatClass};
-use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
 tests![
     two_processes_talk,
@@ -29,47 +25,13 @@ pub(crate) const ROLES: &[(&str, fn())] = &[
     ("hoarder", hoarder),
 ];
 
-/// This program again, in a role, with pipes.
-pub(crate) fn program(role: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command
-        .args(["--role", role])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    command
-}
-
-fn start(role: &str) -> Child {
-    program(role).spawn().expect("start a process")
-}
-
-/// The next line of a process.
-pub(crate) fn told(child: &mut Child) -> String {
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().expect("stdout"))
-        .read_line(&mut line)
-        .expect("a line");
-    line.trim().to_owned()
-}
-
-/// The next line that the test tells a process, in that process.
-pub(crate) fn line() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-    line.trim().to_owned()
-}
-
 /// A process that answers each message with the same bytes, for ever.
 fn answerer() {
     let host = Host::new();
     println!("{}", host.ep.name().expect("name"));
     let into = Buffer::new(65536).expect("buffer");
     let back = Buffer::new(65536).expect("buffer");
-    let mut first = String::new();
-    std::io::stdin()
-        .read_line(&mut first)
-        .expect("the client's address");
-    let client = first.trim().parse().expect("address");
+    let client = line().parse().expect("the client's address");
     let peer = host.av.insert_one(client).expect("insert");
     loop {
         host.ep.recv(&into, 1).expect("recv");
@@ -90,11 +52,11 @@ fn answerer() {
 }
 
 fn two_processes_talk() {
-    let mut child = start("answerer");
-    let server = told(&mut child).parse().expect("address");
+    let mut process = Process::in_role("answerer");
+    let server = process.told().parse().expect("address");
     let host = Host::new();
     let name = host.ep.name().expect("name");
-    writeln!(child.stdin.as_mut().expect("stdin"), "{name}").expect("write");
+    process.tell(&name.to_string());
     let peer = host.av.insert_one(server).expect("insert");
     for (round, len) in [0usize, 1, 256, 257, 4096, 8192, 65536]
         .into_iter()
@@ -110,8 +72,7 @@ fn two_processes_talk() {
         }
         assert!(into.to_vec(..len) == bytes, "{len} bytes");
     }
-    child.kill().expect("kill");
-    child.wait().expect("wait");
+    drop(process);
     // Its endpoint is gone with it.
     let gone = Buffer::new(1).expect("buffer");
     until("the endpoint of a killed process gone", || {
@@ -127,14 +88,8 @@ fn victim() {
     });
     let other = Host::on(&me.domain, &Options::default());
     let to_me = other.meet(&me);
-    let mut line = String::new();
-    std::io::stdin()
-        .read_line(&mut line)
-        .expect("the address of a stranger");
-    let stranger = me
-        .av
-        .insert_one(line.trim().parse().expect("address"))
-        .expect("insert");
+    let stranger = line().parse().expect("the address of a stranger");
+    let stranger = me.av.insert_one(stranger).expect("insert");
     let large = Buffer::new(1 << 20).expect("buffer");
     let mr = me
         .domain
@@ -193,17 +148,15 @@ fn killed_a_thousand_times() {
     let name = stranger.ep.name().expect("name");
     let mut seed = 12345u64;
     for round in 0..1000 {
-        let mut child = start("victim");
-        writeln!(child.stdin.as_mut().expect("stdin"), "{name}").expect("write");
+        let mut process = Process::in_role("victim");
+        process.tell(&name.to_string());
         if round % 4 != 0 {
-            assert_eq!(told(&mut child), "ready");
+            assert_eq!(process.told(), "ready");
         }
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         std::thread::sleep(Duration::from_micros((seed >> 33) % 20_000));
-        let pid = Pid::from_child(&child);
-        kill_process(pid, Signal::KILL).expect("kill");
-        let status = child.wait().expect("wait");
-        assert!(!status.success());
+        process.kill();
+        assert!(!process.wait().success());
         // What it sent to us must not stay for ever: take it, so that the next finds room.
         let into = Buffer::new(100_000).expect("buffer");
         while stranger.ep.recv(&into, 0).is_ok() {
@@ -298,9 +251,8 @@ impl Drop for Cgroup {
 /// The role of a process that never receives. Its standard input tells it its link and how many
 /// endpoints to open; it ends when its standard input is closed.
 fn hoarder() {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-    let (link, count) = line.trim().split_once(' ').expect("two words");
+    let told = line();
+    let (link, count) = told.split_once(' ').expect("two words");
     let (_fabric, domain) = domain_on(link);
     let options = Options {
         rx_size: 4096,
@@ -312,32 +264,32 @@ fn hoarder() {
     let names = hosts.iter().map(|host| host.ep.name().expect("name"));
     let names: Vec<String> = names.map(|name| name.to_string()).collect();
     println!("{}", names.join(" "));
-    let _ = std::io::stdin().read_line(&mut line);
+    line();
 }
 
 fn kept_messages_are_their_receivers_memory() {
     device();
-    receiver_pays(start("hoarder"), LINK, || domain_on(LINK));
+    receiver_pays(Process::in_role("hoarder"), LINK, || domain_on(LINK));
 }
 
 /// On one machine the work of the receiver's QP may be done by the sender's task.
 fn kept_messages_from_the_wire_are_their_receivers_memory() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
-    let child = theirs.0.run(|| start("hoarder"));
-    receiver_pays(child, theirs.1, || ours.0.run(|| domain_on(ours.1)));
+    let process = theirs.0.run(|| Process::in_role("hoarder"));
+    receiver_pays(process, theirs.1, || ours.0.run(|| domain_on(ours.1)));
 }
 
 /// Sends messages from `domain` to a [`hoarder`] on `link`, and checks which memory cgroup is
 /// charged for them.
-fn receiver_pays(mut child: Child, link: &str, domain: impl FnOnce() -> (Fabric, Domain)) {
+fn receiver_pays(mut process: Process, link: &str, domain: impl FnOnce() -> (Fabric, Domain)) {
     let (theirs, ours) = (Cgroup::new("kfi-receiver"), Cgroup::new("kfi-sender"));
-    theirs.take(child.id());
+    theirs.take(process.id());
     ours.take(std::process::id());
     let (_fabric, domain) = domain();
     let host = Host::on(&domain, &Options::default());
-    writeln!(child.stdin.as_mut().expect("stdin"), "{link} 1").expect("tell");
-    let peer = told(&mut child).parse().expect("address");
+    process.tell(&format!("{link} 1"));
+    let peer = process.told().parse().expect("address");
     let peer = host.av.insert_one(peer).expect("insert");
     let bytes = Buffer::new(KEPT).expect("buffer");
     let before = (ours.current(), theirs.current());
@@ -354,8 +306,7 @@ fn receiver_pays(mut child: Child, link: &str, domain: impl FnOnce() -> (Fabric,
     // Charges are made in batches for each CPU, and a process needs some memory besides.
     assert!(grown.1 >= sent - (2 << 20), "{grown:?} of {sent}");
     assert!(grown.0 < sent / 4, "{grown:?} of {sent}");
-    drop(child.stdin.take());
-    child.wait().expect("wait");
+    process.wait();
     until("the messages are given back", || {
         theirs.current() < before.1 + (2 << 20)
     });
@@ -372,13 +323,12 @@ const WAITING_BYTES: u64 = 256;
 fn waiting_messages_are_their_receivers_memory() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
-    let mut child = theirs.0.run(|| start("hoarder"));
+    let mut process = theirs.0.run(|| Process::in_role("hoarder"));
     let [at_sender, at_receiver] = ["kfi-sender", "kfi-receiver"].map(Cgroup::new);
-    at_receiver.take(child.id());
+    at_receiver.take(process.id());
     at_sender.take(std::process::id());
-    let stdin = child.stdin.as_mut().expect("stdin");
-    writeln!(stdin, "{} {WAITED_AT}", theirs.1).expect("tell");
-    let names = told(&mut child);
+    process.tell(&format!("{} {WAITED_AT}", theirs.1));
+    let names = process.told();
     let (_fabric, domain) = ours.0.run(|| domain_on(ours.1));
     let options = Options {
         tx_size: 1024,
@@ -411,13 +361,12 @@ fn waiting_messages_are_their_receivers_memory() {
             let stats = Device::open().expect("device").stats(StatClass::Endpoint);
             stats.collect::<Result<Vec<_>, _>>().expect("stats")
         });
-        let theirs = stats.iter().filter(|stat| stat.pid == Some(child.id()));
+        let theirs = stats.iter().filter(|stat| stat.pid == Some(process.id()));
         theirs.map(|stat| waiting(stat.figures)).sum::<u64>() == all
     });
     let grown = at_receiver.current().saturating_sub(before);
     // The processes and endpoints end before the test asserts.
-    child.kill().expect("kill");
-    child.wait().expect("wait");
+    drop(process);
     drop(senders);
     assert!(
         grown >= all * WAITING_BYTES,

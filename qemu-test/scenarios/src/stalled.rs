@@ -6,7 +6,7 @@
 use crate::{
     harness::tests,
     host::{until, within},
-    processes::{line, program, told},
+    process::{Process, line},
     raw::{File, addr_of, addr_of_mut, in_ms, refused},
     threads::Sleeper,
     userfault::Missing,
@@ -15,9 +15,7 @@ use kfi::{
     Errno,
     abi::{self, Call},
 };
-use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    io::Write,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -235,17 +233,23 @@ fn stall<T: Send + 'static>(
     thread
 }
 
-/// While a reader of the CQ waits for its memory, others take what there is, and wait no longer than
-/// they want.
-fn the_cq_goes_on(scene: &Arc<Scene>) {
-    const IN_TIME: &str = "a reader of the CQ waits for the memory of another one";
-    let next = |deadline: u64| others(scene, move |scene| scene.cq_next(deadline)).expect(IN_TIME);
+/// Checks that `next` takes two entries that are there, 1 and 2, and then waits no longer than until
+/// its deadline.
+fn entries_come_in_time(next: impl Fn(u64) -> Result<u64, Errno>) {
     assert_eq!(next(in_ms(20_000)), Ok(1));
     assert_eq!(next(0), Ok(2));
     assert_eq!(next(0), Err(Errno::EAGAIN));
     let begin = Instant::now();
     assert_eq!(next(in_ms(SHORT.as_millis() as u64)), Err(Errno::ETIMEDOUT));
     assert!((SHORT..BOUND).contains(&begin.elapsed()));
+}
+
+/// While a reader of the CQ waits for its memory, others take what there is, and wait no longer than
+/// they want.
+fn the_cq_goes_on(scene: &Arc<Scene>) {
+    const IN_TIME: &str = "a reader of the CQ waits for the memory of another one";
+    let next = |deadline: u64| others(scene, move |scene| scene.cq_next(deadline)).expect(IN_TIME);
+    entries_come_in_time(next);
     // Errors, too.
     scene.fail();
     assert_eq!(next(in_ms(20_000)), Err(Errno::KFI_EAVAIL));
@@ -323,18 +327,13 @@ fn a_stalled_sread_of_a_cq_is_released_by_a_signal() {
     assert_eq!(reader.end(), Err(Errno::EAGAIN));
 }
 
-/// The same as [`the_cq_goes_on`].
+/// The same for the EQ.
 fn the_eq_goes_on(scene: &Arc<Scene>) {
     let next = |deadline: u64| {
         others(scene, move |scene| scene.eq_next(deadline))
             .expect("a reader of the EQ waits for the memory of another one")
     };
-    assert_eq!(next(in_ms(20_000)), Ok(1));
-    assert_eq!(next(0), Ok(2));
-    assert_eq!(next(0), Err(Errno::EAGAIN));
-    let begin = Instant::now();
-    assert_eq!(next(in_ms(SHORT.as_millis() as u64)), Err(Errno::ETIMEDOUT));
-    assert!((SHORT..BOUND).contains(&begin.elapsed()));
+    entries_come_in_time(next);
 }
 
 fn a_stalled_read_of_an_eq_delays_nobody() {
@@ -424,10 +423,10 @@ fn stalled() {
 
 fn a_stalled_reader_can_be_killed() {
     for call in ["cq read", "cq sread", "eq read", "eq sread", "poll"] {
-        let mut child = program("stalled").spawn().expect("start a process");
-        writeln!(child.stdin.as_mut().expect("stdin"), "{call}").expect("tell");
-        assert_eq!(told(&mut child), "stalled", "{call}");
-        kill_process(Pid::from_child(&child), Signal::KILL).expect("kill");
-        until(call, || child.try_wait().expect("wait").is_some());
+        let mut process = Process::in_role("stalled");
+        process.tell(call);
+        assert_eq!(process.told(), "stalled", "{call}");
+        process.kill();
+        until(call, || process.has_ended());
     }
 }

@@ -10,17 +10,14 @@ use crate::{
     crowd::{Held, keep_away},
     harness::{Defect, REDESIGN, tests},
     host::{Host, Options, SOON, until, within},
-    processes::{line, program, told},
+    process::{Process, line, program},
 };
 use kfi::{
     Access, Buffer, Caps, Device, EpType, FiAddr, PacketFigure, PacketsOf, QpAddr, Remote,
     StatClass,
 };
-use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    io::Write,
     os::unix::{fs::FileExt, process::CommandExt},
-    process::Child,
     time::{Duration, Instant},
 };
 
@@ -70,36 +67,20 @@ const KEY: u64 = 1;
 /// At both ends of the bytes that are copied.
 const MARK: [u8; 8] = *b"kfi mark";
 
-/// A process that is the target of operations, in a role of this program.
-struct Target(Child);
-
-impl Target {
-    /// Starts it, as the user `uid`.
-    fn start(role: &str, uid: u32) -> Self {
-        Self(program(role).uid(uid).spawn().expect("start a process"))
-    }
-
-    fn tell(&mut self, line: &str) {
-        let stdin = self.0.stdin.as_mut().expect("stdin");
-        writeln!(stdin, "{line}").expect("tell");
-    }
-
-    fn told(&mut self) -> String {
-        told(&mut self.0)
-    }
-
-    fn kill(&self) {
-        kill_process(Pid::from_child(&self.0), Signal::KILL).expect("kill");
+impl Process {
+    /// Starts the target of operations in a role of this program, as the user `uid`.
+    fn target(role: &str, uid: u32) -> Self {
+        Self::start(program(role).uid(uid))
     }
 
     /// Whether it ends soon enough.
     fn ends(&mut self) -> bool {
-        within(BOUND, || self.0.try_wait().expect("wait").is_some())
+        within(BOUND, || self.has_ended())
     }
 
     /// Whether it sleeps in the kernel and waits for something else than a signal.
     fn is_stuck(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()));
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
         let stat = stat.expect("stat");
         // Behind the name, which is in parentheses.
         let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim());
@@ -108,18 +89,11 @@ impl Target {
 
     /// Whether its memory has the mark at this address.
     fn is_marked(&self, addr: u64) -> bool {
-        let memory = std::fs::File::open(format!("/proc/{}/mem", self.0.id()));
+        let memory = std::fs::File::open(format!("/proc/{}/mem", self.id()));
         let mut bytes = [0; MARK.len()];
         let read = memory.expect("its memory").read_exact_at(&mut bytes, addr);
         read.expect("read its memory");
         bytes == MARK
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -160,11 +134,11 @@ enum Copying {
 
 /// A target, and a task that is not scheduled in the middle of a copy to or from its memory. The
 /// caller drops the task first, because the end of the target may wait for it.
-fn caught(how: Copying) -> (Target, Held) {
+fn caught(how: Copying) -> (Process, Held) {
     keep_away();
     // The copy may be over before its task is held.
     for _ in 0..20 {
-        let mut target = Target::start("copied", 0);
+        let mut target = Process::target("copied", 0);
         target.tell(if how == Copying::Read { "marked" } else { "" });
         let told = target.told();
         let (name, addr) = told.split_once(' ').expect("two words");
@@ -298,14 +272,14 @@ fn parse_qp(words: &str) -> (QpAddr, u32) {
 struct Flood {
     task: Held,
     host: Host,
-    target: Target,
+    target: Process,
 }
 
 impl Flood {
     fn new() -> Self {
         keep_away();
         open_to_all();
-        let mut target = Target::start("answers", USER);
+        let mut target = Process::target("answers", USER);
         let theirs = parse_qp(&target.told());
         let host = Host::with(&options());
         let (at, psn) = host.qp();
@@ -334,7 +308,7 @@ impl Flood {
         let stat = device
             .stats(StatClass::Endpoint)
             .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(self.target.0.id()))
+            .find(|stat| stat.pid == Some(self.target.id()))
             .expect("the target's endpoint");
         device
             .packets(PacketsOf::Endpoint(stat.id))

@@ -8,14 +8,14 @@ use crate::{
     abi_budget::fill,
     abi_threads::{USER, as_user, in_thread, open_to_all},
     harness::tests,
-    processes::{line, program, told},
+    process::{Process, line, program},
     raw::File,
 };
 use rustix::{
     process::{Gid, Uid},
     thread::UnshareFlags,
 };
-use std::{io::Write, os::unix::process::CommandExt, process::Child};
+use std::os::unix::process::CommandExt;
 
 tests![
     what_the_users_take_counts_for_the_owner => 300,
@@ -29,31 +29,19 @@ pub(crate) const ROLES: &[(&str, fn())] = &[("namespaced", namespaced)];
 /// A user ID that is mapped into a namespace, as `/etc/subuid` gives them to users.
 const SUBUID: u32 = 100_001;
 
-/// A process of the user [`SUBUID`] in a user namespace that belongs to [`USER`].
-struct Namespaced(Child);
-
-impl Namespaced {
-    /// Starts it, in so many more namespaces inside each other.
-    fn start(more: u32) -> Self {
-        let mut command = program("namespaced");
-        command.uid(USER).gid(USER);
-        let mut me = Self(command.spawn().expect("start a process"));
+impl Process {
+    /// Starts a process of the user [`SUBUID`] in a user namespace that belongs to [`USER`], and in so
+    /// many more namespaces inside each other.
+    fn namespaced(more: u32) -> Self {
+        let mut me = Self::start(program("namespaced").uid(USER).gid(USER));
         assert_eq!(me.told(), "made");
         for map in ["uid_map", "gid_map"] {
-            let path = format!("/proc/{}/{map}", me.0.id());
+            let path = format!("/proc/{}/{map}", me.id());
             std::fs::write(path, format!("0 {USER} 1\n1 {SUBUID} 1\n")).expect(map);
         }
         me.tell(&more.to_string());
         assert_eq!(me.told(), "ready");
         me
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.0.stdin.as_mut().expect("stdin"), "{line}").expect("tell");
-    }
-
-    fn told(&mut self) -> String {
-        told(&mut self.0)
     }
 
     /// It opens objects until there is no room; how many there are then.
@@ -68,16 +56,9 @@ impl Namespaced {
         assert_eq!(self.told(), "empty");
     }
 
-    fn ends(&mut self) {
+    fn finishes(&mut self) {
         self.tell("end");
-        assert!(self.0.wait().expect("wait").success());
-    }
-}
-
-impl Drop for Namespaced {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        assert!(self.wait().success());
     }
 }
 
@@ -129,7 +110,7 @@ fn is_full(file: &File, domain: u32) -> bool {
 fn counts_for_the_owner(more: u32) {
     File::open();
     open_to_all();
-    let mut process = Namespaced::start(more);
+    let mut process = Process::namespaced(more);
     as_user(|| {
         let file = File::open_only();
         let fabric = file.fabric();
@@ -145,7 +126,7 @@ fn counts_for_the_owner(more: u32) {
         let again = process.fills();
         assert!(again > 10, "the process opened {again} objects");
         // The process ends, and everything that it took is there again.
-        process.ends();
+        process.finishes();
         let full = fill(&file, domain);
         assert!(full.len() > 10, "the owner opened {} objects", full.len());
     });
@@ -163,7 +144,7 @@ fn owners_of_all_namespaces_count() {
 fn others_have_their_own() {
     File::open();
     open_to_all();
-    let mut process = Namespaced::start(0);
+    let mut process = Process::namespaced(0);
     assert!(process.fills() > 10);
     in_thread(|| {
         let other = Uid::from_raw(USER + 1);

@@ -6,13 +6,11 @@ use crate::{
     harness::tests,
     host::{SOON, domain_on, until},
     networks::Wire,
+    process::{Process, line},
 };
 use kfi::{Buffer, Device, Errno, Error, EventKind, StatClass};
-use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    io::{BufRead, BufReader},
     net::SocketAddr,
-    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -30,9 +28,8 @@ const SEND: u64 = 2;
 
 /// A process that gets as far as it is told, and stays there.
 fn connector() {
-    let mut words = String::new();
-    std::io::stdin().read_line(&mut words).expect("what to do");
-    let (state, addr) = words.trim().split_once(' ').expect("two words");
+    let words = line();
+    let (state, addr) = words.split_once(' ').expect("two words");
     let addr: SocketAddr = addr.parse().expect("an address");
     let mut server = None;
     let mut ends = Vec::new();
@@ -67,11 +64,10 @@ fn connector() {
 
 /// A process that sends and receives, with more of both under way than it sees the end of.
 fn talker() {
-    let mut addr = String::new();
-    std::io::stdin().read_line(&mut addr).expect("whom to ask");
+    let addr = line();
     let (fabric, domain) = domain_on("roce0");
     let end = End::on(&domain, &queue(&fabric), None, 0);
-    let addr = addr.trim().parse().expect("an address");
+    let addr = addr.parse().expect("an address");
     end.ep.connect(addr, b"").expect("connect");
     event(&end.eq, EventKind::Connected);
     println!("there");
@@ -124,72 +120,53 @@ impl Talk {
     }
 }
 
-/// A process that a test kills, with lines that it writes.
-struct Victim(Child, BufReader<std::process::ChildStdout>);
+/// A process in this role, which begins with these words.
+fn process(role: &str, words: &str) -> Process {
+    let mut process = Process::in_role(role);
+    process.tell(words);
+    process
+}
 
-impl Victim {
-    /// A [`connector`].
-    fn new(state: &str, addr: SocketAddr) -> Self {
-        Self::who("connector", &format!("{state} {addr}"))
-    }
+/// A [`connector`].
+fn in_state(state: &str, addr: SocketAddr) -> Process {
+    process("connector", &format!("{state} {addr}"))
+}
 
-    fn who(role: &str, words: &str) -> Self {
-        use std::io::Write;
-        let mut child = Command::new(std::env::current_exe().expect("own path"))
-            .args(["--role", role])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start a process");
-        let mut stdin = child.stdin.take().expect("stdin");
-        writeln!(stdin, "{words}").expect("write");
-        let lines = BufReader::new(child.stdout.take().expect("stdout"));
-        Self(child, lines)
-    }
-
-    fn says(&mut self, line: &str) {
-        let mut said = String::new();
-        self.1.read_line(&mut said).expect("a line");
-        assert_eq!(said.trim(), line);
-    }
-
-    fn kill(mut self) {
-        let pid = Pid::from_child(&self.0);
-        kill_process(pid, Signal::KILL).expect("kill");
-        self.0.wait().expect("wait");
-    }
+fn kill(mut process: Process) {
+    process.kill();
+    process.wait();
 }
 
 fn killed_in_each_state() {
     let addr: SocketAddr = "127.0.0.2:7500".parse().unwrap();
     for _ in 0..5 {
         // Who listens goes: the port is free.
-        let mut victim = Victim::new("listening", addr);
-        victim.says("there");
-        victim.kill();
+        let mut victim = in_state("listening", addr);
+        assert_eq!(victim.told(), "there");
+        kill(victim);
         // With a request that waits: that is rejected.
-        let mut victim = Victim::new("asked", addr);
-        victim.says("listens");
+        let mut victim = in_state("asked", addr);
+        assert_eq!(victim.told(), "listens");
         let a = End::new(0);
         a.ep.connect(addr, b"").expect("connect");
-        victim.says("there");
-        victim.kill();
+        assert_eq!(victim.told(), "there");
+        kill(victim);
         failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
         // With one that it has accepted: that is over.
-        let mut victim = Victim::new("accepting", addr);
-        victim.says("listens");
+        let mut victim = in_state("accepting", addr);
+        assert_eq!(victim.told(), "listens");
         let a = End::new(0);
         a.ep.connect(addr, b"").expect("connect");
-        victim.says("there");
+        assert_eq!(victim.told(), "there");
         event(&a.eq, EventKind::Connected);
-        victim.kill();
+        kill(victim);
         event(&a.eq, EventKind::Shutdown);
         // Who asks goes: the request cannot be accepted.
         let server = Server::new();
-        let mut victim = Victim::new("asking", server.addr());
-        victim.says("there");
+        let mut victim = in_state("asking", server.addr());
+        assert_eq!(victim.told(), "there");
         let asked = server.asked();
-        victim.kill();
+        kill(victim);
         let b = server.end_for(&asked);
         match b.ep.accept(&server.pep, asked.connreq, b"") {
             Err(error) => assert_eq!(error.errno(), Some(Errno::ECONNABORTED)),
@@ -197,11 +174,11 @@ fn killed_in_each_state() {
             Ok(()) => drop(failure(&b.eq, Errno::ECONNREFUSED, GAVE_UP)),
         }
         // Who is connected goes.
-        let mut victim = Victim::new("connected", server.addr());
+        let mut victim = in_state("connected", server.addr());
         let b = server.accept(&server.asked(), b"");
-        victim.says("there");
+        assert_eq!(victim.told(), "there");
         event(&b.eq, EventKind::Connected);
-        victim.kill();
+        kill(victim);
         event(&b.eq, EventKind::Shutdown);
     }
 }
@@ -211,16 +188,16 @@ fn killed_while_it_talks() {
     let (server, _) = across(&wire, "192.0.2.2:0");
     for round in 0..20 {
         let addr = server.addr().to_string();
-        let mut victim = wire.a.run(|| Victim::who("talker", &addr));
+        let mut victim = wire.a.run(|| process("talker", &addr));
         let b = server.accept(&server.asked(), b"");
         event(&b.eq, EventKind::Connected);
-        victim.says("there");
+        assert_eq!(victim.told(), "there");
         let mut talk = Talk::new();
         let end = Instant::now() + Duration::from_millis(7 * round);
         while Instant::now() < end {
             talk.go_on(&b);
         }
-        victim.kill();
+        kill(victim);
         event(&b.eq, EventKind::Shutdown);
         // All that was under way ends, once.
         while talk.ended < talk.begun {
