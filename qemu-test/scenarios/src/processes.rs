@@ -15,7 +15,7 @@ tests![
     killed_processes_leave_nothing => 1200,
     kept_messages_are_their_receivers_memory,
     kept_messages_from_the_wire_are_their_receivers_memory,
-    waiting_messages_are_their_receivers_memory,
+    waiting_messages_are_their_receivers_memory => 300,
 ];
 
 /// What this program is when a test starts it as another process.
