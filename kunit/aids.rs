@@ -9,6 +9,7 @@ use super::{
     },
     sched::now_ns, //
 };
+pub(crate) use super::kthread::allow_kill;
 use kernel::{
     bindings,
     prelude::*,

@@ -45,6 +45,7 @@ use crate::{
 
 pub(crate) use crate::shim::aids::{
     a_while,
+    allow_kill,
     eventually,
     thread,
     Count,

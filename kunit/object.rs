@@ -8,6 +8,7 @@ use super::{
     Object,
     Used, //
 };
+use crate::shim::kthread::Join;
 use crate::{
     mem::{
         MemRef,
@@ -28,8 +29,13 @@ use crate::{
         },
         mr::Mr,
         wait::fixture::{
+            a_while,
+            allow_kill,
+            eventually,
             ident,
+            thread,
             wait_obj,
+            Count,
             TestDomain, //
         }, //
     }, //
@@ -75,6 +81,18 @@ fn mr(test: &TestDomain) -> Result<Arc<Mr>> {
     let memory = MemRef::buffer(64)?;
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     Mr::reg(&test.domain, memory, ranges, access, 1, ident(6, 6)?)
+}
+
+/// A thread that closes a region, which an operation is inside, and counts when that ends with
+/// `EINTR`.
+fn closer(mr: &Arc<Mr>, interrupted: &Arc<Count>) -> Result<Join> {
+    let (mr, interrupted) = (mr.clone(), interrupted.clone());
+    thread(move || {
+        allow_kill();
+        if close(&*mr) == Err(EINTR) {
+            interrupted.add(1);
+        }
+    })
 }
 
 #[kunit_tests(kfabric_object)]
@@ -128,6 +146,89 @@ mod tests {
         assert_eq!(close(&*test.domain), Ok(()));
         assert_eq!(test.domain.bind_eq(&eq, true), Err(EBADF));
         assert_eq!(close(&*eq), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_close_that_was_ended_by_a_signal_goes_on_with_the_next() -> Result {
+        let test = TestDomain::open()?;
+        let mr = mr(&test)?;
+        let interrupted = Count::new()?;
+        let inside = mr.enter();
+        assert!(inside.is_some());
+        for round in 1..=2 {
+            let closer = closer(&mr, &interrupted)?;
+            assert!(eventually(|| mr.uses().is_closed() && mr.enter().is_none()));
+            a_while();
+            assert_eq!(interrupted.get(), round - 1);
+            if round == 1 {
+                // One task closes it.
+                assert_eq!(close(&*mr), Err(EBADF));
+            }
+            closer.kill();
+            closer.join();
+            assert_eq!(interrupted.get(), round);
+            assert!(mr.uses().is_closed());
+            assert_eq!(Used::new(mr.clone()).err(), Some(EBADF));
+            assert!(test.domain.region(1).is_none());
+        }
+        // It has not been torn down.
+        assert_eq!(close(&*test.domain), Err(EBUSY));
+        drop(inside);
+        assert_eq!(close(&*mr), Ok(()));
+        assert_eq!(close(&*mr), Err(EBADF));
+        assert_eq!(close(&*test.domain), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_key_that_was_taken_again_outlives_the_close_that_goes_on() -> Result {
+        let test = TestDomain::open()?;
+        let (old, interrupted) = (mr(&test)?, Count::new()?);
+        let inside = old.enter();
+        let closer = closer(&old, &interrupted)?;
+        assert!(eventually(|| old.enter().is_none()));
+        let new = mr(&test)?;
+        closer.kill();
+        closer.join();
+        assert_eq!(interrupted.get(), 1);
+        drop(inside);
+        assert_eq!(close(&*old), Ok(()));
+        assert!(test
+            .domain
+            .region(1)
+            .is_some_and(|region| Arc::ptr_eq(&region, &new)));
+        force_close(&*new);
+        Ok(())
+    }
+
+    #[test]
+    fn a_close_by_force_does_not_wait() -> Result {
+        let test = TestDomain::open()?;
+        let interrupted = Count::new()?;
+        for halted in [false, true] {
+            let mr = mr(&test)?;
+            let inside = mr.enter();
+            assert!(inside.is_some());
+            if halted {
+                let closer = closer(&mr, &interrupted)?;
+                assert!(eventually(|| mr.enter().is_none()));
+                closer.kill();
+                closer.join();
+                assert_eq!(interrupted.get(), 1);
+            }
+            force_close(&*mr);
+            assert!(mr.enter().is_none());
+            assert_eq!(close(&*mr), Err(EBADF));
+            // The operation inside goes on, with its memory.
+            let access = Access::REMOTE_WRITE;
+            assert!(mr
+                .remote(0, 64, access)
+                .is_ok_and(|memory| memory.len() == 64));
+            drop(inside);
+            assert!(Arc::into_unique_or_drop(mr).is_some());
+        }
+        assert_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 }

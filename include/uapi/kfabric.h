@@ -598,11 +598,16 @@ struct kfabric_getinfo {
  * @size: sizeof(struct kfabric_close)
  * @handle: the object
  *
- * An endpoint's posted receives are dropped without completions; a call
- * waits until data is no longer being placed in the caller's memory.
+ * An endpoint's posted receives are dropped without completions.  The call
+ * waits until peers no longer read or write memory through the object.  A peer
+ * that is copying may take long, if its process is not scheduled; only a signal
+ * that kills the caller ends the wait.  When the file goes, nothing is waited
+ * for: such a copy ends later, in pages that stay pinned and charged so long.
  *
  * Errors: -EBUSY something that still exists was made from it or is bound to
- * it, or somebody waits on it; nothing has changed then.
+ * it, or somebody waits on it; nothing has changed then.  -EINTR the caller is
+ * being killed: the object has no use but to be closed once more, by another
+ * process that has the file.
  */
 struct kfabric_close {
 	__u32	size;

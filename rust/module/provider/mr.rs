@@ -7,8 +7,10 @@
 //! to save pinning their buffers anew; remote ones are checked here, and nowhere else, before they
 //! touch a byte ([`Mr::remote`]).
 //!
-//! Closing a region takes its key away first, so that no operation can begin, and then waits for
-//! those that are still placing bytes.
+//! Closing a region takes its key away first, so that no operation can begin. A close by its owner
+//! then waits for those that are still placing bytes: when it has succeeded, no peer reads or writes
+//! the region any more. If the owner is gone, they go on, each with a reference to the region, whose
+//! pages stay pinned so long.
 
 use kernel::{
     new_mutex,
@@ -262,11 +264,20 @@ impl Object for Mr {
         &self.uses
     }
 
-    fn teardown(&self) {
-        if let Some(key) = self.key.copy() {
-            self.domain.leave_key(key);
+    fn shut(&self) {
+        // Only once: another region may have the key afterwards.
+        if self.run.shut() {
+            if let Some(key) = self.key.copy() {
+                self.domain.leave_key(key);
+            }
         }
-        self.run.stop();
+    }
+
+    fn wait(&self) -> Result {
+        self.run.wait()
+    }
+
+    fn teardown(&self) {
         let _binding = self.binding.lock();
         for cntr in [&self.remote_read, &self.remote_write] {
             if let Some(used) = cntr.as_ref() {

@@ -9,13 +9,42 @@
 //!
 //! ```text
 //!            take            take/put
-//!   open,0 --------> open,n --------> open,0 --close--> closed   (close of open,n: EBUSY)
-//!   any    --force_close-------------------------------> closed   (the owner is gone)
+//!   open,0 --------> open,n --------> open,0 --close---> closing -----------> closed
+//!                                                          |  ^                 ^
+//!                                                 a signal |  | close           |
+//!                                                          v  |                 |
+//!                                                         halted --force_close--'
+//!   open,n --close--> EBUSY, and nothing changes
+//!   open,n --force_close (the owner is gone)-------------------------------> closed
 //! ```
 //!
-//! [`close`] refuses while there is use and changes nothing then. [`force_close`] is for an owner
-//! that has gone (exit, kill): faces call it in order of dependence, so that the only uses still
-//! there are those of wait descriptors, which find the object closed.
+//! [`close`] refuses while there is use and changes nothing then. It waits until no operation
+//! places data for the object any more. These operations are other tasks', which may not be
+//! scheduled, so a fatal signal ends the wait, and `close` fails with `EINTR`. The object is useless
+//! then, but not torn down: `halted`. Another [`close`] goes on from there.
+//!
+//! [`force_close`] is for an owner that has gone (exit, kill): faces call it in order of dependence,
+//! so that the only uses still there are those of wait descriptors, which find the object closed.
+//! It waits for no operation. No call of the owner is running then, so those that are still inside
+//! ([`Rundown`](super::rundown::Rundown)) are of peers, and of the module's workers. They find this:
+//!
+//! - **Memory.** An operation has references to the objects that it works with, and these to all
+//!   that they are bound to. The bytes that it copies are in pages which are pinned until the
+//!   last [`MemRef`](crate::mem::MemRef) goes, also if the process that mapped them has ended. So
+//!   they are not anybody else's.
+//! - **Charges** to the owner's account, its cgroup and its `RLIMIT_MEMLOCK` end with the memory that
+//!   they are for: the owner's user pays for it until the copy has ended. The count of locked pages
+//!   keeps the `mm_struct`, but not its mappings.
+//! - **Completions** go to a CQ and counters which are closed, or will be soon. They store what is
+//!   told in memory that these still have, and wake nobody: whoever slept there was woken with the
+//!   close.
+//! - **What is left behind.** An operation that puts something into an object looks behind that
+//!   whether the object has been shut, and takes it out again (`arrive` of an endpoint). Either it
+//!   sees that, or the teardown sees what was put in.
+//! - **The module.** A peer's operation is a call of the peer's open file, which holds the module;
+//!   that of a worker is waited for by the module's end
+//!   ([`WorkQueues`](crate::shim::work::WorkQueues)). The link and its namespace may go
+//!   before: they are only counted in.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/object.rs"]
@@ -85,13 +114,21 @@ impl Ident {
 ///
 /// # Invariants
 ///
-/// `state` is the number of uses, or [`Uses::CLOSED`] for ever.
+/// `state` is the number of uses, or one of the constants from [`Uses::HALTED`] on: then it is
+/// never a number again, and [`Uses::CLOSED`] stays.
 pub(crate) struct Uses {
     state: AtomicWord,
 }
 
 impl Uses {
+    /// Closed for ever, and torn down by whoever made it so.
     const CLOSED: u64 = u64::MAX;
+
+    /// Somebody is in [`close`].
+    const CLOSING: u64 = u64::MAX - 1;
+
+    /// A [`close`] was ended by a signal, and nobody goes on with it yet.
+    const HALTED: u64 = u64::MAX - 2;
 
     /// More are too many to count.
     const MOST: u64 = i32::MAX as u64;
@@ -110,7 +147,7 @@ impl Uses {
         let mut seen = self.state.load();
         loop {
             if seen >= Self::MOST {
-                return Err(if seen == Self::CLOSED { EBADF } else { EBUSY });
+                return Err(if seen >= Self::HALTED { EBADF } else { EBUSY });
             }
             match self.state.compare_exchange(seen, seen.wrapping_add(1)) {
                 Ok(_) => return Ok(()),
@@ -123,7 +160,7 @@ impl Uses {
     #[inline]
     fn put(&self) {
         let mut seen = self.state.load();
-        while seen != 0 && seen != Self::CLOSED {
+        while seen != 0 && seen < Self::HALTED {
             match self.state.compare_exchange(seen, seen.wrapping_sub(1)) {
                 Ok(_) => return,
                 Err(now) => seen = now,
@@ -131,24 +168,42 @@ impl Uses {
         }
     }
 
-    /// Closes an object without uses: `EBUSY` if there are any, `EBADF` if it was closed already.
-    fn close(&self) -> Result {
-        match self.state.compare_exchange(0, Self::CLOSED) {
+    /// Begins to close an object without uses, or goes on with a close that was halted: `EBUSY` if
+    /// there are uses, `EBADF` if it was closed already, or somebody is closing it.
+    fn begin_to_close(&self) -> Result {
+        match self.state.compare_exchange(0, Self::CLOSING) {
             Ok(_) => Ok(()),
-            Err(Self::CLOSED) => Err(EBADF),
+            Err(Self::HALTED) => match self.state.compare_exchange(Self::HALTED, Self::CLOSING) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(EBADF),
+            },
+            Err(Self::CLOSING | Self::CLOSED) => Err(EBADF),
             Err(_) => Err(EBUSY),
         }
     }
 
-    /// Closes in any state; `false` if it was closed already.
-    fn force_close(&self) -> bool {
-        self.state.swap(Self::CLOSED) != Self::CLOSED
+    /// Ends what [`begin_to_close`](Self::begin_to_close) began.
+    fn end_close(&self, state: u64) {
+        // INVARIANT: Nobody changes what is CLOSING, and `state` is HALTED or CLOSED.
+        self.state.store(state);
     }
 
-    /// Whether the object has been closed.
+    /// Closes in any state; `false` if it was closed already, or somebody is closing it.
+    fn force_close(&self) -> bool {
+        let mut seen = self.state.load();
+        while seen < Self::CLOSING {
+            match self.state.compare_exchange(seen, Self::CLOSED) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Whether the object has been closed, or a close has begun.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.load_acquire() == Self::CLOSED
+        self.state.load_acquire() >= Self::HALTED
     }
 }
 
@@ -157,21 +212,42 @@ pub(crate) trait Object: Send + Sync {
     /// Its uses.
     fn uses(&self) -> &Uses;
 
-    /// Ends it: called once, after it has been marked closed. Gives back what it uses, wakes who
-    /// sleeps on it, and waits until nobody places data on its behalf. May sleep.
+    /// Lets no operation of others reach the object's memory any more. Called after it has been
+    /// marked closed; again, if a wait was ended by a signal. Does not wait for operations. Sleeps.
+    fn shut(&self) {}
+
+    /// Waits until no operation places data on behalf of the object, which has been shut. `EINTR`
+    /// the current task is being killed. Sleeps.
+    fn wait(&self) -> Result {
+        Ok(())
+    }
+
+    /// Ends it: called once, after it has been shut. Gives back what it uses, and wakes who sleeps
+    /// on it. If the owner is gone, operations of others may still be under way inside, and nothing
+    /// waits for them: see the module documentation. Sleeps.
     fn teardown(&self);
 }
 
-/// Closes `object`; `EBUSY` while it is used (nothing has changed then), `EBADF` if it was closed.
+/// Closes `object`, and waits until no operation places data on its behalf any more. `EBUSY` while
+/// it is used (nothing has changed then); `EBADF` it was closed, or somebody closes it; `EINTR` the
+/// current task is being killed, and the object is to be closed once more. Sleeps.
 pub(crate) fn close<T: Object>(object: &T) -> Result {
-    object.uses().close()?;
+    object.uses().begin_to_close()?;
+    object.shut();
+    if let Err(error) = object.wait() {
+        object.uses().end_close(Uses::HALTED);
+        return Err(error);
+    }
     object.teardown();
+    object.uses().end_close(Uses::CLOSED);
     Ok(())
 }
 
-/// Closes `object` whatever uses it.
+/// Closes `object` whatever uses it, without waiting for operations of others. For an object of an
+/// owner of which no call is running. Sleeps.
 pub(crate) fn force_close<T: Object>(object: &T) {
     if object.uses().force_close() {
+        object.shut();
         object.teardown();
     }
 }

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rundown: lets work pass until it is stopped, then waits until the last of it is through.
+//! Rundown: admits operations until it is shut, and counts those that are inside.
 //!
 //! An endpoint and a memory region are entered by every operation that touches them, from any
-//! process. Closing must not return while such an operation still places bytes in the owner's
-//! memory, and must keep new ones out. [`Rundown::enter`] is one atomic operation, leaving is one;
-//! [`Rundown::stop`] sleeps until everybody has left.
+//! process. [`Rundown::enter`] is one atomic operation, leaving is one. Closing an object has two
+//! steps:
+//!
+//! - [`Rundown::shut`] lets no operation in any more. It does not wait.
+//! - [`Rundown::wait`] sleeps until all operations have left, so that a close does not return while
+//!   bytes are placed in the owner's memory. A fatal signal ends it.
+//!
+//! An operation that is inside can belong to a task that is not scheduled for a long time. So only
+//! a close that its owner has asked for waits, and only until its owner is killed. A close by force
+//! shuts, and does not wait: see [`Object`](super::object::Object).
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/rundown.rs"]
@@ -28,7 +35,7 @@ use crate::shim::{
 /// # Invariants
 ///
 /// The low bits of `state` count who is inside; [`Rundown::SHUT`] is set as long as nobody may
-/// enter: before [`Rundown::start`] and for ever after [`Rundown::stop`].
+/// enter: before [`Rundown::start`] and for ever after [`Rundown::shut`].
 #[pin_data]
 pub(crate) struct Rundown {
     state: AtomicWord,
@@ -57,7 +64,7 @@ impl Rundown {
         })
     }
 
-    /// Opens it. To be called once, and not after [`Rundown::stop`].
+    /// Opens it. To be called once, and not after [`Rundown::shut`].
     pub(crate) fn start(&self) {
         let _ = self.state.fetch_add(Self::SHUT.wrapping_neg());
     }
@@ -65,8 +72,8 @@ impl Rundown {
     /// Enters, if it is open. Leaves when the result is dropped.
     #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Inside<'_>> {
-        // Who finds it shut leaves no trace. So however many knock and knock again, `stop` waits
-        // for those only who had begun to enter when it shut it.
+        // Who finds it shut leaves no trace. So however many tasks try again and again, `wait` waits
+        // only for those that had begun to enter before.
         if !self.is_open() {
             return None;
         }
@@ -79,7 +86,7 @@ impl Rundown {
 
     #[inline]
     fn leave(&self) {
-        // The last one to leave a shut rundown wakes whoever waits in `stop`.
+        // The last one to leave a shut rundown wakes whoever waits for that.
         if self.state.fetch_add(u64::MAX) == Self::SHUT + 1 {
             self.emptied();
         }
@@ -90,26 +97,30 @@ impl Rundown {
         self.empty.wake_all();
     }
 
-    /// Shuts it and waits until everybody has left; not interruptible, because work inside is
-    /// bounded by the copying of one message. Returns whether it was open.
-    pub(crate) fn stop(&self) -> bool {
+    /// Shuts it: nobody enters any more. Returns whether it was open. Does not sleep.
+    pub(crate) fn shut(&self) -> bool {
         let mut seen = self.state.load();
         loop {
             if seen & Self::SHUT != 0 {
-                break;
+                return false;
             }
+            // INVARIANT: Shut, for ever. The count stays.
             match self.state.compare_exchange(seen, seen | Self::SHUT) {
-                Ok(_) => break,
+                Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
-        let was_open = seen & Self::SHUT == 0;
-        self.empty.wait_uninterruptible(|| {
+    }
+
+    /// Waits until everybody has left it, which has been shut. `EINTR` the current task is being
+    /// killed. Sleeps.
+    pub(crate) fn wait(&self) -> Result {
+        let is_empty = || {
             // Those who were turned away in `enter` count for a moment, and leave like others.
             // Acquire: what they did inside is done.
             self.state.load_acquire() == Self::SHUT
-        });
-        was_open
+        };
+        self.empty.wait_killable(is_empty).map_err(|_| EINTR)
     }
 
     /// Whether it lets work in.

@@ -89,6 +89,8 @@ long kfabric_shim_kunit_pinned(void);
 struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
 					      const char *name);
 void kfabric_shim_kunit_join(struct task_struct *task);
+void kfabric_shim_kunit_allow_kill(void);
+void kfabric_shim_kunit_kill(struct task_struct *task);
 u32 kfabric_shim_kunit_poll(unsigned int fd);
 long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
 			   unsigned long addr, size_t len);

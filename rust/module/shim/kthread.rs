@@ -72,7 +72,20 @@ unsafe extern "C" fn main<F: FnOnce() + Send + 'static>(data: *mut c_void) -> c_
     0
 }
 
+/// Lets the current thread, which [`spawn`] made, be [killed](Join::kill).
+pub(crate) fn allow_kill() {
+    // SAFETY: Changes how the current task takes a signal; process context.
+    unsafe { shim::kfabric_shim_kunit_allow_kill() }
+}
+
 impl Join {
+    /// Sends a fatal signal to the thread, which has called [`allow_kill`]. It ends the thread's
+    /// killable waits.
+    pub(crate) fn kill(&self) {
+        // SAFETY: The task is valid, as `kfabric_shim_kunit_thread` took a reference.
+        unsafe { shim::kfabric_shim_kunit_kill(self.task.as_ptr()) }
+    }
+
     /// Waits for the thread to end.
     pub(crate) fn join(self) {}
 }

@@ -21,6 +21,7 @@
 #include <linux/poll.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
 
@@ -88,6 +89,27 @@ struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
 void kfabric_shim_kunit_join(struct task_struct *task)
 {
 	kthread_stop_put(task);
+}
+
+/**
+ * kfabric_shim_kunit_allow_kill - let the current kernel thread be killed
+ *
+ * A kernel thread ignores all signals by default.
+ */
+void kfabric_shim_kunit_allow_kill(void)
+{
+	allow_kernel_signal(SIGKILL);
+}
+
+/**
+ * kfabric_shim_kunit_kill - send SIGKILL to a kernel thread
+ * @task: a thread that has called kfabric_shim_kunit_allow_kill()
+ *
+ * The signal is pending afterwards.  The thread ends when its function returns.
+ */
+void kfabric_shim_kunit_kill(struct task_struct *task)
+{
+	send_sig(SIGKILL, task, 1);
 }
 
 /**

@@ -58,7 +58,7 @@ mod kunit;
 pub(crate) enum WaitError {
     /// The deadline has passed.
     TimedOut,
-    /// A signal is pending.
+    /// A signal is pending: a fatal one, if the wait is killable.
     Interrupted,
 }
 
@@ -220,7 +220,21 @@ impl WaitQueue {
         });
     }
 
-    /// The loop of both waits, with the task on the queue.
+    /// Sleeps until `cond` holds, or the task is being killed: for waits that
+    /// other tasks end. `cond` goes before the signal.
+    ///
+    /// `cond` as in [`wait_until`](Self::wait_until). Process context, no
+    /// spinlock held.
+    pub(crate) fn wait_killable(&self, mut cond: impl FnMut() -> bool) -> Result<(), WaitError> {
+        task::might_sleep();
+        if cond() {
+            return Ok(());
+        }
+        let state = bindings::TASK_WAKEKILL | bindings::TASK_UNINTERRUPTIBLE;
+        self.sleep(state, Deadline::Forever, || cond().then_some(()))
+    }
+
+    /// The loop of all waits, with the task on the queue.
     fn sleep<T>(
         &self,
         state: u32,

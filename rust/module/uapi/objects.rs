@@ -51,7 +51,8 @@ macro_rules! classes {
                 match self { $( Self::$variant(_) => Class::$variant, )* }
             }
 
-            /// Closes the object: `EBUSY` while it is used, `EBADF` if somebody closes it too.
+            /// Closes the object: `EBUSY` while it is used, `EBADF` if somebody closes it too, `EINTR`
+            /// the current task is being killed. Sleeps until no operation reaches its memory.
             pub(super) fn close(&self) -> Result {
                 match self { $( Self::$variant(object) => object::close(&**object), )* }
             }
@@ -70,7 +71,7 @@ macro_rules! classes {
                 }
             }
 
-            /// Closes the object whatever uses it.
+            /// Closes the object whatever uses it; waits for no operation.
             pub(super) fn force_close(&self) {
                 match self { $( Self::$variant(object) => object::force_close(&**object), )* }
             }
@@ -129,7 +130,8 @@ classes! {
 
 /// `KFABRIC_IOC_CLOSE`.
 pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
-    // Of several who close one object, one succeeds, and that one frees the number.
+    // Of several who close one object, one succeeds, and that one frees the number. The number of one
+    // whose close was interrupted stays, and the end of the file closes it.
     file.entry(arg.handle)?.close()?;
     file.handles().remove(arg.handle);
     Ok(())

@@ -6,13 +6,14 @@
 //! anything. No call runs on the file any more and none of its mappings is left, because each holds
 //! the file. What may still run is others' work that reaches these objects: peers that send to an
 //! endpoint or write to a region, and pollers of a descriptor from `KFABRIC_IOC_GETWAIT`, which
-//! outlives the file. `object::force_close` stops the first and lets the second find the object
-//! closed.
+//! outlives the file. `object::force_close` lets no more of the first begin, and lets the second find
+//! the object closed.
 //!
-//! Users go before what they use ([`Class::IN_ORDER`]), so nothing is ever used after it is closed.
-//! The time is bounded: eleven walks over a table of at most 65535 handles, in which each object
-//! waits at most for the copying of messages that have begun. Endpoints say farewell to peers on other
-//! hosts, who may be gone and not answer; so all of them begin with that before the first one waits.
+//! Users go before what they use ([`Class::IN_ORDER`]), so nothing new is made with what is closed.
+//! The time is bounded: eleven walks over a table of at most 65535 handles. No object waits for
+//! another task: a peer that is copying goes on, with references to what it works with
+//! ([`object`](crate::provider::object)). Endpoints say farewell to peers on other hosts, who may be
+//! gone and not answer; so all of them begin with that before the first one waits, for a bounded time.
 
 use super::{
     handles::Table,

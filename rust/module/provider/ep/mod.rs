@@ -18,9 +18,15 @@
 //! endpoints; [`dgram`], datagrams. The latter two are one QP each ([`wire`]).
 //!
 //! Every operation runs inside the endpoint's [`Rundown`], and inside its peer's while it touches
-//! that, so closing waits until nobody places bytes for this endpoint. Closing takes the endpoint
-//! out of the directory first; then receives are dropped, sends that wait here fail at their
-//! senders, and sends of its own that wait elsewhere are taken back.
+//! that. Closing takes the endpoint out of the directory and shuts the rundown. A close by its owner
+//! waits then until nobody is inside, so that no bytes are placed for this endpoint any more; a
+//! close by force does not. Then receives are dropped, sends that wait here fail at their senders,
+//! and sends of its own that wait elsewhere are taken back.
+//!
+//! A peer that is still inside after a close by force has taken one receive, or one send, and is
+//! copying its bytes. It completes the operation on both sides, and the endpoint goes with its last
+//! reference. No lock is held during the copy, so the teardown waits for none. A message that a peer
+//! leaves here behind the teardown is found by the peer itself ([`arrive`](Endpoint::arrive)).
 //!
 //! Everything is process context, but for the exceptions in [`provider`](crate::provider). Functions
 //! that copy, allocate or drop pinned memory may sleep.
@@ -37,6 +43,10 @@ pub(crate) mod post;
 mod rdm;
 mod receive;
 pub(crate) mod wire;
+
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/closing.rs"]
+mod kunit;
 
 use kernel::{
     new_mutex,
@@ -318,11 +328,11 @@ impl Endpoint {
         }
     }
 
-    /// Begins to close: nothing can be posted any more, and peers on other hosts are told. For who closes
-    /// many, because telling may take a while. Sleeps, but not that long.
+    /// Begins to close by force: nothing can be posted any more, and peers on other hosts are told. For
+    /// who closes many, because telling may take a while. Waits for no operation. Sleeps.
     pub(crate) fn farewell(&self) {
         self.stop_listening();
-        self.run.stop();
+        self.run.shut();
         self.begin_to_leave();
     }
 
@@ -346,20 +356,34 @@ impl Object for Endpoint {
         &self.uses
     }
 
-    fn teardown(&self) {
+    fn shut(&self) {
         if let Some(place) = self.place.copy() {
             place.leave();
         }
+        // Bindings of an endpoint that was never enabled, or its count on the link.
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
         match (&self.wire, self.bound.as_ref()) {
             (None, Some(bound)) => {
                 self.stop_listening();
-                self.domain.directory().leave(&bound.name);
+                // Only once: another endpoint may have the address afterwards.
+                if matches!(stage, Stage::Enabled { .. }) {
+                    self.domain.directory().leave(&bound.name);
+                }
             }
             (Some(wire), _) => wire.close(),
             (None, None) => {}
         }
-        self.run.stop();
+        self.run.shut();
+    }
+
+    fn wait(&self) -> Result {
+        self.run.wait()?;
+        self.begin_to_leave();
+        self.wait_for_sessions()
+    }
+
+    fn teardown(&self) {
+        // Nobody of the owner's is inside, and nobody else posts to other hosts.
         self.leave_remote();
         if let Some(bound) = self.bound.as_ref() {
             if let Some(Wire::Msg(msg)) = &self.wire {
@@ -370,8 +394,6 @@ impl Object for Endpoint {
             self.take_back_sends(bound);
             bound.release();
         }
-        // Bindings of an endpoint that was never enabled, or its count on the link.
-        drop(stage);
         self.domain.release();
     }
 }

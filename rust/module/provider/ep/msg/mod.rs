@@ -267,7 +267,7 @@ impl Msg {
         }
     }
 
-    /// At teardown: nobody is inside. Lets the connection go, and gives back the credits of what never
+    /// At teardown: the QP is closed, and no call that posts is inside. Lets the connection go, and gives back the credits of what never
     /// ended. Sleeps.
     pub(super) fn drop_all(&self, endpoint: &Endpoint, bound: &Bound) {
         if let Some(conn) = self.conn.as_ref() {

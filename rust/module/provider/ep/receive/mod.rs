@@ -393,6 +393,9 @@ impl Endpoint {
 
     /// Lets a message wait, unless a receive has come for it meanwhile. Sleeps (drops `held` if it
     /// is not kept).
+    ///
+    /// If the endpoint has been closed by force, the message is kept and then fails, unless the
+    /// teardown has done that already.
     #[inline(never)]
     pub(super) fn arrive(&self, message: &Message, held: Held) -> Arrival {
         let known = Known {
@@ -404,29 +407,23 @@ impl Endpoint {
                 Held::There(_) | Held::Remote(_) => 0,
             },
         };
-        let not_kept;
-        let arrival = {
+        let (arrival, not_kept) = {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
             match pair.take_place(message) {
-                Some(place) => {
-                    not_kept = Some(held);
-                    Arrival::Taken(place)
-                }
-                None if pair.is_full() => {
-                    not_kept = Some(held);
-                    Arrival::Full
-                }
+                Some(place) => (Arrival::Taken(place), Some(held)),
+                None if pair.is_full() => (Arrival::Full, Some(held)),
                 None => match pair.unexpected.arrive(known, held) {
-                    Ok(()) => return Arrival::Kept,
-                    Err(full) => {
-                        not_kept = Some(full.0);
-                        Arrival::Full
-                    }
+                    Ok(()) => (Arrival::Kept, None),
+                    Err(full) => (Arrival::Full, Some(full.0)),
                 },
             }
         };
         drop(not_kept);
+        // Behind the lock: whoever has emptied the queue before had shut the endpoint.
+        if matches!(arrival, Arrival::Kept) && !self.run.is_open() {
+            self.fail_unexpected();
+        }
         arrival
     }
 

@@ -368,7 +368,8 @@ impl Endpoint {
         }
     }
 
-    /// Drops all posted receives without completions, at teardown: nobody is inside. Sleeps.
+    /// Drops all posted receives without completions, at teardown: no call that posts is inside. A
+    /// receive that a peer has taken is completed by it. Sleeps.
     pub(in crate::provider::ep) fn drop_receives(&self, bound: &Bound) {
         loop {
             let waiting = {
@@ -390,8 +391,8 @@ impl Endpoint {
         }
     }
 
-    /// Drops the messages that wait, at teardown; the sends of those that are with their senders
-    /// fail. Sleeps.
+    /// Drops the messages that wait, at teardown or behind it; the sends of those that are with
+    /// their senders fail. Sleeps.
     pub(in crate::provider::ep) fn fail_unexpected(&self) {
         loop {
             let message = {

@@ -39,7 +39,8 @@
 //!
 //! An endpoint that closes says so to its peers and waits until they know, or for
 //! [`LINGER_TIME`](kfi_core::roce::rdm::times::LINGER_TIME). Then no QP of its is left, and what was
-//! under way is dropped without a word.
+//! under way is dropped without a word. Workers of the module do that. If the task that closes the
+//! endpoint is killed, it waits once more when its file goes: in all not longer than before.
 
 pub(super) mod conn;
 mod manage;
@@ -318,7 +319,7 @@ impl Endpoint {
         drop(listening);
     }
 
-    /// Says farewell to all peers. Nobody is inside. Idempotent. Sleeps.
+    /// Says farewell to all peers. No call that posts is inside. Idempotent. Sleeps.
     pub(in crate::provider::ep) fn begin_to_leave(&self) {
         if core::mem::replace(&mut self.remote.sessions.lock().closed, true) {
             return;
@@ -329,7 +330,16 @@ impl Endpoint {
         });
     }
 
-    /// Says farewell to all peers, and waits until no session is left. Nobody is inside. Sleeps.
+    /// Waits until no session is left, after [`begin_to_leave`](Self::begin_to_leave). `EINTR` the
+    /// current task is being killed. Sleeps.
+    pub(in crate::provider::ep) fn wait_for_sessions(&self) -> Result {
+        let remote = &self.remote;
+        let is_empty = || remote.sessions.lock().tree.is_empty();
+        remote.empty.wait_killable(is_empty).map_err(|_| EINTR)
+    }
+
+    /// Says farewell to all peers, and waits until no session is left. No call that posts is inside.
+    /// Sleeps.
     pub(in crate::provider::ep) fn leave_remote(&self) {
         self.begin_to_leave();
         self.remote

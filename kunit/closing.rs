@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_closing`: endpoints that are closed by force while operations of peers are inside.
+
+use super::{
+    complete::Ticket,
+    op::{
+        Flags,
+        Op,
+        Receive, //
+    },
+    post::Poster,
+    rdm::pending::{
+        Cargo,
+        WaitingSend, //
+    },
+    receive::{
+        Arrival,
+        Held,
+        Message,
+        Offer, //
+    },
+    *, //
+};
+use crate::{
+    mem::{
+        self,
+        MemRef,
+        Source, //
+    },
+    provider::{
+        av::{
+            Av,
+            AvAttr, //
+        },
+        cq::{
+            Cq,
+            CqAttr, //
+        },
+        object::{
+            close,
+            force_close, //
+        },
+        wait::fixture::{
+            a_while,
+            allow_kill,
+            eventually,
+            ident,
+            thread,
+            wait_obj,
+            Count,
+            TestDomain, //
+        }, //
+    }, //
+};
+use kfi_core::{
+    cq::Format,
+    enums,
+    flags::{
+        CqBind,
+        KFI_ADDR_UNSPEC, //
+    },
+    matching::Envelope,
+    op::OpType, //
+};
+
+/// Bytes of a message.
+const LEN: usize = 64;
+
+/// An endpoint for messages, with a CQ of its own.
+struct End {
+    endpoint: Arc<Endpoint>,
+    cq: Arc<Cq>,
+    av: Arc<Av>,
+}
+
+impl End {
+    fn open(test: &TestDomain) -> Result<Self> {
+        let attr = CqAttr::new(
+            8,
+            Format::Context as u32,
+            wait_obj(enums::WaitObj::None)?,
+            0,
+        )?;
+        let cq = Cq::open(&test.domain, attr, ident(3, 3)?)?;
+        let attr = AvAttr {
+            kind: enums::AvType::Table,
+            count: 0,
+            events: false,
+        };
+        let av = Av::open(&test.domain, attr, ident(4, 4)?)?;
+        let attr = EpAttr {
+            ep_type: EpType::Rdm,
+            caps: Caps::MSG | Caps::SEND | Caps::RECV,
+            tx_op_flags: OpFlags::EMPTY,
+            rx_op_flags: OpFlags::EMPTY,
+            tx_size: 4,
+            rx_size: 4,
+            total_buffered_recv: 1 << 16,
+            src_addr: None,
+        };
+        let endpoint = Endpoint::open(&test.domain, attr, ident(5, 5)?)?;
+        let end = Self { endpoint, cq, av };
+        end.endpoint.bind_av(&end.av)?;
+        end.endpoint
+            .bind_cq(&end.cq, CqBind::TRANSMIT | CqBind::RECV)?;
+        end.endpoint.enable()?;
+        Ok(end)
+    }
+
+    fn bound(&self) -> Result<&Bound> {
+        self.endpoint.bound.as_ref().ok_or(EBADF)
+    }
+
+    /// Completions and errors in the CQ, and credits that are taken.
+    fn cq(&self) -> (u64, u64, u64) {
+        let [_, queued, errors, _, _, reserved, ..] = self.cq.figures().values;
+        (queued, errors, reserved)
+    }
+
+    fn ticket(&self) -> Result<Ticket> {
+        let flags = OpFlags::COMPLETION;
+        let len = LEN as u64;
+        self.endpoint
+            .ticket(self.bound()?, OpType::Send, flags, 7, len, &mut None)
+    }
+
+    /// A message of this endpoint that waits at `target`, which does not know it yet.
+    fn waiting_send(&self, target: &Self) -> Result<Arc<WaitingSend>> {
+        let cargo = Cargo {
+            from: filled(0x5a)?,
+            ticket: self.ticket()?,
+        };
+        let made = WaitingSend::new(&self.endpoint, &target.endpoint, 7, 1, cargo);
+        made.map_err(|(error, _)| error)
+    }
+
+    /// Posts a receive into `memory`.
+    fn receive(&self, memory: &MemRef) -> Result {
+        let receive = Receive {
+            flags: Flags {
+                own: OpFlags::COMPLETION,
+                explicit: true,
+            },
+            context: 8,
+            into: memory.clone(),
+            addr: 0,
+            peer: KFI_ADDR_UNSPEC,
+            tag: None,
+        };
+        Poster::new(&self.endpoint).post(Op::Receive(receive))
+    }
+
+    /// Closes all but the endpoint by force, as when its file goes.
+    fn close_rest(&self) {
+        force_close(&*self.av);
+        force_close(&*self.cq);
+    }
+
+    /// Whether nobody else has a reference to the endpoint.
+    fn is_last(self) -> bool {
+        Arc::into_unique_or_drop(self.endpoint).is_some()
+    }
+}
+
+fn filled(byte: u8) -> Result<MemRef> {
+    let memory = MemRef::buffer(LEN)?;
+    mem::memref::fill(&memory, byte);
+    Ok(memory)
+}
+
+/// A message from `from`.
+fn message(from: &End) -> Result<Message> {
+    Ok(Message {
+        tagged: false,
+        envelope: Envelope {
+            src: from.bound()?.name,
+            tag: 0,
+        },
+        data: None,
+        len: LEN as u64,
+    })
+}
+
+#[kunit_tests(kfabric_closing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_comes_behind_the_close_of_its_target_fails() -> Result {
+        let test = TestDomain::open()?;
+        let (sender, target) = (End::open(&test)?, End::open(&test)?);
+        let send = sender.waiting_send(&target)?;
+        assert_eq!(sender.cq(), (0, 0, 1));
+        {
+            let inside = target.endpoint.run.enter();
+            assert!(inside.is_some());
+            force_close(&*target.endpoint);
+            target.close_rest();
+            let arrival = target
+                .endpoint
+                .arrive(&message(&sender)?, Held::There(send.clone()));
+            assert!(matches!(arrival, Arrival::Kept));
+        }
+        assert!(!send.is_waiting());
+        assert_eq!(sender.cq(), (0, 1, 0));
+        drop(send);
+        assert!(target.is_last());
+        force_close(&*sender.endpoint);
+        sender.close_rest();
+        assert!(sender.is_last());
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_is_placed_though_its_target_has_been_closed() -> Result {
+        let test = TestDomain::open()?;
+        let (sender, target) = (End::open(&test)?, End::open(&test)?);
+        let memory = filled(0)?;
+        target.receive(&memory)?;
+        assert_eq!(target.cq(), (0, 0, 1));
+        let message = message(&sender)?;
+        {
+            let inside = target.endpoint.run.enter();
+            assert!(inside.is_some());
+            let Offer::Taken(place) = target.endpoint.offer(&message, true) else {
+                return Err(EINVAL);
+            };
+            force_close(&*target.endpoint);
+            target.close_rest();
+            let from = Source::Mem(filled(0x5a)?);
+            target
+                .endpoint
+                .place(target.bound()?, place, &message, &from);
+        }
+        assert!(mem::memref::equal(&memory, &filled(0x5a)?));
+        // The CQ still exists, and has what was told.
+        assert_eq!(target.cq(), (1, 0, 0));
+        assert!(target.is_last());
+        force_close(&*sender.endpoint);
+        sender.close_rest();
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_is_delivered_though_its_sender_has_been_closed() -> Result {
+        let test = TestDomain::open()?;
+        let (sender, target) = (End::open(&test)?, End::open(&test)?);
+        let send = sender.waiting_send(&target)?;
+        let memory = filled(0)?;
+        let delivered = send.deliver(|from| {
+            force_close(&*sender.endpoint);
+            sender.close_rest();
+            mem::copy(&memory, from);
+        });
+        assert!(delivered);
+        assert!(mem::memref::equal(&memory, &filled(0x5a)?));
+        assert_eq!(sender.cq(), (1, 0, 0));
+        drop(send);
+        assert!(sender.is_last());
+        force_close(&*target.endpoint);
+        target.close_rest();
+        Ok(())
+    }
+
+    #[test]
+    fn an_endpoint_whose_close_was_ended_by_a_signal_is_useless() -> Result {
+        let test = TestDomain::open()?;
+        let end = End::open(&test)?;
+        let name = end.bound()?.name;
+        let interrupted = Count::new()?;
+        {
+            let inside = end.endpoint.run.enter();
+            assert!(inside.is_some());
+            let closer = {
+                let (endpoint, interrupted) = (end.endpoint.clone(), interrupted.clone());
+                thread(move || {
+                    allow_kill();
+                    if close(&*endpoint) == Err(EINTR) {
+                        interrupted.add(1);
+                    }
+                })?
+            };
+            assert!(eventually(|| !end.endpoint.run.is_open()));
+            a_while();
+            assert_eq!(interrupted.get(), 0);
+            closer.kill();
+            closer.join();
+        }
+        assert_eq!(interrupted.get(), 1);
+        assert!(end.receive(&filled(0)?).is_err());
+        assert!(end.endpoint.enable() == Err(EBADF));
+        // Another endpoint can have its address, which the rest of the close does not take away.
+        assert!(test.domain.directory().find(&name).is_none());
+        let other = End::open(&test)?;
+        let _ = test.domain.directory().enter(name, &other.endpoint)?;
+        assert_eq!(close(&*end.endpoint), Ok(()));
+        assert!(test.domain.directory().find(&name).is_some());
+        test.domain.directory().leave(&name);
+        assert_eq!(close(&*end.cq), Ok(()));
+        assert_eq!(close(&*end.av), Ok(()));
+        assert!(end.is_last());
+        force_close(&*other.endpoint);
+        other.close_rest();
+        Ok(())
+    }
+}
