@@ -13,22 +13,12 @@ use crate::{
     process::{Process, line, program},
 };
 use kfi::{
-    Access, Buffer, Caps, Device, EpType, FiAddr, PacketFigure, PacketsOf, QpAddr, Remote,
+    Access, Buffer, Caps, Device, EpType, Errno, FiAddr, PacketFigure, PacketsOf, QpAddr, Remote,
     StatClass,
 };
 use std::{
     os::unix::{fs::FileExt, process::CommandExt},
     time::{Duration, Instant},
-};
-
-const EXIT_WAITS: Defect = Defect {
-    message: "a process cannot end, because a sender that is not scheduled copies its memory",
-    mended: REDESIGN,
-};
-
-const CLOSE_WAITS: Defect = Defect {
-    message: "SIGKILL does not end a close that waits for a sender that is not scheduled",
-    mended: REDESIGN,
 };
 
 const TURN_WAITS: Defect = Defect {
@@ -42,12 +32,14 @@ const KILL_WAITS_FOR_TURN: Defect = Defect {
 };
 
 tests![
-    a_process_exits_while_a_message_to_it_is_copied[EXIT_WAITS],
-    a_process_is_killed_while_its_memory_is_written[EXIT_WAITS],
-    a_process_is_killed_while_its_memory_is_copied[EXIT_WAITS],
-    a_process_is_killed_while_it_closes_an_endpoint[CLOSE_WAITS],
-    a_process_is_killed_while_it_closes_a_region[CLOSE_WAITS],
+    a_process_exits_while_a_message_to_it_is_copied,
+    a_process_is_killed_while_its_memory_is_written,
+    a_process_is_killed_while_its_memory_is_copied,
+    a_process_is_killed_while_its_message_is_received,
+    a_process_is_killed_while_it_closes_an_endpoint,
+    a_process_is_killed_while_it_closes_a_region,
     a_close_succeeds_when_the_copy_has_ended,
+    messages_that_wait_at_a_killed_process_fail_at_once,
     packets_to_a_qp_do_not_wait_for_their_sender[TURN_WAITS],
     a_process_is_killed_while_a_peer_reads_its_memory[KILL_WAITS_FOR_TURN],
 ];
@@ -63,6 +55,9 @@ const LEN: usize = 128 << 20;
 
 /// The key of all regions.
 const KEY: u64 = 1;
+
+/// What is wrong if a process does not end.
+const EXIT_WAITS: &str = "a process waits for a task that is not scheduled and copies its memory";
 
 /// At both ends of the bytes that are copied.
 const MARK: [u8; 8] = *b"kfi mark";
@@ -101,14 +96,23 @@ impl Process {
 /// told to, or exits.
 fn copied() {
     let host = Host::new();
+    let name = host.ep.name().expect("name");
     let buffer = Buffer::new(LEN).expect("buffer");
-    if line() == "marked" {
+    println!("{name} {}", buffer.addr());
+    let told = line();
+    if told != "unmarked" {
         mark(&buffer);
     }
-    host.ep.recv(&buffer, 1).expect("recv");
     let mr = open_region(&host, &buffer, KEY);
-    let name = host.ep.name().expect("name");
-    println!("{name} {}", buffer.addr());
+    match told.as_str() {
+        "marked" | "unmarked" => host.ep.recv(&buffer, 1).expect("recv"),
+        receiver => {
+            let peer = host.av.insert_one(receiver.parse().expect("a name"));
+            let sent = host.ep.send(peer.expect("insert"), &buffer, 1);
+            sent.expect("send");
+        }
+    }
+    println!("ready");
     match line().as_str() {
         "exit" => std::process::exit(0),
         "endpoint" => host.ep.close().expect("close the endpoint"),
@@ -124,49 +128,80 @@ fn mark(buffer: &Buffer) {
     buffer.write_at(LEN - MARK.len(), &MARK);
 }
 
-/// How bytes are copied.
+/// How bytes are copied, by the task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copying {
     Send,
     Write,
     Read,
+    Receive,
 }
 
-/// A target, and a task that is not scheduled in the middle of a copy to or from its memory. The
-/// caller drops the task first, because the end of the target may wait for it.
-fn caught(how: Copying) -> (Process, Held) {
-    keep_away();
-    // The copy may be over before its task is held.
-    for _ in 0..20 {
+impl Copying {
+    /// Whether the bytes come from the target.
+    fn is_from_target(self) -> bool {
+        matches!(self, Self::Read | Self::Receive)
+    }
+}
+
+/// A task that is not scheduled in the middle of a copy to or from the memory of a target, and what
+/// the task posts to. The task is dropped first.
+struct Caught {
+    task: Held,
+    target: Process,
+    /// The target's endpoint.
+    peer: FiAddr,
+    host: Host,
+}
+
+impl Caught {
+    /// Catches a task in a copy.
+    fn new(how: Copying) -> Self {
+        keep_away();
+        // The copy may be over before its task is held.
+        for _ in 0..20 {
+            if let Some(caught) = Self::attempt(how) {
+                return caught;
+            }
+        }
+        panic!("no copy was caught in its middle");
+    }
+
+    fn attempt(how: Copying) -> Option<Self> {
         let mut target = Process::target("copied", 0);
-        target.tell(if how == Copying::Read { "marked" } else { "" });
         let told = target.told();
         let (name, addr) = told.split_once(' ').expect("two words");
         let addr: u64 = addr.parse().expect("an address");
         let host = Host::new();
         let peer = host.av.insert_one(name.parse().expect("a name"));
         let peer = peer.expect("insert");
+        let own_name = host.ep.name().expect("name").to_string();
+        target.tell(match how {
+            Copying::Send | Copying::Write => "unmarked",
+            Copying::Read => "marked",
+            Copying::Receive => &own_name,
+        });
         let buffer = Buffer::new(LEN).expect("buffer");
-        if how != Copying::Read {
+        if !how.is_from_target() {
             mark(&buffer);
         }
         // The region pins the buffer, so that posting takes no longer than the copy.
-        let access = Access::SEND | Access::WRITE | Access::READ;
+        let access = Access::SEND | Access::RECV | Access::WRITE | Access::READ;
         let mr = host.domain.mr(&buffer).access(access).open().expect("mr");
+        assert_eq!(target.told(), "ready");
+        let ep = host.ep.clone();
         let task = Held::new(move |_| {
             let remote = Remote::new(0, KEY);
             let posted = match how {
-                Copying::Send => host.ep.send(peer, mr.slice(..), 1),
-                Copying::Write => host.ep.write(peer, mr.slice(..), remote, 1),
-                Copying::Read => host.ep.read(peer, mr.slice(..), remote, 1),
+                Copying::Send => ep.send(peer, mr.slice(..), 1),
+                Copying::Write => ep.write(peer, mr.slice(..), remote, 1),
+                Copying::Read => ep.read(peer, mr.slice(..), remote, 1),
+                Copying::Receive => ep.recv(mr.slice(..), 1),
             };
-            if let Err(error) = posted {
-                // Expected if the target has ended.
-                eprintln!("the copy failed: {error}");
-            }
+            posted.expect("post");
         });
         let is_marked = |offset: usize| {
-            if how == Copying::Read {
+            if how.is_from_target() {
                 let mut bytes = [0; MARK.len()];
                 buffer.read_at(offset, &mut bytes);
                 bytes == MARK
@@ -177,23 +212,38 @@ fn caught(how: Copying) -> (Process, Held) {
         until("a copy has begun", || is_marked(0));
         task.hold();
         std::thread::sleep(Duration::from_millis(20));
-        if !task.is_over() && !is_marked(LEN - MARK.len()) {
-            return (target, task);
+        if task.is_over() || is_marked(LEN - MARK.len()) {
+            return None;
         }
+        Some(Self {
+            task,
+            target,
+            peer,
+            host,
+        })
     }
-    panic!("no copy was caught in its middle");
+
+    /// The task goes on: its operation succeeds, though the target has ended.
+    fn succeeds(&self) {
+        self.task.release();
+        let entry = self.host.completion();
+        assert_eq!(entry.op_context, 1, "{entry:?}");
+        self.host.expect_nothing();
+    }
 }
 
 fn a_process_exits_while_a_message_to_it_is_copied() {
-    let (mut target, _task) = caught(Copying::Send);
-    target.tell("exit");
-    assert!(target.ends(), "{}", EXIT_WAITS.message);
+    let mut caught = Caught::new(Copying::Send);
+    caught.target.tell("exit");
+    assert!(caught.target.ends(), "{EXIT_WAITS}");
+    caught.succeeds();
 }
 
 fn killed_while(how: Copying) {
-    let (mut target, _task) = caught(how);
-    target.kill();
-    assert!(target.ends(), "{}", EXIT_WAITS.message);
+    let mut caught = Caught::new(how);
+    caught.target.kill();
+    assert!(caught.target.ends(), "{EXIT_WAITS}");
+    caught.succeeds();
 }
 
 fn a_process_is_killed_while_its_memory_is_written() {
@@ -204,13 +254,21 @@ fn a_process_is_killed_while_its_memory_is_copied() {
     killed_while(Copying::Read);
 }
 
+fn a_process_is_killed_while_its_message_is_received() {
+    killed_while(Copying::Receive);
+}
+
 fn killed_while_it_closes(what: &str, how: Copying) {
-    let (mut target, _task) = caught(how);
-    target.tell(what);
-    // A close may wait until the copy has ended, or return at once.
-    within(Duration::from_millis(500), || target.is_stuck());
-    target.kill();
-    assert!(target.ends(), "{}", CLOSE_WAITS.message);
+    let mut caught = Caught::new(how);
+    caught.target.tell(what);
+    let stuck = within(Duration::from_secs(1), || caught.target.is_stuck());
+    assert!(stuck, "the {what} closes while its memory is being copied");
+    caught.target.kill();
+    assert!(
+        caught.target.ends(),
+        "SIGKILL does not end a close that waits for a sender that is not scheduled"
+    );
+    caught.succeeds();
 }
 
 fn a_process_is_killed_while_it_closes_an_endpoint() {
@@ -223,14 +281,32 @@ fn a_process_is_killed_while_it_closes_a_region() {
 
 fn a_close_succeeds_when_the_copy_has_ended() {
     for (what, how) in [("endpoint", Copying::Send), ("region", Copying::Write)] {
-        let (mut target, task) = caught(how);
-        target.tell(what);
-        let stuck = within(Duration::from_secs(1), || target.is_stuck());
+        let mut caught = Caught::new(how);
+        caught.target.tell(what);
+        let stuck = within(Duration::from_secs(1), || caught.target.is_stuck());
         assert!(stuck, "the {what} closes while its memory is being copied");
-        task.release();
-        assert_eq!(target.told(), "closed", "{what}");
-        drop(task);
+        caught.task.release();
+        assert_eq!(caught.target.told(), "closed", "{what}");
+        caught.succeeds();
     }
+}
+
+/// The task that is not scheduled keeps nothing from the target's other peers.
+fn messages_that_wait_at_a_killed_process_fail_at_once() {
+    const BYTES: usize = 1 << 20;
+    let mut caught = Caught::new(Copying::Send);
+    let other = Host::new();
+    let name = caught.host.av.lookup(caught.peer).expect("lookup");
+    let peer = other.av.insert_one(name).expect("insert");
+    let buffer = Buffer::new(BYTES).expect("buffer");
+    other.ep.send(peer, &buffer, 2).expect("send");
+    other.expect_nothing();
+    caught.target.kill();
+    assert!(caught.target.ends(), "{EXIT_WAITS}");
+    let failure = other.failure();
+    assert_eq!(failure.err, Errno::EHOSTUNREACH);
+    assert!(!caught.task.is_over());
+    caught.succeeds();
 }
 
 /// Bytes of a read over the wire. One packet asks for them; all else is the work of the peer's QP.
