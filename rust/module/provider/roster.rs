@@ -7,8 +7,9 @@
 //! use of an object, and a look takes figures that are each right but not taken at one instant.
 //!
 //! Ids grow and are never given twice, so that a walk ([`next`]) meets each object at most once
-//! however the roster changes meanwhile. A mutex guards it; it is taken when objects open and
-//! close and when somebody looks, never by operations.
+//! however the roster changes meanwhile. A lock guards it; it is taken when objects open and
+//! close and when somebody looks, never by operations. It is a spin lock, so that no task is
+//! preempted while it holds it: the end of every process takes it.
 
 use kernel::{
     prelude::*,
@@ -78,7 +79,7 @@ struct Roster {
 
 kernel::sync::global_lock! {
     // SAFETY: `init` is called by the module's init before anything else of the provider.
-    unsafe(uninit) static ROSTER: Mutex<Roster> = Roster {
+    unsafe(uninit) static ROSTER: SpinLock<Roster> = Roster {
         last_id: 0,
         objects: None,
     };
@@ -125,11 +126,11 @@ pub(crate) fn enter(object: Arc<dyn Listed>) -> Result<Place> {
     Ok(Place(id))
 }
 
-/// Objects that are looked at before others may have the mutex: one user can have a great many.
-const STRIDE: u32 = 256;
+/// Objects that are looked at before others may have the lock: one user can have a great many.
+const STRIDE: u32 = 64;
 
-/// The first object of `class` with an id above `after` that `wanted` accepts, with its id.
-/// Sleeps.
+/// The first object of `class` with an id above `after` that `wanted` accepts, with its id. `wanted`
+/// is called under the lock, and does not sleep. Sleeps.
 pub(crate) fn next(
     class: Class,
     after: u64,
