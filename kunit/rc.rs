@@ -365,6 +365,8 @@ mod tests {
         }
         let on_top = !cfg!(CONFIG_PREEMPT_RT);
         assert!(!on_top || done_at_once > 50);
+        assert!(!on_top || b.figure(Figure::RxInline) > 50);
+        assert!(b.figure(Figure::RxInline) <= b.figure(Figure::RxPackets));
         Ok(())
     }
 

@@ -2130,6 +2130,11 @@ enum {
 	 * they may of the owner's budget of kernel memory
 	 */
 	KFABRIC_FIGURE_DROP_BUDGET = 50,
+	/*
+	 * of the received packets: those that were processed by the task or
+	 * worker of this host that sent them, run to completion
+	 */
+	KFABRIC_FIGURE_RX_INLINE = 51,
 };
 
 #define KFABRIC_MAX_FIGURES	64

@@ -156,6 +156,9 @@ figures! {
     /// Dropped: packets that wait for the QPs of the QP's owner take all that they may of the
     /// owner's budget of kernel memory.
     DropBudget = KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
+    /// Of `RxPackets`: those that were processed by the task or worker of this host that sent them, run
+    /// to completion.
+    RxInline = KFABRIC_FIGURE_RX_INLINE "rx_inline",
 }
 
 /// How many there are.
@@ -280,6 +283,8 @@ pub(super) struct Tally<'a> {
     link: &'a Figures,
     rx: Packets,
     tx: Packets,
+    /// Whether the task that sent the received packets processes them.
+    inline: bool,
 }
 
 /// Packets, and their bytes.
@@ -304,7 +309,13 @@ impl<'a> Tally<'a> {
             link,
             rx: Packets::default(),
             tx: Packets::default(),
+            inline: false,
         }
+    }
+
+    /// Counts received packets as [`Figure::RxInline`] as well if `inline`.
+    pub(super) fn set_inline(&mut self, inline: bool) {
+        self.inline = inline;
     }
 
     /// Adds `n` to a figure.
@@ -335,6 +346,9 @@ impl Drop for Tally<'_> {
         if rx.count != 0 {
             self.add(Figure::RxPackets, rx.count);
             self.add(Figure::RxBytes, rx.bytes);
+            if self.inline {
+                self.add(Figure::RxInline, rx.count);
+            }
         }
         if tx.count != 0 {
             self.add(Figure::TxPackets, tx.count);

@@ -143,6 +143,9 @@ figures! {
     /// Dropped: packets that wait for the QPs of the QP's owner take all that they may of the
     /// owner's budget of kernel memory.
     DropBudget KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
+    /// Of `RxPackets`: those that were processed by the task or worker of this host that sent them, run
+    /// to completion.
+    RxInline KFABRIC_FIGURE_RX_INLINE "rx_inline",
 }
 
 /// Whose packets.

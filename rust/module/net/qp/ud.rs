@@ -118,10 +118,11 @@ impl Kind for Ud {
         *qp.kind.machine.lock() = machine;
     }
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, _cause: Cause, _turns: &Turns) {
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, _turns: &Turns) {
         let consumer = qp.kind.consumer.lock().clone();
         let machine = qp.kind.machine.lock().clone();
         let mut tally = qp.tally();
+        tally.set_inline(cause == Cause::Arrived);
         for skb in batch {
             // It was read before, when it arrived, and its headers have not changed.
             let Ok(packet) = packet::parse(&skb) else {

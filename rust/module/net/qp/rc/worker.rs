@@ -76,6 +76,7 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, turns: &Turns
     let consumer = qp.kind.consumer();
     let consumer = consumer.as_deref();
     let mut tally = qp.tally();
+    tally.set_inline(cause == Cause::Arrived);
     let now = now_ns();
 
     let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, turns);
