@@ -4,13 +4,15 @@
 
 use super::{
     shim,
+    Principal,
     Turn,
     Turns, //
 };
 use crate::shim::aids::Count;
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    task::Kuid, //
 };
 
 /// Counts what is done by whom.
@@ -46,7 +48,7 @@ mod tests {
         // SAFETY: The reference is good until it is taken away again, three lines below.
         unsafe { shim::kfabric_shim_kunit_turns_begin(here) };
         // The task itself could be using the cells.
-        let refused = Turns::offer(turn);
+        let refused = Turns::offer(turn, &Principal::with_user(Kuid::current_euid()));
         // SAFETY: Begun above, by the same task.
         unsafe { shim::kfabric_shim_kunit_turns_end() };
         assert!(refused.is_err());

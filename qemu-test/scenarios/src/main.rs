@@ -71,6 +71,7 @@ mod rings;
 mod rma;
 mod rng;
 mod routed;
+mod run_inline;
 mod selective;
 mod sleepers;
 mod stalled;
@@ -156,6 +157,7 @@ fn main() -> std::process::ExitCode {
             regressions::TESTS,
             races::TESTS,
             unscheduled::TESTS,
+            run_inline::TESTS,
             // Unloads the module: last.
             module::TESTS,
         ]
@@ -166,6 +168,7 @@ fn main() -> std::process::ExitCode {
             processes::ROLES,
             races::ROLES,
             unscheduled::ROLES,
+            run_inline::ROLES,
             stalled::ROLES,
             user_namespaces::ROLES,
             hosts::peers::ROLES,

@@ -214,11 +214,11 @@ const KEPT: usize = 8192;
 const KEPT_COUNT: u64 = 1000;
 
 /// A memory control group. Dropping it moves its processes back to the root group and removes it.
-struct Cgroup(String);
+pub(crate) struct Cgroup(String);
 
 impl Cgroup {
     /// A new one. All kernels of the tests have the memory controller.
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         std::fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+memory").expect("+memory");
         let path = format!("{CGROUPS}/{name}");
         std::fs::create_dir(&path).expect("make a control group");
@@ -226,7 +226,7 @@ impl Cgroup {
     }
 
     /// Moves a process into it.
-    fn take(&self, pid: u32) {
+    pub(crate) fn take(&self, pid: u32) {
         std::fs::write(format!("{}/cgroup.procs", self.0), pid.to_string()).expect("cgroup.procs");
     }
 

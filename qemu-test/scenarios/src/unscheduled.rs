@@ -2,13 +2,13 @@
 //! A task that is not scheduled delays neither a process that ends nor a peer's QP.
 //!
 //! The task posts operations in this process. It is [kept from running](Held) while it copies
-//! memory of another process, or takes a turn of that process's QP.
+//! memory of another process, or while it sends packets to that process's QP.
 
 use crate::{
     abi_threads::{USER, open_to_all},
     connected::{connect_to, open_region},
     crowd::{Held, keep_away},
-    harness::{Defect, REDESIGN, tests},
+    harness::tests,
     host::{Host, Options, SOON, until, within},
     process::{Process, line, program},
 };
@@ -21,16 +21,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const TURN_WAITS: Defect = Defect {
-    message: "packets to a QP wait for another user's task, which is not scheduled",
-    mended: REDESIGN,
-};
-
-const KILL_WAITS_FOR_TURN: Defect = Defect {
-    message: "a process cannot end, because another user's task has its QP's turn and is not scheduled",
-    mended: REDESIGN,
-};
-
 tests![
     a_process_exits_while_a_message_to_it_is_copied,
     a_process_is_killed_while_its_memory_is_written,
@@ -40,8 +30,8 @@ tests![
     a_process_is_killed_while_it_closes_a_region,
     a_close_succeeds_when_the_copy_has_ended,
     messages_that_wait_at_a_killed_process_fail_at_once,
-    packets_to_a_qp_do_not_wait_for_their_sender[TURN_WAITS],
-    a_process_is_killed_while_a_peer_reads_its_memory[KILL_WAITS_FOR_TURN],
+    packets_to_a_qp_do_not_wait_for_their_sender,
+    a_process_is_killed_while_a_peer_reads_its_memory,
 ];
 
 /// The roles of this program when a test starts it as another process.
@@ -54,7 +44,7 @@ const BOUND: Duration = Duration::from_secs(2);
 const LEN: usize = 128 << 20;
 
 /// The key of all regions.
-const KEY: u64 = 1;
+pub(crate) const KEY: u64 = 1;
 
 /// What is wrong if a process does not end.
 const EXIT_WAITS: &str = "a process waits for a task that is not scheduled and copies its memory";
@@ -312,7 +302,8 @@ fn messages_that_wait_at_a_killed_process_fail_at_once() {
 /// Bytes of a read over the wire. One packet asks for them; all else is the work of the peer's QP.
 const ANSWER: usize = 256 << 10;
 
-fn options() -> Options {
+/// A connected endpoint, for messages and RMA.
+pub(crate) fn options() -> Options {
     Options {
         ep_type: EpType::Msg,
         caps: Caps::MSG | Caps::RMA,
@@ -321,7 +312,7 @@ fn options() -> Options {
 }
 
 /// The role of another user's process, whose memory is read over the wire. It does nothing else.
-fn answers() {
+pub(crate) fn answers() {
     let host = Host::with(&options());
     let buffer = Buffer::new(ANSWER).expect("buffer");
     let _mr = open_region(&host, &buffer, KEY);
@@ -333,7 +324,8 @@ fn answers() {
     line();
 }
 
-fn parse_qp(words: &str) -> (QpAddr, u32) {
+/// What a process that [`answers`] writes: the address of its QP, and its first PSN.
+pub(crate) fn parse_qp(words: &str) -> (QpAddr, u32) {
     let words: Vec<&str> = words.split(' ').collect();
     let [host, qpn, psn] = words[..] else {
         panic!("no address of a QP: {words:?}");
@@ -341,6 +333,20 @@ fn parse_qp(words: &str) -> (QpAddr, u32) {
     let host = host.parse().expect("a host");
     let qpn = qpn.parse().expect("a QP number");
     (QpAddr { host, qpn }, psn.parse().expect("a PSN"))
+}
+
+/// A figure of the packets of the only endpoint of a process.
+pub(crate) fn figure_of(process: &Process, figure: PacketFigure) -> u64 {
+    let device = Device::open().expect("device");
+    let stat = device
+        .stats(StatClass::Endpoint)
+        .map(|stat| stat.expect("stat"))
+        .find(|stat| stat.pid == Some(process.id()))
+        .expect("the endpoint of the process");
+    device
+        .packets(PacketsOf::Endpoint(stat.id))
+        .expect("packets")
+        .get(figure)
 }
 
 /// A connection to a process that [`answers`], and a task that reads its memory without a pause.
@@ -380,16 +386,7 @@ impl Flood {
 
     /// Packets that the target's QP has taken.
     fn taken(&self) -> u64 {
-        let device = Device::open().expect("device");
-        let stat = device
-            .stats(StatClass::Endpoint)
-            .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(self.target.id()))
-            .expect("the target's endpoint");
-        device
-            .packets(PacketsOf::Endpoint(stat.id))
-            .expect("packets")
-            .get(PacketFigure::RxPackets)
+        figure_of(&self.target, PacketFigure::RxPackets)
     }
 
     /// Lets the task read for a moment, and holds it wherever it is then.
@@ -421,7 +418,10 @@ fn packets_to_a_qp_do_not_wait_for_their_sender() {
         held += 1;
         let taken = flood.all_are_taken();
         let stack = flood.task.stack();
-        assert!(taken, "{}: at {held}\n{stack}", TURN_WAITS.message);
+        assert!(
+            taken,
+            "packets to a QP wait for another user's task, which is not scheduled: at {held}\n{stack}"
+        );
     }
 }
 
@@ -434,7 +434,9 @@ fn a_process_is_killed_while_a_peer_reads_its_memory() {
         held += 1;
         let stack = flood.task.stack();
         flood.target.kill();
-        let message = KILL_WAITS_FOR_TURN.message;
-        assert!(flood.target.ends(), "{message}: at {held}\n{stack}");
+        assert!(
+            flood.target.ends(),
+            "a process waits for another user's task, which is not scheduled: at {held}\n{stack}"
+        );
     }
 }

@@ -59,7 +59,8 @@ use kfi_core::throttle::Throttle;
 use crate::shim::{
     cred::{
         may_exceed_limits,
-        namespace_owners, //
+        namespace_owners,
+        Principal, //
     },
     errno::to_error,
     sched::{
@@ -259,6 +260,7 @@ pub(crate) struct Budget {
     limit: u64,
     /// The limit of users who have one.
     common: u64,
+    principal: Arc<Principal>,
 }
 
 impl Budget {
@@ -290,11 +292,13 @@ impl Budget {
             let limit = limit.unwrap_or(accounts.limit);
             (limit, common, accounts.find(user, &above))
         };
+        let principal = Arc::new(Principal::with_user(user), GFP_KERNEL_ACCOUNT)?;
         if let Some(hold) = known {
             return Ok(Self {
                 hold,
                 limit,
                 common,
+                principal,
             });
         }
         let account = Arc::pin_init(
@@ -324,7 +328,13 @@ impl Budget {
             hold: known.unwrap_or(hold),
             limit,
             common,
+            principal,
         })
+    }
+
+    /// The user, and the memory control group of the task that made the budget.
+    pub(crate) fn principal(&self) -> &Arc<Principal> {
+        &self.principal
     }
 
     /// Charges `bytes`, to all accounts above as well. `ENOMEM` over the limit of one. Does not sleep.
@@ -476,6 +486,7 @@ impl Clone for Budget {
             hold: Hold::new(&self.hold.0),
             limit: self.limit,
             common: self.common,
+            principal: self.principal.clone(),
         }
     }
 }

@@ -62,6 +62,8 @@ struct file *kfabric_shim_anon_file(const char *name,
 /* Charges on a user: shim/cred.rs. */
 bool kfabric_shim_may_exceed_limits(void);
 u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max);
+u64 kfabric_shim_user_ns_current(void);
+bool kfabric_shim_is_current(kuid_t uid, u64 user_ns, const void *memcg);
 void *kfabric_shim_memcg_current(void);
 void kfabric_shim_memcg_put(void *memcg);
 void *kfabric_shim_memcg_enter(void *memcg);

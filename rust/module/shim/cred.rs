@@ -99,6 +99,42 @@ pub(crate) fn namespace_owners() -> ([Kuid; NAMESPACE_DEPTH], usize) {
     (owners.map(Kuid::from_raw), count as usize)
 }
 
+/// The user and the memory control group for which work is done.
+pub(crate) struct Principal {
+    uid: Kuid,
+    /// The number of the user namespace.
+    user_ns: u64,
+    memcg: MemCgroup,
+}
+
+impl Principal {
+    /// `uid`, in the current task's user namespace and memory control group. Process context.
+    pub(crate) fn with_user(uid: Kuid) -> Self {
+        Self {
+            uid,
+            // SAFETY: Looks at the current task.
+            user_ns: unsafe { shim::kfabric_shim_user_ns_current() },
+            memcg: MemCgroup::current(),
+        }
+    }
+
+    /// Whether the current task runs for it: its effective user, its user namespace and its memory
+    /// control group are the same. Never true of a worker thread of a workqueue, which runs for
+    /// others. Process context, or a softirq: then it is about the task that was interrupted.
+    pub(crate) fn is_current(&self) -> bool {
+        // SAFETY: Looks at the current task, and compares a pointer.
+        unsafe { shim::kfabric_shim_is_current(self.uid.into_raw(), self.user_ns, self.memcg.0) }
+    }
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.user_ns == other.user_ns
+            && core::ptr::eq(self.memcg.0, other.memcg.0)
+    }
+}
+
 /// A memory control group, to charge memory to.
 ///
 /// # Invariants

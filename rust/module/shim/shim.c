@@ -363,6 +363,41 @@ void *kfabric_shim_memcg_current(void)
 	return get_mem_cgroup_from_mm(current->mm);
 }
 
+/**
+ * kfabric_shim_user_ns_current - the number of current's user namespace
+ *
+ * Return: a number that no other user namespace gets.
+ */
+u64 kfabric_shim_user_ns_current(void)
+{
+	return current_user_ns()->ns.ns_id;
+}
+
+/**
+ * kfabric_shim_is_current - does current run for a user and a control group?
+ * @uid: the user
+ * @user_ns: the number of the user namespace
+ * @memcg: the memory control group
+ *
+ * A worker thread runs for whoever queued its work item, which is not known here.
+ *
+ * Context: any in which current is a task, also a softirq that interrupted it.
+ * Return: whether its effective user, its user namespace and the memory control
+ * group of its memory are these, and it is no worker thread.
+ */
+bool kfabric_shim_is_current(kuid_t uid, u64 user_ns, const void *memcg)
+{
+	struct mem_cgroup *own;
+
+	if (current->flags & PF_WQ_WORKER || !uid_eq(current_euid(), uid) ||
+	    kfabric_shim_user_ns_current() != user_ns)
+		return false;
+	own = get_mem_cgroup_from_mm(current->mm);
+	mem_cgroup_put(own);
+	/* The caller's reference keeps @memcg from being another group by now. */
+	return own == memcg;
+}
+
 /** kfabric_shim_memcg_put - give back what kfabric_shim_memcg_current() gave */
 void kfabric_shim_memcg_put(void *memcg)
 {

@@ -9,16 +9,22 @@
 //! [runs](Turns::run) them when it has let go of all locks. Turns make more turns; what is still due
 //! after some, or does not fit, is done [later](Turn::later), by whoever would have been woken.
 //!
-//! ```text
-//! task:    lock, SendBatch::begin, send ... end(&turns), unlock         turns.run -> Turn::turn
-//! softirq:                           `- arrives -> Turns::offer -'
-//! ```
+//! # Whose work
+//!
+//! A task takes only turns of its own [`Principal`]: the same user, user namespace and memory cgroup. So
+//! what the work allocates is charged where it belongs, the work has the priority of a task of its
+//! owner, and a lock that is held during a turn is not held by a task of another user, which can be
+//! preempted for as long as that user likes. A worker of a QP that sends answers takes turns of the
+//! principal of that QP only: otherwise one user's work would wait for another's in that worker.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/turns.rs"]
 mod kunit;
 
-use crate::shim::bindings as shim;
+use crate::shim::{
+    bindings as shim,
+    cred::Principal, //
+};
 use core::cell::Cell;
 use kernel::{
     sync::Arc,
@@ -43,27 +49,52 @@ const MOST: usize = 8;
 /// Who is due because of what this task sent. Empty when dropped: what is left is done later.
 pub(crate) struct Turns {
     due: [Cell<Option<Arc<dyn Turn>>>; PLACES],
+    /// For whom a worker takes them; `None` for a task, which takes them for itself.
+    principal: Option<Arc<Principal>>,
 }
 
 impl Turns {
-    /// Nobody is due.
+    /// Nobody is due. For a task that runs for itself: not for a worker.
     pub(crate) const fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// Nobody is due. For a worker that runs for `principal`; it takes no turns if there is none.
+    pub(crate) fn of_worker(principal: Option<&Arc<Principal>>) -> Self {
+        Self::of(principal.cloned())
+    }
+
+    const fn of(principal: Option<Arc<Principal>>) -> Self {
         Self {
             due: [const { Cell::new(None) }; PLACES],
+            principal,
         }
     }
 
-    /// Leaves `turn` to the task on top of which this softirq runs. Gives it back if that takes none,
-    /// or has no place, and in any other context. Any context.
-    pub(crate) fn offer(turn: Arc<dyn Turn>) -> Result<(), Arc<dyn Turn>> {
+    /// Leaves `turn`, which is work for `principal`, to the task on top of which this softirq runs.
+    /// Gives it back if that runs for another principal, takes no turns or has no place, and in any
+    /// other context. Any context.
+    pub(crate) fn offer(
+        turn: Arc<dyn Turn>,
+        principal: &Principal,
+    ) -> Result<(), Arc<dyn Turn>> {
         // SAFETY: The pointer is null, or this is a softirq and it is what `SendBatch::end` gave: a
         // reference that is good while softirqs on top of that task run, of which this is one. They do
         // not interrupt each other, interrupts get null, and the task itself does not go on meanwhile,
         // so nobody else has the cells.
         let turns = unsafe { shim::kfabric_shim_turns().cast::<Self>().as_ref() };
         match turns {
-            Some(turns) => turns.put(turn),
-            None => Err(turn),
+            Some(turns) if turns.runs_for(principal) => turns.put(turn),
+            _ => Err(turn),
+        }
+    }
+
+    /// Whether the task that takes these turns runs for `principal`. In a softirq on top of it.
+    fn runs_for(&self, principal: &Principal) -> bool {
+        match &self.principal {
+            Some(own) => **own == *principal,
+            // Never so for a worker.
+            None => principal.is_current(),
         }
     }
 

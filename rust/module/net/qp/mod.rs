@@ -75,6 +75,7 @@ use crate::{
             impl_alarm,
             Due, //
         },
+        cred::Principal,
         skb::{
             InboxLimits,
             RxBatch,
@@ -220,6 +221,8 @@ pub(crate) struct Qp<K: Kind> {
     /// Whose packets it takes, if its kind is connected.
     peer: SetOnce<IpAddr>,
     closed: Atomic<bool>,
+    /// For whom it works; `None` for connection management.
+    principal: Option<Arc<Principal>>,
     figures: Holder,
     /// When `timer` rings.
     due: Due,
@@ -244,7 +247,7 @@ impl<K: Kind> WorkItem for Qp<K> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let turns = Turns::new();
+        let turns = Turns::of_worker(this.principal.as_ref());
         match &this.home {
             Home::Link(..) => {
                 this.have_turn(this.turn.lock(), Cause::Woken, &turns);
@@ -329,6 +332,7 @@ impl<K: Kind> Qp<K> {
                 home,
                 peer: SetOnce::new(),
                 closed: Atomic::new(false),
+                principal: owner.map(|owner| owner.principal().clone()),
                 figures,
                 due: Due::never(),
                 timer <- HrTimer::new(),
@@ -423,13 +427,12 @@ impl<K: Kind> Qp<K> {
 
     /// Something has arrived: a turn is due. Softirq.
     fn due(self: &Arc<Self>) {
-        match &self.home {
-            Home::Link(..) => {
-                if let Err(turn) = Turns::offer(self.clone()) {
-                    turn.later();
-                }
-            }
-            Home::Namespace => self.wake(),
+        let offered = match (&self.home, &self.principal) {
+            (Home::Link(..), Some(principal)) => Turns::offer(self.clone(), principal).is_ok(),
+            _ => false,
+        };
+        if !offered {
+            self.wake();
         }
     }
 

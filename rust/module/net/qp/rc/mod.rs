@@ -34,6 +34,9 @@
 mod consumer;
 mod figures;
 mod front;
+#[cfg(kfi_kunit)]
+#[path = "../../../../../kunit/rc_inline.rs"]
+mod kunit;
 mod worker;
 
 pub(crate) use self::{
