@@ -19,9 +19,14 @@ use crate::{
         },
         Figure, //
     },
-    shim::aids::{
-        eventually,
-        user, //
+    shim::{
+        aids::{
+            eventually,
+            thread,
+            user,
+            Count, //
+        },
+        work, //
     }, //
 };
 use kernel::prelude::*;
@@ -44,6 +49,37 @@ mod tests {
         assert!(b.figure(Figure::RxPackets) >= 100);
         // Its worker runs for that user, and processes no packets to the first one's QP either.
         assert_eq!((a.figure(Figure::RxInline), b.figure(Figure::RxInline)), (0, 0));
+        Ok(())
+    }
+
+    /// The task that has the turn may not be scheduled for a while. The workers of other QPs run
+    /// meanwhile, however many do that.
+    #[test]
+    fn a_worker_does_not_wait_for_a_task() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        let flushed = Count::new()?;
+        let turn = b.qp.turn.lock();
+        a.post(SEND, &payload)?;
+        let flusher = {
+            let (qp, flushed) = (b.qp.clone(), flushed.clone());
+            thread(move || {
+                work::flush(&qp.work);
+                flushed.add(1);
+            })?
+        };
+        let worker_is_free = eventually(|| flushed.get() == 1);
+        let received = b.peer.received();
+        drop(turn);
+        // What the holder of a turn does afterwards.
+        if b.qp.missed() {
+            b.qp.wake();
+        }
+        drop(flusher);
+        assert!(worker_is_free);
+        assert_eq!(received, 0);
+        assert!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }
 }

@@ -97,6 +97,7 @@ use kernel::{
             Acquire,
             Atomic,
             Full,
+            Relaxed,
             Release, //
         },
         barrier::smp_mb,
@@ -233,8 +234,16 @@ pub(crate) struct Qp<K: Kind> {
     #[pin]
     work: Work<Self>,
     /// Held during a turn, see [`turn`](Self::turn). Outermost but for those of who closes.
+    ///
+    /// Its holder may be a task that is preempted for a long time. So no worker waits for it: it leaves
+    /// its turn to the holder (see `left`). The holder is a worker or a task of the QP's own principal,
+    /// and so are the holders of the locks of the kind, which are taken in turns and in calls of the
+    /// owner. So a caller of [`close`](Self::close) or [`settle`](Self::settle), which wait for this lock,
+    /// waits for no task of another user.
     #[pin]
     turn: Mutex<()>,
+    /// The worker has found the turn taken. Whoever has it wakes the worker afterwards.
+    left: Atomic<bool>,
     #[pin]
     kind: K,
 }
@@ -250,9 +259,11 @@ impl<K: Kind> WorkItem for Qp<K> {
         let turns = Turns::of_worker(this.principal.as_ref());
         match &this.home {
             Home::Link(..) => {
-                this.have_turn(this.turn.lock(), Cause::Woken, &turns);
-                if this.missed() {
-                    this.wake();
+                if let Some(turn) = this.try_turn() {
+                    this.have_turn(turn, Cause::Woken, &turns);
+                    if this.missed() {
+                        this.wake();
+                    }
                 }
             }
             // This work item alone takes the turns of such a QP.
@@ -296,6 +307,18 @@ impl_alarm! {
 }
 
 impl<K: Kind> Qp<K> {
+    /// The turn, for the worker. `None`: somebody else has it, and wakes the worker when it ends.
+    fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        if let Some(turn) = self.turn.try_lock() {
+            return Some(turn);
+        }
+        // Pairs with the barrier in `missed`: either the turn has ended by now, or its holder sees this.
+        self.left.xchg(true, Full);
+        let turn = self.turn.try_lock()?;
+        self.left.store(false, Relaxed);
+        Some(turn)
+    }
+
     /// Takes a turn, and ends it. [`missed`](Self::missed) is to be asked then.
     fn have_turn(self: &Arc<Self>, turn: MutexGuard<'_, ()>, cause: Cause, turns: &Turns) {
         K::work(self, self.inbox.take(BUDGET), cause, turns);
@@ -303,10 +326,13 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Whether something waits after a turn: it was more than a turn takes, or has arrived meanwhile, and
-    /// who would have dealt with it may have left it to us.
-    fn missed(&self) -> bool {
-        // The end of the turn comes before the look: see `turn`.
+    /// who would have dealt with it may have left it to us. Wakes the worker if it has left its turn.
+    fn missed(self: &Arc<Self>) -> bool {
+        // The end of the turn comes before the look: see `turn` and `try_turn`.
         smp_mb(Full);
+        if self.left.load(Relaxed) && self.left.xchg(false, Full) {
+            self.wake();
+        }
         !self.inbox.is_empty()
     }
 
@@ -339,6 +365,7 @@ impl<K: Kind> Qp<K> {
                 inbox <- QpInbox::new(owner, K::INBOX),
                 work <- new_work!("kfabric::Qp"),
                 turn <- new_mutex!((), "Qp::turn"),
+                left: Atomic::new(false),
                 kind <- kind,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -457,15 +484,19 @@ impl<K: Kind> Qp<K> {
     /// before it disconnected. As [`close`](Self::close), it is neither for consumers that are being
     /// called nor for holders of locks that they take. Sleeps.
     pub(crate) fn settle(self: &Arc<Self>) {
+        // What others have to do because of it is their workers' work.
+        let turns = Turns::of_worker(None);
         for _ in 0..K::INBOX.packets.div_ceil(BUDGET) {
             if self.inbox.is_empty() {
                 break;
             }
-            self.wake();
-            work::flush(&self.work);
+            self.have_turn(self.turn.lock(), Cause::Woken, &turns);
         }
-        // Another task may have the turn.
+        // Somebody else may have taken the last packets.
         drop(self.turn.lock());
+        if self.missed() {
+            self.wake();
+        }
     }
 
     /// Ends it: when this returns, its consumer is not called any more, and will not be. What was
