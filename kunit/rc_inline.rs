@@ -3,6 +3,7 @@
 //! Suite `kfabric_rc_inline`: which packets of this host the sender's task processes, and which the
 //! worker of the QP that receives them.
 
+use super::worker;
 use crate::{
     mem::Budget,
     net::{
@@ -24,8 +25,11 @@ use crate::{
             eventually,
             thread,
             user,
-            Count, //
+            Count,
+            MS, //
         },
+        sched::now_ns,
+        turns::Turns,
         work, //
     }, //
 };
@@ -49,6 +53,31 @@ mod tests {
         assert!(b.figure(Figure::RxPackets) >= 100);
         // Its worker runs for that user, and processes no packets to the first one's QP either.
         assert_eq!((a.figure(Figure::RxInline), b.figure(Figure::RxInline)), (0, 0));
+        Ok(())
+    }
+
+    /// A task that has accepted work is not scheduled for a while: this one, which waits.
+    #[test]
+    fn work_that_a_task_does_not_begin_is_done_by_the_worker() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        let mut accepted = 0;
+        for round in 0..20 {
+            let turns = Turns::new();
+            a.qp.queue(&plain(SEND), &[], payload.clone(), round)?;
+            worker::send(&a.qp, &mut a.qp.kind.sending.lock(), Some(&turns));
+            accepted += u32::from(turns.has_work());
+            let begin = now_ns();
+            assert!(eventually(|| u64::from(b.peer.received()) == round + 1));
+            // Long before the packet would be sent again, which would not help.
+            assert!(now_ns() - begin < 1000 * MS);
+            assert!(eventually(|| a.peer.ended() as u64 == round + 1));
+            // Finds nothing.
+            turns.run();
+        }
+        assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
+        assert_eq!(b.figure(Figure::RxInline), 0);
         Ok(())
     }
 

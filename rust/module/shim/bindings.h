@@ -30,6 +30,7 @@ struct file_operations;
 struct mm_struct;
 struct page;
 struct task_struct;
+struct timer_list;
 struct user_struct;
 struct wait_queue_head;
 
@@ -43,6 +44,12 @@ bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
 void kfabric_shim_cond_resched(void);
 int kfabric_shim_pause_until(u64 until);
 bool kfabric_shim_fatal_signal_pending(void);
+
+/* Timers: shim/deadline.rs. */
+void kfabric_shim_deadline_init(struct timer_list *timer,
+				void (*expired)(struct timer_list *timer));
+void kfabric_shim_deadline_start(struct timer_list *timer, u32 msecs);
+void kfabric_shim_deadline_end(struct timer_list *timer);
 
 /* User memory: shim/user.rs. */
 void kfabric_shim_pagefault_disable(void);

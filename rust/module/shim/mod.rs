@@ -23,6 +23,7 @@
 //! | [`rcu`] | look-ups that take no lock |
 //! | [`work`] | the module's workqueue |
 //! | [`alarm`] | one timer of an object |
+//! | [`deadline`] | has others do work that a task has accepted and does not begin |
 //! | [`percpu`] | figures that each CPU counts for itself |
 //! | [`random`] | random numbers |
 //! | [`trace`] | tracepoints |
@@ -52,6 +53,7 @@ pub(crate) mod bench;
 )]
 pub(crate) mod bindings;
 pub(crate) mod cred;
+pub(crate) mod deadline;
 pub(crate) mod errno;
 #[cfg(kfi_kunit)]
 pub(crate) mod kthread;

@@ -34,6 +34,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
 #include <linux/string.h>
+#include <linux/timer.h>
 #include <linux/uaccess.h>
 #include <linux/unaligned.h>
 #include <linux/user_namespace.h>
@@ -157,6 +158,40 @@ void kfabric_shim_cond_resched(void)
 bool kfabric_shim_fatal_signal_pending(void)
 {
 	return fatal_signal_pending(current);
+}
+
+/**
+ * kfabric_shim_deadline_init - prepare the timer of a deadline
+ * @timer: the timer, on the heap
+ * @expired: called in softirq when it expires
+ */
+void kfabric_shim_deadline_init(struct timer_list *timer,
+				void (*expired)(struct timer_list *timer))
+{
+	timer_setup(timer, expired, 0);
+}
+
+/**
+ * kfabric_shim_deadline_start - start the timer of a deadline
+ * @timer: the timer
+ * @msecs: after so many milliseconds it expires
+ *
+ * Nothing happens after kfabric_shim_deadline_end().  Context: process or softirq.
+ */
+void kfabric_shim_deadline_start(struct timer_list *timer, u32 msecs)
+{
+	mod_timer(timer, jiffies + msecs_to_jiffies(msecs));
+}
+
+/**
+ * kfabric_shim_deadline_end - stop the timer of a deadline for ever
+ * @timer: the timer
+ *
+ * Its function is not running when this returns.  Context: process.
+ */
+void kfabric_shim_deadline_end(struct timer_list *timer)
+{
+	timer_shutdown_sync(timer);
 }
 
 /**

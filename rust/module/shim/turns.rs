@@ -16,6 +16,14 @@
 //! owner, and a lock that is held during a turn is not held by a task of another user, which can be
 //! preempted for as long as that user likes. A worker of a QP that sends answers takes turns of the
 //! principal of that QP only: otherwise one user's work would wait for another's in that worker.
+//!
+//! A task that accepts work and is not scheduled afterwards keeps it waiting. Who offers work sees to
+//! that: see [`deadline`](super::deadline).
+//!
+//! ```text
+//! task:    lock, SendBatch::begin, send ... end(&turns), unlock         turns.run -> Turn::turn
+//! softirq:                           `- arrives -> Turns::offer -'
+//! ```
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/turns.rs"]
@@ -113,6 +121,15 @@ impl Turns {
 
     fn take(&self) -> Option<Arc<dyn Turn>> {
         self.due.iter().find_map(Cell::take)
+    }
+
+    /// Whether somebody is due.
+    #[cfg(kfi_kunit)]
+    pub(crate) fn has_work(&self) -> bool {
+        match self.take() {
+            Some(turn) => self.put(turn).is_ok(),
+            None => false,
+        }
     }
 
     /// Has all who are due take their turns. Process context, no lock is held.

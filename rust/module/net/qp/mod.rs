@@ -16,11 +16,12 @@
 //! cannot even compute it, neither fills the inbox nor wakes the worker.
 //!
 //! A QP has one turn at a time, so what it receives is dealt with in order, and different QPs on
-//! different CPUs. Turns are taken by its worker, a work item of its own; or, if a program on the same
-//! host has just sent what arrived, by that program, which saves waking the worker ([`Turns`]). Who
-//! finds the turn taken leaves the packet to whoever has it, who looks into the inbox once more behind
-//! it. Nothing runs when nothing arrives. The inbox is bounded, and what waits in it is charged to the
-//! QP's owner ([`inbox`]); what does not fit is a lost packet.
+//! different CPUs. Turns are taken by its worker, a work item of its own; or, if a task of the QP's
+//! [`Principal`] on the same host has just sent what arrived, by that task, which saves waking the worker
+//! ([`Turns`]). If the task does not begin in time, the worker does ([`Deadline`]). Who finds the turn
+//! taken leaves the packet to whoever has it, who looks into the inbox once more behind it, and wakes the
+//! worker if that found the turn taken. Nothing runs when nothing arrives. The inbox is bounded, and what
+//! waits in it is charged to the QP's owner ([`inbox`]); what does not fit is a lost packet.
 //!
 //! # The end
 //!
@@ -76,6 +77,10 @@ use crate::{
             Due, //
         },
         cred::Principal,
+        deadline::{
+            impl_has_deadline,
+            Deadline, //
+        },
         skb::{
             InboxLimits,
             RxBatch,
@@ -233,6 +238,9 @@ pub(crate) struct Qp<K: Kind> {
     inbox: QpInbox,
     #[pin]
     work: Work<Self>,
+    /// Until when a task should begin a turn that it has accepted. Otherwise the worker takes it.
+    #[pin]
+    deadline: Deadline<Self>,
     /// Held during a turn, see [`turn`](Self::turn). Outermost but for those of who closes.
     ///
     /// Its holder may be a task that is preempted for a long time. So no worker waits for it: it leaves
@@ -257,6 +265,7 @@ impl<K: Kind> WorkItem for Qp<K> {
 
     fn run(this: Arc<Self>) {
         let turns = Turns::of_worker(this.principal.as_ref());
+        this.deadline.begin();
         match &this.home {
             Home::Link(..) => {
                 if let Some(turn) = this.try_turn() {
@@ -280,6 +289,7 @@ impl<K: Kind> WorkItem for Qp<K> {
 
 impl<K: Kind> Turn for Qp<K> {
     fn turn(self: Arc<Self>, turns: &Turns) {
+        self.deadline.begin();
         for _ in 0..TURNS {
             // Pairs with the one in `missed`: either we get the turn, or whoever has it sees there
             // what has arrived.
@@ -298,6 +308,10 @@ impl<K: Kind> Turn for Qp<K> {
     fn later(self: Arc<Self>) {
         self.wake();
     }
+}
+
+impl_has_deadline! {
+    impl{K: Kind} HasDeadline for Qp<K> { self.deadline, expired: Self::wake }
 }
 
 impl_alarm! {
@@ -364,6 +378,7 @@ impl<K: Kind> Qp<K> {
                 timer <- HrTimer::new(),
                 inbox <- QpInbox::new(owner, K::INBOX),
                 work <- new_work!("kfabric::Qp"),
+                deadline <- Deadline::new(),
                 turn <- new_mutex!((), "Qp::turn"),
                 left: Atomic::new(false),
                 kind <- kind,
@@ -458,7 +473,10 @@ impl<K: Kind> Qp<K> {
             (Home::Link(..), Some(principal)) => Turns::offer(self.clone(), principal).is_ok(),
             _ => false,
         };
-        if !offered {
+        if offered {
+            // The task does not go on before this softirq is over.
+            Deadline::offer(self);
+        } else {
             self.wake();
         }
     }
@@ -509,6 +527,7 @@ impl<K: Kind> Qp<K> {
         self.socket.receiver().leave(self.number());
         drop(self.inbox.close());
         K::detach(self);
+        self.deadline.end();
         work::flush(&self.work);
         // Somebody else may have the turn; whoever takes one now finds nothing.
         drop(self.turn.lock());

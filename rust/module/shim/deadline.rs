@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A deadline until which a task should begin work that it has accepted.
+//!
+//! A task that accepts work runs it as soon as it holds no lock. It may be preempted before: an idle
+//! task (`SCHED_IDLE`) beside a busy loop does not run for seconds. A [`Deadline`] then has somebody
+//! else do the work.
+//!
+//! # Cost
+//!
+//! Nearly all work begins within microseconds, so a timer that is started and cancelled for each would
+//! be wasted. The timer of a deadline is started when work is offered and the timer is not running; it
+//! is not cancelled when the work begins. When it expires, it looks whether work is offered:
+//!
+//! ```text
+//!           offer                 timer                    timer
+//!   none ----------> offered ----------------> overdue ------------> none, and `expired` is called
+//!    ^                  |   timer restarted       |
+//!    '------ begin -----+----------- begin -------'        timer: in state none it stops
+//! ```
+//!
+//! So an offer costs one atomic operation while the timer runs, and the timer runs once in
+//! [`PERIOD_MS`] as long as work comes, and not at all otherwise.
+
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/deadline.rs"]
+mod kunit;
+
+use crate::shim::bindings as shim;
+use core::marker::PhantomData;
+use kernel::{
+    bindings,
+    container_of,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    types::Opaque, //
+};
+
+/// Work that has been offered begins within this time, or within twice this time (and two ticks of the
+/// timer wheel) somebody else does it. It is longer than the time for which the scheduler lets one
+/// other task run (some 3 ms), so that a task that shares its CPU with one other of equal weight keeps
+/// its work. It is shorter than the time after which a peer sends a packet again (a local ACK timeout is
+/// tens of milliseconds), so that nothing is sent twice for that.
+const PERIOD_MS: u32 = 4;
+
+/// Work is offered, and the timer has not expired since.
+const OFFERED: u32 = 1;
+
+/// Work is offered, and the timer has expired once since.
+const OVERDUE: u32 = 2;
+
+/// Both.
+const WORK: u32 = OFFERED | OVERDUE;
+
+/// The timer is running, or about to be started. A reference to the object belongs to this flag:
+/// whoever clears it has that reference.
+const RUNNING: u32 = 4;
+
+/// The deadline has ended. Nothing else is set then.
+const ENDED: u32 = 8;
+
+/// The deadline of a `T`.
+///
+/// # Invariants
+///
+/// - While [`RUNNING`] is set, one reference to the `T` belongs to `state`.
+/// - The timer is pending or its function runs only while `RUNNING` is set, or while
+///   [`end`](Self::end) or the timer's function itself is in progress.
+#[pin_data]
+pub(crate) struct Deadline<T: HasDeadline> {
+    #[pin]
+    timer: Opaque<bindings::timer_list>,
+    state: Atomic<u32>,
+    _object: PhantomData<Arc<T>>,
+}
+
+// SAFETY: The kernel's functions for a timer may be called by any task, and `T` may be used by any.
+unsafe impl<T: HasDeadline> Send for Deadline<T> {}
+
+// SAFETY: As above; the kernel locks the timer.
+unsafe impl<T: HasDeadline> Sync for Deadline<T> {}
+
+/// An object that has a [`Deadline`]. To be implemented with [`impl_has_deadline!`].
+///
+/// # Safety
+///
+/// `deadline` gives a field of the object, and `of` gives the object whose field that is.
+pub(crate) unsafe trait HasDeadline: Sized + Send + Sync + 'static {
+    /// The deadline of this object.
+    fn deadline(&self) -> &Deadline<Self>;
+
+    /// The object that has this deadline.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is what [`deadline`](Self::deadline) gives of an object.
+    unsafe fn of(deadline: *mut Deadline<Self>) -> *const Self;
+
+    /// Work that was offered has not begun in time. Softirq.
+    fn expired(self: &Arc<Self>);
+}
+
+/// Says which field of a type is its [`Deadline`], and what is called when it expires: a function of
+/// `&Arc<Self>`, in softirq.
+macro_rules! impl_has_deadline {
+    (
+        impl$({$($generics:tt)*})? HasDeadline for $self:ty {
+            self.$field:ident, expired: $expired:path $(,)?
+        }
+    ) => {
+        // SAFETY: Both functions are about the same field.
+        unsafe impl$(<$($generics)*>)? $crate::shim::deadline::HasDeadline for $self {
+            fn deadline(&self) -> &$crate::shim::deadline::Deadline<Self> {
+                &self.$field
+            }
+
+            unsafe fn of(
+                deadline: *mut $crate::shim::deadline::Deadline<Self>,
+            ) -> *const Self {
+                // SAFETY: The caller promises that it is the field of such an object.
+                unsafe { ::kernel::container_of!(deadline, Self, $field) }
+            }
+
+            fn expired(self: &::kernel::sync::Arc<Self>) {
+                $expired(self);
+            }
+        }
+    };
+}
+pub(crate) use impl_has_deadline;
+
+impl<T: HasDeadline> Deadline<T> {
+    /// No work is offered.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        // INVARIANT: The timer is not pending.
+        pin_init!(Self {
+            timer <- Opaque::ffi_init(|timer| {
+                // SAFETY: There is room for a timer, which does not move.
+                unsafe { shim::kfabric_shim_deadline_init(timer, Some(Self::timed_out)) }
+            }),
+            state: Atomic::new(0),
+            _object: PhantomData,
+        })
+    }
+
+    /// Replaces the state by what `change` makes of it, unless that is `None`. Gives the state before.
+    fn update(&self, change: impl Fn(u32) -> Option<u32>) -> u32 {
+        let mut state = self.state.load(Relaxed);
+        while let Some(new) = change(state) {
+            match self.state.cmpxchg(state, new, Full) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        state
+    }
+
+    fn start(&self) {
+        // SAFETY: The timer was initialised by `new`. After `end` the kernel ignores this.
+        unsafe { shim::kfabric_shim_deadline_start(self.timer.get(), PERIOD_MS) };
+    }
+
+    /// Work of `object` has been offered to a task. Process context or softirq.
+    pub(crate) fn offer(object: &Arc<T>) {
+        let deadline = object.deadline();
+        let before = deadline.update(|state| match state {
+            ENDED => None,
+            _ => Some(RUNNING | OFFERED),
+        });
+        if before & (RUNNING | ENDED) == 0 {
+            // INVARIANT: This reference belongs to `RUNNING`, which was set above.
+            let _ = Arc::into_raw(object.clone());
+            deadline.start();
+        }
+    }
+
+    /// The work begins; only afterwards it is looked what there is to do. Any context.
+    pub(crate) fn begin(&self) {
+        self.update(|state| (state & WORK != 0).then_some(state & !WORK));
+    }
+
+    /// Takes the reference that belonged to `RUNNING`.
+    ///
+    /// # Safety
+    ///
+    /// The caller has cleared `RUNNING`, and calls this once for that.
+    unsafe fn object(&self) -> Arc<T> {
+        let this: *const Self = self;
+        // SAFETY: `RUNNING` is set for an object whose deadline this is.
+        let object = unsafe { T::of(this.cast_mut()) };
+        // SAFETY: By the type invariants there was a reference, which is the caller's now.
+        unsafe { Arc::from_raw(object) }
+    }
+
+    /// Ends the deadline: when this returns, [`HasDeadline::expired`] is not being called and will not
+    /// be. Process context, sleeps; not under a lock that `expired` takes.
+    pub(crate) fn end(&self) {
+        let before = self.state.xchg(ENDED, Full);
+        // SAFETY: The timer was initialised by `new`.
+        unsafe { shim::kfabric_shim_deadline_end(self.timer.get()) };
+        if before & RUNNING != 0 {
+            // SAFETY: Cleared above.
+            drop(unsafe { self.object() });
+        }
+    }
+
+    /// The function of the timer.
+    ///
+    /// # Safety
+    ///
+    /// `timer` is that of a deadline.
+    unsafe extern "C" fn timed_out(timer: *mut bindings::timer_list) {
+        let timer = Opaque::cast_from(timer).cast_mut();
+        // SAFETY: By the requirement of this function; the type invariants keep the object alive.
+        let deadline: &Self = unsafe { &*container_of!(timer, Self, timer) };
+        let before = deadline.update(|state| match state & (WORK | ENDED) {
+            ENDED => None,
+            OFFERED => Some(RUNNING | OVERDUE),
+            _ => Some(0),
+        });
+        match before & (WORK | ENDED) {
+            ENDED => (),
+            OFFERED => deadline.start(),
+            work => {
+                // SAFETY: It was set, because the timer was running, and cleared above.
+                let object = unsafe { deadline.object() };
+                if work == OVERDUE {
+                    object.expired();
+                }
+            }
+        }
+    }
+}
