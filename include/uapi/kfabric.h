@@ -1531,7 +1531,13 @@ struct kfabric_ep_open {
  * A KFI_EP_MSG endpoint has its QP from now on, and receives can be posted;
  * transmits can be when it is connected.
  *
- * Errors: -KFI_ENOCQ no CQ for a direction that its capabilities have;
+ * Each direction that its capabilities have needs something that reports its
+ * operations: a CQ, or a counter (KFI_SEND, KFI_READ or KFI_WRITE for transmits,
+ * KFI_RECV for receives).  Without a CQ an operation that fails changes the error
+ * value of its counter and nothing else, and the data of a peer's write are
+ * dropped.
+ *
+ * Errors: -KFI_ENOCQ a direction that its capabilities have has neither;
  * -KFI_ENOAV no AV (KFI_EP_MSG needs none); -EADDRINUSE the port is taken (of
  * KFI_EP_DGRAM: by any such endpoint of the network namespace); -EADDRNOTAVAIL
  * the link has no address, or not the one wanted; -ENODEV its interface is gone;
@@ -1940,7 +1946,10 @@ struct kfabric_op {
  * first.  What was accepted completes exactly once: on the counters, and as an
  * entry on the CQ, or an error entry.  A success makes no entry if the
  * operation has KFI_INJECT, or the CQ is bound with KFI_SELECTIVE_COMPLETION,
- * unless KFI_COMPLETION is among its flags; a failure always makes one.
+ * unless KFI_COMPLETION is among its flags; a failure always makes one.  An
+ * operation whose success makes no entry needs no room in the CQ: a full CQ does
+ * not refuse it, and its failure makes an error entry beyond the CQ's size.
+ * Without a CQ there are no entries.
  *
  * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown opcode,
  * flag, datatype or op, a field that the opcode does not have, too many
@@ -1955,15 +1964,17 @@ struct kfabric_op {
  * tell of the delivery; an atomic with a datatype or op that its opcode does
  * not take; -ENOTCONN a transmit of an endpoint that is not connected yet;
  * -ESHUTDOWN its connection is over; -EAGAIN no room in the transmit or receive
- * queue, in the CQ, or at the peer for an injected message, or KFI_FENCE while
- * an earlier operation waits there: try again after reading completions;
- * -EMSGSIZE longer than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with
- * KFI_INJECT, or than the path MTU of a datagram; an atomic on more than one
- * word; -EKEYREJECTED a key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is
- * not in the AV; -EHOSTUNREACH no endpoint at that address of this host, no way
- * to another host (KFI_EP_RDM); -ENETUNREACH no way to it; -ENETDOWN the link's
- * interface is down; -ENODEV it is gone; -EFAULT, -ENOMEM the buffer, as with
- * KFABRIC_IOC_MR_REG; -EACCES @mr or @result_mr does not allow it; -ENOMSG
+ * queue, in the CQ for an entry, or at the peer for an injected message, or
+ * KFI_FENCE while an earlier operation waits there: try again after reading
+ * completions; -EMSGSIZE longer than KFABRIC_MAX_MSG_SIZE, than
+ * KFABRIC_INJECT_SIZE with KFI_INJECT, or than the path MTU of a datagram; an
+ * atomic on more than one word; -EKEYREJECTED a key of more than 32 bits
+ * (KFI_EP_MSG); -ENOENT @peer is not in the AV; -EHOSTUNREACH no endpoint at
+ * that address of this host, no way to another host (KFI_EP_RDM); -ENETUNREACH
+ * no way to it; -ENETDOWN the link's interface is down; -ENODEV it is gone;
+ * -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -ENOMEM no memory,
+ * or none left of the user's limit, for the error entry of an operation whose
+ * success makes no entry; -EACCES @mr or @result_mr does not allow it; -ENOMSG
  * KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its answer is a
  * completion).
  */

@@ -10,8 +10,8 @@ use crate::{
     raw::Netdev,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Errno,
-    Error, FiAddr, Op, OpFlags, Wait,
+    Access, Av, Buffer, Caps, CntrBind, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint,
+    Errno, Error, FiAddr, Op, OpFlags, Wait,
 };
 use std::{
     collections::HashSet,
@@ -87,6 +87,29 @@ fn an_endpoint_needs_what_it_uses() {
             assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ), "{caps:?}");
             ep.bind_cq(&cq, bind).expect("bind cq");
         }
+        ep.enable().expect("enable");
+    }
+    // A counter of the direction stands in for its CQ.
+    let at_target = CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE;
+    let transmits = CntrBind::SEND | CntrBind::READ | CntrBind::WRITE;
+    for (caps, counted) in [
+        (Caps::MSG | Caps::SEND, CntrBind::SEND),
+        (Caps::RMA | Caps::READ, CntrBind::READ),
+        (Caps::RMA | Caps::WRITE, CntrBind::WRITE),
+        (Caps::TAGGED | Caps::RECV, CntrBind::RECV),
+    ] {
+        let ep = domain.endpoint().caps(caps).open().expect("endpoint");
+        ep.bind_av(&av).expect("bind av");
+        let cntr = domain.cntr().open().expect("cntr");
+        let (other_counters, other_cq) = match counted {
+            CntrBind::RECV => (transmits, CqBind::TRANSMIT),
+            _ => (CntrBind::RECV, CqBind::RECV),
+        };
+        ep.bind_cntr(&cntr, other_counters | at_target)
+            .expect("bind cntr");
+        ep.bind_cq(&cq, other_cq).expect("bind cq");
+        assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ), "{caps:?}");
+        ep.bind_cntr(&cntr, counted).expect("bind cntr");
         ep.enable().expect("enable");
     }
 }

@@ -1,36 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Endpoints that count their operations with counters and have no CQ, and operations that need no
-//! entry in a CQ.
+//! entry in a CQ. A failure of such an operation is reported all the same if there is a CQ.
 
 use crate::{
     alone::Alone,
     connected::connect_qps,
     counting::KINDS,
-    harness::{Defect, REDESIGN, tests},
-    host::{SOON, domain, pattern, until},
+    harness::tests,
+    host::{Host, Options, SOON, domain, pair_with, pattern, until},
     hosts::apart,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, Cntr, Domain, Endpoint, EpType, Errno, FiAddr, Mr, Op, Remote, Wait,
-};
-
-const NEEDS_CQ: Defect = Defect {
-    message: "an endpoint with a counter for each of its operations and no CQ cannot be enabled",
-    mended: REDESIGN,
-};
-
-const NEEDS_ROOM: Defect = Defect {
-    message: "an operation that reports nothing is refused because its CQ is full",
-    mended: REDESIGN,
+    Access, Av, Buffer, Caps, Cntr, CqBind, Domain, Endpoint, EpType, Errno, FiAddr, Mr, Op,
+    Remote, Wait,
 };
 
 tests![
-    reliable_datagrams_on_one_host[NEEDS_CQ],
-    reliable_datagrams_between_two_hosts[NEEDS_CQ],
-    connected_endpoints[NEEDS_CQ],
-    datagrams[NEEDS_CQ],
-    silent_operations_need_no_room[NEEDS_ROOM],
-    a_silent_operation_that_fails_is_told_when_the_cq_is_full[NEEDS_ROOM],
+    reliable_datagrams_on_one_host,
+    reliable_datagrams_between_two_hosts,
+    connected_endpoints,
+    datagrams,
+    silent_operations_need_no_room,
+    a_silent_operation_that_fails_is_told_when_the_cq_is_full,
+    errors_keep_their_order_when_the_cq_is_full,
+    a_silent_send_that_waits_is_cancelled_when_the_cq_is_full,
+    a_silent_receive_fails_when_the_cq_is_full,
+    silent_operations_between_two_hosts_need_no_room,
+    silent_operations_of_connected_endpoints_need_no_room,
 ];
 
 /// The places of the counters of a [`Bare`], in the order of [`KINDS`].
@@ -66,11 +62,7 @@ impl Bare {
         if ep_type != EpType::Msg {
             ep.bind_av(&av).expect("bind av");
         }
-        let enabled = ep.enable();
-        if let Err(error) = enabled {
-            assert!(error.is(Errno::KFI_ENOCQ), "{error:?}");
-            panic!("{}", NEEDS_CQ.message);
-        }
+        ep.enable().expect("enable");
         Self {
             domain,
             av,
@@ -170,6 +162,14 @@ fn connected_endpoints() {
     connect_qps(&a.ep, &b.ep);
     sends(&a, FiAddr::UNSPEC, &b);
     writes_and_reads(&a, FiAddr::UNSPEC, &b);
+    // The data of a write have no CQ to go to; the write itself is counted.
+    let theirs = Buffer::new(LEN).expect("buffer");
+    let mr = b.region(&theirs);
+    let op = Op::inject_write(FiAddr::UNSPEC, b"data", mr.remote(0)).data(5);
+    a.ep.post_one(&op).expect("write");
+    a.counts(WRITE, 2);
+    b.counts(REMOTE_WRITE, 2);
+    assert!(theirs.to_vec(..4) == b"data");
 }
 
 fn datagrams() {
@@ -181,23 +181,29 @@ fn datagrams() {
     sends(&a, to_b, &b);
 }
 
-/// An endpoint with a full CQ.
-fn full() -> Alone {
-    let alone = Alone::new();
+/// Fills the CQ.
+fn fill(alone: &Alone) {
     let refused = (0..100_000).find_map(|context| alone.try_complete(context).err());
     let refused = refused.expect("a CQ that is full");
     assert_eq!(refused.errno(), Some(Errno::EAGAIN));
+}
+
+/// An endpoint with a full CQ.
+fn full() -> Alone {
+    let alone = Alone::new();
+    fill(&alone);
     alone
 }
 
-/// Posts an operation whose success is not reported.
+/// Posts an operation whose success is not reported, and which no full CQ refuses.
 #[track_caller]
 fn posts(alone: &Alone, op: &Op<'_>) {
-    let posted = alone.ep.post_one(op);
-    if let Err(error) = posted {
-        assert!(error.is(Errno::EAGAIN), "{error:?}");
-        panic!("{}", NEEDS_ROOM.message);
-    }
+    alone.ep.post_one(op).expect("post");
+}
+
+/// A write to where there is nothing.
+fn fails(alone: &Alone, context: u64) -> Op<'static> {
+    Op::inject_write(alone.me, b"x", Remote::new(0, 0xdead)).context(context)
 }
 
 fn silent_operations_need_no_room() {
@@ -213,9 +219,121 @@ fn silent_operations_need_no_room() {
 
 fn a_silent_operation_that_fails_is_told_when_the_cq_is_full() {
     let alone = full();
-    let nowhere = Remote::new(0, 0xdead);
     let context = 1 << 40;
-    let op = Op::inject_write(alone.me, b"x", nowhere).context(context);
-    posts(&alone, &op);
+    posts(&alone, &fails(&alone, context));
     assert_eq!(alone.read_error(), Some(context));
+}
+
+fn errors_keep_their_order_when_the_cq_is_full() {
+    let alone = Alone::new();
+    let into = Buffer::new(8).expect("buffer");
+    alone.ep.recv(&into, 1 << 41).expect("recv");
+    fill(&alone);
+    posts(&alone, &fails(&alone, 1 << 40));
+    // This one has room in the CQ.
+    alone.ep.cancel(1 << 41).expect("cancel");
+    posts(&alone, &fails(&alone, 1 << 42));
+    for context in [1 << 40, 1 << 41, 1 << 42] {
+        assert_eq!(alone.read_error(), Some(context));
+    }
+    assert_eq!(alone.read_error(), None);
+    // More of them than the CQ has entries.
+    for context in 0..1000 {
+        posts(&alone, &fails(&alone, context));
+    }
+    for context in 0..1000 {
+        assert_eq!(alone.read_error(), Some(context));
+    }
+    assert_eq!(alone.read_error(), None);
+    assert!(!alone.read(1).is_empty());
+}
+
+/// An endpoint with a full CQ that is bound selectively.
+fn full_selective() -> Alone {
+    let bind = CqBind::TRANSMIT | CqBind::RECV | CqBind::SELECTIVE;
+    let alone = Alone::with(|cq| cq, |ep| ep, bind);
+    fill(&alone);
+    alone
+}
+
+fn a_silent_send_that_waits_is_cancelled_when_the_cq_is_full() {
+    let alone = full_selective();
+    // Too long to be buffered.
+    let buffer = Buffer::new(1 << 20).expect("buffer");
+    posts(&alone, &Op::tsend(alone.me, &buffer, 7).context(1 << 40));
+    alone.ep.cancel(1 << 40).expect("cancel");
+    assert_eq!(alone.read_error(), Some(1 << 40));
+    // One that is received instead reports nothing.
+    posts(&alone, &Op::tsend(alone.me, &buffer, 7));
+    posts(&alone, &Op::trecv(&buffer, 7, 0));
+    assert_eq!(alone.read_error(), None);
+}
+
+fn a_silent_receive_fails_when_the_cq_is_full() {
+    let alone = full_selective();
+    let into = Buffer::new(4).expect("buffer");
+    posts(&alone, &Op::recv(&into).context(1 << 40));
+    posts(&alone, &Op::trecv(&into, 1, 0).context(1 << 41));
+    posts(&alone, &Op::inject(alone.me, b"too long"));
+    alone.ep.cancel(1 << 41).expect("cancel");
+    // A message that waits, for a receive that is too short.
+    posts(&alone, &Op::tinject(alone.me, b"too long", 2));
+    posts(&alone, &Op::trecv(&into, 2, 0).context(1 << 42));
+    for (context, errno) in [
+        (1 << 40, Errno::KFI_ETRUNC),
+        (1 << 41, Errno::ECANCELED),
+        (1 << 42, Errno::KFI_ETRUNC),
+    ] {
+        let error = alone.cq.readerr().expect("readerr").expect("an error");
+        assert_eq!((error.op_context, error.err), (context, errno));
+    }
+    assert_eq!(alone.read_error(), None);
+}
+
+/// Entries of a CQ that is soon full.
+const FEW: u32 = 16;
+
+/// Fills the CQ of a host with receives; gives their memory.
+fn fill_with_receives(host: &Host) -> Buffer {
+    let into = Buffer::new(8).expect("buffer");
+    let refused = (1000..2000).find_map(|context| host.ep.recv(&into, context).err());
+    let refused = refused.expect("a CQ that is full");
+    assert_eq!(refused.errno(), Some(Errno::EAGAIN));
+    into
+}
+
+/// Posts silent operations from `a`, whose CQ is full: some that succeed, and one that fails.
+fn silent_operations_need_no_room_at(a: &Host, to_b: FiAddr, b: &Host) {
+    let into = Buffer::new(8).expect("buffer");
+    b.ep.recv(&into, 1).expect("recv");
+    let _receives = fill_with_receives(a);
+    a.ep.inject(to_b, b"message").expect("inject");
+    assert_eq!(b.completion().op_context, 1);
+    assert!(into.to_vec(..7) == b"message");
+    let op = Op::inject_write(to_b, b"x", Remote::new(0, 0xdead));
+    a.ep.post_one(&op.context(7)).expect("inject_write");
+    // What ends with its connection may come before.
+    until("the failure is reported", || a.failure().op_context == 7);
+}
+
+fn silent_operations_between_two_hosts_need_no_room() {
+    apart();
+    let options = Options {
+        cq_entries: FEW,
+        ..Options::default()
+    };
+    let (a, to_b, b, _) = pair_with(&options);
+    silent_operations_need_no_room_at(&a, to_b, &b);
+}
+
+fn silent_operations_of_connected_endpoints_need_no_room() {
+    let options = Options {
+        ep_type: EpType::Msg,
+        caps: Caps::MSG | Caps::RMA,
+        cq_entries: FEW,
+        ..Options::default()
+    };
+    let (a, b) = (Host::with(&options), Host::with(&options));
+    connect_qps(&a.ep, &b.ep);
+    silent_operations_need_no_room_at(&a, FiAddr::UNSPEC, &b);
 }

@@ -2,19 +2,26 @@
 
 //! The completion queue: credits, entries, error entries, sleepers.
 //!
-//! **Nothing is lost that was asked for.** Whoever posts an operation takes a
-//! [`Credit`] first: room for one completion, which may turn out an entry, an error
-//! entry or nothing. Entries queued + error entries queued + credits out never
-//! exceed the size; where they would, the post is refused with EAGAIN. So a
-//! completion that brings its credit always finds room. Completions that nobody
-//! posted for (remote CQ data, the messages in a multi-receive buffer) come
-//! without one: if they find no room they are lost, counted, and reported once as
-//! KFI_EOVERRUN, when what is queued has been read. A reader of the mapped ring that
-//! has reported the loss itself says so in the ring; then the CQ does not report it
-//! again, and is not ready for it any more.
+//! **Nothing is lost that was asked for.** An operation whose success makes an entry
+//! takes a [`Credit`] when it is posted: room for one completion, which becomes an
+//! entry, an error entry or nothing. Entries queued + error entries with room +
+//! credits out never exceed the size; where they would, the post is refused with
+//! EAGAIN. So a completion that brings its credit always finds room.
+//!
+//! An operation whose success is silent takes no credit, so a full CQ does not refuse
+//! it. If it fails, its error entry takes room if there is some; if not, it is queued
+//! in memory that belongs to the operation, its record
+//! ([`CompletionQueue::push_err_recorded`]). Such entries are beyond the size.
+//!
+//! Completions without an operation here (remote CQ data, the messages in a
+//! multi-receive buffer) have neither: if they find no room they are lost, counted,
+//! and reported once as KFI_EOVERRUN, when what is queued has been read. A reader of
+//! the mapped ring that has reported the loss itself says so in the ring; then the CQ
+//! does not report it again, and is not ready for it any more.
 //!
 //! **Two queues.** Entries go to a [`ring`](crate::ring), whose memory the caller
-//! has; error entries to a queue of their own, in slots that were lent. While an
+//! has; error entries to a queue of their own, in slots that were lent or in records.
+//! Error entries are read in the order in which they came, wherever they are. While an
 //! error entry is queued, a read gives KFI_EAVAIL; only a read that goes on after
 //! it has copied entries ends with their number instead ([`CompletionQueue::more`]).
 //!
@@ -76,6 +83,25 @@ pub use entry::{
 #[derive(Debug)]
 pub struct Credit(());
 
+/// Error entries in records: memory that operations brought. In the module it is a
+/// red-black tree whose nodes were allocated with the operations.
+pub trait Records {
+    /// Memory for one error entry.
+    type Record;
+
+    /// What remains of the record when its entry has been read.
+    type Spent;
+
+    /// Puts an entry in. Numbers ascend.
+    fn insert(&mut self, number: u64, entry: ErrEntry, record: Self::Record);
+
+    /// The entry with the lowest number.
+    fn first(&self) -> Option<(u64, &ErrEntry)>;
+
+    /// Takes that entry out.
+    fn pop_first(&mut self) -> Option<Self::Spent>;
+}
+
 /// Why a sleeper was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
@@ -116,14 +142,21 @@ pub enum Armed<S> {
 }
 
 /// A completion queue. `W`: the shared words; `E`: slots for error entries; `M`:
-/// the map of sleepers.
+/// the map of sleepers; `R`: error entries in records.
 ///
 /// # Invariants
 ///
 /// `ring.queued() + errors.len() + reserved <= ring.size() <= errors.capacity()`.
-pub struct CompletionQueue<W: Word, E, M: DueMap> {
+/// `errors` and `records` have the error entries `errors_read..errors_ever`; those of
+/// `errors` are in order.
+pub struct CompletionQueue<W: Word, E, M: DueMap, R: Records> {
     ring: Producer<W>,
     errors: Fifo<E>,
+    records: R,
+    /// Error entries ever queued.
+    errors_ever: u64,
+    /// Error entries ever read.
+    errors_read: u64,
     reserved: u32,
     /// Signals ever.
     signals: u64,
@@ -134,18 +167,21 @@ pub struct CompletionQueue<W: Word, E, M: DueMap> {
     sleepers: Due<M>,
 }
 
-impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E, M> {
-    /// An empty CQ of `size` entries; `errors` has at least as many slots.
-    /// Writes all words.
+impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> CompletionQueue<W, E, M, R> {
+    /// An empty CQ of `size` entries; `errors` has at least as many slots, and
+    /// `records` is empty. Writes all words.
     ///
     /// Errors: EINVAL `size` is not a power of two, or too few slots.
-    pub fn new(words: Words<W>, size: u32, errors: E, sleepers: M) -> Result<Self> {
+    pub fn new(words: Words<W>, size: u32, errors: E, records: R, sleepers: M) -> Result<Self> {
         if errors.len() < size as usize {
             return Err(Errno::EINVAL);
         }
         Ok(Self {
             ring: Producer::new(words, size)?,
             errors: Fifo::new(errors),
+            records,
+            errors_ever: 0,
+            errors_read: 0,
             reserved: 0,
             signals: 0,
             kept: false,
@@ -177,14 +213,14 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.reserved = self.reserved.saturating_sub(1);
     }
 
-    /// Room taken: entries, error entries, credits.
+    /// Room taken: entries, error entries that are not in records, credits.
     #[inline]
     fn used(&self) -> u32 {
         // INVARIANT: each term is at most the size, which is a u32's half at most
         // in any CQ that can exist; the sum is at most the size.
         self.ring
             .queued()
-            .wrapping_add(self.errors())
+            .wrapping_add(self.errors.len() as u32)
             .wrapping_add(self.reserved)
     }
 
@@ -254,6 +290,27 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         Push::Queued
     }
 
+    /// Queues the error entry of an operation that has no credit: where there is room,
+    /// or in `record`, which is taken only then. False: neither, and the entry is not
+    /// queued.
+    pub fn push_err_recorded(
+        &mut self,
+        record: &mut Option<R::Record>,
+        entry: ErrEntry,
+        wake: impl FnMut(M::Token, Woken),
+    ) -> bool {
+        if self.has_room() {
+            self.append_err(entry, wake);
+            return true;
+        }
+        let Some(record) = record.take() else {
+            return false;
+        };
+        self.records.insert(self.errors_ever, entry, record);
+        self.count_err(wake);
+        true
+    }
+
     #[inline(always)]
     fn append(&mut self, write: impl FnOnce(u32), mut wake: impl FnMut(M::Token, Woken)) {
         // INVARIANT: the caller saw to the room.
@@ -272,6 +329,13 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     fn append_err(&mut self, entry: ErrEntry, wake: impl FnMut(M::Token, Woken)) {
         // INVARIANT: the caller saw to the room.
         self.errors.push_with(|slot| *slot = entry);
+        self.count_err(wake);
+    }
+
+    /// An error entry was queued.
+    fn count_err(&mut self, wake: impl FnMut(M::Token, Woken)) {
+        // INVARIANT: one more in `errors` or `records`. 2^64 do not happen.
+        self.errors_ever = self.errors_ever.wrapping_add(1);
         self.ring.tell_errors(self.errors());
         self.wake_all(Woken::Ready, wake);
     }
@@ -293,7 +357,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         if self.ring.observe().is_err() {
             return Err(Errno::EIO);
         }
-        if !self.errors.is_empty() {
+        if self.has_errors() {
             return Err(Errno::KFI_EAVAIL);
         }
         if self.ring.queued() > 0 {
@@ -311,11 +375,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     /// will tell.
     pub fn more(&mut self, want: u32) -> Batch {
         let sound = self.ring.observe().is_ok();
-        let want = if sound && self.errors.is_empty() {
-            want
-        } else {
-            0
-        };
+        let want = if sound && !self.has_errors() { want } else { 0 };
         self.ring.batch(want)
     }
 
@@ -329,17 +389,42 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     ///
     /// Errors: EAGAIN there is none.
     pub fn peek_err(&self) -> Result<ErrEntry> {
-        self.errors.front().copied().ok_or(Errno::EAGAIN)
+        self.first_err().map(|(entry, _)| entry)
     }
 
-    /// Takes the oldest error entry.
+    /// Takes the oldest error entry; gives what remains of its record, if it was in one.
     ///
     /// Errors: EAGAIN there is none.
-    pub fn read_err(&mut self) -> Result<ErrEntry> {
-        let entry = *self.errors.front().ok_or(Errno::EAGAIN)?;
-        self.errors.pop();
+    pub fn read_err(&mut self) -> Result<(ErrEntry, Option<R::Spent>)> {
+        let (entry, recorded) = self.first_err()?;
+        let spent = if recorded {
+            self.records.pop_first()
+        } else {
+            self.errors.pop();
+            None
+        };
+        // INVARIANT: the entry with this number has been taken out.
+        self.errors_read = self.errors_read.wrapping_add(1);
         self.ring.tell_errors(self.errors());
-        Ok(entry)
+        Ok((entry, spent))
+    }
+
+    /// The oldest error entry, and whether it is in a record.
+    fn first_err(&self) -> Result<(ErrEntry, bool)> {
+        match self.records.first() {
+            // INVARIANT: all numbers before this one have been read.
+            Some((number, entry)) if number == self.errors_read => Ok((*entry, true)),
+            _ => {
+                let entry = *self.errors.front().ok_or(Errno::EAGAIN)?;
+                Ok((entry, false))
+            }
+        }
+    }
+
+    /// Whether an error entry is queued.
+    #[inline]
+    fn has_errors(&self) -> bool {
+        self.errors_read != self.errors_ever
     }
 
     /// Whether a read would give something other than EAGAIN: what poll(2) on
@@ -411,7 +496,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
     pub fn holds(&mut self, want: u64) -> bool {
         self.look();
         self.ring.spoilt()
-            || !self.errors.is_empty()
+            || self.has_errors()
             || self.ring.lost()
             || u64::from(self.ring.queued()) >= self.wanted(want)
     }
@@ -447,11 +532,11 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap> CompletionQueue<W, E,
         self.ring.queued()
     }
 
-    /// Error entries queued.
+    /// Error entries queued, in records or not.
     #[inline]
     pub fn errors(&self) -> u32 {
-        // INVARIANT: at most the size.
-        self.errors.len() as u32
+        // There is not the memory for 2^32 records.
+        self.errors_ever.wrapping_sub(self.errors_read) as u32
     }
 
     /// Credits out.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What the unit tests stand on, here and in the kernel: a [`Word`] for one
-//! thread, a [`DueMap`] in an array, and a list of what was released.
+//! thread, a [`DueMap`] and [`Records`] in arrays, and a list of what was released.
 
 use crate::{
+    cq::{
+        ErrEntry,
+        Records, //
+    },
     due::{
         DueMap,
         Key, //
@@ -96,6 +100,41 @@ impl DueMap for ArrayMap {
 
     fn remove(&mut self, key: &Key) -> Option<Name> {
         self.take(key).map(|(_, name)| name)
+    }
+}
+
+/// Four error entries, searched from end to end; a record has a name.
+pub(crate) struct ArrayRecords([Option<(u64, ErrEntry, Name)>; 4]);
+
+impl ArrayRecords {
+    pub(crate) const fn new() -> Self {
+        Self([None; 4])
+    }
+}
+
+impl Records for ArrayRecords {
+    type Record = Name;
+    type Spent = Name;
+
+    fn insert(&mut self, number: u64, entry: ErrEntry, record: Name) {
+        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
+            *place = Some((number, entry, record));
+        }
+    }
+
+    fn first(&self) -> Option<(u64, &ErrEntry)> {
+        let all = self.0.iter().flatten();
+        let first = all.min_by_key(|(number, ..)| *number)?;
+        Some((first.0, &first.1))
+    }
+
+    fn pop_first(&mut self) -> Option<Name> {
+        let (number, _) = self.first()?;
+        self.0
+            .iter_mut()
+            .find(|place| matches!(place, Some((held, ..)) if *held == number))?
+            .take()
+            .map(|(.., name)| name)
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! The CQ against a plain model: entries numbered for ever, of which each must
 //! come out once, in order, by call or through the mapped ring; credits; error
-//! entries; overruns; threads inside blocking reads and their signals, as fi_cq(3)
+//! entries, those of silent operations among them; overruns; threads inside blocking reads and their signals, as fi_cq(3)
 //! has them; a head that the program spoils.
 
 mod support;
@@ -15,6 +15,7 @@ use kfi_core::{
         ErrEntry,
         Inside,
         Push,
+        Records,
         Woken, //
     },
     due::Key,
@@ -49,6 +50,8 @@ enum Op {
     PushErr(Index),
     PushUncredited,
     PushErrUncredited,
+    /// A silent operation fails, with a record or without.
+    PushErrRecorded(bool),
     /// Looks at up to so many entries.
     Peek(u32),
     /// Goes on looking.
@@ -87,6 +90,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => index().prop_map(Op::PushErr),
         4 => Just(Op::PushUncredited),
         1 => Just(Op::PushErrUncredited),
+        3 => prop::bool::weighted(0.8).prop_map(Op::PushErrRecorded),
         4 => (0..10_u32).prop_map(Op::Peek),
         1 => (0..10_u32).prop_map(Op::More),
         4 => (0..10_u32).prop_map(Op::Take),
@@ -105,12 +109,35 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Error entries in records, which are names.
+#[derive(Default)]
+struct Recorded(VecDeque<(u64, ErrEntry, u32)>);
+
+impl Records for Recorded {
+    type Record = u32;
+    type Spent = u32;
+
+    fn insert(&mut self, number: u64, entry: ErrEntry, record: u32) {
+        assert!(self.0.back().is_none_or(|(last, ..)| *last < number));
+        self.0.push_back((number, entry, record));
+    }
+
+    fn first(&self) -> Option<(u64, &ErrEntry)> {
+        self.0.front().map(|(number, entry, _)| (*number, entry))
+    }
+
+    fn pop_first(&mut self) -> Option<u32> {
+        self.0.pop_front().map(|(.., record)| record)
+    }
+}
+
 struct Model {
     size: u64,
     head: u64,
     tail: u64,
     spoilt: bool,
-    errors: VecDeque<u32>,
+    /// Names, and which of them took no room but a record of the same name.
+    errors: VecDeque<(u32, bool)>,
     credits: Vec<Credit>,
     overruns: u64,
     /// Of these, how many readers were told of.
@@ -143,7 +170,8 @@ impl Model {
     }
 
     fn room(&self) -> bool {
-        let others = self.errors.len() + self.credits.len();
+        let errors = self.errors.iter().filter(|(_, recorded)| !recorded);
+        let others = errors.count() + self.credits.len();
         self.queued() + others as u64 != self.size
     }
 
@@ -181,8 +209,14 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
         told: &told,
     };
     let mut error_slots = vec![ErrEntry::default(); size as usize];
-    let mut cq =
-        CompletionQueue::new(words, size, &mut error_slots[..], TreeMap::default()).unwrap();
+    let mut cq = CompletionQueue::new(
+        words,
+        size,
+        &mut error_slots[..],
+        Recorded::default(),
+        TreeMap::default(),
+    )
+    .unwrap();
     let memory = RefCell::new(vec![u64::MAX; size as usize]);
     let mut looked: Option<(Batch, u64)> = None;
     let mut model = Model {
@@ -244,7 +278,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     }
                     _ => {
                         cq.push_err(credit, err, wake);
-                        model.errors.push_back(name);
+                        model.errors.push_back((name, false));
                         all = Some(Woken::Ready);
                     }
                 }
@@ -266,7 +300,18 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     model.tail += 1;
                     ready_at = Some(model.queued());
                 } else {
-                    model.errors.push_back(name);
+                    model.errors.push_back((name, false));
+                    all = Some(Woken::Ready);
+                }
+            }
+            Op::PushErrRecorded(with_record) => {
+                let (room, mut record) = (model.room(), with_record.then_some(name));
+                let queued = cq.push_err_recorded(&mut record, err, wake);
+                prop_assert_eq!(queued, room || with_record);
+                // The record is taken only if there is no room.
+                prop_assert_eq!(record, (with_record && room).then_some(name));
+                if queued {
+                    model.errors.push_back((name, !room));
                     all = Some(Woken::Ready);
                 }
             }
@@ -309,7 +354,11 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
             }
             Op::ReadErr => {
                 let expected = model.errors.pop_front().ok_or(Errno::EAGAIN);
-                prop_assert_eq!(cq.read_err().map(|entry| entry.err), expected);
+                let peeked = cq.peek_err().map(|entry| entry.err);
+                prop_assert_eq!(peeked, expected.map(|(name, _)| name));
+                let read = cq.read_err().map(|(entry, spent)| (entry.err, spent));
+                let expected = expected.map(|(name, recorded)| (name, recorded.then_some(name)));
+                prop_assert_eq!(read, expected);
             }
             Op::Mapped(n) => {
                 if !model.spoilt {

@@ -214,8 +214,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// `KFI_ENOCQ`: no CQ for a side that it has; `KFI_ENOAV`: no address
-    /// vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link has
+    /// `KFI_ENOCQ`: neither a CQ nor a counter for a side that it has;
+    /// `KFI_ENOAV`: no address vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link has
     /// no address; `KFI_EOPBADSTATE`: enabled already.
     pub fn enable(&self) -> Result<()> {
         let mut arg = abi::kfabric_ep_enable {

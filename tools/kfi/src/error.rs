@@ -174,7 +174,7 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         }
         ("EP_ENABLE", Errno::EADDRINUSE) => "another endpoint has this port: choose another, or 0",
         ("EP_ENABLE", Errno::KFI_ENOCQ) => {
-            "bind a completion queue for each direction that the capabilities have"
+            "bind a completion queue or a counter for each direction that the capabilities have"
         }
         ("EP_ENABLE", Errno::KFI_ENOAV) => "bind an address vector before enabling the endpoint",
         ("POST", Errno::EAGAIN) => "read completions, then post again",

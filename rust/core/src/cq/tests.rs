@@ -7,6 +7,7 @@ mod suite {
     use super::super::*;
     use crate::testing::{
         ArrayMap,
+        ArrayRecords,
         Log,
         Plain, //
     };
@@ -29,7 +30,15 @@ mod suite {
         ..EMPTY_ERR
     };
 
-    type Cq<'a> = CompletionQueue<Plain, &'a mut [ErrEntry], ArrayMap>;
+    type Cq<'a> = CompletionQueue<Plain, &'a mut [ErrEntry], ArrayMap, ArrayRecords>;
+
+    fn new_cq<W: crate::word::Word>(
+        words: Words<W>,
+        size: u32,
+        errors: &mut [ErrEntry],
+    ) -> Result<CompletionQueue<W, &mut [ErrEntry], ArrayMap, ArrayRecords>> {
+        CompletionQueue::new(words, size, errors, ArrayRecords::new(), ArrayMap::new())
+    }
 
     /// A CQ of four entries.
     fn cq(errors: &mut [ErrEntry; 4]) -> Result<Cq<'_>> {
@@ -40,7 +49,7 @@ mod suite {
             head: Plain::new(0),
             told: Plain::new(0),
         };
-        CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())
+        new_cq(words, 4, &mut errors[..])
     }
 
     /// Completes an operation posted now.
@@ -60,7 +69,7 @@ mod suite {
 
     /// Reads up to `want` entries; how many.
     fn read<W: crate::word::Word>(
-        cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap>,
+        cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap, ArrayRecords>,
         want: u32,
     ) -> Result<u32> {
         let batch = cq.peek(want)?;
@@ -70,7 +79,7 @@ mod suite {
 
     /// Puts a thread to sleep that has just entered; it stays inside.
     fn arm<W: crate::word::Word>(
-        cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap>,
+        cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap, ArrayRecords>,
         want: u64,
         name: u32,
     ) -> Armed<u32> {
@@ -92,11 +101,11 @@ mod suite {
             head: Plain::new(0),
             told: Plain::new(0),
         };
-        let few = CompletionQueue::new(words(), 4, &mut errors[..], ArrayMap::new());
+        let few = new_cq(words(), 4, &mut errors[..]);
         assert_eq!(few.map(|_| ()), Err(Errno::EINVAL));
-        let odd = CompletionQueue::new(words(), 3, &mut errors[..], ArrayMap::new());
+        let odd = new_cq(words(), 3, &mut errors[..]);
         assert_eq!(odd.map(|_| ()), Err(Errno::EINVAL));
-        let good = CompletionQueue::new(words(), 2, &mut errors[..], ArrayMap::new());
+        let good = new_cq(words(), 2, &mut errors[..]);
         assert!(good.is_ok());
     }
 
@@ -115,7 +124,7 @@ mod suite {
         cq.push_err(d, ERR_5, |_, _| ());
         assert_eq!((cq.queued(), cq.errors(), cq.reserved()), (2, 2, 0));
         assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
-        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.read_err(), Ok((ERR_5, None)));
         assert!(complete(&mut cq).is_ok());
         assert_eq!((cq.queued(), cq.errors(), cq.reserved()), (3, 1, 0));
         assert_eq!(cq.entries_ever(), 3);
@@ -133,12 +142,70 @@ mod suite {
         fail(&mut cq)?;
         assert_eq!(read(&mut cq, 1), Err(Errno::KFI_EAVAIL));
         assert_eq!(cq.peek_err(), Ok(ERR_5));
-        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.read_err(), Ok((ERR_5, None)));
         assert_eq!(cq.peek_err(), Err(Errno::EAGAIN));
         assert_eq!(read(&mut cq, 0), Ok(0));
         assert_eq!(cq.queued(), 1);
         assert_eq!(read(&mut cq, 9), Ok(1));
         assert_eq!(read(&mut cq, 0), Err(Errno::EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn a_silent_failure_has_room_or_its_record() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let mut record = Some(7);
+        assert!(cq.push_err_recorded(&mut record, ERR_5, |_, _| ()));
+        // There was room.
+        assert_eq!(record, Some(7));
+        let credit = cq.reserve()?;
+        complete(&mut cq)?;
+        complete(&mut cq)?;
+        assert!(!cq.push_err_recorded(&mut None, ERR_5, |_, _| ()));
+        assert_eq!((cq.errors(), cq.overruns()), (1, 0));
+        let err = |err| ErrEntry { err, ..EMPTY_ERR };
+        assert!(cq.push_err_recorded(&mut record, err(6), |_, _| ()));
+        assert_eq!(record, None);
+        assert!(cq.push_err_recorded(&mut Some(8), err(7), |_, _| ()));
+        // The credit's room was not taken.
+        cq.push_err(credit, err(8), |_, _| ());
+        assert!(cq.push_err_recorded(&mut Some(9), err(9), |_, _| ()));
+        assert_eq!((cq.queued(), cq.errors(), cq.reserved()), (2, 5, 0));
+        // Error entries come in order, wherever they are.
+        assert_eq!(cq.peek_err(), Ok(ERR_5));
+        assert_eq!(cq.read_err(), Ok((ERR_5, None)));
+        assert_eq!(cq.peek_err(), Ok(err(6)));
+        assert_eq!(cq.read_err(), Ok((err(6), Some(7))));
+        assert_eq!(cq.read_err(), Ok((err(7), Some(8))));
+        assert_eq!(read(&mut cq, 1), Err(Errno::KFI_EAVAIL));
+        assert_eq!(cq.read_err(), Ok((err(8), None)));
+        assert_eq!(cq.more(9).count(), 0);
+        // Entries in records take no room.
+        let credits = (cq.reserve()?, cq.reserve()?);
+        assert_eq!(cq.reserve().map(|_| ()), Err(Errno::EAGAIN));
+        assert!(cq.ready());
+        assert_eq!(cq.read_err(), Ok((err(9), Some(9))));
+        assert_eq!(cq.read_err(), Err(Errno::EAGAIN));
+        assert_eq!(read(&mut cq, 9), Ok(2));
+        assert!(!cq.ready());
+        cq.release(credits.0);
+        cq.release(credits.1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_silent_failure_wakes_everybody() -> Result {
+        use Woken::Ready;
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        let _credits = (cq.reserve()?, cq.reserve()?, cq.reserve()?, cq.reserve()?);
+        assert!(matches!(arm(&mut cq, 3, 3), Armed::Waiting(_)));
+        assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
+        let mut log = Log::new();
+        let wake = |name, why| log.push((name, why));
+        assert!(cq.push_err_recorded(&mut Some(7), ERR_5, wake));
+        assert_eq!(log, Log::of(&[(1, Ready), (3, Ready)]));
         Ok(())
     }
 
@@ -152,7 +219,7 @@ mod suite {
         assert_eq!(cq.more(5).count(), 1);
         fail(&mut cq)?;
         assert_eq!(cq.more(5).count(), 0);
-        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.read_err(), Ok((ERR_5, None)));
         assert_eq!(cq.more(5).count(), 1);
         assert_eq!(read(&mut cq, 1), Ok(1));
         assert_eq!(cq.more(5).count(), 0);
@@ -194,7 +261,7 @@ mod suite {
             head: &head,
             told: &told,
         };
-        let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
+        let mut cq = new_cq(words, 4, &mut errors[..])?;
         for _ in 0..6 {
             let _ = cq.push_uncredited(|_| (), |_, _| ());
         }
@@ -229,7 +296,7 @@ mod suite {
             head: &head,
             told: &Plain::new(0),
         };
-        let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
+        let mut cq = new_cq(words, 4, &mut errors[..])?;
         for _ in 0..4 {
             assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
         }
@@ -242,7 +309,7 @@ mod suite {
         assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
         cq.push_err(credit, ERR_5, |_, _| ());
         assert_eq!(errs.load(), 1);
-        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.read_err(), Ok((ERR_5, None)));
         assert_eq!(errs.load(), 0);
         assert_eq!(cq.queued(), 2);
         Ok(())
@@ -259,7 +326,7 @@ mod suite {
             head: &head,
             told: &Plain::new(0),
         };
-        let mut cq = CompletionQueue::new(words, 4, &mut errors[..], ArrayMap::new())?;
+        let mut cq = new_cq(words, 4, &mut errors[..])?;
         for _ in 0..4 {
             assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Queued);
         }
@@ -306,7 +373,7 @@ mod suite {
         assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
         assert_eq!(fail(&mut cq)?, Log::of(&[(1, Ready), (3, Ready)]));
         assert_eq!(arm(&mut cq, 3, 3), Armed::Ready(3));
-        assert_eq!(cq.read_err(), Ok(ERR_5));
+        assert_eq!(cq.read_err(), Ok((ERR_5, None)));
         let credits = (cq.reserve()?, cq.reserve()?, cq.reserve()?, cq.reserve()?);
         assert!(matches!(arm(&mut cq, 3, 3), Armed::Waiting(_)));
         let mut log = Log::new();

@@ -3,16 +3,19 @@
 //! Completion queue: `kfi_cq`, as fi_cq(3) has it.
 //!
 //! [`Cq`] is a [`Queue`] that belongs to a domain, has a wait object, and can be closed. Endpoints
-//! are bound to it and hold it in use; an operation takes a [`Credit`] when it is posted and spends
-//! it when it completes, so a completion that was asked for is never lost.
+//! are bound to it and hold it in use; an operation that will make an entry takes a [`Credit`] when it
+//! is posted and spends it when it completes, and one whose success is silent has a [`Record`] for its
+//! error entry. So a completion that was asked for, or that is an error, is never lost.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`queue`] | the queue: ring, error entries, credits, waking |
 //! | [`read`] | reading it by call, and sleeping |
+//! | [`record`] | memory for the error entries of silent operations |
 
 mod queue;
 mod read;
+mod record;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/cq.rs"]
@@ -75,7 +78,10 @@ use crate::{
     }, //
 };
 
-pub(crate) use self::read::Sink;
+pub(crate) use self::{
+    read::Sink,
+    record::Record, //
+};
 pub(crate) use kfi_core::cq::Credit;
 
 /// What a CQ is to be.
@@ -201,6 +207,12 @@ impl Cq {
     /// Queues the error of an operation that took a credit. Does not sleep.
     pub(crate) fn push_err(&self, credit: Credit, entry: &ErrEntry) {
         self.queue.push_err(credit, entry);
+        self.wait.signal();
+    }
+
+    /// Queues the error of an operation that took no credit, and has a record. Does not sleep.
+    pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
+        self.queue.push_err_recorded(record, entry);
         self.wait.signal();
     }
 

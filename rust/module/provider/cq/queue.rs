@@ -63,6 +63,10 @@ use kfi_core::{
     ring::Words, //
 };
 
+use super::record::{
+    Record,
+    Tree, //
+};
 use crate::{
     mem::{
         SharedPages,
@@ -99,7 +103,7 @@ const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
-type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Waker>>;
+type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Waker>, Tree>;
 
 /// See the module's story.
 #[pin_data]
@@ -152,7 +156,8 @@ impl Queue {
             told: word(offset_of!(kfabric_cq_ring, overruns_told))?,
         };
         let errors = KVVec::from_elem(ErrEntry::default(), slots, GFP_KERNEL_ACCOUNT)?;
-        let state = CompletionQueue::new(words, size, errors, Line::new()).map_err(to_error)?;
+        let state = CompletionQueue::new(words, size, errors, Tree::new(), Line::new())
+            .map_err(to_error)?;
         Ok(pin_init!(Self {
             format,
             size,
@@ -214,6 +219,18 @@ impl Queue {
         self.state
             .lock()
             .push_err(credit, *entry, waker(&mut wakeup));
+        self.arrived();
+    }
+
+    /// Queues the error entry of an operation that has no credit: where there is room, or in its
+    /// record.
+    pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
+        let mut wakeup = Wakeup::default();
+        // A record that is not used is dropped outside the lock.
+        let mut record = Some(record);
+        self.state
+            .lock()
+            .push_err_recorded(&mut record, *entry, waker(&mut wakeup));
         self.arrived();
     }
 

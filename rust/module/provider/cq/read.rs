@@ -194,6 +194,8 @@ impl Queue {
         mut sink: impl FnMut(&ErrEntry) -> Result,
         mut bring_in: impl FnMut() -> Result,
     ) -> Result {
+        // What remains of its record, which is dropped outside the locks.
+        let mut _spent = None;
         loop {
             let result = {
                 let _reader = self.reader.lock();
@@ -201,7 +203,8 @@ impl Queue {
                 let _no_faults = NoFaults::new();
                 sink(&entry).and_then(|()| {
                     // Error entries are taken by call only, and this is the one reader.
-                    self.state.lock().read_err().map_err(to_error)?;
+                    let (_, record) = self.state.lock().read_err().map_err(to_error)?;
+                    _spent = record;
                     Ok(())
                 })
             };

@@ -17,7 +17,8 @@ use kfi_core::{
     flags::{
         CntrBind,
         CqBind, //
-    }, //
+    },
+    op::Side, //
 };
 
 use super::{
@@ -90,6 +91,19 @@ pub(super) struct Bindings {
     pub(super) tx_cq: Option<CqBinding>,
     pub(super) rx_cq: Option<CqBinding>,
     pub(super) counters: Counters,
+}
+
+impl Bindings {
+    /// Whether anything reports the ends of a side's operations: its CQ, or a counter.
+    pub(super) fn report(&self, side: Side) -> bool {
+        let c = &self.counters;
+        match side {
+            Side::Transmit => {
+                self.tx_cq.is_some() || c.send.is_some() || c.read.is_some() || c.write.is_some()
+            }
+            Side::Receive => self.rx_cq.is_some() || c.recv.is_some(),
+        }
+    }
 }
 
 /// What an enabled endpoint works with; never changes.

@@ -4,9 +4,18 @@
 //!
 //! Whatever became of an operation, here or at its peer, its end is a call of
 //! [`Endpoint::complete`], which alone feeds CQs and counters; wait objects follow from those. An
-//! operation that was accepted carries a [`Ticket`]: its right to one entry in the CQ of its side,
-//! taken before anything else was done, so that the end can always be told. A ticket is spent by
-//! completing, or given back when the operation was refused after all or its endpoint closes.
+//! operation that was accepted has a [`Ticket`], taken before anything else was done, so that its end
+//! can always be reported. What the ticket contains depends on how the operation can end:
+//!
+//! ```text
+//!   its success makes an entry        a credit: room for one entry in the CQ of its side
+//!   silent, and it may be kept        a record: memory for an error entry
+//!   silent, and it ends in its call   nothing; before it fails, it gets one of the two, or is refused
+//!   its side has no CQ                nothing; counters count it
+//! ```
+//!
+//! A ticket is spent by completing, or given back when the operation was refused after all or its
+//! endpoint closes.
 //!
 //! What arrives without having been posted for (remote CQ data of a write, the parts of a
 //! multi-receive buffer) has no ticket; an entry that finds no room then is an overrun of the CQ.
@@ -42,9 +51,22 @@ use super::{
     Endpoint, //
 };
 use crate::{
-    provider::cq::Credit,
+    provider::cq::{
+        Credit,
+        Record, //
+    },
     shim::trace, //
 };
+
+/// What an operation has for its entry in the CQ of its side.
+enum Means {
+    /// Room for an entry or an error entry.
+    Credit(Credit),
+    /// Memory for an error entry.
+    Record(Record),
+    /// Nothing: there is no CQ, or the operation ends without error before its call returns.
+    None,
+}
 
 /// The right of one operation to be reported.
 pub(super) struct Ticket {
@@ -53,7 +75,7 @@ pub(super) struct Ticket {
     report: bool,
     context: u64,
     len: u64,
-    credit: Credit,
+    means: Means,
 }
 
 impl Ticket {
@@ -174,8 +196,8 @@ impl Bound {
 }
 
 impl Endpoint {
-    /// Takes a ticket for an operation, with the `spare` credit of its side if there is one.
-    /// `EAGAIN` no room in the CQ. Does not sleep.
+    /// Takes a ticket for an operation that may be kept. `EAGAIN` no room in the CQ for its entry;
+    /// `ENOMEM`. Sleeps.
     #[inline(always)]
     pub(super) fn ticket(
         &self,
@@ -184,27 +206,55 @@ impl Endpoint {
         flags: OpFlags,
         context: u64,
         len: u64,
-        spare: &mut Option<Credit>,
     ) -> Result<Ticket> {
-        // The capability was checked, and an endpoint is not enabled without the CQs that its
-        // capabilities need.
-        let binding = bound.cq(kind.side()).ok_or(EOPNOTSUPP)?;
-        Ok(Ticket {
+        let mut ticket = self.ticket_at_once(bound, kind, flags, context, len)?;
+        self.keep(bound, &mut ticket)?;
+        Ok(ticket)
+    }
+
+    /// [`ticket`](Self::ticket) for an operation that ends before its call returns, unless it gets
+    /// to [`keep`](Self::keep) it. `EAGAIN` no room in the CQ for its entry. Does not sleep.
+    #[inline(always)]
+    pub(super) fn ticket_at_once(
+        &self,
+        bound: &Bound,
+        kind: OpType,
+        flags: OpFlags,
+        context: u64,
+        len: u64,
+    ) -> Result<Ticket> {
+        let mut ticket = Ticket {
             kind,
-            report: op::reports_success(flags, binding.selective),
+            report: false,
             context,
             len,
-            credit: match spare.take() {
-                Some(credit) => credit,
-                None => binding.cq.reserve()?,
-            },
-        })
+            means: Means::None,
+        };
+        if let Some(binding) = bound.cq(kind.side()) {
+            ticket.report = op::reports_success(flags, binding.selective);
+            // The release of a multi-receive buffer is always reported.
+            if ticket.report || flags.contains(OpFlags::MULTI_RECV) {
+                ticket.means = Means::Credit(binding.cq.reserve()?);
+            }
+        }
+        Ok(ticket)
+    }
+
+    /// Prepares a ticket for the operation's failure, and for being kept when the call returns.
+    /// `ENOMEM`: the operation is to be refused. Sleeps.
+    #[inline]
+    pub(super) fn keep(&self, bound: &Bound, ticket: &mut Ticket) -> Result {
+        if matches!(ticket.means, Means::None) && bound.cq(ticket.kind.side()).is_some() {
+            ticket.means = Means::Record(Record::new(&self.ident.budget)?);
+        }
+        Ok(())
     }
 
     /// Gives a ticket back: the operation never was. Does not sleep.
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
-        if let Some(binding) = bound.cq(ticket.kind.side()) {
-            binding.cq.unreserve(ticket.credit);
+        if let (Some(binding), Means::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.means)
+        {
+            binding.cq.unreserve(credit);
         }
     }
 
@@ -223,18 +273,25 @@ impl Endpoint {
             return;
         };
         let flags = ticket.kind.comp_flags(false);
-        match outcome.error {
-            None => {
-                if ticket.report {
-                    let entry = outcome.entry(ticket.context, flags);
-                    binding.cq.push(ticket.credit, &entry);
-                } else {
-                    binding.cq.unreserve(ticket.credit);
-                }
+        match (outcome.error, ticket.means) {
+            (None, Means::Credit(credit)) if ticket.report => {
+                let entry = outcome.entry(ticket.context, flags);
+                binding.cq.push(credit, &entry);
             }
-            Some(failure) => {
+            (None, Means::Credit(credit)) => binding.cq.unreserve(credit),
+            (None, Means::Record(_) | Means::None) => {}
+            (Some(failure), means) => {
                 let entry = outcome.err_entry(ticket.context, flags, failure);
-                binding.cq.push_err(ticket.credit, &entry);
+                match means {
+                    Means::Credit(credit) => binding.cq.push_err(credit, &entry),
+                    Means::Record(record) => binding.cq.push_err_recorded(record, &entry),
+                    // A ticket is kept before its operation fails. An error entry that finds no room
+                    // all the same is counted as an overrun.
+                    Means::None => {
+                        kernel::warn_on!(true);
+                        binding.cq.push_err_unposted(&entry);
+                    }
+                }
             }
         }
     }
@@ -250,9 +307,10 @@ impl Endpoint {
     /// message: fi_cq(3) has such an entry with no flag but this one, and nothing is counted. Does
     /// not sleep.
     pub(super) fn release(&self, bound: &Bound, ticket: Ticket) {
-        if let Some(binding) = bound.cq(ticket.kind.side()) {
+        if let (Some(binding), Means::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.means)
+        {
             let entry = Outcome::done(0).entry(ticket.context, CompFlags::MULTI_RECV);
-            binding.cq.push(ticket.credit, &entry);
+            binding.cq.push(credit, &entry);
         }
     }
 
@@ -264,41 +322,52 @@ impl Endpoint {
         self.complete(bound, ticket, Outcome::done(0));
     }
 
-    /// [`complete_transmit`](Self::complete_transmit) for one that did not have to wait: the credit
-    /// of a silent one becomes `spare`.
+    /// [`complete_transmit`](Self::complete_transmit) for one that did not have to wait. Does not
+    /// sleep.
     #[inline(always)]
-    pub(super) fn complete_transmit_at_once(
-        &self,
-        bound: &Bound,
-        ticket: Ticket,
-        spare: &mut Option<Credit>,
-    ) {
+    pub(super) fn complete_transmit_at_once(&self, bound: &Bound, ticket: Ticket) {
         if ticket.report {
             return self.complete_transmit(bound, ticket);
         }
         self.trace(ticket.context, ticket.len, None);
         self.tally_tx(ticket.len);
-        // It came from there, or there was none.
-        *spare = Some(ticket.credit);
         self.count(bound, ticket.kind.counts(), true);
+    }
+
+    /// Ends an operation with an error before its call returns, and before anything has moved.
+    /// `ENOMEM`: it is refused, and the error is not reported. Sleeps.
+    #[cold]
+    pub(super) fn fail_at_once(
+        &self,
+        bound: &Bound,
+        mut ticket: Ticket,
+        outcome: Outcome,
+    ) -> Result {
+        if let (Some(binding), Means::None) = (bound.cq(ticket.kind.side()), &ticket.means) {
+            if let Ok(credit) = binding.cq.reserve() {
+                ticket.means = Means::Credit(credit);
+            }
+        }
+        self.keep(bound, &mut ticket)?;
+        self.complete(bound, ticket, outcome);
+        Ok(())
     }
 
     /// Reports a part of a multi-receive buffer that is not its last. Does not sleep.
     #[inline(always)]
     pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
         self.trace(context, part.len, part.error.as_ref());
-        let Some(binding) = &bound.rx_cq else {
-            return;
-        };
-        let flags = OpType::Recv.comp_flags(false);
-        match part.error {
-            None if report => {
-                binding.cq.push_unposted(&part.entry(context, flags));
-            }
-            None => {}
-            Some(failure) => {
-                let entry = part.err_entry(context, flags, failure);
-                binding.cq.push_err_unposted(&entry);
+        if let Some(binding) = &bound.rx_cq {
+            let flags = OpType::Recv.comp_flags(false);
+            match part.error {
+                None if report => {
+                    binding.cq.push_unposted(&part.entry(context, flags));
+                }
+                None => {}
+                Some(failure) => {
+                    let entry = part.err_entry(context, flags, failure);
+                    binding.cq.push_err_unposted(&entry);
+                }
             }
         }
         self.count(bound, CntrBind::RECV, part.error.is_none());

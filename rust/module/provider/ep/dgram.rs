@@ -51,7 +51,6 @@ use super::{
         Op,
         Send, //
     },
-    post::Poster,
     receive::Message,
     wire::{
         imm_data,
@@ -193,28 +192,16 @@ impl Dgram {
         }
     }
 
-    /// Does an operation. See [`Poster::post`] for errors. Sleeps.
-    pub(super) fn post(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        bound: &Bound,
-        op: Op<'_>,
-        poster: &mut Poster<'_>,
-    ) -> Result {
+    /// Does an operation. See [`Poster::post`](super::post::Poster::post) for errors. Sleeps.
+    pub(super) fn post(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: Op<'_>) -> Result {
         match op {
-            Op::Send(op) => self.send(endpoint, bound, op, poster),
+            Op::Send(op) => self.send(endpoint, bound, op),
             Op::Receive(op) => endpoint.receive(bound, op),
             Op::Read(_) | Op::Write(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
         }
     }
 
-    fn send(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        bound: &Bound,
-        op: Send<'_>,
-        poster: &mut Poster<'_>,
-    ) -> Result {
+    fn send(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: Send<'_>) -> Result {
         let kind = op.kind();
         let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
         let len = op.from.len() as u64;
@@ -232,14 +219,14 @@ impl Dgram {
         };
         let path = self.path(endpoint, bound.name.ip(), addr.ip())?;
         let qp = self.qp.as_ref().ok_or(ENODEV)?;
-        let ticket = endpoint.ticket(bound, kind, flags, op.context, len, &mut poster.spare)?;
+        let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len)?;
         if let Err(error) = qp.send(&path, &to, &op.from) {
             endpoint.give_back(bound, ticket);
             return Err(error);
         }
         // What is complete has let go of its memory.
         drop(op.from);
-        endpoint.complete_transmit_at_once(bound, ticket, &mut poster.spare);
+        endpoint.complete_transmit_at_once(bound, ticket);
         Ok(())
     }
 }

@@ -67,6 +67,7 @@ use kfi_core::{
         Caps,
         OpFlags, //
     },
+    op::Side,
     word::Word, //
 };
 
@@ -250,10 +251,10 @@ impl Endpoint {
 
     /// Enables the endpoint: from now on it has its address and takes operations.
     ///
-    /// `KFI_ENOCQ` a direction of its capabilities has no CQ, `KFI_ENOAV`, `EADDRINUSE`,
-    /// `EADDRNOTAVAIL` the link has no address or not the one wanted, `ENODEV` the link is gone,
-    /// `EBUSY` too many QPs in the network namespace, `KFI_EOPBADSTATE` enabled already, `EBADF`.
-    /// Sleeps.
+    /// `KFI_ENOCQ` a direction of its capabilities has neither a CQ nor a counter, `KFI_ENOAV`,
+    /// `EADDRINUSE`, `EADDRNOTAVAIL` the link has no address or not the one wanted, `ENODEV` the
+    /// link is gone, `EBUSY` too many QPs in the network namespace, `KFI_EOPBADSTATE` enabled
+    /// already, `EBADF`. Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut stage = self.stage.lock();
         let (bindings, want) = match &mut *stage {
@@ -262,8 +263,8 @@ impl Endpoint {
             Stage::Closed => return Err(EBADF),
         };
         let transmits = self.caps.intersects(Caps::SEND | Caps::READ | Caps::WRITE);
-        if (transmits && bindings.tx_cq.is_none())
-            || (self.caps.contains(Caps::RECV) && bindings.rx_cq.is_none())
+        if (transmits && !bindings.report(Side::Transmit))
+            || (self.caps.contains(Caps::RECV) && !bindings.report(Side::Receive))
         {
             return Err(to_error(Errno::KFI_ENOCQ));
         }

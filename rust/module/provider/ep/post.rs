@@ -4,20 +4,15 @@
 //!
 //! Operations come in calls, one or many at a time, and those of a call mostly go to one peer and
 //! say nothing when they succeed. A [`Poster`] is one such call: it remembers the last peer, so that
-//! it need not be looked up again, and keeps the credit that a silent transmit took and did not
-//! need for the next one; and what goes out on the wire is sent together, at its end. The first two
-//! are good for one call only: an AV that changes meanwhile is seen by the next, and room in a CQ is
-//! not held by who does nothing.
+//! it need not be looked up again; and what goes out on the wire is sent together, at its end. The
+//! peer is good for one call only: the next call sees an AV that has changed meanwhile.
 
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-use kfi_core::{
-    errno::Errno,
-    op::Side, //
-};
+use kfi_core::errno::Errno;
 
 use super::{
     bound::Bound,
@@ -27,7 +22,6 @@ use super::{
 };
 use crate::{
     net::LinkState,
-    provider::cq::Credit,
     shim::{
         errno::to_error,
         trace, //
@@ -52,8 +46,6 @@ pub(crate) struct Poster<'a> {
     /// None: not enabled.
     bound: Option<&'a Bound>,
     pub(super) last: LastPeer,
-    /// Of the transmit CQ.
-    pub(super) spare: Option<Credit>,
     /// What is to be sent at the end.
     pub(super) unsent: Unsent,
     /// Whether an operation of this call has waited for its turn to access a peer's memory.
@@ -76,7 +68,6 @@ impl<'a> Poster<'a> {
             endpoint,
             bound: endpoint.bound.as_ref(),
             last: LastPeer::default(),
-            spare: None,
             unsent: Unsent::Nothing,
             has_waited: false,
         }
@@ -100,18 +91,11 @@ impl<'a> Poster<'a> {
             (endpoint.ident.fid, kind as u32, context)
         });
         if let Some(wire) = &endpoint.wire {
-            if matches!(op, Op::Receive(_)) {
-                self.give_back();
-            }
             return wire.post(endpoint, bound, op, self);
         }
         match op {
             Op::Send(op) => endpoint.send(bound, op, self),
-            Op::Receive(op) => {
-                // Both sides may have the same CQ, and room for one in it.
-                self.give_back();
-                endpoint.receive(bound, op)
-            }
+            Op::Receive(op) => endpoint.receive(bound, op),
             Op::Read(op) => endpoint.read(bound, op, self),
             Op::Write(op) => endpoint.write(bound, op, self),
             Op::Atomic(_) => Err(EOPNOTSUPP),
@@ -148,20 +132,9 @@ impl<'a> Poster<'a> {
     /// one meanwhile. `EAGAIN` that takes too long, or has been done; `EINTR` a signal is pending. Sleeps.
     #[cold]
     fn enter_access(&mut self) -> Result {
-        self.give_back();
         self.push();
         let may_sleep = !core::mem::replace(&mut self.has_waited, true);
         self.endpoint.ident.enter_access(may_sleep)
-    }
-
-    /// Gives the spare credit back. Does not sleep.
-    #[inline]
-    fn give_back(&mut self) {
-        if let Some(credit) = self.spare.take() {
-            if let Some(binding) = self.bound.and_then(|bound| bound.cq(Side::Transmit)) {
-                binding.cq.unreserve(credit);
-            }
-        }
     }
 }
 
@@ -199,7 +172,6 @@ impl Endpoint {
 impl Drop for Poster<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.give_back();
         if !matches!(self.unsent, Unsent::Nothing) {
             self.push();
         }

@@ -95,7 +95,7 @@ impl Wire {
     ) -> Result {
         match self {
             Self::Msg(msg) => msg.post(endpoint, bound, op, poster),
-            Self::Dgram(dgram) => dgram.post(endpoint, bound, op, poster),
+            Self::Dgram(dgram) => dgram.post(endpoint, bound, op),
         }
     }
 

@@ -267,8 +267,8 @@ impl Msg {
         }
     }
 
-    /// At teardown: the QP is closed, and no call that posts is inside. Lets the connection go, and gives back the credits of what never
-    /// ended. Sleeps.
+    /// At teardown: the QP is closed, and no call that posts is inside. Lets the connection go, and
+    /// gives back the tickets of what never ended. Sleeps.
     pub(super) fn drop_all(&self, endpoint: &Endpoint, bound: &Bound) {
         if let Some(conn) = self.conn.as_ref() {
             conn.close();

@@ -294,7 +294,7 @@ impl Msg {
         let qp = self.qp()?;
         let memory = memory.keep()?;
         let len = memory.len() as u64;
-        let ticket = endpoint.ticket(bound, kind, flags, context, len, &mut poster.spare)?;
+        let ticket = endpoint.ticket(bound, kind, flags, context, len)?;
         let put = self.tickets.lock().put(ticket);
         let place = match put {
             Ok(place) => place,

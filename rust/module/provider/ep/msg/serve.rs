@@ -5,7 +5,8 @@
 //! All of it is called by the QP's worker, one after the other, and runs inside the endpoint's
 //! rundown. A message begins with its first packet, which takes the oldest receive; its bytes are
 //! placed there as they come. A write with CQ data takes no receive, but room for its entry in the
-//! CQ, so that the entry cannot be lost: where there is none, the peer tries again.
+//! CQ, so that the entry cannot be lost: where there is none, the peer tries again. Without a CQ the
+//! data are dropped.
 //!
 //! The peer reaches memory through regions, under their keys. A region is looked up for each packet,
 //! since its owner may close it at any time. An atomic reads and writes, so it needs both rights; it
@@ -50,7 +51,10 @@ use kfi_core::{
 
 use super::{
     super::{
-        bound::Bound,
+        bound::{
+            Bound,
+            CqBinding, //
+        },
         complete::Outcome,
         receive::Single,
         wire::Wire,
@@ -85,8 +89,8 @@ pub(super) enum Incoming {
         placed: u64,
         lost: u64,
     },
-    /// A write, and room for its entry.
-    Write(Credit),
+    /// A write, and room for its entry; without a CQ there is none.
+    Write(Option<Credit>),
 }
 
 impl Incoming {
@@ -99,8 +103,8 @@ impl Incoming {
     }
 }
 
-fn give_back_credit(bound: &Bound, credit: Credit) {
-    if let Some(binding) = bound.cq(Side::Receive) {
+fn give_back_credit(bound: &Bound, credit: Option<Credit>) {
+    if let (Some(binding), Some(credit)) = (bound.cq(Side::Receive), credit) {
         binding.cq.unreserve(credit);
     }
 }
@@ -189,8 +193,9 @@ impl Consumer for Endpoint {
                 }
             }
             Wanted::WriteImm => {
-                let binding = at.bound.cq(Side::Receive).ok_or(Refusal::Operation)?;
-                Incoming::Write(binding.cq.reserve().map_err(|_| Refusal::NotReady)?)
+                let reserve = |binding: &CqBinding| binding.cq.reserve();
+                let credit = at.bound.cq(Side::Receive).map(reserve).transpose();
+                Incoming::Write(credit.map_err(|_| Refusal::NotReady)?)
             }
         };
         *at.msg.incoming.lock() = Some(incoming);
@@ -240,7 +245,9 @@ impl Consumer for Endpoint {
                 Ok(())
             }
             Some(Incoming::Write(credit)) => {
-                self.complete_remote_data(at.bound, credit, data.unwrap_or(0));
+                if let Some(credit) = credit {
+                    self.complete_remote_data(at.bound, credit, data.unwrap_or(0));
+                }
                 Ok(())
             }
             None => Err(Refusal::Operation),

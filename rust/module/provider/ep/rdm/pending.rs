@@ -11,7 +11,7 @@
 //!   the peer's receive     takes the cargo   copies it, completes both sides
 //!   kfi_cancel             takes the cargo   completes the send with ECANCELED
 //!   the peer closes        takes the cargo   completes the send with EHOSTUNREACH
-//!   the sender closes      takes the cargo   gives the credit back, no completion
+//!   the sender closes      takes the cargo   gives the ticket back, no completion
 //! ```
 //!
 //! Those who come later find nothing and go on. The lock around the cargo is a leaf.

@@ -44,10 +44,7 @@ use crate::{
         self,
         MemRef, //
     },
-    provider::{
-        cq::Credit,
-        mr::Mr, //
-    }, //
+    provider::mr::Mr, //
 };
 
 /// What both kinds of RMA have in common.
@@ -90,14 +87,13 @@ impl Endpoint {
             len: into.len(),
         };
         rma.check_remote()?;
-        let Poster { last, spare, .. } = poster;
-        match self.peer(bound, op.peer, last)? {
-            Peer::Here(target) => self.rma(bound, &rma, target, spare, move |offset, theirs| {
+        match self.peer(bound, op.peer, &mut poster.last)? {
+            Peer::Here(target) => self.rma(bound, &rma, target, move |offset, theirs| {
                 mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
             }),
             Peer::There(session) => {
                 let session = session.clone();
-                let session = self.rma_remote(bound, session, rma, into, spare)?;
+                let session = self.rma_remote(bound, session, rma, into)?;
                 poster.queued_to(session);
                 Ok(())
             }
@@ -123,14 +119,13 @@ impl Endpoint {
             len: from.len(),
         };
         rma.check_remote()?;
-        let Poster { last, spare, .. } = poster;
-        match self.peer(bound, op.peer, last)? {
-            Peer::Here(target) => self.rma(bound, &rma, target, spare, move |offset, theirs| {
+        match self.peer(bound, op.peer, &mut poster.last)? {
+            Peer::Here(target) => self.rma(bound, &rma, target, move |offset, theirs| {
                 mem::copy_part(theirs, &from, offset);
             }),
             Peer::There(session) => {
                 let session = session.clone();
-                let session = self.rma_remote(bound, session, rma, from.keep()?, spare)?;
+                let session = self.rma_remote(bound, session, rma, from.keep()?)?;
                 poster.queued_to(session);
                 Ok(())
             }
@@ -144,7 +139,6 @@ impl Endpoint {
         bound: &Bound,
         rma: &Rma,
         target: &Arc<Self>,
-        spare: &mut Option<Credit>,
         mut transfer: impl FnMut(usize, &MemRef),
     ) -> Result {
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
@@ -154,30 +148,27 @@ impl Endpoint {
         if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
-        let ticket = self.ticket(
-            bound,
-            rma.kind,
-            rma.flags,
-            rma.context,
-            rma.len as u64,
-            spare,
-        )?;
-
+        let len = rma.len as u64;
+        let mut ticket = self.ticket_at_once(bound, rma.kind, rma.flags, rma.context, len)?;
+        if rma.remote.pieces().len() > 1 {
+            // It may fail when bytes have moved, and cannot be refused then.
+            self.keep(bound, &mut ticket)?;
+        }
         let transferred = target.transfer_all(rma, &mut transfer);
         drop(transfer);
         match transferred {
             Ok(()) => {
-                target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, rma.len as u64);
-                self.complete_transmit_at_once(bound, ticket, spare);
+                target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, len);
+                self.complete_transmit_at_once(bound, ticket);
+                Ok(())
             }
             Err(refusal) => {
                 target.domain.count_refusal();
                 // Before the program sees it.
                 self.ident.refused();
-                self.complete(bound, ticket, Outcome::refused(refusal));
+                self.fail_at_once(bound, ticket, Outcome::refused(refusal))
             }
         }
-        Ok(())
     }
 
     /// Does an RMA operation on this endpoint's domain, as the target.

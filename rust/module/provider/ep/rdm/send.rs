@@ -81,12 +81,11 @@ impl Endpoint {
         let kind = op.kind();
         let flags = self.checked_flags_of(kind, op.flags, op.from.len())?;
         let len = op.from.len() as u64;
-        let Poster { last, spare, .. } = poster;
-        let target = match self.peer(bound, op.peer, last)? {
+        let target = match self.peer(bound, op.peer, &mut poster.last)? {
             Peer::Here(target) => target,
             Peer::There(session) => {
                 let session = session.clone();
-                let session = self.send_remote(bound, session, kind, flags, op, spare)?;
+                let session = self.send_remote(bound, session, kind, flags, op)?;
                 poster.queued_to(session);
                 return Ok(());
             }
@@ -98,10 +97,9 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
-        let ticket = self.ticket(bound, kind, flags, op.context, len, spare)?;
+        let ticket = self.ticket_at_once(bound, kind, flags, op.context, len)?;
         if !target.caps.contains(kind.target_caps()) {
-            self.complete(bound, ticket, Outcome::failed(Errno::EREMOTEIO));
-            return Ok(());
+            return self.fail_at_once(bound, ticket, Outcome::failed(Errno::EREMOTEIO));
         }
 
         let message = Message {
@@ -125,7 +123,7 @@ impl Endpoint {
                 target.place_at_once(target_bound, place, &message, &op.from);
                 // What is complete has let go of its memory.
                 drop(op.from);
-                self.complete_transmit_at_once(bound, ticket, spare);
+                self.complete_transmit_at_once(bound, ticket);
                 Ok(())
             }
             Offer::Charged => self.send_eager(bound, departure, message, op.from, ticket),
@@ -184,7 +182,7 @@ impl Endpoint {
         departure: Departure<'_>,
         message: Message,
         from: Source<'_>,
-        ticket: Ticket,
+        mut ticket: Ticket,
     ) -> Result {
         let Departure {
             target,
@@ -204,7 +202,7 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        let kept = from.keep();
+        let kept = self.keep(bound, &mut ticket).and_then(|()| from.keep());
         // Whoever takes the cargo has the last reference.
         drop(from);
         let from = match kept {

@@ -185,7 +185,7 @@ impl Endpoint {
         false
     }
 
-    /// Ends all waiting sends, at teardown: their credits go back, and nothing is reported. No call
+    /// Ends all waiting sends, at teardown: their tickets go back, and nothing is reported. No call
     /// that posts is inside. A send whose bytes a peer is copying is completed by the peer. Sleeps.
     pub(in crate::provider::ep) fn take_back_sends(&self, bound: &Bound) {
         while let Some(send) = self.tx.find(|_| true) {

@@ -86,7 +86,7 @@ impl Endpoint {
             tag: tag.tag,
             ignore: tag.ignore,
         };
-        let ticket = self.ticket(bound, kind, flags, op.context, len, &mut None)?;
+        let ticket = self.ticket(bound, kind, flags, op.context, len)?;
         if flags.contains(OpFlags::MULTI_RECV) {
             return self.receive_multi(bound, want, op, ticket);
         }

@@ -50,10 +50,7 @@ use super::{
     },
     store::slot, //
 };
-use crate::{
-    mem::MemRef,
-    provider::cq::Credit, //
-};
+use crate::mem::MemRef;
 
 impl Endpoint {
     /// SEND and TSEND, whose flags, capabilities and length are good. Gives the session that is to be
@@ -67,9 +64,8 @@ impl Endpoint {
         kind: OpType,
         flags: OpFlags,
         op: Send<'_>,
-        spare: &mut Option<Credit>,
     ) -> Result<Arc<Session>> {
-        self.try_send(bound, &session, kind, flags, op, spare)
+        self.try_send(bound, &session, kind, flags, op)
             .inspect_err(|_| session.settle())
     }
 
@@ -80,7 +76,6 @@ impl Endpoint {
         kind: OpType,
         flags: OpFlags,
         op: Send<'_>,
-        spare: &mut Option<Credit>,
     ) -> Result<Arc<Session>> {
         let memory = op.from.keep()?;
         let outgoing = Outgoing {
@@ -97,7 +92,7 @@ impl Endpoint {
             Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)
         };
         let slot = slot(())?;
-        let ticket = self.remote_ticket(bound, kind, flags, op.context, &memory, spare)?;
+        let ticket = self.remote_ticket(bound, kind, flags, op.context, &memory)?;
         let new = NewSend {
             transmit: Transmit {
                 ticket,
@@ -120,9 +115,8 @@ impl Endpoint {
         session: Arc<Session>,
         rma: Rma,
         memory: MemRef,
-        spare: &mut Option<Credit>,
     ) -> Result<Arc<Session>> {
-        self.try_rma(bound, &session, rma, memory, spare)
+        self.try_rma(bound, &session, rma, memory)
             .inspect_err(|_| session.settle())
     }
 
@@ -132,7 +126,6 @@ impl Endpoint {
         session: &Arc<Session>,
         rma: Rma,
         memory: MemRef,
-        spare: &mut Option<Credit>,
     ) -> Result<Arc<Session>> {
         let pieces = rma.remote.pieces();
         if pieces.is_empty() {
@@ -151,7 +144,7 @@ impl Endpoint {
             fence: rma.flags.contains(OpFlags::FENCE),
         };
         let slot = slot(())?;
-        let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory, spare)?;
+        let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory)?;
         if !has_keys {
             // Keys of the wire have 4 bytes, so no region has this one.
             drop(memory);
@@ -202,7 +195,7 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// The right of a transmit to be under way, and to be reported. `EAGAIN`. Does not sleep.
+    /// The right of a transmit to be under way, and to be reported. `EAGAIN`, `ENOMEM`. Sleeps.
     fn remote_ticket(
         &self,
         bound: &Bound,
@@ -210,11 +203,10 @@ impl Endpoint {
         flags: OpFlags,
         context: u64,
         memory: &MemRef,
-        spare: &mut Option<Credit>,
     ) -> Result<Ticket> {
         self.tx.take_room()?;
         let len = memory.len() as u64;
-        self.ticket(bound, kind, flags, context, len, spare)
+        self.ticket(bound, kind, flags, context, len)
             .inspect_err(|_| self.tx.give_back_room())
     }
 

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_cq_record`: the error entries of operations whose success is silent are queued
+//! whatever the CQ holds, and charged to the owner of the endpoint.
+
+use super::{
+    super::queue::Queue,
+    *, //
+};
+use crate::{
+    mem::Part,
+    shim::aids::user, //
+};
+use kernel::sync::Arc;
+use kfi_core::cq::{
+    Entry,
+    Format, //
+};
+
+fn queue(size: u32) -> Result<Arc<Queue>> {
+    Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
+}
+
+/// An error entry whose context is `n`.
+fn error(n: u64) -> ErrEntry {
+    ErrEntry {
+        op_context: n,
+        err: 5,
+        ..ErrEntry::default()
+    }
+}
+
+/// Reads an error entry and gives its context.
+fn readerr(queue: &Queue) -> Result<u64> {
+    let mut context = 0;
+    queue.readerr(
+        |error| {
+            context = error.op_context;
+            Ok(())
+        },
+        || Err(EFAULT),
+    )?;
+    Ok(context)
+}
+
+/// Bytes that are charged to `owner`.
+fn charged(owner: &Budget) -> u64 {
+    owner.charged(Part::Peers).0
+}
+
+#[kunit_tests(kfabric_cq_record)]
+mod tests {
+    use super::*;
+
+    /// A record is charged until the operation has succeeded, or its error entry has been read.
+    #[test]
+    fn records_are_charged_until_their_error_is_read() -> Result {
+        let owner = Budget::of(user(300), Some(2 * BYTES))?;
+        let queue = queue(1)?;
+        queue.push(queue.reserve()?, &Entry::default());
+        let first = Record::new(&owner)?;
+        let second = Record::new(&owner)?;
+        assert_eq!(charged(&owner), 2 * BYTES);
+        assert_eq!(Record::new(&owner).err(), Some(ENOMEM));
+        queue.push_err_recorded(first, &error(1));
+        assert_eq!(charged(&owner), 2 * BYTES);
+        // This operation succeeds.
+        drop(second);
+        assert_eq!(charged(&owner), BYTES);
+        assert_eq!(readerr(&queue), Ok(1));
+        assert_eq!(charged(&owner), 0);
+        assert_eq!(readerr(&queue), Err(EAGAIN));
+        Ok(())
+    }
+
+    /// Where the CQ has room, the error entry is there and the record is free.
+    #[test]
+    fn a_record_is_free_when_the_cq_has_room() -> Result {
+        let owner = Budget::of(user(301), Some(BYTES))?;
+        let queue = queue(1)?;
+        queue.push_err_recorded(Record::new(&owner)?, &error(1));
+        assert_eq!(charged(&owner), 0);
+        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        queue.push_err_recorded(Record::new(&owner)?, &error(2));
+        assert_eq!(charged(&owner), BYTES);
+        assert_eq!(readerr(&queue), Ok(1));
+        assert_eq!(readerr(&queue), Ok(2));
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// Error entries are read in the order in which they came; one that cannot be given stays.
+    #[test]
+    fn errors_are_in_order() -> Result {
+        let owner = Budget::of(user(302), None)?;
+        let queue = queue(2)?;
+        let credits = (queue.reserve()?, queue.reserve()?);
+        for n in 0..100 {
+            queue.push_err_recorded(Record::new(&owner)?, &error(n));
+        }
+        queue.push_err(credits.0, &error(100));
+        queue.push_err_recorded(Record::new(&owner)?, &error(101));
+        queue.push_err(credits.1, &error(102));
+        for n in 0..103 {
+            let refuse = queue.readerr(|_| Err(EINVAL), || Err(EFAULT));
+            assert_eq!(refuse, Err(EINVAL));
+            assert_eq!(readerr(&queue), Ok(n));
+        }
+        assert_eq!(readerr(&queue), Err(EAGAIN));
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// Errors that were never read end with the CQ.
+    #[test]
+    fn errors_end_with_the_cq() -> Result {
+        let owner = Budget::of(user(303), Some(10 * BYTES))?;
+        let queue = queue(1)?;
+        let credit = queue.reserve()?;
+        for n in 0..10 {
+            queue.push_err_recorded(Record::new(&owner)?, &error(n));
+        }
+        assert_eq!(charged(&owner), 10 * BYTES);
+        queue.unreserve(credit);
+        drop(queue);
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+}
