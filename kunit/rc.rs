@@ -189,7 +189,7 @@ mod tests {
     fn a_front_before_the_memory() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
-        let mut turns = 0;
+        let mut runs = 0;
         for front in [0, 1, 16, FRONT_MAX] {
             let bytes = [0xa5; FRONT_MAX];
             let bytes = bytes.get(..front).ok_or(EINVAL)?;
@@ -210,8 +210,8 @@ mod tests {
                     &payload
                 ));
                 // Told when all is done.
-                assert!(eventually(|| b.peer.turns.load(Acquire) > turns));
-                turns = b.peer.turns.load(Acquire);
+                assert!(eventually(|| b.peer.runs.load(Acquire) > runs));
+                runs = b.peer.runs.load(Acquire);
             }
         }
         // The place of one with a front is used by one without.
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn who_posts_takes_the_turns() -> Result {
+    fn the_poster_runs_the_peers_work_to_completion() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
@@ -372,7 +372,7 @@ mod tests {
 
     /// The peer has no timer that could help a packet that nobody takes.
     #[test]
-    fn turns_from_one_side() -> Result {
+    fn run_to_completion_from_one_side() -> Result {
         assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
             let request = plain(SEND);
             let queued = end.qp.queue(&request, &[], memory.clone(), number);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_from_both_sides() -> Result {
+    fn run_to_completion_from_both_sides() -> Result {
         assert!(posters(2, 500, 250, 1500, |end, memory, number| {
             let request = plain(if number % 2 == 0 { SEND } else { READ });
             let queued = end.qp.queue(&request, &[], memory.clone(), number);
@@ -590,7 +590,7 @@ mod tests {
         assert!(pair.works()?);
         let before = a.peer.ended();
         b.peer.fragile.store(true, Release);
-        // The answer to the READ takes many turns, and the message comes in meanwhile.
+        // The answer to the READ takes many runs, and the message comes in meanwhile.
         a.post(READ, &MemRef::buffer(REGION)?)?;
         a.post(SEND, &buffer(REGION)?)?;
         assert!(eventually(|| a.peer.ended() == before + 2));

@@ -28,8 +28,8 @@ use crate::{
             Count,
             MS, //
         },
+        inline_work::InlineList,
         sched::now_ns,
-        turns::Turns,
         work, //
     }, //
 };
@@ -52,7 +52,10 @@ mod tests {
         assert_eq!(b.peer.received(), 100);
         assert!(b.figure(Figure::RxPackets) >= 100);
         // Its worker runs for that user, and processes no packets to the first one's QP either.
-        assert_eq!((a.figure(Figure::RxInline), b.figure(Figure::RxInline)), (0, 0));
+        assert_eq!(
+            (a.figure(Figure::RxInline), b.figure(Figure::RxInline)),
+            (0, 0)
+        );
         Ok(())
     }
 
@@ -64,24 +67,24 @@ mod tests {
         let payload = buffer(8)?;
         let mut accepted = 0;
         for round in 0..20 {
-            let turns = Turns::new();
+            let inline = InlineList::new();
             a.qp.queue(&plain(SEND), &[], payload.clone(), round)?;
-            worker::send(&a.qp, &mut a.qp.kind.sending.lock(), Some(&turns));
-            accepted += u32::from(turns.has_work());
+            worker::send(&a.qp, &mut a.qp.kind.sending.lock(), Some(&inline));
+            accepted += u32::from(inline.has_work());
             let begin = now_ns();
             assert!(eventually(|| u64::from(b.peer.received()) == round + 1));
             // Long before the packet would be sent again, which would not help.
             assert!(now_ns() - begin < 1000 * MS);
             assert!(eventually(|| a.peer.ended() as u64 == round + 1));
             // Finds nothing.
-            turns.run();
+            inline.run();
         }
         assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
         assert_eq!(b.figure(Figure::RxInline), 0);
         Ok(())
     }
 
-    /// The task that has the turn may not be scheduled for a while. The workers of other QPs run
+    /// The task that runs the QP may not be scheduled for a while. The workers of other QPs run
     /// meanwhile, however many do that.
     #[test]
     fn a_worker_does_not_wait_for_a_task() -> Result {
@@ -89,7 +92,7 @@ mod tests {
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
         let flushed = Count::new()?;
-        let turn = b.qp.turn.lock();
+        let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
         let flusher = {
             let (qp, flushed) = (b.qp.clone(), flushed.clone());
@@ -100,8 +103,8 @@ mod tests {
         };
         let worker_is_free = eventually(|| flushed.get() == 1);
         let received = b.peer.received();
-        drop(turn);
-        // What the holder of a turn does afterwards.
+        drop(running);
+        // What a task does after a run.
         if b.qp.missed() {
             b.qp.wake();
         }

@@ -101,7 +101,7 @@ pub(crate) struct Peer {
     pub(super) was_read: Atomic<u32>,
     pub(super) failed: Atomic<u32>,
     pub(super) refused: Atomic<u32>,
-    pub(super) turns: Atomic<u32>,
+    pub(super) runs: Atomic<u32>,
     /// Whether memory cannot be read while a message comes in.
     pub(super) fragile: Atomic<bool>,
     /// Calls that may sleep, in a context that may not.
@@ -130,7 +130,7 @@ impl Peer {
                 was_read: Atomic::new(0),
                 failed: Atomic::new(0),
                 refused: Atomic::new(0),
-                turns: Atomic::new(0),
+                runs: Atomic::new(0),
                 fragile: Atomic::new(false),
                 misplaced: Atomic::new(0),
                 last <- new_mutex!(None),
@@ -271,9 +271,9 @@ impl Consumer for Peer {
         self.refused.fetch_add(1, Full);
     }
 
-    fn turned(&self) {
+    fn run_ended(&self) {
         self.sleeps();
-        self.turns.fetch_add(1, Full);
+        self.runs.fetch_add(1, Full);
     }
 }
 

@@ -7,7 +7,7 @@
 //! counted once with the QP and once with its link. A figure never falls.
 //!
 //! Many QPs share a link, so the figures of links are kept per CPU. Who works on a QP counts its
-//! packets in a [`Tally`] and adds that up at the end of a turn; so a packet touches no memory that
+//! packets in a [`Tally`] and adds that up at the end of a run; so a packet touches no memory that
 //! another QP's packets touch.
 
 use crate::shim::{

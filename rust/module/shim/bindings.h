@@ -17,12 +17,12 @@
 #include <uapi/kfabric.h>
 
 #include "calls.h"
+#include "inline_work.h"
 #include "net.h"
 #include "percpu.h"
 #include "rcu.h"
 #include "skb.h"
 #include "trace.h"
-#include "turns.h"
 #include "udp.h"
 
 struct file;

@@ -27,7 +27,7 @@
 //! | [`percpu`] | figures that each CPU counts for itself |
 //! | [`random`] | random numbers |
 //! | [`trace`] | tracepoints |
-//! | [`turns`] | what a task's packets make others of the host do |
+//! | [`inline_work`] | runs to completion the receive work that a task's packets cause on this host |
 //! | `kthread`, `kunit`, `aids` | other threads, user memory and patience, for the test suites |
 
 pub(crate) mod abi;
@@ -55,6 +55,7 @@ pub(crate) mod bindings;
 pub(crate) mod cred;
 pub(crate) mod deadline;
 pub(crate) mod errno;
+pub(crate) mod inline_work;
 #[cfg(kfi_kunit)]
 pub(crate) mod kthread;
 #[cfg(kfi_kunit)]
@@ -66,7 +67,6 @@ pub(crate) mod rcu;
 pub(crate) mod sched;
 pub(crate) mod skb;
 pub(crate) mod trace;
-pub(crate) mod turns;
 pub(crate) mod udp;
 pub(crate) mod user;
 pub(crate) mod wait;

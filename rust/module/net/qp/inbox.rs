@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The inbox of a QP: packets that wait for a turn, bounded, and charged to the QP's owner.
+//! The inbox of a QP: packets that wait for a run of the QP, bounded, and charged to the QP's owner.
 //!
 //! Each inbox has a limit of its own, in packets and in bytes of memory (`truesize`). Besides, what
 //! waits for all QPs of a user is charged to the user's account, and takes at most a part of its
@@ -29,12 +29,12 @@
 //! packet that needs a loan takes the lock twice and does two atomic operations on the owner's
 //! account, and two more for each user namespace between the owner's and the first one. A packet of
 //! a path MTU of 4096 bytes takes some 8 KiB, so one packet in eight needs a loan; of small packets
-//! one in eighty does. A turn gives all loans of the packets that it takes back with two atomic
+//! one in eighty does. A run gives all loans of the packets that it takes back with two atomic
 //! operations for each of these accounts. The charge exceeds the memory of the packets by less than
 //! a loan for each CPU that receives packets for the QP.
 //!
-//! Packets that a turn has taken are no longer charged: there are at most `BUDGET` of them, and the
-//! turn processes them at once.
+//! Packets that a run has taken are no longer charged: there are at most `BUDGET` of them, and the
+//! run processes them at once.
 //!
 //! The QP of connection management has no owner. Only the limit of its own inbox bounds it.
 

@@ -9,24 +9,25 @@
 //!
 //! ```text
 //! wire -> softirq: Inbound finds the QP -> Qp::arrive: service, addresses, ICRC -> inbox
-//!      -> a turn:  all that waits -> Kind::work: the state machine, the consumer above
+//!      -> a run:   all that waits -> Kind::work: the state machine, the consumer above
 //! ```
 //!
 //! The ICRC is verified before a packet waits: what was changed on the way, or is of somebody who
 //! cannot even compute it, neither fills the inbox nor wakes the worker.
 //!
-//! A QP has one turn at a time, so what it receives is dealt with in order, and different QPs on
-//! different CPUs. Turns are taken by its worker, a work item of its own; or, if a task of the QP's
-//! [`Principal`] on the same host has just sent what arrived, by that task, which saves waking the worker
-//! ([`Turns`]). If the task does not begin in time, the worker does ([`Deadline`]). Who finds the turn
-//! taken leaves the packet to whoever has it, who looks into the inbox once more behind it, and wakes the
-//! worker if that found the turn taken. Nothing runs when nothing arrives. The inbox is bounded, and what
+//! A QP is run by one task at a time, so its packets are processed in order, and those of different QPs
+//! on different CPUs. The task is the QP's worker, a work item of its own; or, if a task of the QP's
+//! [`Principal`] on the same host has just sent the packets, that task (run to completion), which saves
+//! waking the worker ([`InlineList`]). If the task does not begin in time, the worker does
+//! ([`Deadline`]). A task that finds the QP running leaves the packets to the task that runs it, which
+//! looks into the inbox again after the run, and wakes the worker if that found the QP running. Nothing
+//! runs when nothing arrives. The inbox is bounded, and what
 //! waits in it is charged to the QP's owner ([`inbox`]); what does not fit is a lost packet.
 //!
 //! # The end
 //!
 //! [`Qp::close`] takes the QP out of the table, empties and closes its inbox, tells the kind, and
-//! waits for the turn to end, which is done with at most one inbox of packets. Afterwards the consumer
+//! waits for the run to end, which is done with at most one inbox of packets. Afterwards the consumer
 //! above is not called any more. A QP is not closed by its link's going: its worker runs once more
 //! and sees it, and what it sends is lost. **Every QP is to be closed**; one that is only dropped
 //! stays in the table for ever.
@@ -81,14 +82,14 @@ use crate::{
             impl_has_deadline,
             Deadline, //
         },
+        inline_work::{
+            InlineList,
+            InlineWork, //
+        },
         skb::{
             InboxLimits,
             RxBatch,
             RxSkb, //
-        },
-        turns::{
-            Turn,
-            Turns, //
         },
         work, //
     }, //
@@ -129,10 +130,10 @@ use kfi_core::roce::{
 /// that networks with several ways keep those of one QP on one.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// Turns that somebody who is no worker takes of a QP in a row, as long as more arrives.
-const TURNS: usize = 4;
+/// Runs of a QP in a row by a task that is no worker, as long as more arrives.
+const INLINE_RUNS: usize = 4;
 
-/// Packets that a QP takes from its inbox in one turn. The worker serves other QPs before it takes more.
+/// Packets that a QP takes from its inbox in one run. The worker serves other QPs before it takes more.
 const BUDGET: u32 = 256;
 
 /// What a kind of QP does.
@@ -153,19 +154,19 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     fn started(qp: &Qp<Self>, number: Qpn);
 
     /// Deals with packets that arrived and, if it was woken, with all else: the timer, the link's
-    /// going, what was posted and cannot be sent. A turn: process context, no lock is held, never
-    /// twice at once. There may be no packets. What it sends may end in `turns`.
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, turns: &Turns);
+    /// going, what was posted and cannot be sent. A run: process context, no lock is held, never
+    /// twice at once. There may be no packets. What it sends may add work to `inline`.
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, inline: &InlineList);
 
     /// Lets go of the consumer and of the timer. Called once, when the QP is closed; process
-    /// context. A turn may still be taken, and then finds nobody to call.
+    /// context. The QP may still be run, and finds nobody to call then.
     fn detach(qp: &Qp<Self>);
 
-    /// Lets go of all memory. Called once, behind `detach`, when the last turn has come to its end.
+    /// Lets go of all memory. Called once, behind `detach`, when the last run has ended.
     fn release(qp: &Qp<Self>);
 }
 
-/// Why a QP has a turn.
+/// Why a QP runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// Packets have arrived.
@@ -238,19 +239,19 @@ pub(crate) struct Qp<K: Kind> {
     inbox: QpInbox,
     #[pin]
     work: Work<Self>,
-    /// Until when a task should begin a turn that it has accepted. Otherwise the worker takes it.
+    /// Until when a task should begin a run that it has accepted. Otherwise the worker does.
     #[pin]
     deadline: Deadline<Self>,
-    /// Held during a turn, see [`turn`](Self::turn). Outermost but for those of who closes.
+    /// Held during a run. Outermost but for those of who closes.
     ///
     /// Its holder may be a task that is preempted for a long time. So no worker waits for it: it leaves
-    /// its turn to the holder (see `left`). The holder is a worker or a task of the QP's own principal,
-    /// and so are the holders of the locks of the kind, which are taken in turns and in calls of the
+    /// its run to the holder (see `left`). The holder is a worker or a task of the QP's own principal,
+    /// and so are the holders of the locks of the kind, which are taken in runs and in calls of the
     /// owner. So a caller of [`close`](Self::close) or [`settle`](Self::settle), which wait for this lock,
     /// waits for no task of another user.
     #[pin]
-    turn: Mutex<()>,
-    /// The worker has found the turn taken. Whoever has it wakes the worker afterwards.
+    running: Mutex<()>,
+    /// The worker has found the QP running. The task that runs it wakes the worker afterwards.
     left: Atomic<bool>,
     #[pin]
     kind: K,
@@ -264,40 +265,40 @@ impl<K: Kind> WorkItem for Qp<K> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let turns = Turns::of_worker(this.principal.as_ref());
+        let inline = InlineList::of_worker(this.principal.as_ref());
         this.deadline.begin();
         match &this.home {
             Home::Link(..) => {
-                if let Some(turn) = this.try_turn() {
-                    this.have_turn(turn, Cause::Woken, &turns);
+                if let Some(running) = this.try_run() {
+                    this.process(running, Cause::Woken, &inline);
                     if this.missed() {
                         this.wake();
                     }
                 }
             }
-            // This work item alone takes the turns of such a QP.
+            // This work item alone runs such a QP.
             Home::Namespace => {
-                K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &turns);
+                K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &inline);
                 if this.missed() {
                     this.wake();
                 }
             }
         }
-        turns.run();
+        inline.run();
     }
 }
 
-impl<K: Kind> Turn for Qp<K> {
-    fn turn(self: Arc<Self>, turns: &Turns) {
+impl<K: Kind> InlineWork for Qp<K> {
+    fn run(self: Arc<Self>, list: &InlineList) {
         self.deadline.begin();
-        for _ in 0..TURNS {
-            // Pairs with the one in `missed`: either we get the turn, or whoever has it sees there
-            // what has arrived.
+        for _ in 0..INLINE_RUNS {
+            // Pairs with the barrier in `missed`: either this task gets the lock, or the task that
+            // has it sees there what has arrived.
             smp_mb(Full);
-            let Some(turn) = self.turn.try_lock() else {
+            let Some(running) = self.running.try_lock() else {
                 return;
             };
-            self.have_turn(turn, Cause::Arrived, turns);
+            self.process(running, Cause::Arrived, list);
             if !self.missed() {
                 return;
             }
@@ -305,7 +306,7 @@ impl<K: Kind> Turn for Qp<K> {
         self.wake();
     }
 
-    fn later(self: Arc<Self>) {
+    fn queue(self: Arc<Self>) {
         self.wake();
     }
 }
@@ -321,28 +322,29 @@ impl_alarm! {
 }
 
 impl<K: Kind> Qp<K> {
-    /// The turn, for the worker. `None`: somebody else has it, and wakes the worker when it ends.
-    fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
-        if let Some(turn) = self.turn.try_lock() {
-            return Some(turn);
+    /// The lock of a run, for the worker. `None`: another task runs the QP, and wakes the worker when
+    /// it ends.
+    fn try_run(&self) -> Option<MutexGuard<'_, ()>> {
+        if let Some(running) = self.running.try_lock() {
+            return Some(running);
         }
-        // Pairs with the barrier in `missed`: either the turn has ended by now, or its holder sees this.
+        // Pairs with the barrier in `missed`: either the run has ended by now, or its task sees this.
         self.left.xchg(true, Full);
-        let turn = self.turn.try_lock()?;
+        let running = self.running.try_lock()?;
         self.left.store(false, Relaxed);
-        Some(turn)
+        Some(running)
     }
 
-    /// Takes a turn, and ends it. [`missed`](Self::missed) is to be asked then.
-    fn have_turn(self: &Arc<Self>, turn: MutexGuard<'_, ()>, cause: Cause, turns: &Turns) {
-        K::work(self, self.inbox.take(BUDGET), cause, turns);
-        drop(turn);
+    /// Runs the QP. [`missed`](Self::missed) is to be called afterwards.
+    fn process(self: &Arc<Self>, running: MutexGuard<'_, ()>, cause: Cause, inline: &InlineList) {
+        K::work(self, self.inbox.take(BUDGET), cause, inline);
+        drop(running);
     }
 
-    /// Whether something waits after a turn: it was more than a turn takes, or has arrived meanwhile, and
-    /// who would have dealt with it may have left it to us. Wakes the worker if it has left its turn.
+    /// Whether packets wait after a run: there were more than a run takes, or they have arrived meanwhile,
+    /// and another task may have left them to this one. Wakes the worker if it has left its run.
     fn missed(self: &Arc<Self>) -> bool {
-        // The end of the turn comes before the look: see `turn` and `try_turn`.
+        // The end of the run comes before the look: see `InlineWork::run` and `try_run`.
         smp_mb(Full);
         if self.left.load(Relaxed) && self.left.xchg(false, Full) {
             self.wake();
@@ -379,7 +381,7 @@ impl<K: Kind> Qp<K> {
                 inbox <- QpInbox::new(owner, K::INBOX),
                 work <- new_work!("kfabric::Qp"),
                 deadline <- Deadline::new(),
-                turn <- new_mutex!((), "Qp::turn"),
+                running <- new_mutex!((), "Qp::running"),
                 left: Atomic::new(false),
                 kind <- kind,
             }? Error),
@@ -467,10 +469,10 @@ impl<K: Kind> Qp<K> {
         packet::reject(skb, cause);
     }
 
-    /// Something has arrived: a turn is due. Softirq.
+    /// Something has arrived: the QP is to run. Softirq.
     fn due(self: &Arc<Self>) {
         let offered = match (&self.home, &self.principal) {
-            (Home::Link(..), Some(principal)) => Turns::offer(self.clone(), principal).is_ok(),
+            (Home::Link(..), Some(principal)) => InlineList::offer(self.clone(), principal).is_ok(),
             _ => false,
         };
         if offered {
@@ -502,23 +504,23 @@ impl<K: Kind> Qp<K> {
     /// before it disconnected. As [`close`](Self::close), it is neither for consumers that are being
     /// called nor for holders of locks that they take. Sleeps.
     pub(crate) fn settle(self: &Arc<Self>) {
-        // What others have to do because of it is their workers' work.
-        let turns = Turns::of_worker(None);
+        // Work that it causes is left to workers.
+        let inline = InlineList::of_worker(None);
         for _ in 0..K::INBOX.packets.div_ceil(BUDGET) {
             if self.inbox.is_empty() {
                 break;
             }
-            self.have_turn(self.turn.lock(), Cause::Woken, &turns);
+            self.process(self.running.lock(), Cause::Woken, &inline);
         }
-        // Somebody else may have taken the last packets.
-        drop(self.turn.lock());
+        // Another task may have taken the last packets.
+        drop(self.running.lock());
         if self.missed() {
             self.wake();
         }
     }
 
     /// Ends it: when this returns, its consumer is not called any more, and will not be. What was
-    /// under way is lost. Idempotent; waits for a turn to end, so it is neither for consumers that are
+    /// under way is lost. Idempotent; waits for a run to end, so it is neither for consumers that are
     /// being called nor for holders of locks that they take. Sleeps.
     pub(crate) fn close(&self) {
         if self.closed.xchg(true, Full) {
@@ -529,8 +531,8 @@ impl<K: Kind> Qp<K> {
         K::detach(self);
         self.deadline.end();
         work::flush(&self.work);
-        // Somebody else may have the turn; whoever takes one now finds nothing.
-        drop(self.turn.lock());
+        // Another task may run it; the next one finds nothing.
+        drop(self.running.lock());
         K::release(self);
     }
 

@@ -40,13 +40,13 @@ use crate::{
         Source, //
     },
     shim::{
+        inline_work::InlineList,
         random::random_u32,
         skb::{
             InboxLimits,
             RxBatch,
             RxSkb, //
-        },
-        turns::Turns, //
+        }, //
     }, //
 };
 use kernel::{
@@ -78,7 +78,7 @@ use kfi_core::{
 
 /// Who gets what arrives at a UD QP: the provider's endpoint, or connection management.
 pub(crate) trait Consumer: Send + Sync {
-    /// A datagram has arrived. Returns whether it was of use. In a turn of the QP, one after
+    /// A datagram has arrived. Returns whether it was of use. In a run of the QP, one after
     /// the other: process context, no lock is held; may sleep, must not close the QP.
     fn datagram(&self, datagram: &Datagram<'_>) -> bool;
 }
@@ -118,7 +118,7 @@ impl Kind for Ud {
         *qp.kind.machine.lock() = machine;
     }
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, _turns: &Turns) {
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, _inline: &InlineList) {
         let consumer = qp.kind.consumer.lock().clone();
         let machine = qp.kind.machine.lock().clone();
         let mut tally = qp.tally();

@@ -24,7 +24,7 @@ use kfi_core::roce::{
 /// Receives and memory for the peer's requests, and ears for what becomes of one's own: the
 /// provider's endpoint.
 ///
-/// All of it is called by the one who has the QP's turn, its worker or a task that sent to it on the same
+/// All of it is called by the one who runs the QP, its worker or a task that sent to it on the same
 /// host, one after the other: process context, may sleep but for [`read`](Self::read) and
 /// [`end_read`](Self::end_read). What the peer asks for is asked with the lock of the QP's responder held; what has ended is told with no
 /// lock held. None of it may close the QP or change its state; posting is allowed while being told,
@@ -83,9 +83,9 @@ pub(crate) trait Consumer: Send + Sync {
     /// end of a work request, with no lock held.
     fn not_ready(&self) {}
 
-    /// The worker has done its turn: what was asked for is answered, what has ended is told. No lock is
+    /// The run of the QP ends: what was asked for is answered, what has ended is told. No lock is
     /// held, so what could not be done while being asked can be done now.
-    fn turned(&self) {}
+    fn run_ended(&self) {}
 }
 
 /// A consumer, with the payload of one packet: what the core's responder acts on.

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   queue, push -> Sending: requester, memory of work requests -> packets, sent by the poster itself
-//!   a turn: requests  -> Receiving: responder -> Consumer: receives and memory -> answers
+//!   a run:  requests  -> Receiving: responder -> Consumer: receives and memory -> answers
 //!           responses -> Sending: requester -> packets that had to wait
 //!           then, with no lock held, what has ended -> Consumer::completed
 //!   timer:  the worker
@@ -77,11 +77,11 @@ use crate::{
     shim::{
         alarm::Alarm,
         errno::to_error,
+        inline_work::InlineList,
         skb::{
             InboxLimits,
             RxBatch, //
-        },
-        turns::Turns, //
+        }, //
     }, //
 };
 use core::net::IpAddr;
@@ -208,8 +208,8 @@ impl Kind for Rc {
 
     fn started(_qp: &Qp<Self>, _number: Qpn) {}
 
-    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, turns: &Turns) {
-        worker::work(qp, batch, cause, turns);
+    fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, inline: &InlineList) {
+        worker::work(qp, batch, cause, inline);
     }
 
     fn detach(qp: &Qp<Self>) {
@@ -469,16 +469,17 @@ impl Qp<Rc> {
         Ok(())
     }
 
-    /// Sends what was queued, as much of it as may be sent now, and lets the peer take its turn if it is
-    /// on this host. Sleeps; no lock is held, and no consumer is being called.
+    /// Sends what was queued, as much of it as may be sent now, and runs the receive work of a peer of
+    /// the same principal on this host to completion ([`InlineList`]). Sleeps; no lock is held, and no
+    /// consumer is being called.
     pub(crate) fn push(self: &Arc<Self>) {
-        let turns = Turns::new();
-        worker::send(self, &mut self.kind.sending.lock(), Some(&turns));
-        turns.run();
+        let inline = InlineList::new();
+        worker::send(self, &mut self.kind.sending.lock(), Some(&inline));
+        inline.run();
     }
 
-    /// The same for who holds locks, or is a consumer that is being called: the peer's worker takes its
-    /// turn. Sleeps.
+    /// The same for who holds locks, or is a consumer that is being called: the peer's worker does the
+    /// receive work. Sleeps.
     pub(crate) fn push_only(self: &Arc<Self>) {
         worker::send(self, &mut self.kind.sending.lock(), None);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens in a turn of an RC QP: packets, the timer, the end of work requests.
+//! A run of an RC QP: packets, the timer, the end of work requests.
 
 use super::{
     super::{
@@ -32,16 +32,16 @@ use crate::{
         MemRef, //
     },
     shim::{
+        inline_work::{
+            InlineList,
+            SendBatch, //
+        },
         sched::now_ns,
         skb::{
             Room,
             RxBatch,
             RxSkb,
             TxSkb, //
-        },
-        turns::{
-            SendBatch,
-            Turns, //
         }, //
     }, //
 };
@@ -62,32 +62,32 @@ use kfi_core::roce::{
     state::State, //
 };
 
-/// Packets that are sent before what arrives on this CPU has its turn.
+/// Packets that are sent before what arrives on this CPU is processed.
 const BATCH: usize = 16;
 
-/// Answers that are sent before one's own requests have their turn.
+/// Answers that are sent before the QP's own requests are.
 const ANSWERS: usize = 128;
 
 /// Completions that are taken at a time.
 const COMPLETIONS: usize = 16;
 
-/// A turn. See [`Kind::work`](super::super::Kind::work).
-pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, turns: &Turns) {
+/// A run. See [`Kind::work`](super::super::Kind::work).
+pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &InlineList) {
     let consumer = qp.kind.consumer();
     let consumer = consumer.as_deref();
     let mut tally = qp.tally();
     tally.set_inline(cause == Cause::Arrived);
     let now = now_ns();
 
-    let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, turns);
+    let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, inline);
     // Requests alone concern the other half as little as responses do the one above.
     if cause == Cause::Woken || !responses.is_empty() || served != Served::default() {
-        proceed(qp, responses, &served, consumer, tally, now, turns);
+        proceed(qp, responses, &served, consumer, tally, now, inline);
     } else {
         drop(tally);
     }
     if let Some(consumer) = consumer {
-        consumer.turned();
+        consumer.run_ended();
     }
 }
 
@@ -108,7 +108,7 @@ fn serve(
     consumer: Option<&dyn Consumer>,
     tally: &mut Tally<'_>,
     now: u64,
-    turns: &Turns,
+    inline: &InlineList,
 ) -> (RxBatch, Served) {
     let mut responses = RxBatch::empty();
     let mut receiving = None;
@@ -141,7 +141,7 @@ fn serve(
     let Some(mut receiving) = receiving else {
         return (responses, Served::default());
     };
-    answer(qp, &mut receiving, consumer, tally, now, turns);
+    answer(qp, &mut receiving, consumer, tally, now, inline);
     figures::responder(&mut receiving, tally);
     let served = Served {
         answers_at: receiving.responder.deadline(),
@@ -158,7 +158,7 @@ fn proceed(
     consumer: Option<&dyn Consumer>,
     mut tally: Tally<'_>,
     now: u64,
-    turns: &Turns,
+    inline: &InlineList,
 ) {
     let mut ended = Ended::none();
     let (failed, kept_waiting) = {
@@ -173,7 +173,7 @@ fn proceed(
             sending.requester.error();
         }
         sending.requester.expired(now);
-        transmit(qp, &mut sending, &mut tally, now, Some(turns));
+        transmit(qp, &mut sending, &mut tally, now, Some(inline));
         figures::requester(&mut sending, &tally);
         set_alarm(qp, &mut sending, now, served.answers_at);
         ended.take(qp, &mut sending);
@@ -196,14 +196,14 @@ fn proceed(
 }
 
 /// Sends what a poster's work request allows to be sent.
-pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending, turns: Option<&Turns>) {
+pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending, inline: Option<&InlineList>) {
     let now = now_ns();
-    transmit(qp, sending, &mut qp.tally(), now, turns);
+    transmit(qp, sending, &mut qp.tally(), now, inline);
     set_alarm(qp, sending, now, None);
 }
 
 /// Has the worker run when it is to do something though nothing arrives. `now` may be as old as the
-/// turn: the alarm rings later by that then.
+/// run: the alarm rings later by that then.
 fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Option<u64>) {
     let at = [sending.requester.deadline(), answers_at];
     let Some(at) = at.into_iter().flatten().min() else {
@@ -234,7 +234,7 @@ fn transmit(
     sending: &mut Sending,
     tally: &mut Tally<'_>,
     now: u64,
-    turns: Option<&Turns>,
+    inline: Option<&InlineList>,
 ) {
     let Some(path) = qp.kind.path.as_ref() else {
         return;
@@ -256,7 +256,7 @@ fn transmit(
             }
             next = sending.requester.poll(now);
         }
-        together.end(turns);
+        together.end(inline);
     }
 }
 
@@ -267,7 +267,7 @@ fn answer(
     consumer: Option<&dyn Consumer>,
     tally: &mut Tally<'_>,
     now: u64,
-    turns: &Turns,
+    inline: &InlineList,
 ) {
     let Some(path) = qp.kind.path.as_ref() else {
         return;
@@ -283,7 +283,7 @@ fn answer(
                 failed.is_none()
             })
         });
-        together.end(Some(turns));
+        together.end(Some(inline));
         if let Some((psn, why)) = failed {
             // Not before the end of the batch: the consumer takes mutexes and unpins memory.
             let mut asked = Asked {

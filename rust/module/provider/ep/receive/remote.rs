@@ -99,7 +99,7 @@ impl Endpoint {
     fn empty_buffer(&self, len: u64) -> Option<Buffered> {
         let memory = self.ident.budget.take(len).ok()?;
         Some(Buffered {
-            // In a worker, or in a turn of the sender's.
+            // In a worker, or in the sender's task.
             copy: self
                 .ident
                 .owner

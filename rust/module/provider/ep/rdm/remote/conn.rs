@@ -4,7 +4,7 @@
 //!
 //! It is made by `manage.rs` and closed there. The QP asks it for the peer's requests (`serve.rs`),
 //! under the lock of the QP's responder; what follows from them for the session waits in the [`Inbox`]
-//! until the QP's turn is over, as the session's lock stands above the QP's.
+//! until the QP's run is over, as the session's lock stands above the QP's.
 //!
 //! `inbox` is a mutex: taken under the lock of the QP's responder and under that of the session; under it
 //! are taken the endpoint's receive lock and what a completion takes. `cm` and `half_open` are leaves.

@@ -5,7 +5,7 @@
 //! A SEND begins with a header. If that is a message's, the endpoint has a place for it at once, or the
 //! peer is to wait: a posted receive, into which the bytes go as they come; or a buffer of the endpoint's;
 //! or, for a long message, only room to remember it. Anything else is said to the session, when the
-//! QP's turn is over ([`Consumer::turned`]).
+//! QP's run is over ([`Consumer::run_ended`]).
 //!
 //! The peer reaches memory through regions, under their keys, and its receives read long messages
 //! through grants.
@@ -436,7 +436,7 @@ impl Consumer for Connection {
             .with(|state, now| state.core.refused(now, self.conn()));
     }
 
-    fn turned(&self) {
+    fn run_ended(&self) {
         let news = self.communication_established();
         if !news && self.inbox.lock().said.is_empty() {
             return;

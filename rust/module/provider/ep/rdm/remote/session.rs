@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  post, cancel, answer  (process)    ---.
-//!  completed, turned     (QP's worker) --+--> state: core --> pump: work for QPs, ends of operations
+//!  completed, run_ended  (QP's worker) --+--> state: core --> pump: work for QPs, ends of operations
 //!  event, request        (CM)         ---'             '----> work item: connections (manage.rs)
 //!  timer ------------------------------------------------------^
 //! ```
@@ -17,8 +17,9 @@
 //! `state` is a mutex; under it are taken the locks of the session's QPs, of [`Connection`]s, and what a
 //! completion takes. So nobody may post in the context of a completion, only who is woken by it. It is
 //! not for a consumer that is being asked by a QP: what is to be said then is kept by the connection
-//! until its turn is over. What programs post is sent when they have let go of the lock, so that they
-//! can take the turns of peers on the same machine ([`Turns`](crate::shim::turns::Turns)); what others
+//! until its run is over. What programs post is sent when they have let go of the lock, so that they
+//! can run the receive work of peers on the same machine
+//! ([`InlineList`](crate::shim::inline_work::InlineList)); what others
 //! want is sent under it. `grants` is a spin lock and a leaf; bytes are copied under it, at most a path
 //! MTU, because the memory that is read there must not go meanwhile, and dropping it would sleep.
 //!

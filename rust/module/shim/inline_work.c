@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/turns.rs: softirqs held back, and what they see of the task
+ * The C side of shim/inline_work.rs: softirqs held back, and what they see of the task
  * on top of which they run then.
  */
 
-#include "turns.h"
+#include "inline_work.h"
 
 #include <linux/bottom_half.h>
 #include <linux/kconfig.h>
@@ -12,7 +12,7 @@
 #include <linux/preempt.h>
 
 /* Of the task that is enabling softirqs on this CPU; or NULL. */
-static DEFINE_PER_CPU(void *, kfabric_shim_turns_here);
+static DEFINE_PER_CPU(void *, kfabric_shim_inline_here);
 
 /**
  * kfabric_shim_bh_disable - hold back softirqs of this CPU
@@ -32,55 +32,55 @@ void kfabric_shim_bh_enable(void)
 
 /**
  * kfabric_shim_bh_enable_with - the same, with something for those held back
- * @turns: what kfabric_shim_turns() gives to softirqs that run now
+ * @list: what kfabric_shim_inline_list() gives to softirqs that run now
  *
- * The task stays on this CPU meanwhile, and does not touch @turns itself.
+ * The task stays on this CPU meanwhile, and does not touch @list itself.
  * Where softirqs are threads (PREEMPT_RT) they see nothing.
  */
-void kfabric_shim_bh_enable_with(void *turns)
+void kfabric_shim_bh_enable_with(void *list)
 {
 	if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
 		local_bh_enable();
 		return;
 	}
 	preempt_disable();
-	__this_cpu_write(kfabric_shim_turns_here, turns);
+	__this_cpu_write(kfabric_shim_inline_here, list);
 	local_bh_enable();
-	__this_cpu_write(kfabric_shim_turns_here, NULL);
+	__this_cpu_write(kfabric_shim_inline_here, NULL);
 	preempt_enable();
 }
 
 /**
- * kfabric_shim_turns - what the task below has for a softirq
+ * kfabric_shim_inline_list - what the task below has for a softirq
  *
  * Context: any. Return: what was given to kfabric_shim_bh_enable_with(), good until
  * this softirq is over; NULL if there is nothing, and in any other context, where
  * the task could be using it or another CPU's could be read.
  */
-void *kfabric_shim_turns(void)
+void *kfabric_shim_inline_list(void)
 {
 	if (in_hardirq() || in_nmi() || !in_serving_softirq())
 		return NULL;
-	return __this_cpu_read(kfabric_shim_turns_here);
+	return __this_cpu_read(kfabric_shim_inline_here);
 }
 
 #ifdef KFI_KUNIT
 /**
- * kfabric_shim_kunit_turns_begin - show something to softirqs of this CPU
- * @turns: what it is
+ * kfabric_shim_kunit_inline_begin - show something to softirqs of this CPU
+ * @list: what it is
  *
- * The task stays on this CPU until kfabric_shim_kunit_turns_end().
+ * The task stays on this CPU until kfabric_shim_kunit_inline_end().
  */
-void kfabric_shim_kunit_turns_begin(void *turns)
+void kfabric_shim_kunit_inline_begin(void *list)
 {
 	preempt_disable();
-	__this_cpu_write(kfabric_shim_turns_here, turns);
+	__this_cpu_write(kfabric_shim_inline_here, list);
 }
 
-/** kfabric_shim_kunit_turns_end - undo kfabric_shim_kunit_turns_begin() */
-void kfabric_shim_kunit_turns_end(void)
+/** kfabric_shim_kunit_inline_end - undo kfabric_shim_kunit_inline_begin() */
+void kfabric_shim_kunit_inline_end(void)
 {
-	__this_cpu_write(kfabric_shim_turns_here, NULL);
+	__this_cpu_write(kfabric_shim_inline_here, NULL);
 	preempt_enable();
 }
 #endif

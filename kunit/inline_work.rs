@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_inline_work`: the contexts in which work may be offered to a task.
+
+use super::{
+    shim,
+    InlineList,
+    InlineWork,
+    Principal, //
+};
+use crate::shim::aids::Count;
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    task::Kuid, //
+};
+
+/// Counts how often it is run by a task, and how often it is queued to a worker.
+struct Counted {
+    run: Arc<Count>,
+    queued: Arc<Count>,
+}
+
+impl InlineWork for Counted {
+    fn run(self: Arc<Self>, _: &InlineList) {
+        self.run.add(1);
+    }
+
+    fn queue(self: Arc<Self>) {
+        self.queued.add(1);
+    }
+}
+
+#[kunit_tests(kfabric_inline_work)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_softirq_offers_work() -> Result {
+        let (run, queued) = (Count::new()?, Count::new()?);
+        let counted = Counted {
+            run: run.clone(),
+            queued: queued.clone(),
+        };
+        let work: Arc<dyn InlineWork> = Arc::new(counted, GFP_KERNEL)?;
+        let list = InlineList::new();
+        let here = core::ptr::from_ref(&list).cast_mut().cast();
+        // SAFETY: The reference is good until it is taken away again, three lines below.
+        unsafe { shim::kfabric_shim_kunit_inline_begin(here) };
+        // The task itself could be using the cells.
+        let refused = InlineList::offer(work, &Principal::with_user(Kuid::current_euid()));
+        // SAFETY: Begun above, by the same task.
+        unsafe { shim::kfabric_shim_kunit_inline_end() };
+        assert!(refused.is_err());
+        drop(refused);
+        list.run();
+        assert_eq!((run.get(), queued.get()), (0, 0));
+        Ok(())
+    }
+}
