@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The enumerators of kfabric, as types.
 //!
-//! Each has the numbers of its C namesake in `include/uapi/kfabric.h` (where that has fewer than
-//! the kfabric 1.7 headers, theirs) and is made from a caller's number with `try_from`, which
-//! refuses what is not in the list with `EINVAL`. `u32::from` gives the number back.
+//! Each has the numbers of its C namesake in `include/uapi/kfabric.h`, with which the module
+//! compares them when it is built (`rust/module/uapi/header.rs`); where that has fewer than the
+//! kfabric 1.7 headers, theirs. It is made from a caller's number with `try_from`, which refuses
+//! what is not in the list with `EINVAL`. `u32::from` gives the number back.
 
 use crate::errno::Errno;
 

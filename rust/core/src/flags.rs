@@ -2,9 +2,11 @@
 //! The flags of kfabric, as numbers and as types.
 //!
 //! The constants `KFI_*` have the values of `include/uapi/kfabric.h` (and of the kfabric 1.7
-//! headers). They are written here by hand, and no build step compares the two: who changes one
-//! changes the other. A bit can have several names, because the high bits mean different things to different calls: bit 59 is `KFI_CLAIM` to a
-//! receive, `KFI_DIRECTED_RECV` among capabilities and `KFI_SELECTIVE_COMPLETION` to a bind.
+//! headers). They are written here by hand, because cargo builds this crate without the header; the
+//! module compares each with the header when it is built (`rust/module/uapi/header.rs`). A bit can
+//! have several names, because the high bits mean different things to different calls: bit 59 is
+//! `KFI_CLAIM` to a receive, `KFI_DIRECTED_RECV` among capabilities and `KFI_SELECTIVE_COMPLETION`
+//! to a bind.
 //!
 //! That is what the types are for. Each set of bits that a call takes is a type of its own:
 //! [`Caps`], [`OpFlags`], [`CompFlags`], [`Access`], [`CntrBind`], [`CqBind`], [`MrMode`] and

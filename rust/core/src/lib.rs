@@ -13,6 +13,10 @@
 //! argument and its loom test: [`cntr::Gate`] and [`ring`]. They are generic
 //! over [`word::Word`], the shared word.
 //!
+//! Flags, enumerators, error numbers and limits of the interface are those of
+//! `include/uapi/kfabric.h`. The module compares them with the header when it is built, and
+//! `make check` does.
+//!
 //! Two builds compile this crate: cargo's for the host and Kbuild's for the
 //! kernel. Nothing here may panic: a panic in the kernel is BUG(). Arithmetic on
 //! sequence numbers is `wrapping_*`.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Every limit and default, each with its reason.
 //!
-//! Limits that a program can see stand in `include/uapi/kfabric.h` too and have the same values
-//! here. No build step compares the two: who changes one changes the other. Limits of the module's own have no other home. A module
-//! parameter may lower some of them; none is ever exceeded.
+//! Limits that a program can see stand in `include/uapi/kfabric.h` too. The module compares both when
+//! it is built (`rust/module/uapi/header.rs`). Limits of the module's own have no other home. A
+//! module parameter may lower some of them; none is ever exceeded.
 
 /// Objects of one open file. A handle is 16 bits, 0 is none.
 pub const MAX_HANDLES: u32 = 65_535;

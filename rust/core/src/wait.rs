@@ -34,6 +34,9 @@ pub enum Deadline {
     Forever,
 }
 
+/// The ABI's deadline that never comes: `KFABRIC_FOREVER`.
+pub const FOREVER: u64 = u64::MAX;
+
 /// Nanoseconds in a millisecond.
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -42,7 +45,7 @@ impl Deadline {
     /// without limit, else it is absolute ns. 0, and any time that has passed, polls.
     pub const fn from_abi(deadline: u64, now: u64) -> Self {
         match deadline {
-            u64::MAX => Self::Forever,
+            FOREVER => Self::Forever,
             at if at <= now => Self::Poll,
             at => Self::At(at),
         }

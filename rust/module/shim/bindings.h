@@ -16,7 +16,6 @@
 #include <linux/types.h>
 #include <uapi/kfabric.h>
 
-#include "calls.h"
 #include "inline_work.h"
 #include "net.h"
 #include "percpu.h"

@@ -263,10 +263,10 @@ impl<T: NetdevEvents> Notifier<T> {
         let what = unsafe { shim::kfabric_shim_netdev_event(event, info, &raw mut raw) };
         let netdev = Netdev::from_raw(&raw);
         match what {
-            shim::kfabric_shim_netdev_event_KFABRIC_SHIM_NETDEV_CHANGED => {
+            shim::KFABRIC_SHIM_NETDEV_CHANGED => {
                 T::event(NetdevEvent::Changed(netdev));
             }
-            shim::kfabric_shim_netdev_event_KFABRIC_SHIM_NETDEV_GONE => {
+            shim::KFABRIC_SHIM_NETDEV_GONE => {
                 T::event(NetdevEvent::Gone(netdev.id));
             }
             _ => {}

@@ -6,18 +6,6 @@
  * No decisions are taken here, and no state is kept.
  */
 
-/*
- * The structures of the ABI are copied to user space byte by byte, so they must
- * have no padding.  The compiler checks each that abi_size.h lays out.
- * <linux/types.h> comes before the check, because its own structures have padding.
- */
-#include <linux/types.h>
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wpadded"
-#include <uapi/kfabric.h>
-#include "abi_size.h"
-#pragma GCC diagnostic pop
-
 #include "bindings.h"
 
 #include <linux/anon_inodes.h>

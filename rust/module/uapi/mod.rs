@@ -15,7 +15,9 @@
 //! [`device`] is the node, [`file`] one open file of it: who opened it, in which network
 //! namespace, and the table of its [`handles`]. [`objects`] is what a handle can name. When the
 //! file goes, [`teardown`] takes everything down in order of dependence. [`mmap`] maps CQ rings
-//! and counters. [`parse`] has the checks that several calls share. [`debugfs`] shows figures to a person.
+//! and counters. [`parse`] has the checks that several calls share.
+//! [`calls`] is the table of calls; [`header`] compares it, and the numbers of the module, with the
+//! interface's header. [`debugfs`] shows figures to a person.
 //!
 //! Two rules hold in every call. What comes from the program is checked here, once, before
 //! anything is made. And a call that fails leaves nothing behind: an object whose handle could not
@@ -25,6 +27,7 @@
 
 mod av;
 mod bind;
+mod calls;
 mod cntr;
 mod cq;
 mod debugfs;
@@ -36,6 +39,7 @@ mod fabric;
 mod figures;
 mod file;
 mod handles;
+mod header;
 mod info;
 mod link;
 mod mmap;

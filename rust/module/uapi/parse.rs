@@ -14,6 +14,8 @@ use kernel::{
 use kfi_core::{
     addr::{
         SockAddr,
+        AF_INET,
+        AF_INET6,
         RAW_LEN, //
     },
     enums,
@@ -182,6 +184,11 @@ pub(super) fn own_sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<Soc
 pub(super) fn own_sockaddr(addr: &kfabric_sockaddr) -> Result<SockAddr> {
     own_sockaddr_or_none(addr)?.ok_or(EINVAL)
 }
+
+// The core crate knows the structure and the families without the headers.
+kernel::static_assert!(size_of::<kfabric_sockaddr>() == RAW_LEN);
+kernel::static_assert!(kernel::bindings::AF_INET == AF_INET as u32);
+kernel::static_assert!(kernel::bindings::AF_INET6 == AF_INET6 as u32);
 
 fn raw(addr: &kfabric_sockaddr) -> Result<&[u8; RAW_LEN]> {
     addr.as_bytes().try_into().map_err(|_| EINVAL)

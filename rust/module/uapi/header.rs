@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The numbers of `<uapi/kfabric.h>`, compared at compile time with those of the module.
+//!
+//! The header is the source. `kfi_core` repeats its flags, enumerators, error numbers and limits,
+//! because cargo builds that crate without the header; each pair is compared here. A number that
+//! the module takes from the header itself is repeated here as a literal: programs are compiled
+//! with it, so it never changes. A change of a value in the header alone does not compile.
+//!
+//! A new name in the header does not compile either, until a table here has it: the lists of
+//! names are made from the header (`shim/lists.awk`). [`calls`](super::calls) is the table for
+//! commands.
+//!
+//! `scripts/check-header` compiles this file and `calls.rs` alone, without the kernel, so nothing
+//! but the bindings and `kfi_core` is used here.
+
+use super::calls::calls;
+use crate::shim::bindings;
+use kfi_core::{
+    addr,
+    enums,
+    errno::Errno,
+    flags,
+    limits,
+    op,
+    wait, //
+};
+
+macro_rules! compare {
+    (@one $name:ident $value:expr) => {
+        const _: () = assert!(
+            bindings::$name as u64 == $value as u64,
+            concat!(
+                "include/uapi/kfabric.h: ",
+                stringify!($name),
+                " is not ",
+                stringify!($value)
+            )
+        );
+    };
+    (
+        flags { $($flag:ident)* }
+        errors { $($error:ident)* }
+        values { $($name:ident = $value:expr;)* }
+        texts { $($text:ident = $is:literal;)* }
+    ) => {
+        $(compare!(@one $flag flags::$flag);)*
+        $(compare!(@one $error Errno::$error.number());)*
+        $(compare!(@one $name $value);)*
+        $(const _: () = assert!(
+            same(bindings::$text, $is),
+            concat!("include/uapi/kfabric.h: ", stringify!($text), " differs")
+        );)*
+
+        /// The names that are compared.
+        mod compared {
+            $(pub(super) const $flag: () = ();)*
+            $(pub(super) const $error: () = ();)*
+            $(pub(super) const $name: () = ();)*
+            $(pub(super) const $text: () = ();)*
+        }
+    };
+}
+
+/// Whether two texts are the same.
+const fn same(mut a: &[u8], mut b: &[u8]) -> bool {
+    while let ([x, rest_a @ ..], [y, rest_b @ ..]) = (a, b) {
+        if *x != *y {
+            return false;
+        }
+        (a, b) = (rest_a, rest_b);
+    }
+    a.is_empty() && b.is_empty()
+}
+
+compare! {
+    // Of the same name in kfi_core::flags.
+    flags {
+        KFI_MSG KFI_RMA KFI_TAGGED KFI_ATOMIC KFI_MULTICAST KFI_TAGGED_RMA KFI_READ
+        KFI_WRITE KFI_RECV KFI_SEND KFI_TRANSMIT KFI_REMOTE_READ KFI_REMOTE_WRITE
+        KFI_MULTI_RECV KFI_REMOTE_CQ_DATA KFI_MORE KFI_PEEK KFI_TRIGGER KFI_FENCE
+        KFI_COMPLETION KFI_EVENT KFI_INJECT KFI_INJECT_COMPLETE KFI_TRANSMIT_COMPLETE
+        KFI_DELIVERY_COMPLETE KFI_AFFINITY KFI_COMMIT_COMPLETE KFI_SOURCE_ERR KFI_LOCAL_COMM
+        KFI_REMOTE_COMM KFI_RMA_EVENT KFI_SOURCE KFI_NAMED_RX_CTX KFI_DISCARD KFI_SYNC_ERR
+        KFI_CLAIM KFI_DIRECTED_RECV KFI_REG_MR KFI_SELECTIVE_COMPLETION KFI_ADDR_UNSPEC
+        KFI_ADDR_NOTAVAIL KFI_KEY_NOTAVAIL KFI_MR_LOCAL KFI_MR_VIRT_ADDR KFI_MR_PROV_KEY
+        KFI_MR_RMA_EVENT KFI_ORDER_NONE KFI_ORDER_RAR KFI_ORDER_RAW KFI_ORDER_RAS
+        KFI_ORDER_WAR KFI_ORDER_WAW KFI_ORDER_WAS KFI_ORDER_SAR KFI_ORDER_SAW KFI_ORDER_SAS
+        KFI_ORDER_STRICT KFI_ORDER_DATA
+    }
+    // Of the same name in kfi_core::errno.
+    errors {
+        KFI_EOTHER KFI_ETOOSMALL KFI_EOPBADSTATE KFI_EAVAIL KFI_EBADFLAGS KFI_ENOEQ
+        KFI_EDOMAIN KFI_ENOCQ KFI_ECRC KFI_ETRUNC KFI_ENOKEY KFI_ENOAV KFI_EOVERRUN
+    }
+    values {
+        // Limits.
+        KFABRIC_MAX_HANDLES = limits::MAX_HANDLES;
+        KFABRIC_MAX_MSG_SIZE = limits::MAX_MSG_SIZE;
+        KFABRIC_MAX_IOV = limits::MAX_IOV;
+        KFABRIC_INJECT_SIZE = limits::INJECT_SIZE;
+        KFABRIC_MAX_QUEUE = limits::MAX_QUEUE;
+        KFABRIC_MAX_CQ = limits::MAX_CQ;
+        KFABRIC_MAX_EQ = limits::MAX_EQ;
+        KFABRIC_MAX_AV = limits::MAX_AV;
+        KFABRIC_MAX_EVENT = limits::MAX_EVENT;
+        KFABRIC_MAX_POST = limits::MAX_POST;
+        KFABRIC_MAX_BUFFERED = limits::MAX_BUFFERED;
+        KFABRIC_MAX_CONNECT_DATA = limits::MAX_CONNECT_DATA;
+        KFABRIC_MAX_ACCEPT_DATA = limits::MAX_ACCEPT_DATA;
+        KFABRIC_MAX_REJECT_DATA = limits::MAX_REJECT_DATA;
+        KFABRIC_MAX_BACKLOG = limits::MAX_BACKLOG;
+        KFABRIC_NAME_MAX = limits::NAME_MAX;
+        KFABRIC_LINK_NAME_MAX = limits::LINK_NAME_MAX;
+        KFABRIC_STRADDR_MAX = addr::TEXT_MAX;
+        KFABRIC_DGRAM_QPN = addr::DGRAM_QPN;
+        KFABRIC_FOREVER = wait::FOREVER;
+
+        KFI_EP_UNSPEC = enums::EpType::Unspec;
+        KFI_EP_MSG = enums::EpType::Msg;
+        KFI_EP_DGRAM = enums::EpType::Dgram;
+        KFI_EP_RDM = enums::EpType::Rdm;
+
+        KFI_AV_UNSPEC = enums::AvType::Unspec;
+        KFI_AV_MAP = enums::AvType::Map;
+        KFI_AV_TABLE = enums::AvType::Table;
+
+        KFI_CNTR_EVENTS_COMP = enums::CntrEvents::Comp;
+
+        KFI_WAIT_NONE = enums::WaitObj::None;
+        KFI_WAIT_UNSPEC = enums::WaitObj::Unspec;
+        KFI_WAIT_SET = enums::WaitObj::Set;
+        KFI_WAIT_QUEUE = enums::WaitObj::Queue;
+
+        KFI_CQ_FORMAT_UNSPEC = enums::CqFormat::Unspec;
+        KFI_CQ_FORMAT_CONTEXT = enums::CqFormat::Context;
+        KFI_CQ_FORMAT_MSG = enums::CqFormat::Msg;
+        KFI_CQ_FORMAT_DATA = enums::CqFormat::Data;
+        KFI_CQ_FORMAT_TAGGED = enums::CqFormat::Tagged;
+
+        KFI_CQ_COND_NONE = enums::CqWaitCond::None;
+        KFI_CQ_COND_THRESHOLD = enums::CqWaitCond::Threshold;
+
+        KFI_THREAD_UNSPEC = enums::Threading::Unspec;
+        KFI_THREAD_SAFE = enums::Threading::Safe;
+
+        KFI_PROGRESS_UNSPEC = enums::Progress::Unspec;
+        KFI_PROGRESS_AUTO = enums::Progress::Auto;
+        KFI_PROGRESS_MANUAL = enums::Progress::Manual;
+
+        KFI_RM_UNSPEC = enums::ResourceMgmt::Unspec;
+        KFI_RM_DISABLED = enums::ResourceMgmt::Disabled;
+        KFI_RM_ENABLED = enums::ResourceMgmt::Enabled;
+
+        KFI_FORMAT_UNSPEC = enums::AddrFormat::Unspec;
+        KFI_SOCKADDR = enums::AddrFormat::Sockaddr;
+        KFI_SOCKADDR_IN = enums::AddrFormat::SockaddrIn;
+        KFI_SOCKADDR_IN6 = enums::AddrFormat::SockaddrIn6;
+
+        KFI_PROTO_UNSPEC = enums::Protocol::Unspec;
+        KFI_PROTO_RDMA_CM_IB_RC = enums::Protocol::RdmaCmIbRc;
+        KFI_PROTO_IB_UD = enums::Protocol::IbUd;
+        KFI_PROTO_IB_RDM = enums::Protocol::IbRdm;
+
+        KFI_CLASS_UNSPEC = enums::Class::Unspec;
+        KFI_CLASS_FABRIC = enums::Class::Fabric;
+        KFI_CLASS_DOMAIN = enums::Class::Domain;
+        KFI_CLASS_EP = enums::Class::Ep;
+        KFI_CLASS_PEP = enums::Class::Pep;
+        KFI_CLASS_AV = enums::Class::Av;
+        KFI_CLASS_MR = enums::Class::Mr;
+        KFI_CLASS_EQ = enums::Class::Eq;
+        KFI_CLASS_CQ = enums::Class::Cq;
+        KFI_CLASS_CNTR = enums::Class::Cntr;
+        KFI_CLASS_WAIT = enums::Class::Wait;
+        KFI_CLASS_POLL = enums::Class::Poll;
+
+        KFI_NOTIFY = enums::EqEvent::Notify;
+        KFI_CONNREQ = enums::EqEvent::ConnReq;
+        KFI_CONNECTED = enums::EqEvent::Connected;
+        KFI_SHUTDOWN = enums::EqEvent::Shutdown;
+        KFI_MR_COMPLETE = enums::EqEvent::MrComplete;
+        KFI_AV_COMPLETE = enums::EqEvent::AvComplete;
+        KFI_JOIN_COMPLETE = enums::EqEvent::JoinComplete;
+
+        KFI_OPT_MIN_MULTI_RECV = enums::EpOpt::MinMultiRecv;
+        KFI_OPT_CM_DATA_SIZE = enums::EpOpt::CmDataSize;
+
+        KFI_INT8 = enums::Datatype::Int8;
+        KFI_UINT8 = enums::Datatype::Uint8;
+        KFI_INT16 = enums::Datatype::Int16;
+        KFI_UINT16 = enums::Datatype::Uint16;
+        KFI_INT32 = enums::Datatype::Int32;
+        KFI_UINT32 = enums::Datatype::Uint32;
+        KFI_INT64 = enums::Datatype::Int64;
+        KFI_UINT64 = enums::Datatype::Uint64;
+        KFI_FLOAT = enums::Datatype::Float;
+        KFI_DOUBLE = enums::Datatype::Double;
+        KFI_FLOAT_COMPLEX = enums::Datatype::FloatComplex;
+        KFI_DOUBLE_COMPLEX = enums::Datatype::DoubleComplex;
+        KFI_LONG_DOUBLE = enums::Datatype::LongDouble;
+        KFI_LONG_DOUBLE_COMPLEX = enums::Datatype::LongDoubleComplex;
+
+        KFI_MIN = enums::AtomicOp::Min;
+        KFI_MAX = enums::AtomicOp::Max;
+        KFI_SUM = enums::AtomicOp::Sum;
+        KFI_PROD = enums::AtomicOp::Prod;
+        KFI_LOR = enums::AtomicOp::Lor;
+        KFI_LAND = enums::AtomicOp::Land;
+        KFI_BOR = enums::AtomicOp::Bor;
+        KFI_BAND = enums::AtomicOp::Band;
+        KFI_LXOR = enums::AtomicOp::Lxor;
+        KFI_BXOR = enums::AtomicOp::Bxor;
+        KFI_ATOMIC_READ = enums::AtomicOp::AtomicRead;
+        KFI_ATOMIC_WRITE = enums::AtomicOp::AtomicWrite;
+        KFI_CSWAP = enums::AtomicOp::Cswap;
+        KFI_CSWAP_NE = enums::AtomicOp::CswapNe;
+        KFI_CSWAP_LE = enums::AtomicOp::CswapLe;
+        KFI_CSWAP_LT = enums::AtomicOp::CswapLt;
+        KFI_CSWAP_GE = enums::AtomicOp::CswapGe;
+        KFI_CSWAP_GT = enums::AtomicOp::CswapGt;
+        KFI_MSWAP = enums::AtomicOp::Mswap;
+
+        KFABRIC_OP_RECV = op::OpType::Recv;
+        KFABRIC_OP_SEND = op::OpType::Send;
+        KFABRIC_OP_TRECV = op::OpType::TRecv;
+        KFABRIC_OP_TSEND = op::OpType::TSend;
+        KFABRIC_OP_READ = op::OpType::Read;
+        KFABRIC_OP_WRITE = op::OpType::Write;
+        KFABRIC_OP_ATOMIC = op::OpType::Atomic;
+        KFABRIC_OP_FETCH_ATOMIC = op::OpType::FetchAtomic;
+        KFABRIC_OP_COMPARE_ATOMIC = op::OpType::CompareAtomic;
+
+        // uapi/dispatch.rs and uapi/info.rs use the header's.
+        KFABRIC_IOC_TYPE = 0xbb;
+        KFABRIC_ABI_VERSION = 1;
+
+        // uapi/ep.rs makes them values of provider/ep/options.rs, which have no numbers.
+        KFI_OPT_ENDPOINT = 0;
+        KFABRIC_OPT_QP = 0x4b51;
+        KFABRIC_OPT_QKEY = 0;
+        KFABRIC_OPT_PATH_MTU = 1;
+        KFABRIC_OPT_TIMEOUT = 2;
+        KFABRIC_OPT_RETRY_CNT = 3;
+        KFABRIC_OPT_RNR_RETRY = 4;
+        KFABRIC_OPT_MIN_RNR_TIMER = 5;
+        KFABRIC_OPT_RD_ATOMIC = 6;
+        KFABRIC_OPT_DEST_RD_ATOMIC = 7;
+
+        // uapi/ep.rs makes them from the states of a QP.
+        KFABRIC_QP_RESET = 0;
+        KFABRIC_QP_INIT = 1;
+        KFABRIC_QP_RTR = 2;
+        KFABRIC_QP_RTS = 3;
+        KFABRIC_QP_SQD = 4;
+        KFABRIC_QP_SQE = 5;
+        KFABRIC_QP_ERR = 6;
+
+        // net/link.rs uses the header's.
+        KFABRIC_LINK_DOWN = 0;
+        KFABRIC_LINK_UP = 1;
+        KFABRIC_LINK_GONE = 2;
+
+        // uapi/cntr.rs uses the header's: each names a function of a counter.
+        KFABRIC_CNTR_ADD = 0;
+        KFABRIC_CNTR_SET = 1;
+        KFABRIC_CNTR_ADDERR = 2;
+        KFABRIC_CNTR_SETERR = 3;
+
+        // uapi/op.rs uses the header's.
+        KFABRIC_OP_EXPLICIT = 1;
+
+        // uapi/figures.rs and net/stats.rs use the header's.
+        KFABRIC_MAX_FIGURES = 64;
+        KFABRIC_FIGURES_NETNS = 0;
+        KFABRIC_FIGURES_LINK = 1;
+        KFABRIC_FIGURES_EP = 2;
+        KFABRIC_FIGURE_RX_PACKETS = 0;
+        KFABRIC_FIGURE_RX_BYTES = 1;
+        KFABRIC_FIGURE_TX_PACKETS = 2;
+        KFABRIC_FIGURE_TX_BYTES = 3;
+        KFABRIC_FIGURE_TX_NOT_SENT = 4;
+        KFABRIC_FIGURE_DROP_SHORT = 5;
+        KFABRIC_FIGURE_DROP_LENGTH = 6;
+        KFABRIC_FIGURE_DROP_VERSION = 7;
+        KFABRIC_FIGURE_DROP_OPCODE = 8;
+        KFABRIC_FIGURE_DROP_PKEY = 9;
+        KFABRIC_FIGURE_DROP_PAD = 10;
+        KFABRIC_FIGURE_DROP_PAYLOAD = 11;
+        KFABRIC_FIGURE_DROP_SYNDROME = 12;
+        KFABRIC_FIGURE_DROP_IP_OPTIONS = 13;
+        KFABRIC_FIGURE_DROP_TOO_LONG = 14;
+        KFABRIC_FIGURE_DROP_NO_QP = 15;
+        KFABRIC_FIGURE_DROP_SERVICE = 16;
+        KFABRIC_FIGURE_DROP_DESTINATION = 17;
+        KFABRIC_FIGURE_DROP_SOURCE = 18;
+        KFABRIC_FIGURE_DROP_STATE = 19;
+        KFABRIC_FIGURE_DROP_INBOX_FULL = 20;
+        KFABRIC_FIGURE_DROP_ICRC = 21;
+        KFABRIC_FIGURE_DROP_QKEY = 22;
+        KFABRIC_FIGURE_DROP_NO_RECEIVE = 23;
+        KFABRIC_FIGURE_RESENT = 24;
+        KFABRIC_FIGURE_RETRIES = 25;
+        KFABRIC_FIGURE_TIMEOUTS = 26;
+        KFABRIC_FIGURE_PROBES = 27;
+        KFABRIC_FIGURE_DUPLICATES = 28;
+        KFABRIC_FIGURE_STRAYS = 29;
+        KFABRIC_FIGURE_OUT_OF_SEQUENCE = 30;
+        KFABRIC_FIGURE_ACK_TX = 31;
+        KFABRIC_FIGURE_ACK_RX = 32;
+        KFABRIC_FIGURE_NAK_SEQUENCE_TX = 33;
+        KFABRIC_FIGURE_NAK_SEQUENCE_RX = 34;
+        KFABRIC_FIGURE_NAK_INVALID_TX = 35;
+        KFABRIC_FIGURE_NAK_INVALID_RX = 36;
+        KFABRIC_FIGURE_NAK_ACCESS_TX = 37;
+        KFABRIC_FIGURE_NAK_ACCESS_RX = 38;
+        KFABRIC_FIGURE_NAK_OPERATION_TX = 39;
+        KFABRIC_FIGURE_NAK_OPERATION_RX = 40;
+        KFABRIC_FIGURE_RNR_TX = 41;
+        KFABRIC_FIGURE_RNR_RX = 42;
+        KFABRIC_FIGURE_DROP_CM = 43;
+        KFABRIC_FIGURE_CM_DUPLICATES = 44;
+        KFABRIC_FIGURE_CM_RESENT = 45;
+        KFABRIC_FIGURE_CM_NO_LISTENER = 46;
+        KFABRIC_FIGURE_CM_NO_ROOM = 47;
+        KFABRIC_FIGURE_MR_REFUSED = 48;
+        KFABRIC_FIGURE_DROP_PSN = 49;
+        KFABRIC_FIGURE_DROP_BUDGET = 50;
+        KFABRIC_FIGURE_RX_INLINE = 51;
+    }
+    texts {
+        // uapi/device.rs registers this name without the folder.
+        KFABRIC_DEVICE = b"/dev/kfabric\0";
+    }
+}
+
+macro_rules! all_are_compared {
+    ($($name:ident)*) => {
+        const _: () = {
+            $(let () = compared::$name;)*
+        };
+    };
+}
+bindings::every_constant!(all_are_compared);
+
+/// The commands of the header, each with its number and the structure of its argument.
+macro_rules! commands {
+    ($($command:ident $number:literal $arg:ident;)*) => {
+        mod number {
+            $(pub(super) const $command: u32 = $number;)*
+        }
+
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        mod argument {
+            $(pub(super) type $command = crate::shim::bindings::$arg;)*
+        }
+
+        const _: () = {
+            $(let () = handled::$command;)*
+        };
+    };
+}
+bindings::every_command!(commands);
+
+/// Compares the table of calls with the commands of the header, and its sizes with the structures.
+macro_rules! compare_calls {
+    ($(
+        $number:literal $command:ident ($arg:ident: $v1:literal) $way:ident $file:ident::$function:ident;
+    )*) => {
+        $(
+            const _: () = assert!(
+                number::$command == $number,
+                concat!("include/uapi/kfabric.h: ", stringify!($command), " is not ", $number)
+            );
+            const _: fn(argument::$command) -> bindings::$arg = |arg| arg;
+            const _: () = assert!(
+                core::mem::offset_of!(bindings::$arg, size) == 0
+                    && $v1 >= 8
+                    && $v1 % 8 == 0
+                    && $v1 <= size_of::<bindings::$arg>(),
+                concat!("include/uapi/kfabric.h: ", stringify!($arg), " is shorter than its first version")
+            );
+        )*
+
+        mod handled {
+            $(pub(super) const $command: () = ();)*
+        }
+    };
+}
+calls!(compare_calls);
