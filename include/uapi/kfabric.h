@@ -13,7 +13,8 @@
  *     The command is recognised by its type and number; the size coded in the
  *     command is not looked at.
  *   - All fields are fixed-width, naturally aligned, the same on 32 and 64
- *     bits.  Pointers travel as __u64.  Reserved fields and padding must be 0.
+ *     bits.  Pointers travel as __u64; the comment of such a field says "pointer
+ *     to".  Reserved fields and padding must be 0.
  *   - A call returns 0, or -1 with errno.  Results are written back to the
  *     argument structure, and only if the call succeeded unless a call says
  *     otherwise.
@@ -805,7 +806,7 @@ struct kfabric_eq_cm_entry {
  * @eq: event queue
  * @deadline: 0: do not wait
  * @flags: KFI_PEEK (leave the event), or 0
- * @buf: where the event's data goes: struct kfabric_eq_entry, struct
+ * @buf: pointer to where the event's data goes: struct kfabric_eq_entry, struct
  *	kfabric_eq_cm_entry and private data, or what KFABRIC_IOC_EQ_WRITE wrote
  * @len: in: room; out: bytes of the event
  * @event: out: KFI_NOTIFY, KFI_MR_COMPLETE, ...
@@ -840,7 +841,7 @@ struct kfabric_eq_read {
  * @reserved: 0
  * @context: out: context of the call that failed
  * @data: out: KFI_AV_COMPLETE: index of the address that failed
- * @err_data: where private data goes that came with a rejection, or 0
+ * @err_data: pointer to where private data goes that came with a rejection, or 0
  * @err_data_size: in: room there; out: bytes that there are, of which as many as
  *	fit were stored; at most KFABRIC_MAX_REJECT_DATA
  * @reserved2: 0
@@ -867,7 +868,7 @@ struct kfabric_eq_readerr {
  * @size: sizeof(struct kfabric_eq_write)
  * @eq: event queue, opened with KFI_WRITE
  * @flags: 0
- * @buf: data of the event
+ * @buf: pointer to the data of the event
  * @len: its bytes, at most KFABRIC_MAX_EVENT
  * @event: event number
  *
@@ -1174,7 +1175,7 @@ struct kfabric_cq_ring {
  * struct kfabric_cq_read - take completions (kfi_cq_read .. kfi_cq_sreadfrom)
  * @size: sizeof(struct kfabric_cq_read)
  * @cq: completion queue
- * @buf: array for @count entries of the CQ's format
+ * @buf: pointer to an array for @count entries of the CQ's format
  * @src_addrs: array of @count __u64 for the senders' kfi_addr_t, as @src_addr
  *	of struct kfabric_cq_entry, or 0
  * @count: in: room, 0: take nothing, only wait; out: entries taken
@@ -1458,7 +1459,7 @@ struct kfabric_poll_change {
  * struct kfabric_poll - which members have something to read
  * @size: sizeof(struct kfabric_poll)
  * @poll: poll set
- * @contexts: array of @count __u64: the contexts of such members
+ * @contexts: pointer to @count __u64: the contexts of such members
  * @count: in: room; out: how many were stored
  * @reserved: 0
  *
@@ -1732,7 +1733,7 @@ struct kfabric_pep_listen {
  * @pep: passive endpoint
  * @connreq: number of the request
  * @param_len: bytes of private data, at most KFABRIC_MAX_REJECT_DATA
- * @param: private data, given to the peer with its error event
+ * @param: pointer to private data, given to the peer with its error event
  *
  * Errors: -EINVAL @param_len; -ENOENT no such request waits.
  */
@@ -1749,7 +1750,7 @@ struct kfabric_pep_reject {
  * @size: sizeof(struct kfabric_ep_connect)
  * @ep: endpoint, KFI_EP_MSG, bound to an EQ; it is enabled if it is not yet
  * @addr: address and port of the peer
- * @param: private data, given to the peer with its KFI_CONNREQ
+ * @param: pointer to private data, given to the peer with its KFI_CONNREQ
  * @param_len: its bytes, at most KFABRIC_MAX_CONNECT_DATA
  * @reserved: 0
  *
@@ -1785,7 +1786,7 @@ struct kfabric_ep_connect {
  * @ep: endpoint, KFI_EP_MSG, bound to an EQ; it is enabled if it is not yet
  * @pep: passive endpoint
  * @connreq: number of the request
- * @param: private data, given to the peer with its KFI_CONNECTED
+ * @param: pointer to private data, given to the peer with its KFI_CONNECTED
  * @param_len: its bytes, at most KFABRIC_MAX_ACCEPT_DATA
  * @reserved: 0
  *

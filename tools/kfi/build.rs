@@ -2,11 +2,13 @@
 //! Makes the raw bindings of `kfi::abi` from `include/uapi/kfabric.h`, the one
 //! source of the interface.
 //!
-//! Three things need a hand:
+//! Four things need a hand:
 //!
 //! - `KFABRIC_IOC_*` are function-like expansions with `sizeof` in them, which
 //!   bindgen does not evaluate.  The names are read from the header, each is
 //!   given a constant of the C language, and clang computes its value.
+//! - The table of calls: each command with the structure of its argument, and whether that holds
+//!   pointers, which the comment of the structure says.
 //! - The names of error numbers: `E*` of `<linux/errno.h>` as clang sees them,
 //!   `KFI_E*` of the header.  They become constants of `Errno` and its table.
 //! - libclang may be missing.  bindgen panics then; here the panic becomes two
@@ -97,14 +99,40 @@ fn errno_source(system: &[(String, i64)], kfi: &[(String, i64)]) -> String {
     format!("impl Errno {{\n{consts}}}\nconst NAMES: &[(i32, &str)] = &[\n{table}];\n")
 }
 
-/// Names of all `KFABRIC_IOC_*` commands, in the header's order.
-fn commands(header: &str) -> Vec<&str> {
+/// All `KFABRIC_IOC_*` commands in the header's order, each with the structure of its argument.
+fn commands(header: &str) -> Vec<(&str, &str)> {
     header
         .lines()
         .filter_map(|line| line.strip_prefix("#define "))
-        .filter_map(|rest| rest.split_whitespace().next())
-        .filter(|name| name.starts_with("KFABRIC_IOC_") && *name != "KFABRIC_IOC_TYPE")
+        .filter_map(|rest| rest.split_once(char::is_whitespace))
+        .filter(|(name, _)| name.starts_with("KFABRIC_IOC_") && *name != "KFABRIC_IOC_TYPE")
+        .map(|(name, value)| {
+            let arg = value.rsplit_once("struct ").and_then(|(_, arg)| arg.split(')').next());
+            let Some(arg) = arg else {
+                fail(&format!("{name} names no structure"));
+            };
+            (name, arg)
+        })
         .collect()
+}
+
+/// Whether no field of a structure is a pointer, by its comment in the header.
+fn is_plain(header: &str, name: &str) -> bool {
+    let begin = format!(" * struct {name} - ");
+    let comment = header
+        .split_once(&begin)
+        .and_then(|(_, rest)| rest.split("*/").next());
+    comment.is_some_and(|comment| !comment.contains("pointer to"))
+}
+
+/// The table of calls: `calls!` of `abi/mod.rs` with a line for each.
+fn calls_source(header: &str) -> String {
+    let mut lines = String::new();
+    for (command, arg) in commands(header) {
+        let plain = if is_plain(header, arg) { " Plain" } else { "" };
+        writeln!(lines, "{command} {arg}{plain};").unwrap();
+    }
+    format!("calls! {{\n{lines}}}\n")
 }
 
 fn fail(message: &str) -> ! {
@@ -135,7 +163,7 @@ fn main() {
         "#include <linux/errno.h>\n#include \"{}\"\n",
         path.display()
     );
-    for name in commands(&header) {
+    for (name, _) in commands(&header) {
         writeln!(source, "static const __u32 {CARRIER}{name} = {name};").unwrap();
     }
 
@@ -172,7 +200,11 @@ fn main() {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
     let errno = errno_source(&errnos.lock().unwrap(), &kfi_errnos(&header));
-    for (name, text) in [("kfabric.rs", bindings.to_string()), ("errno.rs", errno)] {
+    for (name, text) in [
+        ("kfabric.rs", bindings.to_string()),
+        ("errno.rs", errno),
+        ("calls.rs", calls_source(&header)),
+    ] {
         let file = out.join(name);
         if let Err(error) = fs::write(&file, text) {
             fail(&format!("cannot write {}: {error}", file.display()));

@@ -70,6 +70,10 @@ fn the_table_is_the_header() {
         let names: Vec<&str> = row.fields.iter().map(|field| field.name).collect();
         assert_eq!(fields[0], "size", "{}", row.arg);
         assert_eq!(fields[1..], names, "{}", row.arg);
+        let is_pointer =
+            |field: &Field| matches!(field.kind, Kind::In | Kind::InOrNull | Kind::Out | Kind::OutOrNull);
+        let pointers = row.fields.iter().any(is_pointer);
+        assert!(!(pointers && row.plain), "{} is not plain", row.arg);
         // No byte of it is without a field, and none is padding.
         let mut end = 4;
         for field in &row.fields {

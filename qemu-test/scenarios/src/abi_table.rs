@@ -75,6 +75,8 @@ pub(crate) struct Row {
     pub(crate) size: usize,
     /// All of them but `size`, in order.
     pub(crate) fields: Vec<Field>,
+    /// Whether the library takes it for a structure without pointers.
+    pub(crate) plain: bool,
     /// An argument that succeeds.
     pub(crate) valid: Valid,
     /// Takes back what succeeded.
@@ -126,6 +128,7 @@ macro_rules! row {
             request: abi::$request,
             arg: stringify!($arg),
             v1: $v1,
+            plain: <abi::$arg as Call>::PLAIN,
             size: size_of::<abi::$arg>(),
             fields: vec![$(Field {
                 name: stringify!($field).trim_end_matches('_'),
