@@ -346,8 +346,54 @@ impl Worker {
         );
     }
 
+    /// Makes any call of the interface, with a structure of handles, addresses and small numbers:
+    /// a call for which nothing else here makes a good argument is tried too.
+    fn any(&mut self, desk: usize, file: &File) {
+        let (name, request, size) = self.rng.pick(abi::CALLS);
+        if name == "KFABRIC_IOC_GETWAIT" {
+            // Its descriptor would stay open.
+            return;
+        }
+        let mut words = vec![0u64; size / 8];
+        for word in &mut words {
+            *word = match self.rng.below(8) {
+                0 | 1 => self.addr(64),
+                2 | 3 => u64::from(self.any_handle(desk)) | self.rng.below(3) << 32,
+                4 => u64::from(self.any_handle(desk)) << 32 | self.rng.below(3),
+                5 => self.rng.edge(),
+                _ => self.rng.below(8),
+            };
+        }
+        words[0] = words[0] << 32 | size as u64;
+        let addr = self.corner;
+        self.world.scratch.put(addr, &words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.trace.begin(name, &bytes);
+        let result = file.call_raw(request, addr);
+        self.trace
+            .end(result.err().map_or(0, |errno| -i64::from(errno.raw())));
+    }
+
+    fn any_handle(&mut self, desk: usize) -> u32 {
+        let kind = self.rng.pick(&[
+            Kind::Fabric,
+            Kind::Domain,
+            Kind::Eq,
+            Kind::Av,
+            Kind::Mr,
+            Kind::Cq,
+            Kind::Cntr,
+            Kind::Wait,
+            Kind::Poll,
+            Kind::Ep,
+            Kind::Msg,
+            Kind::Pep,
+        ]);
+        self.handle(desk, kind)
+    }
+
     fn rare(&mut self, desk: usize, file: &File) {
-        match self.rng.below(12) {
+        match self.rng.below(14) {
             0 => {
                 let _ = self.call(file, abi::kfabric_query::sized());
             }
@@ -394,6 +440,7 @@ impl Worker {
             9 => {
                 let _ = self.call(file, abi::kfabric_nop::sized());
             }
+            10 | 11 => self.any(desk, file),
             _ => {
                 // Any number, any size, any address.
                 let number = self.rng.pick(&[0xbb00, 0xbb00, 0x1200]) | self.rng.below(256) as u32;
