@@ -5,8 +5,23 @@
 //! kfabric's numbers above 255 (`KFI_EAVAIL`, ...) are within what the kernel's
 //! [`Error`] can hold and travel to user space unchanged.
 
-use kernel::prelude::*;
+use kernel::{
+    bindings,
+    prelude::*, //
+};
 use kfi_core::errno::Errno;
+
+// The numbers of the system that the core crate has are the kernel's.
+macro_rules! compare {
+    ($($name:ident = $number:literal;)*) => {
+        $(const _: () = assert!(
+            bindings::$name == $number,
+            concat!("kfi_core::errno: ", stringify!($name), " is another number")
+        );)*
+    };
+}
+kfi_core::system_errnos!(compare);
+const _: () = assert!(bindings::MAX_ERRNO == Errno::MAX);
 
 /// The kernel's error for an error number of the core crate.
 #[inline]
