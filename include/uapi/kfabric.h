@@ -2,28 +2,31 @@
 /*
  * /dev/kfabric: the ioctl interface of the kfabric module.
  *
- * This header is the one source of the interface: the module and every
- * user-space binding are made from it.  Documentation/abi.md tells how a
- * program uses it; this file says what each call takes, gives and refuses.
+ * This header is the only definition of the interface: the module and every
+ * user-space binding are generated from it or include it.  Documentation/abi.md
+ * describes how a program uses the interface; this file states the arguments,
+ * results and errors of each call.
  *
  * Shape of a call
  *   - Every argument structure begins with @size, its size as the caller knows
- *     it.  A shorter structure is filled up with zeros, a longer one is taken
- *     if what is beyond the kernel's knowledge is zero (-E2BIG otherwise).
- *     The command is recognised by its type and number; the size coded in the
- *     command is not looked at.
- *   - All fields are fixed-width, naturally aligned, the same on 32 and 64
- *     bits.  Pointers travel as __u64; the comment of such a field says "pointer
- *     to".  Reserved fields and padding must be 0.
- *   - A call returns 0, or -1 with errno.  Results are written back to the
- *     argument structure, and only if the call succeeded unless a call says
- *     otherwise.
- *   - Objects are named by handles: positive numbers that belong to the open
- *     file that made them and go with it.  0 is "no object".
+ *     it.  The kernel extends a shorter structure with zeros.  It accepts a
+ *     longer one if all bytes that it does not know are zero (-E2BIG
+ *     otherwise).  The kernel recognises a command by its type and number; it
+ *     ignores the size that is encoded in the command.
+ *   - All fields have a fixed width and natural alignment, the same on 32 and
+ *     64 bits.  Pointers are passed as __u64; the comment of such a field says
+ *     "pointer to".  Reserved fields and padding must be 0.
+ *   - A call returns 0, or -1 with errno.  The kernel writes results back to
+ *     the argument structure.  It does so only if the call succeeds, unless the
+ *     description of the call says otherwise.
+ *   - Handles name objects.  A handle is a positive number that belongs to the
+ *     open file in which the object was made.  Closing the file closes its
+ *     objects.  0 is "no object".
  *   - Times are absolute, CLOCK_MONOTONIC, in nanoseconds.  0 (or any time that
- *     has passed) polls; %KFABRIC_FOREVER waits without limit.  A wait is
- *     ended by a signal with -EINTR, or restarted (SA_RESTART).
- *   - Flags, enumerators and error numbers above 255 are kfabric's (KFI_*).
+ *     has passed) polls; %KFABRIC_FOREVER waits without limit.  A signal ends a
+ *     wait with -EINTR, or restarts it (SA_RESTART).
+ *   - Flags, enumerators and error numbers above 255 are defined by kfabric
+ *     (KFI_*).
  *
  * Errors that any call can give
  *   -EFAULT  a pointer does not point to accessible memory
@@ -35,8 +38,8 @@
  *   -ENOMEM  no memory; an object: more than one user's objects may take
  *            (module parameter user_memory; CAP_SYS_RESOURCE lifts it)
  *   -ENOTTY  no such call
- * Calls that make an object can also give -EMFILE (%KFABRIC_MAX_HANDLES).
- * The errors of its own stand with each call.
+ * Calls that make an object can also return -EMFILE (%KFABRIC_MAX_HANDLES). The
+ * description of each call lists its own errors.
  */
 #ifndef _UAPI_KFABRIC_H
 #define _UAPI_KFABRIC_H
@@ -73,7 +76,7 @@
 #define KFABRIC_LINK_NAME_MAX	16
 #define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
 
-/* ---- Words of kfabric: capabilities, flags, enumerators ----------------- */
+/* ---- Constants: capabilities, flags, enumerators ------------------------ */
 
 /* Capabilities and operation kinds. */
 #define KFI_MSG			(1ULL << 1)
@@ -130,7 +133,7 @@
 #define KFI_MR_PROV_KEY		(1 << 4)
 #define KFI_MR_RMA_EVENT	(1 << 5)
 
-/* Message orders (msg_order): what stays in order towards one peer. */
+/* Message orders (msg_order): pairs that stay in order towards one peer. */
 #define KFI_ORDER_NONE		0
 #define KFI_ORDER_RAR		(1 << 0)
 #define KFI_ORDER_RAW		(1 << 1)
@@ -250,10 +253,10 @@ enum {
 #define KFI_OPT_ENDPOINT	0
 
 /*
- * Options of the QP under an endpoint (level KFABRIC_OPT_QP); what they mean is
- * InfiniBand's, see ibv_modify_qp(3).  While nothing is answered the timeout
- * grows to four times what it was, as InfiniBand allows: a silent peer is given
- * up after 1 + 2 + 4 + 4 ... of them, RETRY_CNT + 1 in number.
+ * Options of the QP under an endpoint (level KFABRIC_OPT_QP).  Their meaning is
+ * that of InfiniBand, see ibv_modify_qp(3).  While the peer does not answer,
+ * the timeout grows to four times its value, as InfiniBand allows: the QP gives
+ * up a silent peer after 1 + 2 + 4 + 4 ... timeouts, RETRY_CNT + 1 in number.
  */
 #define KFABRIC_OPT_QP		0x4b51
 
@@ -286,7 +289,7 @@ enum kfi_datatype {
 	KFI_LONG_DOUBLE_COMPLEX	= 13,
 };
 
-/* What atomics do. */
+/* Operations of atomics. */
 enum kfi_op {
 	KFI_MIN			= 0,
 	KFI_MAX			= 1,
@@ -335,11 +338,12 @@ enum {
  * @v4: IPv4 address, big endian (the flow information of an IPv6 address)
  * @v6: IPv6 address; zero for IPv4
  * @scope_id: scope of an IPv6 address (interface index), else 0
- * @qpn: 0; or, with @port 0, the number of a QP, below 2^24.  It names a peer of
- *	datagram endpoints that is not kfabric's, and none else; the numbers
- *	from KFABRIC_DGRAM_QPN + 1 on, 65535 of them, are the ports
+ * @qpn: 0; or, with @port 0, the number of a QP, below 2^24.  It names a peer
+ *	of datagram endpoints that does not use kfabric, and no other peer; the
+ *	65535 numbers from KFABRIC_DGRAM_QPN + 1 on are the ports
  *
- * Laid out as struct sockaddr_in or struct sockaddr_in6, with room behind.
+ * The layout is that of struct sockaddr_in or struct sockaddr_in6, with room
+ * behind.
  */
 struct kfabric_sockaddr {
 	__u16	family;
@@ -378,7 +382,7 @@ struct kfabric_rma_iov {
 /* ---- The device and its links ------------------------------------------- */
 
 /**
- * struct kfabric_query - what this module is and can
+ * struct kfabric_query - version and limits of the module
  * @size: sizeof(struct kfabric_query)
  * @abi_version: KFABRIC_ABI_VERSION of the module
  * @module_version: version of the module, as KFI_VERSION(major, minor)
@@ -433,15 +437,15 @@ struct kfabric_nop {
  *
  * Needs CAP_NET_ADMIN in the user namespace of the caller's network namespace.
  * The first link of a network namespace, on whatever interface, opens UDP port
- * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it.
- * A link whose interface was removed (KFABRIC_LINK_GONE) keeps its name, and
- * counts as a link, until the last domain open on it closes.
+ * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it. A
+ * link whose interface was removed (KFABRIC_LINK_GONE) keeps its name, and
+ * counts as a link, until the last domain open on it is closed.
  *
  * Errors: -EPERM; -EINVAL a name is empty, not terminated or has bad
- * characters; -EEXIST the name is taken, or the interface has a link;
- * -ENODEV no such interface; -ENOSPC too many links in this network namespace
- * (module parameter max_links, per namespace); -EADDRINUSE somebody else has
- * UDP port 4791 in this network namespace (in-tree rxe, for one).
+ * characters; -EEXIST the name is taken, or the interface has a link; -ENODEV
+ * no such interface; -ENOSPC too many links in this network namespace (module
+ * parameter max_links, per namespace); -EADDRINUSE another socket uses UDP port
+ * 4791 in this network namespace (that of in-tree rxe, for example).
  */
 struct kfabric_link_add {
 	__u32	size;
@@ -511,8 +515,8 @@ struct kfabric_link_get {
 /**
  * struct kfabric_info - one entry of KFABRIC_IOC_GETINFO, and its hints
  *
- * The members of struct kfi_info and its attributes, flat.  In hints a zero
- * (or empty name) leaves the choice to the provider.
+ * The members of struct kfi_info and its attributes in one structure.  In
+ * hints, a zero (or an empty name) leaves the choice to the provider.
  */
 struct kfabric_info {
 	__u64	caps;
@@ -566,19 +570,19 @@ struct kfabric_info {
 };
 
 /**
- * struct kfabric_getinfo - what is there to be had, as kfi_getinfo()
+ * struct kfabric_getinfo - the available endpoints, as kfi_getinfo()
  * @size: sizeof(struct kfabric_getinfo)
  * @version: API version asked for, KFI_VERSION(1, 7) or older; 0 is any
  * @flags: KFI_SOURCE (@node and @service are the caller's own), or 0
  * @hints: pointer to a struct kfabric_info, or 0
  * @infos: pointer to an array of struct kfabric_info
- * @count: in: room in @infos; out: how many there are (may be more than fit)
+ * @count: in: room in @infos; out: number of entries (may be more than fit)
  * @reserved: 0
  * @node: numeric address, NUL-terminated; empty: not given
  * @service: port number, NUL-terminated; empty: not given
  *
- * Errors: -KFI_ENODATA nothing fits the hints; -ENOSYS @version is newer than
- * 1.7; -EINVAL @node or @service cannot be read as numbers.
+ * Errors: -KFI_ENODATA nothing matches the hints; -ENOSYS @version is newer
+ * than 1.7; -EINVAL @node or @service cannot be read as numbers.
  */
 struct kfabric_getinfo {
 	__u32	size;
@@ -650,9 +654,9 @@ struct kfabric_getwait {
  * @handle: an endpoint or a counter
  * @set: 0: get; 1: set
  * @reserved: 0
- * @flags: endpoint: KFI_TRANSMIT or KFI_RECV (exactly one, which side) with
- *	that side's default flags; counter: operation flags, 0 at first, which no
- *	operation of a counter looks at
+ * @flags: endpoint: KFI_TRANSMIT or KFI_RECV (exactly one, it selects the side)
+ *	with that side's default flags; counter: operation flags, 0 at first; no
+ *	operation of a counter uses them
  *
  * Errors: -EINVAL neither or both sides, or flags that are not operation
  * flags (of that side); -EOPNOTSUPP KFI_DELIVERY_COMPLETE of KFI_EP_DGRAM.
@@ -670,7 +674,7 @@ struct kfabric_opsflag {
  * @size: sizeof(struct kfabric_bind)
  * @handle: the object that is bound: domain, endpoint, passive endpoint, AV or
  *	MR
- * @to: what it is bound to
+ * @to: the object to which it is bound
  * @reserved: 0
  * @flags: see below
  *
@@ -686,7 +690,7 @@ struct kfabric_opsflag {
  *
  * Errors: -EINVAL a pair or a flag that is not in the table, another domain,
  * a counter or CQ already bound for one of @flags, a second AV or EQ;
- * -KFI_EOPBADSTATE the endpoint is enabled, the passive one listens.
+ * -KFI_EOPBADSTATE the endpoint is enabled, the passive endpoint listens.
  */
 struct kfabric_bind {
 	__u32	size;
@@ -760,12 +764,12 @@ struct kfabric_eq_open {
 };
 
 /**
- * struct kfabric_eq_entry - head of an event of the module's own
- * @handle: the object it is about
+ * struct kfabric_eq_entry - head of an event that the module makes
+ * @handle: the object that the event concerns
  * @reserved: 0
  * @context: context of the object (KFI_MR_COMPLETE) or of the call
  *	(KFI_AV_COMPLETE)
- * @data: KFI_AV_COMPLETE: how many addresses were inserted
+ * @data: KFI_AV_COMPLETE: number of addresses that were inserted
  */
 struct kfabric_eq_entry {
 	__u32	handle;
@@ -781,15 +785,15 @@ struct kfabric_eq_entry {
  * @connreq: KFI_CONNREQ: number of the request at its passive endpoint, for
  *	KFABRIC_IOC_EP_ACCEPT and KFABRIC_IOC_PEP_REJECT; else 0
  * @context: context of the object
- * @src_addr: this end's address; KFI_CONNREQ: that an endpoint must have to
- *	accept
- * @dest_addr: the peer's
- * @link: name of the link, on which an endpoint must be to accept
+ * @src_addr: address of this end; KFI_CONNREQ: the address that an endpoint
+ *	must have to accept
+ * @dest_addr: address of the peer
+ * @link: name of the link; KFI_CONNREQ: an endpoint must be on it to accept
  *
- * Private data follow: with KFI_CONNREQ KFABRIC_MAX_CONNECT_DATA bytes, with
- * KFI_CONNECTED KFABRIC_MAX_ACCEPT_DATA at the end that asked and none at the
- * other.  The wire does not tell how many bytes were given: they are filled up
- * with zeros.
+ * Private data follow: KFABRIC_MAX_CONNECT_DATA bytes with KFI_CONNREQ; with
+ * KFI_CONNECTED, KFABRIC_MAX_ACCEPT_DATA bytes at the end that asked and none
+ * at the other end.  The messages do not carry the number of bytes that the
+ * peer gave: zeros fill up the rest.
  */
 struct kfabric_eq_cm_entry {
 	__u32	handle;
@@ -812,9 +816,10 @@ struct kfabric_eq_cm_entry {
  * @event: out: KFI_NOTIFY, KFI_MR_COMPLETE, ...
  *
  * Errors: -EAGAIN no event (@deadline 0); -ETIMEDOUT; -KFI_EAVAIL an error
- * event is to be read first; -KFI_ETOOSMALL (@len says what is needed, the
+ * event must be read first; -KFI_ETOOSMALL (@len gives the size needed, the
  * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a wait
- * (@deadline does not poll) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EINTR.
+ * (@deadline does not poll) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET;
+ * -EINTR.
  */
 struct kfabric_eq_read {
 	__u32	size;
@@ -832,18 +837,19 @@ struct kfabric_eq_read {
  * @eq: event queue
  * @flags: KFI_PEEK, or 0
  * @handle: out: the object
- * @err: out: positive error number: an endpoint that is not connected:
- *	ECONNREFUSED the peer said no, ETIMEDOUT it did not answer, ECONNRESET it
- *	went before it was ready, ENODEV the interface is gone, EIO the QP failed;
- *	a passive endpoint: ENODEV the network namespace has no link any more
+ * @err: out: positive error number.  An endpoint that is not connected:
+ *	ECONNREFUSED the peer refused, ETIMEDOUT it did not answer, ECONNRESET
+ *	it left before it was ready, ENODEV the interface was removed, EIO the
+ *	QP failed. A passive endpoint: ENODEV the network namespace has no link
+ *	any more
  * @prov_errno: out: ECONNREFUSED: the reason, as InfiniBand numbers them (28:
- *	the program's wish, 8: nobody listens, 3: no room, 10: stale); else 0
+ *	the consumer refused, 8: no listener, 3: no room, 10: stale); else 0
  * @reserved: 0
  * @context: out: context of the call that failed
  * @data: out: KFI_AV_COMPLETE: index of the address that failed
  * @err_data: pointer to where private data goes that came with a rejection, or 0
- * @err_data_size: in: room there; out: bytes that there are, of which as many as
- *	fit were stored; at most KFABRIC_MAX_REJECT_DATA
+ * @err_data_size: in: room there; out: bytes of private data, of which the
+ *	module stored as many as fit; at most KFABRIC_MAX_REJECT_DATA
  * @reserved2: 0
  *
  * Errors: -EAGAIN there is none.
@@ -890,10 +896,11 @@ struct kfabric_eq_write {
  * struct kfabric_av_open - open an address vector
  * @size: sizeof(struct kfabric_av_open)
  * @domain: domain handle
- * @type: enum kfi_av_type; out: as chosen.  TABLE gives 0, 1, 2, ...; MAP
- *	gives values of the module's choice
- * @count: expected addresses, 0: default; the AV grows to KFABRIC_MAX_AV
- * @flags: KFI_EVENT (insertion reports to the EQ that the AV is bound to)
+ * @type: enum kfi_av_type; out: as chosen.  TABLE gives 0, 1, 2, ...; MAP gives
+ *	values that the module chooses
+ * @count: expected number of addresses, 0: default; the AV grows up to
+ *	KFABRIC_MAX_AV
+ * @flags: KFI_EVENT (an insertion reports to the EQ to which the AV is bound)
  * @handle: out
  * @reserved: 0
  * @context: the caller's
@@ -923,8 +930,9 @@ struct kfabric_av_open {
  * @errors: with KFI_SYNC_ERR: pointer to @count __s32, 0 or a positive error
  *	number each; else 0
  * @context: context of the events, with KFI_EVENT
- * @count: how many addresses
- * @inserted: out: how many were inserted; with KFI_EVENT 0, the event tells
+ * @count: number of addresses
+ * @inserted: out: number of addresses inserted; 0 with KFI_EVENT, where the
+ *	event has the number
  *
  * Errors: -EINVAL @count 0 or above KFABRIC_MAX_AV, or a family that is not
  * IPv4 or IPv6 where no address could be inserted; -KFI_ENOEQ opened with
@@ -1041,8 +1049,8 @@ struct kfabric_av_straddr {
  *	with KFI_MR_VIRT_ADDR, else 0
  *
  * The pages are pinned and charged to RLIMIT_MEMLOCK until the region closes.
- * Access that lets anyone write to the memory (KFI_RECV, KFI_READ,
- * KFI_REMOTE_WRITE) needs the caller's right to write to it.
+ * Access that allows a write to the memory (KFI_RECV, KFI_READ,
+ * KFI_REMOTE_WRITE) requires that the caller may write to it.
  *
  * Errors: -EINVAL @access or @iov_count 0, an unknown access bit, @offset,
  * length 0, longer than KFABRIC_MAX_MSG_SIZE or wrapping; -KFI_ENOKEY the key
@@ -1118,7 +1126,7 @@ struct kfabric_cq_open {
  * @reserved: 0
  *
  * KFABRIC_IOC_CQ_READ copies the first 8 (CONTEXT), 24 (MSG), 40 (DATA) or 48
- * bytes (TAGGED) of each, as the format has it; the ring has all of it.
+ * bytes (TAGGED) of each entry, as the format defines; the ring has all fields.
  */
 struct kfabric_cq_entry {
 	__u64	op_context;
@@ -1141,16 +1149,17 @@ struct kfabric_cq_entry {
  *	from the start of the mapping
  * @pad: room, so that @head has a cache line of its own
  * @head: completions ever taken; written by the program, with release
- * @overruns_told: how many of the @overruns the program knows of; written by the
+ * @overruns_told: number of @overruns that the program has seen; written by the
  *	program, and by the module when KFABRIC_IOC_CQ_READ gives -KFI_EOVERRUN
  * @pad2: room
  *
- * Entry n stands at n & (@entries - 1).  A program reads @tail with acquire,
- * the entries @head .. @tail, and then stores the new @head.  If @errors, read
- * after @tail, is not 0 it should take the error entries first.  If there is
- * nothing else and @overruns is not @overruns_told, completions were lost: it
- * stores that number of @overruns in @overruns_told, and until the next loss the
- * CQ is not ready for that any more and does not report it.
+ * Entry n is at index n & (@entries - 1).  A program reads @tail with acquire
+ * and the entries @head .. @tail, and then stores the new @head.  If @errors,
+ * read after @tail, is not 0, it should take the error entries first.  If there
+ * is nothing else and @overruns differs from @overruns_told, completions were
+ * lost: the program stores that number of @overruns in @overruns_told, and
+ * until the next loss the CQ is not ready for that reason any more and does not
+ * report it.
  *
  * KFABRIC_IOC_CQ_READ takes from the same ring and advances @head too, so a
  * program reads one way at a time.  Of this memory the module believes @head and
@@ -1182,16 +1191,16 @@ struct kfabric_cq_ring {
  * @cond: KFI_CQ_COND_THRESHOLD: entries to wait for; else ignored
  * @deadline: 0: do not wait
  * @began: 0.  If a signal interrupts the wait, the module stores a number here,
- *	with which the restarted call (SA_RESTART) goes on: a
- *	KFABRIC_IOC_CQ_SIGNAL during the signal's handler is not missed.  It is
- *	0 again when the wait has ended.  A caller that does not have this field
- *	begins a new wait with each restart.
+ *	with which the restarted call (SA_RESTART) continues: it does not miss a
+ *	KFABRIC_IOC_CQ_SIGNAL during the signal's handler.  It is 0 again when
+ *	the wait has ended.  A caller that does not have this field begins a new
+ *	wait with each restart.
  *
  * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
- * -ETIMEDOUT; -KFI_EAVAIL an error entry is to be read first; -KFI_EOVERRUN
- * completions that nobody posted for were lost (reported once); -EINVAL a wait
- * (@deadline does not poll) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET; -EIO the
- * mapped head was spoilt; -EINTR.
+ * -ETIMEDOUT; -KFI_EAVAIL an error entry must be read first; -KFI_EOVERRUN
+ * completions without a posted operation were lost (reported once); -EINVAL a
+ * wait (@deadline does not poll) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET;
+ * -EIO the program stored an invalid @head; -EINTR.
  */
 struct kfabric_cq_read {
 	__u32	size;
@@ -1239,13 +1248,14 @@ struct kfabric_cq_readerr {
 };
 
 /**
- * struct kfabric_cq_signal - release those who wait in KFABRIC_IOC_CQ_READ
+ * struct kfabric_cq_signal - release the waiters of KFABRIC_IOC_CQ_READ
  * @size: sizeof(struct kfabric_cq_signal)
  * @cq: completion queue
  *
- * Every thread that is inside KFABRIC_IOC_CQ_READ with a @deadline, asleep or on
- * its way to sleep, returns with what is there, or -EAGAIN.  If there is none, the
- * signal is kept, one at most, for the next thread that would sleep.
+ * Every thread that is inside KFABRIC_IOC_CQ_READ with a @deadline, asleep or
+ * about to sleep, returns with the completions that are there, or -EAGAIN.  If
+ * there is no such thread, the signal is kept, one at most, for the next thread
+ * that would sleep.
  *
  * Errors: -EINVAL the CQ has KFI_WAIT_NONE.
  */
@@ -1255,7 +1265,7 @@ struct kfabric_cq_signal {
 };
 
 /**
- * struct kfabric_cq_strerror - what a prov_errno means
+ * struct kfabric_cq_strerror - the meaning of a prov_errno
  * @size: sizeof(struct kfabric_cq_strerror)
  * @cq: completion queue
  * @prov_errno: the number
@@ -1329,7 +1339,7 @@ struct kfabric_cntr_read {
 	__u64	err;
 };
 
-/* What KFABRIC_IOC_CNTR_MODIFY does. */
+/* Operations of KFABRIC_IOC_CNTR_MODIFY. */
 enum {
 	KFABRIC_CNTR_ADD	= 0,
 	KFABRIC_CNTR_SET	= 1,
@@ -1364,14 +1374,14 @@ struct kfabric_cntr_modify {
  * @value: out, also with -KFI_EAVAIL and -ETIMEDOUT
  * @err: out, as @value
  * @began: 0.  If a signal interrupts the wait, the module stores a number here,
- *	with which the restarted call (SA_RESTART) goes on: a change of the error
- *	value during the signal's handler is not missed.  It is 0 again when the
- *	wait has ended.  A caller that does not have this field begins a new wait
- *	with each restart.
+ *	with which the restarted call (SA_RESTART) continues: it does not miss a
+ *	change of the error value during the signal's handler.  It is 0 again
+ *	when the wait has ended.  A caller that does not have this field begins
+ *	a new wait with each restart.
  *
- * Errors: -KFI_EAVAIL the error value changed since the call began (adding 0 to it
- * and setting it to what it was are no changes); -ETIMEDOUT;
- * -EINVAL a wait (@deadline does not poll) on a counter with KFI_WAIT_NONE; -EINTR.
+ * Errors: -KFI_EAVAIL the error value changed since the call began (adding 0 to
+ * it or setting it to its present value is no change); -ETIMEDOUT; -EINVAL a
+ * wait (@deadline does not poll) on a counter with KFI_WAIT_NONE; -EINTR.
  */
 struct kfabric_cntr_wait {
 	__u32	size;
@@ -1410,7 +1420,7 @@ struct kfabric_wait_open {
  * @deadline: see the top
  *
  * A CQ or EQ signals when an entry, event or error arrives; a counter, when
- * either value changes.  A signal is taken by one waiter.
+ * either value changes.  One waiter takes a signal.
  *
  * Errors: -ETIMEDOUT; -EINTR.
  */
@@ -1456,15 +1466,15 @@ struct kfabric_poll_change {
 };
 
 /**
- * struct kfabric_poll - which members have something to read
+ * struct kfabric_poll - the members of a poll set that are ready
  * @size: sizeof(struct kfabric_poll)
  * @poll: poll set
- * @contexts: pointer to @count __u64: the contexts of such members
- * @count: in: room; out: how many were stored
+ * @contexts: pointer to @count __u64: the contexts of the ready members
+ * @count: in: room; out: number of contexts stored
  * @reserved: 0
  *
- * A CQ has with an entry or error queued, a counter with values other than at
- * the last poll.
+ * A CQ is ready with an entry or error queued, a counter with values other than
+ * at the last poll.
  *
  * Errors: -EINVAL @count 0.
  */
@@ -1494,15 +1504,15 @@ struct kfabric_poll {
  * @tx_size: transmits that can be under way, 0: default
  * @rx_size: receives that can be posted, 0: default
  * @total_buffered_recv: bytes of unexpected messages kept here, 0: default
- *	(KFI_EP_RDM; another type keeps none, and takes 0 only)
+ *	(KFI_EP_RDM; other types keep none, and accept 0 only)
  * @src_addr: address and port to have; family 0: any address of the link;
  *	port 0: the module chooses one when the endpoint is enabled
  * @context: the caller's
  *
  * KFI_EP_MSG is one RC QP, connected to one peer.  KFI_EP_DGRAM is one UD QP: a
- * message is at most a path MTU, and may be lost; what is received has no GRH in
- * front of it (no KFI_MSG_PREFIX), its source is told by KFI_SOURCE.  Their CQ
- * data have 32 bits.
+ * message is at most a path MTU, and may be lost.  A received message has no
+ * GRH in front of it (no KFI_MSG_PREFIX); KFI_SOURCE gives its source.  Remote
+ * CQ data of both have 32 bits.
  *
  * Errors: -EINVAL unknown type, flags or capabilities, sizes above
  * KFABRIC_MAX_QUEUE or KFABRIC_MAX_BUFFERED; -EOPNOTSUPP a capability, a default
@@ -1529,8 +1539,8 @@ struct kfabric_ep_open {
  * @size: sizeof(struct kfabric_ep_enable)
  * @ep: endpoint
  *
- * A KFI_EP_MSG endpoint has its QP from now on, and receives can be posted;
- * transmits can be when it is connected.
+ * A KFI_EP_MSG endpoint has its QP from now on, and receives can be posted.
+ * Transmits can be posted when it is connected.
  *
  * Each direction that its capabilities have needs something that reports its
  * operations: a CQ, or a counter (KFI_SEND, KFI_READ or KFI_WRITE for transmits,
@@ -1541,8 +1551,8 @@ struct kfabric_ep_open {
  * Errors: -KFI_ENOCQ a direction that its capabilities have has neither;
  * -KFI_ENOAV no AV (KFI_EP_MSG needs none); -EADDRINUSE the port is taken (of
  * KFI_EP_DGRAM: by any such endpoint of the network namespace); -EADDRNOTAVAIL
- * the link has no address, or not the one wanted; -ENODEV its interface is gone;
- * -EBUSY the network namespace has all the QPs that it can have;
+ * the link has no address, or not the one wanted; -ENODEV its interface is
+ * gone; -EBUSY the network namespace has reached its limit of QPs;
  * -KFI_EOPBADSTATE enabled already.
  */
 struct kfabric_ep_enable {
@@ -1578,7 +1588,7 @@ struct kfabric_ep_name {
  * The oldest receive, else the oldest waiting transmit, with that context
  * completes with the error ECANCELED.
  *
- * Errors: -ENOENT there is none that can still be cancelled;
+ * Errors: -ENOENT there is no such operation that can still be cancelled;
  * -KFI_EOPBADSTATE not enabled.
  */
 struct kfabric_ep_cancel {
@@ -1599,9 +1609,9 @@ struct kfabric_ep_cancel {
  * @reserved: 0
  * @value: the value
  *
- * A datagram endpoint sends with its own Q key, and takes what is sent with it;
- * unless set it is the RDMA CM's, 0x01234567.  KFABRIC_OPT_PATH_MTU is 0 unless
- * set: what the way to the peer allows.
+ * A datagram endpoint sends with its own Q key, and receives packets with the
+ * same Q key only; the default is the RDMA CM's, 0x01234567.  The default of
+ * KFABRIC_OPT_PATH_MTU is 0: as much as the path to the peer allows.
  *
  * Errors: -EINVAL @set above 1, a value out of its range; -ENOPROTOOPT unknown
  * level or name, one that cannot be set, or one that the type of the endpoint
@@ -1632,7 +1642,7 @@ enum {
 };
 
 /**
- * struct kfabric_ep_qp - what a peer has to know of a QP, and its state
+ * struct kfabric_ep_qp - attributes of a QP that its peer needs, and its state
  * @size: sizeof(struct kfabric_ep_qp)
  * @ep: endpoint, KFI_EP_MSG or KFI_EP_DGRAM
  * @qpn: out: its number
@@ -1640,8 +1650,8 @@ enum {
  * @gid: out: its IPv6 address, or its IPv4 address mapped into one
  * @dest_qpn: out: the peer's number; 0: none
  * @state: out: KFABRIC_QP_*
- * @path_mtu: out: bytes: KFI_EP_MSG: towards its peer, 0: no peer yet;
- *	KFI_EP_DGRAM: what its link allows, the longest message
+ * @path_mtu: out: bytes.  KFI_EP_MSG: towards its peer, 0: no peer yet;
+ *	KFI_EP_DGRAM: the longest message that its link allows
  * @reserved: 0
  *
  * Errors: -EOPNOTSUPP another type; -KFI_EOPBADSTATE not enabled.
@@ -1666,14 +1676,14 @@ struct kfabric_ep_qp {
  * @psn: PSN of the first packet that the peer sends
  * @reserved: 0
  *
- * For peers that tell each other what KFABRIC_IOC_EP_QP gives on a way of their
- * own, as programs of verbs do.  The endpoint is connected when the call
- * returns, and there is no event.
+ * For peers that exchange the result of KFABRIC_IOC_EP_QP by other means, as
+ * verbs programs do.  The endpoint is connected when the call returns, and
+ * there is no event.
  *
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @addr has a port, no QP number or another family than the endpoint's
- * address, or is nobody's; @psn has more than 24 bits; -ENETUNREACH there is no
- * way to it; -EISCONN it is connected, or was.
+ * address, or belongs to no host; @psn has more than 24 bits; -ENETUNREACH
+ * there is no route to it; -EISCONN it is connected, or was.
  */
 struct kfabric_ep_connect_qp {
 	__u32	size;
@@ -1689,7 +1699,7 @@ struct kfabric_ep_connect_qp {
  * @fabric: fabric handle
  * @backlog: requests that may wait for an answer, 0: default; out: as made
  * @handle: out
- * @addr: where it is to listen: an address of a link, or 0.0.0.0 or :: for all
+ * @addr: address to listen at: an address of a link, or 0.0.0.0 or :: for all
  *	addresses of the family; port 0: the module chooses one
  * @context: the caller's
  *
@@ -1712,11 +1722,11 @@ struct kfabric_pep_open {
  * @size: sizeof(struct kfabric_pep_listen)
  * @pep: passive endpoint, bound to an EQ
  *
- * Each request is a KFI_CONNREQ, and waits to be accepted or rejected; the peer
- * gives up after some 30 s.  A request for which there is no room, here or in
- * the EQ, is refused.  In a burst, a request that cannot be queued for the
- * passive endpoint is ignored, and the peer repeats it.  Closing the passive
- * endpoint rejects what waits; what was accepted lives on.
+ * Each request is a KFI_CONNREQ event, and waits to be accepted or rejected;
+ * the peer gives up after some 30 s.  The module refuses a request for which
+ * there is no room, here or in the EQ.  In a burst it ignores a request that
+ * cannot be queued for the passive endpoint, and the peer repeats it.  Closing
+ * the passive endpoint rejects the waiting requests; accepted connections stay.
  *
  * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
  * -ENODEV the network namespace has no link; -EADDRINUSE another endpoint
@@ -1754,22 +1764,23 @@ struct kfabric_pep_reject {
  * @param_len: its bytes, at most KFABRIC_MAX_CONNECT_DATA
  * @reserved: 0
  *
- * The EQ tells what comes of it: KFI_CONNECTED, or an error.  A peer that does
- * not answer is given up after some 10 s.  When a connection is over, and not by
- * KFABRIC_IOC_EP_SHUTDOWN, that is KFI_SHUTDOWN.  An endpoint is connected once:
- * one that was refused cannot be used again.
+ * An event of the EQ reports the result: KFI_CONNECTED, or an error.  The
+ * module gives up a peer that does not answer after some 10 s.  KFI_SHUTDOWN
+ * reports the end of a connection, unless KFABRIC_IOC_EP_SHUTDOWN ended it. An
+ * endpoint connects once: after a refusal it cannot be used again.
  *
- * The peer may be one of the RDMA CM's.  READs under way at either end, retries
- * and timeouts are the lesser of what both can (KFABRIC_OPT_*), the path MTU is
- * KFABRIC_OPT_PATH_MTU or what the interfaces of both carry.  A peer that cannot
- * have the path MTU that was chosen refuses (KFI_ECONNREFUSED, prov_errno 26).
+ * The peer may be a user of the RDMA CM.  The number of READs under way at
+ * either end, retries and timeouts are the lesser of what both ends support
+ * (KFABRIC_OPT_*); the path MTU is KFABRIC_OPT_PATH_MTU or what the interfaces
+ * of both ends carry.  A peer that does not support the chosen path MTU refuses
+ * (KFI_ECONNREFUSED, prov_errno 26).
  *
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @param_len, @addr is a QP or of another family than the endpoint's
- * address, or is nobody's, or a path MTU was chosen that the way does not carry;
- * -KFI_ENOEQ no EQ; -ENETUNREACH there is no way to it; -EALREADY it is being
- * connected; -EISCONN it is connected, or was; -EBUSY too many connections in the
- * network namespace; -ENODEV its interface is gone.
+ * address, or belongs to no host, or a path MTU was chosen that the path does
+ * not carry; -KFI_ENOEQ no EQ; -ENETUNREACH there is no route to it; -EALREADY
+ * it is being connected; -EISCONN it is connected, or was; -EBUSY too many
+ * connections in the network namespace; -ENODEV its interface was removed.
  */
 struct kfabric_ep_connect {
 	__u32	size;
@@ -1791,14 +1802,14 @@ struct kfabric_ep_connect {
  * @reserved: 0
  *
  * The endpoint must be on the link and have the address of the KFI_CONNREQ.
- * Receives may be posted before.  KFI_CONNECTED tells that the peer is ready, or
- * an error that it has gone.
+ * Receives may be posted before.  The event KFI_CONNECTED reports that the peer
+ * is ready, an error event that it has left.
  *
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @param_len, another link or address, or a path MTU was chosen that is
  * not the peer's; -KFI_ENOEQ no EQ; -ENOENT no such request waits; -EALREADY,
  * -EISCONN as above; -ECONNABORTED the peer has given up meanwhile: the request
- * is gone, and the endpoint cannot be used again.
+ * no longer exists, and the endpoint cannot be used again.
  */
 struct kfabric_ep_accept {
 	__u32	size;
@@ -1816,9 +1827,10 @@ struct kfabric_ep_accept {
  * @ep: endpoint, KFI_EP_MSG
  * @flags: 0
  *
- * Transmits that are under way and posted receives end with the error ECANCELED.
- * The peer is told (KFI_SHUTDOWN), unless they were connected by hand.  Closing
- * the endpoint ends the connection too, and these without completions.
+ * The module completes transmits under way and posted receives with the error
+ * ECANCELED.  It informs the peer (KFI_SHUTDOWN), unless the endpoints were
+ * connected by hand.  Closing the endpoint ends the connection too, without
+ * completions.
  *
  * Errors: -EOPNOTSUPP another type; -ENOTCONN it is not connected, or not any
  * more.
@@ -1877,8 +1889,8 @@ enum kfabric_op_code {
  *	of the operand
  * @len: bytes in the buffer
  * @iov_count: 0: @buf is the buffer; else elements of the array
- * @mr: local memory region that holds the buffer, so that it need not be
- *	pinned anew; 0: none.  The buffer is named by its address as always
+ * @mr: local memory region that holds the buffer, so that its pages are not
+ *	pinned again; 0: none.  The buffer is still given by its address
  * @peer: transmits: destination; receives: with KFI_DIRECTED_RECV the source
  *	to receive from, KFI_ADDR_UNSPEC: any; ignored without, and by KFI_EP_MSG
  * @data: with KFI_REMOTE_CQ_DATA
@@ -1893,20 +1905,20 @@ enum kfabric_op_code {
  *	(COMPARE_ATOMIC); else 0
  * @compare: COMPARE_ATOMIC: address of the operand that is compared, as long as
  *	@buf; else 0
- * @result: FETCH_ATOMIC, COMPARE_ATOMIC: address of the buffer for what was at
- *	the peer before, as long as @buf; else 0
+ * @result: FETCH_ATOMIC, COMPARE_ATOMIC: address of the buffer for the old
+ *	value at the peer, as long as @buf; else 0
  * @result_mr: FETCH_ATOMIC, COMPARE_ATOMIC: as @mr, for @result; else 0
  * @reserved: 0
  *
- * Atomics are those of InfiniBand, for KFI_EP_MSG alone: fetch-and-add, and
- * compare-and-swap, which puts the operand there if what is there is equal to
- * *@compare.  ATOMIC is a fetch-and-add whose result nobody is told.  They work
- * on one word of 8 bytes, whose remote address is a multiple of 8; each host has
- * it in its own byte order.  The peer's region and its endpoint need
- * KFI_REMOTE_READ and KFI_REMOTE_WRITE.  Operands are taken when the operation
- * is posted.  A completion has KFI_ATOMIC, and KFI_WRITE (ATOMIC) or KFI_READ,
- * and is counted so; the target counts KFI_REMOTE_READ for all three, as each
- * of them fetches.
+ * Atomics are those of InfiniBand, for KFI_EP_MSG only: fetch-and-add, and
+ * compare-and-swap, which stores the operand if the old value equals
+ * *@compare.  ATOMIC is a fetch-and-add that discards the old value.  Each
+ * atomic works on one word of 8 bytes, whose remote address is a multiple of 8;
+ * each host has it in its own byte order.  The peer's region and its endpoint
+ * need KFI_REMOTE_READ and KFI_REMOTE_WRITE.  Operands are read when the
+ * operation is posted.  A completion has KFI_ATOMIC, and KFI_WRITE (ATOMIC) or
+ * KFI_READ, and is counted so; the target counts KFI_REMOTE_READ for all three,
+ * as each of them fetches.
  */
 struct kfabric_op {
 	__u32	opcode;
@@ -1941,11 +1953,12 @@ struct kfabric_op {
  * @op_size: sizeof(struct kfabric_op) as the caller knows it
  * @flags: 0
  * @done: out: operations that were accepted, also if the call fails
- * @error: out: why the next one was not, a positive error number; 0: all were
+ * @error: out: reason why the next one was not, a positive error number; 0: all
+ *	were accepted
  *
  * Returns 0 if at least one operation was accepted; else the error of the
- * first.  What was accepted completes exactly once: on the counters, and as an
- * entry on the CQ, or an error entry.  A success makes no entry if the
+ * first.  Each accepted operation completes exactly once: on the counters, and
+ * as an entry on the CQ, or as an error entry.  A success makes no entry if the
  * operation has KFI_INJECT, or the CQ is bound with KFI_SELECTIVE_COMPLETION,
  * unless KFI_COMPLETION is among its flags; a failure always makes one.  An
  * operation whose success makes no entry needs no room in the CQ: a full CQ does
@@ -1959,23 +1972,22 @@ struct kfabric_op {
  * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
  * atomic on no whole number of words, or at a remote address that is not a
  * multiple of 8; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the
- * endpoint does not have the capability, shall read or do an atomic and may
- * have none under way (KFABRIC_OPT_RD_ATOMIC here, or
- * KFABRIC_OPT_DEST_RD_ATOMIC at the peer, is 0), or is KFI_EP_DGRAM and shall
- * tell of the delivery; an atomic with a datatype or op that its opcode does
- * not take; -ENOTCONN a transmit of an endpoint that is not connected yet;
- * -ESHUTDOWN its connection is over; -EAGAIN no room in the transmit or receive
- * queue, in the CQ for an entry, or at the peer for an injected message, or
- * KFI_FENCE while an earlier operation waits there: try again after reading
- * completions; -EMSGSIZE longer than KFABRIC_MAX_MSG_SIZE, than
- * KFABRIC_INJECT_SIZE with KFI_INJECT, or than the path MTU of a datagram; an
- * atomic on more than one word; -EKEYREJECTED a key of more than 32 bits
- * (KFI_EP_MSG); -ENOENT @peer is not in the AV; -EHOSTUNREACH no endpoint at
- * that address of this host, no way to another host (KFI_EP_RDM); -ENETUNREACH
- * no way to it; -ENETDOWN the link's interface is down; -ENODEV it is gone;
- * -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -ENOMEM no memory,
- * or none left of the user's limit, for the error entry of an operation whose
- * success makes no entry; -EACCES @mr or @result_mr does not allow it; -ENOMSG
+ * endpoint does not have the capability; a read or an atomic of an endpoint
+ * that may have none under way (KFABRIC_OPT_RD_ATOMIC here, or
+ * KFABRIC_OPT_DEST_RD_ATOMIC at the peer, is 0); KFI_DELIVERY_COMPLETE of
+ * KFI_EP_DGRAM; an atomic with a datatype or op that its opcode does not take;
+ * -ENOTCONN a transmit of an endpoint that is not connected yet; -ESHUTDOWN its
+ * connection is over; -EAGAIN no room in the transmit or receive queue, in the
+ * CQ for an entry, or at the peer for an injected message, or KFI_FENCE while
+ * an earlier operation waits there: try again after reading completions; -EMSGSIZE longer
+ * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
+ * the path MTU of a datagram; an atomic on more than one word; -EKEYREJECTED a
+ * key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
+ * -EHOSTUNREACH no endpoint at that address of this host, no route to another
+ * host (KFI_EP_RDM); -ENETUNREACH no route to it; -ENETDOWN the link's
+ * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
+ * with KFABRIC_IOC_MR_REG; -ENOMEM no memory, or none left of the user's limit,
+ * for the error entry of an operation whose success makes no entry; -EACCES @mr or @result_mr does not allow it; -ENOMSG
  * KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its answer is a
  * completion).
  */
@@ -1993,7 +2005,7 @@ struct kfabric_post {
 /* ---- Live figures ------------------------------------------------------- */
 
 /**
- * struct kfabric_stat - the next object of a class, for a look from outside
+ * struct kfabric_stat - statistics of the next object of a class
  * @size: sizeof(struct kfabric_stat)
  * @object_class: KFI_CLASS_EP, KFI_CLASS_CQ or KFI_CLASS_CNTR
  * @after: id of the last object seen, 0 to begin; out: its id
@@ -2007,8 +2019,8 @@ struct kfabric_post {
  *	reserved, waiters, 0; counter: value, error value, waiters, lowest
  *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0
  *
- * Shows objects on links of the caller's network namespace: with CAP_NET_ADMIN
- * there all of them, else those of the caller's user.
+ * Shows objects on links of the caller's network namespace: all of them with
+ * CAP_NET_ADMIN there, else those of the caller's user.
  *
  * Errors: -EINVAL another class; -ENOENT no object after @after.
  */
@@ -2026,8 +2038,8 @@ struct kfabric_stat {
 /* ---- Packets ------------------------------------------------------------ */
 
 /*
- * What is counted of packets.  Bytes are from the BTH to the ICRC.  A figure
- * never falls.  New ones are added at the end.
+ * Packet statistics.  Bytes are from the BTH to the ICRC.  A counter never
+ * decreases.  New counters are added at the end.
  */
 enum {
 	/* packets that arrived and were in order: a QP took them */
@@ -2046,7 +2058,7 @@ enum {
 	KFABRIC_FIGURE_DROP_LENGTH = 6,
 	/* dropped: transport version */
 	KFABRIC_FIGURE_DROP_VERSION = 7,
-	/* dropped: opcode reserved, or of a service that is not spoken */
+	/* dropped: opcode reserved, or of a service that is not supported */
 	KFABRIC_FIGURE_DROP_OPCODE = 8,
 	/* dropped: P_Key */
 	KFABRIC_FIGURE_DROP_PKEY = 9,
@@ -2066,25 +2078,25 @@ enum {
 	KFABRIC_FIGURE_DROP_SERVICE = 16,
 	/* dropped: not sent to the QP's own address */
 	KFABRIC_FIGURE_DROP_DESTINATION = 17,
-	/* dropped: not sent by the peer that the QP is connected to */
+	/* dropped: not sent by the peer to which the QP is connected */
 	KFABRIC_FIGURE_DROP_SOURCE = 18,
 	/* dropped: the QP is not connected, or its state takes no packets */
 	KFABRIC_FIGURE_DROP_STATE = 19,
-	/* dropped: so much waits for the QP's worker already */
+	/* dropped: too many packets wait for the QP's worker */
 	KFABRIC_FIGURE_DROP_INBOX_FULL = 20,
 	/* dropped: the ICRC is wrong */
 	KFABRIC_FIGURE_DROP_ICRC = 21,
 	/* dropped: not the QP's Q key */
 	KFABRIC_FIGURE_DROP_QKEY = 22,
-	/* dropped: a datagram for which nobody waits */
+	/* dropped: a datagram for which no receive is posted */
 	KFABRIC_FIGURE_DROP_NO_RECEIVE = 23,
 	/* packets that were sent again */
 	KFABRIC_FIGURE_RESENT = 24,
-	/* times that sending went back, as the peer said that something was lost */
+	/* times that sending went back because the peer reported a loss */
 	KFABRIC_FIGURE_RETRIES = 25,
 	/* times that no answer came in time */
 	KFABRIC_FIGURE_TIMEOUTS = 26,
-	/* packets sent again before that, in case that the last one was lost */
+	/* packets sent again earlier, in case the last one was lost */
 	KFABRIC_FIGURE_PROBES = 27,
 	/* requests and responses that had been received already */
 	KFABRIC_FIGURE_DUPLICATES = 28,
@@ -2117,29 +2129,29 @@ enum {
 	/* RNR NAK received */
 	KFABRIC_FIGURE_RNR_RX = 42,
 	/*
-	 * dropped: a datagram to QP 1 that means nothing here, or asks a listener
-	 * that has not handled the requests before it
+	 * dropped: a datagram to QP 1 that has no meaning here, or a request to
+	 * a listener that has not handled the requests before it
 	 */
 	KFABRIC_FIGURE_DROP_CM = 43,
-	/* messages of connection management that had been heard before */
+	/* messages of connection management that had been received before */
 	KFABRIC_FIGURE_CM_DUPLICATES = 44,
 	/* messages of connection management that were not answered in time */
 	KFABRIC_FIGURE_CM_RESENT = 45,
-	/* requests for a connection that were refused: nobody listens */
+	/* requests for a connection that were refused: no listener */
 	KFABRIC_FIGURE_CM_NO_LISTENER = 46,
 	/* requests for a connection that were refused: too many wait, or no memory */
 	KFABRIC_FIGURE_CM_NO_ROOM = 47,
 	/*
 	 * accesses of peers to memory that were refused, within the host and
-	 * over the wire: no such key, no right, or bytes outside the region;
-	 * of links only
+	 * over the wire: unknown key, access not allowed, or bytes outside the
+	 * region; of links only
 	 */
 	KFABRIC_FIGURE_MR_REFUSED = 48,
 	/* dropped: requests further ahead than any requester's window reaches */
 	KFABRIC_FIGURE_DROP_PSN = 49,
 	/*
-	 * dropped: packets that wait for the QPs of the QP's owner take all that
-	 * they may of the owner's budget of kernel memory
+	 * dropped: packets that wait for the QPs of the QP's owner use up their
+	 * share of the owner's budget of kernel memory
 	 */
 	KFABRIC_FIGURE_DROP_BUDGET = 50,
 	/*
@@ -2159,18 +2171,18 @@ enum {
 };
 
 /**
- * struct kfabric_figures - what became of packets
+ * struct kfabric_figures - packet statistics
  * @size: sizeof(struct kfabric_figures)
  * @of: KFABRIC_FIGURES_LINK: of all QPs on a link; KFABRIC_FIGURES_EP: of the
- *	QPs of an endpoint; KFABRIC_FIGURES_NETNS: of what arrived for no QP in the
- *	caller's network namespace, and of connection management
+ *	QPs of an endpoint; KFABRIC_FIGURES_NETNS: of packets that arrived for
+ *	no QP in the caller's network namespace, and of connection management
  * @id: of the link (@after of struct kfabric_link_get), of the endpoint (@after
  *	of struct kfabric_stat), or 0
- * @count: out: how many there are
+ * @count: out: number of counters
  * @reserved: 0
  * @values: out: by KFABRIC_FIGURE_*; 0 behind the last
  *
- * An endpoint is shown to whom KFABRIC_IOC_STAT shows it.
+ * The call shows an endpoint to the same callers as KFABRIC_IOC_STAT.
  *
  * Errors: -EINVAL another @of, or an @id with KFABRIC_FIGURES_NETNS; -ENOENT no
  * such link or endpoint in the caller's network namespace, or no link at all.
