@@ -37,13 +37,14 @@ help:
 all: modules
 
 ifdef KDIR
-# In place of headers without Rust metadata, the tree that has been made of them.
-# Looked for once, and only by the target that builds: it takes some seconds.
+# The tree that was made from headers without Rust metadata replaces them. Only the
+# target that builds looks for it, once, because that takes some seconds.
 KDIR_TREE = $(eval KDIR_TREE := $(or $(shell scripts/kernel-metadata --find "$(KDIR)"),$(KDIR)))$(KDIR_TREE)
 # A kernel built with clang wants its modules built with clang.
 KDIR_LLVM = $(if $(shell grep -s '^CONFIG_CC_IS_CLANG=y' "$(1)/.config"),LLVM=1)
 KDIR_OUT := $(CURDIR)/build/module-kdir
-# What the module was built for: the KDIR that was given, and the tree in its place.
+# The kernel for which the module was built: the KDIR that was given, and the tree
+# in its place.
 KDIR_BUILT = $(shell sed -n $(1)p "$(KDIR_OUT)/.kdir" 2>/dev/null)
 
 modules:

@@ -3,7 +3,7 @@
 #
 # Code that all ways to boot a guest share: QEMU's machine, the kernel's command
 # line, the folder of logs, and the check of the kernel's log and of the exit
-# status. Nothing that a guest writes is trusted. Sourced after scripts/lib.sh,
+# status. The code does not trust output of a guest. Sourced after scripts/lib.sh,
 # never run.
 
 # Patterns of faults in the kernel's log.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-peer: the other end of an RC QP, for tests that want more of a verbs
- * device than ibv_rc_pingpong does.  It does what it is told over TCP.
+ * verbs-peer: the other end of an RC QP, for tests that need more of a verbs
+ * device than ibv_rc_pingpong.  It executes commands from TCP.
  *
  *	verbs-peer DEVICE GID_INDEX MTU
  *
- * Listens at TCP port 18515 for one client, which says and is told
+ * Listens at TCP port 18515 for one client.  The two exchange
  *
  *	QPN PSN GID ADDRESS KEY		(hexadecimal)
  *
- * of its QP and its memory of REGION bytes.  Then each line is a command, and is
- * answered by one: "ok", with what there is to say, or what went wrong.
+ * of their QPs and their memory of REGION bytes.  Then each line is a command,
+ * and the answer is one line: "ok" with the results, or the error.
  *
  *	fill AT LEN SEED	writes a pattern into the own memory
  *	check AT LEN SEED	looks whether it is there

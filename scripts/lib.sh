@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the scripts share: messages, progress of long steps, failures that say
-# what to do next, the cache and its locks, packages of the host, and the way
+# Code that the scripts share: messages, progress of long steps, failures with the
+# next step to take, the cache and its locks, packages of the host, and the way
 # into the toolchain root. Sourced, never run.
 #
-# Standard output belongs to results (a path, a word); everything for a person
-# goes to standard error.
+# Standard output is for results (a path, a word); messages go to standard error.
 
 set -euo pipefail
 umask 022
@@ -18,7 +17,8 @@ KF_CACHE=${KFABRIC_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/kfabri
 KF_BUILD=$KF_TOP/build
 KF_LOG_DIR=$KF_BUILD/log
 mkdir -p "$KF_LOG_DIR"
-# Programs from the cache are run: nobody else may write to it, or hold its locks.
+# The scripts run programs from the cache: no other user may write to it, or hold
+# its locks.
 [ -d "$KF_CACHE" ] || (umask 077 && mkdir -p "$KF_CACHE")
 KF_CACHE=$(cd "$KF_CACHE" && pwd -P)
 export KFABRIC_CACHE=$KF_CACHE
@@ -27,10 +27,11 @@ export KFABRIC_CACHE=$KF_CACHE
 
 say() { printf '%s\n' "$*" >&2; }
 
-# step TITLE: one line per thing a person waits for.
+# step TITLE: print one line for each step that takes time.
 step() { printf '== %s\n' "$*" >&2; }
 
-# die CAUSE [NEXT [LOG]]: why it stopped, what to try, where the log is.
+# die CAUSE [NEXT [LOG]]: print the cause, the next step to take and the log, and
+# exit.
 die() {
 	printf 'error: %s\n' "$1" >&2
 	[ -z "${2:-}" ] || printf '  next: %s\n' "$2" >&2
@@ -114,9 +115,9 @@ used() {
 	: >"$KF_CACHE/used/$(basename "$1")"
 }
 
-# prune KIND: remove entries that were not used for 30 days, and what killed
-# builds left unfinished: temporary folders, and entries of more than a day that
-# were never used. An entry whose lock somebody holds stays.
+# prune KIND: remove entries that were not used for 30 days, and unfinished ones
+# of killed builds: temporary folders, and entries of more than a day that were
+# never used. An entry whose lock is held stays.
 prune() {
 	local entry file name fd
 	for entry in "$KF_CACHE/$1"-*; do
@@ -138,7 +139,7 @@ prune() {
 	done
 }
 
-# more_space DIRECTORY: what to do if its file system is full.
+# more_space DIRECTORY: print the remedy if its file system is full.
 more_space() {
 	case $1 in
 	"$KF_CACHE") echo "free some space, or set KFABRIC_CACHE to a folder on another disk" ;;
@@ -147,7 +148,7 @@ more_space() {
 }
 
 # full_disk LOG [DIRECTORY]: stop with that cause if the log has it. DIRECTORY is
-# what was written to, by default the cache.
+# the folder that was written to, by default the cache.
 full_disk() {
 	local dir=${2:-$KF_CACHE}
 	! grep -aqE 'No space left on device|Disk quota exceeded' "$1" ||
@@ -167,8 +168,8 @@ need_space() {
 # --- the host ---------------------------------------------------------------
 
 # need_host COMMAND=PACKAGE...: the host has these commands (or files, if they
-# begin with /), or gets them. Root installs what is missing; anybody else is
-# told the one line to run.
+# begin with /), or gets them. Root installs missing packages; for other users the
+# message has the line to run.
 need_host() {
 	local pair missing=()
 	for pair; do

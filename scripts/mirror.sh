@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Where the packages of a Debian root come from: the mirror that the host's own
-# apt uses, how it reaches that, and why a root could not be made from it. Sourced
-# after scripts/lib.sh, never run.
+# The source of packages for a Debian root: the mirror that the host's own apt
+# uses, the way in which apt reaches it, and the reason why a root could not be
+# made from it. Sourced after scripts/lib.sh, never run.
 
 # The kernel that kfabric is for.
 series=7.3
@@ -25,7 +25,8 @@ default_mirror() {
 	as_root_here rm -rf --one-file-system "$1"
 }
 
-# How the host's apt reaches its mirrors: proxies, certificates, retries.
+# The way in which the host's apt reaches its mirrors: proxies, certificates,
+# retries.
 host_apt_options() {
 	apt-config dump | grep -E '^Acquire::(http|https|Retries)[: ]' || :
 }
