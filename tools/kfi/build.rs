@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Makes the raw bindings of `kfi::abi` from `include/uapi/kfabric.h`, the one
-//! source of the interface.
+//! Generates the raw bindings of `kfi::abi` from `include/uapi/kfabric.h`, the
+//! only definition of the interface.
 //!
-//! Four things need a hand:
+//! bindgen alone does not handle four things:
 //!
 //! - `KFABRIC_IOC_*` are function-like expansions with `sizeof` in them, which
 //!   bindgen does not evaluate.  The names are read from the header, each is
@@ -11,8 +11,8 @@
 //!   pointers, which the comment of the structure says.
 //! - The names of error numbers: `E*` of `<linux/errno.h>` as clang sees them,
 //!   `KFI_E*` of the header.  They become constants of `Errno` and its table.
-//! - libclang may be missing.  bindgen panics then; here the panic becomes two
-//!   lines that say what to install.
+//! - libclang may be missing.  bindgen panics then; this program replaces the
+//!   panic by two lines that say what to install.
 
 use std::{
     env,
@@ -167,8 +167,8 @@ fn main() {
         writeln!(source, "static const __u32 {CARRIER}{name} = {name};").unwrap();
     }
 
-    // bindgen panics if it cannot load libclang; what it prints then is not for
-    // people.
+    // bindgen panics if it cannot load libclang; its message does not help a
+    // user.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
     let loaded = panic::catch_unwind(bindgen::clang_version).is_ok();

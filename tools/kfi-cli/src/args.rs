@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The command line: help, completions and manual pages come from here.
+//! The command line, from which help, shell completions and manual pages are generated.
 
 use std::{net::SocketAddr, str::FromStr, time::Duration};
 
@@ -23,7 +23,7 @@ pub(crate) const PORT: u16 = 7471;
     arg_required_else_help = true
 )]
 pub(crate) struct Args {
-    /// Write JSON: one document a line, also for errors
+    /// Write JSON, one document on each line, also for errors
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -51,10 +51,10 @@ pub(crate) enum Command {
     },
 }
 
-/// Show the module and what there is to be had
+/// Show the module and the available endpoints
 ///
-/// The version and the limits of the module, and one entry for each link, endpoint type and
-/// address format that fits the hints (kfi_getinfo). With hints, it fails if nothing fits.
+/// The version and the limits of the module, and one entry for each link, endpoint type and address
+/// format that matches the hints (kfi_getinfo). With hints, the command fails if nothing matches.
 #[derive(Debug, Parser)]
 pub(crate) struct Info {
     /// Show all attributes
@@ -81,7 +81,7 @@ pub(crate) struct Info {
     #[arg(short = 'p', long, value_name = "PORT")]
     pub(crate) service: Option<String>,
 
-    /// Address and port of the hints are this side's, not the peer's
+    /// The address and port of the hints are those of this side, not of the peer
     #[arg(long)]
     pub(crate) source: bool,
 }
@@ -108,10 +108,10 @@ pub(crate) struct Link {
     pub(crate) command: LinkCommand,
 }
 
-/// What to do with links.
+/// Operations on links.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LinkCommand {
-    /// Make a link on a network interface (needs CAP_NET_ADMIN)
+    /// Add a link on a network interface (needs CAP_NET_ADMIN)
     ///
     /// A link on lo serves a single machine. An interface has one link at most.
     #[command(override_usage = "kfi link add [OPTIONS] <NAME> netdev <INTERFACE>")]
@@ -134,7 +134,7 @@ pub(crate) enum LinkCommand {
     Show {
         /// Name of the link
         name: Option<String>,
-        /// With operations, bytes, and what became of packets
+        /// Also show operations, bytes, and packet statistics
         #[arg(short, long)]
         stats: bool,
     },
@@ -142,28 +142,28 @@ pub(crate) enum LinkCommand {
 
 /// Exchange messages with another program
 ///
-/// Without an address this is the server: it prints its own address, waits for a client, and does
-/// what the client asks for. With a server's address it is the client: it sends as many messages
-/// as asked, each after the answer to the one before, and prints how long one way takes.
+/// Without an address, the command is the server: it prints its own address, waits for a client,
+/// and does what the client asks for. With a server's address, it is the client: it sends as many
+/// messages as asked, each after the answer to the one before, and prints the latency of one way.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Pingpong {
-    /// The server to play with (port 7471 if none is given); without it, be a server
+    /// Address of the server (port 7471 if none is given); without it, be the server
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) server: Option<Place>,
 
-    /// Link to use; without it, the one that has the address, else the first that is up
+    /// Link to use; without it, the link that has the address, else the first that is up
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
-    /// What is exchanged (client)
+    /// Kind of messages to exchange (client)
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) mode: Mode,
 
-    /// What tells that it has arrived; a server does as its client, unless this is given
+    /// Report of arrivals; without it, a server does as its client
     #[arg(short, long, value_enum)]
     pub(crate) completion: Option<Completion>,
 
-    /// How to wait for it; a server does as its client, unless this is given
+    /// Way of waiting for arrivals; without it, a server does as its client
     #[arg(short, long, value_enum)]
     pub(crate) wait: Option<WaitBy>,
 
@@ -190,24 +190,24 @@ pub(crate) struct Pingpong {
     )]
     pub(crate) warmup: u64,
 
-    /// Show every operation, CQ entry and counter; for a few iterations
+    /// Show every operation, CQ entry and counter; for few iterations
     #[arg(short, long)]
     pub(crate) trace: bool,
 
-    /// Address to have; without a port, a server has 7471 and a client any
+    /// Own address; the default port is 7471 for a server and any for a client
     #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) bind: Option<Place>,
 
-    /// Serve one client after the other (server)
+    /// Serve one client after another (server)
     #[arg(short, long, conflicts_with = "server")]
     pub(crate) keep: bool,
 
-    /// Give up when the peer is silent for so long
+    /// Give up when the peer is silent for this long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
 
-    /// Play with ibv_rc_pingpong or ibv_ud_pingpong, which are told the same number of iterations
-    /// and, with -g, the index of a GID
+    /// Exchange messages with ibv_rc_pingpong or ibv_ud_pingpong, which need the same number of
+    /// iterations and, with -g, the index of a GID
     #[arg(
         long,
         value_enum,
@@ -216,23 +216,23 @@ pub(crate) struct Pingpong {
     )]
     pub(crate) verbs: Option<Verbs>,
 
-    /// Path MTU of rc, as the peer has it; without it 1024
+    /// Path MTU of rc, equal to the peer's; without it 1024
     #[arg(long, value_name = "BYTES", requires = "verbs", value_parser = parse_mtu)]
     pub(crate) mtu: Option<u32>,
 }
 
-/// Play rping, with rdma-core's rping or with this command
+/// Exchange messages with rdma-core's rping or with this command
 ///
-/// Without an address this is the server: it waits for a client, reads its memory and writes that
-/// back, as often as the client wants. With a server's address it is the client, which compares what
-/// comes back. The two connect by the RDMA CM's messages.
+/// Without an address, the command is the server: it waits for a client, reads its memory and
+/// writes the data back, as often as the client wants. With a server's address, it is the client,
+/// which compares the data. The two connect by the RDMA CM's messages.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Rping {
-    /// The server to play with (port 7174 if none is given); without it, be a server
+    /// Address of the server (port 7174 if none is given); without it, be the server
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) server: Option<Place>,
 
-    /// Link to use; without it, the one that has the address, else the first that is up
+    /// Link to use; without it, the link that has the address, else the first that is up
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -240,7 +240,7 @@ pub(crate) struct Rping {
     #[arg(short, long, value_name = "BYTES", default_value = "64", value_parser = parse_rping_size)]
     pub(crate) size: u64,
 
-    /// Pings (client)
+    /// Number of pings (client)
     #[arg(
         short,
         long,
@@ -254,15 +254,15 @@ pub(crate) struct Rping {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// Address to have; without a port, a server has 7174
+    /// Own address; the default port of a server is 7174
     #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) bind: Option<Place>,
 
-    /// Serve one client after the other (server)
+    /// Serve one client after another (server)
     #[arg(short, long, conflicts_with = "server")]
     pub(crate) keep: bool,
 
-    /// Give up when the peer is silent for so long
+    /// Give up when the peer is silent for this long
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
 }
@@ -277,7 +277,7 @@ pub(crate) enum Verbs {
     Ud,
 }
 
-/// What two programs exchange.
+/// Kind of messages that two programs exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -290,7 +290,7 @@ pub(crate) enum Mode {
     Rma,
 }
 
-/// What tells that an operation is complete.
+/// Report that an operation is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Completion {
@@ -301,11 +301,11 @@ pub(crate) enum Completion {
     Cntr,
 }
 
-/// How a program waits.
+/// Way of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum WaitBy {
-    /// Look at mapped memory again and again
+    /// Read mapped memory in a loop
     Spin,
     /// Sleep in a call
     #[default]
@@ -330,11 +330,11 @@ by_name!(Mode Completion WaitBy Measure Verbs);
 
 /// Measure latency, bandwidth and rate between two threads
 ///
-/// Short runs, for a first look at a machine. A comparison with other interfaces is made by
-/// `make bench` in the sources.
+/// The measurements are short, for a first look at a machine. `make bench` in the sources compares
+/// with other interfaces.
 #[derive(Debug, Parser)]
 pub(crate) struct Bench {
-    /// What to measure; without it, everything
+    /// Measurement to make; without it, all of them
     #[arg(value_enum)]
     pub(crate) what: Vec<Measure>,
 
@@ -342,15 +342,15 @@ pub(crate) struct Bench {
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
-    /// How long each measurement takes
+    /// Duration of each measurement
     #[arg(short, long, value_name = "SECONDS", default_value = "0.5", value_parser = text::parse_seconds)]
     pub(crate) time: Duration,
 }
 
-/// What can be measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Measure {
-    /// A call that does nothing, a look at a counter and at an empty CQ
+    /// A call that does nothing, reads of a counter and of an empty CQ
     Calls,
     /// One way of 8 bytes, sleeping and spinning
     Latency,
@@ -360,15 +360,15 @@ pub(crate) enum Measure {
     Rate,
 }
 
-/// Work a counter by hand
+/// Try a counter step by step
 ///
 /// Opens a counter, does the steps in their order, and shows the counter's values after each.
 /// Steps: add=N, set=N, adderr=N, seterr=N, read, wait=N (until the value reaches N), sleep=MS.
-/// A step with a time before it, such as 100ms:add=1, is done by another thread at that time, so
-/// that something can happen during a wait. Without steps it shows some, with explanations.
+/// Another thread does a step with a time before it, such as 100ms:add=1, at that time, so that the
+/// counter can change during a wait. Without steps the command does an example, with explanations.
 #[derive(Debug, Parser)]
 pub(crate) struct Cntr {
-    // Not a comment of the documentation, where brackets are links.
+    // A plain comment, because brackets are links in a doc comment.
     #[arg(value_name = "STEP", help = "Steps: [TIMEms:]NAME[=VALUE]")]
     pub(crate) steps: Vec<Step>,
 
@@ -376,11 +376,11 @@ pub(crate) struct Cntr {
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
-    /// Largest value, after which it begins with 0 again
+    /// Largest value; the next one is 0
     #[arg(short, long, value_name = "VALUE", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_value: Option<u64>,
 
-    /// How long a wait may take
+    /// Longest time of a wait
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
 }
@@ -401,14 +401,14 @@ pub(crate) struct Cq {
     pub(crate) link: Option<String>,
 }
 
-/// What an entry of a CQ holds.
+/// Format of the entries of a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// The operation's context
     Context,
-    /// And flags and length
+    /// The context, flags and length
     Msg,
-    /// And buffer and remote CQ data
+    /// The above, buffer and remote CQ data
     Data,
     /// And the tag
     Tagged,
@@ -416,21 +416,21 @@ pub(crate) enum Format {
 
 /// Watch links, endpoints, completion queues and counters
 ///
-/// Figures of this network namespace: of all programs with CAP_NET_ADMIN, else of one's own. On a
-/// terminal it fills the screen (q ends, arrows move, space holds); without one, or with --once,
-/// it prints tables.
+/// Shows the statistics of this network namespace: of all programs with CAP_NET_ADMIN, else of
+/// one's own. On a terminal it fills the screen (q quits, arrows scroll, space pauses); without
+/// one, or with --once, it prints tables.
 #[derive(Debug, Parser)]
 pub(crate) struct Top {
-    /// Show once and end
+    /// Print once and exit
     #[arg(short = '1', long)]
     pub(crate) once: bool,
 
-    /// Time between two looks
+    /// Time between two updates
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
     pub(crate) interval: Duration,
 }
 
-/// An address, perhaps with a port.
+/// An address with an optional port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     addr: SocketAddr,
@@ -438,7 +438,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// With `port` if it has none.
+    /// The same with `port` if it has none.
     pub(crate) fn or_port(self, port: u16) -> SocketAddr {
         let mut addr = self.addr;
         if !self.has_port {
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn the_description_holds_together() {
+    fn command_line_definition_is_valid() {
         Args::command().debug_assert();
     }
 
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_everywhere() {
+    fn every_command_accepts_json() {
         for line in [
             "kfi --json info",
             "kfi info --json",
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn pingpong() {
+    fn pingpong_arguments_are_parsed() {
         let line = "kfi pingpong 10.0.0.1:99 -m rma -c cntr -w fd -s 4K -i 5 --timeout 0.5";
         let Command::Pingpong(args) = parse(line).unwrap().command else {
             panic!("not pingpong");
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_a_usual_port() {
+    fn a_missing_port_gets_the_default() {
         for (text, addr) in [
             ("10.0.0.1", "10.0.0.1:7471"),
             ("::1", "[::1]:7471"),
@@ -601,14 +601,14 @@ mod tests {
     }
 
     #[test]
-    fn capabilities() {
+    fn capabilities_are_parsed() {
         use kfi::Caps;
         assert_eq!(parse_caps("msg,KFI_RMA"), Ok(Caps::MSG | Caps::RMA));
         assert!(parse_caps("msg,none").unwrap_err().contains("tagged"));
     }
 
     #[test]
-    fn unknown_things_are_usage_errors() {
+    fn unknown_arguments_are_usage_errors() {
         for line in [
             "kfi nothing",
             "kfi info --nothing",
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_name_the_commands() {
+    fn shell_completions_name_the_commands() {
         use clap_complete::Shell;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = completions(shell);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi bench`: short measurements, for a first look at a machine.
 //!
-//! Two threads, each with an endpoint of its own, over one link. Each figure is
-//! taken for as long as `--time` says. Messages are sent through the same
-//! [`Player`] as `kfi pingpong` has.
+//! Two threads, each with an endpoint of its own, use one link. Each
+//! measurement takes as long as `--time` says. Messages are sent through the
+//! same [`Player`] as those of `kfi pingpong`.
 
 use std::{
     hint::black_box,
@@ -28,16 +28,16 @@ use crate::{
     text,
 };
 
-/// How long the other thread may be silent.
+/// Longest silence of the other thread.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a large operation.
 const LARGE: usize = 1 << 20;
 
-/// Large operations under way.
+/// Number of large operations under way.
 const WINDOW: usize = 8;
 
-/// Messages in one post.
+/// Number of messages in one post.
 const BATCH: usize = 64;
 
 /// A figure.
@@ -75,7 +75,7 @@ impl Figure {
     }
 }
 
-/// Does what `kfi bench` was asked for.
+/// Runs `kfi bench`.
 pub(crate) fn run(args: &args::Bench, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     let link = link::choose(&device, args.link.as_deref(), None)?;
@@ -119,7 +119,7 @@ fn table(figures: &[Figure]) -> Table {
     table
 }
 
-/// Does `what` for about `time`; nanoseconds of one.
+/// Repeats `what` for about `time`; returns the nanoseconds of one.
 fn each(time: Duration, mut what: impl FnMut() -> kfi::Result<()>) -> kfi::Result<f64> {
     let start = Instant::now();
     let mut count = 0u32;
@@ -160,7 +160,7 @@ fn calls(device: &Device, domain: &Domain, time: Duration) -> Result<Vec<Figure>
     measure().doing("measure calls")
 }
 
-/// Two players who know each other.
+/// Two players that know each other's addresses.
 fn pair(domain: &Domain, wait: WaitBy) -> kfi::Result<(Player, Player)> {
     let game = Game {
         mode: Mode::Msg,
@@ -199,10 +199,10 @@ fn latency(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Round trips of about `time`.
+/// Makes round trips for about `time`.
 fn round_trips(mut one: Player, mut two: Player, time: Duration) -> Result<Vec<Duration>> {
-    // The number that ends it is known only when the time is over: the message
-    // with this number is the last.
+    // The last message is known only when the time is over: this field has its
+    // number then.
     let last = std::sync::atomic::AtomicU64::new(u64::MAX);
     let last = &last;
     let order = std::sync::atomic::Ordering::SeqCst;
@@ -237,7 +237,7 @@ fn round_trips(mut one: Player, mut two: Player, time: Duration) -> Result<Vec<D
             }
         }
         joined(other.join())?;
-        // The first ones find cold caches.
+        // The first round trips find cold caches.
         let cold = (trips.len() / 2).min(10);
         trips.drain(..cold);
         Ok(trips)
@@ -279,7 +279,7 @@ fn rate(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
     )])
 }
 
-/// Writes 1 MiB again and again; bytes per second.
+/// Writes 1 MiB repeatedly; returns bytes per second.
 fn writes(domain: &Domain, time: Duration) -> kfi::Result<f64> {
     let (one, two) = pair(domain, WaitBy::Sread)?;
     let (from, into) = (Buffer::new(LARGE)?, Buffer::new(LARGE)?);
@@ -301,7 +301,7 @@ fn writes(domain: &Domain, time: Duration) -> kfi::Result<f64> {
     Ok(rate)
 }
 
-/// Posts all of `ops`, reading completions where there is no room.
+/// Posts all of `ops`, and reads completions when there is no room.
 fn post_all(
     ep: &Endpoint,
     ops: &[Op<'_>],
@@ -319,7 +319,7 @@ fn post_all(
 }
 
 /// Sends messages of `size` from one thread to the other, `window` of them
-/// posted at the receiver, `batch` in a post; bytes per second.
+/// posted at the receiver, `batch` in a post; returns bytes per second.
 fn stream(
     domain: &Domain,
     time: Duration,
@@ -373,7 +373,7 @@ fn stream(
             post_all(ep, &sends, full).doing("send")?;
             sent += batch as u64;
         }
-        // One more, which the receiver takes as the last.
+        // One more message, which the receiver takes as the last.
         end.store(sent + 1, order);
         post_all(ep, &sends[..1], full).doing("send")?;
         match receiver.join() {
@@ -395,7 +395,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         assert_eq!(
             serde_json::to_string(&figure()).unwrap(),
             r#"{"name":"ioctl/empty","value":512.346,"unit":"ns","better":"lower"}"#
@@ -403,7 +403,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn as_text() {
+    fn text_shows_name_value_and_unit() {
         let rate = Figure::more("rdm/rate_8B", 123456.7, "1/s", "messages");
         assert_eq!(
             table(&[figure(), rate]).to_string(),
@@ -414,7 +414,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_counts() {
+    fn each_repeats_in_batches_until_the_time_is_over() {
         let mut count = 0;
         let nanos = each(Duration::from_millis(1), || {
             count += 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi cntr`: a counter by hand.
+//! `kfi cntr`: tries a counter step by step.
 //!
-//! Steps are done in their order; those with a time before them by another
-//! thread, that long after the start. What each did and the values after it are
-//! shown as it happens:
+//! Steps are done in their order.  Another thread does the steps with a time
+//! before them, that long after the start. The result of each step and the
+//! values after it are shown as it ends:
 //!
 //! ```text
 //!      MS  THREAD  STEP    VALUE  ERROR
@@ -32,7 +32,7 @@ use crate::{
     text,
 };
 
-/// What is done to the counter.
+/// An operation on the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Add(u64),
@@ -44,7 +44,7 @@ enum Action {
     Sleep(u64),
 }
 
-/// A step, and when another thread is to do it.
+/// A step, and the time at which another thread does it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     at: Option<Duration>,
@@ -97,7 +97,7 @@ impl FromStr for Step {
     }
 }
 
-/// What is shown when no steps are given.
+/// The steps of the example.
 const LESSON: &[(&str, &str)] = &[
     (
         "read",
@@ -121,7 +121,7 @@ const LESSON: &[(&str, &str)] = &[
     ),
     ("set=10", "the values can be set"),
     ("seterr=0", ""),
-    ("wait=11", "nobody adds: the time passes (ETIMEDOUT)"),
+    ("wait=11", "no thread adds: the time passes (ETIMEDOUT)"),
 ];
 
 /// A step that was done, in JSON.
@@ -132,7 +132,7 @@ pub(crate) struct Done<'a> {
     step: &'a str,
     value: u64,
     err: u64,
-    /// Of a wait: how long it took.
+    /// Duration of a wait.
     waited_ms: Option<f64>,
     /// The name of the error; null: it succeeded.
     errno: Option<&'static str>,
@@ -141,9 +141,9 @@ pub(crate) struct Done<'a> {
 /// How a step ended.
 #[derive(Clone, Copy, Default)]
 struct Answer {
-    /// Of a wait: how long it took.
+    /// Duration of a wait.
     waited: Option<Duration>,
-    /// Of a wait: why it ended before the value was reached.
+    /// Reason why a wait ended before the value was reached.
     errno: Option<Errno>,
 }
 
@@ -165,7 +165,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// What threads share.
+/// Data that the threads share.
 struct Stage<'a> {
     cntr: &'a Cntr,
     start: Instant,
@@ -183,7 +183,7 @@ impl<'a> Stage<'a> {
                 self.show(&mut self.lock(), thread, step, Answer::default())
             }
             action => {
-                // What this step causes is shown after it.
+                // The lines of steps that this step causes come after its own.
                 let mut out = self.lock();
                 match action {
                     Action::Add(value) => self.cntr.add(value),
@@ -206,7 +206,7 @@ impl<'a> Stage<'a> {
             out.line(line)?;
         }
         drop(out);
-        // Its end is an answer, whatever it is.
+        // Each of its results is an answer.
         let errno = match self.cntr.wait(threshold, self.timeout) {
             Ok(_) => None,
             Err(error) => Some(
@@ -221,7 +221,7 @@ impl<'a> Stage<'a> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, &'a mut Out> {
-        // A thread that panicked has nothing half-written.
+        // A thread that panicked leaves no half-written data.
         match self.out.lock() {
             Ok(out) => out,
             Err(poisoned) => poisoned.into_inner(),
@@ -268,7 +268,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Does what `kfi cntr` was asked for.
+/// Runs `kfi cntr`.
 pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     let link = link::choose(&device, args.link.as_deref(), None)?;
@@ -362,7 +362,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn steps_are_read() {
+    fn steps_are_parsed() {
         assert_eq!(step("add").action, Action::Add(1));
         assert_eq!(step("add=3").action, Action::Add(3));
         assert_eq!(step("wait=4").at, None);
@@ -380,12 +380,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_lesson_can_be_read() {
+    fn steps_of_the_example_can_be_parsed() {
         assert_eq!(lesson().unwrap().len(), LESSON.len());
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         assert_eq!(
             serde_json::to_string(&done()).unwrap(),
             r#"{"ms":1.5,"thread":"main","step":"wait=2","value":2,"err":0,"waited_ms":1.25,"errno":null}"#

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi cq`: what completions look like.
+//! `kfi cq`: shows completions in every format.
 //!
 //! For each format an endpoint posts a few operations to itself, and the
-//! entries that its CQ gives for them are shown with exactly the fields that
-//! the format has.
+//! command shows the entries of its CQ with exactly the fields that the format
+//! has.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
     text,
 };
 
-/// What an operation's context says, so that an entry can be read.
+/// The kind of operation by its context, which makes an entry readable.
 const POSTED: &[(u64, &str)] = &[
     (1, "receive of 16 bytes"),
     (2, "send of 5 bytes"),
@@ -33,7 +33,7 @@ const POSTED: &[(u64, &str)] = &[
     (7, "send of 10 bytes: more than the receive has room for"),
 ];
 
-/// An entry in JSON: what the format does not have is null.
+/// An entry in JSON; fields that the format does not have are null.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryJson {
     op_context: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Shown {
     errors: Vec<ErrJson>,
 }
 
-/// How many fields of an entry a format has.
+/// Number of fields of an entry in a format.
 fn fields(format: CqFormat) -> usize {
     match format {
         CqFormat::Context => 1,
@@ -90,7 +90,7 @@ impl EntryJson {
             buf: has(5).then_some(entry.buf),
             data: has(5).then_some(entry.data),
             tag: has(6).then_some(entry.tag),
-            // Given apart from the entry, by readfrom, with every format.
+            // Returned beside the entry, by readfrom, with every format.
             src_addr: entry.src_addr.known().map(|addr| addr.0),
         }
     }
@@ -132,7 +132,7 @@ impl ErrJson {
     }
 }
 
-/// Posts the operations, and reads what comes.
+/// Posts the operations, and reads their completions.
 fn collect(domain: &Domain, format: CqFormat) -> kfi::Result<Shown> {
     let cq = domain
         .cq()
@@ -171,7 +171,7 @@ fn collect(domain: &Domain, format: CqFormat) -> kfi::Result<Shown> {
         entries: Vec::new(),
         errors: Vec::new(),
     };
-    // Two for each exchange; nothing has to come after them.
+    // Two completions for each exchange; there are no others.
     let mut due = 8;
     while due > 0 {
         match cq.next(Deadline::after(Duration::from_secs(2))) {
@@ -185,7 +185,7 @@ fn collect(domain: &Domain, format: CqFormat) -> kfi::Result<Shown> {
     Ok(shown)
 }
 
-/// Does what `kfi cq` was asked for.
+/// Runs `kfi cq`.
 pub(crate) fn run(args: &args::Cq, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     let link = link::choose(&device, args.link.as_deref(), None)?;
@@ -286,7 +286,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         assert_eq!(
             serde_json::to_string(&shown(CqFormat::Tagged)).unwrap(),
             r#"{"format":"tagged","entry_bytes":48,"entries":[{"op_context":3,"#.to_owned()
@@ -301,7 +301,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn as_text() {
+    fn text_shows_the_fields_of_the_format() {
         assert_eq!(
             render(&shown(CqFormat::Msg)),
             "\nformat MSG: 24 bytes an entry (src_addr comes from readfrom)\n  \

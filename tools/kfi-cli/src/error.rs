@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What did not work, why, and what to try.
+//! Errors of the command: what failed, why, and advice.
 //!
-//! An error of the library is given what the command was doing; what the
-//! command finds itself says what to try in its own words. Either is shown as
+//! For an error of the library the command adds what it was doing; an error of the
+//! command itself has its own advice. Either is shown as
 //!
 //! ```text
 //! error: cannot add link roce0: KFABRIC_IOC_LINK_ADD: Operation not permitted (EPERM)
@@ -24,7 +24,7 @@ pub(crate) enum Error {
     /// A call of the library failed.
     #[error("cannot {doing}: {source}")]
     Kfi {
-        /// What was being done: "open the device".
+        /// The action that failed: "open the device".
         doing: String,
         /// Why it failed.
         source: Box<kfi::Error>,
@@ -32,23 +32,23 @@ pub(crate) enum Error {
     /// Input or output of this program.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// Why it failed.
         source: io::Error,
     },
-    /// Something that this program found.
+    /// An error that this program found itself.
     #[error("{what}")]
     Said {
-        /// What is wrong.
+        /// The error.
         what: String,
-        /// What to try.
+        /// The advice.
         help: String,
     },
 }
 
 impl Error {
-    /// Something that this program found, and what to try.
+    /// An error that this program found itself, with advice.
     pub(crate) fn said(what: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Said {
             what: what.into(),
@@ -62,7 +62,7 @@ impl Error {
         Self::Io { doing, source }
     }
 
-    /// Nobody reads the output any more.
+    /// The reader has closed the output.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -75,7 +75,7 @@ impl Error {
         }
     }
 
-    /// What to try.
+    /// The advice.
     fn help(&self) -> Option<&str> {
         match self {
             Self::Kfi { source, .. } => source.advice(),
@@ -86,7 +86,7 @@ impl Error {
 
     /// Writes it to standard error.
     pub(crate) fn report(&self, json: bool) {
-        // There is nobody to tell when this fails.
+        // A failure of this write cannot be reported.
         let _ = writeln!(io::stderr(), "{}", self.render(json));
     }
 
@@ -114,7 +114,7 @@ struct Report<'a> {
     help: Option<&'a str>,
 }
 
-/// Says what was being done when the library failed.
+/// Adds the action to an error of the library.
 pub(crate) trait Doing<T> {
     /// `doing` completes "cannot ...".
     fn doing(self, doing: impl Into<String>) -> Result<T>;
@@ -143,7 +143,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn text_has_the_cause_and_what_to_try() {
+    fn text_has_the_cause_and_the_advice() {
         assert_eq!(
             refused().render(false),
             "error: cannot add link roce0: KFABRIC_IOC_LINK_ADD: \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi info`: the module, its limits, and what there is to be had.
+//! `kfi info`: shows the module, its limits, and the available endpoints.
 
 use kfi::{EpType, Errno, Hints, Info, Query, Version};
 use serde::Serialize;
@@ -88,8 +88,8 @@ pub(crate) struct InfoJson {
     rx: SideJson,
 }
 
-/// The attributes of a side of an endpoint in JSON; what the other side has
-/// alone is null.
+/// The attributes of a side of an endpoint in JSON; attributes of the other
+/// side only are null.
 #[derive(Serialize)]
 pub(crate) struct SideJson {
     caps: Vec<String>,
@@ -156,7 +156,7 @@ impl From<&Info> for InfoJson {
     }
 }
 
-/// Whether the command line asks for something in particular.
+/// Whether the command line has hints.
 fn has_hints(args: &args::Info) -> bool {
     args.link.is_some()
         || args.ep_type.is_some()
@@ -192,12 +192,12 @@ fn hints(args: &args::Info) -> Hints {
     hints
 }
 
-/// Does what `kfi info` was asked for.
+/// Runs `kfi info`.
 pub(crate) fn run(args: &args::Info, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     let query = device.query().doing("ask the module what it is")?;
     let infos = match device.getinfo(&hints(args)) {
-        // No links and no wishes: that is an answer.
+        // Without links and hints an empty list is an answer.
         Err(error) if error.errno() == Some(Errno::ENODATA) && !has_hints(args) => Vec::new(),
         infos => infos.doing("find what fits the hints")?,
     };
@@ -269,7 +269,7 @@ fn table(infos: &[InfoJson]) -> Table {
     table
 }
 
-/// Capabilities, without those that only say which way.
+/// Capabilities, without those that only give a direction.
 fn kinds(caps: &[String]) -> String {
     let ways = [
         "READ",
@@ -393,7 +393,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn keys_of_json() {
+    fn json_has_the_keys_of_struct_kfi_info() {
         let json = serde_json::to_value(info()).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(|key| &**key).collect();
         assert_eq!(
@@ -412,7 +412,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn as_text() {
+    fn text_shows_the_attributes() {
         assert_eq!(
             table(&[info()]).to_string(),
             "DOMAIN  TYPE  ADDRESS    PROVIDER  PROTOCOL  CAPABILITIES\n\
@@ -425,7 +425,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_questions_are_hints() {
+    fn only_given_options_are_hints() {
         use clap::Parser;
         let parse = |line: &str| args::Info::try_parse_from(line.split_whitespace()).unwrap();
         assert!(!has_hints(&parse("info -v")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi link`: the software device on network interfaces.
+//! `kfi link`: adds, removes and shows the software device on network interfaces.
 
 use kfi::{Device, Link, Packets, PacketsOf};
 use serde::{Serialize, Serializer};
@@ -35,7 +35,7 @@ pub(crate) struct LinkJson {
     pub(crate) packets: Option<Packets>,
 }
 
-/// Figures of packets in JSON: all of them, by name.
+/// Packet statistics in JSON: all of them, by name.
 pub(crate) fn packets_json<S: Serializer>(
     packets: &Option<Packets>,
     serializer: S,
@@ -69,10 +69,10 @@ impl From<&Link> for LinkJson {
 }
 
 impl LinkJson {
-    /// A link with what became of its packets.
+    /// A link with its packet statistics.
     pub(crate) fn with_packets(device: &Device, link: &Link) -> Result<Self> {
         let packets = match device.packets(PacketsOf::Link(link.id)) {
-            // It has gone since.
+            // The link was removed meanwhile.
             Err(error) if error.is(kfi::Errno::ENOENT) => Packets::default(),
             packets => packets.doing("read the figures of packets")?,
         };
@@ -147,7 +147,7 @@ fn no_link(what: &str) -> Error {
     )
 }
 
-/// A table of links, with what went through them.
+/// A table of links, with their operations and bytes.
 pub(crate) fn table(links: &[LinkJson], stats: bool) -> Table {
     let columns: &[&str] = &[
         "LINK",
@@ -184,7 +184,7 @@ pub(crate) fn table(links: &[LinkJson], stats: bool) -> Table {
     table
 }
 
-/// Does what `kfi link` was asked for.
+/// Runs `kfi link`.
 pub(crate) fn run(command: &LinkCommand, out: &mut Out) -> Result<()> {
     let device = open()?;
     match command {
@@ -232,7 +232,7 @@ fn show(device: &Device, name: Option<&str>, stats: bool, out: &mut Out) -> Resu
     Ok(())
 }
 
-/// A table of what became of packets, if there were any.
+/// A table of packet statistics, if a counter is not 0.
 fn packets_table(links: &[LinkJson]) -> Option<Table> {
     let mut table = Table::new(&["LINK", "PACKETS", ">COUNT"]);
     let mut any = false;
@@ -246,16 +246,16 @@ fn packets_table(links: &[LinkJson]) -> Option<Table> {
     any.then_some(table)
 }
 
-/// Said where there are no links.
+/// The text if there are no links.
 pub(crate) const NO_LINKS: &str = "no links; kfi link add roce0 netdev lo makes one";
 
-/// An address of a link for a person: with the link's name.
+/// An address of a link as text, with the link's name.
 pub(crate) fn place(addr: SocketAddr, link: &str) -> String {
     format!("{} on {link}", text::address(Some(addr)))
 }
 
-/// Where a server is on a link: at the place that was asked for, else at an address of the link's,
-/// with `port` where none was.
+/// The address at which a server listens on a link: the one that was given, else an address of the
+/// link, with `port` if none was given.
 pub(crate) fn server_addr(link: &Link, bind: Option<Place>, port: u16) -> Result<SocketAddr> {
     if let Some(place) = bind {
         return Ok(place.or_port(port));
@@ -292,7 +292,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         assert_eq!(
             serde_json::to_string(&example()).unwrap(),
             r#"{"name":"roce0","netdev":"lo","state":"up","mtu":65536,"ipv4":"127.0.0.1","#
@@ -303,7 +303,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn packets() {
+    fn json_has_all_packet_statistics_and_the_table_no_zeros() {
         let link = LinkJson {
             packets: Some(Packets::default()),
             ..example()
@@ -314,12 +314,12 @@ pub(crate) mod tests {
             json["packets"].as_object().unwrap().len(),
             kfi::PacketFigure::ALL.len()
         );
-        // Zeros are not shown to a person.
+        // The table leaves out zeros.
         assert!(packets_table(&[link]).is_none());
     }
 
     #[test]
-    fn as_a_table() {
+    fn table_shows_every_link() {
         assert_eq!(
             table(&[example()], false).to_string(),
             "LINK   NETDEV  STATE    MTU  ADDRESS         DOMAINS  ENDPOINTS\n\

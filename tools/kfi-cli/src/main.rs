@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The command `kfi`: a person's way to the kfabric module.
+//! The command `kfi`, which shows and uses the kfabric module.
 //!
 //! ```text
 //! kfi info          the module, and what there is to be had (kfi_getinfo)
@@ -16,9 +16,9 @@
 //! a `run` function, which writes to [`out::Out`] either text or, with
 //! `--json`, documents whose keys are described in kfi(1).
 //!
-//! Exit status: 0; 1 something did not work ([`error::Error`]: the cause and
-//! what to try, on standard error); 2 the command line is wrong. When nobody
-//! reads the output any more, the command ends quietly.
+//! Exit status: 0; 1 the command failed ([`error::Error`]: the cause and what
+//! to try, on standard error); 2 the command line is wrong. If the reader
+//! closes the output, the command ends with 0 and without a message.
 
 mod args;
 mod bench;

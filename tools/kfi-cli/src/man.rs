@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Documentation/man: a manual page for each command, made from [`args`], and
-//! for kfi(1) itself from its [`SECTIONS`] too.
+//! Generates Documentation/man: a manual page for each command, from [`args`],
+//! and for kfi(1) also from its [`SECTIONS`].
 //!
-//! The test fails when a page is not what it would be made now, and with
+//! The test fails when a page differs from the generated text; with
 //! `KFI_UPDATE_MAN=1` in the environment it writes the pages.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{args::Args, bench, cntr, cq, error, info, link, pingpong, rping, top};
 
-/// Sections of kfi(1) that no description of a command line has.
+/// Sections of kfi(1) that are not generated from the command line.
 const SECTIONS: &str = include_str!("../man/kfi.sections");
 
 /// The end of the other pages.

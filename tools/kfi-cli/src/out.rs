@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Output: text for people, or one JSON document a line for programs.
 //!
-//! Everything goes through [`Out`], so that an output that nobody reads any
-//! more is an error like others and not a panic.
+//! All output goes through [`Out`], so that output without a reader is an error
+//! like others and not a panic.
 
 use std::io::{self, Write};
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_an_error_and_no_panic() {
+    fn a_closed_pipe_is_an_error_without_a_panic() {
         let mut out = Out {
             json: true,
             to: Box::new(Closed),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi rping`: the game of rdma-core's rping, with it, or with this command, as
-//! the peer.
+//! `kfi rping`: exchanges data as rdma-core's rping does, with it, or with this
+//! command, as the peer.
 //!
 //! The two connect by connection management, and the client offers memory.
 //!
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A SEND has 16 bytes in network order: address (8), key (4), length (4); those
-//! of the server say nothing. The text begins with its number; the server writes
-//! it back up to its NUL, which is the last byte.
+//! of the server have no meaning. The text begins with its number; the server
+//! writes it back up to its NUL, which is the last byte.
 
 use std::{
     net::SocketAddr,
@@ -40,10 +40,10 @@ use crate::{
 /// The port of rping.
 pub(crate) const PORT: u16 = 7174;
 
-/// The shortest text: its number fits.
+/// Length of the shortest text: it has room for its number.
 pub(crate) const MIN_SIZE: u64 = 26;
 
-/// The longest one that rping has.
+/// Length of the longest text of rping.
 pub(crate) const MAX_SIZE: u64 = 65_535;
 
 /// Bytes of a SEND.
@@ -54,7 +54,7 @@ const RECV: u64 = 1;
 const SEND: u64 = 2;
 const RMA: u64 = 3;
 
-/// Where memory is, as one tells the other.
+/// A piece of memory, as one side describes it to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Info {
     addr: u64,
@@ -81,8 +81,8 @@ impl Info {
     }
 }
 
-/// The text of a ping: its number, and letters that begin with another one each
-/// time.
+/// The text of a ping: its number, and letters, which begin with another one in
+/// each ping.
 fn words(ping: u64, size: usize) -> Vec<u8> {
     const FIRST: u8 = b'A';
     const COUNT: u64 = (b'z' - FIRST) as u64 + 1;
@@ -107,7 +107,7 @@ pub(crate) struct ResultJson {
     seconds: f64,
 }
 
-/// Does what `kfi rping` was asked for.
+/// Runs `kfi rping`.
 pub(crate) fn run(args: &Rping, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     let at = args.bind.map(|place| place.or_port(0));
@@ -130,10 +130,10 @@ struct End {
     eq: kfi::Eq,
     cq: Cq,
     ep: Endpoint,
-    /// What the peer says, and what is said.
+    /// The buffers for the peer's SENDs, and for those of this side.
     inbox: Buffer,
     outbox: Buffer,
-    /// What was received and not looked at yet.
+    /// Received, but not handled yet.
     arrived: u32,
 }
 
@@ -195,7 +195,7 @@ impl End {
             Ok(Some(error)) => Error::said(
                 format!("{peer} cannot be connected with: {}", error.err),
                 match error.prov_errno {
-                    8 => "nobody listens there: is the server running, at this port?",
+                    8 => "no listener at that port: is the server running there?",
                     _ => "is it reachable, and does it run rping or kfi rping?",
                 },
             ),
@@ -236,7 +236,7 @@ impl End {
         }
     }
 
-    /// Sends, when what was sent before is out.
+    /// Sends, after the last SEND is complete.
     fn say(&mut self, info: Info) -> Result<Option<()>> {
         self.outbox.write_at(0, &info.to_bytes());
         match self.ep.send(FiAddr::UNSPEC, &self.outbox, SEND) {
@@ -246,7 +246,7 @@ impl End {
         self.ends(SEND)
     }
 
-    /// What the peer says.
+    /// Waits for the peer's SEND.
     fn hear(&mut self) -> Result<Option<Info>> {
         if self.ends(RECV)?.is_none() {
             return Ok(None);
@@ -254,7 +254,7 @@ impl End {
         let mut bytes = [0; INFO];
         self.inbox.read_at(0, &mut bytes);
         match self.ep.recv(&self.inbox, RECV) {
-            // What has come before is looked at still.
+            // A SEND that arrived earlier is still handled.
             Err(error) if error.is(Errno::ESHUTDOWN) => {}
             posted => posted.doing("post a receive")?,
         }
@@ -417,7 +417,7 @@ fn serve(
     let begin = Instant::now();
     let mut pings = 0;
     let mut longest = 0;
-    // Between two pings the client may end it.
+    // The client may end the connection between two pings.
     while let Some(source) = end.hear()? {
         let size = source.len as usize;
         if size > mirror.len() {
@@ -436,7 +436,7 @@ fn serve(
         show(args, "server ping", &text, out)?;
         end.say(nothing)?.ok_or_else(gone)?;
         let target = end.hear()?.ok_or_else(gone)?;
-        // Up to the NUL, and with it.
+        // Up to the NUL, inclusive.
         let len = text.iter().position(|byte| *byte == 0);
         let len = len.map_or(size, |end| end + 1).min(target.len as usize);
         let to = Remote::new(target.addr, target.key.into());
@@ -445,7 +445,7 @@ fn serve(
             .doing("write to the client's memory")?;
         end.ends(RMA)?.ok_or_else(gone)?;
         pings += 1;
-        // The client may have enough.
+        // The client may have all the pings it wants.
         if end.say(nothing)?.is_none() {
             break;
         }
@@ -458,7 +458,7 @@ fn serve(
     report(&sized, "server", link, asked.peer, pings, time, out)
 }
 
-/// Shows the text of a ping, if that is wanted.
+/// Shows the text of a ping, if requested.
 fn show(args: &Rping, what: &str, text: &[u8], out: &mut Out) -> Result<()> {
     if !args.verbose || out.is_json() {
         return Ok(());
@@ -522,7 +522,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_said() {
+    fn a_send_has_address_key_and_length_in_network_order() {
         let info = Info {
             addr: 0x1122_3344_5566_7788,
             key: 0x99aa_bbcc,
@@ -538,9 +538,9 @@ pub(crate) mod tests {
         assert_eq!(Info::from_bytes(&bytes), info);
     }
 
-    /// As rping prints them.
+    /// The format that rping prints.
     #[test]
-    fn texts_are_those_of_rping() {
+    fn ping_texts_equal_those_of_rping() {
         assert_eq!(words(0, 30), b"rdma-ping-0: ABCDEFGHIJKLMNOP\0");
         assert_eq!(words(1, 30), b"rdma-ping-1: BCDEFGHIJKLMNOPQ\0");
         assert_eq!(words(58, 30), words(0, 30).replace_number());
@@ -555,7 +555,7 @@ pub(crate) mod tests {
     }
 
     impl Renumber for Vec<u8> {
-        /// Ping 58 has the letters of ping 0, one place further on.
+        /// Ping 58 has the letters of ping 0, shifted by one.
         fn replace_number(self) -> Vec<u8> {
             let mut text = b"rdma-ping-58: ".to_vec();
             text.extend(&self[13..28]);

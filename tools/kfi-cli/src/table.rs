@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// A table with a head.
+/// A table with a header.
 pub(crate) struct Table {
     head: Vec<&'static str>,
     right: Vec<bool>,
@@ -12,8 +12,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns; a name that begins with `>` is of a column
-    /// of numbers.
+    /// A table with these columns; a name that begins with `>` is that of a
+    /// column of numbers.
     pub(crate) fn new(columns: &[&'static str]) -> Self {
         Self {
             head: columns
@@ -26,13 +26,13 @@ impl Table {
         }
     }
 
-    /// Begins each line with so many blanks.
+    /// Indents each line by this number of blanks.
     pub(crate) fn indent(mut self, indent: usize) -> Self {
         self.indent = indent;
         self
     }
 
-    /// Adds a row; what it lacks is empty.
+    /// Adds a row; missing cells are empty.
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn short_rows_and_no_rows() {
+    fn short_and_missing_rows_are_accepted() {
         let mut table = Table::new(&["A", "B"]).indent(2);
         assert_eq!(table.to_string(), "  A  B\n");
         table.row(["long"]);

@@ -5,14 +5,14 @@ use std::{net::SocketAddr, time::Duration};
 
 use kfi::{AddrFormat, Caps, CompFlags, MrMode, MsgOrder, OpFlags};
 
-/// Names of the flags that are set, and in hexadecimal what has no name.
+/// Names of the flags that are set, and the other bits in hexadecimal.
 macro_rules! names {
     ($flags:expr) => {{
         let flags = $flags;
         let mut left = flags.bits();
         let mut names: Vec<String> = Vec::new();
         for (name, flag) in flags.iter_names() {
-            // Two names of the same bits are one flag.
+            // Two names for the same bits are one flag.
             if left & flag.bits() != 0 {
                 left &= !flag.bits();
                 names.push(name.to_owned());
@@ -50,7 +50,7 @@ pub(crate) fn msg_order(flags: MsgOrder) -> Vec<String> {
     names!(flags)
 }
 
-/// Names in a row: `MSG|RECV`, or `-`.
+/// A list of names: `MSG|RECV`, or `-`.
 pub(crate) fn row(names: &[String]) -> String {
     if names.is_empty() {
         "-".to_owned()
@@ -68,7 +68,7 @@ pub(crate) fn addr_format(format: AddrFormat) -> String {
     }
 }
 
-/// An address or `-`; without a port that means nothing.
+/// An address or `-`; without the port if it is 0.
 pub(crate) fn address(addr: Option<SocketAddr>) -> String {
     match addr {
         None => "-".to_owned(),
@@ -104,7 +104,7 @@ pub(crate) fn si(value: f64) -> String {
     format!("{} T", digits(value))
 }
 
-/// Three digits, no more.
+/// At most three digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 || size == 0.0 => format!("{value:.0}"),
@@ -123,7 +123,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// A size that a person typed: a number and perhaps K, M or G, binary.
+/// Parses a size: a number with an optional K, M or G, binary.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_uppercase();
     let upper = upper
@@ -146,10 +146,10 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("more than {}", self::bytes(MAX_SIZE)))
 }
 
-/// Most bytes of an operation.
+/// The largest size of an operation.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Seconds that a person typed.
+/// Parses a number of seconds.
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_there_and_back() {
+    fn sizes_survive_formatting_and_parsing() {
         for (text, count) in [
             ("8 B", 8),
             ("4 KiB", 4096),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A counter, looked at and waited for: `counter [LINK]`.
+//! Reads a counter and waits for it: `counter [LINK]`.
 //!
 //! One thread sleeps until the counter has reached 3, another adds.  The values
 //! are read from mapped memory, without a system call.

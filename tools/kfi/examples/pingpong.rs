@@ -15,7 +15,7 @@ use kfi::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An endpoint with what it needs.
+/// An endpoint with the objects it needs.
 struct Side {
     ep: Endpoint,
     cq: Cq,
@@ -59,8 +59,8 @@ impl Side {
 
     /// Sends the ball, ready to receive it again.
     fn throw(&self, peer: FiAddr, count: u64) -> kfi::Result<()> {
-        // Eight bytes are copied when they are posted, so the same memory can
-        // take the answer.
+        // The post copies the eight bytes, so the same memory can receive the
+        // answer.
         self.ep.recv(&self.ball, 0)?;
         self.ep.inject(peer, &count.to_le_bytes())
     }

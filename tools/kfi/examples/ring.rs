@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many small messages: posted in batches, their completions read from the
-//! mapped ring: `ring [LINK [MESSAGES]]`.
+//! Sends many small messages, posted in batches, and reads their completions
+//! from the mapped ring: `ring [LINK [MESSAGES]]`.
 
 use std::{env, process, time::Duration};
 
@@ -29,7 +29,7 @@ fn run() -> kfi::Result<()> {
     ep.bind_av(&av)?;
     ep.enable()?;
 
-    // To itself: what is sent is received here.
+    // The endpoint sends to itself and receives its own messages.
     let peer = av.insert_one(ep.name()?)?;
     let buffer = Buffer::new(8 * BATCH as usize)?;
     let mut ring = cq.ring()?;
@@ -49,7 +49,8 @@ fn run() -> kfi::Result<()> {
             assert!(posted.all(), "only {} were taken", posted.done);
         }
 
-        // Injected messages complete silently: these are the receives.
+        // Injected messages complete silently: these completions are of
+        // receives.
         let mut open = batch;
         while open > 0 {
             let mut count = ring.read(&mut entries)?;

@@ -12,7 +12,7 @@ use crate::abi;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// Address of a peer as operations name it: what an address vector gave for a
+/// Address of a peer in operations: the value that an address vector gave for a
 /// socket address (`kfi_addr_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
@@ -25,8 +25,7 @@ impl FiAddr {
     /// Any source: for receives.
     pub const UNSPEC: Self = Self(abi::KFI_ADDR_UNSPEC);
 
-    /// No address: an address that could not be inserted, or a sender that is
-    /// not known.
+    /// No address: an address that could not be inserted, or an unknown sender.
     pub const NOTAVAIL: Self = Self(abi::KFI_ADDR_NOTAVAIL);
 
     /// The address, unless it is [`FiAddr::NOTAVAIL`].
@@ -90,7 +89,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     if text.starts_with('[') && text.ends_with(']') {
         return format!("{text}:0")
             .parse::<SocketAddr>()
-            .map_err(|_| fail("what is in the brackets is not an IPv6 address"));
+            .map_err(|_| fail("the text in the brackets is not an IPv6 address"));
     }
     Err(match text.rsplit_once(':') {
         None => fail("write it as 10.0.0.1:7471 or [::1]:7471"),
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_a_reason() {
+    fn malformed_addresses_are_refused_with_a_reason() {
         for (text, why) in [
             ("", "10.0.0.1:7471"),
             ("localhost", "10.0.0.1:7471"),
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn is_laid_out_as_a_socket_address() {
+    fn has_the_layout_of_a_socket_address() {
         let v4 = abi::kfabric_sockaddr::from("1.2.3.4:258".parse::<SocketAddr>().unwrap());
         assert_eq!(v4.port.to_ne_bytes(), [1, 2]);
         assert_eq!(v4.v4.to_ne_bytes(), [1, 2, 3, 4]);
@@ -223,14 +222,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn v4_there_and_back(ip: [u8; 4], port: u16) {
+        fn ipv4_addresses_survive_conversion(ip: [u8; 4], port: u16) {
             let addr = SocketAddr::from((ip, port));
             prop_assert_eq!(abi::kfabric_sockaddr::from(addr).to_std(), Some(addr));
             prop_assert_eq!(parse_address(&addr.to_string()), Ok(addr));
         }
 
         #[test]
-        fn v6_there_and_back(ip: [u8; 16], port: u16, flow in 0u32..1 << 20, scope: u32) {
+        fn ipv6_addresses_survive_conversion(ip: [u8; 16], port: u16, flow in 0u32..1 << 20, scope: u32) {
             let addr: SocketAddr = SocketAddrV6::new(ip.into(), port, flow, scope).into();
             prop_assert_eq!(abi::kfabric_sockaddr::from(addr).to_std(), Some(addr));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address vectors: socket addresses of peers, under the short addresses that
-//! operations use.
+//! Address vectors: they map socket addresses of peers to the short addresses
+//! that operations use.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -49,14 +49,14 @@ impl AvBuilder {
         self
     }
 
-    /// Insertion reports to the event queue that the address vector is bound
-    /// to.
+    /// Insertions report to the event queue to which the address vector is
+    /// bound.
     pub fn events(mut self) -> Self {
         self.flags |= abi::KFI_EVENT;
         self
     }
 
-    /// A number of the caller's.
+    /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
         self
@@ -120,11 +120,11 @@ impl Av {
         node.bind(eq.handle(), 0, eq.as_hold())
     }
 
-    /// Inserts addresses.  What could not be inserted is
-    /// [`FiAddr::NOTAVAIL`] in the answer.
+    /// Inserts addresses.  An address that could not be inserted is
+    /// [`FiAddr::NOTAVAIL`] in the result.
     ///
-    /// With [`events`](AvBuilder::events) the event of the event queue tells
-    /// how many were inserted.
+    /// With [`events`](AvBuilder::events) the event of the event queue has the
+    /// number of addresses inserted.
     ///
     /// # Errors
     ///
@@ -165,8 +165,7 @@ impl Av {
             .ok_or(Error::Nonsense("no address for the one inserted"))
     }
 
-    /// Inserts addresses, and tells for each what became of it
-    /// (`KFI_SYNC_ERR`).
+    /// Inserts addresses, and returns a result for each (`KFI_SYNC_ERR`).
     ///
     /// # Errors
     ///
@@ -218,7 +217,7 @@ impl Av {
         calls::av_remove(self.device(), self.handle(), fi_addrs)
     }
 
-    /// The socket address behind a short one.
+    /// The socket address of a short address.
     ///
     /// # Errors
     ///

@@ -4,20 +4,20 @@
 //! # Why not slices
 //!
 //! The kernel reads and writes the memory of an operation while the program
-//! runs on: until the completion, and for a registered region whenever a peer
-//! likes.  No `&[u8]` or `&mut [u8]` may exist to such memory.  So operations
-//! take their memory from a [`Buffer`], which hands out copies only: each byte
-//! is read and written atomically, and what is read while a peer writes is
-//! whatever has arrived.
+//! runs on: until the completion, and for a registered region at any time.  No
+//! `&[u8]` or `&mut [u8]` to such memory may exist.  So operations take their
+//! memory from a [`Buffer`], which only copies data in and out: each byte is
+//! read and written atomically, and a read during a peer's write returns the
+//! bytes that have arrived.
 //!
-//! # When a buffer goes
+//! # When a buffer is dropped
 //!
 //! A buffer is a mapping of its own, never memory of the allocator.  The kernel
 //! holds on to its *pages* from the moment an operation is posted or a region
-//! registered.  Dropping the buffer takes the pages out of the program's
-//! address space; an operation that is still under way ends in pages that
-//! nobody sees any more.  Its data is lost then, but nothing else is touched.
-//! Whoever wants the data keeps the buffer until the completion.
+//! registered.  Dropping the buffer unmaps the pages from the program's address
+//! space; an operation that is still under way ends in pages that are not
+//! mapped any more.  Its data is lost then, but it changes no other memory. A
+//! program that needs the data keeps the buffer until the completion.
 
 use std::{
     fmt,
@@ -120,7 +120,7 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// Address of the first byte in this process: what peers use with
+    /// Address of the first byte in this process, which peers use with
     /// [`MrMode::VIRT_ADDR`](crate::MrMode::VIRT_ADDR).
     pub fn addr(&self) -> u64 {
         self.pages.start.as_ptr().addr() as u64
@@ -444,9 +444,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a vector, at every alignment.
+        /// Compares with a vector, at every alignment.
         #[test]
-        fn is_as_a_vector(writes in prop::collection::vec(
+        fn copies_behave_as_those_of_a_vector(writes in prop::collection::vec(
             (0usize..64, prop::collection::vec(any::<u8>(), 0..40)), 0..20))
         {
             let buffer = Buffer::new(128).unwrap();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion counters: how many operations succeeded, and how many failed.
 //!
-//! As kfi_cntr(3) has them.  The two values stand in a page that every counter
-//! maps read-only, so that [`Cntr::value`] and [`Cntr::err`] are a load and no
-//! system call.
+//! The interface of kfi_cntr(3).  The two values are in a page that every
+//! counter maps read-only, so that [`Cntr::value`] and [`Cntr::err`] are a load
+//! and no system call.
 //!
-//! [`Cntr::wait`] ends when a threshold is reached, also if the value falls
-//! again before the sleeper runs; with `KFI_EAVAIL` when the error value
+//! [`Cntr::wait`] returns when the threshold is reached, also if the value
+//! falls again before the sleeper runs; with `KFI_EAVAIL` when the error value
 //! changes meanwhile; with `ETIMEDOUT` at the deadline.  A [`CntrFd`] does the
 //! same for poll, epoll and io_uring.
 
@@ -62,7 +62,7 @@ impl CntrBuilder {
         }
     }
 
-    /// How one can wait on it.
+    /// How threads can wait on it.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
@@ -140,7 +140,7 @@ object!(Cntr);
 impl Cntr {
     /// Successes: a load from mapped memory.
     ///
-    /// What the counted operations wrote to memory can be read after it.
+    /// Data that the counted operations wrote to memory can be read after it.
     #[inline]
     pub fn value(&self) -> u64 {
         self.mapped().value()
@@ -239,8 +239,8 @@ impl Cntr {
     /// - `KFI_EAVAIL`: the error value changed meanwhile.
     /// - `ETIMEDOUT`: the deadline has passed; at once with
     ///   [`Deadline::POLL`].
-    /// - `EINVAL`: one cannot wait on this counter ([`Wait::None`]), unless
-    ///   the deadline is [`Deadline::POLL`].
+    /// - `EINVAL`: this counter has no wait object ([`Wait::None`]), unless the
+    ///   deadline is [`Deadline::POLL`].
     /// - `EINTR`: a signal.
     pub fn wait(&self, threshold: u64, deadline: impl Into<Deadline>) -> Result<Values> {
         let mut arg = abi::kfabric_cntr_wait {
@@ -256,8 +256,8 @@ impl Cntr {
         })
     }
 
-    /// A descriptor that tells when a threshold is reached, or the values
-    /// change; armed for the next change.
+    /// A descriptor that becomes readable when a threshold is reached, or the
+    /// values change; armed for the next change.
     ///
     /// # Errors
     ///
@@ -306,8 +306,8 @@ impl Mapped<'_> {
     }
 }
 
-/// A load of a read-only page, after which what the kernel wrote before can be
-/// read.  (Only relaxed loads are sure to work on read-only memory.)
+/// A load of a read-only page, after which data that the kernel wrote before
+/// can be read.  (Only relaxed loads are sure to work on read-only memory.)
 #[inline]
 fn acquire(word: &AtomicU64) -> u64 {
     let value = word.load(Relaxed);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Completion queues: where finished operations are reported.
+//! Completion queues, which report finished operations.
 //!
-//! As fi_cq(3) has them for user space.  A read gives whole [`Entry`] values
-//! whatever the [`CqFormat`]; what the format does not have is zero.  "Nothing
-//! there", a deadline that passed and [`Cq::signal`] all read as 0 entries
-//! (`FI_EAGAIN`).  While an error entry is queued, reads give `KFI_EAVAIL`, and
-//! [`Cq::readerr`] takes it; [`Cq::next`] does both.
+//! The interface of fi_cq(3).  A read gives whole [`Entry`] values with every
+//! [`CqFormat`]; fields that the format does not have are zero.  An empty queue, a
+//! deadline that passed and [`Cq::signal`] all read as 0 entries (`FI_EAGAIN`).  While
+//! an error entry is queued, reads give `KFI_EAVAIL`, and [`Cq::readerr`] takes it;
+//! [`Cq::next`] does both.
 //!
 //! For reading without a system call see [`CqRing`], for waiting together with
 //! other descriptors [`Cq::wait_fd`].
@@ -39,7 +39,7 @@ use crate::{
 pub struct Entry {
     /// Context of the operation.
     pub op_context: u64,
-    /// What completed, and what is in here.
+    /// The kind of operation, and the valid fields of this entry.
     pub flags: CompFlags,
     /// Receives: bytes placed.
     pub len: u64,
@@ -109,11 +109,11 @@ impl Entry {
 pub struct ErrEntry {
     /// Context of the operation.
     pub op_context: u64,
-    /// What it was.
+    /// The kind of operation.
     pub flags: CompFlags,
     /// Bytes placed.
     pub len: u64,
-    /// Multi-receive: where.
+    /// Multi-receive: address where they were placed.
     pub buf: u64,
     /// Remote CQ data.
     pub data: u64,
@@ -181,20 +181,20 @@ impl CqBuilder {
         }
     }
 
-    /// Completions that it holds, rounded up to a power of two; 0, as without
-    /// this: the module's default.
+    /// Number of completions that it holds, rounded up to a power of two; 0, the
+    /// default here: the module's default.
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
         self
     }
 
-    /// What an entry holds.
+    /// Format of the entries.
     pub fn format(mut self, format: CqFormat) -> Self {
         self.format = format;
         self
     }
 
-    /// How one can wait on it.
+    /// How threads can wait on it.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
@@ -207,7 +207,7 @@ impl CqBuilder {
         self
     }
 
-    /// A hint at the CPU that is to be told (`KFI_AFFINITY`).
+    /// A hint: the CPU that is to be interrupted (`KFI_AFFINITY`).
     pub fn affinity(mut self, cpu: i32) -> Self {
         self.vector = Some(cpu);
         self
@@ -313,12 +313,12 @@ pub struct Cq {
 object!(Cq);
 
 impl Cq {
-    /// What an entry holds.
+    /// Format of the entries.
     pub fn format(&self) -> CqFormat {
         self.inner.format
     }
 
-    /// Completions that it holds.
+    /// Number of completions that it holds.
     pub fn entries(&self) -> u32 {
         self.inner.entries
     }
@@ -327,10 +327,10 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// - `KFI_EAVAIL`: an error entry is to be read first.
-    /// - `KFI_EOVERRUN`: completions that nobody posted for were lost; reported
+    /// - `KFI_EAVAIL`: an error entry must be read first.
+    /// - `KFI_EOVERRUN`: completions without a posted operation were lost; reported
     ///   once.
-    /// - `EIO`: the head of the mapped ring was spoilt.
+    /// - `EIO`: the program stored an invalid head in the mapped ring.
     #[inline]
     pub fn read(&self, out: &mut [Entry]) -> Result<usize> {
         self.take(out, &mut [], 0, Deadline::POLL)
@@ -356,7 +356,7 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// As [`Cq::read`]; `EINVAL`: one cannot wait on this CQ
+    /// As [`Cq::read`]; `EINVAL`: this CQ has no wait object of its own
     /// ([`Wait::None`], [`Wait::Set`]); `EINTR`: a signal.
     pub fn sread(&self, out: &mut [Entry], deadline: impl Into<Deadline>) -> Result<usize> {
         self.take(out, &mut [], 0, deadline.into())
@@ -381,10 +381,10 @@ impl Cq {
         self.take(out, src_addrs, 0, deadline.into())
     }
 
-    /// As [`Cq::sread`], but sleeps until `cond` completions are there, which is
-    /// ignored unless the CQ was opened with
-    /// [`threshold_cond`](CqBuilder::threshold_cond).  At the deadline it takes
-    /// what there is.
+    /// As [`Cq::sread`], but sleeps until there are `cond` completions.  It ignores
+    /// `cond` unless the CQ was opened with
+    /// [`threshold_cond`](CqBuilder::threshold_cond).  At the deadline it takes the
+    /// completions that are there.
     ///
     /// # Errors
     ///
@@ -405,7 +405,7 @@ impl Cq {
         cond: u32,
         deadline: Deadline,
     ) -> Result<usize> {
-        // Room for none would be a wait.
+        // A read of 0 completions would only wait.
         if out.is_empty() {
             return Ok(0);
         }
@@ -421,8 +421,8 @@ impl Cq {
         nothing_is(0, result)
     }
 
-    /// Sleeps until a completion is there, and takes none.  `false`: the
-    /// deadline has passed, or [`Cq::signal`] was called.
+    /// Sleeps until there is a completion, and takes none.  `false`: the deadline has
+    /// passed, or [`Cq::signal`] was called.
     ///
     /// # Errors
     ///
@@ -431,9 +431,9 @@ impl Cq {
         self.wait_cond(0, deadline)
     }
 
-    /// As [`Cq::wait`], but sleeps until `cond` completions are there: for a
-    /// reader of the [`ring`](Self::ring) that need not run for each.  At the
-    /// deadline there may be some, and it gives `true` then.
+    /// As [`Cq::wait`], but sleeps until there are `cond` completions: for a reader of
+    /// the [`ring`](Self::ring) that need not run for each.  At the deadline there may
+    /// be some, and it returns `true` then.
     ///
     /// # Errors
     ///
@@ -494,11 +494,11 @@ impl Cq {
         }
     }
 
-    /// Releases those who sleep in a read.
+    /// Releases the threads that sleep in a read.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: one cannot wait on this CQ.
+    /// `EINVAL`: this CQ has no wait object.
     pub fn signal(&self) -> Result<()> {
         let mut arg = abi::kfabric_cq_signal {
             cq: self.handle(),
@@ -507,7 +507,7 @@ impl Cq {
         calls::plain(self.device(), &mut arg)
     }
 
-    /// What a [`prov_errno`](ErrEntry::prov_errno) means.
+    /// The meaning of a [`prov_errno`](ErrEntry::prov_errno).
     ///
     /// # Errors
     ///
@@ -538,8 +538,7 @@ impl Cq {
             .inspect_err(|_| self.inner.ring_taken.store(false, Release))
     }
 
-    /// A descriptor that is readable while a completion or an error entry is
-    /// there.
+    /// A descriptor that is readable while there is a completion or an error entry.
     ///
     /// # Errors
     ///
@@ -550,7 +549,7 @@ impl Cq {
     }
 }
 
-/// "Nothing there" as a value, as fi_cq(3) has timeouts.
+/// An empty queue as a value: fi_cq(3) defines timeouts so.
 fn nothing_is<T>(nothing: T, result: Result<T>) -> Result<T> {
     match result {
         Err(error) if error.is_again() || error.is_timeout() => Ok(nothing),
@@ -563,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entry_is_laid_out_as_in_the_interface() {
+    fn entry_has_the_layout_of_the_interface() {
         use std::mem::offset_of;
         type Raw = abi::kfabric_cq_entry;
         assert_eq!(offset_of!(Entry, op_context), offset_of!(Raw, op_context));
@@ -590,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_nothing() {
+    fn timeouts_read_as_no_completions() {
         for errno in [Errno::EAGAIN, Errno::ETIMEDOUT] {
             assert_eq!(nothing_is(0, Err(Error::call("x", errno))).unwrap(), 0);
         }

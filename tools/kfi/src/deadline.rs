@@ -3,8 +3,8 @@
 //!
 //! The interface takes absolute times of `CLOCK_MONOTONIC` in nanoseconds, so
 //! that a call that a signal interrupts can be made again without waiting
-//! longer.  Programs mostly have a duration in mind; every blocking call here
-//! takes `impl Into<Deadline>`, and a [`Duration`] counts from now.
+//! longer.  Most programs use durations; every blocking call here takes `impl
+//! Into<Deadline>`, and a [`Duration`] counts from now.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Deadline {
         self != Self::FOREVER && self.0 <= monotonic()
     }
 
-    /// What is left, `None` for ever; for `poll(2)` and the like.
+    /// The remaining time, `None` for ever; for `poll(2)` and the like.
     pub fn remaining(self) -> Option<Duration> {
         (self != Self::FOREVER).then(|| Duration::from_nanos(self.0.saturating_sub(monotonic())))
     }

@@ -21,8 +21,8 @@ use crate::{
 
 /// An open `/dev/kfabric`; clones are the same one.
 ///
-/// The objects of one open file are its own: another `Device` does not see
-/// them, and what is left of them goes when the file is closed.
+/// Objects belong to one open file: another `Device` does not see them, and
+/// closing the file closes those that are left.
 ///
 /// ```no_run
 /// let device = kfi::Device::open()?;
@@ -36,7 +36,7 @@ pub struct Device {
     fd: Arc<OwnedFd>,
 }
 
-/// What the module is and can; from [`Device::query`].
+/// Version and limits of the module; from [`Device::query`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Query {
@@ -76,8 +76,8 @@ impl Device {
     /// # Errors
     ///
     /// `ENOENT`: the module is not loaded; `EACCES`: the device node does not
-    /// admit this user; [`Error::Version`]: the module's interface is another.
-    /// [`Error::advice`] says what to do.
+    /// admit this user; [`Error::Version`]: the module has another version of
+    /// the interface. [`Error::advice`] says what to do.
     pub fn open() -> Result<Self> {
         Self::open_path(abi::KFABRIC_DEVICE)
     }
@@ -107,7 +107,7 @@ impl Device {
         Path::new(abi::KFABRIC_DEVICE.to_str().unwrap_or("/dev/kfabric"))
     }
 
-    /// What the module is and can.
+    /// Version and limits of the module.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Device {
     /// `EPERM`: needs `CAP_NET_ADMIN`; `EINVAL`: a name is empty or has bad
     /// characters; `EEXIST`: the name is taken, or the interface has a link;
     /// `ENODEV`: no such interface; `ENOSPC`: too many links; `EADDRINUSE`:
-    /// somebody else has UDP port 4791 in this network namespace.
+    /// another socket uses UDP port 4791 in this network namespace.
     pub fn link_add(&self, name: &str, netdev: &str) -> Result<()> {
         let mut arg = abi::kfabric_link_add {
             name: calls::chars("link", name)?,
@@ -187,11 +187,11 @@ impl Device {
         Stats::new(self, class)
     }
 
-    /// What is there to be had (kfi_getinfo).
+    /// The available endpoints (kfi_getinfo).
     ///
     /// # Errors
     ///
-    /// `ENODATA`: nothing fits the hints; `ENOSYS`: the version asked for is
+    /// `ENODATA`: nothing matches the hints; `ENOSYS`: the version asked for is
     /// newer than 1.7; `EINVAL`: node or service cannot be read as numbers.
     pub fn getinfo(&self, hints: &Hints) -> Result<Vec<Info>> {
         hints.getinfo(self)

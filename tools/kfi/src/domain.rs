@@ -39,14 +39,14 @@ impl DomainBuilder {
         }
     }
 
-    /// How regions are named and addressed: [`MrMode::VIRT_ADDR`],
-    /// [`MrMode::PROV_KEY`], both, or, as without this, neither.
+    /// Naming and addressing of regions: [`MrMode::VIRT_ADDR`],
+    /// [`MrMode::PROV_KEY`], both, or neither, which is the default.
     pub fn mr_mode(mut self, mode: MrMode) -> Self {
         self.mr_mode = mode;
         self
     }
 
-    /// A number of the caller's.
+    /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
         self
@@ -74,7 +74,7 @@ impl DomainBuilder {
     }
 }
 
-/// An open domain: makes endpoints and what they need.
+/// An open domain: makes endpoints and the objects they need.
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,

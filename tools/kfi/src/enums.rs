@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Choices: the enumerations of the interface.
+//! The enumerations of the interface.
 
 use crate::{abi, wait::WaitSet};
 
@@ -107,7 +107,7 @@ choice! {
 }
 
 choice! {
-    /// What is there after an atomic.
+    /// Operation of an atomic: the value that it stores.
     AtomicOp {
         /// The smaller one.
         #[default]
@@ -130,13 +130,13 @@ choice! {
         Lxor = KFI_LXOR "lxor",
         /// Exclusive or, bit by bit.
         Bxor = KFI_BXOR "bxor",
-        /// What was there.
+        /// The old value, unchanged.
         AtomicRead = KFI_ATOMIC_READ "atomic_read",
         /// The operand.
         AtomicWrite = KFI_ATOMIC_WRITE "atomic_write",
-        /// The operand, if the compared one was there.
+        /// The operand, if the old value equals the compared one.
         Cswap = KFI_CSWAP "cswap",
-        /// The operand, if something else was there.
+        /// The operand, if the old value differs from the compared one.
         CswapNe = KFI_CSWAP_NE "cswap_ne",
         /// The operand, if the compared one is less or equal.
         CswapLe = KFI_CSWAP_LE "cswap_le",
@@ -165,7 +165,7 @@ choice! {
 }
 
 choice! {
-    /// What an entry of a CQ holds.
+    /// Format of the entries of a CQ.
     CqFormat {
         /// The provider's choice.
         #[default]
@@ -182,7 +182,7 @@ choice! {
 }
 
 choice! {
-    /// Threads that may use an object at once.
+    /// Number of threads that may use an object at the same time.
     Threading {
         /// Not said.
         #[default]
@@ -193,7 +193,7 @@ choice! {
 }
 
 choice! {
-    /// Who makes operations progress.
+    /// The side that makes operations progress.
     Progress {
         /// Not said.
         #[default]
@@ -206,7 +206,7 @@ choice! {
 }
 
 choice! {
-    /// Who takes care that queues do not overflow.
+    /// The side that keeps queues from overflowing.
     ResourceMgmt {
         /// Not said.
         #[default]
@@ -285,7 +285,7 @@ choice! {
 choice! {
     /// Kind of an event.
     EventKind {
-        /// Something to know.
+        /// A notification.
         #[default]
         Notify = KFI_NOTIFY "notify",
         /// A peer wants to connect.
@@ -303,7 +303,7 @@ choice! {
     }
 }
 
-/// How one can wait on a CQ, a counter or an event queue.
+/// How threads can wait on a CQ, a counter or an event queue.
 #[derive(Clone, Debug, Default)]
 pub enum Wait {
     /// Not at all: it is only polled.
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_there_and_back() {
+    fn numbers_survive_conversion() {
         there_and_back!(EpType Datatype AtomicOp QpState AvKind CqFormat Threading Progress ResourceMgmt
             AddrFormat Protocol LinkState EventKind);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints: what sends and receives.
+//! Endpoints, which send and receive.
 //!
-//! An endpoint is opened, bound to the queues and counters that report on it
-//! and to the address vector of its peers, and enabled.  Then operations are
-//! posted: any number in one call with [`Endpoint::post`], or one with a method
-//! named after it.  What was accepted completes exactly once; a full queue is
-//! `EAGAIN`, after which the program reads completions and posts again.
+//! An endpoint is opened, bound to the queues and counters that report on it and to
+//! the address vector of its peers, and enabled.  Then operations are posted: any
+//! number in one call with [`Endpoint::post`], or one with a method named after it.
+//! Each accepted operation completes exactly once; a full queue is `EAGAIN`, after
+//! which the program reads completions and posts again.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -95,7 +95,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// A number of the caller's.
+    /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.raw.context = context;
         self
@@ -119,12 +119,12 @@ impl EndpointBuilder {
     }
 }
 
-/// How far [`Endpoint::post`] came.
+/// Result of [`Endpoint::post`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// Operations that were accepted, from the first on: one at least.
     pub done: usize,
-    /// Why the next one was not; `None`: all were.
+    /// Why the next operation was not accepted; `None`: all were.
     pub error: Option<Errno>,
 }
 
@@ -135,7 +135,7 @@ impl Posted {
     }
 }
 
-/// An endpoint.  Keeps what it is bound to.
+/// An endpoint.  Keeps the objects to which it is bound.
 ///
 /// ```no_run
 /// # fn f(domain: kfi::Domain, server: std::net::SocketAddr) -> kfi::Result<()> {
@@ -326,7 +326,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// That of the first operation, if not even that was accepted:
+    /// The error of the first operation, if not even that was accepted:
     ///
     /// - `EAGAIN`: no room in a queue: read completions, then try again.
     /// - `KFI_EOPBADSTATE`: not enabled; `EOPNOTSUPP`: the endpoint does not
@@ -338,11 +338,11 @@ impl Endpoint {
     ///   `EINVAL`: flags or lists that do not fit the kind, no operations.
     /// - Connected endpoints: `ENOTCONN`: not connected yet; `ESHUTDOWN`: the
     ///   connection is over; `EKEYREJECTED`: a key of more than 32 bits.
-    /// - Atomics: `EOPNOTSUPP`: a datatype or op that the endpoint does not
-    ///   have, or it may have no reads and atomics under way
-    ///   ([`QpOption::RdAtomic`](crate::QpOption::RdAtomic)); `EMSGSIZE`: more
-    ///   than one word; `EINVAL`: no whole number of words, an address of the
-    ///   peer's that is not a multiple of 8.
+    /// - Atomics: `EOPNOTSUPP`: a datatype or op that the endpoint does not have, or
+    ///   it may have no reads and atomics under way
+    ///   ([`QpOption::RdAtomic`](crate::QpOption::RdAtomic)); `EMSGSIZE`: more than
+    ///   one word; `EINVAL`: not a whole number of words, or an address at the peer
+    ///   that is not a multiple of 8.
     /// - `EFAULT`, `ENOMEM`: the memory, as with [`MrBuilder::open`];
     ///   `EACCES`: the region does not allow it.
     ///
@@ -477,8 +477,8 @@ impl Endpoint {
         self.post_one(&Op::atomic(peer, operand, remote, datatype, op).context(context))
     }
 
-    /// Changes a word of a peer's memory atomically, and puts what was there
-    /// before into `result`; see [`Op::fetch_atomic`].
+    /// Changes a word of a peer's memory atomically, and stores its old value in
+    /// `result`; see [`Op::fetch_atomic`].
     ///
     /// ```no_run
     /// # fn f(ep: kfi::Endpoint, cq: kfi::Cq, word: kfi::Remote) -> kfi::Result<()> {
@@ -512,8 +512,8 @@ impl Endpoint {
         self.post_one(&op.context(context))
     }
 
-    /// Changes a word of a peer's memory if a comparison holds, and puts what
-    /// was there before into `result`; see [`Op::compare_atomic`].
+    /// Changes a word of a peer's memory if a comparison holds, and stores its old
+    /// value in `result`; see [`Op::compare_atomic`].
     ///
     /// # Errors
     ///

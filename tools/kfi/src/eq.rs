@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Event queues: where control operations report.
+//! Event queues, which report control operations.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl EqBuilder {
         self
     }
 
-    /// How one can wait on it.
+    /// How threads can wait on it.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
@@ -54,7 +54,7 @@ impl EqBuilder {
         self
     }
 
-    /// A number of the caller's.
+    /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
         self
@@ -92,28 +92,28 @@ impl EqBuilder {
 /// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Its data as it came: what [`Eq::write`] wrote, or what
-    /// [`Event::entry`] or [`Event::connection`] tells.
+    /// Its data as it came: the bytes given to [`Eq::write`], or the data that
+    /// [`Event::entry`] or [`Event::connection`] decodes.
     pub data: Vec<u8>,
 }
 
-/// What an event of the module's own is about.
+/// The subject of an event that the module made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventEntry {
     /// Handle of the object.
     pub handle: u32,
     /// Context of the object or of the call.
     pub context: u64,
-    /// [`EventKind::AvComplete`]: how many addresses were inserted.
+    /// [`EventKind::AvComplete`]: number of addresses that were inserted.
     pub data: u64,
 }
 
 impl Event {
-    /// The event as one of the module's own: object, context and a number.
+    /// The event as one that the module made: object, context and a number.
     ///
-    /// `None` if it is too short for one.
+    /// `None` if the data is too short for that.
     pub fn entry(&self) -> Option<EventEntry> {
         let bytes = self.data.get(..size_of::<abi::kfabric_eq_entry>())?;
         let word = |at: usize| {
@@ -172,9 +172,9 @@ impl Eq {
     ///
     /// # Errors
     ///
-    /// - `KFI_EAVAIL`: an error event is to be read first.
+    /// - `KFI_EAVAIL`: an error event must be read first.
     /// - `KFI_EOVERRUN`: events were lost; reported once.
-    /// - `EINVAL`: one cannot wait on this event queue.
+    /// - `EINVAL`: this event queue has no wait object of its own.
     /// - `EINTR`: a signal.
     pub fn read(&self, deadline: impl Into<Deadline>) -> Result<Option<Event>> {
         self.take(deadline.into(), 0)
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries() {
+    fn events_are_decoded() {
         let mut data = Vec::new();
         data.extend(7u32.to_ne_bytes());
         data.extend(0u32.to_ne_bytes());

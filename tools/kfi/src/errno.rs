@@ -32,7 +32,7 @@ impl Errno {
         self.0
     }
 
-    /// Whether this is one of kfabric's own numbers rather than the system's.
+    /// Whether this is one of kfabric's own numbers, and not one of the system's.
     pub const fn is_kfi(self) -> bool {
         self.0 > 255
     }
@@ -45,7 +45,7 @@ impl Errno {
             .map(|(_, name)| *name)
     }
 
-    /// What the error means, in a few words.
+    /// The meaning of the error, in a few words.
     pub fn text(self) -> String {
         match self.kfi_text() {
             Some(text) => text.to_owned(),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn texts() {
+    fn text_has_the_description_and_the_name() {
         assert_eq!(Errno::EBUSY.to_string(), "Device or resource busy (EBUSY)");
         assert_eq!(
             Errno::KFI_ENOAV.to_string(),

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What can go wrong, and what to try then.
+//! Errors, and advice for each.
 //!
 //! [`Error`] says which call failed and with which [`Errno`]; [`Error::advice`]
-//! says in a sentence what a person can do about it, for programs that talk to
-//! people.
+//! says in a sentence what a user can do about it.
 
 use crate::{addr::AddressError, cq::ErrEntry, errno::Errno};
 
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something did not work.
+/// Why a function failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,7 +31,7 @@ pub enum Error {
     /// A name that is too long for its field, or has a NUL in it.
     #[error("{what} {name:?} is longer than {max} bytes or has a NUL in it")]
     Name {
-        /// What is named: `link`, `netdev`, ...
+        /// The kind of name: `link`, `netdev`, ...
         what: &'static str,
         /// The name as given.
         name: String,
@@ -50,7 +49,7 @@ pub enum Error {
         /// Version that this crate was built for.
         known: u32,
     },
-    /// The kernel gave something that cannot be true.
+    /// The kernel returned an impossible value.
     #[error("the module gave {0}, which cannot be")]
     Nonsense(&'static str),
     /// The ring of a CQ has one reader at a time.
@@ -78,12 +77,12 @@ impl Error {
         }
     }
 
-    /// Whether a call answered with this number.
+    /// Whether a call returned this number.
     pub fn is(&self, errno: Errno) -> bool {
         matches!(self, Self::Call { errno: e, .. } if *e == errno)
     }
 
-    /// Nothing there, or no room: try again later (`EAGAIN`).
+    /// The queue is empty or full: try again later (`EAGAIN`).
     pub fn is_again(&self) -> bool {
         self.is(Errno::EAGAIN)
     }
@@ -93,12 +92,12 @@ impl Error {
         self.is(Errno::ETIMEDOUT)
     }
 
-    /// An error entry or event is to be read first (`KFI_EAVAIL`).
+    /// An error entry or event must be read first (`KFI_EAVAIL`).
     pub fn is_eavail(&self) -> bool {
         self.is(Errno::KFI_EAVAIL)
     }
 
-    /// What to try, in a sentence; `None` if the error says it all.
+    /// Advice for the user, in a sentence; `None` if the error needs none.
     ///
     /// ```
     /// use kfi::{Errno, Error};
@@ -143,8 +142,8 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
             "a name is 1 to 15 printable characters without '/' and blank"
         }
         ("LINK_ADD", Errno::EADDRINUSE) => {
-            "somebody else has UDP port 4791 in this network namespace: ss -ulnp 'sport = 4791' \
-             shows a program, rdma link show an rxe device; links are made in a namespace without"
+            "another socket uses UDP port 4791 in this network namespace: ss -ulnp 'sport = 4791' \
+             shows a program, rdma link show an rxe device; make the link in another namespace"
         }
         ("LINK_ADD", Errno::ENOSPC) => "remove a link, or raise the module parameter max_links",
         ("LINK_DEL" | "DOMAIN_OPEN", Errno::ENODEV) => {
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn predicates() {
+    fn predicates_look_at_the_error_of_the_call_only() {
         assert!(Error::call("x", Errno::EAGAIN).is_again());
         assert!(Error::call("x", Errno::ETIMEDOUT).is_timeout());
         assert!(Error::call("x", Errno::KFI_EAVAIL).is_eavail());
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn advice_depends_on_the_newer_side() {
         let newer = Error::Version { found: 2, known: 1 };
         let older = Error::Version { found: 0, known: 1 };
         assert_ne!(newer.advice(), older.advice());

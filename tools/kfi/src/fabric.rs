@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The fabric of a network namespace: what event queues, wait sets and domains
-//! belong to.
+//! The fabric of a network namespace, to which event queues, wait sets and
+//! domains belong.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -45,9 +45,9 @@ impl Fabric {
         EqBuilder::new(self)
     }
 
-    /// A passive endpoint that is to listen at this address, to be opened: that
-    /// of a link, or `0.0.0.0` or `::` for all; with port 0 the module chooses
-    /// one.
+    /// A passive endpoint, to be opened, that is to listen at this address:
+    /// that of a link, or `0.0.0.0` or `::` for all; with port 0 the module
+    /// chooses a port.
     pub fn passive_endpoint(&self, addr: SocketAddr) -> PassiveEndpointBuilder {
         PassiveEndpointBuilder::new(self, addr)
     }

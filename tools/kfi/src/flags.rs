@@ -55,7 +55,7 @@ bitflags! {
         const SOURCE = abi::KFI_SOURCE;
         /// Addresses name a receive context.
         const NAMED_RX_CTX = abi::KFI_NAMED_RX_CTX;
-        /// Receives may ask for one source.
+        /// Receives can name one source.
         const DIRECTED_RECV = abi::KFI_DIRECTED_RECV;
         /// Bits that this crate does not know.
         const _ = !0;
@@ -70,13 +70,13 @@ bitflags! {
         const REMOTE_CQ_DATA = abi::KFI_REMOTE_CQ_DATA;
         /// More operations follow at once.
         const MORE = abi::KFI_MORE;
-        /// Look whether a message is there; take nothing.
+        /// Looks whether there is a message; takes none.
         const PEEK = abi::KFI_PEEK;
         /// Triggered operation.
         const TRIGGER = abi::KFI_TRIGGER;
         /// Starts when earlier operations towards the peer are complete.
         const FENCE = abi::KFI_FENCE;
-        /// Makes a CQ entry, where a selective binding would not.
+        /// Makes a CQ entry even if the binding is selective.
         const COMPLETION = abi::KFI_COMPLETION;
         /// The buffer can be used again when the post returns.
         const INJECT = abi::KFI_INJECT;
@@ -86,17 +86,17 @@ bitflags! {
         const TRANSMIT_COMPLETE = abi::KFI_TRANSMIT_COMPLETE;
         /// Completes when the data is placed at the peer.
         const DELIVERY_COMPLETE = abi::KFI_DELIVERY_COMPLETE;
-        /// Take the message that a peek claimed; with [`OpFlags::PEEK`]:
-        /// claim it.
+        /// Takes the message that a peek claimed; with [`OpFlags::PEEK`]:
+        /// claims it.
         const CLAIM = abi::KFI_CLAIM;
-        /// Drop the message that a peek found or claimed.
+        /// Drops the message that a peek found or claimed.
         const DISCARD = abi::KFI_DISCARD;
         /// Bits that this crate does not know.
         const _ = !0;
     }
 
-    /// Flags of a completion: what kind of operation completed, and what is
-    /// in the entry.
+    /// Flags of a completion: the kind of operation, and the valid fields of
+    /// the entry.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(transparent)]
     pub struct CompFlags: u64 {
@@ -116,13 +116,14 @@ bitflags! {
         const RECV = abi::KFI_RECV;
         /// A send.
         const SEND = abi::KFI_SEND;
-        /// A peer read here.
+        /// A peer read this side's memory.
         const REMOTE_READ = abi::KFI_REMOTE_READ;
-        /// A peer wrote here.
+        /// A peer wrote to this side's memory.
         const REMOTE_WRITE = abi::KFI_REMOTE_WRITE;
-        /// A multi-receive buffer is released: nothing more is placed there.
+        /// The module has released a multi-receive buffer: it places nothing
+        /// more there.
         const MULTI_RECV = abi::KFI_MULTI_RECV;
-        /// `data` holds what the peer sent along.
+        /// `data` holds the peer's remote CQ data.
         const REMOTE_CQ_DATA = abi::KFI_REMOTE_CQ_DATA;
         /// More of the same message follows.
         const MORE = abi::KFI_MORE;
@@ -132,7 +133,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// What a memory region may be used for.
+    /// Allowed uses of a memory region.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u64 {
         /// Source of sends.
@@ -165,7 +166,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// What a counter counts.
+    /// The operations that a counter counts.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CntrBind: u64 {
         /// Sends, plain and tagged.
@@ -184,7 +185,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// How the regions of a domain are named and addressed.
+    /// Naming and addressing of the regions of a domain.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MrMode: u32 {
         /// Local buffers must be registered.
@@ -199,8 +200,8 @@ bitflags! {
         const _ = !0;
     }
 
-    /// What stays in order towards one peer: `XAY` is "X after Y", with R for
-    /// read, W for write, S for send.
+    /// Pairs that stay in order towards one peer: `XAY` is "X after Y", with R
+    /// for read, W for write, S for send.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MsgOrder: u64 {
         /// Read after read.

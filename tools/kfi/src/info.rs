@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is there to be had: `kfi_getinfo`, its hints and its answers.
+//! `kfi_getinfo`: the available endpoints, with hints and entries.
 
 use std::{fmt, net::SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::{
     flags::{Caps, MrMode, MsgOrder, OpFlags},
 };
 
-/// A version, as the interface has it: major and minor number.
+/// A version of the interface: major and minor number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Major number.
@@ -41,8 +41,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// What [`Device::getinfo`] looks for.  What is not said is left to the
-/// provider.
+/// Hints of [`Device::getinfo`].  The provider chooses all values that are not
+/// given.
 ///
 /// ```no_run
 /// use kfi::{Caps, Device, EpType, Hints};
@@ -91,7 +91,7 @@ impl Hints {
         self
     }
 
-    /// Node and service are this side's.
+    /// Node and service name this side.
     pub fn source(mut self) -> Self {
         self.source = true;
         self
@@ -127,7 +127,7 @@ impl Hints {
         self
     }
 
-    /// Registration modes that the program can do.
+    /// Registration modes that the program supports.
     pub fn mr_mode(mut self, mode: MrMode) -> Self {
         self.raw.mr_mode = mode.bits();
         self
@@ -151,7 +151,7 @@ impl Hints {
         self
     }
 
-    /// Any other member of the structure; names are taken from the methods.
+    /// Sets any other member of the structure; names are taken from the methods.
     pub fn with_raw(mut self, change: impl FnOnce(&mut abi::kfabric_info)) -> Self {
         change(&mut self.raw);
         self
@@ -169,7 +169,7 @@ impl Hints {
             service: calls::chars("service", &self.service)?,
             ..Call::sized()
         };
-        // Links come and go: ask again until all there are fit.
+        // Links come and go: ask again until all entries fit.
         let mut infos = vec![abi::kfabric_info::default(); 16];
         loop {
             let count = calls::getinfo(device, arg, Some(&hints), &mut infos)?;
@@ -182,7 +182,7 @@ impl Hints {
     }
 }
 
-/// One thing to be had: a kind of endpoint on a link.
+/// An available kind of endpoint on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
@@ -216,15 +216,15 @@ pub struct Info {
     pub protocol_version: u32,
     /// Bytes of one operation.
     pub max_msg_size: u64,
-    /// Bits of a tag that matter.
+    /// Significant bits of a tag.
     pub mem_tag_format: u64,
-    /// Threads that may use an object at once.
+    /// Number of threads that may use an object at the same time.
     pub threading: Threading,
-    /// Who makes control operations progress.
+    /// The side that makes control operations progress.
     pub control_progress: Progress,
-    /// Who makes transfers progress.
+    /// The side that makes transfers progress.
     pub data_progress: Progress,
-    /// Who takes care that queues do not overflow.
+    /// The side that keeps queues from overflowing.
     pub resource_mgmt: ResourceMgmt,
     /// Type of address vector.
     pub av_type: AvKind,
@@ -234,19 +234,19 @@ pub struct Info {
     pub mr_key_size: u64,
     /// Bytes of remote CQ data.
     pub cq_data_size: u64,
-    /// Good number of CQs.
+    /// Recommended number of CQs.
     pub cq_cnt: u64,
-    /// Good number of endpoints.
+    /// Recommended number of endpoints.
     pub ep_cnt: u64,
-    /// Good number of counters.
+    /// Recommended number of counters.
     pub cntr_cnt: u64,
-    /// Good number of memory regions.
+    /// Recommended number of memory regions.
     pub mr_cnt: u64,
-    /// Pieces of a memory region.
+    /// Largest number of pieces of a memory region.
     pub mr_iov_limit: u64,
 }
 
-/// What transmits of an endpoint can do.
+/// Attributes of an endpoint's transmits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TxAttr {
@@ -254,9 +254,9 @@ pub struct TxAttr {
     pub caps: Caps,
     /// Default flags of operations.
     pub op_flags: OpFlags,
-    /// What stays in order.
+    /// Pairs of messages that stay in order.
     pub msg_order: MsgOrder,
-    /// What completes in order.
+    /// Pairs of completions that stay in order.
     pub comp_order: u64,
     /// Bytes of an injected operation.
     pub inject_size: u64,
@@ -268,7 +268,7 @@ pub struct TxAttr {
     pub rma_iov_limit: u64,
 }
 
-/// What receives of an endpoint can do.
+/// Attributes of an endpoint's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RxAttr {
@@ -276,9 +276,9 @@ pub struct RxAttr {
     pub caps: Caps,
     /// Default flags of operations.
     pub op_flags: OpFlags,
-    /// What stays in order.
+    /// Pairs of messages that stay in order.
     pub msg_order: MsgOrder,
-    /// What completes in order.
+    /// Pairs of completions that stay in order.
     pub comp_order: u64,
     /// Bytes of unexpected messages that are kept.
     pub total_buffered_recv: u64,

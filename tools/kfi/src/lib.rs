@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Safe types over `/dev/kfabric`.
 //!
-//! The kfabric module gives programs message endpoints, remote memory access,
-//! completion queues and completion counters.  This crate has a type for each
-//! object of its interface, the words being those of kfabric and libfabric.
+//! The kfabric module gives programs message endpoints, remote memory access, completion
+//! queues and completion counters.  This crate has a type for each object of its interface,
+//! and uses the terms of kfabric and libfabric.
 //!
 //! # Objects
 //!
@@ -17,29 +17,27 @@
 //!       Av, Mr, PollSet  peers' addresses; registered memory; polling
 //! ```
 //!
-//! A value is a reference to its object, cheap to clone.  An object is closed
-//! when the last reference is gone and nothing stands on it any more: objects
-//! hold what they were made from and what they are bound to, so the order in
-//! which a program drops them does not matter.
+//! A value is a reference to its object, cheap to clone.  An object is closed when the last
+//! reference is dropped and no other object depends on it any more: each object holds the
+//! objects from which it was made and to which it is bound, so a program can drop them in any
+//! order.
 //!
 //! # Memory
 //!
-//! The kernel reads and writes the memory of operations while the program runs
-//! on, so it comes from a [`Buffer`], which hands out copies and no
-//! references; [`buffer`] tells why this is sound.
+//! The kernel reads and writes the memory of operations while the program runs on, so it comes
+//! from a [`Buffer`], which gives copies and no references; [`buffer`] explains why this is
+//! sound.
 //!
 //! # Waiting
 //!
-//! Blocking calls take a [`Deadline`], or a [`Duration`](std::time::Duration)
-//! from now.  Everything that one can sleep on also has a descriptor for poll,
-//! epoll and io_uring ([`WaitFd`], [`WaitSetFd`], [`CntrFd`]).  A completion queue can be read
-//! ([`CqRing`]) and a counter looked at ([`Cntr::value`]) without a system
-//! call.
+//! Blocking calls take a [`Deadline`], or a [`Duration`](std::time::Duration) from now.  Every
+//! object on which threads can sleep also has a descriptor for poll, epoll and io_uring
+//! ([`WaitFd`], [`WaitSetFd`], [`CntrFd`]).  A completion queue can be read ([`CqRing`]) and a
+//! counter looked at ([`Cntr::value`]) without a system call.
 //!
 //! # Errors
 //!
-//! [`Error`] names the call and the [`Errno`]; [`Error::advice`] says what a
-//! person can try.
+//! [`Error`] names the call and the [`Errno`]; [`Error::advice`] says what a user can try.
 //!
 //! # Example
 //!

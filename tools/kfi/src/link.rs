@@ -11,11 +11,11 @@ use crate::{
     error::Result,
 };
 
-/// A link and its figures.
+/// A link and its statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Link {
-    /// Number of the link; grows from one to the next.
+    /// Number of the link; each new link has a higher one.
     pub id: u32,
     /// Name.
     pub name: String,

@@ -59,8 +59,8 @@ impl Mapping {
     /// If the offset is not a multiple of 8, or not inside.
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset < self.len && self.len - offset >= 8);
-        // SAFETY: inside the mapping, which starts at a page; accessed
-        // atomically by everybody, and mapped as long as `self`.
+        // SAFETY: inside the mapping, which starts at a page; all code accesses
+        // it atomically, and it stays mapped as long as `self`.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 }

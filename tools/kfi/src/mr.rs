@@ -41,7 +41,7 @@ impl<'a> MrBuilder<'a> {
         }
     }
 
-    /// What it may be used for; at least one use.
+    /// Allowed uses; at least one.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -67,7 +67,7 @@ impl<'a> MrBuilder<'a> {
         self
     }
 
-    /// A number of the caller's, for the event queue.
+    /// A number for the caller's own use, returned in the event.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
         self
@@ -158,12 +158,13 @@ impl Mr {
         &self.inner.buffer
     }
 
-    /// What peers name the byte at this offset with.
+    /// The address by which peers name the byte at this offset.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(self.iova().wrapping_add(offset), self.key())
     }
 
-    /// A part of the buffer, for an operation, which then does not pin it anew.
+    /// A part of the buffer, for an operation, which then does not pin its
+    /// pages again.
     ///
     /// # Panics
     ///
@@ -172,7 +173,7 @@ impl Mr {
         self.inner.buffer.slice(range).of_region(self.handle())
     }
 
-    /// Counts what peers do to the region: [`CntrBind::REMOTE_READ`],
+    /// Counts the operations of peers on the region: [`CntrBind::REMOTE_READ`],
     /// [`CntrBind::REMOTE_WRITE`] or both.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What all objects have in common: a handle that is closed once, and after
-//! everything that stands on it.
+//! The common part of all objects: a handle, which is closed once, after all
+//! objects that depend on it.
 //!
-//! Each public type is a reference to an [`Node`].  A node holds the nodes that
-//! its object was made from, and those that it was bound to.  So however a
-//! program drops its objects, the kernel sees them closed in order of
-//! dependence, and none of the closes meets `EBUSY`.
+//! Each public type is a reference to a [`Node`].  A node holds the nodes from
+//! which its object was made and to which it was bound.  So the kernel sees the
+//! objects closed in order of dependence, however a program drops them, and no
+//! close returns `EBUSY`.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use crate::{
     error::Result,
 };
 
-/// Something that stays open while it is held.
+/// An object that stays open while it is held.
 pub(crate) type Hold = Arc<dyn Send + Sync>;
 
 /// A [`Hold`], for types that derive Debug.
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     device: Device,
     /// 0 once it was closed.
     handle: AtomicU32,
-    /// What it was made from and what it is bound to.
+    /// The objects from which it was made and to which it is bound.
     holds: Mutex<Vec<Hold>>,
 }
 
@@ -72,12 +72,12 @@ impl Node {
         self.holds().push(what);
     }
 
-    /// Lets go of one such hold.
+    /// Releases one such hold.
     pub(crate) fn release(&self, what: &Hold) {
         let mut holds = self.holds();
         let place = holds.iter().position(|hold| Arc::ptr_eq(hold, what));
         let gone = place.map(|place| holds.swap_remove(place));
-        // What was held may close its object when it goes: not under the lock.
+        // Dropping a hold may close its object, so it happens outside the lock.
         drop(holds);
         drop(gone);
     }
@@ -97,7 +97,7 @@ impl Node {
         Ok(())
     }
 
-    /// `KFABRIC_IOC_BIND` of this object to another, which is held from then
+    /// `KFABRIC_IOC_BIND` of this object to another, which it holds from then
     /// on.
     pub(crate) fn bind(&self, to: u32, flags: u64, hold: Hold) -> Result<()> {
         let mut arg = abi::kfabric_bind {
@@ -114,8 +114,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // An object that the kernel does not let go (a descriptor that was
-        // duplicated keeps it busy) goes with the open file.
+        // If the kernel refuses to close an object (a duplicated descriptor
+        // keeps it busy), closing the open file closes it.
         if self.handle() != 0 {
             let _ = self.close();
         }
@@ -138,16 +138,16 @@ macro_rules! object {
                 self.inner.node.handle()
             }
 
-            /// Closes the object now, and says if that does not work.
+            /// Closes the object now, and returns an error if that fails.
             ///
-            /// Dropping the last reference closes it too, silently and when
-            /// what depends on it has gone.  After a successful close other
-            /// references to it give `EBADF`.
+            /// Dropping the last reference closes it too, without reporting
+            /// errors, after the objects that depend on it.  After a successful
+            /// close other references to it return `EBADF`.
             ///
             /// # Errors
             ///
-            /// `EBUSY`: something that still exists was made from it or is
-            /// bound to it, or somebody waits on it.  It is closed later then,
+            /// `EBUSY`: an object that still exists was made from it or is
+            /// bound to it, or a thread waits on it.  It is closed later then,
             /// with the last reference.
             pub fn close(self) -> crate::error::Result<()> {
                 self.inner.node.close()
@@ -173,7 +173,7 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// What most objects consist of.
+/// The inner part of most objects.
 pub(crate) struct Inner {
     pub(crate) node: Node,
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Operations, before they are posted.
 //!
-//! An [`Op`] is one operation: kind, memory, peer, flags.  It is laid out as
-//! the interface has it, so that an array of them is posted as it stands, in
-//! one call, without copies.  It borrows its memory ([`Local`]) and its lists
-//! until it is posted; see [`buffer`](crate::buffer) for what happens to the
-//! memory afterwards.
+//! An [`Op`] is one operation: kind, memory, peer, flags.  It has the layout of
+//! the interface, so that one call posts an array of them without copies.  It
+//! borrows its memory ([`Local`]) and its lists until it is posted; see
+//! [`buffer`](crate::buffer) for what happens to the memory afterwards.
 
 mod atomic;
 
@@ -18,7 +17,7 @@ use crate::{
     flags::OpFlags,
 };
 
-/// A piece of memory in a list, laid out as the interface has it.
+/// A piece of memory in a list, with the layout of the interface.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct IoVec<'a> {
@@ -28,7 +27,7 @@ pub struct IoVec<'a> {
 }
 
 impl<'a> From<Slice<'a>> for IoVec<'a> {
-    /// The bytes; the region that they may belong to is not in a list.
+    /// The bytes; a list does not name the region to which they may belong.
     fn from(slice: Slice<'a>) -> Self {
         Self {
             raw: abi::kfabric_iov {
@@ -52,7 +51,7 @@ impl fmt::Debug for IoVec<'_> {
     }
 }
 
-/// The local memory of an operation: what it sends, or fills.
+/// The local memory of an operation: its source or its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Local<'a> {
     // INVARIANT: `buf` and `len` are memory of a `Buffer`, or with `iov_count`
@@ -142,7 +141,7 @@ impl Remote {
     }
 }
 
-/// A piece of a peer's memory in a list, laid out as the interface has it.
+/// A piece of a peer's memory in a list, with the layout of the interface.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct RmaIov(abi::kfabric_rma_iov);
@@ -160,9 +159,9 @@ impl RmaIov {
 
 /// One operation, to be posted with [`Endpoint::post`](crate::Endpoint::post).
 ///
-/// Made by one of the functions that name a kind, then completed by the
-/// methods.  Flags are added to the endpoint's defaults unless the operation is
-/// [`explicit`](Op::explicit).
+/// An operation is made by one of the functions that name a kind, then
+/// completed by the methods.  Its flags are added to the endpoint's defaults
+/// unless it is [`explicit`](Op::explicit).
 ///
 /// ```
 /// use kfi::{Buffer, FiAddr, Op, OpFlags};
@@ -220,7 +219,7 @@ impl<'a> Op<'a> {
         Self::new(abi::KFABRIC_OP_SEND, local.into(), peer)
     }
 
-    /// Receives a message, from anybody.
+    /// Receives a message, from any peer.
     pub fn recv(local: impl Into<Local<'a>>) -> Self {
         Self::new(abi::KFABRIC_OP_RECV, local.into(), FiAddr::UNSPEC)
     }
@@ -237,17 +236,16 @@ impl<'a> Op<'a> {
         Self::new(abi::KFABRIC_OP_TSEND, local.into(), peer).tag(tag, 0)
     }
 
-    /// Receives a message with this tag, from anybody.  Bits that are set in
+    /// Receives a message with this tag, from any peer.  Bits that are set in
     /// `ignore` do not matter.
     pub fn trecv(local: impl Into<Local<'a>>, tag: u64, ignore: u64) -> Self {
         Self::new(abi::KFABRIC_OP_TRECV, local.into(), FiAddr::UNSPEC).tag(tag, ignore)
     }
 
-    /// Looks whether a message with this tag is there.  The completion says;
-    /// an error entry with `ENOMSG`, if there is none.  With
-    /// [`OpFlags::CLAIM`] the message is kept for a
-    /// [`trecv`](Op::trecv) with that flag and the same context, with
-    /// [`OpFlags::DISCARD`] it is dropped.
+    /// Looks whether there is a message with this tag.  The completion reports
+    /// it; if there is none, it is an error entry with `ENOMSG`.  With
+    /// [`OpFlags::CLAIM`] the message is kept for a [`trecv`](Op::trecv) with
+    /// that flag and the same context, with [`OpFlags::DISCARD`] it is dropped.
     pub fn tpeek(tag: u64, ignore: u64) -> Self {
         Self::trecv(Local::empty(), tag, ignore).flags(OpFlags::PEEK)
     }
@@ -294,13 +292,13 @@ impl<'a> Op<'a> {
         self
     }
 
-    /// Sends a number along to the peer's CQ.
+    /// Sends a number along to the peer's CQ (remote CQ data).
     pub fn data(mut self, data: u64) -> Self {
         self.raw.data = data;
         self.flags(OpFlags::REMOTE_CQ_DATA)
     }
 
-    /// The flags are all there is: the endpoint's defaults are not added.
+    /// Uses exactly these flags, without the endpoint's defaults.
     pub fn explicit(mut self) -> Self {
         self.raw.control |= abi::KFABRIC_OP_EXPLICIT;
         self
@@ -336,7 +334,7 @@ impl<'a> Op<'a> {
         self
     }
 
-    /// As the interface has it, to look at.
+    /// The structure of the interface, to look at.
     pub fn raw(&self) -> &abi::kfabric_op {
         &self.raw
     }
@@ -353,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layouts() {
+    fn structures_have_the_layout_of_the_interface() {
         assert_eq!(size_of::<Op<'_>>(), size_of::<abi::kfabric_op>());
         assert_eq!(size_of::<IoVec<'_>>(), size_of::<abi::kfabric_iov>());
         assert_eq!(size_of::<RmaIov>(), size_of::<abi::kfabric_rma_iov>());
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn every_kind_fills_its_fields() {
         let buffer = Buffer::new(16).unwrap();
         let raw = *Op::send(FiAddr(3), &buffer).context(9).raw();
         assert_eq!(
@@ -426,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn lists_of_memory_are_passed_by_address() {
         let buffer = Buffer::new(16).unwrap();
         let list = [buffer.slice(..4).into(), IoVec::from(buffer.slice(8..))];
         let raw = *Op::send(FiAddr(0), &list).raw();
@@ -446,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_travel_with_slices() {
+    fn a_slice_of_a_region_names_the_region() {
         let buffer = Buffer::new(16).unwrap();
         let slice = buffer.slice(2..).of_region(12);
         assert_eq!(Op::send(FiAddr(0), slice).raw().mr, 12);

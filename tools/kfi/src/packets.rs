@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What became of packets: of a link, an endpoint, or a network namespace.
+//! Packet statistics of a link, an endpoint, or a network namespace.
 
 use crate::{
     abi::{self, Call, calls},
@@ -9,7 +9,7 @@ use crate::{
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $figure:ident $number:ident $name:literal,)*) => {
-        /// Something that is counted of packets.
+        /// A counter of packets.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum PacketFigure {
@@ -54,7 +54,7 @@ figures! {
     DropLength KFABRIC_FIGURE_DROP_LENGTH "drop_length",
     /// Dropped: transport version.
     DropVersion KFABRIC_FIGURE_DROP_VERSION "drop_version",
-    /// Dropped: opcode reserved, or of a service that is not spoken.
+    /// Dropped: opcode reserved, or of a service that is not supported.
     DropOpcode KFABRIC_FIGURE_DROP_OPCODE "drop_opcode",
     /// Dropped: P_Key.
     DropPkey KFABRIC_FIGURE_DROP_PKEY "drop_pkey",
@@ -70,33 +70,33 @@ figures! {
     DropTooLong KFABRIC_FIGURE_DROP_TOO_LONG "drop_too_long",
     /// Dropped: no such QP.
     DropNoQp KFABRIC_FIGURE_DROP_NO_QP "drop_no_qp",
-    /// Dropped: the QP speaks another transport service.
+    /// Dropped: the QP has another transport service.
     DropService KFABRIC_FIGURE_DROP_SERVICE "drop_service",
     /// Dropped: not sent to the QP's own address.
     DropDestination KFABRIC_FIGURE_DROP_DESTINATION "drop_destination",
-    /// Dropped: not sent by the peer that the QP is connected to.
+    /// Dropped: not sent by the peer to which the QP is connected.
     DropSource KFABRIC_FIGURE_DROP_SOURCE "drop_source",
     /// Dropped: the QP is not connected, or in a state in which it takes no packets.
     DropState KFABRIC_FIGURE_DROP_STATE "drop_state",
-    /// Dropped: so much waits for the QP's worker already.
+    /// Dropped: too many packets wait for the QP's worker.
     DropInboxFull KFABRIC_FIGURE_DROP_INBOX_FULL "drop_inbox_full",
     /// Dropped: the ICRC is wrong.
     DropIcrc KFABRIC_FIGURE_DROP_ICRC "drop_icrc",
     /// Dropped: not the QP's Q key.
     DropQkey KFABRIC_FIGURE_DROP_QKEY "drop_qkey",
-    /// Dropped: a datagram for which nobody waits.
+    /// Dropped: a datagram for which no receive is posted.
     DropNoReceive KFABRIC_FIGURE_DROP_NO_RECEIVE "drop_no_receive",
     /// Packets that were sent again.
     Resent KFABRIC_FIGURE_RESENT "resent",
-    /// Times that sending went back because the peer said that something was lost.
+    /// Times that sending went back because the peer reported a loss.
     Retries KFABRIC_FIGURE_RETRIES "retries",
     /// Times that no answer came in time.
     Timeouts KFABRIC_FIGURE_TIMEOUTS "timeouts",
-    /// Packets that were sent again before that, in case that the last one was lost.
+    /// Packets that were sent again earlier, in case the last one was lost.
     Probes KFABRIC_FIGURE_PROBES "probes",
     /// Requests and responses that had been received already.
     Duplicates KFABRIC_FIGURE_DUPLICATES "duplicates",
-    /// Responses to what was never sent, or of a kind that does not answer it.
+    /// Responses to no request, or of a kind that does not answer the request.
     Strays KFABRIC_FIGURE_STRAYS "strays",
     /// Requests behind a missing one, dropped.
     OutOfSequence KFABRIC_FIGURE_OUT_OF_SEQUENCE "out_of_sequence",
@@ -124,23 +124,23 @@ figures! {
     RnrTx KFABRIC_FIGURE_RNR_TX "rnr_tx",
     /// RNR NAK received.
     RnrRx KFABRIC_FIGURE_RNR_RX "rnr_rx",
-    /// Dropped: a datagram to QP 1 that is no message of connection management, means nothing here,
-    /// or asks a listener that has not handled the requests before it.
+    /// Dropped: a datagram to QP 1 that is no message of connection management or has no meaning
+    /// here, or a request to a listener that has not handled the requests before it.
     DropCm KFABRIC_FIGURE_DROP_CM "drop_cm",
-    /// Messages of connection management that had been heard before.
+    /// Messages of connection management that had been received before.
     CmDuplicates KFABRIC_FIGURE_CM_DUPLICATES "cm_duplicates",
     /// Messages of connection management that were not answered in time.
     CmResent KFABRIC_FIGURE_CM_RESENT "cm_resent",
-    /// Requests for a connection that were refused: nobody listens.
+    /// Requests for a connection that were refused: no listener.
     CmNoListener KFABRIC_FIGURE_CM_NO_LISTENER "cm_no_listener",
     /// Requests for a connection that were refused: too many wait, or no memory.
     CmNoRoom KFABRIC_FIGURE_CM_NO_ROOM "cm_no_room",
-    /// Accesses of peers to memory that were refused, within the host and over the wire: no such key, no
-    /// right, or bytes outside the region. Of links only.
+    /// Accesses of peers to memory that were refused, within the host and over the wire: unknown
+    /// key, access not allowed, or bytes outside the region. Of links only.
     MrRefused KFABRIC_FIGURE_MR_REFUSED "mr_refused",
     /// Dropped: requests further ahead than any requester's window reaches.
     DropPsn KFABRIC_FIGURE_DROP_PSN "drop_psn",
-    /// Dropped: packets that wait for the QPs of the QP's owner take all that they may of the
+    /// Dropped: packets that wait for the QPs of the QP's owner use up their share of the
     /// owner's budget of kernel memory.
     DropBudget KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
     /// Of `RxPackets`: those that were processed by the task or worker of this host that sent them, run
@@ -160,7 +160,7 @@ pub enum PacketsOf {
     Endpoint(u64),
 }
 
-/// What became of packets.
+/// Packet statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packets {
     values: [u64; abi::KFABRIC_MAX_FIGURES as usize],
@@ -197,7 +197,7 @@ impl Default for Packets {
 }
 
 impl Device {
-    /// What became of packets.
+    /// Packet statistics.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_number() {
+    fn each_counter_has_its_own_number() {
         let mut packets = Packets::default();
         for (number, figure) in PacketFigure::ALL.iter().enumerate() {
             assert_eq!(figure.number(), number, "{figure:?}");

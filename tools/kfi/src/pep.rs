@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections: who asks and who is asked.
+//! Connections: passive endpoints, and the calls that connect and accept.
 //!
 //! A [`PassiveEndpoint`] listens; each request is an event of its event queue,
 //! and an endpoint of the type [`EpType::Msg`](crate::EpType::Msg) accepts it.
@@ -67,7 +67,7 @@ impl PassiveEndpointBuilder {
         self
     }
 
-    /// A number of the caller's.
+    /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.raw.context = context;
         self
@@ -88,9 +88,9 @@ impl PassiveEndpointBuilder {
     }
 }
 
-/// Where peers ask for connections.
+/// A passive endpoint: the address at which peers ask for connections.
 ///
-/// Closing it rejects the requests that wait.
+/// Closing it rejects the waiting requests.
 #[derive(Clone)]
 pub struct PassiveEndpoint {
     inner: Arc<Inner>,
@@ -113,9 +113,9 @@ impl PassiveEndpoint {
     ///
     /// # Errors
     ///
-    /// `KFI_ENOEQ`: not bound to an event queue; `EADDRNOTAVAIL`: no link has
-    /// the address; `ENODEV`: there is no link; `EADDRINUSE`: somebody listens
-    /// there; `KFI_EOPBADSTATE`: it listens already.
+    /// `KFI_ENOEQ`: not bound to an event queue; `EADDRNOTAVAIL`: no link has the
+    /// address; `ENODEV`: there is no link; `EADDRINUSE`: another endpoint
+    /// listens there; `KFI_EOPBADSTATE`: it listens already.
     pub fn listen(&self) -> Result<()> {
         let mut arg = abi::kfabric_pep_listen {
             pep: self.handle(),
@@ -124,7 +124,7 @@ impl PassiveEndpoint {
         calls::plain(self.device(), &mut arg)
     }
 
-    /// Where it listens, or is to.
+    /// The address at which it listens, or will listen.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl PassiveEndpoint {
     }
 }
 
-/// What an event of a connection says.
+/// The contents of an event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionEvent {
     /// Handle of the passive endpoint that is asked, or of the endpoint.
@@ -163,7 +163,7 @@ pub struct ConnectionEvent {
     pub connreq: u32,
     /// Context of the object.
     pub context: u64,
-    /// This end's address: of a request, that which an endpoint must have to
+    /// Address of this end.  For a request, an endpoint must have this address to
     /// accept.
     pub local: SocketAddr,
     /// The peer's address.
@@ -218,23 +218,24 @@ const _: () = assert!(size_of::<abi::kfabric_sockaddr>() == 32);
 
 /// Connections.
 impl Endpoint {
-    /// Asks a peer for a connection, with at most 56 bytes for it.  The event
-    /// queue tells what comes of it.  It is enabled if it is not yet.
+    /// Asks a peer for a connection, with at most 56 bytes of private data.  An
+    /// event reports the result.  The call enables the endpoint if necessary.
     ///
     /// # Errors
     ///
     /// Those of [`enable`](Endpoint::enable); `EOPNOTSUPP`: another type than
     /// [`EpType::Msg`](crate::EpType::Msg); `KFI_ENOEQ`: no event queue;
-    /// `EINVAL`: too many bytes, or an address that is nobody's or of another
-    /// family; `ENETUNREACH`: there is no way to it; `EALREADY`: it is being
-    /// connected; `EISCONN`: it is connected, or was; `EBUSY`: too many
+    /// `EINVAL`: too many bytes, or an address that belongs to no host or is of
+    /// another family; `ENETUNREACH`: there is no route to it; `EALREADY`: it is
+    /// being connected; `EISCONN`: it is connected, or was; `EBUSY`: too many
     /// connections.
     pub fn connect(&self, peer: SocketAddr, private: &[u8]) -> Result<()> {
         calls::ep_connect(self.device(), self.handle(), peer.into(), private)
     }
 
-    /// Accepts a request, with at most 196 bytes for the peer.  The event queue
-    /// tells when the peer is ready.  It is enabled if it is not yet.
+    /// Accepts a request, with at most 196 bytes of private data.  An event
+    /// reports that the peer is ready.  The call enables the endpoint if
+    /// necessary.
     ///
     /// # Errors
     ///

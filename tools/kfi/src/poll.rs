@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Poll sets: which of many CQs and counters have something to read.
+//! Poll sets, which find the members that have something to read among many CQs
+//! and counters.
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use crate::{
 };
 
 mod sealed {
-    /// What a poll set needs of a member.
+    /// The parts of a member that a poll set needs.
     pub trait Member {
         fn member(&self) -> (u32, crate::object::Hold);
     }
 }
 
-/// What a [`PollSet`] can have: a CQ or a counter.
+/// A possible member of a [`PollSet`]: a CQ or a counter.
 pub trait Pollable: sealed::Member {}
 
 impl sealed::Member for Cq {
@@ -82,7 +83,7 @@ impl PollSet {
         Ok(())
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     ///
     /// # Errors
     ///

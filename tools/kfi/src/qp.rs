@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The QP under a connected or a datagram endpoint: for peers that are not
-//! kfabric's, and that are found without the CM.
+//! The QP under a connected or a datagram endpoint: for peers that do not use kfabric, and that are
+//! found without the CM.
 //!
 //! ```no_run
 //! # fn f(ep: kfi::Endpoint, tell: impl FnOnce(kfi::QpInfo) -> (kfi::QpAddr, u32)) -> kfi::Result<()> {
@@ -65,7 +65,7 @@ impl abi::kfabric_sockaddr {
     }
 }
 
-/// What a peer has to know of a QP, and how it is.
+/// The attributes of a QP that its peer needs, and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
     /// Its number, 24 bits.
@@ -90,7 +90,7 @@ impl QpInfo {
     }
 }
 
-/// The IP address that a GID is.
+/// The IP address of a GID.
 pub fn ip_of_gid(gid: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
@@ -99,22 +99,20 @@ pub fn ip_of_gid(gid: [u8; 16]) -> IpAddr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QpOption {
-    /// Path MTU, bytes: 256, 512, 1024, 2048, 4096; 0: what the way allows.
+    /// Path MTU, bytes: 256, 512, 1024, 2048, 4096; 0: as much as the path allows.
     PathMtu,
-    /// Local ACK timeout, a code: 4.096 us times 2 to its power; 0: none. It
-    /// grows to four times as long while nothing is answered.
+    /// Local ACK timeout, a code: 4.096 us times 2 to its power; 0: none. It grows to four times
+    /// its value while the peer does not answer.
     Timeout,
-    /// How often what was not answered is sent again, 0 to 7.
+    /// Retries of packets without an answer, 0 to 7.
     RetryCnt,
-    /// How often a peer that has no receive is tried again, 0 to 6; 7: for
-    /// ever.
+    /// Retries towards a peer that has no receive posted, 0 to 6; 7: without limit.
     RnrRetry,
-    /// How long a peer waits that found no receive here, a code of
-    /// InfiniBand's.
+    /// The time that a peer waits after it found no receive here, a code of InfiniBand's.
     MinRnrTimer,
     /// READs and atomics that may be under way, 0 to 16.
     RdAtomic,
-    /// READs and atomics of the peer's that may be under way, 0 to 16.
+    /// READs and atomics of the peer that may be under way, 0 to 16.
     DestRdAtomic,
 }
 
@@ -156,15 +154,15 @@ impl Endpoint {
         })
     }
 
-    /// Connects its QP with that of a peer, whose first packet will have this
-    /// PSN.  It is enabled if it is not yet; there is no event.
+    /// Connects its QP with that of a peer, whose first packet will have this PSN.  The call
+    /// enables the endpoint if necessary; there is no event.
     ///
     /// # Errors
     ///
     /// Those of [`enable`](Endpoint::enable); `EOPNOTSUPP`: another type than
-    /// [`EpType::Msg`](crate::EpType::Msg); `EINVAL`: the address is nobody's
-    /// or of another family, number or PSN have more than 24 bits;
-    /// `ENETUNREACH`: there is no way to it; `EISCONN`: connected already.
+    /// [`EpType::Msg`](crate::EpType::Msg); `EINVAL`: the address belongs to no host or is of
+    /// another family, number or PSN have more than 24 bits; `ENETUNREACH`: there is no route to
+    /// it; `EISCONN`: connected already.
     pub fn connect_qp(&self, peer: QpAddr, psn: u32) -> Result<()> {
         let mut arg = abi::kfabric_ep_connect_qp {
             ep: self.handle(),
@@ -190,7 +188,7 @@ impl Endpoint {
         calls::plain(self.device(), &mut arg)
     }
 
-    /// The address of the peer that it is connected to, or was.
+    /// The address of the peer to which it is or was connected.
     ///
     /// # Errors
     ///
@@ -227,8 +225,7 @@ impl Endpoint {
             .map(drop)
     }
 
-    /// The Q key of a datagram endpoint: what it sends with, and what it
-    /// takes.
+    /// The Q key of a datagram endpoint, with which it sends and receives.
     ///
     /// # Errors
     ///
@@ -255,7 +252,7 @@ impl Endpoint {
 }
 
 impl Av {
-    /// Inserts a QP: a peer of datagram endpoints that is not kfabric's.
+    /// Inserts a QP: a peer of datagram endpoints that does not use kfabric.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reading a CQ without a system call: its ring, mapped.
+//! Reads a CQ without a system call, from its mapped ring.
 //!
 //! # The ring
 //!
@@ -15,24 +15,25 @@
 //!   ... head frees entries <----------  store head       (release)
 //! ```
 //!
-//! The acquire makes the entries visible that the tail counts; the release
-//! keeps the kernel from writing over an entry that is still being read.
+//! The acquire makes the entries up to the tail visible; the release keeps the
+//! kernel from overwriting an entry that is still being read.
 //!
 //! Error entries are not in the ring.  While `errors` is not 0, a read gives
 //! `KFI_EAVAIL`, as a read by call does, and [`Cq::readerr`] takes them.  The
 //! reader loads `errors` after `tail`: the kernel counts an error before it
 //! counts the entries that come after it, so none of those is shown first.
 //!
-//! Completions that nobody posted for and that found no room are counted in
-//! `overruns`; when the ring is empty the loss is reported, once.  The reader
-//! stores in `overruns_told` what it has reported, so that the kernel neither
-//! reports it again nor keeps descriptors and poll sets ready for it.
+//! Completions without a posted operation that found no room are counted in
+//! `overruns`; when the ring is empty, a read reports the loss once.  The
+//! reader stores the number that it has reported in `overruns_told`, so that
+//! the kernel neither reports it again nor keeps descriptors and poll sets
+//! ready for it.
 //!
 //! # Layers
 //!
 //! [`Consumer`] is the protocol over [`RingMem`], free of pointers: the tests
 //! drive it with a model, and loom with every interleaving.  [`RawRing`] is the
-//! memory.  [`CqRing`] is what programs have.
+//! memory.  Programs use [`CqRing`].
 
 use std::{
     mem::offset_of,
@@ -55,10 +56,10 @@ use crate::{
     map::Mapping,
 };
 
-/// The call's name in errors of the ring, which makes none.
+/// The call's name in errors of the ring, which makes no call.
 const NAME: &str = "CQ ring";
 
-/// The memory of a ring, as the consumer needs it.
+/// The memory of a ring, with the accesses of the consumer.
 pub(crate) trait RingMem {
     /// Completions ever written; acquire.
     fn tail(&self) -> u64;
@@ -68,14 +69,14 @@ pub(crate) trait RingMem {
     fn overruns(&self) -> u64;
     /// Losses that were reported.
     fn told(&self) -> u64;
-    /// Says which losses were reported.
+    /// Records the number of losses that were reported.
     fn set_told(&self, overruns: u64);
     /// Completions ever taken, written by the consumer alone.
     fn head(&self) -> u64;
     /// Gives entries back; release.
     fn set_head(&self, head: u64);
-    /// Looks at the entry at this place, which is below the size, and which
-    /// `tail` says is written and `head` says is not given back.
+    /// Reads the entry at this place.  The place is below the size, `tail` says
+    /// that the entry is written, and `head` that it is not given back.
     fn entry<R>(&self, place: u64, look: impl FnOnce(&Entry) -> R) -> R;
 }
 
@@ -105,9 +106,10 @@ impl<M: RingMem> Consumer<M> {
         Ok((head, queued))
     }
 
-    /// Shows up to `max` completions to `take`, then gives them back.
+    /// Passes up to `max` completions to `take`, then gives them back.
     ///
-    /// A completion that is shown counts as taken, also if `take` panics.
+    /// A completion that was passed to `take` counts as taken, also if `take`
+    /// panics.
     #[inline]
     fn drain(&mut self, max: usize, mut take: impl FnMut(&Entry)) -> Result<usize> {
         let (head, queued) = self.queued()?;
@@ -143,7 +145,7 @@ impl<M: RingMem> Consumer<M> {
     }
 }
 
-/// Stores the new head when the entries have been looked at.
+/// Stores the new head after the entries were read.
 struct GiveBack<'a, M: RingMem> {
     mem: &'a M,
     head: u64,
@@ -170,7 +172,7 @@ unsafe impl Send for RawRing {}
 unsafe impl Sync for RawRing {}
 
 impl RawRing {
-    /// The ring in this mapping, if its head makes sense.
+    /// The ring in this mapping, if its head has valid values.
     fn new(mapping: Mapping) -> Result<Self> {
         // SAFETY: valid for `len` bytes as long as the mapping, which is kept.
         let ring = unsafe { Self::from_memory(mapping.start(), mapping.len()) }?;
@@ -185,7 +187,7 @@ impl RawRing {
     /// # Safety
     ///
     /// The memory is valid for reads and writes while the value lives, and
-    /// only accessed as this file's beginning says.
+    /// accessed only as described at the top of this file.
     unsafe fn from_memory(start: NonNull<u8>, len: usize) -> Result<Self> {
         let nonsense = Error::Nonsense("a ring that does not fit its mapping");
         if len < size_of::<abi::kfabric_cq_ring>() || !start.cast::<Entry>().is_aligned() {
@@ -222,7 +224,7 @@ impl RawRing {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: callers give the offset of a u64 of the head, which is inside
-        // the memory, aligned, and accessed atomically by everybody.
+        // the memory and aligned; all code accesses it atomically.
         unsafe { AtomicU64::from_ptr(self.head.as_ptr().byte_add(offset).cast()) }
     }
 }
@@ -281,7 +283,7 @@ impl RingMem for RawRing {
     }
 }
 
-/// The mapped ring of a CQ: completions without a system call.
+/// The mapped ring of a CQ, to take completions without a system call.
 ///
 /// From [`Cq::ring`].  A ring has one reader, which is why taking completions
 /// needs `&mut`; do not read the same CQ by call at the same time.
@@ -319,9 +321,9 @@ impl CqRing {
     ///
     /// # Errors
     ///
-    /// - `KFI_EAVAIL`: an error entry is to be read first ([`Cq::readerr`]).
-    /// - `KFI_EOVERRUN`: completions that nobody posted for were lost; reported
-    ///   once, when the ring is empty.
+    /// - `KFI_EAVAIL`: an error entry must be read first ([`Cq::readerr`]).
+    /// - `KFI_EOVERRUN`: completions without a posted operation were lost;
+    ///   reported once, when the ring is empty.
     #[inline]
     pub fn read(&mut self, out: &mut [Entry]) -> Result<usize> {
         let mut places = out.iter_mut();
@@ -332,8 +334,8 @@ impl CqRing {
         })
     }
 
-    /// Shows up to `max` completions to `take` where they stand, without a
-    /// copy; gives how many.
+    /// Passes up to `max` completions to `take` in place, without a copy;
+    /// returns their number.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Live figures of objects, for a look from outside.
+//! Live statistics of objects, for other programs.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::{
     error::Result,
 };
 
-/// Class of objects that have figures.
+/// Class of objects that have statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatClass {
     /// Endpoints.
@@ -34,11 +34,12 @@ impl StatClass {
     }
 }
 
-/// An object and its figures.
+/// An object and its statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// Number of the object, in the whole system; grows from one to the next.
+    /// Number of the object, in the whole system; each new object has a higher
+    /// one.
     pub id: u64,
     /// Process that opened the device; `None` if it is not in this PID
     /// namespace.
@@ -47,11 +48,11 @@ pub struct Stat {
     pub handle: u32,
     /// Name of the link.
     pub link: String,
-    /// The figures.
+    /// The statistics.
     pub figures: Figures,
 }
 
-/// Figures of an object, as its class has them.
+/// Statistics of an object, by its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Figures {
@@ -90,7 +91,7 @@ pub enum Figures {
         overruns: u64,
         /// Places that operations under way have reserved.
         reserved: u64,
-        /// Those who wait.
+        /// Number of waiters.
         waiters: u64,
     },
     /// A counter.
@@ -99,9 +100,9 @@ pub enum Figures {
         value: u64,
         /// Errors.
         err: u64,
-        /// Those who wait.
+        /// Number of waiters.
         waiters: u64,
-        /// Lowest threshold that somebody waits for.
+        /// Lowest threshold of a waiter.
         threshold: Option<u64>,
     },
 }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint() {
+    fn endpoint_statistics_are_decoded() {
         let stat = Stat::new(StatClass::Endpoint, &raw());
         assert_eq!((stat.id, stat.pid, stat.handle), (5, Some(77), 2));
         assert_eq!(stat.link, "roce0");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn counter() {
+    fn counter_statistics_are_decoded() {
         let nobody = abi::kfabric_stat {
             v: [9, 1, 0, u64::MAX, 0, 0, 0, 0],
             pid: 0,
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn cq() {
+    fn cq_statistics_are_decoded() {
         let stat = Stat::new(StatClass::Cq, &raw());
         assert!(matches!(
             stat.figures,

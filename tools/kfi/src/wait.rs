@@ -88,7 +88,7 @@ pub(crate) fn set_nonblocking(fd: &OwnedFd, nonblocking: bool) -> Result<()> {
 /// A wait set as a descriptor: for poll, epoll and io_uring.
 ///
 /// Readable while a signal of a member is pending.  [`WaitSetFd::consume`]
-/// takes the signal; then all members are to be looked at.
+/// takes the signal; then the program looks at all members.
 ///
 /// The wait set stays open while there is a descriptor of it.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl AsFd for WaitSetFd {
 }
 
 /// A wait set: CQs, counters and event queues that are opened with
-/// [`Wait::Set`](crate::Wait::Set) wake those who wait on it.
+/// [`Wait::Set`](crate::Wait::Set) wake its waiters.
 ///
 /// ```no_run
 /// # fn f(fabric: kfi::Fabric, domain: kfi::Domain) -> kfi::Result<()> {
@@ -174,7 +174,7 @@ impl WaitSet {
     /// Sleeps until a member is signalled; `false`: the deadline has passed.
     ///
     /// A CQ or event queue signals when an entry, event or error arrives; a
-    /// counter, when either value changes.  A signal is taken by one waiter.
+    /// counter, when either value changes.  One waiter takes a signal.
     ///
     /// # Errors
     ///

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How two ping-pong programs find each other.
+//! The exchange by which two ping-pong programs find each other.
 //!
-//! Each has an endpoint for this alone. The client sends [`Hello`] from it to
-//! the server's address: its own two addresses (which nobody else can tell the
-//! server) and what it wants to play. The server makes an endpoint for that and
-//! answers [`Welcome`]; then the game is between the other two endpoints. At
-//! the end the client says [`Bye`], so that the server stays until all has
-//! arrived. The messages are JSON: a person can read them in a trace, and a
-//! program of another version can say what it does not understand.
+//! Each program has an endpoint for this exchange only. The client sends
+//! [`Hello`] from it to the server's address: its own two addresses, which the
+//! server cannot know otherwise, and the parameters of the game. The server
+//! makes an endpoint with them and answers [`Welcome`]; then the game runs
+//! between the other two endpoints. At the end the client sends [`Bye`], so
+//! that the server stays until all messages have arrived. The messages are
+//! JSON, which is readable in a trace, and which a program of another version
+//! can partly understand.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -24,13 +25,13 @@ use crate::{
 /// Longest message, bytes.
 const ROOM: usize = 1024;
 
-/// What a client says to a server.
+/// A client's message to a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FromClient {
-    /// I want to play.
+    /// The client wants to play.
     Hello(Hello),
-    /// I have got everything.
+    /// The client has received everything.
     Bye(Bye),
 }
 
@@ -46,22 +47,22 @@ pub(crate) struct Region {
     pub(crate) key: u64,
 }
 
-/// What the client wants.
+/// The client's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     /// [`VERSION`].
     pub(crate) version: u32,
-    /// Where the answer goes.
+    /// Address for the answer.
     pub(crate) control: SocketAddr,
-    /// Where the messages of the game go.
+    /// Address for the messages of the game.
     pub(crate) data: SocketAddr,
-    /// Where writes go.
+    /// Memory for writes.
     pub(crate) region: Option<Region>,
-    /// What is exchanged.
+    /// Kind of messages.
     pub(crate) mode: Mode,
-    /// What tells of it.
+    /// Report of arrivals.
     pub(crate) completion: Completion,
-    /// How to wait.
+    /// Way of waiting.
     pub(crate) wait: WaitBy,
     /// Bytes of a message.
     pub(crate) size: u64,
@@ -77,22 +78,22 @@ pub(crate) struct Hello {
 pub(crate) enum Welcome {
     /// Begin.
     Play {
-        /// Where the messages of the game go.
+        /// Address for the messages of the game.
         data: SocketAddr,
-        /// Where writes go.
+        /// Memory for writes.
         region: Option<Region>,
     },
-    /// It cannot be done.
+    /// The server refuses.
     No {
         /// Why not.
         why: String,
     },
 }
 
-/// The client has got everything.
+/// The client has received everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Bye {
-    /// Answers that came.
+    /// Answers that arrived.
     pub(crate) answers: u64,
 }
 
@@ -106,7 +107,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// At this address, or at any of the link's.
+    /// At this address, or at any of the link's addresses.
     pub(crate) fn open(domain: &Domain, addr: Option<SocketAddr>) -> Result<Self> {
         let doing = match addr {
             Some(addr) => format!("open an endpoint at {addr}"),
@@ -122,7 +123,7 @@ impl Control {
             Some(addr) => domain.endpoint().addr(addr).open()?,
             None => domain.endpoint().open()?,
         };
-        // Only failures of sends matter.
+        // Only failed sends are of interest.
         ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
         ep.bind_cq(&cq, CqBind::RECV)?;
         ep.bind_av(&av)?;
@@ -143,14 +144,14 @@ impl Control {
         self.ep.name().doing("ask for the endpoint's address")
     }
 
-    /// Makes a peer known.
+    /// Adds a peer.
     pub(crate) fn meet(&self, peer: SocketAddr) -> Result<FiAddr> {
         self.av
             .insert_one(peer)
             .doing(format!("insert {peer} into the address vector"))
     }
 
-    /// Forgets a peer.
+    /// Removes a peer.
     pub(crate) fn part(&self, peer: FiAddr) -> Result<()> {
         self.av
             .remove(&[peer])
@@ -170,8 +171,8 @@ impl Control {
             .doing(place())
     }
 
-    /// The next message; `None`: none came in this time. The inner error is a
-    /// message that cannot be understood.
+    /// The next message; `None`: none arrived in this time. The inner error is
+    /// a message that cannot be understood.
     pub(crate) fn receive<T: DeserializeOwned>(
         &self,
         limit: Option<Duration>,
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_there_and_back_and_in_room() {
+    fn messages_survive_encoding_and_fit_the_buffer() {
         let longest = Hello {
             version: VERSION,
             control: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_json() {
+    fn answers_are_json() {
         let play = Welcome::Play {
             data: "127.0.0.1:9".parse().unwrap(),
             region: None,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Figures of many times: least, median, 99th percentile, greatest, mean.
+//! Statistics of many times: minimum, median, 99th percentile, maximum, mean.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures() {
+    fn latency_statistics_are_correct() {
         let trips = (1..=101)
             .rev()
             .map(|n| Duration::from_micros(2 * n))

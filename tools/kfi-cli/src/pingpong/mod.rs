@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi pingpong`: two programs exchange messages.
 //!
-//! [`control`] is how they find each other, [`player`] one side of the game,
-//! [`trace`] what is shown of it, [`latency`] the figures. [`verbs`] is the game
-//! of others.
+//! [`control`] makes the two programs find each other, [`player`] is one side of
+//! the game, [`trace`] shows its steps, [`latency`] its statistics. [`verbs`]
+//! plays the game of other programs.
 
 pub(crate) mod control;
 pub(crate) mod latency;
@@ -32,7 +32,7 @@ use latency::Latency;
 use player::{Foul, Game, Player};
 use trace::Trace;
 
-/// How a game went, in JSON.
+/// The result of a game, in JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct ResultJson {
     event: &'static str,
@@ -51,7 +51,7 @@ pub(crate) struct ResultJson {
     bytes_per_second: f64,
 }
 
-/// Does what `kfi pingpong` was asked for.
+/// Runs `kfi pingpong`.
 pub(crate) fn run(args: &Pingpong, out: &mut Out) -> Result<()> {
     if args.mode == Mode::Rma && args.size == 0 {
         return Err(Error::said(
@@ -239,7 +239,7 @@ fn server(args: &Pingpong, link: &Link, domain: &Domain, out: &mut Out) -> Resul
     }
 }
 
-/// A server, and the clients that wait for their turn.
+/// A server, and the clients that wait for it.
 struct Server<'a> {
     args: &'a Pingpong,
     control: &'a Control,
@@ -298,7 +298,7 @@ impl Server<'_> {
         )
     }
 
-    /// Tells a client that it cannot be, and says so here.
+    /// Tells a client that its request is refused, and shows it here.
     fn refuse(&self, hello: &Hello, peer: FiAddr, why: String) -> Result<()> {
         self.control.send(peer, &Welcome::No { why: why.clone() })?;
         Err(Error::said(
@@ -307,7 +307,7 @@ impl Server<'_> {
         ))
     }
 
-    /// The last answer has arrived when the client says so.
+    /// The client says when the last answer has arrived.
     fn wait_for_bye(&mut self, hello: &Hello) -> Result<()> {
         loop {
             match self.control.receive(Some(self.args.timeout))? {
@@ -355,8 +355,8 @@ fn report(
     out.text(&summary(&result, game.trace))
 }
 
-/// What a person sees of it; of a game that was traced, no times: they are
-/// those of the terminal.
+/// The result as text; after a trace without times, because they would be those
+/// of the terminal.
 fn summary(result: &ResultJson, traced: bool) -> String {
     let ResultJson {
         role,
@@ -412,7 +412,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         assert_eq!(
             serde_json::to_string(&result()).unwrap(),
             r#"{"event":"result","role":"client","link":"roce0","peer":"127.0.0.1:7471","#
@@ -424,7 +424,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn as_text() {
+    fn text_shows_the_result() {
         assert_eq!(
             summary(&result(), false),
             "client  1000 messages of 8 B each way with 127.0.0.1:7471 (msg, cq, sread) in 0.050 s\n\

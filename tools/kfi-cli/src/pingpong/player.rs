@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One side of a game: an endpoint, what reports on it, and its two buffers.
+//! One side of a game: an endpoint, the queue or counter that reports on it,
+//! and its two buffers.
 //!
 //! A side throws (posts the receive for the answer and the message, in one
-//! call) and catches (waits until the other side's message has arrived). What
-//! tells of an arrival is an entry of the CQ or the value of a counter, and
-//! both can be waited for in three ways. Sends that succeed are silent unless
-//! everything is to be shown; a send that fails makes an error entry, and is
-//! found by the next catch.
+//! call) and catches (waits until the other side's message has arrived). An
+//! entry of the CQ or the value of a counter reports an arrival, and a side can
+//! wait for either in three ways. Sends that succeed are silent unless
+//! everything is to be shown; a send that fails makes an error entry, which the
+//! next catch finds.
 
 use std::{
     net::SocketAddr,
@@ -23,33 +24,33 @@ use crate::{
     pingpong::{control::Region, trace::Trace},
 };
 
-/// What is played.
+/// Parameters of a game.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Game {
-    /// What is exchanged.
+    /// Kind of messages.
     pub(crate) mode: Mode,
-    /// What tells of an arrival.
+    /// Report of arrivals.
     pub(crate) completion: Completion,
-    /// How to wait for it.
+    /// Way of waiting.
     pub(crate) wait: WaitBy,
     /// Bytes of a message.
     pub(crate) size: usize,
-    /// How long the other side may be silent.
+    /// Longest silence of the other side.
     pub(crate) timeout: Duration,
     /// Show everything.
     pub(crate) trace: bool,
 }
 
-/// Why a game ended.
+/// Reason why a game ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Foul {
-    /// The library's.
+    /// An error of the library.
     #[error(transparent)]
     Kfi(#[from] kfi::Error),
     /// Silence.
     #[error("the peer has been silent for {0:?}")]
     Silent(Duration),
-    /// Another message than the one that was due.
+    /// A message other than the expected one.
     #[error("message {0} arrived with wrong bytes or a wrong length")]
     Wrong(u64),
     /// The output.
@@ -57,7 +58,7 @@ pub(crate) enum Foul {
     Output(Box<crate::error::Error>),
 }
 
-/// How arrivals are found out.
+/// The objects that report arrivals.
 enum Arrival {
     CqSpin(CqRing),
     CqSread,
@@ -81,11 +82,11 @@ pub(crate) struct Player {
     mr: Option<Mr>,
     peer: FiAddr,
     remote: Remote,
-    /// Messages that have arrived.
+    /// Number of messages that have arrived.
     pub(crate) caught: u64,
 }
 
-/// Capabilities of an endpoint; to show who sent what, it must be told.
+/// Capabilities of an endpoint; a trace needs the source of messages, too.
 fn caps(source: bool) -> Caps {
     let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
     if source { caps | Caps::SOURCE } else { caps }
@@ -128,7 +129,7 @@ impl Player {
         ep.bind_cq(&cq, CqBind::RECV | quiet(entries))?;
         ep.bind_av(&av)?;
 
-        // What tells of arrivals stands first.
+        // The waiting side looks first at the object that reports arrivals.
         let kinds = match game.mode {
             Mode::Msg | Mode::Tagged => [("recv", CntrBind::RECV), ("send", CntrBind::SEND)],
             Mode::Rma => [
@@ -197,7 +198,7 @@ impl Player {
         })
     }
 
-    /// Makes the peer known.
+    /// Adds the peer's address.
     pub(crate) fn meet(&mut self, peer: SocketAddr, region: Option<Region>) -> kfi::Result<()> {
         self.peer = self.av.insert_one(peer)?;
         if let Some(region) = region {
@@ -229,7 +230,7 @@ impl Player {
         2 * self.caught + u64::from(!self.server)
     }
 
-    /// Sends message `number` of this side, having posted the receive for the
+    /// Sends message `number` of this side, after posting the receive for the
     /// answer if there will be one.
     pub(crate) fn throw(&mut self, number: u64, last: bool, trace: &mut Trace) -> Result<(), Foul> {
         let serial = 2 * number + u64::from(self.server);
@@ -245,7 +246,7 @@ impl Player {
             ),
             Mode::Rma => {
                 let write = Op::write(self.peer, message, self.remote);
-                // With remote CQ data the peer's CQ tells of the write.
+                // With remote CQ data the peer's CQ reports the write.
                 let tells = self.game.trace || self.game.completion == Completion::Cq;
                 (None, if tells { write.data(serial) } else { write })
             }
@@ -340,12 +341,12 @@ impl Player {
         Ok(())
     }
 
-    /// At the end: what has not been shown yet, and the counters.
+    /// Shows at the end the entries not shown yet, and the counters.
     pub(crate) fn finish(&mut self, trace: &mut Trace) -> Result<(), Foul> {
         if !self.game.trace {
             return Ok(());
         }
-        // Let the completion of the last send come.
+        // Waits for the completion of the last send.
         std::thread::sleep(Duration::from_millis(20));
         self.leftover(trace)?;
         for (name, kind, cntr) in &self.counters {
@@ -354,7 +355,7 @@ impl Player {
         Ok(())
     }
 
-    /// Shows the entries that are there, if everything is to be shown.
+    /// Shows the queued entries, if everything is to be shown.
     fn leftover(&mut self, trace: &mut Trace) -> Result<(), Foul> {
         if !self.game.trace {
             return Ok(());
@@ -378,13 +379,13 @@ impl Player {
         }
     }
 
-    /// Objects that a benchmark uses by itself.
+    /// Objects that a benchmark uses directly.
     pub(crate) fn parts(&self) -> (&Endpoint, &Cq, FiAddr) {
         (&self.ep, &self.cq, self.peer)
     }
 }
 
-/// Shows an entry; whether it is an arrival.
+/// Shows an entry; returns whether it is an arrival.
 fn seen(
     game: &Game,
     av: &Av,
@@ -397,14 +398,14 @@ fn seen(
         Mode::Rma => CompFlags::REMOTE_WRITE,
     };
     let arrived = entry.flags.contains(arrival);
-    // Where a counter tells of arrivals, another may have come meanwhile.
+    // Where a counter reports arrivals, another may have arrived meanwhile.
     let there = arrived && game.completion == Completion::Cq;
     let name = |peer| av.lookup(peer).ok();
     trace.entry(entry, name, arrived, there.then_some((inbox, game.size)))?;
     Ok(arrived)
 }
 
-/// An entry from the ring, or the error that stands before it.
+/// An entry from the ring, or the error entry before it.
 fn read_ring(ring: &mut CqRing, cq: &Cq, entry: &mut [Entry; 1]) -> Result<usize, Foul> {
     ring.read(entry).map_err(|error| {
         if error.is_eavail() {
@@ -426,7 +427,7 @@ fn failure(cq: &Cq) -> Foul {
     }
 }
 
-/// Looks again and again; at the clock, now and then.
+/// Checks repeatedly, and checks the time now and then.
 fn spin(timeout: Duration, mut done: impl FnMut() -> Result<bool, Foul>) -> Result<(), Foul> {
     let start = Instant::now();
     for look in 1u32.. {
@@ -445,7 +446,7 @@ fn spin(timeout: Duration, mut done: impl FnMut() -> Result<bool, Foul>) -> Resu
     Ok(())
 }
 
-/// Bytes of the mark that tells one message from another.
+/// Length of the mark that distinguishes messages.
 const STAMP: usize = 8;
 
 /// `ping` or `pong` and the last four digits of the message's number.
@@ -472,7 +473,7 @@ fn write_stamp(buffer: &Buffer, size: usize, serial: u64) {
     }
 }
 
-/// Whether the marks are this message's.
+/// Whether the message has these marks.
 fn stamp_is(buffer: &Buffer, size: usize, serial: u64) -> bool {
     let stamp = stamp(serial);
     let mut found = [0; STAMP];
@@ -491,7 +492,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_tell_messages_apart() {
+    fn marks_distinguish_messages() {
         assert_eq!(&stamp(0), b"ping0000");
         assert_eq!(&stamp(3), b"pong0001");
         assert_eq!(&stamp(2 * 12345), b"ping2345");
@@ -504,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_long_message_is_looked_at() {
+    fn marks_at_the_end_of_a_long_message_are_checked() {
         let buffer = Buffer::new(100).unwrap();
         write_stamp(&buffer, 100, 1);
         buffer.write_at(99, b"?");

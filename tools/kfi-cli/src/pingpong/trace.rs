@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `pingpong --trace`: every operation, CQ entry and counter, in words.
+//! `pingpong --trace`: shows every operation, CQ entry and counter as text.
 //!
 //! ```text
 //! client  posts     receive for the answer (context 1), send of 8 B (context 0)
@@ -21,7 +21,7 @@ use crate::{
     text,
 };
 
-/// What goes with an event: only what is there.
+/// Fields of an event; absent ones are left out.
 #[derive(Serialize)]
 struct Event<'a> {
     event: &'a str,
@@ -30,18 +30,18 @@ struct Event<'a> {
     what: Value,
 }
 
-/// Where a side's steps are shown, if they are.
+/// The output for a side's steps, if they are shown.
 pub(crate) struct Trace<'a> {
     role: &'static str,
     out: Option<&'a mut Out>,
-    /// Columns for what an entry says, before what it means.
+    /// Width of the fields of an entry, before their explanation.
     width: usize,
 }
 
 type Shown = Result<(), Foul>;
 
 impl<'a> Trace<'a> {
-    /// Shows the steps of `role` if they are `wanted`.
+    /// Shows the steps of `role` if `wanted`.
     pub(crate) fn new(role: &'static str, out: &'a mut Out, wanted: bool, mode: Mode) -> Self {
         Self {
             role,
@@ -141,8 +141,7 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// An entry of the CQ; of an arrival, with what has arrived if that is
-    /// still there.
+    /// An entry of the CQ; for an arrival, with its data if they are still there.
     pub(crate) fn entry(
         &mut self,
         entry: &Entry,
@@ -194,7 +193,7 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// The counter that tells of arrivals.
+    /// The counter that reports arrivals.
     pub(crate) fn counter_reached(
         &mut self,
         name: &str,
@@ -233,7 +232,7 @@ fn bind_name(kind: CntrBind) -> String {
     format!("KFI_{}", names.join("|KFI_"))
 }
 
-/// The beginning of what has arrived.
+/// The beginning of the data.
 fn preview(inbox: &Buffer, size: usize) -> String {
     String::from_utf8_lossy(&inbox.to_vec(..size.min(16))).into_owned()
 }
@@ -244,7 +243,7 @@ pub(crate) mod tests {
     use crate::args::{Completion, WaitBy};
     use std::time::Duration;
 
-    /// What `say` shows: text, or JSON.
+    /// Output of `say`: text, or JSON.
     fn shown(json: bool, say: impl FnOnce(&mut Trace<'_>) -> Shown) -> String {
         let (mut out, text) = Out::memory(json);
         say(&mut Trace::new("client", &mut out, true, Mode::Msg)).unwrap();
@@ -281,7 +280,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         let documents = documents();
         assert_eq!(
             documents[1]["ops"][1],
@@ -320,12 +319,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn counters_are_named_as_the_api_does() {
+    fn counters_have_the_names_of_the_api() {
         assert_eq!(bind_name(CntrBind::REMOTE_WRITE), "KFI_REMOTE_WRITE");
     }
 
     #[test]
-    fn nothing_is_shown_unasked() {
+    fn no_trace_is_shown_unless_requested() {
         let mut trace = Trace::none();
         let never = || -> String { unreachable!() };
         assert!(trace.show("x", never, || unreachable!()).is_ok());

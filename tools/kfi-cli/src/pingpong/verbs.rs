@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi pingpong --verbs`: the game that `ibv_rc_pingpong` and
-//! `ibv_ud_pingpong` play, with one of them, or with this command, as the peer.
+//! `kfi pingpong --verbs`: exchanges messages as `ibv_rc_pingpong` and `ibv_ud_pingpong` do, with
+//! one of them, or with this command, as the peer.
 //!
-//! The two tell each other their QPs over TCP, connect them, and exchange
-//! messages in turn, the client first. Both are to be told the same number of
-//! iterations; the bytes are nobody's in particular, but those programs send
-//! what they have received last, so that what comes back can be compared.
+//! The two programs exchange the attributes of their QPs over TCP, connect them, and send messages
+//! in turn, the client first. Both need the same number of iterations. Those programs do not
+//! define the bytes, but they send the bytes that they have received last, so that the client can
+//! compare them.
 //!
 //! ```text
 //!   client                          server
@@ -47,14 +47,14 @@ const QKEY: u32 = 0x1111_1111;
 /// The path MTU of ibv_rc_pingpong.
 const MTU: u32 = 1024;
 
-/// Receives that are posted ahead: the peer's next message may come before this
-/// side has looked at the last.
+/// Number of receives that are posted ahead: the peer's next message may come before this side has
+/// read the last one.
 const AHEAD: usize = 2;
 
-/// Bytes of what one tells the other, with a NUL behind.
+/// Length of the attributes of a QP as text, with a NUL behind.
 const WORDS: usize = 52;
 
-/// Says what was being done when TCP failed.
+/// Adds the action to an error of TCP.
 trait DoingTcp<T> {
     /// `doing` completes "cannot ...".
     fn doing_tcp(self, doing: &str) -> Result<T>;
@@ -71,7 +71,7 @@ impl<T> DoingTcp<T> for io::Result<T> {
     }
 }
 
-/// What one tells the other of its QP.
+/// Attributes of a QP that its peer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dest {
     lid: u16,
@@ -105,7 +105,7 @@ impl Dest {
         })
     }
 
-    /// As it is sent.
+    /// The text that is sent.
     fn words(&self) -> [u8; WORDS] {
         let mut words = [0; WORDS];
         let text = self.to_string();
@@ -113,7 +113,7 @@ impl Dest {
         words
     }
 
-    /// Reads what the peer has sent.
+    /// Reads the peer's text.
     fn receive(stream: &mut TcpStream) -> Result<Self> {
         let mut words = [0; WORDS];
         stream
@@ -159,7 +159,7 @@ impl FromStr for Dest {
     }
 }
 
-/// How a game went, in JSON.
+/// The result of a game, in JSON.
 #[derive(Debug, Serialize)]
 struct ResultJson {
     event: &'static str,
@@ -176,7 +176,7 @@ struct ResultJson {
     bytes_per_second: f64,
 }
 
-/// Plays as `args` say.
+/// Plays with the parameters of `args`.
 pub(super) fn run(
     args: &Pingpong,
     verbs: Verbs,
@@ -250,7 +250,7 @@ fn serve_one(
     stream
         .write_all(&side.dest()?.words())
         .doing_tcp("tell the client of the QP")?;
-    // What it says does not matter.
+    // The contents of this answer do not matter.
     stream
         .read_exact(&mut [0; 5])
         .doing_tcp("hear that the client begins")?;
@@ -265,7 +265,7 @@ fn prepare(stream: &TcpStream, args: &Pingpong) -> Result<()> {
         .doing_tcp("set the TCP connection up")
 }
 
-/// This end's address, which the peer can reach.
+/// This end's address, at which the peer can reach it.
 fn local(stream: &TcpStream) -> Result<SocketAddr> {
     stream.local_addr().doing_tcp("ask for the own address")
 }
@@ -365,7 +365,7 @@ impl Side {
         ))
     }
 
-    /// Sends and receives in turn; gives the time and the round trips.
+    /// Sends and receives in turn; returns the time and the number of round trips.
     fn play(&mut self, first: bool) -> Result<(Duration, Vec<Duration>)> {
         let start = Instant::now();
         let mut trips = Vec::with_capacity(self.iterations as usize);
@@ -395,7 +395,7 @@ impl Side {
         self.ep.post_one(&op).doing("send")
     }
 
-    /// Waits until the last message has gone: the endpoint must not be closed before.
+    /// Waits until the last message was sent: the endpoint must not be closed before.
     fn last_has_gone(&self) -> Result<()> {
         match self.cq.next(self.timeout).doing("send")? {
             Some(_) => Ok(()),
@@ -406,12 +406,13 @@ impl Side {
         }
     }
 
-    /// Waits for the next message. What comes back is what was sent last, but for the first that a
-    /// server gets; a client that is this command sends what the server is going to.
+    /// Waits for the next message. Its bytes are those that were sent last, except for the first
+    /// message of a server. A client that is this command sends the bytes that the server is going
+    /// to send.
     fn arrive(&self, turn: u64, first: bool) -> Result<()> {
         let entry = loop {
             match self.cq.next(self.timeout).doing("receive")? {
-                // That the client's last message has gone.
+                // Waits until the client's last message was sent.
                 Some(entry) if !entry.flags.contains(CompFlags::RECV) => {}
                 Some(entry) => break entry,
                 None => {
@@ -481,7 +482,7 @@ impl Side {
     }
 }
 
-/// The bytes of a message: its number, counted on, over and over.
+/// The bytes of a message: its number, counted on, repeatedly.
 fn pattern(size: usize, turn: u64) -> impl Iterator<Item = u8> {
     (0..size).map(move |at| (turn as usize).wrapping_mul(31).wrapping_add((at / 7) ^ at) as u8)
 }
@@ -515,11 +516,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// As ibv_rc_pingpong prints and sends it.
+    /// The format that ibv_rc_pingpong prints and sends.
     const TEXT: &str = "0000:000011:0a1b2c:00000000000000000000ffffc0000201";
 
     #[test]
-    fn what_is_told() {
+    fn qp_attributes_survive_encoding() {
         let dest: Dest = TEXT.parse().unwrap();
         assert_eq!((dest.lid, dest.qpn, dest.psn), (0, 0x11, 0x0a_1b2c));
         assert_eq!(dest.addr().unwrap().host, "192.0.2.1:0".parse().unwrap());
@@ -534,7 +535,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_qp() {
+    fn malformed_qp_attributes_are_refused() {
         for text in [
             "",
             "done",
@@ -549,7 +550,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn patterns_tell_messages_apart() {
+    fn patterns_distinguish_messages() {
         let buffer = Buffer::new(100).unwrap();
         mark(&buffer, 100, 3);
         assert!(is_marked(&buffer, 100, 3));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi top`: live figures of links, endpoints, completion queues and counters.
 //!
-//! [`sample`] takes the figures and compares two looks, [`view`] draws them on
-//! a terminal. Without a terminal, or with `--once` or `--json`, they are
-//! printed.
+//! [`sample`] reads the statistics and compares two samples, [`view`] draws
+//! them on a terminal. Without a terminal, or with `--once` or `--json`, they
+//! are printed.
 
 mod sample;
 mod view;
@@ -29,7 +29,7 @@ use crate::{
 use sample::{Change, Sample};
 use view::View;
 
-/// Does what `kfi top` was asked for.
+/// Runs `kfi top`.
 pub(crate) fn run(args: &args::Top, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     if args.once || out.is_json() || !has_screen() {
@@ -44,7 +44,7 @@ fn has_screen() -> bool {
     io::stdout().is_terminal() && size.is_ok_and(|(width, height)| width > 0 && height > 0)
 }
 
-/// Prints once, or again and again.
+/// Prints once, or repeatedly.
 fn print(device: &Device, args: &args::Top, out: &mut Out) -> Result<()> {
     let mut before = Sample::take(device)?;
     if args.once {
@@ -84,7 +84,7 @@ fn terminal(source: io::Error) -> Error {
     Error::Io { doing, source }
 }
 
-/// Fills the screen until the person wants to end.
+/// Fills the screen until the user quits.
 fn watch(device: &Device, interval: Duration) -> Result<()> {
     let mut screen = ratatui::try_init().map_err(terminal)?;
     let result = watch_on(&mut screen, device, interval);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Figures at one moment, and what became of them since another.
+//! Statistics at one time, and the rates since an earlier time.
 
 use std::{collections::HashMap, fmt::Display, net::SocketAddr, time::Instant};
 
@@ -13,7 +13,7 @@ use crate::{
     text,
 };
 
-/// All figures at one moment.
+/// All statistics at one time.
 pub(crate) struct Sample {
     when: Instant,
     links: Vec<LinkJson>,
@@ -22,10 +22,10 @@ pub(crate) struct Sample {
     packets: HashMap<u64, Packets>,
 }
 
-/// Figures, and rates since the look before; also the JSON.
+/// Statistics, and rates since the last sample; also the JSON.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Change {
-    /// Seconds since the look before; null at the first look.
+    /// Seconds since the last sample; null in the first one.
     pub(crate) seconds: Option<f64>,
     pub(crate) links: Vec<LinkRow>,
     pub(crate) endpoints: Vec<EndpointRow>,
@@ -44,7 +44,7 @@ pub(crate) struct LinkRow {
     pub(crate) rx_bytes_per_second: Option<f64>,
 }
 
-/// Whose an object is.
+/// The owner of an object.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Owner {
     pub(crate) id: u64,
@@ -101,7 +101,7 @@ pub(crate) struct CntrRow {
 }
 
 impl Sample {
-    /// The figures now.
+    /// Reads the present statistics.
     pub(crate) fn take(device: &Device) -> Result<Self> {
         let links = link::all(device)?
             .iter()
@@ -112,7 +112,7 @@ impl Sample {
         for class in StatClass::ALL {
             for stat in device.stats(class) {
                 let stat = stat.doing("read live figures")?;
-                // One that is closed meanwhile has none.
+                // An object that is closed meanwhile has none.
                 if class == StatClass::Endpoint
                     && let Ok(found) = device.packets(PacketsOf::Endpoint(stat.id))
                 {
@@ -130,19 +130,19 @@ impl Sample {
         })
     }
 
-    /// The figures without rates.
+    /// The statistics without rates.
     pub(crate) fn since_ever(&self) -> Change {
         self.compare(None)
     }
 
-    /// The figures, with rates since `before`.
+    /// The statistics, with rates since `before`.
     pub(crate) fn since(&self, before: &Self) -> Change {
         self.compare(Some(before))
     }
 
     fn compare(&self, before: Option<&Self>) -> Change {
         let seconds = before.map(|before| self.when.duration_since(before.when).as_secs_f64());
-        // Of something that was not there, or began again, there is no rate.
+        // An object that is new, or was made again, has no rate.
         let rate = |now: u64, then: Option<u64>| {
             let more = now.checked_sub(then?)?;
             Some(text::rounded(more as f64 / seconds?.max(1e-9)))
@@ -193,7 +193,7 @@ impl Sample {
     }
 }
 
-/// Which kind of object a figure is of.
+/// The kind of object of these statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum StatKind {
     Endpoint,
@@ -209,7 +209,7 @@ fn kind(figures: &Figures) -> StatKind {
     }
 }
 
-/// What grows, of an object.
+/// The counters of an object that only grow.
 fn sums(figures: &Figures) -> [u64; 2] {
     match *figures {
         Figures::Endpoint { tx_ops, rx_ops, .. } => [tx_ops, rx_ops],
@@ -219,7 +219,7 @@ fn sums(figures: &Figures) -> [u64; 2] {
     }
 }
 
-/// Columns of whose an object is.
+/// Columns for the owner of an object.
 fn owner(owner: &Owner) -> [String; 3] {
     let pid = owner.pid.map_or("-".to_owned(), |pid| pid.to_string());
     [pid, owner.handle.to_string(), owner.link.clone()]
@@ -302,7 +302,7 @@ impl Change {
         }
     }
 
-    /// The tables, with what they are of and how many rows they have.
+    /// The tables, with their kinds of objects and numbers of rows.
     pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 4] {
         [
             ("links", self.link_table(), self.links.len()),
@@ -476,7 +476,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A change with one of each, as `Sample` would make it.
+    /// A change with one object of each kind, as `Sample` would make it.
     pub(crate) fn change() -> Change {
         let start = Instant::now();
         let before = sample(start, 10);
@@ -520,7 +520,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rates_need_two_looks() {
+    fn rates_need_two_samples() {
         let start = Instant::now();
         let sample = |tx_ops| sample(start, tx_ops);
         assert_eq!(sample(5).since_ever().links[0].tx_ops_per_second, None);
@@ -531,7 +531,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn shape_of_json() {
+    fn json_has_the_documented_keys() {
         let json = serde_json::to_value(change()).unwrap();
         let keys = |value: &serde_json::Value| {
             let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
@@ -558,7 +558,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn as_tables() {
+    fn tables_show_every_object() {
         let tables = change().tables();
         assert_eq!(
             tables[1].1.to_string(),

@@ -14,7 +14,7 @@ use ratatui::{
 
 use crate::{link::NO_LINKS, top::sample::Change};
 
-/// What is on the screen.
+/// The contents of the screen.
 pub(crate) struct View {
     interval: Duration,
     change: Change,
@@ -24,7 +24,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// A view of nothing yet.
+    /// An empty view.
     pub(crate) fn new(interval: Duration) -> Self {
         Self {
             interval,
@@ -35,24 +35,24 @@ impl View {
         }
     }
 
-    /// New figures; not while the person holds the screen.
+    /// Takes new statistics, unless the user has paused the screen.
     pub(crate) fn update(&mut self, change: Change) {
         if !self.held {
             self.change = change;
         }
     }
 
-    /// Holds the figures, or lets them go on.
+    /// Pauses the screen, or continues.
     pub(crate) fn hold(&mut self) {
         self.held = !self.held;
     }
 
-    /// Moves by lines.
+    /// Scrolls by lines.
     pub(crate) fn scroll(&mut self, lines: isize) {
         self.offset = self.offset.saturating_add_signed(lines);
     }
 
-    /// Moves to the right, or to the left.
+    /// Scrolls to the right, or to the left.
     pub(crate) fn shift(&mut self, columns: isize) {
         self.column = self.column.saturating_add_signed(columns);
     }
@@ -112,7 +112,7 @@ impl View {
         self.offset = self.offset.min(lines.len().saturating_sub(room));
         let below = lines.len().saturating_sub(self.offset + room);
         let shown: Vec<Line<'_>> = lines.into_iter().skip(self.offset).take(room).collect();
-        // What is wider than a terminal can be is not shown.
+        // Columns beyond the greatest width of a terminal are not shown.
         let column = u16::try_from(self.column).unwrap_or(u16::MAX);
         frame.render_widget(Paragraph::new(shown).scroll((0, column)), body);
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_there() {
+    fn a_large_screen_shows_all_tables() {
         let rows = screen(&mut view(), 140, 24);
         assert!(
             rows[0].contains("1 links, 1 endpoints, 1 CQs, 1 counters; every 1s"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_screens_move_sideways() {
+    fn narrow_screens_scroll_sideways() {
         let mut view = view();
         let has = |rows: &[String], word: &str| rows.iter().any(|row| row.contains(word));
         assert!(!has(&screen(&mut view, 60, 24), "UNEXPECTED"));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn held_figures_stay() {
+    fn a_paused_screen_does_not_change() {
         let mut view = view();
         view.hold();
         view.update(Change::default());

@@ -97,12 +97,12 @@ pub(crate) fn getwait(fd: impl AsFd, handle: u32) -> Result<OwnedFd> {
     if arg.fd < 0 {
         return Err(Error::Nonsense("a negative descriptor"));
     }
-    // SAFETY: the call made this descriptor for us, nobody else knows it.
+    // SAFETY: the call made this descriptor for us; no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
 }
 
-/// `KFABRIC_IOC_GETINFO`; fills `infos` and gives how many there are, which
-/// may be more.
+/// `KFABRIC_IOC_GETINFO`; fills `infos` and returns the number of entries,
+/// which may be more than fit.
 pub(crate) fn getinfo(
     fd: impl AsFd,
     mut arg: kfabric_getinfo,
@@ -118,8 +118,8 @@ pub(crate) fn getinfo(
     Ok(arg.count as usize)
 }
 
-/// `KFABRIC_IOC_EQ_READ`; gives the structure, also with an error: its `len`
-/// says how much room an event needs.
+/// `KFABRIC_IOC_EQ_READ`; returns the structure also with an error: its `len`
+/// is the room that the event needs.
 pub(crate) fn eq_read(
     fd: impl AsFd,
     eq: u32,
@@ -140,7 +140,7 @@ pub(crate) fn eq_read(
     (arg, result)
 }
 
-/// `KFABRIC_IOC_EQ_READERR`; private data go to `buf`.
+/// `KFABRIC_IOC_EQ_READERR`; stores private data in `buf`.
 pub(crate) fn eq_readerr(fd: impl AsFd, eq: u32, buf: &mut [u8]) -> Result<kfabric_eq_readerr> {
     let mut arg = kfabric_eq_readerr {
         eq,
@@ -153,7 +153,7 @@ pub(crate) fn eq_readerr(fd: impl AsFd, eq: u32, buf: &mut [u8]) -> Result<kfabr
     Ok(arg)
 }
 
-/// `KFABRIC_IOC_EP_NAME`: what the address of an endpoint is, passive or not.
+/// `KFABRIC_IOC_EP_NAME`: gets the address of an endpoint, passive or not.
 pub(crate) fn ep_name(fd: impl AsFd, ep: u32) -> Result<SocketAddr> {
     let mut arg = kfabric_ep_name {
         ep,
@@ -165,7 +165,7 @@ pub(crate) fn ep_name(fd: impl AsFd, ep: u32) -> Result<SocketAddr> {
         .ok_or(Error::Nonsense("an address of no family"))
 }
 
-/// `KFABRIC_IOC_EP_NAME`: what it is to be.
+/// `KFABRIC_IOC_EP_NAME`: sets the address.
 pub(crate) fn ep_set_name(fd: impl AsFd, ep: u32, addr: SocketAddr) -> Result<()> {
     let mut arg = kfabric_ep_name {
         ep,
@@ -240,8 +240,8 @@ pub(crate) fn eq_write(fd: impl AsFd, eq: u32, event: u32, data: &[u8]) -> Resul
     unsafe { named(fd, &mut arg) }
 }
 
-/// `KFABRIC_IOC_AV_INSERT`; gives how many were inserted.  `fi_addrs` and
-/// `errors` are empty or as long as `addrs`.
+/// `KFABRIC_IOC_AV_INSERT`; returns the number of addresses inserted.
+/// `fi_addrs` and `errors` are empty or as long as `addrs`.
 pub(crate) fn av_insert(
     fd: impl AsFd,
     av: u32,
@@ -280,7 +280,7 @@ pub(crate) fn av_remove(fd: impl AsFd, av: u32, fi_addrs: &[FiAddr]) -> Result<(
     unsafe { named(fd, &mut arg) }
 }
 
-/// `KFABRIC_IOC_MR_REG`; gives handle, key and iova in the structure.
+/// `KFABRIC_IOC_MR_REG`; stores handle, key and iova in the structure.
 pub(crate) fn mr_reg(
     fd: impl AsFd,
     mut arg: kfabric_mr_reg,
@@ -288,16 +288,17 @@ pub(crate) fn mr_reg(
 ) -> Result<kfabric_mr_reg> {
     arg.iov_count = count("iov list", iov)?;
     arg.iov = read_from(iov);
-    // SAFETY: the kernel reads `iov_count` elements, which are laid out as
-    // kfabric_iov.  What they name is memory of a `Buffer`, which may be
-    // written to at any time; the kernel holds its pages, not its addresses,
-    // so this stays true when the Buffer goes.
+    // SAFETY: the kernel reads `iov_count` elements, which have the layout of
+    // kfabric_iov.  They name memory of a `Buffer`, which may be written to at
+    // any time; the kernel holds its pages, not its addresses, so this stays
+    // true when the Buffer is dropped.
     unsafe { named(fd, &mut arg) }?;
     Ok(arg)
 }
 
 /// `KFABRIC_IOC_CQ_READ`: fills `out`, whose CQ has entries of `entry_size`
-/// bytes, and `src_addrs`, which is empty or as long as `out`; gives how many.
+/// bytes, and `src_addrs`, which is empty or as long as `out`; returns the
+/// number of entries.
 pub(crate) fn cq_read(
     fd: impl AsFd,
     cq: u32,
@@ -328,9 +329,9 @@ pub(crate) fn cq_read(
     Ok(taken)
 }
 
-/// Spreads entries that stand packed at the front of `out`, `size` bytes each,
-/// to whole ones: from the last to the first, so that none is overwritten
-/// before it is read.  What the format does not have becomes zero.
+/// Expands packed entries at the front of `out`, `size` bytes each, to whole
+/// ones.  It begins with the last one, so that it overwrites none before
+/// reading it.  Fields that the format does not have become zero.
 fn unpack(out: &mut [Entry], size: usize) {
     const WORDS: usize = size_of::<Entry>() / 8;
     let words = (size / 8).min(WORDS - 2);
@@ -346,7 +347,7 @@ fn unpack(out: &mut [Entry], size: usize) {
     }
 }
 
-/// `KFABRIC_IOC_POLL`; gives how many contexts were stored.
+/// `KFABRIC_IOC_POLL`; returns the number of contexts stored.
 pub(crate) fn poll(fd: impl AsFd, poll: u32, contexts: &mut [u64]) -> Result<usize> {
     let mut arg = kfabric_poll {
         poll,
@@ -359,8 +360,8 @@ pub(crate) fn poll(fd: impl AsFd, poll: u32, contexts: &mut [u64]) -> Result<usi
     Ok((arg.count as usize).min(contexts.len()))
 }
 
-/// `KFABRIC_IOC_POST`; gives the structure, also with an error: its `done` and
-/// `error` tell how far it came.
+/// `KFABRIC_IOC_POST`; returns the structure also with an error: its `done` and
+/// `error` say how many operations were accepted.
 #[inline]
 pub(crate) fn post(fd: impl AsFd, ep: u32, ops: &[Op<'_>]) -> (kfabric_post, Result<()>) {
     let mut arg = kfabric_post {
@@ -371,8 +372,9 @@ pub(crate) fn post(fd: impl AsFd, ep: u32, ops: &[Op<'_>]) -> (kfabric_post, Res
         ..Call::sized()
     };
     // SAFETY: the kernel reads `count` structures; Op is one.  By Op's
-    // invariant the lists that it names are valid during the call, and what is
-    // read or written later is memory of a `Buffer`, see `mr_reg`.
+    // invariant the lists that it names are valid during the call, and the
+    // memory that operations read or write later belongs to a `Buffer`, see
+    // `mr_reg`.
     let result = unsafe { named(fd, &mut arg) };
     (arg, result)
 }
@@ -384,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn names_are_nul_terminated_and_checked() {
         let field: [c_char; 8] = chars("link", "roce0").unwrap();
         assert_eq!(text(&field), "roce0");
         assert_eq!(text(&chars::<8>("link", "1234567").unwrap()), "1234567");
@@ -407,14 +409,15 @@ mod tests {
     }
 
     proptest! {
-        /// Packed entries come apart again, in every format.
+        /// Packed entries are expanded in every format.
         #[test]
-        fn unpacks(words in 1usize..=6, entries in prop::collection::vec(any::<[u64; 6]>(), 0..20)) {
+        fn packed_entries_are_expanded(words in 1usize..=6, entries in prop::collection::vec(any::<[u64; 6]>(), 0..20)) {
             let mut out = vec![Entry::default(); entries.len()];
             {
                 let packed: Vec<u64> =
                     entries.iter().flat_map(|e| e[..words].iter().copied()).collect();
-                // As the kernel does: the packed words at the front.
+                // The same layout that the kernel writes: the packed words at
+                // the front.
                 for (index, word) in packed.iter().enumerate() {
                     let (entry, place) = (index / 8, index % 8);
                     let mut raw = out[entry].to_words();

@@ -4,12 +4,12 @@
 //!
 //! Everything here with a lower-case `kfabric_`, or in capitals, is generated
 //! from the header when the crate is built, with its comments; the compiler
-//! checks sizes and offsets against what C has.  Each argument structure
-//! implements [`Call`], which knows its command.
+//! checks sizes and offsets against those of C.  Each argument structure
+//! implements [`Call`], which has the number of its command.
 //!
 //! Programs use the safe types of the crate.  These calls are for tests of the
-//! interface and for what the safe types do not offer: [`call`] sends a
-//! structure as it stands, [`call_raw`] sends anything at all.  Both are
+//! interface and for functions that the safe types do not offer: [`call`] sends
+//! a structure as it stands, [`call_raw`] sends anything at all.  Both are
 //! unsafe, because many structures hold addresses that the kernel writes to.
 //!
 //! ```no_run
@@ -109,8 +109,8 @@ struct Request {
     arg: *mut c_void,
 }
 
-// SAFETY: command and argument are passed on as they are; who makes a Request
-// answers for them.
+// SAFETY: command and argument are passed on as they are; the implementation of
+// Request guarantees that they match.
 unsafe impl ioctl::Ioctl for Request {
     type Output = ();
 
@@ -134,8 +134,8 @@ unsafe impl ioctl::Ioctl for Request {
 
 /// Makes the call that `arg` belongs to, with `arg` as it stands.
 ///
-/// What the kernel wrote to `arg` is there afterwards, also when the call
-/// failed: some calls say so.
+/// Values that the kernel wrote to `arg` are there afterwards, also when the
+/// call failed: the descriptions of some calls say so.
 ///
 /// # Errors
 ///
@@ -161,8 +161,8 @@ pub unsafe fn call<C: Call>(fd: impl AsFd, arg: &mut C) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// Whatever the kernel writes to in answer must be valid for writes.  An
-/// address that points nowhere is fine: the kernel answers `EFAULT`.
+/// All memory that the kernel writes to in answer must be valid for writes.  An
+/// invalid address is allowed: the kernel answers `EFAULT`.
 pub unsafe fn call_raw(fd: impl AsFd, request: u32, arg: *mut c_void) -> Result<(), Errno> {
     // SAFETY: promised by the caller.
     unsafe { ioctl::ioctl(fd, Request { request, arg }) }.map_err(Errno::from)
@@ -180,7 +180,7 @@ mod tests {
     /// The numbers, which clang computed from the header, carry the size of
     /// the structure that `calls!` pairs them with.
     #[test]
-    fn request_numbers() {
+    fn request_numbers_contain_the_size_of_the_structure() {
         for (name, request, size) in CALLS {
             assert_eq!(*request, iowr(request & 0xff, *size), "{name}");
         }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn request_numbers_are_what_rustix_computes() {
+    fn request_numbers_equal_those_of_rustix() {
         type Op = kfabric_post;
         let opcode = ioctl::opcode::read_write::<Op>(KFABRIC_IOC_TYPE as u8, 0x50);
         assert_eq!(KFABRIC_IOC_POST as ioctl::Opcode, opcode);
@@ -217,10 +217,10 @@ mod tests {
         }
     }
 
-    /// A descriptor that is no kfabric device answers with an error, not with
-    /// a wrong result.
+    /// A descriptor of another device answers with an error, not with a wrong
+    /// result.
     #[test]
-    fn another_file_gives_enotty() {
+    fn a_file_of_another_kind_gives_enotty() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let mut arg = kfabric_nop::sized();
         // SAFETY: the structure holds no address.

@@ -15,10 +15,9 @@ impl<'a> Op<'a> {
     /// Changes a word of a peer's memory atomically: `operand` is added to it,
     /// for instance.
     ///
-    /// Connected endpoints ([`EpType::Msg`](crate::EpType::Msg)) have what an RC
-    /// QP has: [`AtomicOp::Sum`] of one [`Datatype::Uint64`], at an address of
-    /// the peer's that is a multiple of 8.  The operand is taken when the
-    /// operation is posted.
+    /// Connected endpoints ([`EpType::Msg`](crate::EpType::Msg)) have the atomics of an RC QP:
+    /// [`AtomicOp::Sum`] of one [`Datatype::Uint64`], at an address at the peer that is a
+    /// multiple of 8.  The operand is read when the operation is posted.
     pub fn atomic(
         peer: FiAddr,
         operand: impl Into<Local<'a>>,
@@ -31,8 +30,8 @@ impl<'a> Op<'a> {
             .what(datatype, op)
     }
 
-    /// Changes a word of a peer's memory as [`Op::atomic`], and puts what was
-    /// there before into `result`.
+    /// Changes a word of a peer's memory as [`Op::atomic`], and stores its old value in
+    /// `result`.
     ///
     /// ```
     /// use kfi::{AtomicOp, Buffer, Datatype, FiAddr, Op, Remote};
@@ -65,11 +64,11 @@ impl<'a> Op<'a> {
             .result(operand, result.into())
     }
 
-    /// Changes a word of a peer's memory if a comparison holds, and puts what
-    /// was there before into `result`, whether it did or not.
+    /// Changes a word of a peer's memory if a comparison holds, and stores its old value in
+    /// `result`, whether it held or not.
     ///
-    /// Connected endpoints have [`AtomicOp::Cswap`]: `operand` takes the place
-    /// of the word if that is equal to `compare`.  See [`Op::atomic`].
+    /// Connected endpoints have [`AtomicOp::Cswap`]: `operand` replaces the word if that is
+    /// equal to `compare`.  See [`Op::atomic`].
     ///
     /// # Panics
     ///
@@ -106,7 +105,7 @@ impl<'a> Op<'a> {
     }
 
     fn what(mut self, datatype: Datatype, op: AtomicOp) -> Self {
-        // What does not fit is none of the interface's.
+        // A number that is too large is none of the interface's.
         self.raw.datatype = u16::try_from(datatype.raw()).unwrap_or(u16::MAX);
         self.raw.op = u16::try_from(op.raw()).unwrap_or(u16::MAX);
         self
@@ -170,7 +169,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "bytes for the result")]
-    fn a_result_has_room() {
+    fn a_result_must_be_as_long_as_the_operand() {
         let words = Buffer::new(15).unwrap();
         let (operand, result) = (words.slice(..8), words.slice(8..));
         let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
@@ -179,7 +178,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "bytes to compare with")]
-    fn as_much_is_compared() {
+    fn the_compared_operand_must_be_as_long() {
         let words = Buffer::new(23).unwrap();
         let (operand, result, compare) = (words.slice(..8), words.slice(8..16), words.slice(16..));
         let (uint64, swap) = (Datatype::Uint64, AtomicOp::Cswap);

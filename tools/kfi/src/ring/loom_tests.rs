@@ -38,7 +38,7 @@ impl LoomRing {
         })
     }
 
-    /// As the kernel's side does it.
+    /// Writes as the kernel does.
     fn push(&self, context: u64) -> bool {
         let tail = self.tail.load(Relaxed);
         let size = self.entries.len() as u64;

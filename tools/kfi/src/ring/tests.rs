@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The ring against a model of the kernel's side, in memory laid out as the
-//! interface has it.
+//! Tests the ring against a model of the kernel's side, in memory with the
+//! layout of the interface.
 
 use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ impl Memory {
             entry_offset: offset as u32,
             ..Default::default()
         };
-        // SAFETY: the memory is long enough, and nobody else knows it yet.
+        // SAFETY: the memory is long enough, and no other code has it yet.
         unsafe {
             words
                 .as_mut_ptr()
@@ -124,7 +124,7 @@ fn read(consumer: &mut Consumer<RawRing>, max: usize) -> Result<Vec<Entry>> {
 }
 
 #[test]
-fn empty() {
+fn an_empty_ring_gives_no_entries() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (_, mut consumer) = both(&mut memory);
     assert_eq!(read(&mut consumer, 9).unwrap(), []);
@@ -155,7 +155,7 @@ fn full_and_past_the_end_of_the_count() {
 }
 
 #[test]
-fn room_for_none_takes_none() {
+fn a_read_of_zero_entries_takes_none() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, mut consumer) = both(&mut memory);
     producer.push(entry(0));
@@ -175,7 +175,7 @@ fn errors_go_first() {
 }
 
 #[test]
-fn overruns_are_told_once_and_last() {
+fn overruns_are_reported_once_after_all_entries() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, mut consumer) = both(&mut memory);
     producer.push(entry(0));
@@ -189,28 +189,29 @@ fn overruns_are_told_once_and_last() {
 }
 
 #[test]
-fn overruns_that_were_told_are_acknowledged() {
+fn reported_overruns_are_acknowledged_in_the_ring() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, mut consumer) = both(&mut memory);
     producer.set_overruns(2);
     assert_eq!(producer.ring.told(), 0);
     assert!(read(&mut consumer, 9).is_err());
     assert_eq!(producer.ring.told(), 2, "the kernel does not tell it again");
-    // What the kernel told a reader by call is not told again here.
+    // A loss that the kernel reported to a reader by call is not reported again
+    // here.
     producer.set_overruns(5);
     producer.ring.set_told(5);
     assert_eq!(read(&mut consumer, 9).unwrap(), []);
 }
 
 #[test]
-fn overruns_from_before_the_ring_was_mapped_are_told() {
+fn overruns_from_before_the_mapping_are_reported() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, _) = both(&mut memory);
     producer.set_overruns(2);
     let ring = memory.ring().unwrap();
     let error = read(&mut Consumer::new(ring, 4), 9).unwrap_err();
     assert!(error.is(Errno::KFI_EOVERRUN), "{error}");
-    // Once, whoever reads.
+    // Reported once, to either kind of reader.
     let ring = memory.ring().unwrap();
     assert_eq!(read(&mut Consumer::new(ring, 4), 9).unwrap(), []);
 }
@@ -297,7 +298,7 @@ fn no_success_overtakes_an_earlier_error() {
 }
 
 #[test]
-fn a_tail_that_cannot_be_is_an_error() {
+fn an_impossible_tail_is_an_error() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, mut consumer) = both(&mut memory);
     for tail in [5, u64::MAX, u64::MAX / 2] {
@@ -312,7 +313,7 @@ fn a_tail_that_cannot_be_is_an_error() {
 }
 
 #[test]
-fn what_was_shown_is_taken_also_after_a_panic() {
+fn entries_shown_before_a_panic_are_taken() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, mut consumer) = both(&mut memory);
     for context in 0..3 {
@@ -326,12 +327,12 @@ fn what_was_shown_is_taken_also_after_a_panic() {
 }
 
 #[test]
-fn heads_that_do_not_fit_are_refused() {
+fn ring_heads_with_impossible_values_are_refused() {
     let good = || Memory::new(4, HEAD, 0);
     assert!(good().ring().is_ok());
     let with = |change: fn(&mut abi::kfabric_cq_ring)| {
         let mut memory = good();
-        // SAFETY: the memory begins with a head, and nobody else knows it.
+        // SAFETY: the memory begins with a head, and no other code has it yet.
         change(unsafe { memory.start().cast::<abi::kfabric_cq_ring>().as_mut() });
         memory.ring().is_err()
     };
@@ -379,7 +380,7 @@ fn a_mapping_is_a_ring() {
 }
 
 #[test]
-fn threads() {
+fn a_reader_thread_gets_every_entry_of_a_writer_thread() {
     const COUNT: u64 = 100_000;
     let mut memory = Memory::new(64, HEAD, u64::MAX - 1000);
     let (producer, mut consumer) = both(&mut memory);
@@ -422,9 +423,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Against a queue.
+    /// Compares with a queue.
     #[test]
-    fn is_as_a_queue(
+    fn the_ring_behaves_as_a_queue(
         bits in 0u32..5,
         start in prop_oneof![Just(0), Just(u64::MAX - 5), any::<u64>()],
         steps in prop::collection::vec(step(), 0..200),

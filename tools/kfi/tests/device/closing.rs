@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is closed, and in which order.
+//! Closing of objects, in every order.
 
 use super::{LINK, Peer, device, fabric, pair, refused};
 use kfi::{
@@ -26,7 +26,8 @@ fn closing() {
     fabric.close().unwrap();
 }
 
-/// However objects are dropped, all are closed: the domain's link says so.
+/// In whatever order a program drops objects, all are closed: the domain's link
+/// shows it.
 #[test]
 #[ignore = "needs /dev/kfabric"]
 fn every_order_of_dropping_closes_all() {
@@ -69,11 +70,12 @@ fn every_order_of_dropping_closes_all() {
     }
 }
 
-/// A buffer may go while an operation uses it: its pages stay with the kernel,
-/// and what has its address next is not touched.
+/// A buffer may be dropped while an operation uses it: the kernel keeps its
+/// pages, and the operation does not change the memory that gets its address
+/// next.
 #[test]
 #[ignore = "needs /dev/kfabric"]
-fn a_buffer_may_go_before_its_operation() {
+fn a_buffer_may_be_dropped_before_its_operation_ends() {
     let (one, two, to_two, _) = pair();
     let buffer = Buffer::new(4096).unwrap();
     let addr = buffer.addr();
@@ -83,6 +85,6 @@ fn a_buffer_may_go_before_its_operation() {
     one.ep.inject(to_two, b"late").unwrap();
     assert_eq!(two.next().len, 4);
     assert_eq!(next.to_vec(..), [0; 4096]);
-    // The same address, most likely: that is what makes the test one.
+    // Most likely at the same address, which the test needs.
     println!("{addr:#x} {:#x}", next.addr());
 }

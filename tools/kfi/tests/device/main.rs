@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The library against the module: needs /dev/kfabric and, for the link,
-//! CAP_NET_ADMIN.
+//! Tests of the library against the module: they need /dev/kfabric and, for the
+//! link, CAP_NET_ADMIN.
 //!
-//! Ignored by a plain `cargo test`; the guest runs them with `--ignored`.  Each
-//! test takes what it needs from a link on `lo`, which the first one makes.
+//! A plain `cargo test` ignores them; the guest runs them with `--ignored`.
+//! Each test uses a link on `lo`, which the first one makes.
 
 mod closing;
 mod counters;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations, and the completions that tell of them.
+//! Operations, and their completions.
 
 use super::{LINK, PATIENCE, Peer, device, domain, fabric, pair, refused};
 use kfi::{
@@ -67,9 +67,9 @@ fn tagged_messages() {
 
 #[test]
 #[ignore = "needs /dev/kfabric"]
-fn peek_claim_discard() {
+fn a_peek_can_claim_or_discard_a_message() {
     let (one, two, to_two, _) = pair();
-    // Nothing there: an error entry, which `next` reads.
+    // No message: an error entry, which `next` reads.
     two.ep.post_one(&Op::tpeek(5, 0).context(1)).unwrap();
     let Err(Error::Completion(none)) = two.cq.next(PATIENCE) else {
         panic!("nothing was there to peek at");
@@ -93,7 +93,7 @@ fn rma() {
     let (one, two, to_two, _) = pair();
     let target = Buffer::new(64).unwrap();
     let domain = domain();
-    // A region of another domain object on the same link is not the peer's.
+    // Another domain object on the same link does not have the peer's region.
     drop(domain);
     let mr_domain = fabric()
         .domain(LINK)
@@ -115,7 +115,7 @@ fn rma() {
         (1, CompFlags::RMA | CompFlags::WRITE)
     );
     assert_eq!(target.to_vec(8..16), b"written!");
-    // Silent, so a write that is not follows, which comes after it.
+    // A silent write; the write after it is not silent, and completes later.
     one.ep.inject_write(to_three, b"in", mr.remote(0)).unwrap();
     one.ep.write(to_three, &local, mr.remote(8), 1).unwrap();
     one.next();
@@ -131,7 +131,7 @@ fn rma() {
     one.ep.post_one(&op.context(3)).unwrap();
     one.next();
     assert_eq!(back.to_vec(..), b"ten!writ");
-    // Out of the region: an error entry.
+    // Outside the region: an error entry.
     one.ep.read(to_three, &back, mr.remote(60), 4).unwrap();
     assert!(matches!(one.cq.next(PATIENCE), Err(Error::Completion(_))));
     let _ = (two, to_two);

@@ -80,7 +80,7 @@ fn cq_waits() {
         assert!(sleeper.join().unwrap());
     });
     assert_eq!(one.cq.read(&mut out).unwrap(), 1);
-    // A signal ends a sleep with nothing.
+    // A signal ends a sleep without completions.
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let start = Instant::now();
@@ -96,13 +96,13 @@ fn cq_waits() {
     refused(polled.sread(&mut out, SHORT), Errno::EINVAL);
     refused(polled.wait_fd(), Errno::EINVAL);
     refused(polled.signal(), Errno::EINVAL);
-    // The number is ignored without the condition.
+    // Without the condition the number is ignored.
     assert_eq!(one.cq.sread_cond(&mut out, 2, SHORT).unwrap(), 0);
 }
 
 #[test]
 #[ignore = "needs /dev/kfabric"]
-fn cq_waits_for_a_number() {
+fn a_cq_wait_can_wait_for_several_completions() {
     let domain = domain();
     let cq = domain.cq().wait(Wait::Queue).threshold_cond();
     let cq = cq.open().unwrap();
@@ -123,7 +123,7 @@ fn cq_waits_for_a_number() {
     // Nothing was taken.
     let mut out = [Entry::default(); 4];
     assert_eq!(cq.read(&mut out).unwrap(), 2);
-    // Without a wait condition the number is ignored: any completion will do.
+    // Without a wait condition the number is ignored: one completion is enough.
     let (one, ..) = pair();
     assert!(!one.cq.wait_cond(2, SHORT).unwrap());
 }
@@ -163,7 +163,7 @@ fn ring() {
     }
     assert_eq!(ring.read(&mut out).unwrap(), 0);
     assert_eq!(ring.sread(&mut out, SHORT).unwrap(), 0);
-    // Reading by call goes on where the ring ended.
+    // Reading by call continues where the ring ended.
     two.ep.recv(&buffer, 1000).unwrap();
     one.ep.inject(to_two, b"abc").unwrap();
     assert_eq!(two.next().op_context, 1000);
