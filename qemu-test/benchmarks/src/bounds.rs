@@ -11,7 +11,7 @@ use crate::{
     row::{Better, Row},
 };
 
-/// How much worse than its bound a ratio may be.
+/// The largest accepted difference from a bound.
 const MARGIN: f64 = 0.05;
 
 /// The ratio that a row should have.
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Bound>> {
     Ok(bounds)
 }
 
-/// How much worse than `bound` the row's ratio is: 0.1 is 10 %; below 0: better.
+/// The difference of the row's ratio from `bound`: 0.1 is 10 % worse; below 0: better.
 fn worse(row: &Row, bound: &Bound) -> f64 {
     match row.better {
         Better::Lower => row.ratio / bound.ratio - 1.0,
@@ -58,7 +58,7 @@ fn worse(row: &Row, bound: &Bound) -> f64 {
     }
 }
 
-/// What the test says of one bound: whether the row meets it, and why.
+/// The result of one bound: whether the row meets it, and why.
 fn judge(rows: &[Row], bound: &Bound) -> (bool, String) {
     let Some(row) = rows.iter().find(|row| row.name == bound.name) else {
         return (false, format!("{}: it was not measured", bound.name));
@@ -81,7 +81,7 @@ fn judge(rows: &[Row], bound: &Bound) -> (bool, String) {
     (good, text)
 }
 
-/// Writes a line of TAP for each bound; gives how many of them are not met.
+/// Writes a line of TAP for each bound; returns the number of bounds that are not met.
 pub(crate) fn tap(rows: &[Row], bounds: &[Bound]) -> (String, usize) {
     let mut text = format!("1..{}\n", bounds.len());
     let mut failed = 0;
@@ -168,7 +168,7 @@ mod tests {
         let (text, failed) = tap(&rows, &[bound(1.0)]);
         assert_eq!(failed, 1);
         assert_eq!(text, "1..1\nnot ok 1 - cntr/wake: it was not measured\n");
-        // A ratio that is no number is no better than none.
+        // A ratio that is not a number fails as a missing one does.
         assert!(!judged(f64::NAN, Better::Lower, 1.0).0);
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What one call costs, and what reading a CQ without a call costs.
+//! Measures one call, and reading a CQ without a call.
 //!
-//! Rows whose names have a second part in brackets have no goal; they tell where the time of the
-//! `rdm` rows goes.
+//! Rows whose names have a second part in brackets have no goal; they explain the time of the
+//! `rdm` rows.
 
 use crate::{
     Result,
@@ -37,11 +37,11 @@ fn empty(turns: &mut Turns) -> Result<()> {
     })
 }
 
-/// Entries that are made at a time, and how many times per run.
+/// Number of entries made at a time, and number of times per run.
 const ENTRIES: u32 = 1024;
 const FILLS: u32 = 4;
 
-/// Two endpoints of this process, and what they need to send to each other.
+/// Two endpoints of this process, and the objects they need to send to each other.
 struct Loop {
     from: Host,
     to: Host,
@@ -60,7 +60,7 @@ impl Loop {
         Ok(Self { from, to, peer })
     }
 
-    /// Lets `count` messages arrive, so that as many entries stand in the CQ.
+    /// Receives `count` messages, so that as many entries are in the CQ.
     fn fill(&self, count: u32) -> Result<()> {
         let bytes = [7; SIZE];
         let ops = vec![Op::inject(self.peer, &bytes); count as usize];
@@ -127,7 +127,7 @@ fn expect(count: usize, wanted: u32) -> Result<()> {
     }
 }
 
-/// Messages that wait at a time when calls are timed; a socket takes somewhat more.
+/// Number of queued messages when calls are timed; a socket takes somewhat more.
 const WAITING: u32 = 128;
 
 fn send_all(socket: &OwnedFd) -> Result<f64> {
@@ -144,7 +144,7 @@ fn recv_all(socket: &OwnedFd) -> Result<f64> {
     })
 }
 
-/// One POST of one inject, which meets a multi-receive buffer.
+/// One POST of one inject, which arrives in a multi-receive buffer.
 fn post_inject(turns: &mut Turns) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;
@@ -165,7 +165,7 @@ fn post_inject(turns: &mut Turns) -> Result<()> {
     )
 }
 
-/// One POST of a receive and an inject, as a ping-pong has it.
+/// One POST of a receive and an inject, as in a ping-pong.
 fn post_pair(turns: &mut Turns) -> Result<()> {
     let pair = Loop::new()?;
     let bytes = [7; SIZE];
@@ -191,7 +191,7 @@ fn post_pair(turns: &mut Turns) -> Result<()> {
     )
 }
 
-/// Reading one entry by a call.
+/// Reads one entry by a call.
 fn cq_read(turns: &mut Turns) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;
@@ -218,7 +218,7 @@ fn cq_read(turns: &mut Turns) -> Result<()> {
     )
 }
 
-/// Messages per POST, and 64 of them, without anybody who sleeps.
+/// Messages per POST, and 64 of them, without a sleeping process.
 fn post_64(turns: &mut Turns) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the guest's clock counts, and the rows that need a clock that measures time.
+//! The clock of the guest, and the rows that need a clock that measures time.
 //!
 //! `make bench COUNT=1` runs the rows in a guest whose clock advances by one nanosecond with each
-//! instruction of any of its CPUs (QEMU's `-icount`), and to the next timer when all of them are idle.
-//! All CPUs share one thread of the host there: a program that looks for something in a loop keeps the
-//! other CPU from making it, so both sides sleep instead.
+//! instruction of any of its CPUs (QEMU's `-icount`), and to the next timer when all of them are
+//! idle. All CPUs share one thread of the host there: a program that polls in a loop keeps the
+//! other CPU from running, so both sides sleep instead.
 
-/// What the guest's clock counts.
+/// The quantity that the guest's clock measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clock {
     /// Time.
@@ -32,7 +32,7 @@ pub(crate) const NOT_COUNTED: [(&str, &str); 7] = [
     ),
 ];
 
-/// Why the row `name` cannot be counted; `None`: it can.
+/// The reason why the row `name` cannot be counted; `None`: it can.
 pub(crate) fn why_not(name: &str) -> Option<&'static str> {
     NOT_COUNTED
         .iter()

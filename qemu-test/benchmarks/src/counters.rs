@@ -68,7 +68,7 @@ fn rounds(second: &mut Second, mut round: impl FnMut() -> Result<()>) -> Result<
     Ok(began.elapsed().as_nanos() as f64 / ROUNDS as f64 / 2.0)
 }
 
-/// The second process: answers as many rounds as it is told, until the channel ends.
+/// The second process: answers rounds until the channel ends.
 fn answers(mut round: impl FnMut() -> Result<()>) -> impl FnOnce(process::Channel) -> Result<()> {
     move |mut channel| {
         while let Ok(count) = channel.get() {
@@ -80,7 +80,7 @@ fn answers(mut round: impl FnMut() -> Result<()>) -> impl FnOnce(process::Channe
     }
 }
 
-/// Waits until `fd` says that its counter has moved.
+/// Waits until `fd` reports a change of its counter.
 fn take_cntr(fd: &CntrFd) -> Result<()> {
     wait_readable(fd)?;
     fd.consume()?;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rows measured inside the kernel: the module's debugfs files, see kunit/bench.rs.
 //!
-//! - `cntr/wake`: from the beginning of the add to the return of the sleeper's wait, one sleeper. The
-//!   peer's are `wake_up()` and `wait_event()`. The sleeper is on the waker's CPU and goes before it
-//!   (`SCHED_FIFO`), on both sides: what is measured is the code between the two, and not how fast
-//!   another CPU, which is a thread of the host here, gets up.
-//! - `cntr/wake_1_of_1000`: the same while a thousand sleep, each for a value of its own. Every add
-//!   makes one of them due, and each time it is another one, as the next value is another's: its
-//!   stack and its task are as cold as they are in such a program. The row `(the same)` wakes one of
-//!   them over and over, so that what differs from `cntr/wake` is the search alone.
+//! - `cntr/wake`: from the beginning of the add to the return of the sleeper's wait, one sleeper.
+//!   The peer's are `wake_up()` and `wait_event()`. The sleeper is on the waker's CPU and preempts
+//!   it (`SCHED_FIFO`), on both sides: this measures the code between the two, and not the wake-up
+//!   of another CPU, which is a thread of the host here.
+//! - `cntr/wake_1_of_1000`: the same while a thousand threads sleep, each for a different value.
+//!   Every add wakes one of them, and each time it is another one: its stack and its task are as
+//!   cold as they are in such a program. The row `(the same)` wakes one of them repeatedly, so that
+//!   it differs from `cntr/wake` by the search only.
 
 use crate::{
     Result, process,

@@ -9,13 +9,13 @@
 //!   kfi-benchmarks judge BOUNDS FILE...
 //! ```
 //!
-//! A row is one thing of ours and one peer. They run in turn, several times, and the medians are
-//! compared ([`row`]). Rows of the kernel want a module that was built with its suites ([`kernel`]), the
-//! others are measured with the module as it is used ([`calls`], [`counters`], [`messages`],
-//! [`transfers`]; between two hosts: [`wire`]). Where two processes of one host talk, both are bound to
-//! one CPU, so that what is measured is code and not how fast another CPU wakes up ([`process`]). With
-//! `--count` the guest's clock counts instructions ([`count`]); the ratios of some rows are tested then
-//! ([`bounds`]).
+//! A row is one operation of the module and one peer. They run in turn, several times, and the
+//! medians are compared ([`row`]). Rows of the kernel need a module that was built with its suites
+//! ([`kernel`]), the others use the module without suites ([`calls`], [`counters`], [`messages`],
+//! [`transfers`]; between two hosts: [`wire`]). Where two processes of one host talk, both are
+//! bound to one CPU, so that the row measures code and not the wake-up of another CPU
+//! ([`process`]). With `--count` the guest's clock counts instructions ([`count`]); the ratios of
+//! some rows are tested then ([`bounds`]).
 
 mod bounds;
 mod calls;
@@ -35,7 +35,7 @@ use count::Clock;
 use row::{Case, Row, Runs};
 use std::{path::PathBuf, process::ExitCode};
 
-/// What goes wrong in a benchmark or a report.
+/// An error of a benchmark or a report.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The rows of what programs see.
+/// The rows that are measured in programs.
 fn user_cases() -> Vec<Case> {
     let mut cases = counters::cases();
     cases.extend(calls::cases());
@@ -79,7 +79,7 @@ fn all_cases() -> Vec<Case> {
     cases
 }
 
-/// What is to be measured, and how.
+/// The rows to measure, and the clock.
 struct Wanted {
     out: PathBuf,
     runs: Runs,
@@ -114,7 +114,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// Whether the row `name` is wanted.
+    /// Whether the row `name` was selected.
     fn has(&self, name: &str) -> bool {
         let bounded = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.name == name);
         (self.words.is_empty() || self.words.iter().any(|word| name.contains(word)))
@@ -128,7 +128,7 @@ fn read(path: Option<&String>) -> Result<String> {
     Ok(std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?)
 }
 
-/// Measures those of `cases` that are wanted.
+/// Measures the selected rows of `cases`.
 fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
     let wanted = Wanted::parse(args)?;
     cases.retain(|case| wanted.has(case.name));
@@ -146,7 +146,7 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
             Ok(row) => {
                 println!("{}", row.summary());
                 rows.push(row);
-                // A guest that dies later takes nothing with it.
+                // If the guest dies later, the values of this row stay.
                 std::fs::write(&wanted.out, serde_json::to_string(&rows)?)?;
             }
             Err(error) => {
@@ -162,7 +162,7 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
     }
 }
 
-/// The rows of all `files`, and what is wrong with those that cannot be read.
+/// The rows of all `files`, and the errors of those that cannot be read.
 fn rows_of(files: &[String]) -> (Vec<Row>, Vec<String>) {
     let mut rows: Vec<Row> = Vec::new();
     let mut unreadable = Vec::new();
@@ -176,7 +176,7 @@ fn rows_of(files: &[String]) -> (Vec<Row>, Vec<String>) {
     (rows, unreadable)
 }
 
-/// Writes what was measured, and prints the table.
+/// Writes the values, and prints the table.
 fn report(args: &[String]) -> Result<()> {
     let (clock, args) = match args.split_first() {
         Some((first, rest)) if first == "--count" => (Clock::Instructions, rest),
@@ -184,7 +184,7 @@ fn report(args: &[String]) -> Result<()> {
     };
     let (dir, files) = args.split_first().ok_or(USAGE)?;
     let (rows, unreadable) = rows_of(files);
-    // What was measured is written whatever is missing.
+    // The values are written also if some are missing.
     report::write(dir.as_ref(), clock, &report::in_order(rows))?;
     if unreadable.is_empty() {
         Ok(())

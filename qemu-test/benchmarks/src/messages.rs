@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages between two processes: how long one takes, and how many go through.
+//! Messages between two processes: latency and rate.
 //!
-//! Both sides use the interface as a program that wants speed would: small messages are injected,
-//! so that nothing is pinned for them and nothing is reported to the sender; they land in
-//! multi-receive buffers inside a registered region, posted once for many thousand messages.
+//! Both sides use the interface as fast programs do: they inject small messages, so that the module
+//! pins no pages and reports no completion to the sender. The messages arrive in multi-receive
+//! buffers inside a registered region, posted once for many thousand messages.
 //!
-//! - `rdm/local_lat_8B`: half a round of a ping-pong of two processes on one CPU, both of which sleep
-//!   whenever they have nothing to do. They wait for a counter of received messages, the way to
-//!   sleep that costs least here; rows with CQ in their names sleep in a read of the CQ instead.
+//! - `rdm/local_lat_8B`: half a round of a ping-pong of two processes on one CPU, both of which
+//!   sleep whenever they wait. They wait for a counter of received messages, which is the fastest
+//!   way to sleep here; rows with CQ in their names sleep in a read of the CQ instead.
 //! - `rdm/local_rate_8B`: messages in batches of 64 a call, from one process to another on the same
 //!   CPU. It reads an entry for each from its mapped ring, answers each window of 1024, and sleeps
 //!   until a window is there (`KFI_CQ_COND_THRESHOLD`). The peer sends 64 a call with sendmmsg() and
@@ -34,20 +34,20 @@ use std::{
 /// Bytes of a message.
 pub(crate) const SIZE: usize = 8;
 
-/// How long there may be no room for an operation until that is a failure.
+/// Longest time without room for an operation.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long it sleeps then.
+/// Duration of a sleep then.
 const A_MOMENT: Duration = Duration::from_micros(10);
 
-/// Entries of a CQ: more than ever wait.
+/// Entries of a CQ: more than are ever queued.
 const ENTRIES: u32 = 4096;
 
-/// Bytes of a multi-receive buffer, and how many are posted at a time.
+/// Bytes of a multi-receive buffer, and number of buffers posted at a time.
 const BUFFER: usize = 256 * 1024;
 const BUFFERS: usize = 2;
 
-/// An endpoint and what it needs.
+/// An endpoint and the objects it needs.
 pub(crate) struct Host {
     pub(crate) cq: Cq,
     pub(crate) mr: Mr,
@@ -56,12 +56,12 @@ pub(crate) struct Host {
     received: Cntr,
 }
 
-/// How received messages are told.
+/// Report of received messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reports {
-    /// An entry in the CQ for each.
+    /// An entry in the CQ for each message.
     Entry,
-    /// A counter counts them; the release of a buffer makes an entry.
+    /// A counter counts them; only the release of a buffer makes an entry.
     Counter,
 }
 
@@ -106,7 +106,7 @@ impl Host {
         })
     }
 
-    /// Makes the endpoint at `addr` known.
+    /// Adds the address of the endpoint at `addr`.
     pub(crate) fn meet(&self, addr: SocketAddr) -> Result<FiAddr> {
         Ok(self.av.insert_one(addr)?)
     }
@@ -119,7 +119,7 @@ impl Host {
         Ok(())
     }
 
-    /// Posts one; which of them is no matter, as nobody reads the bytes.
+    /// Posts one; any of them, as the bytes are not read.
     pub(crate) fn post_buffer(&self) -> Result<()> {
         Ok(self.ep.post_one(&Op::multi_recv(self.mr.slice(..BUFFER)))?)
     }
@@ -129,7 +129,8 @@ impl Host {
         entry.flags.contains(CompFlags::MULTI_RECV)
     }
 
-    /// Posts `ops`, 64 in a call; while there is no room, sleeps now and then for those who make it.
+    /// Posts `ops`, 64 in a call; while there is no room, sleeps repeatedly so that the receiver
+    /// can run.
     pub(crate) fn post_all(&self, mut ops: &[Op<'_>]) -> Result<()> {
         let mut refused = None;
         while !ops.is_empty() {
@@ -150,8 +151,7 @@ impl Host {
         Ok(())
     }
 
-    /// Sleeps until `count` messages were received; now and then posts the buffers that were
-    /// released.
+    /// Sleeps until `count` messages were received; posts the released buffers repeatedly.
     fn wait_for(&self, count: u64) -> Result<()> {
         self.received.wait(count, Deadline::FOREVER)?;
         if count.is_multiple_of(1024) {
@@ -163,7 +163,7 @@ impl Host {
         Ok(())
     }
 
-    /// Takes `count` entries that are there, and posts the buffers that they release.
+    /// Takes `count` entries that are queued, and posts the buffers that they release.
     pub(crate) fn drain(&self, count: u32) -> Result<()> {
         let mut entries = [Entry::default(); 64];
         let mut left = count as usize;
@@ -175,7 +175,7 @@ impl Host {
         Ok(())
     }
 
-    /// Sleeps until `wanted` entries are there or `entries` is full, takes them, and posts the
+    /// Sleeps until `wanted` entries are queued or `entries` is full, takes them, and posts the
     /// buffers that they release.
     fn take(&self, entries: &mut [Entry], wanted: u32) -> Result<usize> {
         let taken = self.cq.sread_cond(entries, wanted, Deadline::FOREVER)?;
@@ -211,7 +211,7 @@ fn rounds(second: &mut Second, mut round: impl FnMut() -> Result<()>) -> Result<
     Ok(began.elapsed().as_nanos() as f64 / ROUNDS as f64 / 2.0)
 }
 
-/// A second process that makes its host, tells its address, learns ours, and runs `serve`.
+/// A second process that makes its host, sends its address, receives ours, and runs `serve`.
 fn second_host(
     reports: Reports,
     serve: impl FnOnce(&Host, FiAddr, &mut process::Channel) -> Result<()>,
@@ -224,7 +224,7 @@ fn second_host(
     })
 }
 
-/// Makes this process's host known to the second one, and that one to it.
+/// Adds the addresses of this process's host and of the second one to each other's AV.
 fn meet(second: &mut Second, reports: Reports) -> Result<(Host, FiAddr)> {
     let host = Host::new(&counters::device()?, reports)?;
     let peer = host.meet(second.channel.get_addr()?)?;
@@ -320,8 +320,8 @@ fn latency_recv(turns: &mut Turns) -> Result<()> {
     )
 }
 
-/// As `latency`, but who sleeps waits for a counter of received messages; only the release of a
-/// buffer makes an entry in the CQ.
+/// As `latency`, but a waiting process sleeps until a counter of received messages changes; only
+/// the release of a buffer makes an entry in the CQ.
 fn latency_cntr(turns: &mut Turns) -> Result<()> {
     let _policy = process::bind_pair(turns.clock())?;
     let bytes = [7; SIZE];
@@ -356,7 +356,7 @@ fn latency_cntr(turns: &mut Turns) -> Result<()> {
     )
 }
 
-/// Messages of a run, and after how many the receiver tells that it has them.
+/// Messages of a run, and messages between two confirmations of the receiver.
 const MESSAGES: u64 = 16 * 1024;
 const WINDOW: u64 = 1024;
 
@@ -411,7 +411,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Receives at least one, and what else is there.
+    /// Receives at least one message, and all others that are queued.
     fn receive(&mut self, socket: &OwnedFd) -> Result<usize> {
         // SAFETY: As in `send`; nobody looks at `bytes` meanwhile.
         let received = unsafe {
@@ -433,16 +433,16 @@ fn per_second(began: Instant) -> f64 {
     MESSAGES as f64 / began.elapsed().as_secs_f64()
 }
 
-/// How the receiver reads what has come.
+/// The receiver's way of reading completions.
 enum Reader<'a> {
     /// From the mapped ring.
     Ring(kfi::CqRing, &'a Host),
-    /// By calls that give up to `BATCH` entries.
+    /// By calls that return up to `BATCH` entries.
     Call(&'a Host),
 }
 
 impl Reader<'_> {
-    /// Takes some of `wanted` entries, which are all that will come; sleeps until they are there.
+    /// Takes some of `wanted` entries, which are all that will come; sleeps until there are some.
     fn take(&mut self, entries: &mut [Entry], wanted: u64) -> Result<usize> {
         let wanted = u32::try_from(wanted)?;
         let (ring, host) = match self {
@@ -516,7 +516,7 @@ fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Resu
             for _ in 0..MESSAGES / BATCH as u64 {
                 host.post_all(&batch)?;
                 open += BATCH as u64;
-                // Two windows may be on their way.
+                // Two windows may be under way.
                 if open == 2 * WINDOW {
                     host.take(&mut entry, 1)?;
                     open -= WINDOW;

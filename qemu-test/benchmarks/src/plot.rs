@@ -2,7 +2,7 @@
 //! The plot: the ratio of each row to its peer, and its goal.
 //!
 //! One axis, logarithmic, so that half and double are as far from 1. A bar begins at 1, the peer,
-//! and ends at the ratio; the goal is a mark with an arrow towards what is better.
+//! and ends at the ratio; the goal is a mark with an arrow towards better values.
 
 use crate::row::{Better, Row};
 use std::fmt::Write;

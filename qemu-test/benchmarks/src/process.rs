@@ -8,7 +8,7 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-/// The CPU that everything is measured on.
+/// The CPU on which both processes run.
 const CPU: usize = 0;
 
 /// Binds the calling thread, and the processes it makes from now on.
@@ -18,9 +18,10 @@ pub(crate) fn bind() -> Result<()> {
 
 /// The same, for a row of two processes that wake each other.
 ///
-/// Whether a task that is woken goes before its waker depends on how long both have run, and one round
-/// can take half as many switches as the next. Where instructions are counted, both processes therefore
-/// have the policy `SCHED_FIFO`, until what this gives is dropped: then the waker goes on until it sleeps.
+/// Whether a task that is woken preempts its waker depends on how long both have run, and one round
+/// can take half as many switches as the next. Where instructions are counted, both processes
+/// therefore have the policy `SCHED_FIFO` until the returned value is dropped: then the waker runs
+/// on until it sleeps.
 pub(crate) fn bind_pair(clock: Clock) -> Result<Policy> {
     bind()?;
     match clock {
@@ -65,11 +66,11 @@ pub(crate) fn bind_to(cpu: usize) -> Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
 }
 
-/// How two processes agree about what comes next; never used while time is taken.
+/// A channel by which two processes synchronise; not used while time is measured.
 pub(crate) struct Channel(UnixStream);
 
 impl Channel {
-    /// Tells a number.
+    /// Sends a number.
     pub(crate) fn put(&mut self, number: u64) -> Result<()> {
         Ok(self.0.write_all(&number.to_ne_bytes())?)
     }
@@ -83,7 +84,7 @@ impl Channel {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Tells an address.
+    /// Sends an address.
     pub(crate) fn put_addr(&mut self, addr: std::net::SocketAddr) -> Result<()> {
         let text = addr.to_string();
         self.put(text.len() as u64)?;
@@ -101,13 +102,13 @@ impl Channel {
 /// A second process; killed and reaped when dropped.
 pub(crate) struct Second {
     pid: libc::pid_t,
-    /// What connects both.
+    /// The channel between both processes.
     pub(crate) channel: Channel,
 }
 
 impl Second {
-    /// Runs `run` in a copy of this process, which must have a single thread. An error in there is
-    /// told on standard error, and seen here when the channel breaks.
+    /// Runs `run` in a copy of this process, which must have a single thread. The copy prints an
+    /// error on standard error; this process notices it because the channel breaks.
     pub(crate) fn new(run: impl FnOnce(Channel) -> Result<()>) -> Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         // SAFETY: This process has one thread, so its copy is in no state that only another thread

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was measured, for people and for programs: a table on the terminal, bench.json or
-//! bench-count.json, bench.svg, and bench.md, which has the ratios of both.
+//! The report of the values: a table on the terminal, bench.json or bench-count.json, bench.svg,
+//! and bench.md, which has the ratios of both.
 
 use crate::{
     Result,
@@ -11,7 +11,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
-/// The rows that have goals, in the order in which they are told.
+/// The rows that have goals, in the order of the table.
 const ORDER: [&str; 25] = [
     "cntr/read_mapped",
     "cntr/add_idle",
@@ -40,7 +40,7 @@ const ORDER: [&str; 25] = [
     "roce/peers_1000_lat_8B",
 ];
 
-/// Where it was measured, as far as the values depend on it.
+/// The environment, as far as the values depend on it.
 #[derive(Serialize, Deserialize)]
 struct Machine {
     kernel: String,
@@ -55,7 +55,7 @@ struct Bench {
     results: Vec<Row>,
 }
 
-/// The file that has what was measured with a clock.
+/// The file with the values of a clock.
 fn file(clock: Clock) -> &'static str {
     match clock {
         Clock::Time => "bench.json",
@@ -128,7 +128,7 @@ pub(crate) fn write(dir: &Path, clock: Clock, rows: &[Row]) -> Result<()> {
     }
 }
 
-/// The rows with goals that are not there and should be.
+/// The rows with goals that are missing.
 fn missing(clock: Clock, rows: &[Row]) -> Vec<&'static str> {
     let there = |name: &str| rows.iter().any(|row| row.name == name);
     let expected = |name: &str| clock == Clock::Time || count::why_not(name).is_none();
@@ -164,7 +164,7 @@ fn met(row: &Row) -> &'static str {
     }
 }
 
-/// How far the runs of ours lie from the median, per cent.
+/// The spread of our runs around the median, per cent.
 fn spread(row: &Row) -> String {
     let [least, largest] = row.range;
     let per_cent = |v: f64| (v / row.value - 1.0) * 100.0;
@@ -210,7 +210,7 @@ fn table(rows: &[Row]) -> String {
     for line in &lines {
         let mut row = String::new();
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            // Numbers stand to the right.
+            // Numbers are right-aligned.
             if matches!(column, 1 | 2 | 4) {
                 let _ = write!(row, "{cell:>width$}  ");
             } else {
@@ -222,11 +222,11 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A cell for what was not measured.
+/// A cell for a missing value.
 const NONE: &str = "–";
 
-/// The README's table: what was measured with a clock that measures time, and beside it the ratios
-/// that were counted.
+/// The README's table: the values of a clock that measures time, and beside them the counted
+/// ratios.
 fn markdown(timed: &[Row], counted: &[Row]) -> String {
     let mut text = String::from(
         "| | ours | peer | | ratio | goal | met | counted |\n|---|---:|---:|---|---:|---|---|---:|\n",

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A row: one thing of ours, its peer, and how both are run.
+//! A row: one operation of the module, its peer, and how both are run.
 //!
-//! Ours and the peer run in turn, ours, peer, ours, peer: what disturbs the machine for a while
-//! disturbs both, and runs are short and many, so that it disturbs few of them. Before that each runs
-//! once unmeasured. The values are the medians; the least
-//! and the largest value of all runs are told with them.
+//! The sides run in turn: ours, peer, ours, peer. So a disturbance of the machine affects both, and
+//! because runs are short and many, it affects few of them. Before that each side runs once
+//! unmeasured. The values are the medians; the report also has the least and the largest value of
+//! all runs.
 //!
-//! With [`Clock::Instructions`] the values are the best of all runs. What disturbs a run there, such as a
-//! timer tick, only adds instructions, and the best runs of two guests hardly differ.
+//! With [`Clock::Instructions`] the values are the best of all runs. A disturbance of a run there,
+//! such as a timer tick, only adds instructions, and the best runs of two guests hardly differ.
 
 use crate::{Result, count::Clock};
 use serde::{Deserialize, Serialize};
@@ -35,21 +35,21 @@ pub(crate) enum Better {
 /// Measures one side once.
 pub(crate) type Side<'a> = &'a mut dyn FnMut() -> Result<f64>;
 
-/// Runs both sides; what it returns is said about the row.
+/// Runs both sides; the returned text is a remark on the row.
 pub(crate) type Measure = fn(&mut Turns) -> Result<()>;
 
 /// A row to be measured.
 pub(crate) struct Case {
     /// `cntr/wake`
     pub(crate) name: &'static str,
-    /// Of the values.
+    /// Unit of the values.
     pub(crate) unit: &'static str,
-    /// What the peer is.
+    /// Name of the peer.
     pub(crate) peer: &'static str,
     /// Which values are good.
     pub(crate) better: Better,
-    /// What the ratio of ours to the peer should be at most (times) or at least (rates); none: a
-    /// row that explains another.
+    /// The largest (times) or least (rates) good ratio of ours to the peer; none: a row that
+    /// explains another.
     pub(crate) goal: Option<f64>,
     /// Calls [`Turns::take`] once.
     pub(crate) measure: Measure,
@@ -105,7 +105,7 @@ impl Turns {
         self.clock
     }
 
-    /// For a row whose runs are long: no more of them than this.
+    /// Limits the number of runs, for a row whose runs are long.
     pub(crate) fn at_most(&mut self, runs: usize) {
         self.runs.0 = self.runs.0.min(runs);
     }
@@ -122,7 +122,7 @@ impl Turns {
     }
 }
 
-/// How often a side runs again that gives no value.
+/// Number of retries of a side that gives no value.
 const AGAIN: usize = 3;
 
 /// Runs a side until it gives a value that is a number above zero: a program that measures itself can
@@ -146,7 +146,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// What is told of the runs.
+    /// The values of the runs.
     fn value(&self, clock: Clock, better: Better) -> f64 {
         match (clock, better) {
             (Clock::Time, _) => self.median,
@@ -173,11 +173,11 @@ impl Spread {
 pub(crate) struct Row {
     /// `cntr/wake`
     pub(crate) name: String,
-    /// Ours: the median, or the best of what was counted.
+    /// Ours: the median, or the best of the counted runs.
     pub(crate) value: f64,
-    /// Of the values.
+    /// Unit of the values.
     pub(crate) unit: String,
-    /// What the peer is.
+    /// Name of the peer.
     pub(crate) peer: String,
     /// The peer's, likewise.
     pub(crate) peer_value: f64,
@@ -191,9 +191,9 @@ pub(crate) struct Row {
     pub(crate) range: [f64; 2],
     /// Least and largest value of the peer.
     pub(crate) peer_range: [f64; 2],
-    /// What the ratio should be; none: a row that explains another.
+    /// The goal of the ratio; none: a row that explains another.
     pub(crate) goal: Option<f64>,
-    /// Whether it is.
+    /// Whether the ratio meets it.
     pub(crate) met: Option<bool>,
 }
 
@@ -211,7 +211,7 @@ impl Row {
     }
 }
 
-/// A value with three digits that mean something.
+/// A value with three significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),

@@ -80,7 +80,7 @@ impl Host {
     }
 }
 
-/// A second process with a host, and ours: each knows the other.
+/// A second process with a host, and ours: each has the other's address.
 fn second_host(
     serve: impl FnOnce(&Host, FiAddr, &mut process::Channel) -> Result<()>,
 ) -> Result<(Second, Host, FiAddr)> {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Posting atomics: every refusal, and that it costs nothing.
+//! Posting atomics: every refusal, and that a refusal keeps no resources.
 //!
 //! The endpoint is connected with itself and has a CQ of two entries. After refusals it does two
-//! atomics, which take both: a credit or a place in a queue that a refused one had kept would show.
+//! atomics, which take both: they would fail if a refused one had kept a credit or a place in a
+//! queue.
 
 use crate::{
     harness::tests,
@@ -33,7 +34,7 @@ const FETCH: u32 = abi::KFABRIC_OP_FETCH_ATOMIC;
 const COMPARE: u32 = abi::KFABRIC_OP_COMPARE_ATOMIC;
 const OPCODES: [u32; 3] = [ATOMIC, FETCH, COMPARE];
 
-/// Where things are in the memory.
+/// Offsets in the memory.
 const OPERAND: u64 = 0;
 const COMPARED: u64 = 512;
 const RESULT: u64 = 1024;
@@ -108,7 +109,7 @@ impl Rig {
         self.file.call(to_qp(ep, &qp)).expect("connect_qp");
     }
 
-    /// A good operation.
+    /// A valid operation.
     fn op(&self, opcode: u32) -> abi::kfabric_op {
         let at = self.pages.addr();
         let (compares, fetches) = (opcode == COMPARE, opcode != ATOMIC);
@@ -132,7 +133,7 @@ impl Rig {
         }
     }
 
-    /// The operation must be refused so.
+    /// The operation must be refused with this error.
     #[track_caller]
     fn refuse(&self, op: abi::kfabric_op, errno: Errno) {
         let (arg, result) = self.file.post(self.ep, &[op]);
@@ -147,7 +148,7 @@ impl Rig {
             .expect("a completion")
     }
 
-    /// Two atomics still go through.
+    /// Two atomics must still succeed.
     #[track_caller]
     fn check(&self) {
         refused(self.file.cq_read(self.cq), Errno::EAGAIN);
@@ -430,7 +431,7 @@ fn capabilities_that_an_endpoint_lacks() {
     let atomic = abi::KFI_ATOMIC;
     for (caps, can) in [
         (abi::KFI_MSG | abi::KFI_RMA, vec![]),
-        // What an endpoint has that asks for nothing.
+        // The attributes of an endpoint without requests of its own.
         (0, vec![]),
         (atomic | abi::KFI_REMOTE_READ, vec![]),
         (atomic | abi::KFI_REMOTE_WRITE, vec![]),
@@ -441,7 +442,7 @@ fn capabilities_that_an_endpoint_lacks() {
         let rig = Rig::connected(caps);
         for opcode in OPCODES {
             if can.contains(&opcode) {
-                // It is its own target, whose rights are its capabilities.
+                // It is its own target, whose access rights are its capabilities.
                 let posted = rig.file.post_one(rig.ep, rig.op(opcode));
                 posted.expect("it can");
                 if caps == atomic {
@@ -529,7 +530,7 @@ fn before_and_after_a_connection() {
 
 fn no_room() {
     let rig = Rig::new();
-    // In the CQ: what nobody has read takes it.
+    // In the CQ: entries that were not read fill it.
     for opcode in [FETCH, COMPARE] {
         rig.file.post_one(rig.ep, rig.op(opcode)).expect("post");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address vectors and getinfo: every refusal, and what of a list goes through.
+//! Address vectors and getinfo: every refusal, and partial success of lists.
 
 use crate::{
     harness::tests,
@@ -124,7 +124,7 @@ fn lists_that_are_no_lists() {
             Errno::EINVAL,
         );
     }
-    // Errors are asked for with their flag, and the flag asks for them.
+    // The flag and the pointer for errors must be given together.
     let flags = abi::KFI_SYNC_ERR;
     refused(
         file.call(abi::kfabric_av_insert { flags, ..good }),
@@ -136,7 +136,7 @@ fn lists_that_are_no_lists() {
         Errno::EINVAL,
     );
     assert_eq!(fi_addrs, [7]);
-    // In a table the numbers are known without being told, in a map they are not.
+    // In a table the caller knows the numbers itself, in a map it does not.
     let map = file.make(abi::kfabric_av_open {
         domain,
         type_: abi::KFI_AV_MAP,
@@ -162,7 +162,7 @@ fn addresses_that_cannot_be_inserted() {
     let av = file.av(domain);
     let good = |port| ipv4([10, 0, 0, 1], port);
     let mut fi_addrs = [7u64; 3];
-    // None of them: the call fails.
+    // None of them can be inserted: the call fails.
     refused(
         insert(&file, av, &[bad()], &mut fi_addrs[..1], None),
         Errno::EINVAL,
@@ -172,7 +172,7 @@ fn addresses_that_cannot_be_inserted() {
         Errno::EINVAL,
     );
     assert_eq!(fi_addrs, [abi::KFI_ADDR_NOTAVAIL; 3]);
-    // Some of them: it says how many.
+    // Some of them can be inserted: the call returns their number.
     let mut errors = [7i32; 3];
     let addrs = [good(1), bad(), good(2)];
     let inserted = insert(&file, av, &addrs, &mut fi_addrs, Some(&mut errors));
@@ -247,7 +247,7 @@ fn an_av_fills_up() {
     remove(&file, av, &fi_addrs[100..101]).expect("remove");
     file.call(svc).expect("there is room again");
     refused(file.call(svc), Errno::ENOSPC);
-    // More than there can be, though all are there.
+    // More than the limit, though all are in the AV.
     let too_many = abi::kfabric_av_remove {
         av,
         fi_addrs: addr_of(&fi_addrs[..]),
@@ -323,7 +323,7 @@ fn events_need_an_eq() {
     assert_eq!(fi_addr, [7]);
     let eq = file.eq(fabric);
     file.bind(av, eq, 0).expect("bind");
-    // What cannot be told where it was asked for is not told there either.
+    // Results that cannot be written fail the call.
     let arg = abi::kfabric_av_insert {
         av,
         addrs: addr_of(&one),
@@ -340,7 +340,7 @@ fn events_need_an_eq() {
         ..Call::sized()
     };
     refused(file.call(read), Errno::EAGAIN);
-    // With events the call succeeds, and the EQ tells what came of it.
+    // With events the call succeeds, and the EQ has the results.
     assert_eq!(insert(&file, av, &[bad()], &mut fi_addr, None), Ok(0));
     let error = file
         .call(abi::kfabric_eq_readerr {
@@ -455,7 +455,7 @@ fn what_getinfo_refuses() {
     ] {
         refused(ask(0, "", "", Some(&hints)), Errno::ENODATA);
     }
-    // Hints that cannot be read: an address, or a name without end.
+    // Invalid hints: an address, or a name without end.
     for hints in [
         abi::kfabric_info {
             src_addr: bad(),

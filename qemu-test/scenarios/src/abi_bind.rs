@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What can be bound to what, and with which flags: every refusal of `KFABRIC_IOC_BIND`.
+//! Bindings and their flags: every refusal of `KFABRIC_IOC_BIND`.
 
 use crate::{
     abi_world::{Class, World},
@@ -19,7 +19,7 @@ tests![
     an_enabled_endpoint_is_not_bound,
 ];
 
-/// What a counter can count.
+/// The operations that a counter can count.
 pub(crate) const COUNTED: [u64; 6] = [
     abi::KFI_SEND,
     abi::KFI_RECV,
@@ -29,7 +29,7 @@ pub(crate) const COUNTED: [u64; 6] = [
     abi::KFI_REMOTE_WRITE,
 ];
 
-/// The table of what can be bound to what.
+/// The table of valid bindings.
 const PAIRS: [(Class, Class); 8] = [
     (Class::Domain, Class::Eq),
     (Class::Av, Class::Eq),
@@ -86,7 +86,7 @@ fn flags_of_bindings() {
             }
         }
     }
-    // Not one of those that it must have.
+    // None of the required flags.
     refused(file.bind(ep, cq, 0), Errno::EINVAL);
     refused(
         file.bind(ep, cq, abi::KFI_SELECTIVE_COMPLETION),
@@ -143,7 +143,7 @@ fn a_second_binding() {
     for again in [av, av2] {
         refused(file.bind(ep, again, 0), Errno::EINVAL);
     }
-    // Of both sides one is taken: neither is bound.
+    // One of both sides is taken: neither is bound.
     let (cq, cq2) = (file.cq(domain), file.cq(domain));
     let both = abi::KFI_SEND | abi::KFI_RECV;
     file.bind(ep, cq, abi::KFI_SEND).expect("bind");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The kernel memory that one user's objects may take (module parameter `user_memory`): what counts,
-//! for whom, and what happens at the limit.
+//! The kernel memory that one user's objects may take (module parameter `user_memory`): the objects
+//! that count, their owners, and the behaviour at the limit.
 
 #![allow(unsafe_code, reason = "mappings")]
 
@@ -22,7 +22,7 @@ tests![
     pages_count_as_long_as_they_are_mapped => 900,
 ];
 
-/// MiB that a user may have unless the module was told otherwise; it is not in sysfs.
+/// The default limit of a user in MiB; it is not in sysfs.
 pub(crate) const LIMIT: u64 = 256;
 
 /// Opens a CQ of `entries`.
@@ -35,7 +35,7 @@ fn cq(file: &File, domain: u32, entries: u32) -> Result<u32, Errno> {
     .map(|arg| arg.handle)
 }
 
-/// Opens CQs, large ones first, then fabrics, until nothing more can be had.
+/// Opens CQs, large ones first, then fabrics, until no more can be opened.
 pub(crate) fn fill(file: &File, domain: u32) -> Vec<u32> {
     let mut handles = Vec::new();
     for entries in [65_536, 4_096, 64] {
@@ -52,7 +52,7 @@ pub(crate) fn fill(file: &File, domain: u32) -> Vec<u32> {
     handles
 }
 
-/// Tries to open one of each class; what each gave.
+/// Tries to open one of each class; returns the results.
 fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, Errno>; 10] {
     [
         file.call(abi::kfabric_fabric_open::sized())
@@ -122,7 +122,7 @@ fn every_class_counts() {
         {
             assert_eq!(result, Err(Errno::ENOMEM), "class {class}");
         }
-        // What is closed can be had again, by any class.
+        // The memory of closed objects is available again, for any class.
         file.close_all(&full[..1]);
         let mut opened: Vec<u32> = one_of_each(&file, fabric, domain, pages.addr())
             .into_iter()
@@ -147,7 +147,7 @@ fn files_of_a_user_share_and_users_do_not() {
         let other = File::open_only();
         let result = other.call(abi::kfabric_fabric_open::sized());
         refused(result.map(|arg| arg.handle), Errno::ENOMEM);
-        // The file goes, and all that it made.
+        // The file is closed, and all its objects with it.
         drop(file);
         let fabric = other.fabric();
         let domain = other.domain(fabric);
@@ -222,14 +222,14 @@ fn a_message_that_cannot_be_buffered_waits() {
             peer: abi::KFI_ADDR_UNSPEC,
             ..Default::default()
         };
-        // Buffered: complete at once.
+        // A buffered message completes at once.
         sender.post_one(party.ep, send(1)).expect("send");
         assert_eq!(sender.cq_read(party.cq).expect("complete").op_context, 1);
-        // Not to be buffered: it waits, and nothing is lost.
+        // A message that cannot be buffered waits, and is not lost.
         fill(&file, domain);
         sender.post_one(party.ep, send(2)).expect("send");
         refused(sender.cq_read(party.cq), Errno::EAGAIN);
-        // And what cannot wait is refused.
+        // A message that cannot wait is refused.
         let inject = abi::kfabric_op {
             flags: abi::KFI_INJECT,
             len: 8,
@@ -283,7 +283,7 @@ fn pages_count_as_long_as_they_are_mapped() {
                 ..Call::sized()
             })
         };
-        // The rings of closed CQs, until the user has no more.
+        // Makes rings of closed CQs until the user's memory is used up.
         let mut rings = Vec::new();
         while let Ok(cq) = open() {
             rings.push((
@@ -294,7 +294,7 @@ fn pages_count_as_long_as_they_are_mapped() {
             assert!(rings.len() < 100, "{} rings of closed CQs", rings.len());
         }
         assert!(rings.len() > 10, "{} rings", rings.len());
-        // A part of a mapping keeps all of its pages. Three are more than what a CQ takes.
+        // A part of a mapping keeps all of its pages. Three mappings take more than a CQ.
         let last = rings.split_off(rings.len() - 3);
         for (at, len) in &last {
             unmap(at + PAGE, len - PAGE);
@@ -305,7 +305,7 @@ fn pages_count_as_long_as_they_are_mapped() {
         }
         let cq = open().expect("what is unmapped can be had again");
         file.close(cq.handle).expect("close");
-        // They go with the mapping, not with the file.
+        // The pages are freed with the mapping, not with the file.
         drop(file);
         let other = File::open_only();
         let fabric = other.fabric();
@@ -337,7 +337,8 @@ fn pages_count_as_long_as_they_are_mapped() {
             counters += 1;
             pages.push(map(&other, cntr.page_offset, PAGE));
             other.close(cntr.handle).expect("close");
-            // What was closed were at most CQs of 4,096 entries, and so many pages fit in their rings.
+            // The closed CQs had at most 4,096 entries, and that number of pages fits in their
+            // rings.
             assert!(counters < 20_000, "{counters} pages of closed counters");
         }
         for at in pages {

@@ -131,7 +131,7 @@ fn addresses_of_an_endpoint() {
     ] {
         refused(open(addr), Errno::EADDRNOTAVAIL);
     }
-    // Something, but no family.
+    // Not empty, but without a family.
     let no_family = abi::kfabric_sockaddr {
         port: 1,
         ..Default::default()
@@ -152,7 +152,7 @@ fn enabling_needs_queues_and_an_av() {
         (abi::KFI_TAGGED | abi::KFI_RECV, abi::KFI_RECV),
         (abi::KFI_RMA | abi::KFI_READ, abi::KFI_SEND),
         (abi::KFI_RMA | abi::KFI_WRITE, abi::KFI_SEND),
-        // The target of RMA completes nothing.
+        // The target of RMA gets no completion.
         (abi::KFI_RMA | abi::KFI_REMOTE_READ, 0),
         (abi::KFI_RMA | abi::KFI_REMOTE_WRITE, 0),
     ] {
@@ -161,7 +161,7 @@ fn enabling_needs_queues_and_an_av() {
             caps,
             ..Call::sized()
         });
-        // One side after the other: each that is missing is asked for.
+        // One side after the other: enable names each missing one.
         for side in [abi::KFI_SEND, abi::KFI_RECV] {
             if sides & side != 0 {
                 refused(file.enable(ep), Errno::KFI_ENOCQ);
@@ -187,7 +187,7 @@ fn enabling_needs_queues_and_an_av() {
     file.close_all(&[ep, cq, av, domain, fabric]);
 }
 
-/// An endpoint that is bound to all it needs.
+/// An endpoint that is bound to all objects it needs.
 fn bound(file: &File, domain: u32, src_addr: abi::kfabric_sockaddr) -> (u32, u32, u32) {
     let ep = file.make(abi::kfabric_ep_open {
         domain,
@@ -247,7 +247,7 @@ fn enabling_needs_an_address() {
     let (ep, cq, av) = bound(&file, domain, Default::default());
     refused(file.enable(ep), Errno::EADDRNOTAVAIL);
     ip("addr add 10.71.0.1/24 dev abiep0");
-    // One that was there when it was chosen and has gone since.
+    // An address that was there when it was chosen and was removed since.
     let (second, cq2, av2) = bound(&file, domain, ipv4([10, 71, 0, 1], 0));
     ip("addr del 10.71.0.1/24 dev abiep0");
     refused(file.enable(second), Errno::EADDRNOTAVAIL);
@@ -364,7 +364,7 @@ fn default_flags() {
         opsflag(&file, ep, 1, flags).expect("set");
         assert_eq!(opsflag(&file, ep, 0, flags & (tx | rx)), Ok(flags));
     }
-    // A counter has none.
+    // A counter has no default flags.
     assert_eq!(opsflag(&file, cntr, 0, 0), Ok(0));
     assert_eq!(opsflag(&file, cntr, 1, 0), Ok(0));
     refused(opsflag(&file, cntr, 1, 1), Errno::EINVAL);
@@ -405,7 +405,7 @@ fn cancelling() {
     file.close_all(&[ep, cq, av, domain, fabric]);
 }
 
-/// These calls get or set, and write back what they were given to set.
+/// These calls get or set, and write back the values they were given to set.
 fn what_cannot_be_told_is_not_set() {
     let (file, fabric, domain) = domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4600));

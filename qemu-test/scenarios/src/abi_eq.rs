@@ -101,7 +101,7 @@ fn an_eq_fills_up() {
     for event in 2..=3 {
         assert_eq!(eq_read(&file, eq, 0, 0), Ok((event, 4)));
     }
-    // The program was told, so nothing was lost.
+    // The program was informed, so no event was lost.
     refused(eq_read(&file, eq, 0, 0), Errno::EAGAIN);
     file.close_all(&[eq, fabric]);
 }
@@ -139,7 +139,7 @@ fn an_event_that_does_not_fit_stays() {
         assert_eq!(arg.len, 24, "what is needed");
     }
     assert_eq!(pages.read(0, 24), [0; 24]);
-    // Nor one that cannot be copied to where it should go, or told.
+    // Nor is an event whose data cannot be copied.
     let arg = abi::kfabric_eq_read {
         eq,
         buf: pages.before_hole(16),
@@ -196,7 +196,7 @@ fn an_error_event_comes_first() {
             Errno::KFI_EAVAIL,
         );
     }
-    // It stays where it cannot be told, and where it is only looked at.
+    // The error stays if it cannot be written, and after a peek.
     let told = Pages::new(1);
     told.write(
         0,
@@ -210,7 +210,7 @@ fn an_error_event_comes_first() {
         file.call_raw(abi::KFABRIC_IOC_EQ_READERR, told.addr()),
         Errno::EFAULT,
     );
-    // There are no private data, so nobody looks where they would go.
+    // There are no private data, so the address for them is not used.
     let nowhere = file.call(abi::kfabric_eq_readerr {
         eq,
         flags: abi::KFI_PEEK,
@@ -227,7 +227,7 @@ fn an_error_event_comes_first() {
         );
     }
     refused(eq_readerr(&file, eq, 0), Errno::EAGAIN);
-    // Then the event that both are done.
+    // Then comes the event for both.
     let (event, len) = eq_read(&file, eq, 0, 0).expect("read");
     assert_eq!((event, len), (abi::KFI_AV_COMPLETE, 24));
     file.close_all(&[av, eq, domain, fabric]);
@@ -254,7 +254,7 @@ fn lost_events_are_told_once() {
             .expect("insertsvc");
         }
         assert_eq!(eq_read(&file, eq, 0, 0), Ok((abi::KFI_AV_COMPLETE, 24)));
-        // A look leaves it.
+        // A peek leaves it.
         refused(eq_read(&file, eq, abi::KFI_PEEK, 0), Errno::KFI_EOVERRUN);
         refused(eq_read(&file, eq, 0, deadline), Errno::KFI_EOVERRUN);
         refused(eq_read(&file, eq, 0, 0), Errno::EAGAIN);
@@ -279,7 +279,7 @@ fn waits_that_cannot_be_on_an_eq() {
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(eq_read(&file, eq, 0, deadline), Errno::EINVAL);
         }
-        // A deadline that has passed polls, and the time is over then.
+        // A deadline that has passed polls, and the call returns `ETIMEDOUT`.
         refused(eq_read(&file, eq, 0, 0), Errno::EAGAIN);
         for deadline in [1, in_ms(0)] {
             refused(eq_read(&file, eq, 0, deadline), Errno::ETIMEDOUT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Links: every refusal, and what becomes of them when their interface changes.
+//! Links: every refusal, and the effects of changes of their interface.
 
 use crate::{
     abi_threads::{NetNs, as_user, open_to_all},
@@ -87,7 +87,7 @@ fn names_that_are_none() {
         refused(add(&file, name, "abil0"), Errno::EINVAL);
         refused(del(&file, name), Errno::EINVAL);
     }
-    // What no interface can be called.
+    // Names that no interface can have.
     for netdev in ["", long, "a/b", "a b", "a:b"] {
         refused(add(&file, "abil", netdev), Errno::EINVAL);
     }
@@ -97,7 +97,7 @@ fn names_that_are_none() {
         assert_eq!(string(&link(&file, name).expect("listed").netdev), "abil0");
         del(&file, name).expect("del");
     }
-    // Behind the NUL nothing counts.
+    // Bytes behind the NUL are ignored.
     let mut tail: abi::kfabric_link_add = Call::sized();
     tail.name = text("abil\0/ x");
     tail.netdev = text("abil0\0/ x");
@@ -123,7 +123,7 @@ fn a_link_there_is_already() {
 
 /// UDP port 4791 belongs to the links of a namespace, from the first to the last.
 fn the_port_of_the_wire() {
-    // Here the port is somebody's if a test before this one has left a link.
+    // Here the port is in use if a test before this one has left a link.
     NetNs::new().run(the_port_of_a_namespace);
 }
 
@@ -133,7 +133,7 @@ fn the_port_of_a_namespace() {
         Netdev::dummy("abil0", "10.73.0.1/24"),
         Netdev::dummy("abil1", ""),
     );
-    // Even for one address, and for either family.
+    // Even if the other socket has one address or one family only.
     for address in ["0.0.0.0:4791", "10.73.0.1:4791", "[::1]:4791"] {
         let _mine = UdpSocket::bind(address).expect("nobody has the port");
         refused(add(&file, "abil", "abil0"), Errno::EADDRINUSE);
@@ -150,7 +150,7 @@ fn the_port_of_a_namespace() {
     }
     del(&file, "abil").expect("del");
     taken("0.0.0.0:4791");
-    // What is no packet is nobody's.
+    // A datagram that is no packet is not counted for a QP.
     let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
     for len in 0..200 {
         let noise = [0x64; 200];
@@ -167,7 +167,7 @@ fn interfaces_that_are_not_there() {
     let file = File::open();
     refused(add(&file, "abil", "nosuch0"), Errno::ENODEV);
     refused(del(&file, "nosuchlink"), Errno::ENODEV);
-    // Nothing has taken the name.
+    // The refused calls have not taken the name.
     let _netdev = Netdev::dummy("abil0", "");
     add(&file, "abil", "abil0").expect("add");
     del(&file, "abil").expect("del");
@@ -203,12 +203,12 @@ fn an_ordinary_user_makes_no_links() {
     let _netdev = Netdev::dummy("abil0", "");
     add(&file, "abil", "abil0").expect("add");
     as_user(|| {
-        // Who asks counts, not who opened the device.
+        // The capabilities of the caller count, not those of the process that opened the device.
         refused(del(&file, "abil"), Errno::EPERM);
         refused(add(&file, "other", "abil0"), Errno::EPERM);
         refused(add(&file, "other", "nosuch0"), Errno::EPERM);
         refused(del(&file, "nosuchlink"), Errno::EPERM);
-        // To look at them and to use them is free.
+        // Showing and using links needs no capability.
         assert!(link(&file, "abil").is_some());
         let fabric = file.fabric();
         file.close_all(&[file.domain_on(fabric, "abil"), fabric]);
@@ -244,7 +244,7 @@ fn who_made_the_namespace_makes_links_there() {
         assert_eq!(links(&file).len(), 1);
         del(&file, "mine")
     });
-    // Root of a user namespace is nobody in the network namespace of others.
+    // Root of a user namespace has no capability in the network namespace of others.
     in_namespaces(user, || {
         let file = File::open_only();
         match add(&file, "mine", "lo") {
@@ -278,13 +278,13 @@ fn too_many_links() {
         }
         let more = format!("d{limit}");
         refused(add(&file, "more", &more), Errno::ENOSPC);
-        // What there is already is told first.
+        // Links that exist already are listed first.
         refused(add(&file, "l1", &more), Errno::EEXIST);
         del(&file, "l5").expect("del");
         add(&file, "more", &more).expect("there is room again");
         refused(add(&file, "l5", "d5"), Errno::ENOSPC);
         assert_eq!(links(&file).len(), limit);
-        // Others have theirs.
+        // Other namespaces have their own.
         NetNs::new().run(|| add(&file, "more", "lo").expect("another namespace"));
     });
 }
@@ -371,7 +371,7 @@ fn an_interface_that_goes_down_and_up() {
     ip("link set abil0 down");
     assert_eq!(rig.state(), abi::KFABRIC_LINK_DOWN);
     rig.transmits_are_refused(Errno::ENETDOWN);
-    // Receives wait for it to come up again.
+    // Receives wait until it is up again.
     rig.post(abi::KFABRIC_OP_RECV, 8).expect("recv");
     // Domains can be opened.
     let domain = rig.file.domain_on(rig.fabric, "abil");
@@ -399,7 +399,7 @@ fn an_interface_that_is_removed() {
     netdev.delete();
     assert_eq!(rig.state(), abi::KFABRIC_LINK_GONE);
     assert_eq!(string(&link(file, "abil").expect("listed").netdev), "abil0");
-    // It fails, and so does all that comes after.
+    // It fails, and so do all later ones.
     until("the waiting send fails", || {
         matches!(file.cq_read(rig.party.cq), Err(Errno::KFI_EAVAIL))
     });
@@ -423,12 +423,12 @@ fn an_interface_that_is_removed() {
     };
     refused(file.call(at), Errno::EADDRNOTAVAIL);
     refused(del(file, "abil"), Errno::EBUSY);
-    // The interface's name is free, the link's is not before its last domain goes.
+    // The interface's name is free; the link's is free when its last domain is closed.
     let again = Netdev::dummy("abil0", "10.72.0.1/24");
     refused(add(file, "abil", "abil0"), Errno::EEXIST);
     add(file, "abil2", "abil0").expect("add");
     assert_eq!(rig.state(), abi::KFABRIC_LINK_GONE);
-    // What is there can be closed as ever.
+    // The remaining objects can be closed as usual.
     file.close_all(&[early]);
     file.part(&rig.party);
     file.close_all(&[rig.domain]);
@@ -436,7 +436,7 @@ fn an_interface_that_is_removed() {
     del(file, "abil2").expect("del");
     add(file, "abil", "abil0").expect("the name is free");
     assert_eq!(rig.state(), abi::KFABRIC_LINK_UP);
-    // Without domains it goes with its interface at once.
+    // A link without domains is removed with its interface at once.
     again.delete();
     assert!(link(file, "abil").is_none());
     refused(del(file, "abil"), Errno::ENODEV);

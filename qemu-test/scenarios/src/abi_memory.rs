@@ -39,7 +39,7 @@ fn domain() -> (File, u32, u32) {
     (file, fabric, domain)
 }
 
-/// Registers a list with these rights under key 1.
+/// Registers a list with this access under key 1.
 fn reg(file: &File, domain: u32, iov: &[abi::kfabric_iov], access: u64) -> Result<u32, Errno> {
     file.call(abi::kfabric_mr_reg {
         domain,
@@ -91,7 +91,7 @@ fn what_is_no_region() {
     ] {
         refused(reg(&file, domain, &list, ALL_ACCESS), Errno::EINVAL);
     }
-    // An element without bytes is none.
+    // An empty element is not allowed.
     let mr = reg(&file, domain, &[iov(8, 0), whole[0], iov(8, 0)], ALL_ACCESS);
     let mr = mr.expect("the key is free, and nothing is charged");
     file.close_all(&[mr, domain, fabric]);
@@ -112,7 +112,7 @@ fn lists_that_are_too_long() {
     };
     refused(file.call(arg), Errno::EINVAL);
     let mr = reg(&file, domain, &list[..most], ALL_ACCESS).expect("the longest list");
-    // A list that is not all there.
+    // A list that is not mapped completely.
     let cut = Pages::new(1);
     let arg = abi::kfabric_mr_reg {
         iov: cut.before_hole(24),
@@ -141,7 +141,7 @@ fn keys() {
         let again = with_key(domain, key).expect("the key is free again");
         file.close_all(&[again]);
     }
-    // Where the provider chooses keys, what is asked for does not matter.
+    // Where the provider chooses keys, the requested key is ignored.
     let theirs = file.make(abi::kfabric_domain_open {
         fabric,
         link: crate::raw::text(crate::host::LINK),
@@ -167,7 +167,7 @@ fn memory_that_cannot_be_registered() {
     }
     pages.protect(false);
     refused(reg(&file, domain, &[good], abi::KFI_SEND), Errno::EFAULT);
-    // The values of a counter, which nobody may write.
+    // The values of a counter, which no program may write.
     let cntr = file
         .call(abi::kfabric_cntr_open {
             domain,
@@ -199,7 +199,8 @@ fn memory_that_can_only_be_read() {
     file.close_all(&[domain, fabric]);
 }
 
-/// Lowers the limit of locked memory to so many pages, for an ordinary user.
+/// Lowers the limit of locked memory to this number of pages, for an ordinary
+/// user.
 fn limit_locked(pages: usize) {
     let limit = Rlimit {
         current: Some((pages * PAGE) as u64),
@@ -218,20 +219,21 @@ fn the_limit_of_locked_memory() {
         refused(whole(9, 1), Errno::ENOMEM);
         let mr = whole(8, 1).expect("exactly the limit");
         refused(whole(1, 2), Errno::ENOMEM);
-        // One byte more is a page more, and so is one that lies across two.
+        // One byte more takes another page, and so does a buffer that crosses a
+        // page boundary.
         file.close_all(&[mr]);
         let mr = file.reg(domain, at + 4000, 200, 1).expect("two pages");
         refused(whole(7, 2), Errno::ENOMEM);
         let six = whole(6, 2).expect("what is left");
         file.close_all(&[mr, six]);
-        // A key that is in use costs nothing.
+        // A refused key takes nothing from the limit.
         let mr = whole(4, 1).expect("mr");
         for _ in 0..10 {
             refused(whole(4, 1), Errno::KFI_ENOKEY);
         }
         let more = whole(4, 2).expect("nothing was charged for the refused ones");
         file.close_all(&[mr, more]);
-        // Nor does memory that is not there.
+        // Nor does memory that is not mapped.
         for _ in 0..10 {
             refused(
                 file.reg(domain, pages.hole() - 4096, 8192, 1),
@@ -241,7 +243,7 @@ fn the_limit_of_locked_memory() {
         let mr = whole(8, 1).expect("mr");
         file.close_all(&[mr]);
     });
-    // Who may lock memory is above the limit.
+    // A process with `CAP_IPC_LOCK` has no limit.
     let mr = whole(16, 1).expect("root");
     file.close_all(&[mr, domain, fabric]);
 }
@@ -303,7 +305,7 @@ fn operations_count_against_the_limit() {
     file.close_all(&[domain, fabric]);
 }
 
-/// mmap(2) of the device; where it is.
+/// mmap(2) of the device; returns the address.
 fn map(file: &File, offset: u64, len: usize, prot: ProtFlags) -> Result<u64, i32> {
     map_as(file, offset, len, prot, MapFlags::SHARED)
 }
@@ -342,7 +344,7 @@ fn mappings_of_what_cannot_be_mapped() {
             ..Call::sized()
         })
         .expect("cq");
-    // What an offset of a handle is, is told by one that has one.
+    // A valid offset of a handle.
     let window = cntr.page_offset / u64::from(cntr.handle);
     let (eq, av) = (file.eq(fabric), file.av(domain));
     for handle in [fabric, domain, eq, av, 0, 60_000, 65_535, 65_536] {
@@ -355,11 +357,11 @@ fn mappings_of_what_cannot_be_mapped() {
             assert_eq!(result, Err(EINVAL), "{inside:#x} behind it");
         }
     }
-    // Another open file has no such object.
+    // Another open file does not have the object.
     let other = File::open();
     let result = map(&other, cntr.page_offset, PAGE, ProtFlags::READ);
     assert_eq!(result, Err(EINVAL));
-    // Nor this one, when it is closed.
+    // Nor does this one, after it is closed.
     file.close_all(&[cntr.handle]);
     let result = map(&file, cntr.page_offset, PAGE, ProtFlags::READ);
     assert_eq!(result, Err(EINVAL));
@@ -428,7 +430,7 @@ fn mappings_outlive_their_objects() {
     file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_ADD, 5)
         .expect("add");
     let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
-    // A mapping is no use of the object.
+    // A mapping is not a use of the object.
     file.close_all(&[cntr.handle, domain, fabric]);
     drop(file);
     // SAFETY: mapped for reading, as long as nobody unmaps it.

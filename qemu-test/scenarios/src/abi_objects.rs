@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What all objects have in common, by the letter of the interface: closing, handles, descriptors
-//! of wait objects.
+//! Calls that all objects have: closing, handles, descriptors of wait objects.
 
 use crate::{
     abi_bind::COUNTED,
@@ -30,11 +29,11 @@ tests![
     a_domain_needs_a_link,
 ];
 
-/// `object` is busy as long as `user` is there.
+/// `object` is busy as long as `user` exists.
 #[track_caller]
 fn busy_until_closed(file: &File, object: u32, user: u32) {
     refused(file.close(object), Errno::EBUSY);
-    // It is still there, and still refuses.
+    // It still exists, and still refuses.
     refused(file.close(object), Errno::EBUSY);
     file.close_all(&[user, object]);
 }
@@ -47,7 +46,7 @@ fn what_others_were_made_from_is_busy() {
         let fabric = file.fabric();
         let child = make(&file, fabric);
         refused(file.close(fabric), Errno::EBUSY);
-        // Nothing has changed: it can still be made from.
+        // The refused close had no effect: objects can still be made from it.
         let second = make(&file, fabric);
         file.close_all(&[child]);
         busy_until_closed(&file, fabric, second);
@@ -169,7 +168,7 @@ fn members_of_sets_are_busy() {
         let member = make(&file, fabric, domain, wait_set);
         busy_until_closed(&file, wait_set, member);
     }
-    // One that could not be opened is no member.
+    // An object that could not be opened is no member.
     let wait_set = file.wait_set(fabric);
     let arg = abi::kfabric_cntr_open {
         domain,
@@ -211,7 +210,7 @@ fn a_descriptor_keeps_its_object_busy() {
         drop(fd);
         refused(file.close(object), Errno::EBUSY);
         drop(copy);
-        // close(2) gives a file back after it has returned, if somebody looks at it just then.
+        // close(2) releases a file after it has returned if another thread uses it just then.
         assert_eq!(file.close(object), Ok(()));
     }
     file.close_all(&[domain, fabric]);
@@ -297,7 +296,7 @@ fn closing_twice() {
     let first = file.fabric();
     file.close_all(&[first]);
     refused(file.close(first), Errno::EBADF);
-    // The number does not come back at once, so that who still uses it is told.
+    // A number is not reused at once, so that a user of the old handle gets an error.
     let second = file.fabric();
     assert_ne!(first, second);
     refused(file.close(first), Errno::EBADF);
@@ -394,7 +393,7 @@ fn handles_run_out() {
         refused(file.reg(domain, page.addr(), 8, 1), Errno::EMFILE);
     };
     none_left();
-    // Nothing was made from it.
+    // No object was made from it.
     file.close_all(&[domain]);
     let last = file.fabric();
     assert_eq!(last, domain, "the one number that is free");
@@ -402,7 +401,7 @@ fn handles_run_out() {
     // Another open file has handles of its own.
     let other = File::open();
     other.close_all(&[other.fabric()]);
-    // Taking them down takes as long as making them, by order of magnitude.
+    // Closing them takes as long as making them, by order of magnitude.
     let begin = std::time::Instant::now();
     drop(file);
     let ending = begin.elapsed();
@@ -434,7 +433,7 @@ fn descriptors_run_out() {
         refused(getwait(&file, object), Errno::EMFILE);
     }
     setrlimit(Resource::Nofile, before).expect("setrlimit");
-    // The system's limit, which root is above.
+    // The system's limit, which root may exceed.
     let file_max = "/proc/sys/fs/file-max";
     let system = std::fs::read_to_string(file_max).expect("file-max");
     std::fs::write(file_max, "0").expect("file-max");
@@ -487,7 +486,7 @@ fn descriptors_of_other_wait_objects() {
             file.close_all(&[object]);
         }
     }
-    // A wait set has one in any case.
+    // A wait set always has a wait object.
     let unspec = file.make(abi::kfabric_wait_open {
         fabric,
         wait_obj: abi::KFI_WAIT_UNSPEC,

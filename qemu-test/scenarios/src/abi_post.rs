@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Posting: every refusal of an operation, and that it costs nothing.
+//! Posting: every refusal of an operation, and that a refusal keeps no resources.
 //!
 //! All endpoints here have a CQ of two entries. After each refusal the endpoint sends itself a
-//! message and receives it, which takes both: a credit, a place in a queue or a message that a
-//! refused operation had kept would show at once.
+//! message and receives it, which takes both: this would fail if the refused operation had
+//! kept a credit, a place in a queue or a message.
 
 use crate::{
     harness::tests,
@@ -44,7 +44,7 @@ pub(crate) struct Rig {
 }
 
 pub(crate) const SMALL: u64 = 8;
-/// More than is taken along in an operation.
+/// More than can be injected.
 pub(crate) const LARGE: u64 = 20_000;
 
 pub(crate) const OPCODES: [u32; 6] = [
@@ -66,7 +66,7 @@ impl Rig {
         Self::with(Call::sized())
     }
 
-    /// One with these.
+    /// An endpoint with these attributes.
     pub(crate) fn with(ep: abi::kfabric_ep_open) -> Self {
         let file = File::open();
         let fabric = file.fabric();
@@ -103,7 +103,7 @@ impl Rig {
         }
     }
 
-    /// A good operation.
+    /// A valid operation.
     pub(crate) fn op(&self, opcode: u32, len: u64) -> abi::kfabric_op {
         abi::kfabric_op {
             opcode,
@@ -125,7 +125,7 @@ impl Rig {
         self.file.post_one(self.ep, op)
     }
 
-    /// The operation must be refused so, and nothing have changed.
+    /// The operation must be refused with this error, and without effects.
     #[track_caller]
     pub(crate) fn refuse(&self, op: abi::kfabric_op, errno: Errno) {
         let (arg, result) = self.file.post(self.ep, &[op]);
@@ -133,7 +133,7 @@ impl Rig {
         assert_eq!((arg.done, arg.error), (0, errno.raw() as u32), "{op:?}");
     }
 
-    /// A message to itself still goes through.
+    /// A message to itself must still arrive.
     #[track_caller]
     pub(crate) fn check(&self) {
         refused(self.file.cq_read(self.cq), Errno::EAGAIN);
@@ -246,7 +246,7 @@ fn opcodes_and_reserved_fields() {
         rig.refuse(abi::kfabric_op { control, ..good }, Errno::EINVAL);
     }
     rig.check();
-    // What nothing has, and what only atomics have.
+    // Operations that do not exist, and those that are atomics.
     for bit in 0..64 {
         let (compare, result) = (1 << bit, 1 << bit);
         let reserved = 1u32.checked_shl(bit).unwrap_or(1);
@@ -301,7 +301,7 @@ fn flags_that_an_operation_cannot_have() {
         }
         rig.check();
     }
-    // Together, or alone, they mean nothing.
+    // Flags that are invalid together, or alone.
     let both = abi::KFI_PEEK | abi::KFI_CLAIM;
     for flags in [abi::KFI_DISCARD, abi::KFI_DISCARD | both] {
         let wrong = abi::kfabric_op {
@@ -367,7 +367,7 @@ fn capabilities_that_an_endpoint_lacks() {
         ..rig.op(recv, LARGE)
     };
     rig.refuse(multi, Errno::EOPNOTSUPP);
-    // A source that a receive names is not looked at without its capability.
+    // Without its capability a source that a receive names is ignored.
     for (opcode, peer) in [(recv, 77), (trecv, rig.me)] {
         let directed = abi::kfabric_op {
             peer,
@@ -388,7 +388,7 @@ fn no_room_in_a_queue() {
     for (first, context) in [
         (rig.op(abi::KFABRIC_OP_RECV, SMALL), 1000),
         (rig.op(abi::KFABRIC_OP_TRECV, LARGE), 1002),
-        // One that waits with its sender.
+        // A message that waits with its sender.
         (rig.op(abi::KFABRIC_OP_TSEND, LARGE), 1003),
     ] {
         rig.post(first).expect("the first");
@@ -403,7 +403,7 @@ fn no_room_in_a_queue() {
 
 fn no_room_for_completions() {
     let rig = Rig::new();
-    // Receives that wait have their room already.
+    // Waiting receives have their room already.
     for context in [1, 2] {
         let recv = abi::kfabric_op {
             context,
@@ -419,7 +419,7 @@ fn no_room_for_completions() {
     rig.cancel(1);
     rig.cancel(2);
     rig.check();
-    // Completions that nobody has read take it, too.
+    // Entries that were not read take room, too.
     for _ in 0..2 {
         rig.post(rig.op(abi::KFABRIC_OP_WRITE, SMALL))
             .expect("write");
@@ -488,7 +488,7 @@ fn peers_that_are_not_there() {
         }
         rig.check();
     }
-    // Who was there and has gone.
+    // An endpoint that existed and was closed.
     let (cq, ep) = (rig.file.cq(rig.domain), rig.file.ep(rig.domain));
     rig.file
         .bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
@@ -505,7 +505,7 @@ fn peers_that_are_not_there() {
     rig.file.cq_read(rig.cq).expect("sent");
     rig.file.close_all(&[ep, cq]);
     rig.refuse(to_it, Errno::EHOSTUNREACH);
-    // And who was removed from the AV.
+    // And one that was removed from the AV.
     let gone = [peer];
     rig.file
         .call(abi::kfabric_av_remove {
@@ -526,11 +526,11 @@ fn a_claim_of_nothing() {
         context: 5,
         ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
     };
-    // Nothing has been claimed before.
+    // No message has been claimed before.
     rig.refuse(claim(abi::KFI_CLAIM), Errno::ENOMSG);
     rig.refuse(claim(abi::KFI_CLAIM | abi::KFI_DISCARD), Errno::ENOMSG);
     rig.check();
-    // A search says so in its completion.
+    // A search reports it in its completion.
     rig.post(claim(abi::KFI_PEEK)).expect("peek");
     let error = rig.file.cq_readerr(rig.cq).expect("an answer");
     assert_eq!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The memory that operations name, here and at the peer: every refusal, and that it costs nothing
-//! (see [`abi_post`](crate::abi_post)).
+//! The memory that operations name, here and at the peer: every refusal, and that a refusal keeps
+//! no resources (see [`abi_post`](crate::abi_post)).
 
 use crate::{
     abi_post::{LARGE, OPCODES, Rig, SMALL, is_receive},
@@ -60,7 +60,7 @@ fn messages_that_are_too_long() {
         ..Call::sized()
     });
     rig.refuse(rig.op(abi::KFABRIC_OP_SEND, LARGE), Errno::EMSGSIZE);
-    // Explicit flags are all there is.
+    // Explicit flags replace the defaults.
     let explicit = abi::kfabric_op {
         control: abi::KFABRIC_OP_EXPLICIT,
         ..rig.op(abi::KFABRIC_OP_TSEND, LARGE)
@@ -101,7 +101,7 @@ fn buffers_that_are_not_there() {
                 rig.refuse(wrong, Errno::EFAULT);
             }
         }
-        // A range that wraps, where its pages are asked for.
+        // A range that wraps, where its pages are pinned.
         let wrong = abi::kfabric_op {
             buf: u64::MAX - 4095,
             ..rig.op(opcode, LARGE)
@@ -109,7 +109,7 @@ fn buffers_that_are_not_there() {
         rig.refuse(wrong, Errno::EINVAL);
         rig.check();
     }
-    // Without bytes there is no buffer.
+    // An operation without bytes has no buffer.
     let nothing = abi::kfabric_op {
         buf: BAD_ADDRS[1],
         ..rig.op(abi::KFABRIC_OP_WRITE, 0)
@@ -135,7 +135,7 @@ fn lists_of_buffers() {
         // Lengths whose sum wraps.
         let wraps = [piece(at, u64::MAX), piece(at, 2)];
         rig.refuse(list(&wraps, 2), Errno::EINVAL);
-        // The list, or what an element names, is not there.
+        // The list, or the memory of an element, is not mapped.
         for buf in BAD_ADDRS.into_iter().chain([rig.pages.before_hole(24)]) {
             let wrong = abi::kfabric_op {
                 buf,
@@ -171,7 +171,7 @@ fn lengths_of_remote_memory() {
             let good = vec![piece(1); 257];
             rig.refuse(list(&good, 257), Errno::EINVAL);
             rig.refuse(list(&good, u32::MAX as usize), Errno::EINVAL);
-            // As many bytes there as here.
+            // The lengths here and there are equal.
             rig.refuse(list(&[piece(len - 1)], 1), Errno::EINVAL);
             rig.refuse(list(&[piece(len), piece(1)], 2), Errno::EINVAL);
             rig.refuse(list(&[piece(u64::MAX), piece(len + 1)], 2), Errno::EINVAL);
@@ -235,7 +235,7 @@ fn regions_that_do_not_allow_it() {
             rig.refuse(listed, Errno::EACCES);
             rig.file.close_all(&[mr]);
             rig.refuse(with(mr, at), Errno::EBADF);
-            // Bytes that are not all in it.
+            // Bytes that are partly outside it.
             let mr = reg(needs);
             for buf in [at + 1, at - 1, at + 100 * PAGE as u64, 0] {
                 rig.refuse(with(mr, buf), Errno::EINVAL);

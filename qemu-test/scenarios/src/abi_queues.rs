@@ -65,12 +65,12 @@ fn wait_objects_of_queues_and_counters() {
         refused_all(unknown, 0);
         refused_all(unknown, wait_set);
     }
-    // None, and one of another fabric.
+    // No wait set, and one of another fabric.
     for wait_set in [0, other] {
         refused_all(abi::KFI_WAIT_SET, wait_set);
     }
     // kfi_cntr(3), fi_cq(3): the field is ignored unless the wait object is KFI_WAIT_SET, whatever
-    // it says.
+    // its value.
     for wait_obj in [
         abi::KFI_WAIT_NONE,
         abi::KFI_WAIT_UNSPEC,
@@ -277,7 +277,7 @@ fn a_cq_without_entries() {
     refused(rig.read(deadline), Errno::ETIMEDOUT);
     assert!(now() >= deadline);
     refused(rig.file.cq_readerr(rig.cq), Errno::EAGAIN);
-    // To wait only.
+    // A read that only waits.
     let mut only = abi::kfabric_cq_read {
         cq: rig.cq,
         ..Call::sized()
@@ -310,7 +310,7 @@ fn an_entry_that_cannot_be_told_stays() {
         refused(rig.file.call(arg(40, 32, deadline)), Errno::EFAULT);
         refused(rig.file.call(arg(192, 4, deadline)), Errno::EFAULT);
     }
-    // An argument that cannot be written to costs none either.
+    // Nor does an argument that cannot be written to.
     let told = Pages::new(1);
     told.write(0, &bytes_of(&arg(192, 32, 0)));
     told.protect(true);
@@ -318,7 +318,7 @@ fn an_entry_that_cannot_be_told_stays() {
         rig.file.call_raw(abi::KFABRIC_IOC_CQ_READ, told.addr()),
         Errno::EFAULT,
     );
-    // Where there is room for some, some are taken.
+    // If there is room for some, the call takes some.
     assert_eq!(rig.file.call(arg(100, 32, 0)).expect("read").count, 2);
     assert_eq!(rig.file.call(arg(192, 12, 0)).expect("read").count, 1);
     assert_eq!(rig.read(0), Ok(4));
@@ -353,7 +353,7 @@ fn an_error_entry_comes_first() {
     );
     refused(rig.file.cq_readerr(rig.cq), Errno::EAGAIN);
     assert_eq!(rig.read(0), Ok(1));
-    // Who waits is told.
+    // A waiting reader gets the error.
     let result = while_waiting(|| rig.read(in_ms(20_000)), |_| rig.fail(3));
     refused(result, Errno::KFI_EAVAIL);
     rig.file.cq_readerr(rig.cq).expect("readerr");
@@ -465,7 +465,7 @@ fn a_spoilt_head_is_an_error() {
     for context in 2..=4 {
         assert_eq!(one(0), Ok(context));
     }
-    // What a head that is taken forward says is believed.
+    // The module accepts a head that was moved forward.
     send(5);
     send(6);
     head.store(head.load(order) + 1, order);
@@ -495,7 +495,7 @@ fn waits_that_cannot_be_on_a_cq() {
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(file.cq_wait(cq, deadline), Errno::EINVAL);
         }
-        // A deadline that has passed polls, and the time is over then.
+        // A deadline that has passed polls, and the call returns `ETIMEDOUT`.
         refused(file.cq_read(cq), Errno::EAGAIN);
         for deadline in [1, in_ms(0)] {
             refused(file.cq_wait(cq, deadline), Errno::ETIMEDOUT);
@@ -510,7 +510,7 @@ fn waits_that_cannot_be_on_a_cq() {
     file.close_all(&[wait_set, domain, fabric]);
 }
 
-/// Without KFI_CQ_COND_THRESHOLD any entry ends the wait, whatever `cond` is.
+/// Without KFI_CQ_COND_THRESHOLD any entry ends the wait, whatever the value of `cond`.
 fn a_number_of_entries_is_waited_for() {
     for (wait_cond, kept) in [
         (abi::KFI_CQ_COND_NONE, false),
@@ -537,7 +537,7 @@ fn a_number_of_entries_is_waited_for() {
         refused(read(in_ms(20)), Errno::ETIMEDOUT);
         let latest = in_ms(10_000);
         if kept {
-            // At its deadline it takes what there is.
+            // At its deadline it takes the entries that are queued.
             rig.complete(1);
             let deadline = in_ms(50);
             assert_eq!(read(deadline), Ok(1));
@@ -566,7 +566,7 @@ fn a_signal_ends_waits() {
     };
     let result = while_waiting(|| rig.read(abi::KFABRIC_FOREVER), |_| signal());
     refused(result, Errno::EAGAIN);
-    // Before anybody waits: the next one does not.
+    // A signal before the wait: the next one does not sleep.
     signal();
     refused(rig.read(in_ms(20_000)), Errno::EAGAIN);
     refused(rig.read(in_ms(10)), Errno::ETIMEDOUT);

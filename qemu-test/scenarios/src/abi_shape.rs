@@ -2,10 +2,10 @@
 //! The rules of the interface that hold for every call: sizes, flags, reserved fields, handles,
 //! addresses, command numbers.
 //!
-//! Made from the [table](crate::abi_table). Each rule is tried on every call that it applies to, in
-//! a world of its own: the call with one thing wrong must be refused with exactly the errno of the
-//! rule and leave its argument as it was, and then the same call without the mistake must succeed
-//! and all objects must close, so that the refusal is known to have changed nothing.
+//! The tests are made from the [table](crate::abi_table). Each rule is tried on every call to which
+//! it applies, in a world of its own: the call with one mistake must be refused with exactly the
+//! errno of the rule and leave its argument as it was. Then the same call without the mistake must
+//! succeed and all objects must close, which shows that the refusal changed nothing.
 
 use crate::{
     abi_table::{Field, Kind, NETDEV, Row, table},
@@ -74,7 +74,7 @@ fn the_table_is_the_header() {
             |field: &Field| matches!(field.kind, Kind::In | Kind::InOrNull | Kind::Out | Kind::OutOrNull);
         let pointers = row.fields.iter().any(is_pointer);
         assert!(!(pointers && row.plain), "{} is not plain", row.arg);
-        // No byte of it is without a field, and none is padding.
+        // Each byte of it belongs to a field, and none is padding.
         let mut end = 4;
         for field in &row.fields {
             assert_eq!(field.offset, end, "{}.{}", row.arg, field.name);
@@ -91,7 +91,7 @@ fn the_table_is_the_header() {
     }
 }
 
-/// Makes the call of `row` with `bytes`, which stand right before a hole; gives them back.
+/// Makes the call of `row` with `bytes`, which are right before a hole; returns them.
 fn attempt(world: &World, row: &Row, bytes: &[u8]) -> (Result<(), Errno>, Vec<u8>) {
     let arg = Pages::new(2);
     let offset = 2 * PAGE - bytes.len();
@@ -102,12 +102,12 @@ fn attempt(world: &World, row: &Row, bytes: &[u8]) -> (Result<(), Errno>, Vec<u8
     (result, arg.read(offset, bytes.len()))
 }
 
-/// The call must be refused so, and leave its argument alone.
+/// The call must be refused with this error, and leave its argument alone.
 #[track_caller]
 fn attempt_refused(world: &World, row: &Row, bytes: &[u8], errno: Errno, why: &str) {
     let (result, after) = attempt(world, row, bytes);
     assert_eq!(result, Err(errno), "{}: {why}", row.name);
-    // These two say that they tell something in any case.
+    // These two write results in any case.
     if !["KFABRIC_IOC_POST", "KFABRIC_IOC_CNTR_WAIT"].contains(&row.name) {
         assert_eq!(after, bytes, "{}: {why}: argument changed", row.name);
     }
@@ -143,7 +143,7 @@ fn each_field(rule: impl Fn(&World, &Row, &[u8], &Field)) {
     });
 }
 
-/// `good` with `field` set to the bytes of `value`, in the machine's order.
+/// `good` with `field` set to the bytes of `value`, in the byte order of the machine.
 fn with(good: &[u8], field: &Field, value: u64) -> Vec<u8> {
     let mut bytes = good.to_vec();
     let value = value.to_ne_bytes();
@@ -175,7 +175,7 @@ fn a_structure_that_is_too_short() {
             attempt_refused(world, row, &bytes, Errno::EINVAL, &format!("size {size}"));
         }
     });
-    // What counts is the size that is said, not what is there.
+    // The given size counts, not the length of the memory.
     let file = File::open();
     let page = Pages::new(1);
     page.write(PAGE - 4, &8u32.to_ne_bytes());
@@ -202,7 +202,7 @@ fn a_longer_structure() {
                 bytes[wrong] = 0;
             }
         }
-        // Nobody has structures as long as this, whatever is in them.
+        // No caller has structures of this length, whatever their contents.
         for size in [PAGE + 1, u32::MAX as usize] {
             let mut bytes = with_size(good, size);
             bytes.resize(PAGE + 1, 0);
@@ -266,7 +266,7 @@ fn handles_that_name_nothing() {
             (theirs, Errno::EBADF),
             (65535, Errno::EBADF),
             (65536, Errno::EBADF),
-            // As many bits as one that is there, and more.
+            // As many bits as a valid value has, and more.
             (world.of(Class::Domain) | 1 << 16, Errno::EBADF),
             (1 << 31, Errno::EBADF),
             (u32::MAX, Errno::EBADF),
@@ -366,7 +366,7 @@ fn an_argument_that_cannot_be_written_to() {
         let result = world.file.call_raw(row.request, page.addr());
         if row.tells() {
             assert_eq!(result, Err(Errno::EFAULT), "{}", row.name);
-            // Nothing was done, or it is done again.
+            // The call had no effect, or is repeated.
             attempt_good(&world, row, &good, "after one that could not tell");
         } else {
             assert_eq!(result, Ok(()), "{}", row.name);
@@ -388,7 +388,7 @@ fn memory_that_is_not_there() {
         let pages = Pages::new(1);
         let mut addrs = BAD_ADDRS.to_vec();
         addrs.extend([pages.hole(), pages.before_hole(2)]);
-        // Without errors there is no KFI_SYNC_ERR, which is another mistake.
+        // Without errors KFI_SYNC_ERR is missing, which is another mistake.
         if !null_is_none && field.name != "errors" {
             addrs.push(0);
         }
@@ -415,7 +415,7 @@ fn commands_that_are_none() {
             let request = request & !(0x3fff << 16) | size << 16;
             let result = file.call_raw(request, arg.addr());
             assert_eq!(result, Err(Errno::ENOTTY), "{request:#x}");
-            // The argument is not even looked for.
+            // The argument is not read.
             refused(file.call_raw(request, 0), Errno::ENOTTY);
         }
     };
@@ -423,7 +423,7 @@ fn commands_that_are_none() {
         if !nrs.contains(&nr) {
             refused_all(abi::KFABRIC_IOC_NOP & !0xff | nr);
         }
-        // Types next to ours, and none at all.
+        // Types next to ours, and type 0.
         for other in [abi::KFABRIC_IOC_TYPE - 1, abi::KFABRIC_IOC_TYPE + 1, 0x3b] {
             refused_all(abi::KFABRIC_IOC_NOP & !0xffff | other << 8 | nr);
         }

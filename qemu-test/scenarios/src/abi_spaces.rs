@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who sees whom: network namespaces and users.
+//! Visibility of objects: network namespaces and users.
 
 use crate::{
     abi_links::{link, links},
@@ -58,19 +58,19 @@ fn links_of_another_namespace_are_not_seen() {
         refused(file.call(arg), Errno::ENODEV);
         let fabric = file.fabric();
         refused(domain_on(&file, fabric, "same"), Errno::ENODEV);
-        // The same names are free here.
+        // The same names are free in this namespace.
         add(&file, "same");
         let domain = domain_on(&file, fabric, "same").expect("domain");
         assert_eq!(link(&file, "same").expect("listed").domains, 1);
         file.close_all(&[domain, fabric]);
-        // Ids of one are no ids of the other.
+        // Ids of one namespace are no ids of the other.
         assert_eq!(links(&file).len(), 1);
     });
     a.run(|| {
         assert_eq!(links(&file).len(), 2);
         assert_eq!(link(&file, "same").expect("listed").domains, 0);
     });
-    // What there is to be had is what is here.
+    // getinfo has the links of this namespace only.
     let offers = |netns: &NetNs| {
         netns.run(|| {
             let arg = file.call(abi::kfabric_getinfo::sized()).expect("getinfo");
@@ -148,11 +148,12 @@ fn endpoints_of_another_namespace_are_not_reached() {
     let to_other_from_a = file.insert(in_a.av, other.name).expect("insert");
     let to_other_from_b = file.insert(in_b.av, other.name).expect("insert");
     refused(send(&in_a, to_other_from_a), Errno::EHOSTUNREACH);
-    // Wherever it is posted from: the endpoint stays where it was made.
+    // Posted from any namespace: the endpoint stays where it was made.
     b.run(|| refused(send(&in_a, to_other_from_a), Errno::EHOSTUNREACH));
     send(&in_b, to_other_from_b).expect("in its own namespace");
     a.run(|| send(&in_b, to_other_from_b).expect("from anywhere"));
-    // What it sends to its own address comes to itself, not to the other at that address.
+    // A message to its own address arrives at itself, not at the other endpoint with that
+    // address.
     send(&in_a, in_a.me).expect("to itself");
     let recv = abi::kfabric_op {
         peer: abi::KFI_ADDR_UNSPEC,
@@ -182,7 +183,7 @@ fn a_namespace_takes_its_links_along() {
     };
     file.post_one(party.ep, op).expect("send");
     drop(netns);
-    // The kernel takes its time over namespaces. Meanwhile the interface goes down.
+    // The kernel removes namespaces with a delay. Meanwhile the interface is down.
     let mut seen = Vec::new();
     until("the namespace is gone", || {
         let result = file.post_one(party.ep, op);
@@ -216,7 +217,7 @@ fn what_figures_refuses() {
         })
     };
     let id = a.run(|| {
-        // Nobody listens before there is a link.
+        // The port is not open before there is a link.
         refused(figures(abi::KFABRIC_FIGURES_NETNS, 0), Errno::ENOENT);
         add(&file, "ina");
         let netns = figures(abi::KFABRIC_FIGURES_NETNS, 0).expect("figures");
@@ -232,7 +233,7 @@ fn what_figures_refuses() {
         }
         id
     });
-    // That of another namespace.
+    // A link of another namespace.
     b.run(|| {
         add(&file, "inb");
         refused(figures(abi::KFABRIC_FIGURES_LINK, id), Errno::ENOENT);
@@ -297,7 +298,7 @@ fn an_ordinary_user_sees_its_own_objects() {
     let (users, objects) = as_user(|| {
         let users = File::open_only();
         assert_eq!(seen(&users), NOTHING);
-        // The file makes no difference, the caller does.
+        // The user of the caller counts, not that of the open file.
         assert_eq!(seen(&roots), NOTHING);
         let fabric = users.fabric();
         // Handles that differ from root's.
@@ -316,7 +317,7 @@ fn an_ordinary_user_sees_its_own_objects() {
     let all: Vec<_> = all.collect();
     assert_eq!(seen(&roots).to_vec(), all);
     assert_eq!(seen(&users).to_vec(), all, "root sees all through any file");
-    // What a file of the user makes is the user's, whoever calls.
+    // Objects of a file of the user belong to the user, whichever user calls.
     let fabric2 = users.fabric();
     let by_root = users.cntr(users.domain(fabric2));
     as_user(|| assert_eq!(seen(&roots)[2], [objects[2], by_root]));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The table of all calls: what each field of each argument is, and how the call is made to
-//! succeed.
+//! The table of all calls: the kind of each field of each argument, and a call that succeeds.
 //!
 //! [`abi_shape`](crate::abi_shape) makes from it the tests of the rules that hold for every call,
 //! and compares it with the header: a call, a structure or a field that is not in the table is a
-//! failed test. A [`World`] is what the calls need, anew for each test of a rule.
+//! failed test. A [`World`] has the objects that the calls need, and is made again for each test
+//! of a rule.
 
 #![allow(unsafe_code, reason = "structures from bytes, and a descriptor")]
 
@@ -23,16 +23,17 @@ use std::os::fd::{FromRawFd, OwnedFd};
 pub(crate) const NETDEV: &str = "shape0";
 pub(crate) const SHAPE_LINK: &str = "shapelink";
 
-/// What a field is.
+/// The kind of a field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// 0.
     Reserved,
-    /// Flags, of which these are known.
+    /// Flags, with the known ones.
     Flags(u64),
     /// An object of one of these classes.
     Handle(&'static [Class]),
-    /// An object of one of these classes; what 0 gives, and an object of another class.
+    /// An object of one of these classes; with the results of 0 and of an object of another
+    /// class.
     HandleOr(&'static [Class], Errno, Errno),
     /// Address of memory that the call reads.
     In,
@@ -46,7 +47,7 @@ pub(crate) enum Kind {
     Addr,
     /// A value, whose rules are the call's own.
     Value,
-    /// What the call tells; on the way in it is not looked at.
+    /// A result of the call, which it ignores on input.
     Told,
 }
 
@@ -79,14 +80,14 @@ pub(crate) struct Row {
     pub(crate) plain: bool,
     /// An argument that succeeds.
     pub(crate) valid: Valid,
-    /// Takes back what succeeded.
+    /// Undoes the call that succeeded.
     pub(crate) undo: Undo,
 }
 
 impl Row {
     /// Whether the call writes to its argument.
     pub(crate) fn tells(&self) -> bool {
-        // Fields that go both ways, and calls that get or set.
+        // Fields for input and output, and calls that get or set.
         const BOTH_WAYS: [&str; 6] = [
             "KFABRIC_IOC_GETINFO",
             "KFABRIC_IOC_CQ_READ",
@@ -100,12 +101,12 @@ impl Row {
     }
 }
 
-/// Takes back an object.
+/// Closes an object.
 fn close<M: Make>(world: &World, arg: &M) {
     world.file.close_all(&[arg.handle()]);
 }
 
-/// Nothing to take back.
+/// The call needs no undoing.
 fn keep<C: Call>(_: &World, _: &C) {}
 
 fn from_bytes<T: Copy>(bytes: &[u8]) -> T {
@@ -151,7 +152,7 @@ const TX_FLAGS: u64 = abi::KFI_COMPLETION
     | abi::KFI_TRANSMIT_COMPLETE
     | abi::KFI_DELIVERY_COMPLETE;
 
-/// Capabilities that have a name, whether there are endpoints that have them or not.
+/// Capabilities that have a name, whether endpoints can have them or not.
 const CAPS: u64 = abi::KFI_MSG
     | abi::KFI_RMA
     | abi::KFI_TAGGED
@@ -175,7 +176,7 @@ const CAPS: u64 = abi::KFI_MSG
     | abi::KFI_NAMED_RX_CTX
     | abi::KFI_DIRECTED_RECV;
 
-/// A handle of these classes, none with `EINVAL`.
+/// A handle of one of these classes; others give `EINVAL`.
 const WAIT_SET: Kind = HandleOr(&[Class::Wait], Errno::EINVAL, Errno::EBADF);
 
 /// Every call, in the header's order.

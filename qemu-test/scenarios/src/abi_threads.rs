@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads in other circumstances: of an ordinary user, in another network namespace, asleep in a
-//! call, with signals.
+//! Threads with other credentials, in another network namespace, asleep in a call, or with signals.
 //!
 //! Credentials and namespaces belong to a thread, so a test changes them in a thread of its own and
-//! the process stays what it was. Programs started there (`ip`) inherit them.
+//! the process keeps its own. Programs started there (`ip`) inherit them.
 
 #![allow(unsafe_code, reason = "namespaces, signal handlers")]
 
@@ -22,7 +21,7 @@ use std::{
 /// The ordinary user of the guest.
 pub(crate) const USER: u32 = 1000;
 
-/// Runs `run` in a thread; gives what it gives, and panics if it panics.
+/// Runs `run` in a thread; returns its result, and panics if it panics.
 pub(crate) fn in_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(run).join() {
         Ok(value) => value,
@@ -46,14 +45,14 @@ pub(crate) fn as_user<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Lets everybody open the device.
+/// Lets all users open the device.
 pub(crate) fn open_to_all() {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions("/dev/kfabric", std::fs::Permissions::from_mode(0o666))
         .expect("chmod /dev/kfabric");
 }
 
-/// A network namespace, as long as this value lives.
+/// A network namespace, which exists as long as this value.
 pub(crate) struct NetNs(File);
 
 impl NetNs {
@@ -72,7 +71,7 @@ impl NetNs {
         Self(File::open(path).expect("open a namespace"))
     }
 
-    /// Where it is to be found, by this process and others.
+    /// The path by which this process and others can open it.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -98,7 +97,7 @@ fn asleep(tid: i32) -> bool {
     state.starts_with('S')
 }
 
-/// Runs `wait`, which is to sleep in a call, and, once it does, `meanwhile` with the thread's id.
+/// Runs `wait`, which should sleep in a call, and, once it does, `meanwhile` with the thread's id.
 pub(crate) fn while_waiting<T: Send>(
     wait: impl FnOnce() -> T + Send,
     meanwhile: impl FnOnce(i32),
@@ -126,7 +125,7 @@ pub(crate) fn while_waiting<T: Send>(
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Has SIGUSR1 handled by a function that does nothing; what it interrupts is restarted or not.
+/// Installs a handler for SIGUSR1 that does nothing; interrupted calls are restarted or not.
 pub(crate) fn handle_signal(restart: bool) {
     // SAFETY: the handler does nothing, and the structure is filled in.
     unsafe {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters, wait sets, poll sets: every refusal; and what time and signals do to whoever waits.
+//! Counters, wait sets, poll sets: every refusal; and the effects of deadlines and signals on
+//! waiters.
 
 use crate::{
     abi_objects::getwait,
@@ -41,7 +42,7 @@ fn domain() -> (File, u32, u32) {
     (file, fabric, domain)
 }
 
-/// Waits; gives the values, too.
+/// Waits; returns the values, too.
 fn cntr_wait(
     file: &File,
     cntr: u32,
@@ -126,7 +127,7 @@ fn a_counter_that_nobody_can_wait_on() {
     for wait in [in_ms(1000), abi::KFABRIC_FOREVER] {
         refused(cntr_wait(&file, cntr, 1, wait).0, Errno::EINVAL);
     }
-    // To look is no wait, and a time that has passed is to look.
+    // Deadline 0 and a deadline that has passed poll.
     for wait in [0, 1, in_ms(0)] {
         refused(cntr_wait(&file, cntr, 1, wait).0, Errno::ETIMEDOUT);
     }
@@ -309,7 +310,7 @@ fn members_of_poll_sets() {
         ..Call::sized()
     };
     refused(file.call(arg), Errno::EINVAL);
-    // Nobody in it, nothing to tell.
+    // An empty set reports no member.
     let told = file
         .call(abi::kfabric_poll { count: 2, ..arg })
         .expect("poll");
@@ -327,7 +328,7 @@ fn a_poll_set_fills_up() {
     }
     let more = file.cntr(domain);
     refused(poll_change(&file, poll, more, 0), Errno::ENOSPC);
-    // That it is there goes before that there is no room.
+    // The check for a duplicate comes before the check for room.
     refused(poll_change(&file, poll, members[0], 0), Errno::EEXIST);
     poll_change(&file, poll, members[5], 1).expect("remove");
     poll_change(&file, poll, more, 0).expect("there is room again");
@@ -369,7 +370,7 @@ fn polling_that_cannot_be_told() {
         file.call_raw(abi::KFABRIC_IOC_POLL, told.addr()),
         Errno::EFAULT,
     );
-    // Room for one of them: the others are told of the next time.
+    // Room for one of them: the next call reports the others.
     assert_eq!(file.call(arg(12)).expect("poll").count, 1);
     assert_eq!(pages.read(PAGE - 12, 8), 1u64.to_ne_bytes());
     assert_eq!(file.call(arg(24)).expect("poll").count, 2);
@@ -379,7 +380,7 @@ fn polling_that_cannot_be_told() {
     file.close_all(&[domain, fabric]);
 }
 
-/// Everything that a thread can wait for in a call.
+/// All objects on which a thread can wait in a call.
 struct Waits {
     file: File,
     eq: u32,
@@ -441,7 +442,7 @@ impl Waits {
         }
     }
 
-    /// Ends every wait, that on the CQ with `EAGAIN`.
+    /// Ends every wait, the one on the CQ with `EAGAIN`.
     fn release(&self) {
         let data = 0u64;
         self.file
@@ -482,7 +483,7 @@ fn a_signal_interrupts_every_wait() {
         let result = while_waiting(|| io(rustix::io::read(&fd, &mut data)), interrupt);
         assert_eq!(result, Err(4));
     }
-    // Nobody stands in a line any more.
+    // No waiter is left on any object.
     for object in [waits.eq, waits.cq, waits.cntr, waits.member, waits.wait_set] {
         waits.file.close_all(&[object]);
     }

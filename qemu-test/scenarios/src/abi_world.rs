@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One of every object, with something to be read from each: what the calls of the
-//! [table](crate::abi_table) are made with.
+//! One of every object, with data to be read from each: the objects with which the calls of the
+//! [table](crate::abi_table) are made.
 //!
-//! A world stands on an open file of its own. A test that has made its calls ends it with
-//! [`World::finish`], which closes every object: whatever a refused call had left behind would make
-//! one of these fail.
+//! A world has an open file of its own. After its calls a test ends it with [`World::finish`],
+//! which closes every object: if a refused call had left a reference behind, a close would fail.
 
 use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, in_ms, ipv4, to_qp};
 use kfi::{
@@ -82,14 +81,14 @@ pub(crate) struct World {
     met: Cell<Option<Meeting>>,
 }
 
-/// A passive endpoint that is asked for a connection, and who may answer.
+/// A passive endpoint with a request for a connection, and the endpoints that can answer it.
 #[derive(Clone, Copy)]
 pub(crate) struct Meeting {
     /// Listens.
     pub(crate) pep: u32,
     /// The number of the request.
     pub(crate) connreq: u32,
-    /// Bound to an EQ and a CQ, not enabled; can accept, or ask.
+    /// Bound to an EQ and a CQ, not enabled; can accept, or connect.
     pub(crate) ep: u32,
     /// Bound to an EQ, does not listen.
     pub(crate) silent: u32,
@@ -97,7 +96,7 @@ pub(crate) struct Meeting {
     eq: u32,
 }
 
-/// Where things stand in the memory of a world.
+/// Offsets in the memory of a world.
 pub(crate) const IOV: usize = 0;
 pub(crate) const ADDRS: usize = 64;
 pub(crate) const FI_ADDRS: usize = 128;
@@ -175,7 +174,7 @@ impl World {
         world
     }
 
-    /// Puts into each object what there is to be read from it.
+    /// Puts data to be read into each object.
     fn fill(&self, name: abi::kfabric_sockaddr) {
         let (file, memory) = (&self.file, &self.memory);
         let data = memory.addr() + DATA as u64;
@@ -374,7 +373,7 @@ impl World {
         self.memory.addr() + offset as u64
     }
 
-    /// Closes everything, which must succeed: nobody has left anything on it.
+    /// Closes everything, which must succeed: no call has left a reference.
     #[track_caller]
     pub(crate) fn finish(self) {
         let file = &self.file;

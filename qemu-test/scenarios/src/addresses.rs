@@ -75,7 +75,7 @@ fn a_table_counts_from_nothing() {
         given.extend(av.insert(&addrs[100..]).expect("insert"));
         assert!(given.iter().map(|fi_addr| fi_addr.0).eq(0..200));
     }
-    // Not said: one of the two.
+    // Unspecified: the module chooses one of the two.
     let chosen = av(AvKind::Unspec).kind();
     assert!(matches!(chosen, AvKind::Table | AvKind::Map));
 }
@@ -127,7 +127,7 @@ fn the_same_address_twice_is_two_entries() {
         a.ep.inject(to_b, b"x").expect("inject");
         b.completion().src_addr
     };
-    // The first one is the one that sources are named by, until it is removed.
+    // Sources are named by the first one, until it is removed.
     assert_eq!(source(), to_a);
     b.av.remove(&[to_a]).expect("remove");
     assert_eq!(source(), twice);
@@ -135,7 +135,7 @@ fn the_same_address_twice_is_two_entries() {
     assert_eq!(errno(b.ep.inject(to_a, b"x")), Some(Errno::ENOENT));
     b.av.remove(&[twice]).expect("remove");
     assert_eq!(source(), FiAddr::NOTAVAIL);
-    // However often.
+    // However often it is inserted.
     let av = av(AvKind::Table);
     let begin = Instant::now();
     for _ in 0..20 {
@@ -157,7 +157,7 @@ fn all_of_65536_addresses() {
         let av = av(kind);
         let addrs: Vec<_> = (0..ALL).map(v4).collect();
         let mut given = Vec::new();
-        // One, then ever more at once.
+        // One, then more and more in one call.
         let mut left = &addrs[..];
         while !left.is_empty() {
             let (some, rest) = left.split_at(left.len().min(given.len().max(1)));
@@ -169,7 +169,7 @@ fn all_of_65536_addresses() {
         for (number, fi_addr) in (0..ALL).zip(&given).step_by(251) {
             assert_eq!(av.lookup(*fi_addr).expect("lookup"), v4(number));
         }
-        // One goes, one comes; of two, one.
+        // One is removed, one inserted; one of two is removed.
         av.remove(&[given[777]]).expect("remove");
         let two = av.insert(&[v4(ALL), v4(ALL + 1)]).expect("insert");
         assert!(two[0].known().is_some() && two[1].known().is_none());
@@ -180,7 +180,7 @@ fn all_of_65536_addresses() {
         av.remove(&given).expect("remove");
         assert_eq!(errno(av.lookup(given[0])), Some(Errno::ENOENT));
     }
-    // Linear would be milliseconds each.
+    // A linear search would take milliseconds each.
     assert!(
         begin.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -290,7 +290,7 @@ fn text_as_addresses() {
         let result = av.insertsvc(node, service);
         assert_eq!(errno(result), Some(Errno::EINVAL), "{node:?} {service:?}");
     }
-    // Nothing of that has taken a place.
+    // The refused calls have taken no place.
     assert_eq!(av.insert_one(v4(1)).expect("insert"), FiAddr(5));
 }
 
@@ -311,11 +311,11 @@ fn each_address_has_an_answer() {
         count: 4,
         ..Call::sized()
     };
-    // Without KFI_SYNC_ERR: how many, and which not.
+    // Without KFI_SYNC_ERR: the number inserted, and which were not.
     assert_eq!(file.call(arg).map(|arg| arg.inserted), Ok(2));
     let none = abi::KFI_ADDR_NOTAVAIL;
     assert_eq!(fi_addrs, [none, 0, none, 1]);
-    // With it also why.
+    // With it also the errors.
     let sync = abi::kfabric_av_insert {
         flags: abi::KFI_SYNC_ERR,
         errors: addr_of_mut(&mut errors),
@@ -332,7 +332,7 @@ fn each_address_has_an_answer() {
         Errno::EINVAL,
     );
     assert_eq!((errors[0], fi_addrs[0]), (invalid, none));
-    // The flag and the list go together.
+    // The flag and the list must be given together.
     for wrong in [
         abi::kfabric_av_insert { errors: 0, ..sync },
         abi::kfabric_av_insert { flags: 0, ..sync },
@@ -345,7 +345,7 @@ fn each_address_has_an_answer() {
     ] {
         refused(file.call(wrong).map(drop), Errno::EINVAL);
     }
-    // A table need not be told which; a map must.
+    // A table may leave out the list of addresses; a map must have it.
     let good = abi::kfabric_av_insert {
         addrs: addr_of(&addrs[1]),
         fi_addrs: 0,
@@ -388,7 +388,7 @@ fn a_list_that_ends_too_soon_inserts_nothing() {
     };
     refused(insert(place, addr_of_mut(&mut fi_addrs), 4), Errno::EFAULT);
     refused(insert(place, pages.before_hole(16), 3), Errno::EFAULT);
-    // The table is empty still.
+    // The table is still empty.
     pages.write(0, &crate::raw::bytes_of(&ipv4([10, 0, 0, 9], 1)));
     insert(pages.addr(), addr_of_mut(&mut fi_addrs), 1).expect("insert");
     assert_eq!(fi_addrs[0], 0);
@@ -428,7 +428,7 @@ fn what_is_removed_is_no_peer() {
     a.av.remove(&[to_b]).expect("remove");
     assert_eq!(errno(a.ep.inject(to_b, b"after")), Some(Errno::ENOENT));
     assert_eq!(errno(a.ep.send(to_b, &into, 0)), Some(Errno::ENOENT));
-    // That was not said to the peer: it can still send.
+    // The peer is not informed of the removal: it can still send.
     let at_a = Buffer::new(8).expect("buffer");
     a.ep.recv(&at_a, 0).expect("recv");
     b.ep.inject(to_a, b"answer").expect("inject");

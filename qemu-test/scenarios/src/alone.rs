@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! An endpoint alone with itself: completions and errors on a CQ at will.
+//! An endpoint that is its own peer: it makes completions and errors on a CQ when a test needs
+//! them.
 
 use crate::host::{device, domain, until};
 use kfi::{
@@ -10,17 +11,17 @@ use kfi::{
 /// Flags of the completions that [`Alone::complete`] makes.
 pub(crate) const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 
-/// See the file's story.
+/// See the top of the file.
 pub(crate) struct Alone {
-    /// The domain that all is made from.
+    /// The domain of the objects.
     pub(crate) domain: Domain,
     /// CQ of both directions.
     pub(crate) cq: Cq,
-    /// Has the endpoint itself.
+    /// Contains the endpoint itself.
     pub(crate) av: Av,
     /// The endpoint.
     pub(crate) ep: Endpoint,
-    /// What the endpoint is to itself.
+    /// The endpoint's own address in its AV.
     pub(crate) me: FiAddr,
     mr: Mr,
 }
@@ -36,7 +37,7 @@ impl Alone {
         Self::with(cq, |ep| ep, CqBind::TRANSMIT | CqBind::RECV)
     }
 
-    /// With all of it as wanted.
+    /// With these attributes.
     pub(crate) fn with(
         cq: impl FnOnce(CqBuilder) -> CqBuilder,
         ep: impl FnOnce(EndpointBuilder) -> EndpointBuilder,
@@ -70,12 +71,12 @@ impl Alone {
         }
     }
 
-    /// What the endpoint can write to.
+    /// The memory that the endpoint can write to.
     pub(crate) fn remote(&self) -> Remote {
         self.mr.remote(0)
     }
 
-    /// Writes to itself, which makes one entry, and whatever `more` asks for.
+    /// Writes to itself, which makes one entry, with `more` flags.
     pub(crate) fn try_complete(&self, context: u64) -> kfi::Result<()> {
         let op = Op::inject_write(self.me, b"", self.remote())
             .flags(OpFlags::COMPLETION)
@@ -97,14 +98,14 @@ impl Alone {
             .for_each(|context| self.complete(context));
     }
 
-    /// Makes one error entry: there is no such key.
+    /// Makes one error entry: there is no region with this key.
     #[track_caller]
     pub(crate) fn fail(&self, context: u64) {
         let op = Op::inject_write(self.me, b"", Remote::new(0, 0xdead)).context(context);
         self.ep.post_one(&op).expect("write");
     }
 
-    /// The contexts of at most `max` entries that are there.
+    /// The contexts of at most `max` queued entries.
     #[track_caller]
     pub(crate) fn read(&self, max: usize) -> Vec<u64> {
         let mut entries = vec![Entry::default(); max];
@@ -123,7 +124,7 @@ impl Alone {
     }
 }
 
-/// The figures of a CQ of this process. The only one with its handle, please.
+/// The statistics of a CQ of this process. Its handle must be unique in the process.
 pub(crate) fn figures(cq: &Cq) -> Figures {
     device()
         .stats(StatClass::Cq)
@@ -141,9 +142,9 @@ pub(crate) fn until_asleep(cq: &Cq, count: u64) {
     );
 }
 
-/// One entry, by a read that sleeps until something ends it; `None` if it comes back without. For a
-/// [`Sleeper`](crate::threads::Sleeper): its end is awaited for a limited time, and a read with a
-/// deadline would return `None` in that time by itself.
+/// One entry, by a read that sleeps until an event ends it; `None` if it returns without an entry.
+/// For a [`Sleeper`](crate::threads::Sleeper): a test waits for its end for a limited time, and a
+/// read with a deadline would return `None` in that time by itself.
 pub(crate) fn sread_one(cq: &Cq) -> kfi::Result<Option<u64>> {
     let mut entry = [Entry::default()];
     let count = cq.sread(&mut entry, Deadline::FOREVER)?;

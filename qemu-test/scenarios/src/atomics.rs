@@ -125,7 +125,7 @@ fn a_base_atomic_tells_nothing() {
         .expect("atomic");
     a.expect(ADDED, 6);
     assert_eq!(read(&theirs), [42]);
-    // Injected, not even that it is done.
+    // An injected one makes no entry at all.
     let eight = 8u64.to_ne_bytes();
     let inject = Op::inject_atomic(PEER, &eight, mr.remote(0), UINT64, SUM).context(7);
     a.ep.post_one(&inject).expect("inject_atomic");
@@ -143,7 +143,7 @@ fn operands_are_taken_when_posted() {
     let mr = open_region(&b, &theirs, 1);
     let (operand, compared, before) = (words(&[10]), words(&[5]), words(&[0, 0]));
     let message = words(&[0]);
-    // It waits for its receive, and what follows waits for it.
+    // It waits for its receive, and later operations wait for it.
     a.ep.send(PEER, &message, 1).expect("send");
     let first = before.slice(..8);
     a.ep.fetch_atomic(PEER, &operand, first, mr.remote(0), UINT64, SUM, 2)
@@ -174,7 +174,7 @@ fn pieces_and_regions() {
         .expect("atomic");
     a.expect(ADDED, 1);
     assert_eq!(read(&theirs), [100, 203]);
-    // Everything here in a region.
+    // All local memory is in a region.
     let ours = words(&[203, 7, 0]);
     let local = a
         .domain
@@ -223,7 +223,7 @@ fn more_than_can_be_under_way() {
             let at = number as usize * 8;
             let into = before.slice(at..at + 8);
             let op = Op::fetch_atomic(PEER, &one, into, mr.remote(0), UINT64, SUM);
-            // Some wait until those before them are done.
+            // Some wait until those before them are complete.
             let fence = number % 7 == 0;
             let flags = if fence {
                 OpFlags::FENCE
@@ -237,7 +237,7 @@ fn more_than_can_be_under_way() {
     for number in 0..COUNT {
         a.expect(FETCHED, number);
     }
-    // Done in the order of posting.
+    // They are executed in the order of posting.
     assert!(read(&before).into_iter().eq(0..COUNT));
     assert_eq!(read(&theirs), [COUNT]);
 }
@@ -314,7 +314,7 @@ fn successes_are_told_on_request() {
     a.expect(FETCHED, 2);
     a.expect_nothing();
     assert_eq!((read(&theirs), read(&before)), (vec![2], vec![1]));
-    // Failures are told.
+    // Failures are reported.
     let wrong = Remote::new(0, 99);
     let op = Op::fetch_atomic(PEER, &one, &before, wrong, UINT64, SUM);
     a.ep.post_one(&op.context(3)).expect("fetch_atomic");
@@ -356,7 +356,7 @@ fn what_is_not_allowed_ends_the_connection() {
     }
 }
 
-/// Adds 1 to a word `count` times, some at a time; gives what was there each time.
+/// Adds 1 to a word `count` times, several at a time; returns the old value of each.
 fn count_up(host: &Host, word: Remote, count: u64) -> Vec<u64> {
     const DEPTH: usize = 8;
     let one = words(&[1]);
@@ -425,7 +425,7 @@ fn two_initiators_share_a_word() {
         found.extend(second.join().expect("an initiator"));
         found
     });
-    // Each found what nobody else did.
+    // All old values differ.
     let total = 2 * ADDS + SWAPS;
     assert_eq!(read(&theirs), [total]);
     let found: HashSet<u64> = found.into_iter().collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an endpoint can and shall do: capabilities, default flags, options.
+//! Capabilities, default flags and options of endpoints.
 
 use crate::{
     harness::tests,
@@ -41,11 +41,12 @@ fn default_flags_are_kept_and_take_effect() {
     b.ep.recv(&theirs, 2).expect("recv");
     a.expect(SENT, 1);
     b.expect(RECEIVED, 2);
-    // An operation that says it all is not told more.
+    // With explicit flags the defaults do not apply.
     a.ep.post_one(&Op::send(to_b, &ours).explicit().context(3))
         .expect("send");
     a.expect(SENT, 3);
-    // Changed while it lives; INJECT has its limit then, also for what is not called inject.
+    // The default changes while the endpoint exists; an injected operation has its limit
+    // then, whichever function posts it.
     let flags = OpFlags::INJECT | OpFlags::COMPLETION;
     a.ep.set_op_flags(Side::Transmit, flags).expect("set");
     assert_eq!(a.ep.op_flags(Side::Transmit).expect("flags"), flags);
@@ -56,7 +57,7 @@ fn default_flags_are_kept_and_take_effect() {
     a.expect(SENT, 5);
     a.ep.send(to_b, &ours, 6).expect("send");
     a.expect(SENT, 6);
-    // Those of the other kind do not apply to a read, which cannot be injected.
+    // Defaults of another kind do not apply to a read, which cannot be injected.
     let mr = b
         .domain
         .mr(&theirs)
@@ -81,7 +82,7 @@ fn default_flags_are_kept_and_take_effect() {
         );
     }
     assert_eq!(a.ep.op_flags(Side::Transmit).expect("flags"), flags);
-    // Receives: every buffer takes several messages.
+    // Receives: every buffer can take several messages.
     b.ep.set_op_flags(Side::Recv, OpFlags::MULTI_RECV)
         .expect("set");
     let into = Buffer::new(1000).expect("buffer");
@@ -96,7 +97,7 @@ fn default_flags_are_kept_and_take_effect() {
     }
 }
 
-/// Receives what waits at a host, and forgets it.
+/// Receives the messages that wait at a host, and drops them.
 fn drain(host: &Host) {
     let into = Buffer::new(4096).expect("buffer");
     loop {
@@ -122,7 +123,7 @@ fn options_are_kept() {
         host.ep.set_min_multi_recv(bytes).expect("set");
         assert_eq!(host.ep.min_multi_recv().expect("get"), bytes);
     }
-    // Buffers that were posted before keep what they were posted with.
+    // Buffers that were posted before keep their old minimum.
     let other = Host::new();
     let there = other.meet(&host);
     let into = Buffer::new(100).expect("buffer");
@@ -162,7 +163,7 @@ fn capabilities_are_asked_for() {
     assert_eq!(errno(writer.ep.read(me, &buffer, nowhere, 0)), not_there);
     let multi = Op::multi_recv(&buffer);
     assert_eq!(errno(with(Caps::MSG).ep.post_one(&multi)), not_there);
-    // What the peer has not: the completion tells.
+    // A capability that the peer does not have: the completion has the error.
     let to_receiver = sender.meet(&receiver);
     sender.ep.send(to_receiver, &buffer, 5).expect("send");
     let entry = sender.cq.readerr().expect("readerr").expect("an error");
@@ -189,7 +190,8 @@ fn a_directed_receive_takes_from_its_source_alone() {
     receive(from_two, 2);
     receive(from_one, 1);
     receive(FiAddr::UNSPEC, 0);
-    // From one: the second of them. From the stranger: the third, which is anybody's.
+    // A receive from one sender gets the second message. The stranger's message, the third,
+    // goes to a receive from any sender.
     one.ep.inject(to_b[0], b"one").expect("inject");
     assert_eq!(b.completion().op_context, 1);
     one.ep.inject(to_b[0], b"one").expect("inject");
@@ -198,7 +200,7 @@ fn a_directed_receive_takes_from_its_source_alone() {
     b.expect_nothing();
     two.ep.inject(to_b[1], b"two").expect("inject");
     assert_eq!(b.completion().op_context, 2);
-    // Messages that came first: each finds its own, tagged ones by tag and source.
+    // Messages that came first: each receive finds its own, tagged ones by tag and source.
     for (host, to_b) in [(&one, to_b[0]), (&two, to_b[1])] {
         for tag in [5, 6] {
             host.ep.tinject(to_b, b"x", tag).expect("inject");

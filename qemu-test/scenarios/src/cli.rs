@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The command `kfi`, as a person or a script uses it: what it prints, its JSON, its exit status.
+//! The command `kfi`, as a user or a script runs it: its output, its JSON, its exit status.
 //!
 //! Each test has a network namespace of its own, so that its links are its own. The command is
 //! `/bin/kfi` of the guest.
@@ -210,7 +210,7 @@ fn counters_by_hand() {
     );
     let wait = &steps[4];
     assert!(
-        // It slept. On a busy machine it begins late.
+        // The command slept. On a busy machine it begins late.
         wait["waited_ms"].as_f64() > Some(10.0) && wait["errno"].is_null(),
         "{wait}"
     );

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues read by call: formats, room, errors, losses, sources.
 //!
-//! Reads that sleep are in [`sleepers`](crate::sleepers), which operations report at all in
-//! [`selective`](crate::selective), the mapped ring in [`rings`](crate::rings), a CQ as a descriptor
-//! in [`descriptors`](crate::descriptors).
+//! Reads that sleep are in [`sleepers`](crate::sleepers), the choice of operations that report in
+//! [`selective`](crate::selective), the mapped ring in [`rings`](crate::rings), a CQ as a
+//! descriptor in [`descriptors`](crate::descriptors).
 
 use crate::{
     alone::{Alone, WROTE, figures},
@@ -163,7 +163,7 @@ fn each_entry_takes_room_until_it_is_read() {
     let alone = Alone::with_cq(|cq| cq.entries(8));
     alone.complete_all(0..8);
     assert_eq!(errno(alone.try_complete(8)), Some(Errno::EAGAIN));
-    // What would make no entry needs the room as well: it could fail.
+    // An operation that would make no entry needs room as well: it could fail.
     let silent = alone.ep.inject_write(alone.me, b"", alone.remote());
     assert_eq!(errno(silent), Some(Errno::EAGAIN));
     assert_eq!(alone.read(3), [0, 1, 2]);
@@ -171,7 +171,7 @@ fn each_entry_takes_room_until_it_is_read() {
     assert_eq!(errno(alone.try_complete(11)), Some(Errno::EAGAIN));
     assert_eq!(alone.read(64), [3, 4, 5, 6, 7, 8, 9, 10]);
     assert!(alone.read(64).is_empty());
-    // Silent ones give their room back at once.
+    // Silent successes free their room at once.
     for _ in 0..20 {
         alone
             .ep
@@ -307,7 +307,7 @@ fn losses_of_what_nobody_posted_for_are_told_once() {
     b.expect_nothing();
     // The messages themselves are not lost.
     assert_eq!(into.to_vec(50..60), [5; 10]);
-    // The next loss is told again.
+    // The next loss is reported again.
     for i in 0..4u8 {
         a.ep.inject(to_b, &[i; 10]).expect("inject");
     }
@@ -398,7 +398,7 @@ fn sources_are_told_where_known() {
         2
     );
     assert_eq!(sources, [to_a, FiAddr::NOTAVAIL, FiAddr(99), FiAddr(99)]);
-    // What was sent has no source.
+    // A transmit has no source.
     a.ep.send(to_b, &into, 1).expect("send");
     assert_eq!(
         a.cq.sreadfrom(&mut entries, &mut sources, SOON)
@@ -406,7 +406,7 @@ fn sources_are_told_where_known() {
         1
     );
     assert_eq!(sources[0], FiAddr::NOTAVAIL);
-    // An endpoint without the capability does not tell.
+    // An endpoint without the capability does not give the source.
     let (a, to_b, b, _) = pair_with(&Options {
         caps: Caps::MSG,
         ..Options::default()
@@ -431,13 +431,13 @@ fn sources_are_told_where_known() {
 fn a_bound_cq_stays_open() {
     let alone = Alone::new();
     assert_eq!(errno(alone.cq.clone().close()), Some(Errno::EBUSY));
-    // Nothing has changed.
+    // The refused calls had no effect.
     alone.complete(4);
     assert_eq!(alone.read(2), [4]);
     let Alone { cq, ep, .. } = alone;
     ep.close().expect("close");
     cq.close().expect("close");
-    // Bound to an endpoint that is not enabled, too.
+    // Also one that is bound to an endpoint that is not enabled.
     let (_, domain) = domain();
     let (cq, ep) = (
         domain.cq().open().expect("cq"),
@@ -457,7 +457,7 @@ fn a_cq_closes_with_entries_in_it() {
     let Alone { domain, cq, ep, .. } = alone;
     ep.close().expect("close");
     cq.close().expect("entries do not keep it open");
-    // They come to no other CQ.
+    // They go to no other CQ.
     let fresh = domain.cq().entries(64).open().expect("cq");
     assert_eq!(fresh.read(&mut [Entry::default(); 8]).expect("read"), 0);
     assert!(fresh.readerr().expect("readerr").is_none());
@@ -483,7 +483,7 @@ fn an_affinity_is_a_hint() {
 
 fn refusals_have_words() {
     let alone = Alone::new();
-    // Nothing more, numbers of the wire, and one that means nothing.
+    // One past the last, numbers of the wire, and one without a meaning.
     let texts: Vec<String> = [0, 257, 261, 266, 268, 1]
         .into_iter()
         .map(|number| alone.cq.strerror(number).expect("strerror"))

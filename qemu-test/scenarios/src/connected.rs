@@ -19,7 +19,7 @@ const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
 
-/// How long nothing must come.
+/// The time during which no completion may come.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// The first of the wire's `prov_errno`.
@@ -91,7 +91,7 @@ fn pair() -> (Host, Host) {
     pair_after(|_| ())
 }
 
-/// Two hosts that give up soon.
+/// Two hosts that give up early.
 fn impatient() -> (Host, Host) {
     pair_after(|host| {
         for (option, value) in [
@@ -109,7 +109,7 @@ fn errno<T: std::fmt::Debug>(result: kfi::Result<T>) -> Option<Errno> {
     result.expect_err("refused").errno()
 }
 
-/// A region of `host`, all of it open to its peer.
+/// A region of `host`, with all rights for its peer.
 pub(crate) fn open_region(host: &Host, buffer: &Buffer, key: u64) -> Mr {
     host.domain
         .mr(buffer)
@@ -210,7 +210,7 @@ fn injected_messages_are_silent() {
     assert_eq!(errno(a.ep.inject(PEER, &[9; 257])), Some(Errno::EMSGSIZE));
 }
 
-/// Of many packets, of which the first ones fit, and some do not at all.
+/// Messages of many packets, of which the first ones fit, and some do not at all.
 fn what_a_truncated_message_lost_is_told() {
     const ROOM: usize = 10_000;
     for len in [ROOM + 1, 2 * ROOM, 200_000] {
@@ -237,7 +237,8 @@ fn a_message_that_is_too_long_ends_the_connection() {
     a.ep.send(PEER, &from, 1).expect("send");
     let entry = b.failure();
     assert_eq!((entry.err, entry.op_context), (Errno::KFI_ETRUNC, 2));
-    // fi_cq(3): what was placed, and what did not fit and was discarded.
+    // fi_cq(3): bytes that were placed, and bytes that did not fit and were
+    // discarded.
     assert_eq!((entry.len, entry.olen), (8, 1));
     assert_eq!(into.to_vec(..), [7; 8]);
     assert_eq!(entry.prov_errno, WIRE + 1);
@@ -348,7 +349,7 @@ fn rma_of_one_piece() {
 }
 
 fn counters_count() {
-    // A read of so much takes several requests on the wire.
+    // A read of this length takes several requests on the wire.
     const LONG: usize = 4 << 20;
     let (a, b) = (Host::with(&options()), Host::with(&options()));
     drop((a, b));
@@ -390,7 +391,7 @@ fn counters_count() {
         .expect("bind");
     let local = Buffer::new(LONG).expect("buffer");
     exchange(&a, &b, 1);
-    // At the target each operation counts once, at the endpoint and at the region.
+    // The target counts each operation once, at the endpoint and at the region.
     let at_target = || [&remote, &region].map(Cntr::value);
     let mut count = 0;
     for len in [64, LONG, 0] {
@@ -408,7 +409,7 @@ fn counters_count() {
             until("the target has counted", || at_target() == [count; 2]);
         }
     }
-    // Nothing comes behind it.
+    // No completion follows.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(at_target(), [count; 2]);
     assert_eq!((ours.value(), theirs.value()), (1 + count, 1));
@@ -425,7 +426,7 @@ fn the_transmit_queue_is_bounded() {
     let (a, b) = (Host::with(&few), Host::with(&options()));
     connect(&a, &b);
     let from = Buffer::new(8).expect("buffer");
-    // Nobody receives, so none of them ends.
+    // The peer has no receives, so none of them ends.
     for number in 0..4 {
         a.ep.send(PEER, &from, number).expect("send");
     }
@@ -569,7 +570,7 @@ fn a_shutdown_ends_what_is_under_way() {
     assert_eq!(errno(a.ep.send(PEER, &buffer, 3)), Some(Errno::ESHUTDOWN));
     assert_eq!(errno(a.ep.recv(&buffer, 3)), Some(Errno::ESHUTDOWN));
     a.expect_nothing();
-    // By hand, nobody tells the peer.
+    // For connections made by hand, the peer gets no event.
     assert_eq!(b.ep.qp().expect("qp").state, QpState::Rts);
 }
 
@@ -605,7 +606,7 @@ fn closing_with_operations_under_way() {
             a.ep.send(PEER, &from, number).expect("send");
         }
         b.expect(RECEIVED, 0);
-        // In whatever order they go.
+        // The order of closing does not matter.
         drop((b, a));
     }
 }
@@ -634,7 +635,7 @@ fn whom_it_connects_with() {
         let wrong = a.ep.connect_qp(addr, psn);
         assert_eq!(errno(wrong), Some(Errno::EINVAL), "{addr:?} {psn:#x}");
     }
-    // Nothing has happened to it.
+    // It has not changed.
     connect(&a, &b);
     exchange(&a, &b, 8);
 }
@@ -662,7 +663,7 @@ fn what_connected_endpoints_cannot() {
         errno(a.ep.tsend(PEER, &buffer, 1, 1)),
         Some(Errno::EOPNOTSUPP)
     );
-    // Being told of the delivery is what a reliable connection does.
+    // Reliable connections have delivery complete.
     b.ep.recv(&buffer, 2).expect("recv");
     let op = Op::send(PEER, &buffer)
         .flags(OpFlags::DELIVERY_COMPLETE)

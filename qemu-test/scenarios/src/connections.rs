@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections made by connection management: who listens, who asks, and what becomes of it.
+//! Connections made by connection management: listening, connecting, and their ends.
 //!
 //! In this file both ends are on one host. Its modules have connections to other hosts (`wire`),
 //! requests that are refused (`refused`), processes that are killed, and threads that are preempted
@@ -27,14 +27,14 @@ const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
 
-/// Why a peer says no, as InfiniBand numbers it.
+/// Reasons of a rejection, as InfiniBand numbers them.
 const NO_RESOURCES: u32 = 3;
 const GAVE_UP: u32 = 4;
 const INVALID_SERVICE_ID: u32 = 8;
 const INVALID_MTU: u32 = 26;
 const CONSUMER: u32 = 28;
 
-/// How long nothing must come.
+/// The time during which no event may come.
 const QUIET: Duration = Duration::from_millis(200);
 
 tests![
@@ -92,7 +92,7 @@ impl End {
         }
     }
 
-    /// One of its own on the loopback link.
+    /// An endpoint of its own on the loopback link.
     fn new(context: u64) -> Self {
         let (fabric, domain) = domain();
         Self::on(&domain, &queue(&fabric), None, context)
@@ -146,7 +146,7 @@ fn refused<T: std::fmt::Debug>(result: kfi::Result<T>, errno: Errno) {
     assert_eq!(result.expect_err("refused").errno(), Some(errno));
 }
 
-/// Somebody who listens on the loopback link.
+/// A passive endpoint that listens on the loopback link.
 struct Server {
     fabric: Fabric,
     domain: Domain,
@@ -202,7 +202,7 @@ impl Server {
         end
     }
 
-    /// Connects `end`; gives the other end.
+    /// Connects `end`; returns the other end.
     fn connect(&self, end: &End) -> End {
         end.ep.connect(self.addr(), b"").expect("connect");
         let other = self.accept(&self.asked(), b"");
@@ -342,7 +342,7 @@ fn private_data_of_every_length() {
         let error = failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
         assert_eq!(error.private, padded(&bytes[..len], 148));
     }
-    // One byte too many of each; then what was asked goes on.
+    // One byte too many of each; then the request continues.
     let a = End::new(0);
     refused(a.ep.connect(server.addr(), &bytes[..57]), Errno::EINVAL);
     a.ep.connect(server.addr(), b"").expect("connect");
@@ -379,7 +379,7 @@ fn the_asker_goes_before_the_answer() {
     let b = server.end_for(&asked);
     let late = b.ep.accept(&server.pep, asked.connreq, b"");
     refused(late, Errno::ECONNABORTED);
-    // The request is gone, and the endpoint too.
+    // The request is over, and the endpoint cannot be used again.
     let late = server.pep.reject(asked.connreq, b"");
     refused(late, Errno::ENOENT);
     refused(b.ep.connect(server.addr(), b""), Errno::EISCONN);
@@ -425,7 +425,7 @@ fn options_are_agreed_upon() {
     );
     let asked = server.asked();
     let b = server.end_for(&asked);
-    // Both ends cut packets alike.
+    // Both ends use the same path MTU.
     b.ep.set_qp_option(QpOption::PathMtu, 256).expect("option");
     let other = b.ep.accept(&server.pep, asked.connreq, b"");
     refused(other, Errno::EINVAL);
@@ -438,7 +438,7 @@ fn options_are_agreed_upon() {
     for end in [&a, &b] {
         assert_eq!(end.ep.qp().expect("qp").path_mtu, Some(512));
     }
-    // What the peer does not serve is not posted.
+    // Operations that the peer does not support cannot be posted.
     let into = Buffer::new(8).expect("buffer");
     let read = a.ep.read(PEER, &into, Remote::new(0, 1), 1);
     refused(read, Errno::EOPNOTSUPP);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters by hand: values, thresholds, who is woken when, and how waits end.
+//! Counters changed by calls: values, thresholds, wake-ups, and the ends of waits.
 //!
-//! What counts into a counter is in [`counting`](crate::counting), a counter as a descriptor in
+//! Operations that count are in [`counting`](crate::counting), a counter as a descriptor in
 //! [`descriptors`](crate::descriptors).
 
 use crate::{
@@ -50,7 +50,7 @@ tests![
     one_who_waits_keeps_it_open,
 ];
 
-/// A counter that one can wait on.
+/// A counter with a wait object.
 fn counter() -> Cntr {
     let (_, domain) = domain();
     domain.cntr().wait(Wait::Queue).open().expect("cntr")
@@ -121,7 +121,7 @@ fn attributes_that_are_not_given_have_defaults() {
         );
     }
     refused(file.cntr_modify(cntr, 4, 0), Errno::EINVAL);
-    // The flags are 0 first, and then what they were set to.
+    // The flags are 0 first, and then those that were set.
     let flags = |set, flags| {
         file.call(abi::kfabric_opsflag {
             handle: cntr,
@@ -161,7 +161,7 @@ fn time_runs_out() {
     assert!(begin.elapsed() >= Duration::from_millis(50));
     let error = cntr.wait(1, Duration::ZERO).expect_err("nobody added");
     assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
-    // A time that has passed polls as well.
+    // A deadline that has passed polls as well.
     let error = cntr
         .wait(1, Deadline::from_nanos(1))
         .expect_err("nobody added");
@@ -183,12 +183,12 @@ fn an_error_releases() {
 
 fn success_goes_before_a_new_error() {
     let cntr = counter();
-    // Both there before the wait.
+    // Both changes came before the wait.
     cntr.add(5).expect("add");
     cntr.adderr(1).expect("adderr");
     let values = cntr.wait(5, SOON).expect("wait");
     assert_eq!((values.value, values.err), (5, 1));
-    // Both before the sleeper runs.
+    // Both changes come before the sleeper runs.
     for round in 1..=50u64 {
         cntr.set(0).expect("set");
         let waiter = waiter(&cntr, 3);
@@ -253,7 +253,7 @@ fn an_error_during_a_signal_handler_releases() {
         });
         assert_eq!(errno(waiter.end()), Some(Errno::KFI_EAVAIL));
     }
-    // Without a change it goes on, and ends as it would have.
+    // Without a change the wait continues, and ends as usual.
     let waiter = waiter(&cntr, 10);
     waiter.until_asleep();
     in_the_handler(&waiter, || ());
@@ -271,7 +271,7 @@ fn time_that_runs_out_changes_nothing() {
         .expect("add");
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 3)
         .expect("adderr");
-    // What is there is told with the refusal.
+    // The error returns the present values.
     let mut arg = abi::kfabric_cntr_wait {
         cntr,
         threshold: 9,
@@ -291,7 +291,7 @@ fn without_a_wait_object_one_can_only_poll() {
     assert_eq!(errno(cntr.wait(1, Deadline::FOREVER)), Some(Errno::EINVAL));
     cntr.add(1).expect("add");
     assert!(cntr.wait(1, Duration::ZERO).is_ok());
-    // A value that is there needs no waiting, but a wait it was.
+    // A wait for a value that is reached does not sleep, but it counts as a wait.
     assert_eq!(errno(cntr.wait(1, SOON)), Some(Errno::EINVAL));
     for wait in [Wait::Unspec, Wait::Queue] {
         let cntr = domain.cntr().wait(wait).open().expect("cntr");
@@ -313,7 +313,7 @@ fn a_signal_ends_an_endless_wait() {
     waiter.interrupt();
     assert_eq!(errno(waiter.end()), Some(Errno::EINTR));
     assert_eq!(signals(), 1);
-    // It is in nobody's way.
+    // Other waiters are not affected.
     until_asleep(&cntr, 0);
     cntr.add(1).expect("add");
     assert!(cntr.wait(1, SOON).is_ok());
@@ -335,7 +335,7 @@ fn a_signal_that_restarts_does_not_end_it() {
     assert!(!waiter.is_finished());
     cntr.add(1).expect("add");
     assert_eq!(waiter.end().expect("wait").value, 1);
-    // A deadline is a time, not a length: it does not begin anew.
+    // A deadline is a time, not a duration: a restart does not extend it.
     let begin = Instant::now();
     let waiter = {
         let cntr = cntr.clone();
@@ -405,7 +405,7 @@ fn a_wrap_releases_who_was_passed() {
         assert_eq!(cntr.value(), 2);
         passed.end().expect("it was passed");
     }
-    // What is above the maximum is never reached.
+    // A threshold above the maximum is never reached.
     let cntr = domain
         .cntr()
         .wait(Wait::Queue)
@@ -440,10 +440,10 @@ fn thresholds_are_unsigned() {
     top.end().expect("2^64 - 1");
 }
 
-/// `count` threads that wait for 1, 2, ..., and how many of them were released.
+/// `count` threads that wait for 1, 2, ..., and the number of them that were released.
 fn crowd(cntr: &Cntr, count: u64) -> (Vec<Sleeper<()>>, Arc<AtomicUsize>) {
     let released = Arc::new(AtomicUsize::new(0));
-    // Not in the order of their thresholds.
+    // The threads start in another order than that of their thresholds.
     let threads = (0..count)
         .map(|i| i * 37 % count + 1)
         .map(|threshold| {
@@ -508,7 +508,7 @@ fn many_waiters_and_adders_lose_nothing() {
     const ADDERS: u64 = 3;
     const EACH: u64 = 1500;
     let cntr = counter();
-    // Each waits for every value, or for every value of its own, one after the other.
+    // Each thread waits for every value, or for every value of its own, one after another.
     let waiters: Vec<_> = (1..=4u64)
         .map(|step| {
             let cntr = cntr.clone();
@@ -572,7 +572,7 @@ fn one_who_waits_keeps_it_open() {
     let waiter = waiter(&cntr, 1);
     until_asleep(&cntr, 1);
     assert_eq!(errno(cntr.clone().close()), Some(Errno::EBUSY));
-    // Nothing has changed.
+    // The refused calls changed nothing.
     assert!(!waiter.is_finished());
     cntr.add(1).expect("add");
     waiter.end().expect("wait");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What counts into a counter: operations of every kind, at both ends.
+//! The operations that counters count: of every kind, at both ends.
 
 use crate::{
     harness::tests,
@@ -26,7 +26,7 @@ tests![
     a_bound_counter_stays_open,
 ];
 
-/// The kinds of operations that counters are bound for, in the order of [`Counted::counters`].
+/// The kinds of operations for which counters are bound, in the order of [`Counted::counters`].
 pub(crate) const KINDS: [CntrBind; 6] = [
     CntrBind::SEND,
     CntrBind::RECV,
@@ -139,7 +139,7 @@ fn each_kind_counts_where_it_is_bound() {
     a.ep.senddata(to_b, &ours, 7, 0).expect("senddata");
     assert_eq!(a.counts(), [5, 0, 0, 0, 0, 0]);
     assert_eq!(b.counts(), [0, 5, 0, 0, 0, 0]);
-    // A message that waits counts at its receiver when it is received.
+    // The receiver counts a waiting message when it receives it.
     for _ in 0..2 {
         a.ep.tinject(to_b, b"x", 1).expect("tinject");
     }
@@ -180,10 +180,10 @@ fn one_counter_for_several_kinds() {
     ep.recv(&buffer, 0).expect("recv");
     ep.inject(me, b"to me").expect("inject");
     assert_eq!((messages.value(), rma.value()), (2, 0));
-    // A write to oneself is a write, and a remote write.
+    // A write to its own memory is a write, and a remote write.
     ep.inject_write(me, b"x", mr.remote(0)).expect("write");
     assert_eq!((messages.value(), rma.value()), (2, 2));
-    // Nobody counts remote reads.
+    // No counter of remote reads is bound.
     let into = Buffer::new(8).expect("buffer");
     ep.read(me, &into, mr.remote(0), 0).expect("read");
     assert_eq!((messages.value(), rma.value()), (2, 3));
@@ -205,8 +205,8 @@ fn an_operation_that_fails_releases_a_waiter() {
     assert_eq!((a.counts()[3], a.errors()[3]), (0, 1));
 }
 
-/// Accesses the regions `keys` in one operation of several pieces each, and of none, and looks what
-/// the target counts: on its endpoint in `at_target`, and on the regions.
+/// Accesses the regions `keys` in one operation of several pieces each, and in one without pieces,
+/// and checks the target's counters: `at_target` for its endpoint, and those of the regions.
 pub(crate) fn pieces_count_once(
     from: &Endpoint,
     to: FiAddr,
@@ -225,7 +225,7 @@ pub(crate) fn pieces_count_once(
         piece(1, 16, 16),
     ];
     let empty = [piece(0, 0, 0)];
-    // The list, whether it has bytes, and what each region counts.
+    // The list, whether it has bytes, and the expected count of each region.
     let cases: [(&[RmaIov], usize, [u64; 2]); 3] = [
         (&one_region, 48, [1, 0]),
         (&both, 48, [1, 1]),
@@ -252,9 +252,9 @@ pub(crate) fn pieces_count_once(
             });
         }
     }
-    // A piece that is refused: nothing of the operation is counted, then or later.
+    // A piece that is refused: the target counts nothing of the operation, now or later.
     let refused = [piece(0, 0, 16), piece(1, 0, 16), piece(0, 4090, 16)];
-    // So is one of no bytes with a key that is none.
+    // So is one of no bytes with an invalid key.
     let none = [RmaIov::new(Remote::new(0, 99), 0)];
     for (list, len) in [(&refused[..], 48), (&none[..], 0)] {
         for write in [true, false] {
@@ -313,7 +313,7 @@ fn a_search_counts_nothing() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
     let into = Buffer::new(8).expect("buffer");
-    // What a search or a receive found, in an entry or an error entry.
+    // The result of a search or a receive: an entry or an error entry.
     let ended = |context| match b.cq.next(SOON) {
         Ok(entry) => {
             assert_eq!(entry.expect("an entry").op_context, context);
@@ -330,13 +330,13 @@ fn a_search_counts_nothing() {
         b.ep.post_one(&op).expect("peek");
         ended(tag)
     };
-    // The context names the message that is claimed.
+    // The context identifies the message that is claimed.
     let receive = |tag, flags| {
         let op = Op::trecv(&into, tag, 0).context(tag).flags(flags);
         b.ep.post_one(&op).expect("trecv");
         assert!(ended(tag));
     };
-    // Counted behind the entry that tells of it, by whoever brought the message.
+    // The target counts after the entry, in whichever thread delivered the message.
     let counted = |values: [u64; 2]| {
         let now = || [b.counts()[1], b.errors()[1]];
         until("a receive is counted", || now() == values);
@@ -346,7 +346,8 @@ fn a_search_counts_nothing() {
     for tag in 1..=4 {
         a.ep.post_one(&Op::tsend(to_b, &into, tag)).expect("tsend");
     }
-    // When the last one has come, all have. A miss is an error entry, but no error of a counter.
+    // When the last entry has come, all have. A search without a result is an error entry, but no
+    // error of a counter.
     until("the messages have come", || search(4, OpFlags::PEEK));
     assert!(!search(9, OpFlags::PEEK));
     assert!(search(1, OpFlags::PEEK));
@@ -355,12 +356,12 @@ fn a_search_counts_nothing() {
     counted([0, 0]);
     receive(3, OpFlags::CLAIM);
     counted([1, 0]);
-    // Claimed and thrown away: received once.
+    // A message that is claimed and discarded was received once.
     assert!(search(4, OpFlags::PEEK | OpFlags::CLAIM));
     counted([1, 0]);
     receive(4, OpFlags::CLAIM | OpFlags::DISCARD);
     counted([2, 0]);
-    // The one that was only looked at.
+    // The message that was only found.
     receive(1, OpFlags::empty());
     counted([3, 0]);
 }
@@ -370,7 +371,7 @@ fn what_fails_counts_as_an_error() {
     let to_b = a.meet(&b);
     let large = Buffer::new(100_000).expect("buffer");
     let small = Buffer::new(8).expect("buffer");
-    // Truncated: an error where it is received, a success where it was sent.
+    // Truncated: an error at the receiver, a success at the sender.
     b.ep.recv(&small, 0).expect("recv");
     a.ep.inject(to_b, &[0; 9]).expect("inject");
     assert_eq!((a.counts()[0], a.errors()[0]), (1, 0));
@@ -389,12 +390,12 @@ fn what_fails_counts_as_an_error() {
         .expect("read");
     assert_eq!(a.errors(), [1, 0, 1, 1, 0, 0]);
     assert_eq!(b.errors(), [0, 2, 0, 0, 0, 0]);
-    // Nobody there any more.
+    // The peer's endpoint is closed.
     a.ep.send(to_b, &large, 9).expect("send");
     drop(b);
     assert_eq!(a.errors(), [2, 0, 1, 1, 0, 0]);
     assert_eq!(a.counts(), [1, 0, 0, 0, 0, 0]);
-    // Each is told on the CQ, too.
+    // The CQ reports each, too.
     let mut errors = Vec::new();
     while let Some(entry) = a.cq.readerr().expect("readerr") {
         errors.push(entry.err);
@@ -408,7 +409,7 @@ fn what_fails_counts_as_an_error() {
             Errno::EHOSTUNREACH
         ]
     );
-    // What is not even accepted counts nowhere.
+    // No counter counts an operation that is not accepted.
     let error = a.ep.inject(to_b, b"x").expect_err("nobody there");
     assert_eq!(error.errno(), Some(Errno::EHOSTUNREACH));
     assert_eq!(a.errors(), [2, 0, 1, 1, 0, 0]);
@@ -449,7 +450,7 @@ fn messages_in_one_buffer_count_one_by_one() {
         a.ep.inject(to_b, &[0; 30]).expect("inject");
         assert_eq!(b.counts()[1], i);
     }
-    // It has 10 bytes left, so it is still there: a message that does not fit is an error.
+    // It has 10 bytes left, so it is still posted: a message that does not fit is an error.
     a.ep.inject(to_b, &[0; 11]).expect("inject");
     assert_eq!((b.counts()[1], b.errors()[1]), (3, 1));
 }
@@ -490,11 +491,11 @@ fn a_counter_is_bound_once_and_in_time() {
     );
     let elsewhere = counter(&fabric.domain(LINK).open().expect("domain"));
     refused(&elsewhere, CntrBind::RECV, Errno::EINVAL);
-    // A refused bind leaves nothing behind: RECV is still free.
+    // A refused bind has no effect: RECV is still free.
     ep.bind_cntr(&two, CntrBind::RECV).expect("bind");
     ep.enable().expect("enable");
     refused(&two, CntrBind::READ, Errno::KFI_EOPBADSTATE);
-    // A region's counters: remote accesses only, once each, at any time.
+    // A region's counters count remote accesses only, each once.
     let buffer = Buffer::new(8).expect("buffer");
     let mr = domain
         .mr(&buffer)

@@ -2,8 +2,8 @@
 //! A thread that a test can starve of CPU time (hold): it becomes SCHED_IDLE on a CPU that a crowd
 //! of ordinary threads, which spin, keeps busy.
 //!
-//! Two CPUs are used: the last one is for that thread and for those that spin, the first one for
-//! all else that the test does. A kernel worker that has to run on the last CPU gets a share of it.
+//! Two CPUs are used: the last one for that thread and the spinning threads, the first one for all
+//! other threads of the test. A kernel worker that has to run on the last CPU gets a share of it.
 
 #![allow(unsafe_code, reason = "scheduling policies")]
 
@@ -17,7 +17,8 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Threads that spin. Beside so many, a SCHED_IDLE thread gets less than a thousandth of the CPU.
+/// Number of spinning threads. Beside them, a SCHED_IDLE thread gets less than a thousandth of the
+/// CPU.
 const SPINNERS: usize = 8;
 
 /// States of those threads.
@@ -43,7 +44,7 @@ pub(crate) fn keep_away() {
     sched_setaffinity(None, &cpu(false)).expect("sched_setaffinity");
 }
 
-/// A thread that can be kept from running. Its end is awaited when this value is dropped.
+/// A thread that a test can keep from running. Dropping this value waits for its end.
 pub(crate) struct Held {
     thread: Option<JoinHandle<()>>,
     tid: i32,
@@ -53,7 +54,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Starts it. `work` is called with a flag that is set when it is to end soon.
+    /// Starts it. `work` is called with a flag that is set when it should end soon.
     pub(crate) fn new(work: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
         let state = Arc::new(AtomicU32::new(PARKED));
         let spinners = (0..SPINNERS).map(|_| {

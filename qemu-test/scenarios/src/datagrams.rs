@@ -14,7 +14,7 @@ use std::time::Duration;
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 
-/// How long nothing must come.
+/// The time during which no completion may come.
 const QUIET: Duration = Duration::from_millis(200);
 
 tests![
@@ -63,7 +63,7 @@ fn messages_arrive() {
         a.expect(SENT, 1);
         let entry = b.expect(RECEIVED, 2);
         assert_eq!(entry.len as usize, len);
-        // What is received begins at the beginning: no GRH.
+        // The message is at the beginning of the buffer: no GRH.
         assert!(
             into.to_vec(..len) == bytes[..len.min(bytes.len())],
             "length {len}"
@@ -79,7 +79,7 @@ fn what_nobody_waits_for_is_lost() {
     );
     a.ep.send(to_b, &first, 1).expect("send");
     a.expect(SENT, 1);
-    // It has had its time.
+    // The time was long enough for it to arrive.
     assert!(b.cq.next(QUIET).expect("next").is_none());
     let into = Buffer::new(8).expect("buffer");
     b.ep.recv(&into, 2).expect("recv");
@@ -137,7 +137,7 @@ fn a_long_message_is_cut_at_its_receive() {
 
 fn what_is_longer_than_a_path_mtu_is_refused() {
     let (a, to_b, ..) = pair();
-    // That of the loopback interface is the largest.
+    // The MTU of the loopback interface allows the largest.
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));
     let from = Buffer::new(4097).expect("buffer");
     assert_eq!(errno(a.ep.send(to_b, &from, 1)), Some(Errno::EMSGSIZE));
@@ -301,7 +301,7 @@ fn what_datagrams_cannot() {
         Some(Errno::EOPNOTSUPP)
     );
     assert_eq!(errno(a.ep.send(FiAddr(99), &from, 1)), Some(Errno::ENOENT));
-    // Not this endpoint's family, and nobody's address.
+    // Another family than this endpoint's, and an address of no host.
     for addr in ["[::1]:7", "224.0.0.1:7", "255.255.255.255:7"] {
         let peer = a.av.insert_one(addr.parse().unwrap()).expect("insert");
         assert_eq!(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Wait objects as file descriptors: select, poll, epoll, io_uring, read and write; who is woken when.
+//! Wait objects as file descriptors: select, poll, epoll, io_uring, read and write; and the threads
+//! that are woken.
 //!
-//! Threads sleep without a deadline: poll(2) and epoll_wait(2) look once more when their time is over,
-//! so with one a wake-up that was lost could be taken for a late one.
+//! Threads sleep without a deadline: poll(2) and epoll_wait(2) check once more at their deadline,
+//! so a lost wake-up could be taken for a late one.
 
 use crate::{
     alone::Alone,
@@ -63,21 +64,21 @@ fn values(value: u64, err: u64) -> Values {
     Values { value, err }
 }
 
-/// What poll(2) says of a descriptor, at once.
+/// The events that poll(2) returns for a descriptor, at once.
 fn events(fd: &impl AsFd) -> PollFlags {
     let mut fds = [PollFd::new(fd, PollFlags::IN | PollFlags::OUT)];
     poll(&mut fds, Some(&Timespec::default())).expect("poll");
     fds[0].revents()
 }
 
-/// Waits until poll(2) says something of a descriptor.
+/// Waits until poll(2) returns an event of a descriptor.
 fn wait_events(fd: &impl AsFd) -> PollFlags {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
     assert_eq!(poll(&mut fds, None).expect("poll"), 1);
     fds[0].revents()
 }
 
-/// Whether select(2) says, at once, that a descriptor can be read.
+/// Whether select(2) reports, at once, that a descriptor is readable.
 #[allow(unsafe_code, reason = "select(2) and its sets")]
 fn selected(fd: &impl AsFd) -> bool {
     let fd = fd.as_fd().as_raw_fd();
@@ -138,7 +139,7 @@ fn a_counter_tells_of_a_threshold() {
     assert!(!readable(&fd));
     cntr.add(1).expect("add");
     assert!(readable(&fd));
-    // Armed anew, for what is there already and for what is not.
+    // Armed again, for a threshold that is reached already and for one that is not.
     fd.arm(5).expect("arm");
     assert!(readable(&fd));
     fd.arm(6).expect("arm");
@@ -162,7 +163,7 @@ fn an_error_is_a_change_and_ends_a_wait_for_a_threshold() {
     cntr.adderr(1).expect("adderr");
     assert!(readable(&fd));
     assert_eq!(fd.consume().expect("read"), values(0, 2));
-    // Taken back before anybody looked.
+    // Undone before a thread looked.
     fd.arm(100).expect("arm");
     cntr.adderr(1).expect("adderr");
     cntr.seterr(2).expect("seterr");
@@ -203,7 +204,7 @@ fn each_descriptor_has_a_threshold_of_its_own() {
         assert_eq!(ready, value);
         assert!(fds[..value].iter().all(readable));
     }
-    // Descriptors and threads in calls stand in one line.
+    // Descriptors and threads in calls wait in one queue.
     let sleeper = {
         let cntr = cntr.clone();
         Sleeper::asleep(move || cntr.wait(30, SOON))
@@ -256,7 +257,7 @@ fn reading_waits_or_says_again() {
     assert!(!reader.is_finished());
     cntr.add(1).expect("add");
     assert_eq!(reader.end().expect("read"), values(5, 0));
-    // Two readers, one change: one of them has it.
+    // Two readers, one change: one of them gets it.
     let (one, two) = (asleep(), asleep());
     cntr.add(1).expect("add");
     until("one reader done", || one.is_finished() || two.is_finished());
@@ -266,7 +267,7 @@ fn reading_waits_or_says_again() {
     let mut both = [one.end(), two.end()].map(|result| result.expect("read").value);
     both.sort_unstable();
     assert_eq!(both, [6, 7]);
-    // A signal of the system's.
+    // A signal of the system.
     handle_signals(false);
     let reader = asleep();
     reader.interrupt();
@@ -284,12 +285,12 @@ fn reads_and_writes_have_sizes() {
     for wrong in [0usize, 4, 7, 9, 16] {
         assert_eq!(io::write(&fd, &[0; 16][..wrong]), Err(io::Errno::INVAL));
     }
-    // Nothing of that has changed anything; a long buffer gets what there is.
+    // The failed reads changed nothing; a long buffer gets the values.
     assert!(readable(&fd));
     assert_eq!(io::read(&fd, &mut bytes), Ok(16));
     assert_eq!(bytes[..8], 3u64.to_ne_bytes());
     assert!(bytes[16..].iter().all(|byte| *byte == 0xee));
-    // A CQ's descriptor is only there to be polled.
+    // A CQ's descriptor supports polling only.
     let alone = Alone::new();
     let fd = alone.cq.wait_fd().expect("fd");
     assert_eq!(io::read(&fd, &mut bytes), Err(io::Errno::INVAL));
@@ -329,7 +330,7 @@ fn epoll_tells_of_those_that_are_ready() {
     cntr.add(1).expect("add");
     alone.complete(1);
     assert_eq!(ready(), [1, 2, 3]);
-    // Level: again. Edge: not before it happens again.
+    // Level-triggered: again. Edge-triggered: not before the next event.
     assert_eq!(ready(), [1, 3]);
     low.consume().expect("read");
     assert_eq!(alone.read(1), [1]);
@@ -377,12 +378,12 @@ fn io_uring_is_told_when_it_happens() {
     let (who, events) = uring.next();
     assert_eq!((who, events & 1), (3, 1));
     assert!(uring.told().is_empty());
-    // One that is readable already is told at once.
+    // A descriptor that is readable already is reported at once.
     uring.poll_add(&cq, 4);
     assert_eq!(uring.next().0, 4);
     cntr.set(100).expect("set");
     assert_eq!(uring.next().0, 2);
-    // A request that waits when everything is closed is no one's trouble.
+    // A waiting request does not prevent that everything is closed.
     assert_eq!(alone.read(1), [1]);
     uring.poll_add(&cq, 5);
     drop(cq);
@@ -425,7 +426,7 @@ fn a_cq_is_readable_while_something_is_there() {
     readable(true);
     assert_eq!(ring.read(&mut [Entry::default()]).expect("read"), 1);
     readable(false);
-    // Silent successes are nothing to read.
+    // Silent successes make nothing to read.
     alone
         .ep
         .inject_write(alone.me, b"", alone.remote())
@@ -477,7 +478,7 @@ fn every_wait_object_has_a_descriptor() {
         cntr.add(1).expect("add");
         assert!(readable(&fd));
     }
-    // That of a CQ wakes a thread, with either.
+    // The descriptor of a CQ wakes a thread, with either.
     for wait in [Wait::Unspec, Wait::Queue] {
         let alone = Alone::with_cq(|cq| cq.wait(wait));
         let fd = alone.cq.wait_fd().expect("fd");
@@ -574,7 +575,7 @@ fn descriptors_hang_up_when_their_device_goes() {
         &|| file.eq(fabric),
         &|| file.wait_set(fabric),
     ];
-    // Of each kind: one that is polled, and one that is asked later.
+    // Of each kind: one that is polled, and one that is polled later.
     let fds: Vec<OwnedFd> = make.iter().map(|make| getwait(&file, make())).collect();
     let pollers: Vec<_> = make
         .iter()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints: their life, their names, many of them, and two links on one host.
+//! Endpoints: their life, their addresses, many of them, and two links on one host.
 //!
-//! What they can and shall do is in [`capabilities`](crate::capabilities), what they move in
-//! [`transfers`](crate::transfers).
+//! Their capabilities are tested in [`capabilities`](crate::capabilities), their transfers
+//! in [`transfers`](crate::transfers).
 
 use crate::{
     harness::tests,
@@ -72,7 +72,7 @@ fn an_endpoint_needs_what_it_uses() {
     ep.bind_av(&av).expect("bind av");
     ep.enable().expect("enable");
     assert_eq!(errno(ep.enable()), Some(Errno::KFI_EOPBADSTATE));
-    // One direction, one CQ; none at all to be a target only.
+    // One direction, one CQ; a mere target needs none.
     for (caps, bind) in [
         (Caps::MSG | Caps::SEND, Some(CqBind::TRANSMIT)),
         (Caps::TAGGED | Caps::RECV, Some(CqBind::RECV)),
@@ -164,7 +164,7 @@ fn bindings_are_made_once_and_in_time() {
         Some(Errno::EINVAL)
     );
     assert_eq!(errno(ep.bind_cq(&second, BOTH)), Some(Errno::EINVAL));
-    // The refused bind left nothing: TRANSMIT is still free.
+    // The refused bind had no effect: TRANSMIT is still free.
     ep.bind_cq(&second, CqBind::TRANSMIT).expect("bind");
     ep.bind_av(&av).expect("bind");
     let other_av = domain.av().open().expect("av");
@@ -237,7 +237,8 @@ fn enable(domain: &Domain, ep: &Endpoint) -> kfi::Result<SocketAddr> {
 
 fn names_are_chosen_or_given() {
     let (_, domain) = domain();
-    // Chosen: the link's first address, a port of the ephemeral range, each another.
+    // Chosen by the module: the link's first address, and a port of the ephemeral range,
+    // different for each.
     let mut eps = Vec::new();
     let mut ports = HashSet::new();
     for _ in 0..50 {
@@ -248,7 +249,8 @@ fn names_are_chosen_or_given() {
         assert!(ports.insert(name.port()), "{name} was given twice");
         eps.push(ep);
     }
-    // Given when it is opened, all or the address; or set before it is enabled.
+    // Given when the endpoint is opened, as a whole or only the address; or set before it is
+    // enabled.
     let ep = domain
         .endpoint()
         .addr(loopback(7471))
@@ -295,7 +297,7 @@ fn a_port_belongs_to_one() {
         .open()
         .expect("endpoint");
     assert_eq!(errno(enable(&elsewhere, &third)), Some(Errno::EADDRINUSE));
-    // The same port on another address is another name.
+    // The same port at another address is another endpoint address.
     let fourth = domain
         .endpoint()
         .addr(SocketAddr::from(([127, 0, 0, 2], 7000)))
@@ -358,7 +360,7 @@ fn ipv6_is_an_address_like_others() {
     let (a, b) = (host(0), host(7471));
     assert_eq!(b.ep.name().expect("name").to_string(), "[::1]:7471");
     let (to_b, to_a) = (a.meet(&b), b.meet(&a));
-    // IPv4 and IPv6 reach each other: the link is the same.
+    // IPv4 and IPv6 reach each other, because the link is the same.
     let c = Host::on(&domain, &Options::default());
     let (from_c, to_c) = (b.meet(&c), a.meet(&c));
     let into = Buffer::new(8).expect("buffer");
@@ -388,7 +390,7 @@ fn two_hundred_endpoints() {
         .map(|host| host.ep.name().expect("name"))
         .collect();
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), COUNT);
-    // Each knows all, in the same order.
+    // Each has the addresses of all, in the same order.
     for host in &hosts {
         let given = host.av.insert(&names).expect("insert");
         assert!(given.iter().map(|fi_addr| fi_addr.0).eq(0..COUNT as u64));
@@ -431,7 +433,8 @@ fn closing_takes_back_what_waits() {
     b.expect(CompFlags::TAGGED | CompFlags::RECV, 1);
     let cq = a.cq.clone();
     drop(a);
-    // What waited at the peer is gone; what the peer had is there.
+    // Messages that waited at the closed endpoint are lost; those that the peer had are
+    // there.
     let search = |tag| {
         b.ep.post_one(&Op::tpeek(tag, 0)).expect("peek");
         b.cq.next(SOON).map(|entry| entry.is_some())
@@ -442,7 +445,7 @@ fn closing_takes_back_what_waits() {
     let into = Buffer::new(8).expect("buffer");
     b.ep.recv(&into, 7).expect("recv");
     b.expect(RECEIVED, 7);
-    // The CQ of the closed endpoint has the one that was received, and nothing else.
+    // The CQ of the closed endpoint has the entry of the received message, and no other.
     let mut entries = [kfi::Entry::default(); 8];
     assert_eq!(cq.read(&mut entries).expect("read"), 1);
     assert_eq!(entries[0].op_context, 1);
@@ -504,12 +507,12 @@ fn two_links_on_one_host() {
         sender.expect(WROTE, 3);
         assert!(memory.to_vec(..) == bytes[..4096]);
     }
-    // Each link counts what went through it.
+    // Each link counts its own operations.
     let after = link("ep0");
     let moved = 8 + 4096 + 200_000 + 4096;
     assert_eq!((after.tx_ops, after.tx_bytes), (5, moved));
     assert_eq!((after.rx_ops, after.rx_bytes), (5, moved));
-    // A link in use stays; one that is not goes.
+    // A link in use stays; an unused one is removed.
     assert_eq!(errno(device.link_del("ep0")), Some(Errno::EBUSY));
     drop(b);
     until("the link free", || device.link_del("ep0").is_ok());

@@ -63,7 +63,7 @@ fn next(eq: &Eq) -> (EventKind, Vec<u8>) {
     (event.kind, event.data)
 }
 
-/// The next event, which must be one of the module's own.
+/// The next event, which must be there and be one that the module made.
 #[track_caller]
 fn next_entry(eq: &Eq) -> (EventKind, EventEntry) {
     let event = eq.read(NOW).expect("read").expect("an event");
@@ -224,7 +224,7 @@ fn time_runs_out() {
     let begin = Instant::now();
     assert_eq!(eq.read(Duration::from_millis(50)).expect("read"), None);
     assert!(begin.elapsed() >= Duration::from_millis(50));
-    // As the call itself has it, nothing there and time over differ.
+    // As the call defines it, an empty queue and a deadline that passed differ.
     let file = File::open();
     let handle = file.eq(file.fabric());
     let read = |deadline| {
@@ -261,7 +261,7 @@ fn signals_end_a_wait_or_restart_it() {
     reader.until_asleep();
     eq.write(EventKind::Notify, b"x").expect("write");
     assert!(reader.end().expect("read").is_some());
-    // One who waits keeps it open.
+    // A waiter keeps it open.
     let reader = asleep();
     assert_eq!(errno(eq.clone().close()), Some(Errno::EBUSY));
     eq.write(EventKind::Notify, b"x").expect("write");
@@ -315,7 +315,7 @@ fn registrations_are_told_if_so_bound() {
         assert_eq!(next_entry(&eq), (EventKind::MrComplete, entry));
     }
     nothing(&eq);
-    // What could not be registered is told by the call alone.
+    // Only the call reports a registration that fails.
     let taken = domain
         .mr(&Buffer::new(64).expect("buffer"))
         .access(Access::REMOTE_READ)
@@ -323,7 +323,7 @@ fn registrations_are_told_if_so_bound() {
         .open();
     assert_eq!(errno(taken), Some(Errno::KFI_ENOKEY));
     nothing(&eq);
-    // A program's own events and the module's stand in one queue.
+    // A program's own events and those of the module are in one queue.
     eq.write(EventKind::Notify, b"before").expect("write");
     let _region = register(&domain, 7);
     eq.write(EventKind::Notify, b"after").expect("write");
@@ -347,7 +347,7 @@ fn losses_are_told_once() {
     for context in 0..2 {
         assert_eq!(next_entry(&eq).1.context, context);
     }
-    // A look leaves it to be told.
+    // A peek leaves it unreported.
     for _ in 0..2 {
         assert_eq!(errno(eq.peek(NOW)), Some(Errno::KFI_EOVERRUN));
     }
@@ -398,7 +398,7 @@ fn insertions_are_told() {
         (kind, entry.context, entry.data),
         (EventKind::AvComplete, 0, 1)
     );
-    // An AV without KFI_EVENT says nothing, bound or not.
+    // An AV without KFI_EVENT makes no events, bound or not.
     let quiet = domain.av().open().expect("av");
     quiet.bind_eq(&eq).expect("bind eq");
     quiet.insert(&addresses(2)).expect("insert");
@@ -468,7 +468,7 @@ fn failed_insertions_are_told_first() {
     refused(readerr(1), Errno::EINVAL);
     assert_eq!(read(0), Ok((abi::KFI_AV_COMPLETE, av, 5, 2)));
     refused(read(0), Errno::EAGAIN);
-    // If all of them fail, the call has succeeded all the same: the events tell.
+    // If all of them fail, the call has still succeeded: the events have the errors.
     let insert = file.call(abi::kfabric_av_insert {
         av,
         addrs: addr_of(&bad),

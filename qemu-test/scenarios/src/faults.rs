@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A failure injected at every allocation of every call, and wherever it copies from or to the
-//! program.
+//! A failure injected at every allocation of every call, and at every copy from or to the program.
 //!
-//! For each call the first such place is made to fail, then the second, and so on until the call
-//! gets through without meeting one. A call that failed must say `ENOMEM` or `EFAULT` and have
-//! changed nothing: the same call made again without faults must succeed. What was left behind would be
-//! found by kmemleak when the guest ends, and what was broken by KASAN and lockdep.
+//! For each call the first such place fails, then the second, and so on until the call succeeds
+//! without reaching one. A failed call must return `ENOMEM` or `EFAULT` and have changed nothing:
+//! the same call made again without faults must succeed. kmemleak reports memory that was left
+//! behind when the guest ends; KASAN and lockdep report corruption.
 //!
 //! Needs a kernel with `CONFIG_FAULT_INJECTION`, `CONFIG_FAILSLAB`, `CONFIG_FAIL_PAGE_ALLOC` and
 //! `CONFIG_FAULT_INJECTION_USERCOPY` (the sanitizing one), and root.
@@ -51,7 +50,7 @@ tests![
 /// No call here has as many places that can fail.
 const MOST: u32 = 200;
 
-/// What a call made and must be undone.
+/// The results of a call, which must be undone.
 enum Made {
     Nothing,
     Object(u32),
@@ -61,7 +60,7 @@ enum Made {
 
 type Case = (&'static str, fn(&World) -> Result<Made, Errno>);
 
-/// Objects to call with.
+/// Objects for the calls.
 struct World {
     device: Device,
     fabric: Fabric,
@@ -131,7 +130,7 @@ impl World {
                     handle,
                     ..Call::sized()
                 };
-                // Some cases undo while the fault is still to come: then it is met here, once.
+                // Some cases undo while the fault is still pending: then it occurs here, once.
                 self.call(arg)
                     .or_else(|_| self.call(arg))
                     .expect("close what was made");
@@ -149,7 +148,7 @@ impl World {
     }
 }
 
-/// Lets the next allocations of this thread fail that may wait, too.
+/// Also fails allocations of this thread that may wait.
 fn prepare() -> File {
     for (file, value) in [
         ("failslab/ignore-gfp-wait", "N"),
@@ -169,13 +168,14 @@ fn prepare() -> File {
         .expect("/proc/thread-self/fail-nth")
 }
 
-/// Runs `call` with its `nth` allocation failing; also gives whether that many were made.
+/// Runs `call` with its `nth` allocation failing; also returns whether there were that many.
 fn with_fault<T>(fail_nth: &File, nth: u32, call: impl FnOnce() -> T) -> (T, bool) {
     let text = nth.to_string();
     let mut left = [0u8; 16];
     fail_nth.write_at(text.as_bytes(), 0).expect("arm");
     let result = call();
-    // If it was not met, looking copies to the program, and may be what meets it.
+    // If the fault did not occur in the call, reading its state copies to the program, and may
+    // cause it.
     let met = fail_nth
         .read_at(&mut left, 0)
         .is_ok_and(|len| left[..len].trim_ascii() == b"0");

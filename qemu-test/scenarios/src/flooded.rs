@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints that get more packets than they can process: packets that wait count in the budget of
+//! Endpoints that get more packets than they can process: waiting packets count in the budget of
 //! the endpoint's owner, up to a part of it, and take nothing from other users.
 //!
 //! A real-time thread sends the packets, so ordinary tasks cannot preempt it on its CPU. The
@@ -24,7 +24,7 @@ tests![
     a_user_holds_a_part => 300,
 ];
 
-/// The part of a user's limit that packets may take: one in so many.
+/// The divisor of a user's limit that gives the part for packets.
 const SHARE: u64 = 4;
 
 /// The run time, in nanoseconds, that the first CPU's fair server reserves for ordinary tasks in
@@ -112,8 +112,8 @@ impl Scene {
         });
     }
 
-    /// How many of `sent` datagrams waited, and how many were dropped because the budget of the
-    /// owner of `host` had no room. No datagram may be dropped for another cause.
+    /// Checks how many of `sent` datagrams waited, and how many were dropped because the budget of
+    /// the owner of `host` had no room. No datagram may be dropped for another cause.
     fn outcome(&self, host: &Host, sent: u64) -> (u64, u64) {
         let mut outcome = (0, 0);
         until("all packets", || {
@@ -133,7 +133,7 @@ fn what_waits_counts_in_the_budget() {
     open_to_all();
     let scene = Scene::new();
     let (host, roots) = (scene.users(), scene.endpoint());
-    // The user's objects take all that the user may have.
+    // The user's objects use up the user's limit.
     let file = scene.wire.b.run(|| {
         as_user(|| {
             let file = File::open_only();
@@ -184,7 +184,7 @@ fn a_user_holds_a_part() {
         "{waited} packets waited, of at most {most}"
     );
     assert_eq!(scene.outcome(&roots, EACH), (EACH, 0));
-    // The charge of all packets that waited has been given back.
+    // The charge of all waiting packets is uncharged.
     let last = hosts.len() - 1;
     scene.flood(&[&hosts[0], &hosts[last]], EACH, 4096);
     for number in [0, last] {

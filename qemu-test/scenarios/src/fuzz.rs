@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The fuzzer: seeded sequences of calls, some right and some wrong, from several threads of two
-//! processes at once, while other threads write into every mapped ring and signals interrupt it all.
+//! The fuzzer: seeded sequences of calls, some valid and some invalid, from several threads of two
+//! processes at once, while other threads write into every mapped ring and signals interrupt all of
+//! them.
 //!
 //! ```text
 //! kfi-scenarios --fuzz SECONDS SEED
@@ -15,15 +16,15 @@
 //! ```
 //!
 //! A round is made from its seed, which is printed before it begins, so that it is in the log even
-//! if the kernel goes down. The seed of the next round follows from it: `--fuzz` with the seed of a
-//! round begins with that round. What threads do between each other is not in the seed; a failure
-//! that comes of a race may need some rounds to come again.
+//! if the kernel crashes. The seed of the next round follows from it: `--fuzz` with the seed of a
+//! round begins with that round. The seed does not determine the interleaving of threads; a failure
+//! by a race may need several rounds to occur again.
 //!
-//! A round has failed if the kernel's log has a fault, if a process of it does not end when it
-//! should, or if something of it is left when its processes have gone. Then the last calls of its
-//! threads are printed ([`trace`]).
+//! A round fails if the kernel's log has a fault, if one of its processes does not end in time, or
+//! if an object remains when its processes have ended. Then the last calls of its threads are
+//! printed ([`trace`]).
 //!
-//! What it finds is kept as a test with a name.
+//! Each defect that it finds becomes a test with a name.
 
 mod calls;
 mod round;
@@ -41,16 +42,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Processes of a round.
+/// Number of processes of a round.
 const PROCESSES: u64 = 2;
 
-/// How long a round works.
+/// Duration of a round.
 const WORK: Duration = Duration::from_millis(700);
 
-/// How long a process may take to end, under a slow kernel with everything open.
+/// Longest time for the end of a process, under a slow kernel with all objects open.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the fuzzer, or a process of it, if the command line asks for that.
+/// Runs the fuzzer, or one of its processes, if the command line has that option.
 pub(crate) fn main() -> Option<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.as_slice() {
@@ -94,7 +95,7 @@ fn judge(time: Duration, first: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One round; why it failed, if it did.
+/// Runs one round; returns why it failed, if it did.
 fn play(seed: u64, number: u64) -> Result<(), String> {
     repair_link();
     let mut rng = Rng::new(seed ^ 0x006a_7564_6765);
@@ -164,7 +165,7 @@ fn repair_link() {
     let _ = device.link_add(LINK, "lo");
 }
 
-/// Where the threads of a process stand.
+/// The positions of the threads of a process.
 fn stacks(pid: u32) -> String {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return String::new();
@@ -176,7 +177,7 @@ fn stacks(pid: u32) -> String {
         .join("--\n")
 }
 
-/// The objects of processes that have ended have ended.
+/// The objects of ended processes are closed.
 fn nothing_left() -> Result<(), String> {
     let device = device();
     let begin = Instant::now();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Runs tests, each in a process of its own, and reports in KTAP.
 //!
-//! A process of its own means that a test that crashes or hangs is one failed test, that what it
-//! opened is closed by its exit, and that nothing of one test is left for the next. The parent
-//! starts itself again with `--one NAME`, waits up to the test's limit and kills the child then.
-//! What a child prints is shown behind its result if it failed.
+//! Each test has a process of its own. So a test that crashes or hangs is one failed test, its exit
+//! closes the objects that it opened, and it leaves nothing for the next test. The parent starts
+//! itself again with `--one NAME`, waits up to the test's limit and kills the child then. The
+//! output of a child is shown behind its result if it failed.
 //!
 //! A test can be marked as one that shows a [known defect](Defect). It runs like others and is
 //! expected to fail, by an assertion with the defect's message; then it counts as passed, and its
@@ -19,13 +19,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A test: its name and what it does.
+/// A test: its name and its function.
 pub(crate) struct Test {
-    /// `room::what_holds`.
+    /// `group::property`.
     pub(crate) name: &'static str,
-    /// Panics if it does not hold.
+    /// Panics if the property does not hold.
     pub(crate) run: fn(),
-    /// How long it may take, seconds.
+    /// Its time limit, in seconds.
     pub(crate) limit: u64,
     /// The known defect that it shows.
     pub(crate) defect: Option<Defect>,
@@ -61,7 +61,7 @@ macro_rules! tests {
     (@defect) => { None };
     (@defect $defect:ident) => { Some($defect) };
     ($($name:ident $([$defect:ident])? $(=> $limit:expr)?),* $(,)?) => {
-        /// The tests of this room.
+        /// The tests of this group.
         pub(crate) const TESTS: &[crate::harness::Test] = &[$(
             crate::harness::Test {
                 name: concat!(module_path!(), "::", stringify!($name)),
@@ -80,8 +80,8 @@ fn short(test: &Test) -> &'static str {
         .map_or(test.name, |(_, name)| name)
 }
 
-/// Runs what the command line asks for: tests of `rooms`, or one of the `roles` that tests start as
-/// processes beside themselves.
+/// Runs the tests that the command line selects from `rooms`, the groups of tests, or one of the
+/// `roles` in which tests start other processes.
 pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, name] = args.as_slice()
@@ -153,7 +153,7 @@ pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCod
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// How a test failed.
+/// The failure of a test.
 struct Failure {
     /// Whether a panic in its main thread ended it: it was not killed, and did not hang.
     asserted: bool,
@@ -168,7 +168,7 @@ impl From<String> for Failure {
     }
 }
 
-/// Checks that a test ended as is expected of it. The error says what is wrong.
+/// Checks that a test ended as expected. The error has the difference.
 fn judge(defect: Option<Defect>, result: Result<(), Failure>) -> Result<(), String> {
     match (defect, result) {
         (None, Ok(())) => Ok(()),
@@ -193,7 +193,7 @@ const PANICKED: i32 = 101;
 
 fn run_one(test: &Test) -> Result<(), Failure> {
     let me = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
-    // What chooses the rooms must choose them for the child, too.
+    // Options that select groups must select them for the child, too.
     let rooms = std::env::args().filter(|arg| arg == "--faults");
     let mut child = Command::new(me)
         .args(["--one", short(test)])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What tests stand on: a link on the loopback interface, and a host with the usual objects.
+//! Common objects of tests: a link on the loopback interface, and a host with the usual objects.
 
 use kfi::{
     Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The name of the link that tests use.
 pub(crate) const LINK: &str = "lo0";
 
-/// How long a test waits for what must come.
+/// Longest wait of a test for an expected event.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Opens the device, and makes the link on `lo` if it is not there yet.
@@ -29,26 +29,26 @@ pub(crate) fn domain() -> (Fabric, Domain) {
     domain_on(LINK)
 }
 
-/// The domain of a link that is there, in the namespace of the caller.
+/// The domain of an existing link, in the namespace of the caller.
 pub(crate) fn domain_on(link: &str) -> (Fabric, Domain) {
     let fabric = Device::open().expect("device").fabric().expect("fabric");
     let domain = fabric.domain(link).open().expect("domain");
     (fabric, domain)
 }
 
-/// The figures of packets to the QPs of the only link of the caller's namespace.
+/// The packet statistics of the QPs of the only link of the caller's namespace.
 pub(crate) fn link_packets() -> Packets {
     let device = Device::open().expect("device");
     let link = device.links().next().expect("a link").expect("link");
     device.packets(PacketsOf::Link(link.id)).expect("packets")
 }
 
-/// One of these figures.
+/// One of these counters.
 pub(crate) fn link_count(figure: PacketFigure) -> u64 {
     link_packets().get(figure)
 }
 
-/// The figures of packets of the caller's namespace that no QP took, and of packets to QP 1.
+/// The statistics of packets of the caller's namespace that no QP took, and of packets to QP 1.
 pub(crate) fn netns_packets() -> Packets {
     let device = Device::open().expect("device");
     device.packets(PacketsOf::Netns).expect("packets")
@@ -56,7 +56,7 @@ pub(crate) fn netns_packets() -> Packets {
 
 /// An enabled endpoint with one CQ for both directions and an AV.
 pub(crate) struct Host {
-    /// The domain that all is made from.
+    /// The domain of the objects.
     pub(crate) domain: Domain,
     /// CQ of both directions, format TAGGED, wait object QUEUE.
     pub(crate) cq: Cq,
@@ -66,7 +66,7 @@ pub(crate) struct Host {
     pub(crate) ep: Endpoint,
 }
 
-/// What a [`Host`] may differ in.
+/// Attributes of a [`Host`] that can be chosen.
 pub(crate) struct Options {
     /// Type of the endpoint.
     pub(crate) ep_type: EpType,
@@ -74,7 +74,7 @@ pub(crate) struct Options {
     pub(crate) caps: Caps,
     /// Default flags of transmits.
     pub(crate) tx_op_flags: OpFlags,
-    /// How the CQ is bound.
+    /// Flags of the CQ's binding.
     pub(crate) bind: CqBind,
     /// Entries of the CQ.
     pub(crate) cq_entries: u32,
@@ -163,19 +163,19 @@ impl Host {
         }
     }
 
-    /// Makes `other` known; gives its address.
+    /// Adds the address of `other` to the AV; returns its `kfi_addr_t`.
     pub(crate) fn meet(&self, other: &Host) -> FiAddr {
         self.av
             .insert_one(other.ep.name().expect("name"))
             .expect("av insert")
     }
 
-    /// Its QP's address, and the PSN that it begins with.
+    /// Its QP's address, and the PSN of its first packet.
     pub(crate) fn qp(&self) -> (QpAddr, u32) {
         address_of(&self.ep)
     }
 
-    /// A figure of the packets of its endpoint, asked for in its namespace.
+    /// A packet counter of its endpoint, read in its namespace.
     pub(crate) fn count(&self, figure: PacketFigure) -> u64 {
         let device = Device::open().expect("device");
         let name = self.ep.name().expect("name");
@@ -199,8 +199,8 @@ impl Host {
         failure(&self.cq)
     }
 
-    /// The next completion, which must come soon and be a success. A sanitizing kernel takes longer for
-    /// what is long.
+    /// The next completion, which must come soon and be a success. A sanitizing kernel takes longer
+    /// for long messages.
     pub(crate) fn completion(&self) -> Entry {
         self.cq
             .next(SOON * 5)
@@ -220,26 +220,26 @@ impl Host {
         entry
     }
 
-    /// Nothing is to be read.
+    /// The queue must be empty.
     pub(crate) fn expect_nothing(&self) {
         let mut entries = [Entry::default()];
         assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
     }
 }
 
-/// The address of an endpoint's QP, and the PSN that it begins with.
+/// The address of an endpoint's QP, and the PSN of its first packet.
 pub(crate) fn address_of(ep: &Endpoint) -> (QpAddr, u32) {
     let qp = ep.qp().expect("qp");
     let host = std::net::SocketAddr::new(qp.ip(), 0);
     (QpAddr { host, qpn: qp.qpn }, qp.psn)
 }
 
-/// Two hosts that know each other: each with the other's address.
+/// Two hosts that have each other's address.
 pub(crate) fn pair() -> (Host, FiAddr, Host, FiAddr) {
     pair_with(&Options::default())
 }
 
-/// Two hosts with `options` that know each other.
+/// Two hosts with `options` that have each other's address.
 pub(crate) fn pair_with(options: &Options) -> (Host, FiAddr, Host, FiAddr) {
     let (a, b) = (Host::with(options), Host::with(options));
     let (to_b, to_a) = (a.meet(&b), b.meet(&a));
@@ -268,12 +268,12 @@ pub(crate) fn failure(cq: &Cq) -> kfi::ErrEntry {
     }
 }
 
-/// Waits until `holds` does, which must be soon.
+/// Waits until `holds` returns true, which must be soon.
 pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
     assert!(within(SOON, holds), "{what}: not within {SOON:?}");
 }
 
-/// Whether `holds` does within `limit`.
+/// Whether `holds` returns true within `limit`.
 pub(crate) fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let begin = std::time::Instant::now();
     loop {

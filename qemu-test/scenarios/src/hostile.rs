@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets that no peer would send, from a host on the same network that can send any packet, also
-//! with the peer's source address: each is counted by its cause, and does no harm.
+//! Packets that no correct peer sends, from a host on the same network that can send any packet,
+//! also with the peer's source address: each is counted by its cause, and has no other effect.
 //!
 //! `kfi-scenarios --hostile SECONDS SEED` runs the [siege], a load test that makes all attacks in
 //! turn while the good flow (legitimate traffic between two other hosts) goes on.
@@ -16,8 +16,8 @@
 //! | [`blind`] | attacks on QPs, without a connection |
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
-//! | [`evidence`] | figures that show that packets have reached the module |
-//! | [`memory`] | how much memory the kernel uses |
+//! | [`evidence`] | statistics that show that packets have reached the module |
+//! | [`memory`] | the memory that the kernel uses |
 //! | [`siege`] | the run |
 //! | [`unproven`] | the number of answers to messages of connection management that may be forged |
 
@@ -107,12 +107,12 @@ impl Scene {
         scene
     }
 
-    /// A figure of `b`'s endpoint.
+    /// A packet counter of `b`'s endpoint.
     fn count(&self, figure: PacketFigure) -> u64 {
         self.wire.b.run(|| self.b.count(figure))
     }
 
-    /// A figure of `b`'s namespace.
+    /// A packet counter of `b`'s namespace.
     fn count_nobody(&self, figure: PacketFigure) -> u64 {
         self.wire.b.run(|| netns_packets().get(figure))
     }
@@ -122,12 +122,12 @@ impl Scene {
         Qpn::new(self.b.qp().0.qpn)
     }
 
-    /// The PSN that `b` awaits next: of each packet that came, the next.
+    /// The next PSN that `b` expects.
     fn psn(&self, sent: u32) -> Psn {
         Psn::new(self.a.qp().1).add(sent)
     }
 
-    /// The connection works.
+    /// A message shows that the connection works.
     #[track_caller]
     fn is_unharmed(&self) {
         exchange(&self.a, &self.b, 5000);
@@ -135,7 +135,7 @@ impl Scene {
     }
 }
 
-/// Packets of `a` that brought 5000 bytes.
+/// Packets of `a` with 5000 bytes.
 const PACKETS: u32 = 5;
 
 fn send_only(scene: &Scene, psn: Psn) -> Packet {
@@ -252,7 +252,7 @@ fn packets_that_were_changed() {
 
 fn other_sequence_numbers() {
     let scene = Scene::new();
-    // From before: acknowledged once more, and not executed.
+    // An old PSN: acknowledged again, and not executed.
     let into = Buffer::new(8).expect("buffer");
     scene.b.ep.recv(&into, 5).expect("recv");
     let before = scene.count(PacketFigure::Duplicates);
@@ -261,7 +261,7 @@ fn other_sequence_numbers() {
     until("duplicates", || {
         scene.count(PacketFigure::Duplicates) == before + 1
     });
-    // From behind the next one.
+    // A PSN behind the next one.
     let before = scene.count(PacketFigure::OutOfSequence);
     for ahead in [3, 1000, 0xff00] {
         let packet = send_only(&scene, scene.psn(PACKETS + ahead));
@@ -270,7 +270,7 @@ fn other_sequence_numbers() {
     until("out_of_sequence", || {
         scene.count(PacketFigure::OutOfSequence) == before + 3
     });
-    // Further ahead than any window: nothing is said.
+    // Further ahead than any window: no answer.
     let naks = scene.count(PacketFigure::NakSequenceTx);
     for ahead in [0x1_0100, 0x40_0000, 0x7f_0000] {
         let packet = send_only(&scene, scene.psn(PACKETS + ahead));
@@ -292,7 +292,7 @@ fn answers_to_nothing() {
         syndrome: Syndrome::ACK,
         msn: Psn::new(77),
     };
-    // To packets that were never sent.
+    // Acknowledgements of packets that were never sent.
     let bth = Bth::new(scene.qpn(), Psn::new(scene.b.qp().1).add(5000));
     let packets = [Headers::Acknowledge(ack), Headers::ReadResponseOnly(ack)];
     for (number, headers) in packets.into_iter().enumerate() {
@@ -306,7 +306,7 @@ fn answers_to_nothing() {
     scene.is_unharmed();
 }
 
-/// Writes `len` bytes under `key` in the name of the peer, with the length `said` in the RETH.
+/// Writes `len` bytes under `key` with the peer's address, and with the length `said` in the RETH.
 fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
     let scene = Scene::new();
     let memory = Buffer::new(64).expect("buffer");
@@ -328,7 +328,7 @@ fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
     let bth = Bth::new(scene.qpn(), scene.psn(PACKETS));
     let packet = Packet::new(bth, Headers::WriteOnly(reth, None), len);
     scene.attacker.send(&whole(A, &packet, &vec![9; len]));
-    // An attacker that knows the peer's QPN and PSN can end its connection, and no more.
+    // An attacker that knows the peer's QPN and PSN can end its connection, but not more.
     let entry = scene.b.failure();
     assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 5));
     assert_eq!(scene.b.ep.qp().expect("qp").state, QpState::Error);
@@ -351,7 +351,7 @@ fn a_length_that_is_wrong() {
     }
 }
 
-/// The Q key of endpoints for datagrams that were given none.
+/// The default Q key of endpoints for datagrams.
 pub(crate) const QKEY: u32 = 0x0123_4567;
 
 /// A datagram of `len` bytes to the endpoint of `host`.
@@ -380,7 +380,7 @@ fn a_datagram_with_another_key() {
         });
     }
     host.expect_nothing();
-    // With the right one anybody may.
+    // Any sender may use the right one.
     send(QKEY);
     host.expect(CompFlags::MSG | CompFlags::RECV, 5);
     send(QKEY);
@@ -404,7 +404,7 @@ fn rate(a: &Host, b: &Host) -> u64 {
     count
 }
 
-/// The good flow goes on; at which rate is printed (`kfi-scenarios --one`).
+/// Prints the rate of the good flow, which continues (`kfi-scenarios --one`).
 fn a_flood_of_bad_packets() {
     let scene = Scene::new();
     let mut bad = whole(A, &send_only(&scene, scene.psn(0)), &[9; 8]);
@@ -442,15 +442,15 @@ fn bad_request(from: Ipv4Addr, number: u32, port: u16) -> Vec<u8> {
     packet::bad_request(Way::new(from, B), number, cm::ServiceId::rdm(port))
 }
 
-/// More requests than a namespace may have without an answer (4,096), and than one source may have
-/// (1,024).
+/// The number of requests that is more than a namespace may have without an answer (4,096), and
+/// more than one source may have (1,024).
 const REJECTED: u32 = 6016;
 
-/// So many fit in an inbox, and may wait for the neighbour's address.
+/// The number that fits in an inbox, and may wait for the neighbour's address.
 const BURST: u32 = 64;
 
-/// Rejected requests take no room from those that come later. None of them waits any more when the
-/// last request is made, however long the worker of QP 1 takes for each.
+/// Rejected requests take no room from later ones. None of them waits any more when the last
+/// request is made, however long the worker of QP 1 takes for each.
 fn rejected_requests_leave_room() {
     let wire = Wire::new();
     let attacker = RawSocket::new(&wire.a);
@@ -461,7 +461,7 @@ fn rejected_requests_leave_room() {
         for number in first..first + BURST {
             attacker.send(&bad_request(A, number, port));
         }
-        // The host of `a` has taken them out of its inbox, too.
+        // The host of `a` has taken the answers out of its inbox, too.
         until("an answer to each request", || {
             rejections() >= u64::from(first + BURST)
         });
@@ -478,7 +478,7 @@ fn rejected_requests_leave_room() {
     assert_eq!(refused, 0);
 }
 
-/// A request in the name of a broadcast address is dropped: an answer would go to all hosts of the
+/// A request with a broadcast source address is dropped: an answer would go to all hosts of the
 /// subnet.
 fn requests_from_a_broadcast_address() {
     let wire = Wire::new();
@@ -487,7 +487,7 @@ fn requests_from_a_broadcast_address() {
     let port = b.ep.name().expect("name").port();
     let dropped = || wire.b.run(|| netns_packets().get(PacketFigure::DropCm));
     let before = dropped();
-    // To the endpoint, and to nobody.
+    // To the endpoint, and to no QP.
     for (number, port) in [port, port ^ 1, port].into_iter().enumerate() {
         let all = Ipv4Addr::new(192, 0, 2, 255);
         attacker.send(&bad_request(all, number as u32, port));
@@ -495,7 +495,7 @@ fn requests_from_a_broadcast_address() {
     }
 }
 
-/// The figures under an object's line of a file in debugfs.
+/// The statistics below an object's line of a file in debugfs.
 fn shown(file: &str, head: impl Fn(&str) -> bool) -> Vec<(String, u64)> {
     let path = format!("/sys/kernel/debug/kfabric/{file}");
     let text = std::fs::read_to_string(path).expect("debugfs");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Reliable datagrams between two hosts: two network namespaces, joined by a veth pair.
 //!
-//! What holds on one host holds between two: here tests of other rooms are run again, with the
-//! endpoints of a pair on different hosts. What only a network has is in rooms of their own: the
-//! [operations] on their long way, and the [peers] that come and go.
+//! Properties on one host also hold between two: this file runs tests of other groups again, with
+//! the endpoints of a pair on different hosts. Groups of their own test properties of networks:
+//! the [operations] between the hosts, and the [peers] that come and go.
 
 pub(crate) mod operations;
 pub(crate) mod peers;
@@ -27,7 +27,7 @@ const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 
-/// Tests of other rooms.
+/// Tests of other groups.
 macro_rules! as_on_one_host {
     ($($room:ident: $($name:ident),+;)*) => {
         $($(
@@ -129,7 +129,7 @@ impl Hosts {
         self.host(index).run(|| domain_on(LINKS[index % 2]))
     }
 
-    /// The network behaves like this from now on, in both directions (tc-netem(8)).
+    /// Sets the behaviour of the network, in both directions (tc-netem(8)).
     pub(crate) fn network(&self, netem: &str) {
         for (index, name) in LINKS.into_iter().enumerate() {
             let words = format!("qdisc replace dev {name} root netem {netem}");
@@ -138,18 +138,18 @@ impl Hosts {
     }
 }
 
-/// From now on this process is two hosts, and each new domain is on the other one.
+/// Makes this process two hosts: each new domain is on the other one.
 pub(crate) fn apart() -> &'static Hosts {
     HOSTS.get_or_init(Hosts::new)
 }
 
-/// The domain whose turn it is, if this process is two hosts.
+/// The domain of the next host, if this process is two hosts.
 pub(crate) fn next_domain() -> Option<(kfi::Fabric, Domain)> {
     let hosts = HOSTS.get()?;
     Some(hosts.domain(hosts.turn.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Runs a test of another room.
+/// Runs a test of another group.
 fn run(room: &[Test], name: &str) {
     let test = room
         .iter()
@@ -179,8 +179,8 @@ fn fails(host: &Host, context: u64, errno: Errno) {
     assert_eq!((entry.err, entry.op_context), (errno, context), "{entry:?}");
 }
 
-/// Whether the kernel looks for its own faults, which makes it ten times slower, and what is long
-/// between two hosts a hundred times.
+/// Whether the kernel checks for its own faults, which makes it ten times slower, and long
+/// transfers between two hosts a hundred times.
 pub(crate) fn sanitizing() -> bool {
     std::path::Path::new("/sys/kernel/debug/kmemleak").exists()
 }

@@ -4,7 +4,7 @@
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 
-/// Texts with which the kernel reports a fault of its own.
+/// Texts by which the kernel reports a fault.
 const FAULTS: [&str; 14] = [
     "WARNING: ",
     "BUG: ",
@@ -26,7 +26,7 @@ const FAULTS: [&str; 14] = [
 pub(crate) struct KernelLog(OwnedFd);
 
 impl KernelLog {
-    /// Begins after the records that are there.
+    /// Begins after the existing records.
     pub(crate) fn open() -> Self {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/kmsg", flags, Mode::empty()).expect("open /dev/kmsg");
@@ -45,7 +45,8 @@ impl KernelLog {
                         return Err(format!("the kernel says: {text}"));
                     }
                 }
-                // Records were overwritten before they were read: go on with the next.
+                // Records were overwritten before they were read: continues with the
+                // next.
                 Err(rustix::io::Errno::PIPE) => {}
                 Err(_) => return Ok(()),
             }

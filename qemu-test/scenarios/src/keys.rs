@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Keys that are guessed, over the wire and by connected endpoints: all refusals are one answer, the
-//! target's link counts each, and further guesses of the same user are delayed longer and longer.
+//! Keys that are guessed, over the wire and by connected endpoints: all refusals give the same
+//! answer, the target's link counts each, and further guesses of the same user are delayed longer
+//! and longer.
 //!
 //! `rma::guessing_keys_is_slow_and_counted` is about reliable datagrams within one host. It uses the
 //! helpers here.
@@ -53,8 +54,8 @@ fn access(ep: &Endpoint, cq: &Cq, to: FiAddr, write: bool, remote: Remote) -> Er
 
 /// The same over the wire, by reliable datagrams.
 ///
-/// A refusal ends the connection. An access that is posted before the end of the connection is over
-/// fails with `ECONNRESET`, and does not reach the target. It is posted again.
+/// A refusal ends the connection. An access that is posted before the connection has ended fails
+/// with `ECONNRESET`, and does not reach the target. It is posted again.
 fn without_resets(a: &Host, to: FiAddr, write: bool, remote: Remote) -> ErrEntry {
     for _ in 0..100 {
         let entry = access(&a.ep, &a.cq, to, write, remote);
@@ -65,14 +66,15 @@ fn without_resets(a: &Host, to: FiAddr, write: bool, remote: Remote) -> ErrEntry
     panic!("the connection is reset again and again");
 }
 
-/// Refusals that delay nothing.
+/// Number of refusals without a delay.
 const FREE: u32 = 16;
 
-/// Guesses of a test: the last one waits for 512 ms.
+/// Number of guesses of a test: the last one waits for 512 ms.
 const GUESSES: u32 = FREE + 11;
 
-/// The least time between the last refusal and the next access: 1 ms after one more refusal than is
-/// free, twice as long after each further one. (The longest delay is 1 s, which no test here reaches.)
+/// The least time between the last refusal and the next access: 1 ms after the first refusal with a
+/// delay, twice as long after each further one. (The longest delay is 1 s, which no test here
+/// reaches.)
 fn delay(refusals: u32) -> Duration {
     match refusals.checked_sub(FREE + 1) {
         None => Duration::ZERO,
@@ -80,10 +82,10 @@ fn delay(refusals: u32) -> Duration {
     }
 }
 
-/// Has `guess` try keys, one after the other, and checks how long each takes; gives their number.
+/// Makes `guess` try keys, one after another, and checks the time of each; returns their number.
 fn are_delayed(mut guess: impl FnMut(u64) -> (Instant, Instant)) -> u64 {
     let (mut begin, mut before) = guess(0);
-    // Those that count at least: each second takes one back.
+    // The least number that counts: each second takes one back.
     let mut refusals = 1;
     for key in 1..10 * u64::from(GUESSES) {
         let (posted, refused) = guess(key);
@@ -108,7 +110,7 @@ fn users_domain(netns: &NetNs) -> Domain {
     netns.run(|| as_user(|| domain_on("roce0").1))
 }
 
-/// Accesses that a target has refused.
+/// Number of accesses that a target has refused.
 fn refusals(netns: &NetNs) -> u64 {
     netns.run(|| link_count(PacketFigure::MrRefused))
 }
@@ -123,14 +125,14 @@ fn guesses_over_the_wire_are_delayed_and_counted() {
         let begin = Instant::now();
         let entry = without_resets(&a, to_b, false, Remote::new(0, key));
         assert_eq!((entry.err, entry.prov_errno), (Errno::EACCES, REFUSED));
-        // With the time of accesses that were posted too early.
+        // Includes the time of accesses that were posted too early.
         (begin, Instant::now())
     });
     assert_eq!(refusals(&wire.b), guesses);
     assert_eq!(refusals(&wire.a), 0);
 }
 
-/// Where connected endpoints of one host are made.
+/// The domain of connected endpoints of one host.
 struct Side {
     domain: Domain,
     cq: Cq,
@@ -177,9 +179,9 @@ impl Side {
     }
 }
 
-/// A connection ends with its first refusal, so each guess needs another one. The endpoints of a user
-/// are in 16 parts, which are delayed apart; those of one open file with the same handle are in the
-/// same part.
+/// A connection ends with its first refusal, so each guess needs another one. The endpoints of a
+/// user are in 16 parts with separate delays; those of one open file with the same handle are in
+/// the same part.
 fn connections_are_delayed(a: &Side, b: &Side) -> u64 {
     let _fillers = a.fill();
     let mut handle = None;
@@ -212,7 +214,7 @@ fn guesses_of_connected_endpoints_are_delayed_and_counted() {
 /// The bytes of each region of a target.
 const LEN: u64 = 64;
 
-/// Regions of a target, with all rights and with one right each.
+/// Regions of a target, one with all access rights and others with one each.
 struct Target {
     all: Mr,
     read_only: Mr,
@@ -238,7 +240,7 @@ impl Target {
         }
     }
 
-    /// Accesses to 8 bytes that must be refused: whether it is a write, and where to.
+    /// Accesses to 8 bytes that must be refused: whether it is a write, and its target.
     fn forbidden(&self) -> Vec<(&'static str, bool, Remote)> {
         let (all, read_only, write_only) =
             (self.all.key(), self.read_only.key(), self.write_only.key());
@@ -261,14 +263,15 @@ impl Target {
     }
 }
 
-/// Has `access` try all that regions of the second host's `domain` forbid, and compares the answers.
+/// Makes `access` try all accesses that regions of the second host's `domain` forbid, and compares
+/// the answers.
 fn are_one_answer(wire: &Wire, domain: &Domain, mut access: impl FnMut(bool, Remote) -> ErrEntry) {
     let target = Target::on(domain);
     for (what, write, remote) in target.forbidden() {
         let before = refusals(&wire.b);
         let entry = access(write, remote);
         assert_eq!(entry.op_context, 9, "{what}");
-        // What could differ with the reason.
+        // The parts of an answer that could depend on the reason.
         let told = (
             entry.err,
             entry.prov_errno,

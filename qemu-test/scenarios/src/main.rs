@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Scenarios that test kfabric.ko from user space, as real programs use it.
+//! Scenarios: tests of kfabric.ko from user space.
 //!
-//! One file is one room of the interface; a test is a function that panics when it fails. See
-//! [`harness`] for how they run, [`host`] for what they stand on.
+//! Each file is a group of tests of one topic; a test is a function that panics when it fails.
+//! [`harness`] runs them, [`host`] has their common objects.
 //!
 //! ```text
 //! kfi-scenarios [--list] [--exact] [--faults] [WORD...]    tests whose name has a WORD, or all
 //! ```
 //!
-//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz).
-//! `kfi-scenarios --hostile SECONDS SEED [ATTACK]` runs the [siege](hostile::siege): attacks over the
-//! wire while a good flow goes on.
+//! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz). `kfi-scenarios --hostile SECONDS
+//! SEED [ATTACK]` runs the [attack test](hostile::siege): attacks over the wire while a good flow
+//! goes on.
 //!
-//! `--faults` runs those that inject failures, which need the sanitizing kernel, instead of the
+//! `--faults` runs the tests that inject failures, which need the sanitizing kernel, instead of the
 //! others.
 //!
 //! Output is KTAP; the exit status is 0 if all passed.
@@ -158,7 +158,7 @@ fn main() -> std::process::ExitCode {
             races::TESTS,
             unscheduled::TESTS,
             run_inline::TESTS,
-            // Unloads the module: last.
+            // Last, because it unloads the module.
             module::TESTS,
         ]
     };

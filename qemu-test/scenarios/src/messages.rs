@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Plain and tagged messages between two endpoints: order, sizes, flags, what waits where.
+//! Plain and tagged messages between two endpoints: order, sizes, flags, and waiting messages.
 
 use crate::{
     harness::tests,
@@ -116,7 +116,7 @@ fn tags_choose() {
     let entry = b.expect(TRECEIVED, 1);
     assert_eq!(entry.tag, 5);
     assert_eq!(five.to_vec(..), b"five....");
-    // Plain receives and tagged messages never meet.
+    // Plain receives never get tagged messages, nor the reverse.
     b.ep.recv(&five, 3).expect("recv");
     a.ep.tinject(to_b, b"tagged", 5).expect("tinject");
     b.expect_nothing();
@@ -161,7 +161,7 @@ fn injected_bytes_can_be_reused_at_once() {
     b.ep.recv(&into, 0).expect("recv");
     b.expect(RECEIVED, 0);
     assert_eq!(into.to_vec(..), vec![1u8; 256]);
-    // Injected messages make no completion, and can be no longer.
+    // Injected messages make no completion, and cannot be longer.
     a.expect_nothing();
     let error =
         a.ep.inject(to_b, &[0; 257])
@@ -281,7 +281,7 @@ fn no_room_is_eagain_and_loses_nothing() {
         a.ep.tsend(to_b, &large, 0, 2)
             .expect_err("third of two sends");
     assert_eq!(error.errno(), Some(Errno::EAGAIN));
-    // A CQ without room refuses operations, and takes them again when it was read.
+    // A CQ without room refuses operations, and accepts them again when it was read.
     let options = Options {
         cq_entries: 2,
         ..Options::default()
@@ -339,7 +339,7 @@ fn peek_claim_discard() {
     assert!(b.cq.next(crate::host::SOON).is_err(), "discarded and found");
     search(3, OpFlags::PEEK | OpFlags::CLAIM);
     b.expect(TRECEIVED, 3);
-    // A claimed message is found by nobody but by its claimer.
+    // Only the endpoint that claimed a message finds it.
     search(3, OpFlags::PEEK);
     assert!(b.cq.next(crate::host::SOON).is_err(), "claimed and found");
     let into = Buffer::new(5).expect("buffer");
@@ -375,7 +375,7 @@ fn a_buffer_without_a_slot_is_released_alone() {
         let posted = std::thread::scope(|scope| {
             let other = scope.spawn(|| {
                 std::thread::sleep(Duration::from_micros(round * 7 % 900));
-                // No message comes from there.
+                // No message comes from that peer.
                 let op = Op::recv(&small).from(stranger).context(2);
                 b.ep.post_one(&op).is_ok()
             });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The module itself: loaded, refused to go while used, gone without a trace. These tests unload
-//! it, so they run last, and leave it loaded.
+//! The module itself: loading it, refused and successful removal. These tests unload it, so they
+//! run last, and leave it loaded.
 
 use crate::{
     harness::tests,
@@ -40,7 +40,7 @@ fn unloading_is_refused_while_used() {
     let fd = cntr.wait_fd().expect("fd");
     assert!(!rmmod(), "unloaded with objects open");
     drop((host, cntr));
-    // The descriptor of a counter keeps the module, too.
+    // The descriptor of a counter keeps the module loaded, too.
     assert!(!rmmod(), "unloaded with a wait descriptor open");
     drop(fd);
     assert!(rmmod(), "nothing is open");

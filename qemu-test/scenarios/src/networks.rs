@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two network namespaces, joined by a veth pair, and what can happen to interfaces and addresses
-//! under endpoints of the wire: what is under way ends with an error, or goes on, and nothing stays
-//! behind.
+//! Two network namespaces, joined by a veth pair, and changes of interfaces and addresses under
+//! endpoints of the wire: operations under way end with an error, or continue, and no object
+//! remains.
 //!
-//! [`many`] has the addresses of many hosts, which are no peer's.
+//! [`many`] has the addresses of many hosts, which belong to no peer.
 
 pub(crate) mod many;
 
@@ -32,7 +32,7 @@ const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
 
-/// Shorter than the retries of an endpoint last.
+/// Shorter than all retries of an endpoint together.
 const BLINK: Duration = Duration::from_millis(100);
 
 tests![
@@ -67,7 +67,7 @@ impl Wire {
             a: NetNs::new(),
             b: NetNs::new(),
         };
-        // Made where it is not in the way, named by a number: it has no namespace's name yet.
+        // The pair is made here under a unique name, and renamed after it has moved.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let (va, vb) = (format!("wa{number}"), format!("wb{number}"));
         ip(&format!("link add {va} type veth peer name {vb}"));
@@ -100,7 +100,7 @@ impl Wire {
         self.pair_with_mtu(0)
     }
 
-    /// The same, with a path MTU: both ends must have the same.
+    /// The same, with a path MTU: both ends must have the same one.
     fn pair_with_mtu(&self, mtu: u64) -> (Host, Host) {
         let (a, b) = (Self::host(&self.a, &msg()), Self::host(&self.b, &msg()));
         for host in [&a, &b] {
@@ -152,7 +152,7 @@ fn begin(a: &Host, b: &Host, buffer: &Buffer) {
     a.ep.send(PEER, buffer, 1).expect("send");
 }
 
-/// The message of `a` has failed, as nobody answered, and so has the next.
+/// The message of `a` has failed, because no answer came, and so has the next.
 fn given_up(a: &Host) {
     ended_with(a, Errno::ETIMEDOUT);
 }
@@ -163,7 +163,7 @@ fn ended_with(a: &Host, errno: Errno) {
     assert_eq!((entry.err, entry.op_context), (errno, 1));
     until("the end", || a.ep.qp().expect("qp").state == QpState::Error);
     let buffer = Buffer::new(8).expect("buffer");
-    // The QP ends a little before its endpoint knows: what is accepted meanwhile is flushed.
+    // The QP fails a little before its endpoint knows: operations accepted meanwhile are flushed.
     let later = loop {
         match a.ep.send(PEER, &buffer, 3) {
             Err(error) => break error.errno(),
@@ -211,7 +211,7 @@ fn down_for_good() {
     wire.b.run(|| ip("link set veth0 down"));
     begin(&a, &b, &buffer);
     given_up(&a);
-    // Nobody has told the other end.
+    // The other end was not informed.
     assert_eq!(b.ep.qp().expect("qp").state, QpState::Rts);
     assert_eq!(errno(b.ep.send(PEER, &buffer, 1)), Some(Errno::ENETDOWN));
 }
@@ -256,7 +256,7 @@ fn an_interface_goes() {
     for (entry, context) in ended.iter().zip(1..) {
         assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, context));
     }
-    // One that was not connected cannot be any more, nor enabled.
+    // An endpoint that was not connected cannot connect any more, nor be enabled.
     let connect = idle.ep.connect_qp(to_b.0, to_b.1);
     assert_eq!(errno(connect), Some(Errno::ENODEV));
     wire.a.run(|| {
@@ -313,7 +313,7 @@ fn the_peer_gets_another_address() {
     });
     begin(&a, &b, &buffer);
     given_up(&a);
-    // A new connection reaches it where it is now.
+    // A new connection reaches it at its new place.
     let (a, b) = wire.pair();
     exchange(&a, &b, 8);
     let now: IpAddr = "192.0.2.3".parse().unwrap();
@@ -325,9 +325,9 @@ fn a_smaller_mtu() {
     let (a, b) = wire.pair();
     let buffer = Buffer::new(10_000).expect("buffer");
     wire.a.run(|| ip("link set veth0 mtu 600"));
-    // What fits goes on.
+    // Short messages continue.
     exchange(&a, &b, 400);
-    // The rest waits for a larger one.
+    // The others wait for a larger MTU.
     begin(&a, &b, &buffer);
     std::thread::sleep(BLINK);
     wire.a.run(|| ip("link set veth0 mtu 1500"));
@@ -336,7 +336,7 @@ fn a_smaller_mtu() {
     wire.a.run(|| ip("link set veth0 mtu 600"));
     begin(&a, &b, &buffer);
     ended_with(&a, Errno::EMSGSIZE);
-    // A new connection makes do with it.
+    // A new connection uses the smaller MTU.
     let (a, b) = wire.pair_with_mtu(512);
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(512));
     exchange(&a, &b, 10_000);
@@ -351,11 +351,11 @@ fn a_namespace_ends() {
     a.ep.send(PEER, &buffer, 1).expect("send");
     b.ep.send(PEER, &buffer, 2).expect("send");
     let Wire { a: ends, b: stays } = wire;
-    // The last who knew it.
+    // The last process in the namespace ends.
     drop(ends);
     let entry = a.failure();
     assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 1));
-    // The other end of the pair goes with it.
+    // The other end of the pair is removed with it.
     let entry = b.failure();
     assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 2));
     assert_eq!(errno(a.ep.send(PEER, &buffer, 1)), Some(Errno::ESHUTDOWN));
@@ -390,7 +390,7 @@ fn reads_and_writes_meet_a_closed_region() {
         }
         a.completion();
         drop(region);
-        // Nothing touches the memory any more.
+        // The module does not access the memory any more.
         let before = theirs.to_vec(..);
         let (mut done, mut refused, mut flushed) = (1, 0, 0);
         while done + refused + flushed < 8 {
@@ -406,7 +406,7 @@ fn reads_and_writes_meet_a_closed_region() {
     }
 }
 
-/// Datagram endpoints that know each other.
+/// Datagram endpoints that have each other's address.
 fn dgrams(wire: &Wire) -> (Host, FiAddr, Host) {
     let (a, b) = (Wire::host(&wire.a, &dgram()), Wire::host(&wire.b, &dgram()));
     let to_b = a.meet(&b);
@@ -430,17 +430,17 @@ fn datagrams_go_on() {
     let wire = Wire::new();
     let (a, to_b, b) = dgrams(&wire);
     reaches(&a, to_b, &b);
-    // The peer's interface: what is sent is lost.
+    // The peer's interface: packets are lost.
     wire.b.run(|| ip("link set veth0 down"));
     a.ep.inject(to_b, b"x").expect("inject");
     wire.b.run(|| ip("link set veth0 up"));
     reaches(&a, to_b, &b);
-    // The own one.
+    // The endpoint's own interface.
     wire.a.run(|| ip("link set veth0 down"));
     assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENETDOWN));
     wire.a.run(|| ip("link set veth0 up"));
     reaches(&a, to_b, &b);
-    // The own address: there is no way from it.
+    // Its own address: there is no route from it.
     wire.a.run(|| ip("address del 192.0.2.1/24 dev veth0"));
     assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENETUNREACH));
     wire.a.run(|| ip("address add 192.0.2.1/24 dev veth0"));
@@ -466,13 +466,12 @@ fn datagrams_without_an_interface() {
     wire.a.run(|| ip("link del veth0"));
     assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENODEV));
     assert_eq!(errno(b.ep.inject(FiAddr(0), b"x")), Some(Errno::ENODEV));
-    // Receives can still be taken back.
+    // Receives can still be cancelled.
     b.ep.cancel(7).expect("cancel");
     assert_eq!(b.failure().err, Errno::ECANCELED);
 }
 
-/// Endpoints are opened, connected and closed in the middle of everything, while the interfaces go up
-/// and down.
+/// Endpoints are opened, connected and closed while the interfaces go up and down.
 fn many_come_and_go() {
     let wire = Wire::new();
     let over = AtomicBool::new(false);
@@ -497,7 +496,7 @@ fn many_come_and_go() {
     exchange(&a, &b, 10_000);
 }
 
-/// Two endpoints that may or may not come to talk.
+/// Two endpoints that may or may not reach each other.
 fn come_and_go(wire: &Wire, round: u64) {
     let (a, b) = (Wire::host(&wire.a, &msg()), Wire::host(&wire.b, &msg()));
     let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());

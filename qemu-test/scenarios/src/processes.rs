@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Processes that end in the middle of everything, and others that must not notice.
+//! Processes that are killed at any time, and others that must not be affected.
 
 use crate::{
     harness::tests,
@@ -18,7 +18,7 @@ tests![
     waiting_messages_are_their_receivers_memory => 300,
 ];
 
-/// What this program is when a test starts it as another process.
+/// The roles in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[
     ("answerer", answerer),
     ("victim", victim),
@@ -73,14 +73,14 @@ fn two_processes_talk() {
         assert!(into.to_vec(..len) == bytes, "{len} bytes");
     }
     drop(process);
-    // Its endpoint is gone with it.
+    // Its endpoint is closed with it.
     let gone = Buffer::new(1).expect("buffer");
     until("the endpoint of a killed process gone", || {
         host.ep.send(peer, &gone, 3).is_err()
     });
 }
 
-/// A process that does everything at once until it is killed.
+/// A process that makes all kinds of calls until it is killed.
 fn victim() {
     let me = Host::with(&Options {
         cq_entries: 1024,
@@ -116,7 +116,7 @@ fn victim() {
     let mut round = 0u64;
     loop {
         round += 1;
-        // What is refused for want of room is part of it.
+        // Refusals for want of room are part of it.
         let _ = me.ep.recv(&large, round);
         let _ = me.ep.post_one(&Op::multi_recv(&large).context(round));
         let _ = me.ep.trecv(&large, round, 0, round);
@@ -158,7 +158,8 @@ fn killed_processes_leave_nothing() {
         std::thread::sleep(Duration::from_micros((seed >> 33) % 20_000));
         process.kill();
         assert!(!process.wait().success());
-        // What it sent to us must not stay for ever: take it, so that the next finds room.
+        // Its messages to this process must not stay: receive them, so that there is room for the
+        // next process.
         let into = Buffer::new(100_000).expect("buffer");
         while stranger.ep.recv(&into, 0).is_ok() {
             let mut entries = [kfi::Entry::default()];
@@ -168,7 +169,7 @@ fn killed_processes_leave_nothing() {
         }
         stranger_still_works(&stranger);
     }
-    // Nothing of them is left.
+    // No object of them remains.
     let left = || {
         StatClass::ALL
             .into_iter()
@@ -206,7 +207,7 @@ fn stranger_still_works(stranger: &Host) {
     }
 }
 
-/// Where control groups are.
+/// The directory of control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Bytes of a message that is kept at its receiver, and how many are sent: nearly as many as it keeps.
@@ -273,7 +274,7 @@ fn kept_messages_are_their_receivers_memory() {
     receiver_pays(Process::in_role("hoarder"), LINK, || domain_on(LINK));
 }
 
-/// On one machine the work of the receiver's QP may be done by the sender's task.
+/// On one machine the sender's task may do the work of the receiver's QP.
 fn kept_messages_from_the_wire_are_their_receivers_memory() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
@@ -281,7 +282,7 @@ fn kept_messages_from_the_wire_are_their_receivers_memory() {
     receiver_pays(process, theirs.1, || ours.0.run(|| domain_on(ours.1)));
 }
 
-/// Sends messages from `domain` to a [`hoarder`] on `link`, and checks which memory cgroup is
+/// Sends messages from `domain` to a [`hoarder`] on `link`, and checks the memory cgroup that is
 /// charged for them.
 fn receiver_pays(mut process: Process, link: &str, domain: impl FnOnce() -> (Fabric, Domain)) {
     let (theirs, ours) = (Cgroup::new("kfi-receiver"), Cgroup::new("kfi-sender"));
@@ -313,14 +314,14 @@ fn receiver_pays(mut process: Process, link: &str, domain: impl FnOnce() -> (Fab
     });
 }
 
-/// Endpoints at which messages wait, how many wait at each, and the least bytes that each takes
-/// there.
+/// Number of endpoints at which messages wait, number of messages at each, and the least bytes that
+/// each takes there.
 const WAITED_AT: usize = 16;
 const WAITING: u64 = 1000;
 const WAITING_BYTES: u64 = 256;
 
 /// A message that waits with its sender on another host takes memory at its receiver. On one
-/// machine the work of the receiver's QP may be done by the sender's task.
+/// machine the sender's task may do the work of the receiver's QP.
 fn waiting_messages_are_their_receivers_memory() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));

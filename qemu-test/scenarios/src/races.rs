@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Everything at once: threads that post, cancel, read, close and open anew on a few endpoints, and
-//! processes that send to these until they are killed.
+//! Concurrent operations of every kind: threads that post, cancel, read, close and open again on a
+//! few endpoints, and processes that send to these until they are killed.
 //!
-//! What happens is up to chance. What must hold whatever happens is checked all the time:
+//! The interleaving is random. The tests check all the time:
 //!
-//! - an operation that was accepted completes exactly once, one that was refused never; only those
-//!   of an endpoint that was closed may end without a completion, and none after the close;
-//! - a message is received at most once, with the bytes that were sent; one whose send failed was
-//!   not received, one whose send waited for its delivery and succeeded was;
+//! - an accepted operation completes exactly once, a refused one never; only those of a closed
+//!   endpoint may end without a completion, and none after the close;
+//! - a message is received at most once, with its bytes; one whose send failed was not received,
+//!   one whose send waited for its delivery and succeeded was;
 //! - no completion of a multi-receive buffer comes behind its release;
 //! - when an endpoint is closed, its CQ has all its credits back.
 //!
-//! It is for the sanitizing kernel above all, where lockdep and KASAN look on.
+//! The tests are mainly for the sanitizing kernel, where lockdep and KASAN check the module.
 //!
 //! # How
 //!
-//! An operation has a slot: memory of its own, a generation, and how far it is. Its context is slot
-//! and generation, so a completion that comes twice, or too late, names a generation that is over.
+//! An operation has a slot: memory of its own, a generation, and a state. Its context is slot and
+//! generation, so a completion that comes twice, or too late, names an old generation.
 
 use crate::{
     harness::tests,
@@ -45,10 +45,10 @@ tests![
     nothing_is_lost_or_done_twice => 900,
 ];
 
-/// Programs that the tests here start beside themselves.
+/// The roles in which tests start this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[("shooter", shooter)];
 
-/// How long it goes on.
+/// Duration of the test.
 const TIME: Duration = Duration::from_secs(60);
 const PARTIES: usize = 4;
 const PORT: u16 = 40_000;
@@ -58,7 +58,7 @@ const LENGTHS: [usize; 10] = [0, 8, 16, 100, 256, 257, 4096, 8192, 8193, 40_000]
 const ROOM: usize = 40_000;
 const SHORT: usize = 5_000;
 const MULTI_ROOM: usize = 60_000;
-/// A message from another process, of which nothing is known here.
+/// A message from another process, whose sends this process does not know.
 const FOREIGN: u64 = 1 << 63;
 
 /// Numbers from a seed.
@@ -73,7 +73,7 @@ impl Dice {
     }
 }
 
-/// The bytes of message `context`: who it is, how long, and what follows from that.
+/// The bytes of message `context`: the context, the length, and bytes computed from both.
 fn message(context: u64, len: usize) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|i| match i {
         0 => context,
@@ -85,7 +85,7 @@ fn message(context: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whose message this is: `bytes` must be what was sent, or its beginning.
+/// The context of this message: `bytes` must be the bytes sent, or their beginning.
 fn identify(bytes: &[u8], whole: bool) -> Option<u64> {
     let word = |i: usize| Some(u64::from_le_bytes(*bytes.get(i * 8..)?.first_chunk()?));
     let (context, len) = (word(0)?, word(1)? as usize);
@@ -98,7 +98,7 @@ fn identify(bytes: &[u8], whole: bool) -> Option<u64> {
     Some(context)
 }
 
-/// What a slot is for.
+/// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Recv,
@@ -117,15 +117,15 @@ const KINDS: [(Kind, usize, usize); 5] = [
 ];
 
 const FREE: u64 = 0;
-/// The call is under way; the completion may be there before it returns.
+/// The call is under way; the completion may come before it returns.
 const POSTING: u64 = 1;
-/// It was accepted.
+/// The operation was accepted.
 const POSTED: u64 = 2;
 
 struct Slot {
     kind: Kind,
     memory: Buffer,
-    /// Generation and one of the above.
+    /// Generation and one of the states above.
     state: AtomicU64,
     /// The endpoint.
     ep: AtomicU32,
@@ -147,20 +147,20 @@ impl Slot {
     }
 }
 
-/// An endpoint with its CQ; the endpoint comes and goes.
+/// An endpoint with its CQ; the endpoint is closed and opened again.
 struct Member {
     cq: u32,
     av: u32,
     ep: AtomicU32,
     name: abi::kfabric_sockaddr,
     key: u64,
-    /// What others write to.
+    /// The memory that others write to.
     _region: Buffer,
-    /// One reader at a time, so that what a completion says is done before the next is read.
+    /// One reader at a time, so that a completion is handled before the next is read.
     reader: Mutex<()>,
 }
 
-/// What has been told of a message.
+/// The completions of a message so far.
 #[derive(Default, Clone, Copy)]
 struct Fate {
     received: bool,
@@ -175,13 +175,13 @@ struct Arena {
     slots: Vec<Slot>,
     fates: Mutex<HashMap<u64, Fate>>,
     stop: AtomicBool,
-    /// Parts of multi-receive buffers were lost because a CQ was full, as they may.
+    /// Parts of multi-receive buffers that were lost because a CQ was full, which is allowed.
     overrun: AtomicBool,
     completed: AtomicU64,
     closed: AtomicU64,
 }
 
-/// Raised when a thread ends, also if that is because something does not hold.
+/// Set when a thread ends, also by a failed check.
 struct StopAtEnd<'a>(&'a Arena);
 
 impl Drop for StopAtEnd<'_> {
@@ -264,7 +264,7 @@ impl Arena {
                 | abi::KFI_RMA
                 | abi::KFI_MULTI_RECV
                 | abi::KFI_SOURCE,
-            // Some of the messages that could be kept must stay with their senders.
+            // Some of the messages that could be buffered must wait with their senders.
             total_buffered_recv: 64 << 10,
             src_addr: member.name,
             ..Call::sized()
@@ -287,8 +287,8 @@ impl Arena {
         for index in indices {
             let slot = &self.slots[index];
             let (generation, phase) = slot.now();
-            // The endpoint is written before the slot is taken by nobody else: a slot that is free
-            // belongs to no endpoint.
+            // The endpoint is stored while no other thread has taken the slot: a free slot belongs
+            // to no endpoint.
             if slot.kind == kind && phase == FREE && slot.change(generation, FREE, 3) {
                 slot.ep.store(ep, SeqCst);
                 let taken = slot.state.swap((generation + 1) << 2 | POSTING, SeqCst);
@@ -303,7 +303,7 @@ impl Arena {
         let op = abi::kfabric_op { context, ..op };
         let generation = context >> 16;
         match self.file.post_one(ep, op) {
-            // If that fails, it is complete.
+            // If the change fails, the operation is complete already.
             Ok(()) => drop(slot.change(generation, POSTING, POSTED)),
             Err(e) => {
                 let expected = [
@@ -362,7 +362,7 @@ impl Arena {
                 let len = LENGTHS[dice.below(LENGTHS.len())];
                 slot.memory.write_at(0, &message(context, len));
                 let delivers = dice.below(3) == 0;
-                // Shorter ones do not say who they are.
+                // Shorter ones have no room for their context.
                 slot.delivers.store(delivers && len >= 16, SeqCst);
                 let tagged = choice.is_multiple_of(3);
                 abi::kfabric_op {
@@ -401,7 +401,7 @@ impl Arena {
         self.post(ep, slot, context, op);
     }
 
-    /// An operation is complete: its slot is free, and must not have been.
+    /// Handles a completion: frees the slot, which must not be free already.
     fn end(&self, context: u64) {
         let (slot, generation) = self.slot(context);
         assert!(
@@ -432,9 +432,9 @@ impl Arena {
         }
     }
 
-    /// Takes an entry; `err` is 0 for a success. Gives the context of a multi-receive buffer that is
-    /// released by an error entry: entries of its parts may be queued still, as error entries are
-    /// read first.
+    /// Takes an entry; `err` is 0 for a success. Returns the context of a multi-receive buffer that
+    /// an error entry releases: entries of its parts may still be queued, as error entries are read
+    /// first.
     fn entry(&self, context: u64, flags: u64, buf: u64, len: u64, err: u32) -> Option<u64> {
         let (slot, generation) = self.slot(context);
         let (now, phase) = slot.now();
@@ -469,7 +469,7 @@ impl Arena {
         None
     }
 
-    /// Reads all that there is. Gives how many entries.
+    /// Reads all entries. Returns their number.
     fn drain(&self, member: &Member, deadline: u64) -> usize {
         let _reader = member.reader.lock().expect("reader");
         let mut released = Vec::new();
@@ -506,14 +506,14 @@ impl Arena {
                 Err(e) => panic!("cq_read: {e:?}"),
             }
         }
-        // Whatever the CQ had of these has been read now.
+        // All entries that the CQ had of these have been read now.
         for context in released {
             self.end(context);
         }
         taken
     }
 
-    /// Credits that operations have of a CQ.
+    /// Number of the CQ's entries reserved by operations.
     fn reserved(&self, member: &Member) -> u64 {
         self.file
             .stats(abi::KFI_CLASS_CQ)
@@ -523,7 +523,7 @@ impl Arena {
             .sum()
     }
 
-    /// Closes an endpoint in the middle of everything, and opens another in its place.
+    /// Closes an endpoint while it is in use, and opens another in its place.
     fn renew(&self, member: &Member) {
         let ep = member.ep.load(SeqCst);
         self.file.close(ep).expect("close");
@@ -536,7 +536,7 @@ impl Arena {
                 if phase == FREE || slot.ep.load(SeqCst) != ep {
                     break;
                 }
-                // Dropped by the close.
+                // The close dropped it.
                 if phase == POSTED && slot.change(generation, POSTED, FREE) {
                     break;
                 }
@@ -570,7 +570,7 @@ impl Arena {
         }
     }
 
-    /// Starts processes that send to us, and kills them.
+    /// Starts processes that send to this one, and kills them.
     fn shoot(&self, dice: &mut Dice) {
         let mut child = Command::new(std::env::current_exe().expect("own path"))
             .args(["--role", "shooter"])
@@ -583,7 +583,7 @@ impl Arena {
         child.wait().expect("wait");
     }
 
-    /// Ends everything, and nothing must be left.
+    /// Ends all threads, after which no operation may be left.
     fn settle(&self) {
         let begin = Instant::now();
         loop {
@@ -663,7 +663,7 @@ fn nothing_is_lost_or_done_twice() {
     assert!(renewed > 10 && arena.completed.load(SeqCst) > 1000);
 }
 
-/// Sends to all members until it is killed. What it sends never changes.
+/// Sends to all members until it is killed. Its messages never change.
 fn shooter() {
     let mut line = String::new();
     std::io::stdin()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The calls as they are, without the library: for tests of what the interface refuses.
+//! The calls without the library: for tests of refusals.
 //!
-//! The library cannot be made to say most of what a program could say wrongly. Here every field of
-//! every structure is free, handles are numbers, and nothing is closed unless a test does it (or
-//! ends: its objects go with its open file).
+//! The library prevents most of a program's possible mistakes. Here a test can set every field of
+//! every structure, handles are numbers, and only the test closes objects (or its end, which closes
+//! its open file).
 
 #![allow(unsafe_code, reason = "raw calls, and memory with holes")]
 
@@ -18,8 +18,8 @@ use std::{ffi::c_char, fmt::Debug, os::fd::AsFd};
 /// The length of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Addresses that no program can have: the first page, one of the kernel's, one that is no address,
-/// and one so near the end that everything behind it wraps.
+/// Addresses that no program can have: the first page, one of the kernel, a non-canonical one, and
+/// one near the end of the address space, behind which ranges wrap.
 pub(crate) const BAD_ADDRS: [u64; 4] = [
     8,
     0xffff_8880_0000_1000,
@@ -85,14 +85,14 @@ pub(crate) fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// A deadline so many milliseconds from now.
+/// A deadline this number of milliseconds from now.
 pub(crate) fn in_ms(ms: u64) -> u64 {
     now() + ms * 1_000_000
 }
 
 /// The argument of a call that makes an object.
 pub(crate) trait Make: Call {
-    /// The handle that came back.
+    /// The returned handle.
     fn handle(&self) -> u32;
 }
 
@@ -120,7 +120,7 @@ impl AsFd for File {
     }
 }
 
-/// An enabled endpoint with its CQ and AV, in which it has itself.
+/// An enabled endpoint with its CQ and AV, which contains its own address.
 pub(crate) struct Party {
     /// The endpoint.
     pub(crate) ep: u32,
@@ -140,23 +140,23 @@ impl File {
         Self(device())
     }
 
-    /// Opens the device and does nothing else.
+    /// Opens the device only.
     pub(crate) fn open_only() -> Self {
         Self(Device::open().expect("open the device"))
     }
 
-    /// Makes a call; gives what came back.
+    /// Makes a call; returns its structure.
     pub(crate) fn call<C: Call>(&self, mut arg: C) -> Result<C, Errno> {
         self.call_mut(&mut arg).map(|()| arg)
     }
 
-    /// Makes a call that tells things even if it fails.
+    /// Makes a call that returns values even if it fails.
     pub(crate) fn call_mut<C: Call>(&self, arg: &mut C) -> Result<(), Errno> {
         // SAFETY: the tests give addresses of memory that is theirs, or of nothing.
         unsafe { abi::call(&self.0, arg) }
     }
 
-    /// Makes a call with anything.
+    /// Makes a call with any argument.
     pub(crate) fn call_raw(&self, request: u32, arg: u64) -> Result<(), Errno> {
         let arg = std::ptr::with_exposed_provenance_mut(arg as usize);
         // SAFETY: as above.
@@ -359,13 +359,13 @@ impl File {
         }
     }
 
-    /// Closes what [`party`](Self::party) made, which must succeed.
+    /// Closes the objects that [`party`](Self::party) made, which must succeed.
     #[track_caller]
     pub(crate) fn part(&self, party: &Party) {
         self.close_all(&[party.ep, party.cq, party.av]);
     }
 
-    /// Posts operations; gives what the call told, and its result.
+    /// Posts operations; returns the structure of the call, and its result.
     pub(crate) fn post(
         &self,
         ep: u32,
@@ -433,7 +433,7 @@ impl File {
         self.call(arg).map(|_| ())
     }
 
-    /// Ids of the live objects of a class that can be looked at, `KFI_CLASS_*`.
+    /// Ids of the live objects of a class that the caller can see, `KFI_CLASS_*`.
     pub(crate) fn stats(&self, object_class: u32) -> Vec<abi::kfabric_stat> {
         let mut found = Vec::new();
         let mut after = 0;
@@ -455,7 +455,7 @@ impl File {
     }
 }
 
-/// Every right to a region.
+/// All access rights to a region.
 pub(crate) const ALL_ACCESS: u64 = abi::KFI_SEND
     | abi::KFI_RECV
     | abi::KFI_READ
@@ -473,7 +473,7 @@ pub(crate) struct Pages {
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// `count` pages that can be read and written, and one behind them that is not there.
+    /// `count` pages that can be read and written, and an unmapped one behind them.
     pub(crate) fn new(count: usize) -> Self {
         let len = count * PAGE;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -490,13 +490,13 @@ impl Pages {
             rustix::mm::munmap(at.add(len).cast(), PAGE).expect("munmap");
             at
         };
-        // Present, so that nothing but the test decides what faults.
+        // The pages are present, so that only the test decides which access faults.
         let pages = Self { at, len };
         pages.write(0, &vec![0; len]);
         pages
     }
 
-    /// Makes them readable only, or not even that.
+    /// Makes them read-only, or inaccessible.
     pub(crate) fn protect(&self, readable: bool) {
         let flags = if readable {
             MprotectFlags::READ
@@ -588,14 +588,14 @@ pub(crate) fn ip_batch(lines: &[String]) {
     assert!(status.success(), "{lines:?}: {status}");
 }
 
-/// A network interface of a test, which goes with this value.
+/// A network interface of a test; dropping this value removes it.
 pub(crate) struct Netdev(&'static str);
 
 impl Netdev {
     /// A dummy interface that is up and has this address (`10.9.0.1/24`), unless it is empty.
     #[track_caller]
     pub(crate) fn dummy(name: &'static str, addr: &str) -> Self {
-        // What a test that failed has left.
+        // An interface that a failed test has left.
         let _ = std::process::Command::new("ip")
             .args(["link", "del", name])
             .stderr(std::process::Stdio::null())

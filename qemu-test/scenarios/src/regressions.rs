@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was once wrong, and must not come back: one test for each, which says what a program saw.
+//! Defects that were fixed and must not come back: one test for each, which describes the effect on
+//! a program.
 
 use crate::{
     abi_threads::{as_user, open_to_all},
@@ -30,7 +31,7 @@ tests![
 /// Tells threads to stop.
 type Flag = AtomicBool;
 
-/// Raises a flag when it goes, also if a test fails.
+/// Sets a flag when it is dropped, also if a test fails.
 struct RaiseAtEnd<'a>(&'a Flag);
 
 impl Drop for RaiseAtEnd<'_> {
@@ -65,7 +66,7 @@ fn the_release_of_a_multi_receive_is_its_last_entry() {
                 let sender = Host::with(options);
                 let to = sender.meet(receiver);
                 while !stop.load(SeqCst) {
-                    // Where there is no buffer it would be kept, and be no part any more.
+                    // If there is no buffer, the message would be kept, and not be a part.
                     let _ = sender.ep.inject(to, &[number; LEN as usize]);
                 }
             });
@@ -122,11 +123,11 @@ fn limit_pinned(bytes: u64) {
     setrlimit(Resource::Memlock, limit).expect("setrlimit");
 }
 
-/// All that an ordinary user may pin in these tests.
+/// The amount that an ordinary user may pin in these tests.
 const PINNED: usize = 32 << 20;
 
 /// The memory of a receive was pinned, and charged to RLIMIT_MEMLOCK, until some time after its
-/// completion: the sender's process still had to let go of it. A program at its limit that posted
+/// completion: the sender's process still had a reference to it. A program at its limit that posted
 /// the next receive at once was refused with ENOMEM, now and then.
 fn a_receive_is_charged_until_its_completion_and_no_longer() {
     open_to_all();
@@ -152,7 +153,7 @@ fn a_receive_is_charged_until_its_completion_and_no_longer() {
 }
 
 /// The same with a send that fails because its peer closes: its completion came while the closing
-/// process still had its memory.
+/// process still had its memory pinned.
 fn a_send_is_charged_until_its_failure_and_no_longer() {
     open_to_all();
     limit_pinned(PINNED as u64);
@@ -162,7 +163,7 @@ fn a_send_is_charged_until_its_failure_and_no_longer() {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 waits.wait();
-                // Let the other go to sleep.
+                // Gives the other thread time to sleep.
                 std::thread::sleep(Duration::from_millis(5));
                 drop(receiver);
             });
@@ -180,8 +181,8 @@ fn a_send_is_charged_until_its_failure_and_no_longer() {
     }
 }
 
-/// MR_REG that could not tell its handle closed the region again, but the event KFI_MR_COMPLETE of
-/// a region that never was stayed in the EQ.
+/// An MR_REG that could not return its handle closed the region again, but the event
+/// KFI_MR_COMPLETE of this region stayed in the EQ.
 fn a_registration_that_fails_tells_no_event() {
     let file = File::open();
     let fabric = file.fabric();
@@ -213,15 +214,15 @@ fn a_registration_that_fails_tells_no_event() {
         ..Call::sized()
     };
     refused(file.call(read), Errno::EAGAIN);
-    // And one that succeeds tells one, which names it.
+    // A successful one makes one event, which names it.
     let mr = file.make(arg);
     let event = file.call(read).expect("eq_read").event;
     assert_eq!(event, abi::KFI_MR_COMPLETE);
     assert_eq!(data[..4], mr.to_ne_bytes());
 }
 
-/// Keys that the module chose were 1, 2, 3 and so on in each domain: who was never told a key could
-/// try these, and reach memory that was open to others.
+/// Keys that the module chose were 1, 2, 3 and so on in each domain: a peer that did not know a key
+/// could try these, and reach memory that was open to others.
 fn keys_of_the_module_are_hard_to_guess() {
     let mut keys = Vec::new();
     for _ in 0..4 {
@@ -247,12 +248,12 @@ fn keys_of_the_module_are_hard_to_guess() {
         "{keys:?}"
     );
     let near = keys.windows(2).filter(|pair| pair[1] - pair[0] < 1024);
-    // 16 of 2^32: chance has no part in it.
+    // 16 of 2^32: a correct guess is practically impossible.
     assert_eq!(near.count(), 0, "{keys:?}");
 }
 
 /// A send that found its link alive, and began to wait just after the sends of that link had been
-/// failed, waited on.
+/// failed, waited for ever.
 fn no_send_waits_on_a_link_that_is_gone() {
     let ended = |error| matches!(error, Errno::ENODEV | Errno::ECANCELED);
     for round in 0..8 {
@@ -277,13 +278,13 @@ fn no_send_waits_on_a_link_that_is_gone() {
                     match sender.ep.post_one(&op) {
                         Ok(()) => accepted += 1,
                         Err(e) if e.errno() == Some(Errno::ENODEV) => return accepted,
-                        // The interface goes down before it goes.
+                        // The interface is set down before it is removed.
                         Err(e) if e.errno() == Some(Errno::ENETDOWN) => {}
                         Err(e) if e.errno() == Some(Errno::EAGAIN) => {}
                         Err(e) => panic!("{e}"),
                     }
-                    // So that the next one can wait. The error that is read may be that of another
-                    // send, which the link's end failed just now.
+                    // So that the next one can wait. The error entry may be that of another send,
+                    // which failed just now because the link was removed.
                     if accepted > 0 && accepted.is_multiple_of(100) {
                         while sender.ep.cancel(0).is_ok() {
                             let error = sender.cq.readerr().expect("readerr").expect("an error");

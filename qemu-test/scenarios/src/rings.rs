@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Mapped memory: the ring of a CQ, what a program may write there and what that does; the page of
-//! a counter.
+//! Mapped memory: the ring of a CQ, valid and invalid writes of a program to it; the page of a
+//! counter.
 
 #![allow(unsafe_code, reason = "mapped memory")]
 
@@ -249,7 +249,7 @@ fn a_ring_goes_round() {
     let mut entries = [Entry::default(); 4];
     let (mut posted, mut read) = (0, 0);
     while read < 2000 {
-        // 1, 2, 3, 4, 1, ... entries at a time, and never more than there is room for.
+        // 1, 2, 3, 4, 1, ... entries at a time, and never more than fit.
         let burst = read % 4 + 1;
         for _ in 0..burst {
             alone.complete(posted);
@@ -353,8 +353,8 @@ fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
         assert_eq!(ring.read(&mut entries).expect("read"), 2);
         assert!(fd.wait(Duration::ZERO).expect("poll") && is_polled());
         assert_eq!(errno(ring.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
-        // Told once: neither the descriptor, nor the poll set, nor a read or a wait by call has
-        // anything of it any more.
+        // Reported once: neither the descriptor, nor the poll set, nor a read or a wait by call
+        // reports it again.
         assert!(!fd.wait(Duration::ZERO).expect("poll"));
         assert!(!is_polled());
         assert_eq!(alone.cq.read(&mut entries).expect("read"), 0);
@@ -363,7 +363,7 @@ fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
         assert_eq!(ring.sread(&mut entries, short).expect("sread"), 0);
         assert!(begin.elapsed() >= short, "the loss ended the wait");
     }
-    // Told by call: not told by the ring.
+    // Reported by call: not reported by the ring.
     lose(5);
     assert_eq!(ring.read(&mut entries).expect("read"), 2);
     assert_eq!(
@@ -371,7 +371,7 @@ fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
         Some(Errno::KFI_EOVERRUN)
     );
     assert_eq!(ring.read(&mut entries).expect("read"), 0);
-    // And a reader that sleeps is told once as well.
+    // A sleeping reader gets one report, too.
     let reader = Sleeper::asleep(move || {
         let first = errno(ring.sread(&mut entries, SOON));
         (first, ring.read(&mut entries).ok())
@@ -423,17 +423,17 @@ fn a_head_that_cannot_be_is_eio_until_it_is_mended() {
         for _ in 0..2 {
             assert_eq!(desk.read(), Err(Errno::EIO), "head {bad:#x}");
         }
-        // Who would sleep is told as well, and nothing is moved.
+        // A reader that would sleep gets the error as well, and the head does not move.
         let waited = desk.file.cq_wait(desk.cq.handle, in_ms(20_000)).map(|_| ());
         assert_eq!(waited, Err(Errno::EIO));
         assert_eq!(desk.head().load(SeqCst), bad);
     }
-    // Errors are read as ever.
+    // Errors are read as usual.
     desk.write(50, 99).expect("write");
     assert_eq!(desk.read(), Err(Errno::EIO));
     let error = desk.file.cq_readerr(desk.cq.handle).expect("readerr");
     assert_eq!(error.op_context, 50);
-    // Mended: nothing was lost.
+    // After a repair of the head no entry is lost.
     desk.head().store(1, SeqCst);
     for context in 1..4 {
         assert_eq!(desk.read(), Ok(context));
@@ -444,7 +444,7 @@ fn a_head_that_cannot_be_is_eio_until_it_is_mended() {
 fn a_spoilt_head_costs_its_writer_alone() {
     let (desk, other) = (Desk::new(4), Desk::new(4));
     desk.head().store(77, SeqCst);
-    // Entries come as long as there is room by what the module knows, and not one more.
+    // Entries arrive as long as there is room according to the module, and no longer.
     desk.complete_all(0..4);
     for bad in [77, 5, u64::MAX] {
         desk.head().store(bad, SeqCst);
@@ -485,7 +485,7 @@ fn what_else_is_written_there_does_no_harm() {
             desk.ring.word(word).store(u64::MAX - word as u64, SeqCst);
         }
     }
-    // The module has its own tail; what stands in the entries is what it finds there.
+    // The module has its own tail; it finds changed entries as the program left them.
     let entry = desk.file.cq_read(desk.cq.handle).expect("read");
     assert_eq!(
         entry.op_context & 0xffff_ffff_0000_0000,
@@ -512,11 +512,12 @@ fn mappings_have_rules() {
     let size = desk.cq.ring_size as usize;
     assert!(size > 4 * PAGE && size.is_multiple_of(PAGE));
     let shared = |offset, len| Mapped::new(file, offset, len).map(drop);
-    // A part from the beginning, yes; more than there is, or a part from the middle, no.
+    // A part from the beginning can be mapped; more than the ring, or a part from the middle,
+    // cannot.
     assert_eq!(shared(offset, PAGE), Ok(()));
     refused(shared(offset, size + PAGE), Errno::EINVAL);
     refused(shared(offset + PAGE as u64, PAGE), Errno::EINVAL);
-    // Objects without memory, and no objects.
+    // Objects without mapped memory, and no object.
     let av = file.make(abi::kfabric_av_open {
         domain: file.domain(file.fabric()),
         ..Call::sized()
@@ -603,7 +604,7 @@ fn the_page_of_a_counter_is_read_only() {
         map(2 * PAGE, read, MapFlags::SHARED).map(drop),
         Errno::EINVAL,
     );
-    // What is behind the two values is nobody's.
+    // The rest of the page is always zero.
     let page = map(PAGE, read, MapFlags::SHARED).expect("mmap");
     file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_SET, u64::MAX)
         .expect("set");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reading and writing a peer's memory, and what a region lets happen.
+//! Reads and writes of a peer's memory, and the access rights of regions.
 
 use crate::{
     abi_threads::{as_user, open_to_all},
@@ -29,7 +29,7 @@ tests![
     guessing_keys_is_slow_and_counted,
 ];
 
-/// A region of `b`, all of it open to peers.
+/// A region of `b`, with all rights for peers.
 fn open_region(b: &Host, buffer: &Buffer, key: u64) -> Mr {
     b.domain
         .mr(buffer)
@@ -60,7 +60,7 @@ fn writes_and_reads_arrive() {
         a.expect(READ, 2);
         assert!(back.to_vec(..) == bytes, "length {len}");
     }
-    // The target's CQ hears nothing of it.
+    // The target's CQ gets no entry.
     b.expect_nothing();
 }
 
@@ -137,7 +137,7 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
         .open()
         .expect("mr");
     let ours = Buffer::from_bytes(&[7; 50]).expect("buffer");
-    // No such key, no right, outside the region: the answer does not tell which.
+    // Unknown key, access not allowed, outside the region: the answer is the same for all.
     let mut contexts = 0;
     for remote in [
         Remote::new(0, 77),
@@ -159,7 +159,7 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
     }
     assert_eq!(theirs.to_vec(..), vec![0; 100]);
     assert_eq!(ours.to_vec(..), vec![7; 50]);
-    // A list of which one piece is refused moves nothing.
+    // A list with one refused piece moves no bytes.
     let writable = open_region(&b, &theirs, 2);
     let remote = [
         RmaIov::new(writable.remote(0), 25),
@@ -273,7 +273,7 @@ fn a_region_saves_pinning() {
         .expect("send");
     b.completion();
     assert!(theirs.to_vec(1_000..9_000) == ours.to_vec(2_000..10_000));
-    // It must allow what it is used for.
+    // It must allow its use.
     let error =
         a.ep.recv(source.slice(..), 3)
             .expect_err("a region for sends");
@@ -301,8 +301,8 @@ fn a_closed_regions_key_is_dead() {
     drop(open_region(&b, &theirs, 3));
 }
 
-/// Tries keys that no region has for `time`, by one thread with a file of its own; gives how many tries
-/// were answered.
+/// Tries keys that no region has for `time`, by one thread with a file of its own; returns the
+/// number of answered tries.
 fn guess_for(time: Duration, first: u64) -> u64 {
     as_user(|| {
         let (_fabric, domain) = domain_on(crate::host::LINK);
@@ -322,8 +322,9 @@ fn guess_for(time: Duration, first: u64) -> u64 {
 }
 
 fn guessing_keys_is_slow_and_counted() {
-    // Each thread has an endpoint of its own, which may be in a part of its own: refusals that are free,
-    // delays of 1, 2, 4, ... ms that fit in the time, and one more that began before it was over.
+    // Each thread has an endpoint of its own, which may be in a part of its own: refusals without
+    // delay, delays of 1, 2, 4, ... ms that fit in the time, and one more that began before its
+    // end.
     const MOST: u64 = 4 * (16 + 12 + 1);
     crate::host::device();
     open_to_all();
@@ -339,7 +340,7 @@ fn guessing_keys_is_slow_and_counted() {
     assert!(tries >= 16, "{tries} tries");
     assert!(tries <= MOST, "{tries} tries in 3 s by 4 threads");
     assert_eq!(link_count(PacketFigure::MrRefused) - before, tries);
-    // Neither messages of the user are delayed, nor accesses of those who have no limit.
+    // Messages of the user are not delayed, nor are accesses of users without a limit.
     as_user(|| {
         let (_fabric, domain) = domain_on(crate::host::LINK);
         let host = Host::on(&domain, &Options::default());

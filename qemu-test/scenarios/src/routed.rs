@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two hosts with a router between them, and a path that carries less than both interfaces: it ends
-//! what is too long with an error that says so, and the next connection makes do with it.
+//! Two hosts with a router between them, and a path that carries less than both interfaces: packets
+//! that are too long end with an error for that case, and the next connection uses the smaller path
+//! MTU.
 
 use crate::{
     abi_threads::NetNs,
@@ -21,10 +22,10 @@ tests![
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
 
-/// What `prov_errno` of a narrow path is: the wire's numbers and "local length error".
+/// The `prov_errno` of a narrow path: the wire's numbers and "local length error".
 const TOO_LONG: u32 = 257;
 
-/// The retries of an endpoint last less.
+/// Longer than the retries of an endpoint.
 const LONG: Duration = Duration::from_secs(90);
 
 /// The near host is `wire.a`, the router `wire.b`.
@@ -34,7 +35,7 @@ struct Routed {
 }
 
 impl Routed {
-    /// Interfaces of 9,000 bytes all the way.
+    /// All interfaces have an MTU of 9,000 bytes.
     fn new() -> Self {
         let routed = Self {
             wire: Wire::new(),
@@ -71,7 +72,7 @@ impl Routed {
         routed
     }
 
-    /// The far half of the path carries packets of 1,400 bytes from now on.
+    /// Makes the far half of the path carry packets of 1,400 bytes at most.
     fn narrow(&self) {
         self.wire.b.run(|| ip("link set rb mtu 1400"));
         self.far.run(|| ip("link set veth0 mtu 1400"));
@@ -121,7 +122,7 @@ fn a_narrow_path_ends_a_connection() {
     b.ep.recv(&buffer, 2).expect("recv");
     a.ep.send(PEER, &buffer, 1).expect("send");
     is_too_long(&a, 1);
-    // The next connection goes by what the router has said.
+    // The next connection uses the MTU from the router's message.
     let (a, b) = routed.pair(false, 1024);
     exchange(&a, &b, 10_000);
     exchange(&b, &a, 10_000);
@@ -149,7 +150,7 @@ fn datagrams_are_connected_anew_over_a_narrow_path() {
     routed.narrow();
     let _buffers = round(3000);
     is_too_long(&a, 1);
-    // The receive is still there, for the next message.
+    // The receive is still posted, for the next message.
     let from = Buffer::new(3000).expect("buffer");
     a.ep.send(to_b, &from, 3).expect("send");
     b.expect(CompFlags::MSG | CompFlags::RECV, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which successes make an entry: bindings, default flags, an operation's own flags.
+//! Successes that make an entry: bindings, default flags, an operation's own flags.
 
 use crate::{alone::Alone, harness::tests};
 use kfi::{Buffer, CqBind, Entry, Errno, Local, Op, OpFlags, Remote, Side};
@@ -22,7 +22,7 @@ fn reported(alone: &Alone) -> bool {
     count == 1
 }
 
-/// What fi_cq(3) and fi_endpoint(3) say: an injected or selective operation reports on request.
+/// fi_cq(3) and fi_endpoint(3): an injected or selective operation reports on request.
 fn reports(selective: bool, default: OpFlags, own: OpFlags, explicit: bool) -> bool {
     let flags = if explicit { own } else { own | default };
     flags.contains(OpFlags::COMPLETION) || !(selective || flags.contains(OpFlags::INJECT))
@@ -61,7 +61,7 @@ fn transmits_report_as_asked() {
                             "selective {selective}, default {default:?}, explicit {explicit}: {op:?}"
                         );
                     }
-                    // A read cannot be injected; a default that does not fit is left out.
+                    // A read cannot be injected; a default that does not apply is left out.
                     if own.contains(OpFlags::INJECT) {
                         continue;
                     }
@@ -153,7 +153,7 @@ fn failures_are_always_told() {
     alone.ep.recv(Local::empty(), 4).expect("recv");
     alone.ep.inject(alone.me, b"x").expect("inject");
     assert_eq!(told(4), Errno::KFI_ETRUNC);
-    // A search answers though nobody asked for completions.
+    // A search always reports, without KFI_COMPLETION.
     alone
         .ep
         .post_one(&Op::tpeek(1, 0).context(5))

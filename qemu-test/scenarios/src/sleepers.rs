@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads that sleep in a read of a completion queue: what wakes them, and what does not.
+//! Threads that sleep in a read of a completion queue: the events that wake them.
 
 use crate::{
     alone::{Alone, sread_one, until_asleep},
@@ -50,7 +50,7 @@ fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
     b.fail(8);
     assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EAVAIL));
     assert_eq!(b.read_error(), Some(8));
-    // A loss, with an empty queue: its room is taken by receives.
+    // A lost completion, with an empty queue: receives take its room.
     let into = Buffer::new(8).expect("buffer");
     b.ep.recv(&into, 1).expect("recv");
     b.ep.recv(&into, 2).expect("recv");
@@ -69,13 +69,13 @@ fn time_runs_out() {
     assert_eq!(count.expect("sread"), 0);
     assert!(begin.elapsed() >= Duration::from_millis(50));
     assert!(!alone.cq.wait(Duration::ZERO).expect("wait"));
-    // As the call itself has it, nothing there and time over differ.
+    // As the call defines it, an empty queue and a deadline that passed differ.
     let file = File::open();
     let domain = file.domain(file.fabric());
     let cq = file.cq(domain);
     refused(file.cq_read(cq), Errno::EAGAIN);
     refused(file.cq_wait(cq, in_ms(20)), Errno::ETIMEDOUT);
-    // A deadline that has passed polls, and the time is over then.
+    // A deadline that has passed polls, and the call returns `ETIMEDOUT`.
     refused(file.cq_wait(cq, 1), Errno::ETIMEDOUT);
 }
 
@@ -96,10 +96,10 @@ fn a_threshold_is_waited_for() {
     assert!(!three.is_finished());
     alone.complete(2);
     assert_eq!(three.end(), 3);
-    // There already: at once.
+    // The entries are there already: the call returns at once.
     alone.complete_all(0..5);
     assert_eq!(wait_for(3).end(), 5);
-    // 0 and 1 are the same; more than there can be is as many as there can be.
+    // 0 and 1 are the same; a number above the size of the queue means the size.
     let zero = wait_for(0);
     until_asleep(&alone.cq, 1);
     alone.complete(0);
@@ -127,7 +127,7 @@ fn what_ends_a_wait_for_many() {
     let alone = Alone::with_cq(|cq| cq.threshold_cond());
     let mut entries = [Entry::default(); 16];
     let soon = Duration::from_millis(30);
-    // Time: what is there.
+    // At the deadline the call returns the queued entries.
     assert_eq!(
         alone.cq.sread_cond(&mut entries, 5, soon).expect("sread"),
         0
@@ -147,13 +147,13 @@ fn what_ends_a_wait_for_many() {
     alone.fail(9);
     assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EAVAIL));
     assert_eq!(alone.read_error(), Some(9));
-    // A signal: what is there.
+    // A signal: the call returns the queued entries.
     let sleeper = asleep();
     alone.cq.signal().expect("signal");
     assert_eq!(sleeper.end().expect("sread"), 2);
 }
 
-/// Threads that wait, without taking anything, for so many entries each.
+/// Threads that wait, without taking entries, for this number each.
 fn wait_for(cq: u32, file: &Arc<File>, counts: &[u32]) -> Vec<Sleeper<Result<(), Errno>>> {
     let wait = |cond: u32| {
         let file = file.clone();
@@ -252,13 +252,13 @@ fn a_signal_releases_all_who_sleep() {
     for sleeper in sleepers {
         assert_eq!(sleeper.end().expect("sread"), None);
     }
-    // It was taken by those: the next one sleeps.
+    // Those threads took it: the next one sleeps.
     let next = alone.cq.wait(Duration::from_millis(20)).expect("wait");
     assert!(!next);
     let begin = Instant::now();
     assert!(!alone.cq.wait(Duration::from_millis(20)).expect("wait"));
     assert!(begin.elapsed() >= Duration::from_millis(20));
-    // As the call itself has it.
+    // As the call defines it.
     let file = Arc::new(File::open());
     let cq = file.cq(file.domain(file.fabric()));
     let sleeper = {
@@ -282,7 +282,7 @@ fn a_signal_with_nobody_asleep_is_kept_for_one() {
         assert!(begin.elapsed() < SOON / 2);
         (count == 1).then(|| entry[0].op_context)
     };
-    // One is kept, however many there were.
+    // One signal is kept, however many there were.
     for _ in 0..3 {
         alone.cq.signal().expect("signal");
     }

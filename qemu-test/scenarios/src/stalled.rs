@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Readers that wait for their own memory: a thread of the program decides when a page comes into
-//! being (userfaultfd(2)), and the call that writes to it waits. Other calls on the same object end
-//! in time, and SIGKILL ends the one that waits.
+//! Readers that wait for their own memory: a thread of the program decides when a page becomes
+//! present (userfaultfd(2)), and the call that writes to it waits. Other calls on the same object
+//! end in time, and SIGKILL ends the waiting one.
 
 use crate::{
     harness::tests,
@@ -30,16 +30,16 @@ tests![
     a_stalled_reader_can_be_killed,
 ];
 
-/// This program as another process.
+/// The role in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[("stalled", stalled)];
 
-/// A deadline of those who find nothing.
+/// The deadline of calls that find no entry.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// How long a call that does not wait may take. It includes the time until its thread runs.
+/// Longest time of a call that does not wait. It includes the time until its thread runs.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// What `call` gives, from a thread of its own, within the time; `None` if it has not ended then.
+/// The result of `call` in a thread of its own, within the time; `None` if it has not ended then.
 fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let thread = Sleeper::new(call);
     within(BOUND, || thread.is_finished()).then(|| thread.join())
@@ -212,7 +212,7 @@ impl Scene {
     }
 }
 
-/// What `call` gives on `scene`, in time.
+/// The result of `call` on `scene`, in time.
 fn others<T: Send + 'static>(
     scene: &Arc<Scene>,
     call: impl FnOnce(&Scene) -> T + Send + 'static,
@@ -233,8 +233,8 @@ fn stall<T: Send + 'static>(
     thread
 }
 
-/// Checks that `next` takes two entries that are there, 1 and 2, and then waits no longer than until
-/// its deadline.
+/// Checks that `next` takes two queued entries, 1 and 2, and then waits until its deadline and no
+/// longer.
 fn entries_come_in_time(next: impl Fn(u64) -> Result<u64, Errno>) {
     assert_eq!(next(in_ms(20_000)), Ok(1));
     assert_eq!(next(0), Ok(2));
@@ -244,8 +244,8 @@ fn entries_come_in_time(next: impl Fn(u64) -> Result<u64, Errno>) {
     assert!((SHORT..BOUND).contains(&begin.elapsed()));
 }
 
-/// While a reader of the CQ waits for its memory, others take what there is, and wait no longer than
-/// they want.
+/// While a reader of the CQ waits for its memory, others take the queued entries, and wait no
+/// longer than their deadlines.
 fn the_cq_goes_on(scene: &Arc<Scene>) {
     const IN_TIME: &str = "a reader of the CQ waits for the memory of another one";
     let next = |deadline: u64| others(scene, move |scene| scene.cq_next(deadline)).expect(IN_TIME);
@@ -276,7 +276,7 @@ fn a_stalled_read_of_a_cq_delays_nobody() {
             }
         });
         the_cq_goes_on(&scene);
-        // It gets what is there when its page is.
+        // The call returns the entry when its page is present.
         scene.complete(3);
         assert!(!reader.is_finished());
         page.bring();
@@ -298,7 +298,7 @@ fn a_stalled_sread_of_a_cq_delays_nobody() {
     until("a thread that waits for its page", || page.is_awaited());
     scene.complete(2);
     the_cq_goes_on(&scene);
-    // Others have taken the entry: it sleeps again.
+    // Others have taken the entry: the call sleeps again.
     page.bring();
     reader.until_asleep();
     scene.complete(3);
@@ -306,8 +306,8 @@ fn a_stalled_sread_of_a_cq_delays_nobody() {
     assert_eq!(page.first_word(), 3);
 }
 
-/// A signal releases those who sleep at once, and the reader that waits for its memory when that is
-/// there.
+/// A signal releases sleeping readers at once, and the reader that waits for its memory when that
+/// is present.
 fn a_stalled_sread_of_a_cq_is_released_by_a_signal() {
     let scene = Scene::new();
     scene.complete(1);
@@ -378,7 +378,7 @@ fn a_stalled_poll_delays_nobody() {
     add(&scene);
     let page = Missing::new();
     let poller = stall(&scene, &page, |scene, addr| scene.poll_to(addr, 4));
-    // It has told of nothing yet.
+    // The call has reported no member yet.
     let told = others(&scene, Scene::poll).expect(IN_TIME);
     assert_eq!(told, [CQ_CONTEXT, CNTR_CONTEXT]);
     let told = others(&scene, Scene::poll).expect(IN_TIME);
@@ -394,7 +394,7 @@ fn a_stalled_poll_delays_nobody() {
     assert_eq!(page.first_word(), CQ_CONTEXT);
 }
 
-/// A process in which one thread waits for its page, in the call that it is told.
+/// A process in which one thread waits for its page, in the call that its first line names.
 fn stalled() {
     let call = line();
     let scene = Scene::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads that sleep or are preempted in a system call: helpers to cause that, and to wait until
-//! it is so.
+//! Threads that sleep or are preempted in a system call: helpers that cause this, and wait for
+//! it.
 
 #![allow(unsafe_code, reason = "signal handlers, policies of the scheduler")]
 
@@ -14,7 +14,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// A thread that is to sleep in a call.
+/// A thread that should sleep in a call.
 pub(crate) struct Sleeper<T> {
     thread: JoinHandle<T>,
     tid: i32,
@@ -65,7 +65,7 @@ impl<T: Send + 'static> Sleeper<T> {
         });
     }
 
-    /// How often it has gone to sleep.
+    /// The number of times that it has slept.
     pub(crate) fn sleeps(&self) -> u64 {
         self.status("voluntary_ctxt_switches:")
             .and_then(|count| count.parse().ok())
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Sleeper<T> {
         assert_eq!(result, 0, "pthread_kill");
     }
 
-    /// Waits for its end; gives what it gave.
+    /// Waits for its end; returns its result.
     pub(crate) fn join(self) -> T {
         self.thread.join().expect("a thread that does not panic")
     }
@@ -122,7 +122,7 @@ where
     HOLD.store(false, SeqCst);
 }
 
-/// Handles SIGUSR1 by counting it. `restart`: the call that it interrupted goes on afterwards.
+/// Handles SIGUSR1 by counting it. `restart`: the interrupted call continues afterwards.
 pub(crate) fn handle_signals(restart: bool) {
     // SAFETY: zeros are valid in this structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -201,7 +201,7 @@ impl Hog {
         }
     }
 
-    /// Has the thread spin (`true`) or sleep (`false`).
+    /// Makes the thread spin (`true`) or sleep (`false`).
     pub(crate) fn want(&self, wanted: bool) {
         self.wanted.store(wanted, SeqCst);
         if let Some(thread) = &self.thread {

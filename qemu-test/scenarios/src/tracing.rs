@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tracepoints: what is seen of operations by who traces, and nothing by who does not.
+//! Tracepoints: operations are reported if they are enabled, and not otherwise.
 
 use crate::{
     harness::tests,
@@ -28,12 +28,12 @@ fn lines(name: &str, context: u64) -> Vec<String> {
         .collect()
 }
 
-/// All that was traced.
+/// All lines of the trace.
 fn trace() -> String {
     std::fs::read_to_string(Path::new(TRACING).join("trace")).expect("trace")
 }
 
-/// A datagram that is no packet of RoCEv2, and one to a QP that is not there.
+/// A datagram that is no packet of RoCEv2, and one to an unknown QP.
 fn dropped_packets_are_traced() {
     let _link = device();
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");

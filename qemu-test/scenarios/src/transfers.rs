@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What operations move: lists of buffers, the largest sizes, how far a transmit has come when it
-//! completes, and many operations in one post.
+//! Transfers: lists of buffers, the largest sizes, the completion levels of transmits, and many
+//! operations in one post.
 
 use crate::{
     harness::tests,
@@ -55,7 +55,7 @@ fn gather(buffer: &Buffer, count: usize, len: impl Fn(usize) -> usize) -> Vec<u8
 fn lists_of_256_pieces() {
     let (a, to_b, b, _) = pair();
     let ours = Buffer::from_bytes(&pattern(300_000, 1)).expect("buffer");
-    // Pieces on both sides that have nothing to do with each other, small and large.
+    // Pieces on both sides with different boundaries, small and large.
     type Len<'a> = &'a dyn Fn(usize) -> usize;
     let sizes: [(usize, Len, usize, Len); 4] = [
         (256, &|i| i, 256, &|i| 255 - i),
@@ -86,7 +86,7 @@ fn lists_of_256_pieces() {
                 "{count} pieces into {their_count}"
             );
             assert!(got[sent.len()..].iter().all(|byte| *byte == 0));
-            // Nothing between the pieces.
+            // The gaps between the pieces are unchanged.
             let all: u64 = theirs.to_vec(..).iter().map(|byte| u64::from(*byte)).sum();
             let placed: u64 = sent.iter().map(|byte| u64::from(*byte)).sum();
             assert_eq!(all, placed);
@@ -138,7 +138,7 @@ fn lists_have_limits() {
     assert!(b.ep.recv(&list[..256], 0).is_ok());
 }
 
-/// Bytes that a test may use of this machine's memory; it says what it lacks.
+/// Bytes of this machine's memory that a test may use; prints the missing amount.
 fn need_memory(bytes: u64) {
     let text = std::fs::read_to_string("/proc/meminfo").expect("meminfo");
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
@@ -203,7 +203,7 @@ fn rma_of_1_gib() {
     a.ep.write(to_b, &from, mr.remote(0), 1).expect("write");
     a.expect(WROTE, 1);
     check_gib(&into);
-    // A byte too far, and the region is left alone.
+    // A byte too many, and the region is unchanged.
     a.ep.read(to_b, &from, mr.remote(1), 2).expect("read");
     let entry = a.cq.readerr().expect("readerr").expect("an error");
     assert_eq!(entry.err, Errno::EACCES);
@@ -211,7 +211,7 @@ fn rma_of_1_gib() {
 
 fn nothing_is_longer_than_1_gib() {
     let (a, to_b, b, _) = pair();
-    // Address space is enough: nothing is touched.
+    // Address space is enough: the memory is not accessed.
     let huge = Buffer::new(GIB + 1).expect("buffer");
     assert_eq!(errno(a.ep.send(to_b, &huge, 0)), Some(Errno::EMSGSIZE));
     assert_eq!(errno(b.ep.recv(&huge, 0)), Some(Errno::EMSGSIZE));
@@ -237,7 +237,7 @@ fn levels_of_completion() {
     let (a, to_b, b, _) = pair();
     let small = Buffer::new(8).expect("buffer");
     let large = Buffer::new(100_000).expect("buffer");
-    // The peer's endpoint has a small one, among those that came unexpected.
+    // The peer's endpoint has little room for unexpected messages.
     for (context, flags) in [
         (1, OpFlags::INJECT_COMPLETE),
         (2, OpFlags::TRANSMIT_COMPLETE),
@@ -248,7 +248,8 @@ fn levels_of_completion() {
         a.ep.post_one(&op).expect("send");
         a.expect(SENT, context);
     }
-    // Delivered means received, or discarded, by the peer: not before. The furthest level counts.
+    // Delivered means received, or discarded, by the peer, and not before. The highest level
+    // counts.
     for (context, flags) in [
         (5, OpFlags::DELIVERY_COMPLETE),
         (6, OpFlags::DELIVERY_COMPLETE | OpFlags::TRANSMIT_COMPLETE),
@@ -275,7 +276,7 @@ fn levels_of_completion() {
     b.ep.post_one(&Op::tpeek(9, 0).flags(discard))
         .expect("discard");
     a.expect(CompFlags::TAGGED | CompFlags::SEND, 7);
-    // RMA is in the peer's memory when it completes, whatever was asked for.
+    // RMA is in the peer's memory when it completes, at every level.
     let mr = b
         .domain
         .mr(&small)
@@ -307,11 +308,11 @@ fn a_fence_waits_for_what_was_before() {
         let op = Op::send(peer, &small).flags(OpFlags::FENCE).context(2);
         a.ep.post_one(&op)
     };
-    // Nothing before: at once.
+    // No earlier operation: starts at once.
     fenced(to_b).expect("send");
     a.expect(SENT, 2);
     a.ep.send(to_b, &large, 1).expect("send");
-    // Something waits there: not now. It is towards one peer only.
+    // An earlier send waits there: refused. The fence concerns one peer only.
     assert_eq!(errno(fenced(to_b)), Some(Errno::EAGAIN));
     let write = Op::inject_write(to_b, b"x", mr.remote(0)).flags(OpFlags::FENCE);
     assert_eq!(errno(a.ep.post_one(&write)), Some(Errno::EAGAIN));
@@ -360,7 +361,7 @@ fn a_post_stops_at_the_first_refusal() {
     assert_eq!((posted.done, posted.error), (2, Some(Errno::ENOENT)));
     assert!(!posted.all());
     assert_eq!(errno(a.ep.post(&[bad, good])), Some(Errno::ENOENT));
-    // Two have come, and no more.
+    // Two have arrived, and no more.
     let into = Buffer::new(8).expect("buffer");
     for context in 0..3 {
         b.ep.recv(&into, context).expect("recv");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! io_uring, as much of it as waits until a descriptor is readable.
+//! The part of io_uring that waits until a descriptor is readable.
 
 #![allow(unsafe_code, reason = "io_uring")]
 
@@ -67,7 +67,7 @@ impl Uring {
         unsafe { AtomicU32::from_ptr(self.rings.add(offset as usize).cast()) }
     }
 
-    /// Asks to be told, once, when `fd` is readable.
+    /// Requests one report when `fd` is readable.
     pub(crate) fn poll_add(&self, fd: &impl AsFd, user_data: u64) {
         let sqe = io_uring_sqe {
             opcode: IoringOp::PollAdd,
@@ -93,7 +93,7 @@ impl Uring {
         unsafe { io_uring_enter(&self.fd, submit, 0, flags) }.expect("io_uring_enter")
     }
 
-    /// What has been told: `user_data` and result of each.
+    /// The completions: `user_data` and result of each.
     pub(crate) fn told(&self) -> Vec<(u64, i32)> {
         self.enter(0, IoringEnterFlags::GETEVENTS);
         let off = &self.params.cq_off;
@@ -114,7 +114,7 @@ impl Uring {
         told
     }
 
-    /// The next that is told.
+    /// The next completion.
     pub(crate) fn next(&self) -> (u64, i32) {
         let mut told = Vec::new();
         until("something from io_uring", || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The memory limit of a user who has made user namespaces: the users in them have accounts of their
-//! own, and everything that they take counts for the owner of the namespace, too.
+//! The memory limit of a user that has made user namespaces: the users in them have accounts of
+//! their own, and all their memory counts for the owner of the namespace, too.
 
 #![allow(unsafe_code, reason = "namespaces")]
 
@@ -23,15 +23,15 @@ tests![
     others_have_their_own => 300,
 ];
 
-/// What this program is when a test starts it as another process.
+/// The role in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[("namespaced", namespaced)];
 
 /// A user ID that is mapped into a namespace, as `/etc/subuid` gives them to users.
 const SUBUID: u32 = 100_001;
 
 impl Process {
-    /// Starts a process of the user [`SUBUID`] in a user namespace that belongs to [`USER`], and in so
-    /// many more namespaces inside each other.
+    /// Starts a process of the user [`SUBUID`] in a user namespace that belongs to [`USER`], and in
+    /// `more` namespaces inside each other.
     fn namespaced(more: u32) -> Self {
         let mut me = Self::start(program("namespaced").uid(USER).gid(USER));
         assert_eq!(me.told(), "made");
@@ -44,13 +44,13 @@ impl Process {
         me
     }
 
-    /// It opens objects until there is no room; how many there are then.
+    /// Opens objects until there is no room; returns their number.
     fn fills(&mut self) -> usize {
         self.tell("fill");
         self.told().parse().expect("a number")
     }
 
-    /// It closes what it has opened.
+    /// Closes its objects.
     fn empties(&mut self) {
         self.tell("empty");
         assert_eq!(self.told(), "empty");
@@ -68,7 +68,7 @@ fn enter_namespace() {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }.expect("unshare");
 }
 
-/// The role of the process in the namespaces. It fills its account and empties it when it is told to.
+/// The role of the process in the namespaces. It fills its account and empties it on request.
 fn namespaced() {
     enter_namespace();
     println!("made");
@@ -101,12 +101,12 @@ fn namespaced() {
     }
 }
 
-/// Whether a user can open nothing more.
+/// Whether a user can open no more objects.
 fn is_full(file: &File, domain: u32) -> bool {
     fill(file, domain).is_empty()
 }
 
-/// A process in `more` namespaces inside the owner's takes everything, then the owner does.
+/// A process in `more` namespaces inside the owner's takes all the room, then the owner does.
 fn counts_for_the_owner(more: u32) {
     File::open();
     open_to_all();
@@ -125,7 +125,7 @@ fn counts_for_the_owner(more: u32) {
         file.close_all(&full);
         let again = process.fills();
         assert!(again > 10, "the process opened {again} objects");
-        // The process ends, and everything that it took is there again.
+        // The process ends, and all its room is free again.
         process.finishes();
         let full = fill(&file, domain);
         assert!(full.len() > 10, "the owner opened {} objects", full.len());
@@ -140,7 +140,7 @@ fn owners_of_all_namespaces_count() {
     counts_for_the_owner(1);
 }
 
-/// A user outside the namespaces has an account that they do not touch.
+/// A user outside the namespaces has an account that they do not affect.
 fn others_have_their_own() {
     File::open();
     open_to_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that comes into being when a test wants it: userfaultfd(2).
+//! Memory that becomes present when a test decides: userfaultfd(2).
 
 #![allow(unsafe_code, reason = "a mapping, and calls of userfaultfd")]
 
@@ -77,12 +77,12 @@ impl Missing {
         self.awaited.load(SeqCst)
     }
 
-    /// Brings the page, full of zeros, and wakes those who wait for it.
+    /// Makes the page present, full of zeros, and wakes its waiters.
     pub(crate) fn bring(&self) {
         self.control(UFFDIO_ZEROPAGE, &mut [self.addr(), PAGE as u64, 0, 0]);
     }
 
-    /// The first word of the page, which is there.
+    /// The first word of the page, which is present.
     pub(crate) fn first_word(&self) -> u64 {
         // SAFETY: the page is mapped and aligned, and no other thread writes to it any more.
         unsafe { self.at.cast::<u64>().read_volatile() }

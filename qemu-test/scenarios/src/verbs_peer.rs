@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connected endpoint and `qemu-test/verbs-peer.c`, which has an RC QP of another device, do to each
-//! other all that RC has.
+//! A connected endpoint and `qemu-test/verbs-peer.c`, which has an RC QP of another device,
+//! exchange all operations of RC.
 //!
-//! `kfi-scenarios --verbs-peer HOST WHAT` is run by `qemu-test/interop`, in a namespace with the link
-//! `roce0`. Each end looks at its own memory, byte for byte.
+//! `qemu-test/interop` runs `kfi-scenarios --verbs-peer HOST WHAT`, in a namespace with the link
+//! `roce0`. Each end checks its own memory, byte for byte.
 
 use crate::host::{Host, Options};
 use kfi::{
@@ -25,7 +25,7 @@ const LINK: &str = "roce0";
 /// Bytes of either's memory.
 const REGION: usize = 4 << 20;
 
-/// Lengths of what is moved.
+/// Lengths of transfers.
 const LENGTHS: [usize; 11] = [
     1,
     3,
@@ -65,7 +65,7 @@ const TESTS: &[Test] = &[
     ("refused-there", refused_there),
 ];
 
-/// Runs a test if the command line asks for one of these.
+/// Runs a test if the command line has its option.
 pub(crate) fn main() -> Option<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [flag, host, what] = args.as_slice() else {
@@ -83,7 +83,7 @@ pub(crate) fn main() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// The byte at `i` of a pattern, as `pattern()` of verbs-peer.c has it.
+/// The byte at `i` of a pattern, as `pattern()` of verbs-peer.c computes it.
 fn byte(seed: u32, i: usize) -> u8 {
     let i = i as u32;
     seed.wrapping_add(i.wrapping_mul(7))
@@ -164,7 +164,7 @@ impl Peer {
         }
     }
 
-    /// Tells the peer to do something, and gives its answer.
+    /// Sends the peer a command, and returns its answer.
     fn ask(&mut self, command: &str) -> String {
         let stream = self.lines.get_mut();
         stream
@@ -175,7 +175,7 @@ impl Peer {
         line.trim().to_owned()
     }
 
-    /// The same, if it can be done; gives what the peer says behind "ok".
+    /// The same for a command that must succeed; returns the text behind "ok".
     #[track_caller]
     fn must(&mut self, command: &str) -> String {
         let answer = self.ask(command);
@@ -190,7 +190,7 @@ impl Peer {
         Remote::new(self.addr + at as u64, self.key)
     }
 
-    /// The own bytes are the pattern.
+    /// The own memory must have the pattern.
     #[track_caller]
     fn check(&self, at: usize, len: usize, seed: u32) {
         let found = self.memory.to_vec(at..at + len);
@@ -207,7 +207,7 @@ impl Peer {
     }
 }
 
-/// Somewhere in the memory, not where pages begin.
+/// Offsets in the memory that are not at page boundaries.
 const AT: usize = 4099;
 
 fn send(peer: &mut Peer) {
@@ -230,7 +230,7 @@ fn send(peer: &mut Peer) {
         assert_eq!((entry.len as usize, entry.data), (len, 0xfe00_cafe));
         peer.check(AT, len, seed);
     }
-    // Nothing, and immediate data from here.
+    // No bytes, and immediate data from this end.
     peer.must("recv 0 10");
     let empty = peer.memory.slice(0..0);
     peer.host
@@ -269,7 +269,7 @@ fn write(peer: &mut Peer) {
 
 fn write_imm(peer: &mut Peer) {
     for (seed, len) in (1..).zip(LENGTHS) {
-        // It takes a receive of verbs, none of its bytes.
+        // It takes a receive of verbs, but none of its bytes.
         peer.must("recv 0 0");
         peer.memory.write_at(1, &bytes(seed, len));
         let from = peer.memory.slice(1..1 + len);
@@ -314,7 +314,7 @@ fn read(peer: &mut Peer) {
         peer.must(&format!("read 3 {AT:x} {len:x}"));
         peer.must(&format!("check 3 {len:x} {seed:x}"));
     }
-    // As many at once as may be, and more.
+    // As many as may be under way, and more.
     peer.must("fill 0 40000 1");
     for number in 0..64 {
         let into = peer.memory.slice(number * 4096..(number + 1) * 4096);
@@ -338,7 +338,7 @@ fn fetch_add(peer: &mut Peer) {
         value = value.wrapping_add(add);
         assert_eq!(peer.word(at), value);
     }
-    // Nothing beside it has changed.
+    // The bytes beside it are unchanged.
     assert_eq!(peer.memory.to_vec(at - 8..at), [0; 8]);
     assert_eq!(peer.memory.to_vec(at + 8..at + 16), [0; 8]);
 }
@@ -375,7 +375,7 @@ fn fetch_add_there(peer: &mut Peer) {
         assert_eq!(peer.word(8), value);
         value = value.wrapping_add(add);
         assert_eq!(peer.must(&format!("get {at:x}")), format!("{value:x}"));
-        // And without looking.
+        // And without reading the old value.
         peer.host
             .ep
             .atomic(PEER, peer.memory.slice(0..8), word, uint64, sum, 2)
@@ -386,7 +386,7 @@ fn fetch_add_there(peer: &mut Peer) {
     }
     assert_eq!(peer.must(&format!("get {:x}", at - 8)), "0");
     assert_eq!(peer.must(&format!("get {:x}", at + 8)), "0");
-    // As many at once as may be, and more.
+    // As many as may be under way, and more.
     peer.must(&format!("put {at:x} 0"));
     peer.memory.write_at(0, &1u64.to_ne_bytes());
     for number in 0..64 {
@@ -429,7 +429,7 @@ fn compare_swap_there(peer: &mut Peer) {
     assert_eq!(peer.must(&format!("get {:x}", at + 8)), "0");
 }
 
-/// What the peer may not.
+/// Accesses that the peer must not make.
 fn refused_here(peer: &mut Peer) {
     peer.memory.fill(0xaa);
     // IBV_WC_REM_ACCESS_ERR.
@@ -438,7 +438,7 @@ fn refused_here(peer: &mut Peer) {
     assert_eq!(peer.memory.to_vec(REGION - 1..), [0xaa]);
 }
 
-/// What we may not.
+/// Accesses that this end must not make.
 fn refused_there(peer: &mut Peer) {
     let from = peer.memory.slice(0..8);
     let to = Remote::new(peer.addr, peer.key ^ 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Wait sets and poll sets: one thing to wait on, or to ask, for many objects.
+//! Wait sets and poll sets: one object to wait on, or to poll, for many objects.
 
 use crate::{
     alone::Alone,
@@ -79,7 +79,7 @@ fn every_member_signals() {
         .expect("cq");
     let (_av, ep, me) = with_itself(&domain, &cq);
     let buffer = Buffer::new(8).expect("buffer");
-    // An error value that is there already is no change, so each is another one.
+    // An error value that is there already is no change, so each one is different.
     let errors = Cell::new(100);
     let happen: [(&str, &dyn Fn()); 8] = [
         ("add", &|| cntr.add(1).expect("add")),
@@ -149,7 +149,7 @@ fn a_signal_is_taken_by_one() {
         std::thread::sleep(Duration::from_millis(10));
         let (done, left): (Vec<_>, Vec<_>) = sleepers.into_iter().partition(Sleeper::is_finished);
         assert_eq!((done.len(), left.len()), (1, before - 1));
-        // The others have not even run.
+        // The other threads have not even run.
         let left_runs: u64 = left.iter().map(Sleeper::sleeps).sum();
         assert!(left_runs <= runs, "{left_runs} of {runs}");
         for sleeper in done {
@@ -167,7 +167,7 @@ fn signals_that_nobody_takes_are_one() {
     }
     assert!(taken(&set));
     assert!(!taken(&set));
-    // An add of nothing changes nothing.
+    // An add of 0 changes no value.
     cntr.add(0).expect("add");
     assert!(!taken(&set));
 }
@@ -175,7 +175,8 @@ fn signals_that_nobody_takes_are_one() {
 fn one_wakes_as_many_times_as_it_is_signalled() {
     const ROUNDS: u64 = 2000;
     let (cntr, set) = set_of_one();
-    // Whoever takes a signal looks at the counter afterwards, so the last value is always seen.
+    // A thread that takes a signal reads the counter afterwards, so it always sees the last
+    // value.
     let waiter = {
         let (cntr, set) = (cntr.clone(), set.clone());
         Sleeper::new(move || {
@@ -240,12 +241,12 @@ fn a_descriptor_is_readable_while_a_signal_is_pending() {
     assert!(readable() && readable());
     fd.consume().expect("read");
     assert!(!readable());
-    // A signal is one, whether it is taken by call or by read.
+    // A signal is taken once, by call or by read.
     cntr.add(1).expect("add");
     assert!(taken(&set));
     assert!(!readable());
     assert_eq!(errno(fd.consume()), Some(Errno::EAGAIN));
-    // One who sleeps in a call goes before those who poll.
+    // A thread that sleeps in a call gets it before those that poll.
     let sleeper = asleep(&set);
     cntr.add(1).expect("add");
     assert!(sleeper.end().expect("wait"));
@@ -311,7 +312,7 @@ fn a_set_belongs_to_its_fabric() {
         ..Call::sized()
     };
     refused(file.call(eq).map(drop), Errno::EINVAL);
-    // No set, something that is no set.
+    // No set, an object that is no set.
     for (wait_obj, wait_set, errno) in [
         (wait_obj, 0, Errno::EINVAL),
         (wait_obj, domain, Errno::EBADF),
@@ -369,7 +370,7 @@ fn one_thread_serves_many_queues() {
             }
         });
     }
-    // A signal does not tell which member it is of, and can be that of several.
+    // A signal does not name its member, and can be that of several.
     let server = {
         let set = set.clone();
         Sleeper::new(move || {
@@ -401,7 +402,7 @@ fn one_thread_serves_many_queues() {
     assert_eq!(server.end(), OF_EACH_KIND as u64 * EACH);
 }
 
-/// The contexts of members that have something.
+/// The contexts of ready members.
 #[track_caller]
 fn ready(set: &PollSet) -> Vec<u64> {
     let mut contexts = set.poll(64).expect("poll");
@@ -421,7 +422,7 @@ fn a_poll_set_tells_who_has_something() {
     alone.complete_all(0..2);
     cntr.add(1).expect("add");
     assert_eq!(ready(&set), [1, 2]);
-    // A CQ as long as there is something, be it an error.
+    // A CQ is ready as long as it has an entry or an error entry.
     assert_eq!(ready(&set), [1]);
     assert_eq!(alone.read(1), [0]);
     assert_eq!(ready(&set), [1]);
@@ -431,7 +432,7 @@ fn a_poll_set_tells_who_has_something() {
     assert_eq!(ready(&set), [1]);
     alone.read_error();
     assert!(ready(&set).is_empty());
-    // Out of the set: out of the answer, and back in again.
+    // Removed from the set it is not reported; added again it is.
     cntr.add(1).expect("add");
     set.remove(&cntr).expect("remove");
     assert!(ready(&set).is_empty());
@@ -458,13 +459,13 @@ fn a_poll_set_tells_of_a_change_once() {
     ];
     for change in changes {
         change();
-        // Each set for itself.
+        // Each set has its own state.
         for set in [&one, &two] {
             assert_eq!(ready(set), [7]);
             assert!(ready(set).is_empty());
         }
     }
-    // Up and down again is a change.
+    // A change and its reverse are a change.
     cntr.set(5).expect("set");
     cntr.set(1).expect("set");
     assert_eq!(ready(&one), [7]);
@@ -480,7 +481,7 @@ fn a_poll_set_takes_turns() {
             cntr
         })
         .collect();
-    // With room for three at a time, all are told though all are busy.
+    // With room for three at a time, each member is reported though all are busy.
     let mut told = BTreeSet::new();
     for _ in 0..4 {
         counters.iter().for_each(|cntr| cntr.add(1).expect("add"));
@@ -537,7 +538,7 @@ fn a_poll_set_has_rules() {
     refused(change(cq, 0), Errno::ENOSPC);
     assert_eq!(change(members[500], 1), Ok(()));
     assert_eq!(change(cq, 0), Ok(()));
-    // Contexts that cannot be stored cost nothing.
+    // Contexts that cannot be stored are reported again.
     file.cntr_modify(members[3], abi::KFABRIC_CNTR_ADD, 1)
         .expect("add");
     let ask = |contexts| {
@@ -570,7 +571,7 @@ fn a_poll_set_keeps_its_members_open() {
     cntr.close().expect("close");
     set.close().expect("close");
     cq.close().expect("close");
-    // Nothing of an endpoint's business is touched by all that.
+    // Hosts can still be made after all that.
     let host = Host::with(&Options::default());
     let buffer = Buffer::new(8).expect("buffer");
     assert!(host.domain.mr(&buffer).access(Access::SEND).open().is_ok());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two hosts and the cable between them: network namespaces, joined by a veth pair.
 //!
-//! rxe and the module take the same UDP port, so one of them has the hosts at a time: a run adds the
-//! links it needs and takes them away ([`Hosts::with_links`], [`Hosts::with_rxe`]).
+//! rxe and the module take the same UDP port, so only one of them uses the hosts at a time: a run
+//! adds the links it needs and removes them ([`Hosts::with_links`], [`Hosts::with_rxe`]).
 
 use crate::{
     Result,
@@ -13,7 +13,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The first host, where time is taken, or the second.
+/// The first host, where time is measured, or the second.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host {
     Near,
@@ -63,8 +63,8 @@ impl Host {
         }
     }
 
-    /// Moves the calling thread to this host. It never comes back, so it should be a process that was
-    /// made for it.
+    /// Moves the calling thread to this host. The thread never returns, so it should be in a
+    /// process that was made for it.
     pub(crate) fn enter(self) -> Result<()> {
         process::bind_to(self.cpu())?;
         let path = format!("/run/netns/{}", self.namespace());
@@ -91,8 +91,8 @@ impl Host {
     }
 }
 
-/// Runs `near` and `far` in processes of their own, each on its host and with a channel to the other;
-/// gives what `near` tells. `far` may go on for ever.
+/// Runs `near` and `far` in processes of their own, each on its host and with a channel to the
+/// other; returns the result of `near`. `far` may run for ever.
 pub(crate) fn between(
     near: impl FnOnce(&mut Channel) -> Result<f64>,
     far: impl FnOnce(&mut Channel) -> Result<()>,
@@ -110,7 +110,7 @@ pub(crate) fn between(
     Ok(f64::from_bits(near.channel.get()?))
 }
 
-/// Runs a command that must end well.
+/// Runs a command that must succeed.
 fn run(mut command: Command) -> Result<()> {
     let output = command.output()?;
     if output.status.success() {
@@ -126,7 +126,7 @@ fn ip(words: &str) -> Result<()> {
     run(command)
 }
 
-/// Both hosts; gone when dropped.
+/// Both hosts; removed when dropped.
 pub(crate) struct Hosts(());
 
 impl Hosts {
@@ -152,7 +152,7 @@ impl Hosts {
             ))?;
             host.run(&format!("ip link set {} up", host.netdev()))?;
         }
-        // Neighbours are known before anything is measured.
+        // The hosts know each other's link-layer addresses before the measurement.
         near.run(&format!("ping -c 1 -w 10 {}", far.ip()))?;
         Ok(hosts)
     }
@@ -220,7 +220,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // The cable goes with its ends; a host that was never made is no matter.
+        // The kernel removes the cable with its ends; a host that was never made is ignored.
         for host in [Host::Near, Host::Far] {
             let _ = ip(&format!("netns delete {}", host.namespace()));
         }

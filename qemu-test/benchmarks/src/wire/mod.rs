@@ -3,25 +3,25 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`hosts`] | the hosts and the cable, in whichever hands they are |
+//! | [`hosts`] | the hosts and the cable, used by rxe or by the module |
 //! | [`perftest`] | rxe against rxe |
 //! | [`msg`] | ours against ours: connected endpoints |
 //! | [`peers`] | many connections |
 //! | [`rdm`] | ours against sockets: reliable datagrams |
 //!
 //! - `roce/send_lat_8B`, `roce/write_lat_8B`: half a round of a ping-pong of SENDs, of RDMA WRITEs;
-//!   both ends look for what comes and never sleep, as ib_send_lat and ib_write_lat do.
+//!   both ends poll and never sleep, as ib_send_lat and ib_write_lat do.
 //! - `roce/send_bw_64K`, `roce/write_bw_64K`, `roce/read_bw_64K`: one way, 128 under way. With
 //!   `_loss1` each host loses one of a hundred packets that it sends.
 //! - `roce/send_rate_8B`: as the bandwidth, small messages, 32 in a call on both sides.
 //!
-//! - `roce/peers_*`: what it costs that there are many connections.
+//! - `roce/peers_*`: the cost of many connections.
 //! - `rdm/wire_*`: reliable datagrams, beside sockets on the same cable.
 //!
 //! A row whose name ends with `_mtu9000` has that MTU on the veth pair, the others 1500.
 //!
-//! In a guest whose clock counts instructions ([`crate::count`]) both ends sleep until something
-//! comes, on either side: the programs of perftest are run with `--events`.
+//! In a guest whose clock counts instructions ([`crate::count`]) both ends sleep until a completion
+//! arrives, on either side: the programs of perftest run with `--events`.
 
 mod hosts;
 mod msg;
@@ -38,7 +38,7 @@ use crate::{
 /// Runs of each side: setting up takes longer than measuring.
 const RUNS: usize = 7;
 
-/// A cable that loses nothing, and one that does, per cent.
+/// A cable without losses, and one with losses, per cent.
 const GOOD: f64 = 0.0;
 const BAD: f64 = 1.0;
 
@@ -63,17 +63,17 @@ struct Both {
     loss: f64,
     size: usize,
     count: u64,
-    /// What the ends of ours do.
+    /// The code of our ends.
     near: fn(&msg::End, Game) -> Result<f64>,
     far: fn(&msg::End, Game) -> Result<()>,
-    /// A program of perftest, the peer as the table names it, its options, and what it tells.
+    /// A program of perftest, the name of the peer in the table, its options, and its value.
     program: &'static str,
     peer: &'static str,
     options: &'static str,
     told: fn(&Program) -> Result<f64>,
 }
 
-/// Latency; what differs is in the rows.
+/// Latency; the fields that differ are in the rows.
 const LATENCY: Both = Both {
     names: [""; 2],
     unit: "ns",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Ours against ours: connected endpoints, used as the programs of perftest use QPs.
 //!
-//! Both ends look for completions in their mapped ring and never sleep, small messages are injected,
-//! large ones lie in registered memory, and as many are under way as there. With
-//! [`Clock::Instructions`] they sleep whenever their ring is empty.
+//! Both ends poll their mapped ring and never sleep. Small messages are injected, large ones are in
+//! registered memory, and as many are under way as with perftest. With [`Clock::Instructions`] the
+//! ends sleep whenever their ring is empty.
 
 use super::hosts::{self, Host, Hosts};
 use crate::{Result, count::Clock, process::Channel};
@@ -28,7 +28,7 @@ pub(super) const DEPTH: usize = 128;
 /// Operations in one call.
 const BATCH: usize = 32;
 
-/// How long nothing may come until that is a failure.
+/// Longest time without a completion.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// One end of a connection.
@@ -37,12 +37,12 @@ pub(super) struct End {
     pub(super) mr: Mr,
     ring: RefCell<CqRing>,
     clock: Clock,
-    /// Completions that were taken before they were asked for.
+    /// Completions that were taken before they were needed.
     ahead: Cell<u64>,
     remote: Remote,
 }
 
-/// What an end tells the other.
+/// The message of an end to the other.
 pub(super) struct Address {
     pub(super) qp: QpInfo,
     pub(super) memory: Remote,
@@ -56,7 +56,7 @@ impl Address {
         channel.put(self.memory.key)
     }
 
-    /// What a process on `host` has told.
+    /// The message of a process on `host`.
     pub(super) fn get(channel: &mut Channel, host: Host) -> Result<(QpAddr, u32, Remote)> {
         let qp = QpAddr {
             host: SocketAddr::new(host.ip(), 0),
@@ -72,7 +72,7 @@ pub(super) fn domain(host: Host) -> Result<Domain> {
     Ok(Device::open()?.fabric()?.domain(host.netdev()).open()?)
 }
 
-/// How the reader of a CQ waits: with a clock that measures time it never sleeps.
+/// The wait object of a CQ's reader: with a clock that measures time the reader never sleeps.
 pub(super) fn wait_of(clock: Clock) -> Wait {
     match clock {
         Clock::Time => Wait::Unspec,
@@ -117,7 +117,7 @@ impl End {
             .access(all | Access::REMOTE_READ | Access::REMOTE_WRITE)
             .open()?;
         let ep = endpoint(&domain, host, &cq, DEPTH as u32)?;
-        // Receives are there before the peer can send.
+        // Receives are posted before the peer can send.
         for _ in 0..DEPTH / BATCH {
             post(&ep, &[Op::recv(mr.slice(..)); BATCH])?;
         }
@@ -138,7 +138,7 @@ impl End {
         })
     }
 
-    /// Waits until some completions are there; gives how many of them are of `kind`.
+    /// Waits until there are some completions; returns how many of them are of `kind`.
     fn take(&self, kind: CompFlags, entries: &mut [Entry]) -> Result<usize> {
         let taken = match self.clock {
             Clock::Time => self.look(entries)?,
@@ -151,7 +151,7 @@ impl End {
         Ok(entries[..taken].iter().filter(of_kind).count())
     }
 
-    /// Looks until some completions are there, and takes them; 0: the peer is silent.
+    /// Polls until there are some completions, and takes them; 0: the peer is silent.
     fn look(&self, entries: &mut [Entry]) -> Result<usize> {
         let mut looks = 0u32;
         let mut began = None;
@@ -161,7 +161,7 @@ impl End {
                 return Ok(taken);
             }
             looks = looks.wrapping_add(1);
-            // The clock costs more than a look.
+            // Reading the clock costs more than polling.
             if looks.is_multiple_of(1 << 16)
                 && began.get_or_insert_with(Instant::now).elapsed() > SILENCE
             {
@@ -171,7 +171,7 @@ impl End {
         }
     }
 
-    /// Takes `count` completions of `kind`, the only one that a game looks for at this end.
+    /// Takes `count` completions of `kind`, the only kind that a game expects at this end.
     fn take_all(&self, kind: CompFlags, count: u64) -> Result<()> {
         let mut entries = [Entry::default(); BATCH];
         let mut taken = self.ahead.take();
@@ -183,27 +183,28 @@ impl End {
     }
 }
 
-/// What the ends of a measurement do.
+/// The functions of both ends of a measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Game {
-    /// Bytes of an operation, and how many.
+    /// Bytes of an operation, and number of operations.
     pub(super) size: usize,
     pub(super) count: u64,
-    /// Whether the ends may look for completions, or sleep until they come.
+    /// Whether the ends may poll, or sleep until completions arrive.
     pub(super) clock: Clock,
-    /// On the near host; tells what was measured.
+    /// On the near host; returns the value.
     pub(super) near: fn(&End, Game) -> Result<f64>,
     /// On the far host.
     pub(super) far: fn(&End, Game) -> Result<()>,
 }
 
 impl Game {
-    /// Plays it between two processes, one on each host.
+    /// Runs it between two processes, one on each host.
     pub(super) fn play(self, hosts: &Hosts) -> Result<f64> {
         let Self { near, far, .. } = self;
         let near = move |channel: &mut Channel| {
             let end = End::new(Host::Near, Host::Far, self, channel)?;
-            // The near end sends first; what comes to an end that is not connected yet is lost.
+            // The near end sends first; a packet that arrives at an end that is not connected yet
+            // is lost.
             channel.get()?;
             near(&end, self)
         };
@@ -237,7 +238,7 @@ pub(super) fn post(ep: &Endpoint, mut ops: &[Op<'_>]) -> Result<()> {
             Ok(posted) => ops = &ops[posted.done..],
             Err(error) if error.errno() != Some(kfi::Errno::EAGAIN) => return Err(error.into()),
             Err(error) if began.elapsed() > SILENCE => return Err(error.into()),
-            // The worker that makes room may need this CPU.
+            // The worker that frees room may need this CPU.
             Err(_) => thread::yield_now(),
         }
     }
@@ -285,7 +286,7 @@ fn write(end: &End, number: u64) -> Result<()> {
     )
 }
 
-/// Looks until the peer has written `number`.
+/// Polls until the peer has written `number`.
 fn wait_written(end: &End, number: u64) {
     while written(end) != number {
         hint::spin_loop();
@@ -311,7 +312,7 @@ pub(super) fn write_pong(end: &End, game: Game) -> Result<()> {
     Ok(())
 }
 
-/// Posts `op` over and over, a queue full under way; every last one of a call is reported.
+/// Posts `op` repeatedly, a full queue under way; the last one of each call is reported.
 fn stream(end: &End, game: Game, op: Op<'_>, flags: OpFlags, kind: CompFlags) -> Result<()> {
     let mut ops = [op.flags(flags); BATCH];
     ops[BATCH - 1] = op.flags(flags | OpFlags::COMPLETION);
@@ -368,7 +369,7 @@ pub(super) fn rma_read(end: &End, game: Game) -> Result<f64> {
     Ok(game.megabytes_per_second(began))
 }
 
-/// The peer of RMA, which has nothing to do.
+/// The peer of RMA, which stays idle.
 pub(super) fn nothing(_: &End, _: Game) -> Result<()> {
     Ok(())
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One peer, or a thousand: what it costs that there are many connections.
+//! One peer, or a thousand: the cost of many connections.
 //!
-//! Two processes have so many connections with each other, all reported to one CQ on either side, and
-//! use them in turn: each message goes over another connection than the one before. The memory is what
-//! the kernel uses more when they are there, for one end of one connection, beside that of a TCP
-//! connection which is counted in the same way.
+//! Two processes have that number of connections with each other, all reported to one CQ on either
+//! side, and use them in turn: each message uses another connection than the one before. The memory
+//! is the kernel memory of one end of one connection, beside that of a TCP connection, counted in
+//! the same way.
 
 use super::{
     hosts::{self, Host, Hosts},
@@ -37,11 +37,11 @@ struct Ends {
     ring: CqRing,
     clock: Clock,
     mr: Mr,
-    /// Bytes that the kernel uses more than before.
+    /// The growth of the kernel's memory, in bytes.
     memory: u64,
 }
 
-/// Bytes that the kernel uses for itself, as far as objects of any number are among them.
+/// The bytes of kernel memory for objects that can be many.
 fn used() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let mut sum = 0;
@@ -55,7 +55,7 @@ fn used() -> Result<u64> {
 }
 
 impl Ends {
-    /// Opens so many, and connects each with one of `peer`'s.
+    /// Opens that number of endpoints, and connects each with one of `peer`'s.
     fn new(
         host: Host,
         peer: Host,
@@ -66,7 +66,7 @@ impl Ends {
         let domain = msg::domain(host)?;
         let cq = domain
             .cq()
-            // What is posted has its room in the CQ.
+            // Posted operations have their room in the CQ.
             .entries(2 * DEPTH * count as u32)
             .format(CqFormat::Msg)
             .wait(msg::wait_of(clock))
@@ -102,7 +102,7 @@ impl Ends {
         })
     }
 
-    /// Waits for a message; gives whose it is.
+    /// Waits for a message; returns the index of its connection.
     fn receive(&mut self) -> Result<u64> {
         let mut entry = [Entry::default()];
         let until = Deadline::after(SILENCE);
@@ -134,7 +134,7 @@ impl Ends {
     }
 }
 
-/// What two processes with `count` connections tell of them.
+/// The report of two processes with `count` connections.
 fn between(
     hosts: &Hosts,
     clock: Clock,
@@ -204,7 +204,7 @@ fn memory(turns: &mut Turns) -> Result<()> {
     turns.at_most(3);
     let clock = turns.clock();
     turns.take(
-        // Both ends take from the same memory meanwhile.
+        // Both ends use the same memory meanwhile.
         &mut || {
             between(&hosts, clock, COUNTED, |ends, count| {
                 Ok(ends.memory as f64 / count as f64 / 2.0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! rxe against rxe: the programs of perftest, which are what people measure RDMA with.
+//! rxe against rxe: the programs of perftest, the usual measurements of RDMA.
 //!
 //! They come from the toolchain root, which the guest has at /debian. A program runs as the server on
 //! the far host and as the client on the near one, whose table has the result.
@@ -14,20 +14,20 @@ use std::{
 /// The TCP port over which the programs find each other.
 const PORT: u16 = 18515;
 
-/// How long a server may take until it listens.
+/// Longest time until a server listens.
 const SOON: Duration = Duration::from_secs(20);
 
-/// One of the programs, and what is asked of it.
+/// One of the programs, and its options.
 #[derive(Clone, Copy)]
 pub(crate) struct Program {
     /// `ib_send_lat`
     pub(crate) name: &'static str,
     /// Options for both sides.
     pub(crate) options: &'static str,
-    /// Bytes of an operation, and how many.
+    /// Bytes of an operation, and number of operations.
     pub(crate) size: usize,
     pub(crate) count: u64,
-    /// Whether it may look for completions, or sleeps until they come.
+    /// Whether it may poll, or sleeps until completions arrive.
     pub(crate) clock: Clock,
 }
 
@@ -66,7 +66,7 @@ impl Program {
         Ok(command)
     }
 
-    /// Runs it; gives the row of the client's table.
+    /// Runs it; returns the row of the client's table.
     fn run(&self) -> Result<Vec<f64>> {
         let server = Server(self.on(Host::Far)?.spawn()?);
         server.wait_until_it_listens()?;
@@ -152,7 +152,7 @@ impl Drop for Server {
     }
 }
 
-/// Where a host's rxe device has its IPv4 address.
+/// The directory of a host's rxe device with its IPv4 address.
 fn gid_index(host: Host) -> Result<u32> {
     let std::net::IpAddr::V4(ip) = host.ip() else {
         return Err("an IPv4 address is needed".into());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reliable datagrams between two hosts, beside what the same cable gives sockets: UDP and TCP.
+//! Reliable datagrams between two hosts, beside sockets on the same cable: UDP and TCP.
 //!
-//! Who waits sleeps, on either side, in a read of the CQ or of the socket. Nobody promised more than
-//! the socket has: the rows are told as they are.
+//! A waiting process sleeps, on either side, in a read of the CQ or of the socket. These rows have
+//! no goal.
 
 use super::{
     hosts::{self, Host, Hosts},
@@ -27,12 +27,12 @@ use std::{
 const ROUNDS: u64 = 500;
 const SHORT: usize = 8;
 
-/// Bytes of a long message, how many of a run, and how many are under way.
+/// Bytes of a long message, number of messages of a run, and number under way.
 const LONG: usize = 1 << 20;
 const TRANSFERS: u64 = 32;
 const AHEAD: u64 = 4;
 
-/// An endpoint that knows its peer.
+/// An endpoint that has the address of its peer.
 struct End {
     ep: Endpoint,
     cq: Cq,
@@ -80,7 +80,7 @@ impl End {
         })
     }
 
-    /// Sleeps until there is a completion of `kind`, the only one that is awaited.
+    /// Sleeps until there is a completion of `kind`, the only expected kind.
     fn wait(&self, kind: CompFlags) -> Result<()> {
         let mut entry = [Entry::default()];
         if self.cq.sread(&mut entry, SILENCE)? == 0 {
@@ -94,7 +94,7 @@ impl End {
     }
 }
 
-/// Runs `far` and `near` between the hosts; gives what `near` tells.
+/// Runs `far` and `near` between the hosts; returns the result of `near`.
 fn between(
     hosts: &Hosts,
     size: usize,
@@ -110,7 +110,7 @@ fn between(
     hosts.with_links(|| hosts::between(near, far))
 }
 
-/// Rounds that are played before time is taken: the first message makes the connection.
+/// Rounds before the measurement: the first message makes the connection.
 const BEFORE: u64 = 10;
 
 fn ping(end: &End) -> Result<f64> {
@@ -149,7 +149,7 @@ fn send(end: &End) -> Result<f64> {
         if turn >= AHEAD {
             end.wait(CompFlags::SEND)?;
         }
-        // Those before made the connection; as many are under way at the end.
+        // The messages before made the connection; as many are under way at the end.
         if turn == AHEAD {
             began = Instant::now();
         }
@@ -205,7 +205,7 @@ fn tcp_send(channel: &mut Channel) -> Result<f64> {
     for _ in 0..TRANSFERS {
         stream.write_all(&message)?;
     }
-    // All of it has arrived.
+    // All messages have arrived.
     stream.read_exact(&mut [0])?;
     Ok(megabytes_per_second(began))
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs the command `kfi` as a script would, and looks at how it ended.
+//! Runs the command `kfi` as a script would, and checks its results.
 //!
-//! Tests of the command begin with [`alone`] or [`with_link`]: a network namespace of their own, in
-//! which what they start is too.
+//! Tests of the command begin with [`alone`] or [`with_link`], which make a network namespace for
+//! the test and the programs that it starts.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -27,7 +27,7 @@ pub(crate) fn with_link() {
     kfi("link add roce0 netdev lo").succeeds();
 }
 
-/// How a command ended.
+/// The results of a command.
 pub(crate) struct Ended {
     line: String,
     pub(crate) code: Option<i32>,
@@ -44,7 +44,7 @@ impl Ended {
         self
     }
 
-    /// It worked, and said nothing but its output.
+    /// The command succeeded, and printed its output only.
     #[track_caller]
     pub(crate) fn succeeds(self) -> Self {
         let ended = self.with(0);
@@ -52,7 +52,7 @@ impl Ended {
         ended
     }
 
-    /// It failed, with this in the cause and this in what to try.
+    /// The command failed, with these texts in the cause and in the advice.
     #[track_caller]
     pub(crate) fn fails(self, cause: &str, help: &str) -> Self {
         let ended = self.with(1);
@@ -86,7 +86,7 @@ pub(crate) fn parse(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// A command that is not started yet.
+/// A command that has not started yet.
 pub(crate) fn command(line: &str) -> Command {
     let mut command = Command::new("/bin/kfi");
     command
@@ -120,12 +120,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One of ping-pong.
+    /// A ping-pong server.
     pub(crate) fn start(options: &str) -> Self {
         Self::of(&format!("pingpong --json {options}"))
     }
 
-    /// One that this command line starts, which has `--json`.
+    /// A server with this command line, which has `--json`.
     pub(crate) fn of(line: &str) -> Self {
         let mut child = command(line).spawn().expect("start the server");
         let mut out = BufReader::new(child.stdout.take().expect("a pipe"));

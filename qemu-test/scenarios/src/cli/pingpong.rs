@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi pingpong`: every mode, completion and way of waiting, every size, two links, many clients,
-//! and what is said when the peer is not there, is mute or dies.
+//! and the messages when the peer is missing, silent or dies.
 
 use std::{
     io::Read,
@@ -222,7 +222,7 @@ fn a_server_does_as_it_was_told_itself() {
 fn clients_wait_for_their_turn() {
     with_link();
     let mut server = Server::start("--keep");
-    // The last client must get its turn in 10 s.
+    // The last client must be served within 10 s.
     let count = if sanitizing() { 50 } else { 300 };
     let line = format!("pingpong {} -i {count} --json", server.address);
     let clients: Vec<Child> = (0..4)
@@ -286,7 +286,7 @@ fn a_client_that_dies_ends_the_server() {
         }
         client.kill().expect("kill");
         client.wait().expect("wait");
-        // It goes on reading what the server says, so that that is not held up.
+        // A thread reads the server's output, so that the server is not blocked.
         let mut rest = String::new();
         server.out.read_to_string(&mut rest).expect("read");
         let (code, err) = server.end();

@@ -63,7 +63,7 @@ fn a_client_of_rping_that_dies() {
     std::thread::sleep(std::time::Duration::from_millis(500));
     client.kill().expect("kill");
     client.wait().expect("wait");
-    // It may have been between two pings, or in the middle of one.
+    // The signal may have come between two pings, or in the middle of one.
     let line = "rping 127.0.0.4 -i 4 --json";
     assert_eq!(kfi(line).succeeds().json()["iterations"], 4);
     loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi top`: who has what open and waits for what, printed and drawn.
+//! `kfi top`: owners and waiters of objects, printed and drawn.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -17,7 +17,7 @@ use crate::{harness::tests, host::SOON};
 
 tests![top_shows_who_waits_for_what, top_draws_on_a_terminal];
 
-/// Looks until `found` says what was looked for.
+/// Takes samples until `found` returns true.
 fn top_until<T>(found: impl Fn(&Value) -> Option<T>) -> T {
     let end = Instant::now() + SOON;
     loop {
@@ -59,7 +59,7 @@ fn top_shows_who_waits_for_what() {
     waiting.wait().expect("wait");
     top_until(|look| look["cntrs"].as_array()?.is_empty().then_some(()));
 
-    // Looks follow each other, and the second has rates.
+    // With repeated samples the second one has rates.
     let mut looks = command("top --json --interval 0.05")
         .spawn()
         .expect("start kfi");
@@ -97,7 +97,7 @@ fn top_draws_on_a_terminal() {
     let before = rustix::termios::tcgetattr(&theirs)
         .expect("tcgetattr")
         .local_modes;
-    // It is the controlling terminal, as a person's is.
+    // It is the controlling terminal, as that of a user.
     let mut child = Command::new("setsid")
         .args(["-c", "/bin/kfi", "top", "--interval", "0.1"])
         .env("TERM", "xterm")
@@ -109,7 +109,7 @@ fn top_draws_on_a_terminal() {
     let mut keyboard = std::fs::File::from(ours);
     let mut screen = keyboard.try_clone().expect("dup");
     let (send, drawn) = std::sync::mpsc::channel();
-    // Takes away what is drawn until nobody has the terminal open.
+    // Reads and discards the output until no process has the terminal open.
     let reader = thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = screen.read(&mut bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Processes that are killed with connections, or on the way to one.
+//! Processes that are killed while they have or make connections.
 
 use super::{CONSUMER, End, GAVE_UP, PEER, Server, event, failure, queue, refused, wire::across};
 use crate::{
@@ -19,14 +19,14 @@ tests![
     killed_while_it_talks => 120,
 ];
 
-/// What this program is when a test starts it as another process.
+/// The roles in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[("connector", connector), ("talker", talker)];
 
 /// Contexts of a talk's operations.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// A process that gets as far as it is told, and stays there.
+/// A process that connects up to a given step, and stays there.
 fn connector() {
     let words = line();
     let (state, addr) = words.split_once(' ').expect("two words");
@@ -62,7 +62,7 @@ fn connector() {
     drop((server, ends));
 }
 
-/// A process that sends and receives, with more of both under way than it sees the end of.
+/// A process that sends and receives, and leaves operations of both kinds under way.
 fn talker() {
     let addr = line();
     let (fabric, domain) = domain_on("roce0");
@@ -77,7 +77,7 @@ fn talker() {
     }
 }
 
-/// What an end of a talk has to say, and what became of it.
+/// The state of one end of a talk: its sends and receives, and their results.
 struct Talk {
     buffers: Vec<Buffer>,
     begun: u64,
@@ -96,17 +96,17 @@ impl Talk {
         }
     }
 
-    /// Sends and receives once more, whatever becomes of it.
+    /// Sends and receives once more; any result is accepted.
     fn go_on(&mut self, end: &End) {
         let sent = &self.buffers[self.begun as usize % self.buffers.len()];
         let longest = self.buffers.last().expect("a buffer");
-        // Refused is what finds no room, or no connection any more.
+        // An operation is refused if there is no room, or no connection any more.
         self.begun += u64::from(end.ep.recv(longest, RECEIVE).is_ok());
         self.begun += u64::from(end.ep.send(PEER, sent, SEND).is_ok());
         self.look(end, Duration::from_millis(1));
     }
 
-    /// Sees what has ended, or gives up after `time`.
+    /// Takes completions, or gives up after `time`.
     fn look(&mut self, end: &End, time: Duration) -> bool {
         let context = match end.cq.next(time) {
             Ok(None) => return false,
@@ -120,7 +120,7 @@ impl Talk {
     }
 }
 
-/// A process in this role, which begins with these words.
+/// A process in this role, whose first lines are these words.
 fn process(role: &str, words: &str) -> Process {
     let mut process = Process::in_role(role);
     process.tell(words);
@@ -140,11 +140,11 @@ fn kill(mut process: Process) {
 fn killed_in_each_state() {
     let addr: SocketAddr = "127.0.0.2:7500".parse().unwrap();
     for _ in 0..5 {
-        // Who listens goes: the port is free.
+        // The listener is killed: the port is free.
         let mut victim = in_state("listening", addr);
         assert_eq!(victim.told(), "there");
         kill(victim);
-        // With a request that waits: that is rejected.
+        // With a waiting request: that is rejected.
         let mut victim = in_state("asked", addr);
         assert_eq!(victim.told(), "listens");
         let a = End::new(0);
@@ -152,7 +152,7 @@ fn killed_in_each_state() {
         assert_eq!(victim.told(), "there");
         kill(victim);
         failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
-        // With one that it has accepted: that is over.
+        // With an accepted connection: that ends.
         let mut victim = in_state("accepting", addr);
         assert_eq!(victim.told(), "listens");
         let a = End::new(0);
@@ -161,7 +161,7 @@ fn killed_in_each_state() {
         event(&a.eq, EventKind::Connected);
         kill(victim);
         event(&a.eq, EventKind::Shutdown);
-        // Who asks goes: the request cannot be accepted.
+        // The connecting process is killed: its request cannot be accepted.
         let server = Server::new();
         let mut victim = in_state("asking", server.addr());
         assert_eq!(victim.told(), "there");
@@ -173,7 +173,7 @@ fn killed_in_each_state() {
             // The REJ is still under way.
             Ok(()) => drop(failure(&b.eq, Errno::ECONNREFUSED, GAVE_UP)),
         }
-        // Who is connected goes.
+        // A connected process is killed.
         let mut victim = in_state("connected", server.addr());
         let b = server.accept(&server.asked(), b"");
         assert_eq!(victim.told(), "there");
@@ -199,7 +199,7 @@ fn killed_while_it_talks() {
         }
         kill(victim);
         event(&b.eq, EventKind::Shutdown);
-        // All that was under way ends, once.
+        // Each operation under way ends once.
         while talk.ended < talk.begun {
             let (ended, begun) = (talk.ended, talk.begun);
             assert!(talk.look(&b, SOON), "{ended} of {begun} have ended");

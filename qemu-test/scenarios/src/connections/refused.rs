@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who is refused, what cannot be asked for, and how much of it is bounded.
+//! Connections that are refused, invalid requests, and the limits of requests.
 
 use super::{
     CONSUMER, End, INVALID_SERVICE_ID, NO_RESOURCES, QUIET, Server, cancelled, event, failure,
@@ -55,7 +55,7 @@ fn nobody_listens() {
     let to = "127.0.0.2:9".parse().unwrap();
     a.ep.connect(to, b"").expect("connect");
     failure(&a.eq, Errno::ECONNREFUSED, INVALID_SERVICE_ID);
-    // A passive endpoint that is open does not listen yet, and not any more when it is closed.
+    // A passive endpoint does not listen before the call, nor after it is closed.
     let server = Server::new();
     let addr = server.addr();
     server.pep.close().expect("close");
@@ -105,7 +105,7 @@ fn an_event_queue_without_room() {
     until("a request", || {
         eq.peek(Deadline::POLL).expect("peek").is_some()
     });
-    // Nobody would ever hear of this one.
+    // The program would never get events of this one.
     b.ep.connect(pep.name().expect("name"), b"")
         .expect("connect");
     failure(&b.eq, Errno::ECONNREFUSED, NO_RESOURCES);
@@ -133,18 +133,18 @@ fn whom_one_cannot_ask() {
     ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
         .expect("bind");
     refused(ep.connect(server.addr(), b""), Errno::KFI_ENOEQ);
-    // Another type.
+    // Another type of endpoint.
     let rdm = domain.endpoint().open().expect("ep");
     refused(rdm.connect(server.addr(), b""), Errno::EOPNOTSUPP);
     // Without a CQ.
     let bare = domain.endpoint().ep_type(EpType::Msg).open().expect("ep");
     refused(bare.connect(server.addr(), b""), Errno::KFI_ENOCQ);
-    // Another family, nobody's address.
+    // Another family, or an address of no host.
     let a = End::on(&domain, &queue(&fabric), None, 0);
     for nobody in ["[::1]:5", "0.0.0.0:5", "224.0.0.1:5", "255.255.255.255:5"] {
         refused(a.ep.connect(nobody.parse().unwrap(), b""), Errno::EINVAL);
     }
-    // It can ask others still.
+    // It can still connect to others.
     server.connect(&a);
 }
 
@@ -167,7 +167,7 @@ fn what_cannot_be_accepted() {
         rdm.accept(&server.pep, asked.connreq, b""),
         Errno::EOPNOTSUPP,
     );
-    // All of that was nothing to the request.
+    // The request is still valid after these refusals.
     b.ep.accept(&server.pep, asked.connreq, b"")
         .expect("accept");
     event(&a.eq, EventKind::Connected);
@@ -238,7 +238,7 @@ fn a_storm_of_requests() {
             ep
         })
         .collect();
-    // Each comes to an end: refused for want of room, or it waits and is rejected.
+    // Each gets an answer: it is refused for want of room, or it waits and is rejected.
     let mut refusals = 0;
     let mut ended = 0;
     let begin = Instant::now();
@@ -258,11 +258,11 @@ fn a_storm_of_requests() {
     }
     println!("{refusals} of {ASKERS} refused for want of room");
     drop(askers);
-    // Requests of those that gave up may still be there, and have the places.
+    // Requests of those that gave up may still be there, and take the places.
     while let Some(event) = server.eq.read(QUIET).expect("read") {
         let asked = event.connection().expect("a request");
         server.pep.reject(asked.connreq, b"").expect("reject");
     }
-    // Who asks now is heard.
+    // A new request is accepted.
     server.connect(&End::new(0));
 }

@@ -28,7 +28,7 @@ tests![
     many_hosts_cannot_be_asked,
 ];
 
-/// An end in a namespace, and who listens in another.
+/// An end in a namespace, and the listener in another.
 pub(super) fn across(wire: &Wire, addr: &str) -> (Server, End) {
     let server = wire.b.run(|| Server::on(domain_on("roce0"), addr, 0));
     (server, end_in_a(wire, addr.starts_with('[')))
@@ -71,7 +71,8 @@ fn between_namespaces() {
     }
 }
 
-/// Each end takes what both have. Whoever insists on more is refused.
+/// Each end uses the lesser values of both. An end with a fixed path MTU is refused if the other
+/// cannot have it.
 fn mtus_differ() {
     let wire = Wire::new();
     for (of_a, of_b, path) in [(9000, 1500, 1024), (1500, 9000, 1024), (9000, 600, 512)] {
@@ -93,7 +94,7 @@ fn mtus_differ() {
     quiet(&server.eq);
 }
 
-/// Has `percent` of what leaves either end lost.
+/// Makes the network lose `percent` of the packets of either end.
 fn lose(wire: &Wire, percent: u32) {
     for netns in [&wire.a, &wire.b] {
         netns.run(|| {
@@ -109,7 +110,7 @@ fn lose(wire: &Wire, percent: u32) {
 fn messages_are_lost() {
     let wire = Wire::new();
     let (server, first) = across(&wire, "192.0.2.2:0");
-    // Whose address is whose is known before.
+    // The hosts know each other's link-layer addresses before.
     server.connect(&first);
     lose(&wire, 10);
     let (mut refused, mut unconfirmed) = (0, 0);
@@ -119,8 +120,8 @@ fn messages_are_lost() {
         let asked = server.asked();
         if round % 4 == 3 {
             server.pep.reject(asked.connreq, b"no").expect("reject");
-            // Who was asked for patience waits 18 s before it asks again for an answer that was lost,
-            // and gives up if that is lost so often that it cannot be told from silence.
+            // A peer that got an MRA waits 18 s before it asks again for an answer that was lost,
+            // and gives up if too many are lost.
             let error = any_failure_within(3 * SOON, &a.eq);
             match (error.err, error.prov_errno) {
                 (Errno::ECONNREFUSED, CONSUMER) => refused += 1,
@@ -175,7 +176,7 @@ fn a_link_goes() {
     let b = server.accept(&server.asked(), b"");
     event(&a.eq, EventKind::Connected);
     event(&b.eq, EventKind::Connected);
-    // Another one waits, and a third asks nobody.
+    // Another request waits, and a third one goes to an address without a host.
     let (c, d) = (end_in_a(&wire, false), end_in_a(&wire, false));
     c.ep.connect(to, b"").expect("connect");
     server.asked();
@@ -186,7 +187,7 @@ fn a_link_goes() {
     event(&b.eq, EventKind::Shutdown);
     failure(&c.eq, Errno::ENODEV, 0);
     failure(&d.eq, Errno::ENODEV, 0);
-    // Nobody can ask any more.
+    // No request can arrive any more.
     failure(&server.eq, Errno::ENODEV, 0);
     let pep = server
         .fabric

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Failures injected while objects are looked at and changed.
+//! Failures injected while objects are read and changed.
 
 use super::{Made, sockaddr, sweep};
 use kfi::{
@@ -8,7 +8,7 @@ use kfi::{
 };
 use std::ffi::c_char;
 
-/// The answer of a call that takes something, where there is nothing.
+/// The result of a call that takes an element from an empty queue.
 fn nothing_there(answer: Result<(), Errno>) -> Result<Made, Errno> {
     match answer {
         Err(Errno::EAGAIN) => Ok(Made::Nothing),
@@ -54,7 +54,7 @@ pub(super) fn looking_and_changing() {
                     ..Call::sized()
                 });
                 match read {
-                    // It lost nothing: once more.
+                    // It lost nothing: the call is made once more.
                     Err(Errno::ENOMEM | Errno::EFAULT) => {}
                     read => return read.map(|_| Made::Nothing),
                 }
@@ -93,7 +93,7 @@ pub(super) fn looking_and_changing() {
             };
             w.call(arg)?;
             let arg = abi::kfabric_poll_change { remove: 1, ..arg };
-            // The fault may be met here, too, but only once.
+            // The fault may occur here, too, but only once.
             w.call(arg).or_else(|_| w.call(arg)).map(|_| Made::Nothing)
         }),
         ("NOP", |w| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Failures injected while passive endpoints listen, and endpoints ask and are accepted.
+//! Failures injected while passive endpoints listen, and endpoints connect and are
+//! accepted.
 
 use super::{Made, World, sweep};
 use crate::raw::{addr_of, addr_of_mut, in_ms, ipv4};
@@ -53,7 +54,7 @@ impl Opened<'_> {
         Ok(ep)
     }
 
-    /// A passive endpoint that listens; gives its address too.
+    /// A passive endpoint that listens; returns its address too.
     fn pep(&mut self) -> Result<(u32, abi::kfabric_sockaddr), Errno> {
         let w = self.0;
         let pep = self.add(
@@ -105,7 +106,7 @@ impl Opened<'_> {
             });
             let number = |at| u32::from_ne_bytes([0, 1, 2, 3].map(|n: usize| event[at + n]));
             match read {
-                // What is left of those before is not for this one.
+                // Leftovers of earlier attempts are not for this one.
                 Ok(read) if read.event == abi::KFI_CONNREQ && number(0) == pep => {
                     return Ok((pep, number(4)));
                 }

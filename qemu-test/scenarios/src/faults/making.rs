@@ -128,7 +128,8 @@ pub(super) fn making_objects() {
             })
             .map(|arg| Made::Link(arg.name))
             .or_else(|e| match e {
-                // There is no such interface: as far as it gets without one.
+                // There is no such interface: the call goes as far as it can
+                // without one.
                 Errno::ENODEV => Ok(Made::Nothing),
                 e => Err(e),
             })

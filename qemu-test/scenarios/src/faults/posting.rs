@@ -31,7 +31,7 @@ fn op(w: &World, opcode: u32, len: u64) -> abi::kfabric_op {
     }
 }
 
-/// A receive from anybody.
+/// A receive from any sender.
 fn receive(w: &World, opcode: u32, len: u64) -> abi::kfabric_op {
     abi::kfabric_op {
         peer: FiAddr::UNSPEC.0,
@@ -39,7 +39,7 @@ fn receive(w: &World, opcode: u32, len: u64) -> abi::kfabric_op {
     }
 }
 
-/// Takes all completions, so that the next operations find room.
+/// Takes all completions, so that there is room for the next operations.
 fn drain(host: &Host) {
     loop {
         let mut entries = [kfi::Entry::default(); 16];
@@ -143,7 +143,7 @@ pub(super) fn mapping() {
     ]);
 }
 
-/// Opens an object, maps it, touches it, and takes both away.
+/// Opens an object, maps it, accesses the mapping, and removes both.
 fn map(w: &World, cq: bool) -> Result<Made, Errno> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let (handle, offset, len, prot) = if cq {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One call of a worker: mostly right, so that it gets far; then, now and then, one to three of its
-//! words are replaced by others.
+//! One call of a worker: mostly valid, so that it is executed; sometimes, one to three of its words
+//! are replaced.
 
 #![allow(unsafe_code, reason = "structures as bytes, descriptors as numbers")]
 
@@ -49,12 +49,12 @@ pub(super) struct Worker {
     world: Arc<World>,
     rng: Rng,
     trace: Trace,
-    /// Where its lists are.
+    /// The place of its lists.
     corner: u64,
 }
 
 impl Worker {
-    /// One that begins with this generator.
+    /// A worker with this generator.
     pub(super) fn new(world: Arc<World>, rng: Rng, trace: Trace, thread: u64) -> Self {
         Self {
             corner: world.scratch.corner(thread),
@@ -67,7 +67,7 @@ impl Worker {
     /// Makes calls until the end of the round.
     pub(super) fn run(&mut self) {
         while !self.world.stopped() {
-            // The second file is for what is rare: no skeleton, and it goes at any time.
+            // The second file is for rare calls: it has no skeleton, and is closed at any time.
             let desk = usize::from(self.rng.one_in(12));
             self.step(desk);
         }
@@ -115,7 +115,7 @@ impl Worker {
         self.world.scratch.addr(len, &mut self.rng)
     }
 
-    /// Bytes of a buffer: mostly few.
+    /// Length of a buffer: mostly short.
     fn len(&mut self) -> u64 {
         match self.rng.below(8) {
             0 => self.rng.edge(),
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Until when: mostly not at all, or not long.
+    /// A deadline: mostly none, or a short one.
     fn deadline(&mut self) -> u64 {
         match self.rng.below(16) {
             0 => abi::KFABRIC_FOREVER,
@@ -144,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// An address of an endpoint, of this process, the other, or none.
+    /// An address of an endpoint, of this process or the other, or none.
     fn sockaddr(&mut self) -> abi::kfabric_sockaddr {
         let port = PORTS.start + self.rng.below(PORTS.len() as u64) as u16;
         match self.rng.below(12) {
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// A list of `count` pieces of local memory; gives its address.
+    /// A list of `count` pieces of local memory; returns its address.
     fn iov_list(&mut self, count: u64) -> u64 {
         let mut words = Vec::new();
         for _ in 0..count.min(300) {
@@ -235,7 +235,7 @@ impl Worker {
         op
     }
 
-    /// What an atomic has besides.
+    /// The additional fields of an atomic.
     fn atomic(&mut self, desk: usize, op: &mut abi::kfabric_op) {
         op.len = self.rng.pick(&[8, 8, 8, 8, 16, op.len]);
         if !self.rng.one_in(6) {
@@ -259,7 +259,8 @@ impl Worker {
         }
     }
 
-    /// Puts a list of structures into memory that nobody changes, mostly; gives its address.
+    /// Puts a list of structures into memory that other threads mostly leave alone; returns its
+    /// address.
     fn list<T: Copy>(&mut self, list: &[T]) -> u64 {
         let words: Vec<u64> = list
             .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One process of a round: the world that its threads share, and the threads.
+//! One process of a round: the state that its threads share, and the threads.
 
 #![allow(
     unsafe_code,
@@ -23,13 +23,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Ports of the endpoints that know each other, in both processes.
+/// Ports of the endpoints that have each other's addresses, in both processes.
 pub(super) const PORTS: std::ops::Range<u16> = 7000..7008;
 
-/// Ports where connections may be asked for, in both processes.
+/// Ports where endpoints may listen for connections, in both processes.
 pub(super) const LISTENERS: std::ops::Range<u16> = 7100..7104;
 
-/// What kind of object a handle names.
+/// The kind of object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Fabric,
@@ -43,13 +43,13 @@ pub(super) enum Kind {
     Poll,
     /// An endpoint that needs no connection.
     Ep,
-    /// A connected one, or one to be connected.
+    /// A connected endpoint, or one to be connected.
     Msg,
     /// A passive one.
     Pep,
 }
 
-/// An open file and what is known of it.
+/// An open file and its recorded objects.
 pub(super) struct Desk {
     file: RwLock<Arc<File>>,
     handles: Mutex<Vec<(Kind, u32)>>,
@@ -63,7 +63,7 @@ impl Desk {
         }
     }
 
-    /// The open file of now.
+    /// The current open file.
     pub(super) fn file(&self) -> Arc<File> {
         self.file
             .read()
@@ -71,7 +71,7 @@ impl Desk {
             .clone()
     }
 
-    /// Opens another one; the old one goes when the last call on it has come back.
+    /// Opens another one; the old one is closed when the last call on it has returned.
     pub(super) fn replace(&self) {
         let new = Arc::new(File::open());
         let old = {
@@ -94,7 +94,7 @@ impl Desk {
         }
     }
 
-    /// It was closed.
+    /// The object was closed.
     pub(super) fn forget(&self, handle: u32) {
         self.handles().retain(|(_, known)| *known != handle);
     }
@@ -129,12 +129,12 @@ impl Desk {
     }
 }
 
-/// Memory for buffers, lists and whatever a call points to; all threads use all of it, and what
-/// they write there is written over by others, and by the kernel, at any time.
+/// Memory for buffers, lists and other arguments of calls. All threads use all of it; other
+/// threads and the kernel overwrite the data at any time.
 ///
-/// It stands alone in 4 GiB of address space, so that an address of which one half was replaced
-/// names this memory or none. No other address of the process is ever given to the kernel, or it
-/// would write over the fuzzer itself.
+/// It is alone in 4 GiB of address space, so that an address of which one half was replaced names
+/// this memory or none. The fuzzer gives the kernel no other address of the process, because the
+/// kernel would overwrite the fuzzer itself.
 pub(super) struct Scratch {
     at: *mut u8,
 }
@@ -145,11 +145,11 @@ unsafe impl Send for Scratch {}
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
-    /// Pages that can be written.
+    /// Number of pages that can be written.
     const WRITABLE: usize = 96;
-    /// Pages behind them that can be read.
+    /// Number of pages behind them that can be read.
     const READABLE: usize = 2;
-    /// Where it is: the rest of these 4 GiB is nothing.
+    /// Its address: the rest of these 4 GiB is not mapped.
     const START: usize = 0x1000_4000_0000;
     const AREA: usize = 0x1000_0000_0000;
 
@@ -196,7 +196,7 @@ impl Scratch {
         }
     }
 
-    /// Room for the lists of thread `thread`, which the others mostly leave alone.
+    /// Room for the lists of thread `thread`, which other threads mostly leave alone.
     pub(super) fn corner(&self, thread: u64) -> u64 {
         let start = self.at.expose_provenance() as u64;
         start + ((Self::WRITABLE - 4 * (thread as usize + 1)) * PAGE) as u64
@@ -225,13 +225,13 @@ struct Mapped {
 // SAFETY: it is accessed atomically only.
 unsafe impl Send for Mapped {}
 
-/// What the threads of a process share.
+/// The state that the threads of a process share.
 pub(super) struct World {
     /// Two open files; the first has the skeleton.
     pub(super) desks: [Desk; 2],
     /// Memory.
     pub(super) scratch: Scratch,
-    /// Which of the two processes this is.
+    /// The number of this process.
     pub(super) process: u64,
     fds: Mutex<Vec<Arc<OwnedFd>>>,
     rings: Mutex<Vec<Mapped>>,
@@ -247,7 +247,8 @@ impl World {
         }
     }
 
-    /// One of them; `take`: it is forgotten, and closed when the last call on it has come back.
+    /// One of them; with `take` it is removed from the list, and closed when the last call on it
+    /// has returned.
     pub(super) fn fd(&self, take: bool, rng: &mut Rng) -> Option<Arc<OwnedFd>> {
         let mut fds = self.fds.lock().unwrap_or_else(PoisonError::into_inner);
         if fds.is_empty() {
@@ -261,7 +262,7 @@ impl World {
         })
     }
 
-    /// Maps something of the device; the vandal writes there if it can be written.
+    /// Maps memory of the device; the vandal writes there if the mapping is writable.
     pub(super) fn map(
         &self,
         file: &File,
@@ -272,7 +273,7 @@ impl World {
     ) -> rustix::io::Result<()> {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         if rings.len() >= 32 {
-            // The oldest goes, under the lock that the vandal holds while it writes.
+            // The oldest is removed, under the lock that the vandal holds while it writes.
             let old = rings.remove(0);
             // SAFETY: mapped below with this length.
             let _ = unsafe { rustix::mm::munmap(old.at.cast(), old.words * 8) };
@@ -293,14 +294,14 @@ impl World {
         Ok(())
     }
 
-    /// Whether the threads shall end.
+    /// Whether the threads should end.
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
 }
 
-/// Queues, counters and endpoints that work, and know each other across the processes. What cannot
-/// be made (the other process has the port) is left out.
+/// Queues, counters and endpoints that work, and have each other's addresses across the processes.
+/// Objects that cannot be made (the other process has the port) are left out.
 fn skeleton(desk: &Desk, process: u64) -> Option<()> {
     let file = desk.file();
     macro_rules! make {
@@ -426,7 +427,7 @@ pub(super) fn msg(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) -> Op
     Some(ep)
 }
 
-/// Two endpoints that are connected with each other; gives one of them.
+/// Two endpoints that are connected with each other; returns one of them.
 pub(super) fn couple(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) -> Option<u32> {
     let open = || {
         let ep = msg(desk, file, domain, cq, eq)?;
@@ -457,7 +458,7 @@ pub(super) const ALL_CAPS: u64 = abi::KFI_MSG
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Signals interrupt calls, for ever.
+/// Sends signals, which interrupt calls, for ever.
 fn handle_kicks() {
     // SAFETY: zeros are valid in this structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -466,7 +467,7 @@ fn handle_kicks() {
     unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
 }
 
-/// Writes into mapped rings until the end: anything, and often a head that is nearly right.
+/// Writes into mapped rings until the end: random values, and often a head that is nearly valid.
 fn vandal(world: &World, mut rng: Rng) {
     const HEAD: usize = std::mem::offset_of!(abi::kfabric_cq_ring, head) / 8;
     while !world.stopped() {
@@ -497,8 +498,8 @@ fn vandal(world: &World, mut rng: Rng) {
     }
 }
 
-/// Plays a process of the round of `seed` for about as long as `work`; whatever is open then goes
-/// with the process, or some of it before.
+/// Runs a process of the round of `seed` for about the time `work`; remaining objects are then
+/// closed with the process, or some of them before.
 pub(super) fn run(seed: u64, process: u64, work: Duration) {
     handle_kicks();
     let mut rng = Rng::new(seed.wrapping_mul(2).wrapping_add(process));
@@ -524,7 +525,7 @@ pub(super) fn run(seed: u64, process: u64, work: Duration) {
         std::thread::spawn(move || vandal(&world, rng))
     };
     let begin = Instant::now();
-    // Signals end what would wait for ever, so they go on until all threads have ended.
+    // Signals end waits without a limit, so they continue until all threads have ended.
     while workers.iter().any(|worker| !worker.is_finished()) {
         std::thread::sleep(Duration::from_millis(3));
         if begin.elapsed() > work {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The last calls of each thread of a round, in a file that outlives its process.
 //!
-//! A call is written down before it is made and its result afterwards, so one that never came back
-//! is known by that. Writing is a copy into mapped memory.
+//! A call is recorded before it is made and its result afterwards, which shows a call that never
+//! returned. Recording is a copy into mapped memory.
 
 #![allow(unsafe_code, reason = "mapped memory")]
 
@@ -19,7 +19,7 @@ const CALLS: usize = 24;
 /// Bytes of a call's structure that are kept.
 const BYTES: usize = 192;
 
-/// The result of a call that has not come back.
+/// The result of a call that has not returned.
 const UNDER_WAY: i64 = i64::MIN;
 
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ fn path(process: u64) -> String {
     format!("/dev/shm/kfi-fuzz-{process}")
 }
 
-/// What a thread writes its calls to.
+/// A thread's buffer for its calls.
 pub(super) struct Trace {
     records: *mut Record,
     number: u64,
@@ -47,7 +47,7 @@ pub(super) struct Trace {
 // SAFETY: each thread has records of its own.
 unsafe impl Send for Trace {}
 
-/// Traces for the threads of `process`; what was there before is forgotten.
+/// Traces for the threads of `process`; earlier contents are dropped.
 pub(super) fn create(process: u64) -> Vec<Trace> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = rustix::fs::open(path(process), flags, Mode::from(0o600)).expect("trace file");
@@ -68,7 +68,7 @@ pub(super) fn create(process: u64) -> Vec<Trace> {
 }
 
 impl Trace {
-    /// A call is about to be made.
+    /// Records a call before it is made.
     pub(super) fn begin(&mut self, name: &str, bytes: &[u8]) {
         self.number += 1;
         let mut record = Record {
@@ -88,7 +88,7 @@ impl Trace {
         unsafe { self.place().write(record) };
     }
 
-    /// It has come back with this: 0, a value, or a negative error number.
+    /// Records the result: 0, a value, or a negative error number.
     pub(super) fn end(&mut self, result: i64) {
         // SAFETY: as above.
         unsafe { (*self.place()).result = result };

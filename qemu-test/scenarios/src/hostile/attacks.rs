@@ -66,11 +66,11 @@ pub(super) trait Attack {
     /// Sends some packets.
     fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng);
 
-    /// A packet has come to one of its addresses.
+    /// Handles a packet that has come to one of its addresses.
     fn hear(&mut self, _foe: &mut Foe, _heard: &Heard) {}
 
-    /// The figures that show that its packets have reached the module. `None`: [`end`](Self::end)
-    /// checks that they were answered.
+    /// The statistics that show that its packets have reached the module. `None`:
+    /// [`end`](Self::end) checks that they were answered.
     fn evidence(&self) -> Option<Evidence> {
         Some(Evidence::new(Counter::Gsi, MOST))
     }
@@ -184,7 +184,7 @@ fn ask_anything(foe: &mut Foe, at: &Facts, rng: &mut Rng, way: Way) {
     ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
 }
 
-/// Requests that are rejected, with times as long as they can be.
+/// Requests that are rejected, with times as long as possible.
 struct Rejected {
     number: u8,
 }
@@ -210,7 +210,7 @@ impl Attack for Rejected {
 /// Requests that are accepted and never confirmed.
 struct HalfOpen {
     number: u8,
-    /// How many REPs have come.
+    /// Number of REPs received.
     accepted: u32,
 }
 
@@ -362,7 +362,7 @@ struct Answered {
     last: Instant,
 }
 
-/// One request in the name of each of many hosts, and the number of answers to each.
+/// One request with the address of each of many hosts, and the number of answers to each.
 struct Reflection {
     number: u8,
     next: Instant,
@@ -435,7 +435,8 @@ impl Attack for ToMany {
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        // The kernel drops those in the name of all hosts, of a group, or of the victim itself.
+        // The kernel drops those with the address of all hosts, of a group, or of the victim
+        // itself.
         Some(Evidence::new(
             Counter::Packets(&[PacketFigure::DropCm]),
             SOME,
@@ -459,8 +460,8 @@ impl Attack for ToMany {
     }
 }
 
-/// Requests in the name of endpoints that are about to connect, with the largest incarnations,
-/// which take precedence over those of the endpoints.
+/// Requests with the addresses of endpoints that are about to connect, with the largest
+/// incarnations, which take precedence over those of the endpoints.
 struct Incarnation;
 
 impl Attack for Incarnation {
@@ -476,7 +477,7 @@ impl Attack for Incarnation {
                 epoch: rng.edge(),
             };
             let theirs = rng.pick(&ports);
-            // To the end that is asked, or to the one that asks.
+            // To the passive end, or to the active one.
             let (way, from, to) = match rng.below(2) {
                 0 => (Way::new(A, B), theirs, rng.pick(&[at.greeter, at.good[1]])),
                 _ => (Way::new(B, A), rng.pick(&[at.greeter, at.good[1]]), theirs),

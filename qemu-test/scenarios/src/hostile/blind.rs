@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Attacks on QPs, in a peer's name and without a connection: wrong sequence numbers, wrong numbers
-//! of QPs, wrong checksums, and ICMP errors.
+//! Attacks on QPs, with a peer's address and without a connection: wrong sequence numbers, wrong
+//! numbers of QPs, wrong checksums, and ICMP errors.
 
 use super::{
     A, B,
@@ -119,7 +119,7 @@ impl Attack for FarRequests {
     }
 }
 
-/// Responses of the peer to what was never sent.
+/// Responses of the peer to requests that were never sent.
 pub(super) struct FarResponses;
 
 impl Attack for FarResponses {
@@ -187,7 +187,7 @@ impl Attack for Guesses {
     }
 }
 
-/// As many packets as possible that are dropped: a wrong ICRC, a wrong source, no packet at all.
+/// As many packets as possible that are dropped: a wrong ICRC, a wrong source, random bytes.
 pub(super) struct Flood {
     pub(super) number: u8,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Evidence that the packets of an attack have reached the module: figures of the hosts that grow
+//! Evidence that the packets of an attack have reached the module: counters of the hosts that grow
 //! with the packets. Packets that the network or the kernel drops before the module would not test
 //! it.
 
@@ -11,24 +11,24 @@ use crate::{
 use kfi::{PacketFigure, Packets};
 use std::fs;
 
-/// Where the packets of an attack are counted.
+/// The counters of the packets of an attack.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     /// Packets to QP 1.
     Gsi,
-    /// Figures of QPs, and of packets that no QP takes.
+    /// Counters of QPs, and of packets that no QP takes.
     Packets(&'static [PacketFigure]),
-    /// All figures of dropped packets.
+    /// All counters of dropped packets.
     Drops,
     /// ICMP errors, which the kernel receives and counts.
     Icmp,
 }
 
-/// The figures to look at, and how much they must have grown.
+/// The counters to compare, and the least growth.
 #[derive(Clone, Copy)]
 pub(super) struct Evidence {
     pub(super) counter: Counter,
-    /// The least part of the packets sent that must have been counted.
+    /// The least part of the sent packets that must have been counted.
     pub(super) part: f64,
 }
 
@@ -37,7 +37,7 @@ impl Evidence {
         Self { counter, part }
     }
 
-    /// The sum of the figures at both hosts with the module.
+    /// The sum of the counters at both hosts with the module.
     pub(super) fn count(&self, field: &Field) -> u64 {
         let hosts = [&field.a, &field.b];
         hosts.into_iter().map(|host| self.count_at(host)).sum()
@@ -59,7 +59,7 @@ impl Evidence {
     }
 }
 
-/// All figures of the hosts at one moment.
+/// All counters of the hosts at one time.
 pub(super) struct Figures([Packets; 4]);
 
 impl Figures {
@@ -69,7 +69,7 @@ impl Figures {
         Self([one, two, three, four])
     }
 
-    /// The figures that have grown since, and by how much.
+    /// The counters that have grown since, and their growth.
     pub(super) fn grown(&self, field: &Field) -> String {
         let sum = |all: &Self, figure| -> u64 { all.0.iter().map(|of| of.get(figure)).sum() };
         let now = Self::of(field);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The field: the network of a siege. Two hosts with the module and the attacker's host are on one
-//! Ethernet.
+//! The field: the network of the attack test. Two hosts with the module and the attacker's host
+//! are on one Ethernet.
 //!
 //! ```text
 //!   a  192.0.2.1, 192.0.2.11 ---.
@@ -12,7 +12,7 @@
 //! Each host is a network namespace. `c` has no link of the module. Its kernel accepts the packets
 //! to the attacker's addresses and never answers them. In the code, the foe is the attacker: the
 //! sockets at `c` that send packets and capture the answers. The crowd is the set of its other
-//! addresses, from which it sends in the name of many hosts.
+//! addresses, from which it sends as many hosts.
 
 use super::{
     A, B,
@@ -61,7 +61,8 @@ pub(super) fn attack_of(ip: Ipv4Addr) -> Option<u8> {
     (first == CROWD.0 && attack < CROWD.1).then_some(attack)
 }
 
-/// The network of a siege: the hosts with the module (`a`, `b`) and the attacker's host (`c`).
+/// The network of the attack test: the hosts with the module (`a`, `b`) and the attacker's host
+/// (`c`).
 pub(super) struct Field {
     pub(super) a: NetNs,
     pub(super) b: NetNs,
@@ -114,17 +115,17 @@ impl Field {
     }
 }
 
-/// The attacker: it sends any packet, and hears (captures) the packets that arrive at its host.
+/// The attacker: it sends any packet, and captures the packets that arrive at its host.
 pub(super) struct Foe {
     raw: RawSocket,
     ear: Capture,
     /// A socket that is never read. Without it, the kernel would answer with ICMP errors.
     _sink: UdpSocket,
-    /// [`send`](Self::send) sends nothing now.
+    /// Packets are dropped instead of sent.
     pub(super) is_silent: bool,
-    /// Packets sent.
+    /// Number of packets sent.
     pub(super) sent: u64,
-    /// Packets heard.
+    /// Number of packets captured.
     pub(super) heard: u64,
 }
 
@@ -159,7 +160,7 @@ impl Foe {
         }
     }
 
-    /// The next packet that has come.
+    /// The next captured packet.
     pub(super) fn hear(&mut self) -> Option<Heard> {
         let heard = self.ear.next()?;
         self.heard += 1;
@@ -191,8 +192,8 @@ pub(super) struct Facts {
     pub(super) guids: [u64; 2],
     /// The ports of the good endpoints for reliable datagrams at a and b.
     pub(super) good: [u16; 2],
-    /// The ports at a of the newcomers (endpoints that connect anew all the time), and the port at
-    /// b of the greeter (the endpoint that they connect to).
+    /// The ports at a of the newcomers (endpoints that connect repeatedly), and the port at b of
+    /// the greeter (the endpoint to which they connect).
     pub(super) newcomers: std::ops::Range<u16>,
     pub(super) greeter: u16,
     /// The port at b of the open endpoint: one for reliable datagrams that accepts every peer.
@@ -204,7 +205,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Nothing is known yet.
+    /// No facts yet.
     pub(super) fn new() -> Self {
         Self {
             streams: Vec::new(),
@@ -218,7 +219,7 @@ impl Facts {
         }
     }
 
-    /// Learns the connections of the good flow, which alone has sent what was captured.
+    /// Learns the connections of the good flow, whose packets alone were captured.
     pub(super) fn learn(&mut self, capture: &Capture) {
         while let Some(heard) = capture.next() {
             let Some(packet) = heard.packet() else {
@@ -263,7 +264,7 @@ impl Facts {
         }
     }
 
-    /// Looks where the PSNs of the good connections are now.
+    /// Updates the PSNs of the good connections.
     pub(super) fn refresh(&mut self, field: &Field) {
         let capture = Capture::of_module(&field.b, [A, B]);
         std::thread::sleep(GLANCE);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The good flow: legitimate traffic, which must go on during all attacks. It is messages both ways
 //! between two hosts, over a connection and as reliable datagrams, and newcomers: endpoints that
-//! connect anew all the time, to an endpoint called the greeter. Each message is compared byte for
-//! byte.
+//! connect repeatedly, to an endpoint called the greeter. Each message is compared byte for byte.
 
 use super::{
     A, B,
@@ -34,7 +33,7 @@ const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
 const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
 
-/// How long a completion may take under an attack.
+/// Longest time of a completion under an attack.
 const STALL: Duration = Duration::from_secs(60);
 
 /// Lengths of messages, in turn: of one packet and of some, and one that its receiver reads.
@@ -48,7 +47,7 @@ const LONGEST: usize = 32 << 10;
 /// Bytes behind a message that must not be written.
 const BEHIND: usize = 64;
 
-/// Ports of the endpoints that connect anew, one after the other, and of the one that they greet.
+/// Ports of the newcomers, one after another, and of the greeter.
 const NEWCOMERS: Range<u16> = 7001..7009;
 const GREETER: u16 = 7100;
 
@@ -81,9 +80,9 @@ struct Shared {
     rdm: AtomicU64,
     newcomers: AtomicU64,
     barred: AtomicU64,
-    /// How long the slowest newcomer has taken, in nanoseconds.
+    /// The time that the slowest newcomer has taken, in nanoseconds.
     slowest: AtomicU64,
-    /// Until when newcomers may be refused, in nanoseconds from `begin`.
+    /// The time until which newcomers may be refused, in nanoseconds from `begin`.
     barred_until: AtomicU64,
     pause: AtomicBool,
     paused: AtomicU64,
@@ -109,7 +108,7 @@ impl Shared {
         failure.get_or_insert_with(|| format!("{who}: {why}"));
     }
 
-    /// Whether a newcomer that began so many nanoseconds from `begin` may be refused.
+    /// Whether a newcomer that began at this time, in nanoseconds from `begin`, may be refused.
     fn may_bar(&self, since: u64) -> bool {
         since < self.barred_until.load(SeqCst)
     }
@@ -216,7 +215,7 @@ impl Flow {
         })
     }
 
-    /// How long the slowest newcomer has taken since the last call.
+    /// The time of the slowest newcomer since the last call.
     pub(super) fn slowest(&self) -> Duration {
         Duration::from_nanos(self.shared.slowest.swap(0, Relaxed))
     }
@@ -227,7 +226,7 @@ impl Flow {
         self.shared.barred_until.store(until, SeqCst);
     }
 
-    /// Does `what` while the flow pauses, with nothing under way.
+    /// Calls `what` while the flow pauses, with no operations under way.
     pub(super) fn pausing<T>(&self, what: impl FnOnce() -> T) -> Result<T, String> {
         self.shared.pause.store(true, SeqCst);
         let begin = Instant::now();
@@ -282,7 +281,7 @@ fn done(cq: &Cq, flags: CompFlags, context: u64) -> Result<Entry, String> {
     }
 }
 
-/// Checks that the message has arrived as it was sent, and that no byte behind it was written.
+/// Checks that the message has its bytes, and that no byte behind it was written.
 fn arrived(entry: &Entry, into: &Buffer, bytes: &[u8]) -> Result<(), String> {
     if entry.len != bytes.len() as u64 {
         return Err(format!("{} bytes came of {}", entry.len, bytes.len()));
@@ -394,7 +393,7 @@ impl Exchange for Datagrams {
     }
 }
 
-/// Endpoints that connect anew, each of which sends one message.
+/// Endpoints that connect repeatedly, each of which sends one message.
 struct Newcomers {
     domain: Domain,
     greeter: Host,
@@ -435,7 +434,7 @@ impl Newcomers {
                 shared.slowest.fetch_max(shared.now() - since, Relaxed);
             }
             Err(Error::Completion(_)) if shared.may_bar(since) => {
-                // The message may have arrived all the same.
+                // The message may still have arrived.
                 let _ = greeter.ep.cancel(2);
                 match greeter.cq.next(STALL) {
                     Ok(Some(_)) => {}

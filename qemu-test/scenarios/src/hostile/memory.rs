@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How much memory the kernel uses for itself.
+//! The memory that the kernel uses for itself.
 //!
-//! That is all memory except free pages, the page cache and the anonymous pages of programs. A
-//! figure of slabs alone would miss pages that are allocated directly. Two things must not count:
+//! That is all memory except free pages, the page cache and the anonymous pages of programs. The
+//! size of slabs alone would miss pages that are allocated directly. Two things must not count:
 //! pages on the free lists of each CPU, which `MemFree` leaves out, and freed objects that a slab,
 //! or KASAN's quarantine, still keeps, which are given back when the slab's cache is shrunk.
 
@@ -13,7 +13,7 @@ const PAGE_KIB: u64 = 4;
 
 /// KiB that the kernel uses now.
 pub(super) fn used() -> u64 {
-    // Figures of each CPU are added up from time to time only.
+    // The kernel adds up the counters of each CPU from time to time only.
     let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
     let text = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
     let figure = |name: &str| -> u64 {
@@ -38,7 +38,8 @@ fn free_of_cpus() -> u64 {
     counts.sum::<u64>() * PAGE_KIB
 }
 
-/// Has the kernel free its caches and the unused parts of its slabs. This takes longer with KASAN.
+/// Makes the kernel free its caches and the unused parts of its slabs. This takes longer with
+/// KASAN.
 pub(super) fn shrink() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     let Ok(caches) = fs::read_dir("/sys/kernel/slab") else {

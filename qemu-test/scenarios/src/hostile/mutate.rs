@@ -3,8 +3,8 @@
 //!
 //! RoCE has no authentication: an attacker that sees the packets of a connection can end it and
 //! write into it. So the attacker records packets of sacrificial (spare) connections, between
-//! addresses of their own. These may fail, and are made anew when they do; the kernel and the good
-//! flow must not fail.
+//! addresses of their own. These may fail, and are made again when they do; the kernel and the
+//! good flow must not fail.
 
 use super::{
     attacks::{Attack, SOME},
@@ -38,11 +38,11 @@ use std::{
 /// Packets of a burst.
 const BURST: usize = 8;
 
-/// Packets that are kept: of connections, and of connection management.
+/// Number of packets kept: of connections, and of connection management.
 const KEPT: usize = 256;
 const KEPT_CM: usize = 64;
 
-/// Half of the packets that are chosen are among so many of the last ones.
+/// Half of the chosen packets are among this number of the last ones.
 const FRESH: u64 = 8;
 
 /// The largest body with which a packet has room on the wire.
@@ -52,10 +52,10 @@ const LONGEST: usize = 1500 - IPV4_LEN - UDP_LEN - ICRC_LEN;
 /// datagrams.
 const HEADERS: u64 = 72;
 
-/// Operations of a sacrificial pair before it is made anew.
+/// Operations of a sacrificial pair before it is made again.
 const OPERATIONS: u32 = 200;
 
-/// How long one of them may take.
+/// Longest time of one of them.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Bytes of an operation that takes more than one packet, and of one that its receiver reads.
@@ -82,7 +82,7 @@ impl Mutations {
         }
     }
 
-    /// Keeps the packets that were captured.
+    /// Keeps the captured packets.
     fn record(&mut self) {
         while let Some(heard) = self.capture.as_ref().and_then(Capture::next) {
             let (kept, most) = if heard.message().is_some() {
@@ -97,7 +97,7 @@ impl Mutations {
         }
     }
 
-    /// One of those that are kept.
+    /// One of the kept packets.
     fn pick(&self, rng: &mut Rng) -> Option<&Heard> {
         let from = match rng.below(4) {
             0 if !self.kept_cm.is_empty() => &self.kept_cm,
@@ -180,11 +180,11 @@ fn mutation(of: &Heard, other: &Heard, rng: &mut Rng) -> Vec<u8> {
         bytes.map_or(0, u32::from_be_bytes)
     };
     match rng.below(12) {
-        // Once more, late, or out of order.
+        // Sent again, late, or out of order.
         0 => {}
         1 => flip(&mut body, rng),
         2 => {
-            // With the ICRC that it had.
+            // With its old ICRC.
             let mut sealed = seal(of.way, of.port, &body);
             flip(&mut sealed[IPV4_LEN + UDP_LEN..], rng);
             return sealed;

@@ -26,10 +26,10 @@ use kfi_core::{
 };
 use std::time::{Duration, Instant};
 
-/// Connections at a time.
+/// Number of connections at a time.
 const PEERS: usize = 4;
 
-/// Requests that are sent before they are acknowledged.
+/// Number of requests that are sent before they are acknowledged.
 const AHEAD: u32 = 8;
 
 /// The base of the IDs of messages that are never sent.
@@ -45,14 +45,14 @@ const END: u64 = MEMORY as u64;
 /// for a receive have a limit each for tagged and untagged ones.
 const OWED: u32 = ANSWERS + RECALLS + 2 * MAX_UNEXPECTED;
 
-/// Bytes of a READ, and packets of its response with the path MTU that is asked for.
+/// Bytes of a READ, and packets of its response with the requested path MTU.
 const READ: u32 = 64 << 10;
 const READ_PACKETS: u32 = READ / 1024;
 
-/// READs that are asked for before they are answered.
+/// Number of READs under way.
 const READS_AHEAD: u32 = 2;
 
-/// The RNR time that the attacker tells an end that sends a FIN, in nanoseconds.
+/// The RNR time in the NAKs to an end that sends a FIN, in nanoseconds.
 const RNR_TIME: u64 = 1_000_000;
 
 /// How long the attacker waits before it makes a connection in place of one that has failed.
@@ -68,7 +68,7 @@ struct Peers {
     next: Instant,
     /// Connections that were made.
     made: u64,
-    /// Packets that have been acknowledged: of all connections, and the most of one connection.
+    /// Acknowledged packets: of all connections, and the most of one connection.
     acknowledged: u64,
     most: u32,
 }
@@ -99,7 +99,7 @@ impl Peers {
         self.peers.push(peer);
     }
 
-    /// Hears a packet.
+    /// Handles a captured packet.
     fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.is_for(heard)) else {
             return;
@@ -254,7 +254,7 @@ impl Attack for Keys {
         for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
             let (headers, len) = match rng.below(8) {
                 0 => (Headers::WriteOnly(guess, None), 8),
-                // No bytes, and a key all the same.
+                // No bytes, but a key.
                 1 => (Headers::WriteOnly(Reth { len: 0, ..guess }, None), 0),
                 2 => (Headers::ReadRequest(Reth { len: 0, ..guess }), 0),
                 3 => (Headers::ReadRequest(guess), 0),
@@ -267,7 +267,7 @@ impl Attack for Keys {
                     }),
                     0,
                 ),
-                // A right that the key does not give.
+                // An access that the key does not allow.
                 6 => {
                     let atomic = AtomicEth {
                         va: 0,
@@ -277,7 +277,7 @@ impl Attack for Keys {
                     };
                     (Headers::FetchAdd(atomic), 0)
                 }
-                // Data of a WRITE that was not made.
+                // CQ data of a WRITE that was not made.
                 _ => {
                     peer.say(foe, 0, &Header::Note { len: 8, data: 7 }, &[]);
                     continue;

@@ -154,7 +154,7 @@ pub(super) fn icmp(way: Way, kind: u8, code: u8, word: u32, quoted: &[u8]) -> Ve
     [&ip[..], &icmp].concat()
 }
 
-/// A REQ that asks along `way` for a service.
+/// A REQ to a service along `way`.
 pub(super) fn request<'p>(way: Way, service_id: cm::ServiceId, private: &'p [u8]) -> Req<'p> {
     let timing = cm::Timing::DEFAULT;
     Req {
@@ -181,8 +181,8 @@ pub(super) fn request<'p>(way: Way, service_id: cm::ServiceId, private: &'p [u8]
     }
 }
 
-/// A REQ without a greeting, whose times are as long as they can be: an endpoint for reliable
-/// datagrams rejects it.
+/// A REQ without a greeting, with times as long as possible: an endpoint for reliable datagrams
+/// rejects it.
 pub(super) fn bad_request(way: Way, number: u32, service_id: cm::ServiceId) -> Vec<u8> {
     let longest = cm::Timeout::new(20);
     let mut req = request(way, service_id, &[]);
@@ -347,7 +347,7 @@ fn load(code: u32, at: u32) -> libc::sock_filter {
     instruction(code, 0, at)
 }
 
-/// Skips `skip` instructions unless what was loaded is `value`.
+/// Skips `skip` instructions unless the loaded value is `value`.
 fn unless_equal(value: u32, skip: u8) -> libc::sock_filter {
     instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, skip, value)
 }
@@ -365,7 +365,7 @@ fn instruction(code: u32, jf: u8, k: u32) -> libc::sock_filter {
     }
 }
 
-/// A packet that was captured.
+/// A captured packet.
 #[derive(Clone)]
 pub(super) struct Heard {
     pub(super) way: Way,

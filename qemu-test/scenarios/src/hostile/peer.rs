@@ -20,7 +20,7 @@ use kfi_core::roce::{
 };
 use std::time::{Duration, Instant};
 
-/// The attacker gives up a connection on which nothing has arrived for so long.
+/// The time without packets after which the attacker gives up a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The bytes of a greeting (the private data in a REQ of reliable datagrams) of `life` at `port`.
@@ -55,7 +55,7 @@ pub(super) struct Peer {
     first: Psn,
     /// Requests that the other end has acknowledged, as packets.
     pub(super) acknowledged: u32,
-    /// When a packet last arrived.
+    /// Time of the last packet.
     heard: Instant,
     dead: bool,
 }
@@ -145,7 +145,7 @@ impl Peer {
         match self.machine.receive(now(), from, &message) {
             Ok(Some(Event::Reply(reply))) => {
                 self.theirs = Some(reply.qpn);
-                // The other end says with which PSN this one is to begin.
+                // The PSN with which this end begins, from the other end.
                 self.first = reply.starting_psn;
                 self.heard = Instant::now();
                 let _ = self.machine.confirm(now(), cm::Private::NONE);
@@ -160,7 +160,7 @@ impl Peer {
         None
     }
 
-    /// Notes an acknowledgement of its requests.
+    /// Records an acknowledgement of its requests.
     fn note(&mut self, packet: &Packet) {
         let psn = packet.bth.psn;
         let before = match packet.headers() {

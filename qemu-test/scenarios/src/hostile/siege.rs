@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The siege: a load test that makes every attack in turn while a good flow goes on, and checks the
-//! flow's rate, the kernel's memory and its log.
+//! The attack test (siege): a load test that makes every attack in turn while a good flow goes on,
+//! and checks the flow's rate, the kernel's memory and its log.
 //!
 //! ```text
 //! kfi-scenarios --hostile SECONDS SEED [ATTACK]
 //! ```
 //!
-//! The good flow ([`super::flow`]) goes on all the time. A phase is the time of one attack in one
+//! The good flow ([`super::flow`]) runs all the time. A phase is the time of one attack in one
 //! round. In a phase, slices of time in which the attacker sends alternate with slices in which it
-//! does not, so that a machine that becomes slower becomes so in both, and the medians of both are
+//! does not, so that a change of the machine's speed affects both, and the medians of both are
 //! compared. The attacker is on the same machine: it takes at most a share of one CPU ([`SHARE`]),
 //! which includes the network stack's work for its packets up to the victim's inboxes. The flow
 //! loses the rest of its rate to the victim's own work for the attack.
 //!
-//! A run has failed if a message of the flow fails or has other bytes than were sent, if the flow
-//! has less than [`RATE`] of its rate under any attack, shortly after it, or in the end, if no
-//! endpoint can connect or one takes longer than [`NEWCOMER`], if the kernel uses more memory than
-//! [`MEMORY`] in the end or [`PEAK`] meanwhile, if its log has a fault, if the hosts have not
-//! counted the attack's packets ([`super::evidence`]), or if an attack finds an error
-//! ([`Attack::end`]). The program has no `CAP_SYS_RESOURCE`, so the limits of users apply to it.
-//! With `ATTACK` only attacks whose name contains that word are made.
+//! A run has failed if a message of the flow fails or has wrong bytes, if the flow has less than
+//! [`RATE`] of its rate under any attack, shortly after it, or in the end, if no endpoint can
+//! connect or one takes longer than [`NEWCOMER`], if the kernel uses more memory than [`MEMORY`] in
+//! the end or [`PEAK`] meanwhile, if its log has a fault, if the hosts have not counted the
+//! attack's packets ([`super::evidence`]), or if an attack finds an error ([`Attack::end`]). The
+//! program has no `CAP_SYS_RESOURCE`, so the limits of users apply to it. With `ATTACK` only
+//! attacks whose name contains that word are made.
 
 use super::{
     attacks::{self, Attack},
@@ -49,11 +49,11 @@ use std::{
 /// The least part of its rate that the good flow must keep under an attack.
 const RATE: f64 = 0.5;
 
-/// KiB by which the kernel's memory may be larger after the siege than before it, when idle
-/// connections have ended: partly used slabs, and stack traces that KASAN keeps.
+/// The accepted growth, in KiB, of the kernel's memory after the test, when idle connections have
+/// ended: partly used slabs, and stack traces that KASAN keeps.
 const MEMORY: u64 = 8 << 10;
 
-/// KiB by which it may be larger meanwhile: the limit of a user's account (256 MiB, which includes
+/// The accepted growth meanwhile, in KiB: the limit of a user's account (256 MiB, which includes
 /// packets in inboxes), and half as much for memory that is not charged, as the network's queues
 /// and, with KASAN, the freed objects in its quarantine.
 const PEAK: u64 = 384 << 10;
@@ -65,18 +65,18 @@ const PEAK: u64 = 384 << 10;
 const SHARE_SANITIZING: f64 = 0.1;
 const SHARE: f64 = 0.25;
 
-/// How long a slice is at least, and how long the flow has before each slice, not measured, to
-/// adapt.
+/// The least duration of a slice, and the time before each slice, not measured, in which the flow
+/// adapts.
 const SLICE: Duration = Duration::from_millis(400);
 const LEAD: Duration = Duration::from_millis(50);
 
-/// Messages for which a slice must have time also on a slow kernel, and how long a slice is at
-/// most.
+/// The number of messages for which a slice must have time also on a slow kernel, and the longest
+/// duration of a slice.
 const MESSAGES: f64 = 30.0;
 const SLICE_MAX: Duration = Duration::from_secs(2);
 
-/// Pairs of slices, with and without the attack, of a phase at least, and how many more are made if
-/// the flow is too slow in those: other load of the machine may be the cause.
+/// The least number of pairs of slices, with and without the attack, in a phase, and the number of
+/// additional ones if the flow is too slow in those: other load of the machine may be the cause.
 const PAIRS: usize = 3;
 const MORE_PAIRS: usize = 12;
 
@@ -84,11 +84,11 @@ const MORE_PAIRS: usize = 12;
 /// attacks.
 const REST: Duration = Duration::from_secs(3);
 
-/// How long a phase waits for an endpoint that connects, and how long one endpoint may take.
+/// The time that a phase waits for an endpoint that connects, and the longest time of one endpoint.
 const NEWCOMERS: Duration = Duration::from_secs(30);
 const NEWCOMER: Duration = Duration::from_secs(10);
 
-/// How long one round of all attacks takes, if there is time for more than one.
+/// The duration of one round of all attacks, if there is time for more than one.
 const ROUND: Duration = Duration::from_secs(60);
 
 /// The number of slices in which the rate of the flow is measured without any attack, before and
@@ -96,7 +96,7 @@ const ROUND: Duration = Duration::from_secs(60);
 const BASELINE: usize = 12;
 const BASELINES: usize = 3;
 
-/// How long the kernel's memory may take to shrink: an idle connection is closed after 60 s.
+/// The longest time until the kernel's memory shrinks: an idle connection is closed after 60 s.
 const SETTLED: Duration = Duration::from_secs(100);
 
 /// The pause between two measurements of the memory, and the KiB by which it may shrink between
@@ -112,7 +112,7 @@ fn phase(name: &str) {
     name.clone_into(&mut phase);
 }
 
-/// Runs the siege, if the command line asks for it.
+/// Runs the test, if the command line has its option.
 pub(crate) fn main() -> Option<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (seconds, seed, word) = match args.as_slice() {
@@ -180,7 +180,7 @@ impl Rates {
     }
 }
 
-/// An attack with what has been measured of it so far.
+/// An attack with its measurements so far.
 struct Phase {
     attack: Box<dyn Attack>,
     quiet: Vec<Rates>,
@@ -205,9 +205,9 @@ struct Siege {
     phases: Vec<Phase>,
     /// The numbers of the attacks that are made.
     wanted: Vec<usize>,
-    /// KiB that the kernel used at first.
+    /// KiB that the kernel used at the start.
     memory: u64,
-    /// How long a slice is.
+    /// The duration of a slice.
     slice: Duration,
     /// The share of one CPU that the attacker may take.
     share: f64,
@@ -332,7 +332,8 @@ impl Siege {
         })
     }
 
-    /// The same, when the objects that the attacks left have gone and the memory shrinks no more.
+    /// The same, after the kernel has freed the objects of the attacks and the memory has stopped
+    /// shrinking.
     fn steady_memory(&mut self) -> Result<u64, String> {
         let begin = Instant::now();
         let mut before = Self::used_memory(&self.flow, &mut self.foe)?;
@@ -429,8 +430,8 @@ impl Siege {
         Ok(())
     }
 
-    /// Goes on with the attack until more than `before` endpoints have connected. An attack that
-    /// may bar newcomers ends at once.
+    /// Continues the attack until more than `before` endpoints have connected. An attack that may
+    /// bar newcomers ends at once.
     fn await_newcomer(&mut self, number: usize, before: u64) -> Result<(), String> {
         let begin = Instant::now();
         while self.flow.counts().newcomers == before {
@@ -475,7 +476,7 @@ impl Siege {
         Ok(rates)
     }
 
-    /// Attacks, or not, for so long.
+    /// Attacks, or not, for this time.
     fn pass(&mut self, attack: Option<usize>, time: Duration) -> Result<(), String> {
         // Between attacks the attacker sends no answers either.
         self.foe.is_silent = attack.is_none();
@@ -489,7 +490,7 @@ impl Siege {
                 attack.burst(&mut self.foe, &self.facts, &mut self.rng);
             }
             self.hear()?;
-            // Sleeps until the CPU time that was used is no more than the share.
+            // Sleeps until the used CPU time is no more than the share.
             let due = (cpu_time() - cpu).div_f64(self.share);
             let pause = due.saturating_sub(begin.elapsed());
             let left = time.saturating_sub(begin.elapsed());

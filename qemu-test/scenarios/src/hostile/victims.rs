@@ -33,18 +33,17 @@ pub(super) const MEMORY: usize = 256 << 10;
 const RECEIVES: usize = 16;
 const RECEIVE: usize = 8 << 10;
 
-/// How long the threads wait for an event before they check whether they are to end.
+/// Time that the threads wait for an event before they check whether to end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Connections that the listener has at most.
 const CONNECTIONS: usize = 256;
 
-/// How long a peer may take to confirm that it is connected.
+/// Longest time until a peer confirms that it is connected.
 const CONFIRMED: Duration = Duration::from_secs(3);
 
-/// How long a message that is sent again only once may wait for its acknowledgement. Whatever the
-/// peer asks for, the ACK timeout is at most 4.3 s the first time, and twice that the second time:
-/// 13 s.
+/// Longest time that a message with one retry waits for its acknowledgement. Whatever the peer
+/// requests, the ACK timeout is at most 4.3 s the first time, and twice that the second time: 13 s.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
 /// The threads of the victims.
@@ -85,8 +84,8 @@ impl Victims {
         ended.then(|| "a victim has ended; its message is above".to_owned())
     }
 
-    /// Ends them. Returns to how many peers a message was sent, and how many of those were given up
-    /// because they did not acknowledge it.
+    /// Ends them. Returns the number of peers to which a message was sent, and the number of those
+    /// that were given up because they did not acknowledge it.
     pub(super) fn end(&mut self) -> Result<[u64; 2], String> {
         self.stop.store(true, SeqCst);
         for thread in self.threads.drain(..) {
@@ -119,7 +118,7 @@ fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
     while !stop.load(SeqCst) {
         match host.cq.next(LOOK) {
             Ok(Some(entry)) => {
-                // No WRITE brings data.
+                // No WRITE with data is executed.
                 assert!(
                     !entry.flags.contains(CompFlags::REMOTE_CQ_DATA),
                     "{entry:?}"
@@ -139,12 +138,12 @@ fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
     }
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 struct Accepted {
     cq: Cq,
     ep: Endpoint,
     since: Instant,
-    /// When the message was posted.
+    /// The time at which the message was posted.
     posted: Option<Instant>,
 }
 

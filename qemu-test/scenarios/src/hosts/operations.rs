@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations between two hosts: long ones, those that wait at their sender, and what is counted.
+//! Operations between two hosts: long ones, those that wait at their sender, and their counts.
 
 use super::{
     LINKS, READ, RECEIVED, SENT, TRECEIVED, TSENT, WROTE, apart, exchange, fails, sanitizing,
@@ -109,7 +109,7 @@ fn messages_are_looked_for() {
         for (from, tag) in sent.iter().zip(1..) {
             a.ep.tsend(to_b, from, tag, tag).expect("tsend");
         }
-        // When the last one is there, all are.
+        // When the last one has arrived, all have.
         let there = |tag| {
             search(tag, OpFlags::PEEK);
             b.cq.next(SOON).is_ok()
@@ -167,7 +167,7 @@ fn packets_are_counted() {
     until("an acknowledgement", || {
         count(0, &a, PacketFigure::AckRx) > 0 && count(1, &b, PacketFigure::AckTx) > 0
     });
-    // What a connection counted stays when it goes.
+    // The link keeps the counts of a connection that has ended.
     let before = count(0, &a, PacketFigure::TxPackets);
     drop(b);
     let into = Buffer::new(8).expect("buffer");
@@ -189,7 +189,7 @@ fn a_send_that_waits_can_be_taken_back() {
         std::thread::sleep(Duration::from_millis(50));
         a.ep.cancel(5).expect("cancel");
         fails(&a, 5, Errno::ECANCELED);
-        // Nothing of it is left there.
+        // No part of it remains there.
         exchange(&a, to_b, &b, len);
         let none = Op::tpeek(0, u64::MAX).context(6);
         b.ep.post_one(&none).expect("peek");
@@ -213,14 +213,14 @@ fn a_flood_waits_at_its_sender() {
         let from = Buffer::from_bytes(&bytes(number)).expect("buffer");
         a.ep.send(to_b, &from, number).expect("send");
     }
-    // Those that were buffered there are done; the others wait.
+    // Those that were buffered there are complete; the others wait.
     let mut done = 0;
     while let Some(entry) = a.cq.next(Duration::from_millis(300)).expect("next") {
         assert_eq!((entry.flags, entry.op_context), (SENT, done));
         done += 1;
     }
     assert!(done > 0 && done < 64, "{done} are done");
-    // The other direction goes on meanwhile, and what the flooded one has to say too.
+    // The other direction continues meanwhile, and so do answers of the flooded endpoint.
     let into = Buffer::new(100_000).expect("buffer");
     let back = Buffer::from_bytes(&pattern(100_000, 1)).expect("buffer");
     for len in [100, 100_000] {
@@ -329,8 +329,8 @@ fn counters_of_both_sides_count() {
     });
 }
 
-/// Two hosts; the second one has counters of remote reads and writes on its endpoint, and two regions
-/// of so many bytes with a counter each.
+/// Two hosts; the second one has counters of remote reads and writes on its endpoint, and two
+/// regions of this size with a counter each.
 type Target = (Host, FiAddr, Host, [Cntr; 2], [(Mr, Cntr); 2]);
 
 fn counting_target(len: usize) -> Target {
@@ -410,19 +410,19 @@ fn a_long_read_counts_once() {
         });
         assert_eq!((at_b[0].value(), one.1.value()), (number, number));
     }
-    // Nothing comes behind it.
+    // No completion follows.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!((at_b[0].value(), one.1.value()), (3, 3));
 }
 
-/// Some bytes to be written, which stay.
+/// Some bytes to be written, which must stay.
 fn theirs_of(number: usize) -> &'static Buffer {
     Box::leak(Box::new(Buffer::new(number + 1).expect("buffer")))
 }
 
 fn everything_in_a_storm_of_loss() {
     let hosts = apart();
-    // With so much loss each window is small, and a slow machine has enough to do with less.
+    // With this loss each window is small, and a slow machine needs smaller transfers.
     for (netem, longest) in [
         ("loss 0.1% duplicate 0.1%", 1 << 20),
         (
@@ -475,7 +475,7 @@ fn over_ipv6() {
     }
 }
 
-/// Each takes what both have, whoever asks; packets that are longer would not come through.
+/// Each end takes the lesser values of both, whichever connects; longer packets would be lost.
 fn mtus_differ() {
     let hosts = apart();
     for mtus in [[9000, 1500], [1500, 9000], [600, 9000]] {

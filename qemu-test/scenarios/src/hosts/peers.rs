@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Peers on another host: they meet, are not there, go, die and come back.
+//! Peers on another host: they connect, are missing, close, die and come back.
 
 use super::{LINKS, RECEIVED, apart, exchange, fails, next_domain, sanitizing};
 use crate::{
@@ -26,10 +26,10 @@ tests![
     processes_that_are_killed => 120,
 ];
 
-/// What this program is when a test starts it as another process.
+/// The roles in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[("host_victim", victim)];
 
-/// A connection that nobody needs for a minute goes, and the next message makes another.
+/// A connection that is idle for a minute is closed, and the next message makes another.
 fn idle_connections_are_retired() {
     let hosts = apart();
     let (a, to_b, b, _) = pair();
@@ -91,7 +91,7 @@ fn a_host_that_is_not_there_does_not_answer() {
     let from = Buffer::new(8).expect("buffer");
     a.ep.send(nobody, &from, 5).expect("send");
     fails(&a, 5, Errno::ETIMEDOUT);
-    // An address of this host at which nobody is.
+    // An address of this host without an endpoint.
     let mut own = a.ep.name().expect("name");
     own.set_port(1);
     let nobody = a.av.insert_one(own).expect("insert");
@@ -104,7 +104,7 @@ fn a_peer_that_closes_and_comes_back() {
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 100);
     let addr = b.ep.name().expect("name");
-    // A long one waits for its receive there.
+    // A long message waits for its receive there.
     let long = Buffer::new(100_000).expect("buffer");
     a.ep.send(to_b, &long, 9).expect("send");
     std::thread::sleep(Duration::from_millis(100));
@@ -124,7 +124,7 @@ fn a_peer_that_is_killed_and_comes_back() {
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 100);
     let addr = b.ep.name().expect("name");
-    // The cable is out: it dies without a word.
+    // The cable is cut: the process dies without a message to its peer.
     hosts.network("loss 100%");
     let from = Buffer::new(8).expect("buffer");
     a.ep.send(to_b, &from, 5).expect("send");
@@ -146,7 +146,7 @@ fn a_peer_that_is_killed_and_comes_back() {
 /// as soon as there is something beside it.
 fn many_endpoints() {
     apart();
-    // Some at a time: a slow machine cannot make so many connections at once.
+    // Few at a time: a slow machine cannot make so many connections at once.
     let (usual, at_once) = if sanitizing() { (100, 5) } else { (1000, 20) };
     let many = std::env::var("KFI_MANY").map_or(usual, |many| many.parse().expect("a number"));
     let (_, at_a) = next_domain().expect("apart");
@@ -161,7 +161,7 @@ fn many_endpoints() {
         |domain: &Domain| -> Vec<Host> { (0..many).map(|_| Host::on(domain, &options)).collect() };
     let (here, there) = (open(&at_a), open(&at_b));
     let into = Buffer::new(64).expect("buffer");
-    // Each talks to three.
+    // Each sends to three peers.
     for step in [0, 1, 7] {
         for some in (0..many).collect::<Vec<_>>().chunks(at_once) {
             for index in some {
@@ -207,7 +207,8 @@ fn closing_with_operations_under_way() {
                 b.ep.recv(buffer, 100).expect("recv");
             }
         }
-        // Operations have ended at both, and not all can end: long messages wait for receives.
+        // Operations have ended at both hosts, and some cannot end: long messages wait for
+        // receives.
         let mut entries = [Entry::default(); 64];
         let mut ended = [0; 2];
         until("operations end at both hosts", || {
@@ -226,7 +227,7 @@ fn closing_with_operations_under_way() {
         drop(b);
         assert!(begin.elapsed() < SOON / 4, "closing takes long");
     }
-    // The hosts have lost nothing by that.
+    // The hosts have lost no resources by that.
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 100_000);
 }
@@ -257,7 +258,7 @@ fn closing_without_being_heard() {
     for (a, to_b, b, _) in &pairs {
         exchange(a, *to_b, b, 100);
     }
-    // Nobody hears them any more: each waits a moment for an answer.
+    // The network loses all packets: each close waits a moment for an answer.
     hosts.network("loss 100%");
     for (a, _, b, _) in pairs {
         let begin = Instant::now();
@@ -270,7 +271,7 @@ fn closing_without_being_heard() {
     hosts.network("loss 0%");
 }
 
-/// Where the victim's host is, and its address and that of its peer.
+/// The host of the victim, its address and that of its peer.
 const VICTIM: [&str; 3] = ["VICTIM_HOST", "VICTIM_ADDR", "VICTIM_PEER"];
 
 /// Sends to its peer, and receives, until it is killed.
@@ -292,7 +293,7 @@ fn victim() {
     let mut step = 0;
     loop {
         let buffer = &buffers[step % buffers.len()];
-        // Whatever becomes of it.
+        // With any result.
         let _ = me.ep.send(peer, buffer, 1);
         let _ = me.ep.recv(buffer, 2);
         let _ = me.cq.next(Duration::from_millis(1));
@@ -318,7 +319,7 @@ fn processes_that_are_killed() {
             .envs(VICTIM.iter().zip(&said))
             .spawn()
             .expect("start a process");
-        // It is there when it has said something.
+        // The process is ready when it has written a line.
         a.ep.recv(&into, 1).expect("recv");
         while a.cq.next(SOON).is_err() {
             a.ep.recv(&into, 1).expect("recv");
@@ -332,7 +333,7 @@ fn processes_that_are_killed() {
         child.kill().expect("kill");
         child.wait().expect("wait");
     }
-    // What was under way has ended, and a new one takes nothing of the old one's.
+    // Operations under way have ended, and a new process takes no messages of the old one.
     let b = Host::at(&domain, &Options::default(), Some(addr));
     drop(a);
     let a = Host::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Broadcast and multicast addresses are no peer's: programs cannot connect to them, and nothing is
-//! sent to them.
+//! Broadcast and multicast addresses belong to no peer: programs cannot connect to them, and the
+//! module sends no packets to them.
 
 use super::{Wire, dgram, errno, exchange, first_message, msg};
 use crate::{
@@ -16,8 +16,8 @@ tests![
     reliable_datagrams_are_not_sent_to_many_hosts,
 ];
 
-/// Addresses of an endpoint, and those of many hosts that it could reach: of its subnet, of all, of
-/// groups.
+/// Addresses of an endpoint, and those of many hosts that it could reach: of its subnet, of all
+/// hosts, of groups.
 const ADDRESSES: [(&str, &[&str]); 2] = [
     (
         "192.0.2.1:0",

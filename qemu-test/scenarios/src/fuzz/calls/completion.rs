@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What reports completions: queues, counters, wait and poll sets.
+//! Objects that report completions: queues, counters, wait and poll sets.
 
 #![allow(unsafe_code, reason = "descriptors as numbers")]
 

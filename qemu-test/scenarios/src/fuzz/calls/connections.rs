@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections: passive endpoints, asking and answering, by hand, and their end.
+//! Connections: passive endpoints, connecting and accepting, connections made by hand,
+//! and their end.
 
 use super::{
     super::round::{Kind, LISTENERS, couple, msg},
@@ -9,7 +10,7 @@ use crate::raw::{File, ipv4, to_qp};
 use kfi::abi::{self, Call};
 
 impl Worker {
-    /// Where somebody listens, mostly.
+    /// An address at which an endpoint mostly listens.
     pub(super) fn listener(&mut self) -> abi::kfabric_sockaddr {
         if self.rng.one_in(6) {
             return self.sockaddr();
@@ -18,7 +19,7 @@ impl Worker {
         ipv4([127, 0, 0, 1], port)
     }
 
-    /// Private data: where it is, and its length.
+    /// Private data: address and length.
     fn private(&mut self, most: u32) -> (u64, u32) {
         let len = match self.rng.below(8) {
             0 => self.rng.edge() as u32,
@@ -30,7 +31,7 @@ impl Worker {
 
     pub(super) fn connections(&mut self, desk: usize, file: &File) {
         let (ep, pep) = (self.handle(desk, Kind::Msg), self.handle(desk, Kind::Pep));
-        // Requests are numbered from 1, and few come.
+        // Requests are numbered from 1, and there are few.
         let connreq = self.rng.pick(&[1, 1, 1, 2, 2, 3, 4]);
         match self.rng.below(16) {
             0 | 1 => {
@@ -64,7 +65,7 @@ impl Worker {
             }
             7..=9 => {
                 let (param, param_len) = self.private(abi::KFABRIC_MAX_ACCEPT_DATA);
-                // One that has no peer yet, mostly.
+                // An endpoint that mostly has no peer yet.
                 let fresh = if self.rng.one_in(4) {
                     None
                 } else {
@@ -118,7 +119,8 @@ impl Worker {
         }
     }
 
-    /// Makes an endpoint that can be connected, sometimes two that are with each other.
+    /// Makes an endpoint that can be connected, sometimes two that are connected with
+    /// each other.
     fn endpoint_to_connect(&mut self, desk: usize, file: &File) -> Option<u32> {
         let domain = self.handle(desk, Kind::Domain);
         let (cq, eq) = (self.handle(desk, Kind::Cq), self.handle(desk, Kind::Eq));

@@ -12,7 +12,7 @@ use crate::{
 use kfi::abi::{self, Call};
 
 impl Worker {
-    /// Makes an object and remembers it.
+    /// Makes an object and records it.
     pub(super) fn make(&mut self, desk: usize, file: &File) {
         macro_rules! make {
             ($kind:ident, $arg:expr) => {{
@@ -197,7 +197,8 @@ impl Worker {
     }
 
     pub(super) fn close(&mut self, desk: usize, file: &File) {
-        // Endpoints of the skeleton seldom: they are what the others talk to.
+        // Endpoints of the skeleton are seldom closed, because the others use
+        // them as peers.
         let handle = if self.rng.one_in(3) {
             self.world.desks[desk].any(&mut self.rng)
         } else {
@@ -252,7 +253,7 @@ impl Worker {
                 let _ = self.call(file, arg);
             }
             4 | 5 => {
-                // Beyond the skeleton's, mostly.
+                // A port beyond the skeleton's, mostly.
                 let count = self.rng.pick(&[1, 2, 50]);
                 let words: Vec<u64> = (0..count).map(|_| 8 + self.rng.below(200)).collect();
                 let at = self.addr(8 * count);
