@@ -122,7 +122,7 @@ impl End {
         let flags = OpFlags::COMPLETION;
         let len = LEN as u64;
         self.endpoint
-            .ticket(self.bound()?, OpType::Send, flags, 7, len, &mut None)
+            .ticket(self.bound()?, OpType::Send, flags, 7, len)
     }
 
     /// A message of this endpoint that waits at `target`, which does not know it yet.
