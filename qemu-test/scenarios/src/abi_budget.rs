@@ -329,7 +329,8 @@ fn pages_count_as_long_as_they_are_mapped() {
         let mut pages = Vec::new();
         let mut counters = 0;
         let full = fill(&other, domain);
-        other.close_all(&full[full.len() - 64..]);
+        // The first one is a CQ of 65,536 entries, which takes less memory than 5,000 pages.
+        other.close(full[0]).expect("close");
         while let Ok(cntr) = other.call(abi::kfabric_cntr_open {
             domain,
             ..Call::sized()
@@ -337,10 +338,9 @@ fn pages_count_as_long_as_they_are_mapped() {
             counters += 1;
             pages.push(map(&other, cntr.page_offset, PAGE));
             other.close(cntr.handle).expect("close");
-            // The closed CQs had at most 4,096 entries, and that number of pages fits in their
-            // rings.
-            assert!(counters < 20_000, "{counters} pages of closed counters");
+            assert!(counters < 5_000, "{counters} pages of closed counters");
         }
+        assert!(counters > 1_000, "{counters} pages of closed counters");
         for at in pages {
             unmap(at, PAGE);
         }
