@@ -2,6 +2,7 @@
 
 //! What the suites of all floors stand on: threads that can be waited for, and patience.
 
+pub(crate) use super::kthread::allow_kill;
 use super::{
     kthread::{
         self,
@@ -9,7 +10,6 @@ use super::{
     },
     sched::now_ns, //
 };
-pub(crate) use super::kthread::allow_kill;
 use kernel::{
     bindings,
     prelude::*,

@@ -50,20 +50,18 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kfi_core::{
-    addr::SockAddr,
-    roce::{
-        cm::{
-            Reason,
-            ServiceId,
-            State,
-            MAD_LEN, //
-        },
-        headers::Qpn,
-        mtu::PathMtu,
-        psn::Psn,
-        ud::GSI_QKEY, //
-    }, //
+use kfi_core::addr::SockAddr;
+use kfi_roce::{
+    cm::{
+        Reason,
+        ServiceId,
+        State,
+        MAD_LEN, //
+    },
+    headers::Qpn,
+    mtu::PathMtu,
+    psn::Psn,
+    ud::GSI_QKEY, //
 };
 
 #[kunit_tests(kfabric_cm)]

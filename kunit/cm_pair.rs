@@ -38,7 +38,8 @@ use kernel::{
         Mutex, //
     }, //
 };
-use kfi_core::roce::{
+use kfi_core::rdm::service_id;
+use kfi_roce::{
     cm::{
         Event,
         Reason,
@@ -50,7 +51,7 @@ use kfi_core::roce::{
     psn::Psn, //
 };
 
-pub(super) const SERVICE: ServiceId = ServiceId::rdm(7);
+pub(super) const SERVICE: ServiceId = service_id(7);
 
 /// Another address of the loopback interface.
 pub(super) const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));

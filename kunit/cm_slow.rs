@@ -39,7 +39,8 @@ use kernel::{
         Mutex, //
     }, //
 };
-use kfi_core::roce::cm::{
+use kfi_core::rdm::service_id;
+use kfi_roce::cm::{
     Event,
     Reason,
     ServiceId,
@@ -162,7 +163,7 @@ struct Door {
 impl Door {
     fn new(link: &TestLink, port: u16) -> Result<Self> {
         let slow = Slow::new()?;
-        let service = ServiceId::rdm(port);
+        let service = service_id(port);
         let listening = listen(link.0.socket(), TWO, service, 8, slow.clone())?;
         Ok(Self {
             slow,

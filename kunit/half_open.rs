@@ -50,22 +50,23 @@ use kfi_core::{
         Caps,
         OpFlags, //
     },
-    roce::{
-        cm::{
-            Event,
-            Side, //
+    rdm::{
+        hello::{
+            Life,
+            Refusal,
+            HELLO_LEN, //
         },
-        headers::Qpn,
-        psn::Psn,
-        rdm::{
-            hello::{
-                Life,
-                Refusal,
-                HELLO_LEN, //
-            },
-            Hello, //
-        }, //
+        service_id,
+        Hello, //
     }, //
+};
+use kfi_roce::{
+    cm::{
+        Event,
+        Side, //
+    },
+    headers::Qpn,
+    psn::Psn, //
 };
 
 /// The address of the peers.
@@ -179,7 +180,7 @@ impl Target {
             link: self.domain.domain.link(),
             local: THERE,
             remote: bound.name.ip(),
-            service_id: ServiceId::rdm(bound.name.port()),
+            service_id: service_id(bound.name.port()),
             side: Side {
                 qpn: Qpn::new(0x100 + u32::from(port)),
                 starting_psn: Psn::new(0),

@@ -56,11 +56,11 @@ use kfi_core::{
     flags::{
         Caps,
         OpFlags, //
-    },
-    roce::rc::{
-        Op,
-        Status, //
     }, //
+};
+use kfi_roce::rc::{
+    Op,
+    Status, //
 };
 
 /// The address of the peer, and its first PSN.

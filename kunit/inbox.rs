@@ -44,7 +44,7 @@ use kernel::{
     sync::Arc,
     task::Kuid, //
 };
-use kfi_core::roce::rc::Status;
+use kfi_roce::rc::Status;
 
 /// Limits above what any test lets wait.
 const MUCH: InboxLimits = InboxLimits {

@@ -2,7 +2,7 @@
 
 //! Suite `kfabric_rc`: reliable connections between QPs of one host.
 //!
-//! The protocol is the core crate's and is tested there. Here is what only a kernel can show: that
+//! The protocol is kfi_roce's and is tested there. Here is what only a kernel can show: that
 //! packets, workers, timers and memory come together, and come apart. Both ends are on a link on the
 //! loopback interface, see the suite `kfabric_wire`.
 
@@ -53,7 +53,7 @@ use kernel::{
         Arc,
     }, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{
         Bth,
         Headers,

@@ -51,7 +51,7 @@ use kernel::{
         Mutex, //
     }, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{
         AtomicEth,
         Reth,

@@ -75,7 +75,7 @@ use kernel::{
     }, //
 };
 use kfi_core::addr::DGRAM_QPN;
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{
         Bth,
         Headers,

@@ -59,7 +59,7 @@ use kernel::{
     }, //
 };
 use kfi_core::addr::SockAddr;
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{
         Bth,
         Deth,

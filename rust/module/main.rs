@@ -13,7 +13,8 @@
 //!   shim       what only C can reach
 //! ```
 //!
-//! Everybody may use `kfi_core`, which knows what things mean and nothing of the kernel.
+//! All floors may use the crates `kfi_core` (the state machines of the objects) and `kfi_roce` (the
+//! protocol), which use nothing of the kernel.
 //! Documentation/design.md tells what stands where.
 //!
 //! Loading brings the floors up from below and opens nothing to the network: that takes a link.

@@ -107,7 +107,9 @@ fn commands(header: &str) -> Vec<(&str, &str)> {
         .filter_map(|rest| rest.split_once(char::is_whitespace))
         .filter(|(name, _)| name.starts_with("KFABRIC_IOC_") && *name != "KFABRIC_IOC_TYPE")
         .map(|(name, value)| {
-            let arg = value.rsplit_once("struct ").and_then(|(_, arg)| arg.split(')').next());
+            let arg = value
+                .rsplit_once("struct ")
+                .and_then(|(_, arg)| arg.split(')').next());
             let Some(arg) = arg else {
                 fail(&format!("{name} names no structure"));
             };

@@ -70,8 +70,12 @@ fn the_table_is_the_header() {
         let names: Vec<&str> = row.fields.iter().map(|field| field.name).collect();
         assert_eq!(fields[0], "size", "{}", row.arg);
         assert_eq!(fields[1..], names, "{}", row.arg);
-        let is_pointer =
-            |field: &Field| matches!(field.kind, Kind::In | Kind::InOrNull | Kind::Out | Kind::OutOrNull);
+        let is_pointer = |field: &Field| {
+            matches!(
+                field.kind,
+                Kind::In | Kind::InOrNull | Kind::Out | Kind::OutOrNull
+            )
+        };
         let pointers = row.fields.iter().any(is_pointer);
         assert!(!(pointers && row.plain), "{} is not plain", row.arg);
         // Each byte of it belongs to a field, and none is padding.

@@ -43,7 +43,8 @@ use crate::{
 use kfi::{
     Access, Buffer, CompFlags, Device, Errno, FiAddr, PacketFigure, PacketsOf, QpState, StatClass,
 };
-use kfi_core::roce::{
+use kfi_core::rdm::service_id;
+use kfi_roce::{
     cm,
     headers::{Aeth, Bth, Deth, Headers, Qpn, Reth, SendEnd, Syndrome},
     icrc::{IPV4_LEN, UDP_LEN},
@@ -439,7 +440,7 @@ fn a_flood_of_bad_packets() {
 /// A REQ to `b` for the endpoint for reliable datagrams at `port`, with times as long as they can
 /// be and without a greeting: it is rejected.
 fn bad_request(from: Ipv4Addr, number: u32, port: u16) -> Vec<u8> {
-    packet::bad_request(Way::new(from, B), number, cm::ServiceId::rdm(port))
+    packet::bad_request(Way::new(from, B), number, service_id(port))
 }
 
 /// The number of requests that is more than a namespace may have without an answer (4,096), and

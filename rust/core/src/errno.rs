@@ -154,6 +154,16 @@ impl fmt::Debug for Errno {
     }
 }
 
+/// What kfi_roce refuses, as an error number.
+impl From<kfi_roce::Error> for Errno {
+    fn from(error: kfi_roce::Error) -> Self {
+        match error {
+            kfi_roce::Error::Invalid => Errno::EINVAL,
+            kfi_roce::Error::Full => Errno::ENOMEM,
+        }
+    }
+}
+
 #[cfg(any(test, kfi_kunit))]
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_errno))]
 mod tests {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the objects of kfabric mean: counters, completion queues, event queues,
-//! matching.
+//! What the objects of kfabric mean: counters, completion queues, event queues, matching, addresses and
+//! regions, and the protocol of reliable datagrams ([`rdm`]).
+//!
+//! The wire below that (packets, RC, UD, connection management) is the crate [`kfi_roce`], which knows
+//! nothing of kfabric.
 //!
 //! State machines without a kernel: no memory of their own (the caller lends
 //! it), no locks (`&mut self`, under the caller's lock), no clock (times are
@@ -45,8 +48,8 @@ pub mod mr;
 pub mod multi_recv;
 pub mod op;
 pub mod prov_errno;
+pub mod rdm;
 pub mod ring;
-pub mod roce;
 pub mod slab;
 pub mod throttle;
 pub mod wait;

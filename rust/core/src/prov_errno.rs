@@ -21,10 +21,8 @@
 //! | local protection, local access | `EFAULT` |
 //! | any other | `EIO` |
 
-use crate::{
-    errno::Errno,
-    roce::rc::Status, //
-};
+use crate::errno::Errno;
+use kfi_roce::rc::Status;
 
 /// The first of the wire's numbers.
 pub const WIRE: u32 = 256;

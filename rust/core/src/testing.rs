@@ -161,12 +161,6 @@ impl<T: Copy> Log<T> {
         log
     }
 
-    /// Takes the last one.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        self.len = self.len.checked_sub(1)?;
-        self.entries.get_mut(self.len)?.take()
-    }
-
     pub(crate) fn push(&mut self, entry: T) {
         if let Some(place) = self.entries.get_mut(self.len) {
             *place = Some(entry);

@@ -22,10 +22,6 @@ const SEEDS: &[&[u8]] = &[
     ],
     b"\x02\x07\x0210.0.0.1\x0080\x00\x01\x03\x00\x00\x01\x01",
     b"\x00\x00\x00\x00\x00\x01\x00\x00\xff\x03\x00\x00",
-    // A WRITE of 5 bytes, and an acknowledgement, each behind a byte that leaves it alone.
-    b"\0\x0a\xf0\xff\xff\0\x12\x34\x56\x80\xfe\xdc\xba\0\0\x7f\0\x11\x22\x33\x44\xde\xad\xbe\xef\
-      \0\0\0\x05hello\0\0\0\xe7\x3f\x4e\xcc",
-    b"\0\x11\0\x7f\xff\x80\0\0\x11\0\0\0\x07\x1f\0\0\x03\x71\x5f\x0e\x99",
     // Two messages of reliable datagrams, an empty one and an RTS, and a FIN.
     b"\x07\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
       \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\x01\x07\x01\x02\x04\0\0\x01\0\0\0\0\0\0\0\0\0\x02\0\0\

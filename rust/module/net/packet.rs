@@ -23,7 +23,7 @@ use crate::shim::{
 };
 use core::net::IpAddr;
 use kernel::prelude::*;
-use kfi_core::roce::{
+use kfi_roce::{
     headers::MAX_HEADERS,
     icrc::{
         Crc32,

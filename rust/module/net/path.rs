@@ -27,7 +27,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     mtu::PathMtu,
     packet::Packet, //
 };

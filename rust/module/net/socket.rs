@@ -65,25 +65,23 @@ use kernel::{
         Arc, //
     }, //
 };
-use kfi_core::{
-    addr::{
-        SockAddr,
-        DGRAM_QPN, //
+use kfi_core::addr::{
+    SockAddr,
+    DGRAM_QPN, //
+};
+use kfi_roce::{
+    headers::{
+        Qpn,
+        MAX_HEADERS, //
     },
-    roce::{
-        headers::{
-            Qpn,
-            MAX_HEADERS, //
-        },
-        icrc::{
-            IPV4_LEN,
-            IPV6_LEN, //
-        },
-        mtu::PathMtu,
-        packet::{
-            Packet,
-            UDP_PORT, //
-        }, //
+    icrc::{
+        IPV4_LEN,
+        IPV6_LEN, //
+    },
+    mtu::PathMtu,
+    packet::{
+        Packet,
+        UDP_PORT, //
     }, //
 };
 

@@ -25,7 +25,7 @@ use kernel::{
         Arc, //
     }, //
 };
-use kfi_core::roce::packet::Malformed;
+use kfi_roce::packet::Malformed;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $figure:ident = $number:ident $name:literal,)*) => {

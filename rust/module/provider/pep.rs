@@ -39,12 +39,12 @@ use kfi_core::{
     addr::SockAddr,
     enums::EqEvent,
     errno::Errno,
-    limits,
-    roce::cm::{
-        IpHeader,
-        Reason,
-        ServiceId, //
-    }, //
+    limits, //
+};
+use kfi_roce::cm::{
+    IpHeader,
+    Reason,
+    ServiceId, //
 };
 
 use super::{

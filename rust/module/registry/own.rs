@@ -18,9 +18,9 @@ use kfi_core::{
         Name,
         Offer,
         Request, //
-    },
-    roce::mtu::PathMtu, //
+    }, //
 };
+use kfi_roce::mtu::PathMtu;
 
 use super::{
     Provider,

@@ -23,10 +23,10 @@ macro_rules! compare {
 kfi_core::system_errnos!(compare);
 const _: () = assert!(bindings::MAX_ERRNO == Errno::MAX);
 
-/// The kernel's error for an error number of the core crate.
+/// The kernel's error for an error number of the core crate, or an error of kfi_roce.
 #[inline]
-pub(crate) fn to_error(errno: Errno) -> Error {
-    from_number(errno.number())
+pub(crate) fn to_error(errno: impl Into<Errno>) -> Error {
+    from_number(errno.into().number())
 }
 
 /// The kernel's error for a positive error number: one of errno.h, or a

@@ -21,11 +21,11 @@ use kfi_core::{
     op::{
         expand_caps,
         Side, //
-    },
-    roce::{
-        mtu::PathMtu,
-        state::State, //
     }, //
+};
+use kfi_roce::{
+    mtu::PathMtu,
+    state::State, //
 };
 
 use super::{

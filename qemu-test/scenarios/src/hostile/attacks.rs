@@ -17,14 +17,14 @@ use super::{
 };
 use crate::rng::Rng;
 use kfi::PacketFigure;
-use kfi_core::roce::{
+use kfi_core::rdm::{hello::Life, service_id};
+use kfi_roce::{
     cm::{
         Body, CommId, Drep, Dreq, IpHeader, Message, Mra, Private, Reason, Regarding, Rej, Rep,
         Req, Rtu, ServiceId, Timeout,
     },
     headers::Qpn,
     psn::Psn,
-    rdm::hello::Life,
 };
 use std::{
     collections::HashMap,
@@ -126,12 +126,12 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
 /// A service ID, of a service that `b` offers or does not offer.
 fn any_service(at: &Facts, rng: &mut Rng) -> ServiceId {
     match rng.below(6) {
-        0 => ServiceId::rdm(rng.next() as u16),
+        0 => service_id(rng.next() as u16),
         1 => ServiceId::tcp(rng.next() as u16),
         2 => ServiceId::tcp(at.listener),
-        3 => ServiceId::rdm(at.greeter),
-        4 => ServiceId::rdm(at.good[1]),
-        _ => ServiceId::rdm(at.open),
+        3 => service_id(at.greeter),
+        4 => service_id(at.good[1]),
+        _ => service_id(at.open),
     }
 }
 
@@ -484,10 +484,7 @@ impl Attack for Incarnation {
             };
             let private = greeting(life, from);
             let guid = at.guids[usize::from(way.from == B)];
-            let (req, qpn) = (
-                request(way, ServiceId::rdm(to), &private),
-                other_qpn(at, rng),
-            );
+            let (req, qpn) = (request(way, service_id(to), &private), other_qpn(at, rng));
             ask(foe, rng, req, way, guid, qpn);
         }
     }

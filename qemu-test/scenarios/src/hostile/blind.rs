@@ -11,7 +11,7 @@ use super::{
 };
 use crate::rng::Rng;
 use kfi::PacketFigure;
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{Aeth, AtomicEth, Bth, Deth, Headers, Qpn, Reth, SendEnd, Syndrome},
     packet::Packet,
     psn::Psn,

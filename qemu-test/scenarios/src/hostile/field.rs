@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{abi_threads::NetNs, raw::ip, rng::Rng};
 use kfi::Device;
-use kfi_core::roce::{
+use kfi_roce::{
     cm::Body,
     headers::Qpn,
     opcode::Service,

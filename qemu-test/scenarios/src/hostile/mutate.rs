@@ -18,7 +18,7 @@ use crate::{
     rng::Rng,
 };
 use kfi::{AtomicOp, Buffer, Caps, Datatype, Domain, EpType, FiAddr, Mr, Op, OpFlags, QpOption};
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{Bth, Qpn},
     icrc::{IPV4_LEN, UDP_LEN},
     opcode::Opcode,

@@ -15,14 +15,15 @@ use crate::rng::Rng;
 use kfi::PacketFigure;
 use kfi_core::{
     limits::MAX_UNEXPECTED,
-    roce::{
-        cm::{ServiceId, Timeout},
-        headers::{AtomicEth, Headers, Reth, RnrTimer, Syndrome},
-        rdm::{
-            header::{Header, Message},
-            times::{ANSWERS, RECALLS},
-        },
+    rdm::{
+        header::{Header, Message},
+        service_id,
+        times::{ANSWERS, RECALLS},
     },
+};
+use kfi_roce::{
+    cm::{ServiceId, Timeout},
+    headers::{AtomicEth, Headers, Reth, RnrTimer, Syndrome},
 };
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,7 @@ impl Peers {
         self.next = Instant::now() + PAUSE;
         let way = Way::new(crowd(self.number, rng), B);
         let private = greeting(life(rng), 1 + rng.below(0xffff) as u16);
-        let service_id = ServiceId::rdm(at.open);
+        let service_id = service_id(at.open);
         let peer = Peer::ask(foe, rng, way, service_id, &private, |_| ());
         self.peers.push(peer);
     }

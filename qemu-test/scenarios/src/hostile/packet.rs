@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "raw sockets")]
 
 use crate::abi_threads::NetNs;
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{self, Message, Req},
     headers::{Bth, DEFAULT_PKEY, Deth, Headers, MAX_HEADERS, Qpn},
     icrc::{Crc32, IPV4_LEN, Icrc, UDP_LEN},

@@ -7,16 +7,16 @@ use super::{
     packet::{Heard, Way, to_gsi, whole},
 };
 use crate::{raw::now, rng::Rng};
-use kfi_core::roce::{
+use kfi_core::rdm::{
+    header::{Header, MAX_HEADER},
+    hello::{HELLO_LEN, Hello, Life},
+};
+use kfi_roce::{
     cm::{self, Body, Event, Message},
     headers::{Aeth, Bth, Headers, Nak, Qpn, SendEnd, Syndrome},
     mtu::PathMtu,
     packet::Packet,
     psn::Psn,
-    rdm::{
-        header::{Header, MAX_HEADER},
-        hello::{HELLO_LEN, Hello, Life},
-    },
 };
 use std::time::{Duration, Instant};
 

@@ -15,9 +15,8 @@ use crate::{
     rng::Rng,
 };
 use kfi::Device;
-use kfi_core::roce::cm::{
-    Attribute, Body, CommId, Message, Private, Reason, Rep, ServiceId, Timeout,
-};
+use kfi_core::rdm::service_id;
+use kfi_roce::cm::{Attribute, Body, CommId, Message, Private, Reason, Rep, Timeout};
 use std::{
     net::{Ipv4Addr, UdpSocket},
     time::{Duration, Instant},
@@ -66,7 +65,7 @@ impl Scene {
 
     /// Sends a REQ that `b` accepts.
     fn ask(&self) {
-        let service = ServiceId::rdm(self.b.ep.name().expect("name").port());
+        let service = service_id(self.b.ep.name().expect("name").port());
         let greeting = greeting(life(&mut Rng::new(1)), 7471);
         let way = Way::new(A, B);
         let body = Body::Req(request(way, service, &greeting));
@@ -153,8 +152,8 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
     let rep = Rep {
         local_id: CommId(99),
         remote_id: id,
-        qpn: kfi_core::roce::headers::Qpn::new(0x200),
-        starting_psn: kfi_core::roce::psn::Psn::new(0),
+        qpn: kfi_roce::headers::Qpn::new(0x200),
+        starting_psn: kfi_roce::psn::Psn::new(0),
         responder_resources: 1,
         initiator_depth: 1,
         target_ack_delay: Timeout::new(0),

@@ -10,9 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-mod rc;
 mod rdm;
-mod wire;
 
 use kfi_core::{
     addr::{
@@ -47,17 +45,9 @@ use kfi_core::{
     },
 };
 
-pub use rc::rc_qp;
 pub use rdm::{
     rdm_header,
     rdm_inbound, //
-};
-pub use wire::{
-    cm_connection,
-    cm_message,
-    icrc,
-    packet,
-    ud, //
 };
 
 /// A fuzz target: takes any bytes, panics on a defect.
@@ -70,12 +60,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("getinfo", getinfo),
     ("op", op),
     ("mr", mr),
-    ("packet", packet),
-    ("icrc", icrc),
-    ("ud", ud),
-    ("cm_message", cm_message),
-    ("cm_connection", cm_connection),
-    ("rc_qp", rc_qp),
     ("rdm_header", rdm_header),
     ("rdm_inbound", rdm_inbound),
 ];

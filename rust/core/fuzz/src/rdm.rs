@@ -4,28 +4,26 @@
 use super::Bytes;
 use kfi_core::{
     limits,
-    roce::{
-        headers::Reth,
-        rdm::{
-            grant::Grant,
-            header::{
-                Header,
-                MAX_HEADER, //
-            },
-            hello::{
-                Hello,
-                Refusal,
-                HELLO_LEN, //
-            },
-            inbound::{
-                Begin,
-                End,
-                Inbound,
-                Owing, //
-            }, //
+    rdm::{
+        grant::Grant,
+        header::{
+            Header,
+            MAX_HEADER, //
         },
-    },
+        hello::{
+            Hello,
+            Refusal,
+            HELLO_LEN, //
+        },
+        inbound::{
+            Begin,
+            End,
+            Inbound,
+            Owing, //
+        }, //
+    }, //
 };
+use kfi_roce::headers::Reth;
 
 /// Makes the bytes of a header more like one.
 fn help(bytes: &mut Bytes<'_>) -> Vec<u8> {

@@ -43,7 +43,7 @@ use kernel::{
         WorkItem, //
     }, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{
         self,
         CommId,
@@ -56,8 +56,8 @@ use kfi_core::roce::{
         Rep,
         ServiceId,
         Side,
-        State, //
-        StoredEvent,
+        State,
+        StoredEvent, //
     },
     mtu::PathMtu, //
 };

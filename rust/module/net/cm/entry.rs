@@ -18,7 +18,7 @@ use kernel::{
     },
     sync::Arc, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{
         CommId,
         Connection,

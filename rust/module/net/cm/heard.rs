@@ -33,7 +33,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{
         Body,
         CommId,

@@ -34,7 +34,7 @@ use kernel::{
         WorkItem, //
     }, //
 };
-use kfi_core::roce::cm::ServiceId;
+use kfi_roce::cm::ServiceId;
 
 /// The user of a listener: a passive endpoint, or an endpoint for reliable datagrams.
 pub(crate) trait Listener: Send + Sync {

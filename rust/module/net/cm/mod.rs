@@ -3,8 +3,8 @@
 //! Connection management (CM): connects QPs of this host with QPs of this host and of others.
 //!
 //! Each network namespace has one service ([`Cm`]), on QP 1. It begins with the first link of the
-//! namespace and ends with the last one; without connections it is idle. The core crate
-//! ([`kfi_core::roce::cm`]) has the protocol; this module adds memory, a clock, the path to the
+//! namespace and ends with the last one; without connections it is idle. The crate kfi_roce
+//! ([`kfi_roce::cm`]) has the protocol; this module adds memory, a clock, the path to the
 //! peer and the consumer of the events.
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! It has two users: connected endpoints ([`ServiceId::tcp`]) and reliable datagrams
-//! ([`ServiceId::rdm`]). Neither deals with messages, retransmissions or timers.
+//! ([`service_id`]). Neither deals with messages, retransmissions or timers.
 //!
 //! # A connection
 //!
@@ -73,8 +73,8 @@
 //! | [`listen`] | listeners, and the delivery of requests to them |
 //!
 //! [`Cm`]: service::Cm
-//! [`ServiceId::tcp`]: kfi_core::roce::cm::ServiceId::tcp
-//! [`ServiceId::rdm`]: kfi_core::roce::cm::ServiceId::rdm
+//! [`ServiceId::tcp`]: kfi_roce::cm::ServiceId::tcp
+//! [`service_id`]: kfi_core::rdm::service_id
 
 mod conn;
 mod entry;

@@ -18,7 +18,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{
         self,
         Private,

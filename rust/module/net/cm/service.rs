@@ -87,7 +87,7 @@ use kernel::{
         WorkItem, //
     }, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{
         CommId,
         Connection,

@@ -36,7 +36,7 @@ use kernel::{
     },
     sync::Arc, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     cm::{
         Body,
         CommId,

@@ -120,7 +120,7 @@ use kernel::{
         WorkItem, //
     }, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     headers::Qpn,
     opcode::Service,
     packet::Packet, //

@@ -6,7 +6,7 @@
 //! is handed to the [`Consumer`] at once; if that has no use for it, it is dropped, which is no error.
 //! A datagram that is sent is on its way, or lost, when sending returns.
 //!
-//! Rules, Q keys and the GRH are the core crate's ([`kfi_core::roce::ud`]).
+//! Rules, Q keys and the GRH are kfi_roce's ([`kfi_roce::ud`]).
 
 use super::{
     super::{
@@ -59,20 +59,18 @@ use kernel::{
         SpinLock, //
     }, //
 };
-use kfi_core::{
-    addr::SockAddr,
-    roce::{
-        headers::Qpn,
-        opcode::Service,
-        psn::Psn,
-        state::{
-            Mask,
-            State, //
-        },
-        ud::{
-            self,
-            GSI_QKEY, //
-        }, //
+use kfi_core::addr::SockAddr;
+use kfi_roce::{
+    headers::Qpn,
+    opcode::Service,
+    psn::Psn,
+    state::{
+        Mask,
+        State, //
+    },
+    ud::{
+        self,
+        GSI_QKEY, //
     }, //
 };
 

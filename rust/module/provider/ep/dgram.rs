@@ -36,13 +36,13 @@ use kfi_core::{
     },
     errno::Errno,
     flags::OpFlags,
-    matching::Envelope,
-    roce::{
-        headers::Qpn,
-        mtu::PathMtu,
-        state::State,
-        ud::is_controlled, //
-    }, //
+    matching::Envelope, //
+};
+use kfi_roce::{
+    headers::Qpn,
+    mtu::PathMtu,
+    state::State,
+    ud::is_controlled, //
 };
 
 use super::{

@@ -15,11 +15,11 @@ use kernel::{
 use kfi_core::{
     addr::SockAddr,
     enums::EpType,
-    flags::OpFlags,
-    roce::{
-        mtu::PathMtu,
-        state::State, //
-    }, //
+    flags::OpFlags, //
+};
+use kfi_roce::{
+    mtu::PathMtu,
+    state::State, //
 };
 
 use super::{

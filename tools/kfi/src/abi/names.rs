@@ -9,10 +9,7 @@ use std::{collections::HashSet, fs, path::Path};
 
 /// Names that the library does not use.
 const NOT_USED: &[(&str, &[&str])] = &[
-    (
-        "numbers of commands have it",
-        &["KFABRIC_IOC_TYPE"],
-    ),
+    ("numbers of commands have it", &["KFABRIC_IOC_TYPE"]),
     (
         "the module checks the limits, and KFABRIC_IOC_QUERY tells those that programs need",
         &[
@@ -108,12 +105,22 @@ fn every_name_of_the_header_is_used_or_has_a_reason() {
     let constants = constants();
     assert!(constants.len() > 300, "{}", constants.len());
     let mut used = HashSet::new();
-    words(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut used);
-    let not_used: Vec<&str> = NOT_USED.iter().flat_map(|(_, names)| *names).copied().collect();
+    words(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut used,
+    );
+    let not_used: Vec<&str> = NOT_USED
+        .iter()
+        .flat_map(|(_, names)| *names)
+        .copied()
+        .collect();
     for name in &constants {
         let is_used = used.contains(*name);
         let listed = not_used.contains(name);
-        assert!(is_used || listed, "{name} is new: use it, or say in NOT_USED why not");
+        assert!(
+            is_used || listed,
+            "{name} is new: use it, or say in NOT_USED why not"
+        );
         assert!(!(is_used && listed), "{name} is used, and in NOT_USED");
     }
     for name in not_used {

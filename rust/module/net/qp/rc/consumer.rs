@@ -4,7 +4,7 @@
 
 use super::super::payload::Payload;
 use crate::shim::skb::Room;
-use kfi_core::roce::{
+use kfi_roce::{
     headers::{
         AtomicEth,
         Reth, //
@@ -88,7 +88,7 @@ pub(crate) trait Consumer: Send + Sync {
     fn run_ended(&self) {}
 }
 
-/// A consumer, with the payload of one packet: what the core's responder acts on.
+/// A consumer, with the payload of one packet: what kfi_roce's responder acts on.
 pub(super) struct Asked<'a> {
     /// None: the QP is being closed.
     pub(super) consumer: Option<&'a dyn Consumer>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the core's machines have counted, as figures.
+//! What kfi_roce's state machines have counted, as figures.
 
 use super::{
     super::super::stats::{

@@ -2,7 +2,7 @@
 
 //! RC: a reliable connection to one peer.
 //!
-//! The protocol is the core crate's: a requester and a responder, each under a mutex of its own, so
+//! The protocol is kfi_roce's: a requester and a responder, each under a mutex of its own, so
 //! that somebody can post while the worker places what the peer sends. Here they get packets, time,
 //! memory and a [`Consumer`].
 //!
@@ -98,34 +98,31 @@ use kernel::{
         SetOnce, //
     }, //
 };
-use kfi_core::{
-    errno::Errno,
-    roce::{
-        headers::Qpn,
-        mtu::PathMtu,
-        opcode::Service,
-        rc::{
-            outstanding::Slot,
-            stats::{
-                RequesterStats,
-                ResponderStats, //
-            },
-            window,
-            AckPolicy,
-            Attr,
-            Op,
-            Replay,
-            Requester,
-            Responder,
-            WorkRequest,
-            Wqe, //
+use kfi_roce::{
+    headers::Qpn,
+    mtu::PathMtu,
+    opcode::Service,
+    rc::{
+        outstanding::Slot,
+        stats::{
+            RequesterStats,
+            ResponderStats, //
         },
-        state::{
-            Mask,
-            Posting,
-            State, //
-        },
+        window,
+        AckPolicy,
+        Attr,
+        Op,
+        Replay,
+        Requester,
+        Responder,
+        WorkRequest,
+        Wqe, //
     },
+    state::{
+        Mask,
+        Posting,
+        State, //
+    }, //
 };
 
 /// READs and atomics that a QP may have outstanding, and its peer at it: what fits in a CM's REQ
@@ -359,7 +356,7 @@ impl Qp<Rc> {
     }
 
     /// Goes to state `attr.state` with those attributes that are in `mask`, as
-    /// [`rc::Qp::modify`](kfi_core::roce::rc::Qp::modify) has it. [`Mask::AV`] goes with `path`, the
+    /// [`rc::Qp::modify`](kfi_roce::rc::Qp::modify) has it. [`Mask::AV`] goes with `path`, the
     /// way to the peer, from this QP's address.
     ///
     /// To ERR: all that is posted completes as flushed; [`Consumer::failed`] is not called. To RESET:
@@ -451,7 +448,7 @@ impl Qp<Rc> {
             return Err(EINVAL);
         }
         sending.requester.post(&work).map_err(|errno| match errno {
-            Errno::ENOMEM => EAGAIN,
+            kfi_roce::Error::Full => EAGAIN,
             errno => to_error(errno),
         })?;
         let places = sending.works.len();

@@ -49,7 +49,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kfi_core::roce::{
+use kfi_roce::{
     packet::Packet,
     psn::Psn,
     rc::{

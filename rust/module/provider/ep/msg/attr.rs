@@ -13,19 +13,17 @@ use kernel::{
     }, //
 };
 
-use kfi_core::{
-    errno::Errno,
-    roce::{
-        headers::RnrTimer,
-        mtu::PathMtu,
-        rc::{
-            attr::{
-                AckTimeout,
-                MAX_RETRY, //
-            },
-            Access,
-            Attr, //
-        }, //
+use kfi_core::errno::Errno;
+use kfi_roce::{
+    headers::RnrTimer,
+    mtu::PathMtu,
+    rc::{
+        attr::{
+            AckTimeout,
+            MAX_RETRY, //
+        },
+        Access,
+        Attr, //
     }, //
 };
 

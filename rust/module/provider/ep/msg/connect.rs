@@ -37,27 +37,27 @@ use kernel::{
 use kfi_core::{
     addr::SockAddr,
     enums::EqEvent,
-    errno::Errno,
-    roce::{
-        cm::{
-            Event,
-            IpHeader,
-            Reason,
-            Reply,
-            ServiceId,
-            Side, //
-        },
-        headers::Qpn,
-        mtu::PathMtu,
-        psn::Psn,
-        rc::{
-            attr::AckTimeout,
-            Attr, //
-        },
-        state::{
-            Mask,
-            State, //
-        }, //
+    errno::Errno, //
+};
+use kfi_roce::{
+    cm::{
+        Event,
+        IpHeader,
+        Reason,
+        Reply,
+        ServiceId,
+        Side, //
+    },
+    headers::Qpn,
+    mtu::PathMtu,
+    psn::Psn,
+    rc::{
+        attr::AckTimeout,
+        Attr, //
+    },
+    state::{
+        Mask,
+        State, //
     }, //
 };
 
@@ -393,7 +393,7 @@ fn not_connected(bound: &Bound, endpoint: &Endpoint, errno: Errno, why: Reason, 
 
 /// The local ACK timeout that connection management found; it and that of a QP are the same codes. The
 /// peer has chosen it, so it has a limit.
-fn timeout(found: kfi_core::roce::cm::Timeout) -> AckTimeout {
+fn timeout(found: kfi_roce::cm::Timeout) -> AckTimeout {
     AckTimeout::from_peer(found.code())
 }
 

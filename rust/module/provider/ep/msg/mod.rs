@@ -55,17 +55,17 @@ use kernel::{
 use kfi_core::{
     addr::SockAddr,
     errno::Errno,
-    flags::Caps,
-    roce::{
-        psn::Psn,
-        rc::{
-            Access,
-            Attr, //
-        },
-        state::{
-            Mask,
-            State, //
-        }, //
+    flags::Caps, //
+};
+use kfi_roce::{
+    psn::Psn,
+    rc::{
+        Access,
+        Attr, //
+    },
+    state::{
+        Mask,
+        State, //
     }, //
 };
 

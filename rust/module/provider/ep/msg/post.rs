@@ -18,13 +18,13 @@ use kfi_core::{
         OpType,
         ATOMIC_LEN, //
     },
-    prov_errno,
-    roce::{
-        headers::SendEnd,
-        rc::{
-            Op as WireOp,
-            Status, //
-        }, //
+    prov_errno, //
+};
+use kfi_roce::{
+    headers::SendEnd,
+    rc::{
+        Op as WireOp,
+        Status, //
     }, //
 };
 

@@ -30,23 +30,23 @@ use kfi_core::{
         ATOMIC_LEN, //
     },
     prov_errno,
-    roce::{
-        headers::{
-            AtomicEth,
-            Reth,
-            SendEnd, //
-        },
-        rc::{
-            target::{
-                Atomic,
-                Ended,
-                Incoming as Wanted, //
-            },
-            Refusal,
-            Status, //
-        }, //
-    },
     word::Word, //
+};
+use kfi_roce::{
+    headers::{
+        AtomicEth,
+        Reth,
+        SendEnd, //
+    },
+    rc::{
+        target::{
+            Atomic,
+            Ended,
+            Incoming as Wanted, //
+        },
+        Refusal,
+        Status, //
+    }, //
 };
 
 use super::{

@@ -26,9 +26,9 @@ use kfi_core::{
         Placement, //
     },
     op::OpType,
-    prov_errno,
-    roce::rc::Status, //
+    prov_errno, //
 };
+use kfi_roce::rc::Status;
 
 use super::{
     super::{

@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 use kfi_core::{
     errno::Errno,
     matching::unexpected::Message as Known,
-    roce::rdm::{
+    rdm::{
         inbound::Found,
         session::Conn, //
     }, //

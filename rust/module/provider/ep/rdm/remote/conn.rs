@@ -28,45 +28,45 @@ use kernel::{
 use kfi_core::{
     flags::Caps,
     limits::MAX_IOV,
-    roce::{
-        headers::{
-            Qpn,
-            Reth,
-            RnrTimer, //
+    rdm::{
+        header::{
+            Header,
+            MAX_HEADER, //
         },
-        mtu::PathMtu,
-        psn::Psn,
-        rc::{
-            Access,
-            AckTimeout,
-            Attr,
-            Op as WireOp, //
+        inbound::{
+            Event,
+            Found, //
         },
-        rdm::{
-            header::{
-                Header,
-                MAX_HEADER, //
-            },
-            inbound::{
-                Event,
-                Found, //
-            },
-            session::{
-                Conn,
-                Work, //
-            },
-            times::{
-                DEPTH,
-                READS,
-                RNR_TIME, //
-            },
-            Cause,
-            Inbound, //
+        session::{
+            Conn,
+            Work, //
         },
-        state::{
-            Mask,
-            State as QpState, //
-        }, //
+        times::{
+            DEPTH,
+            READS,
+            RNR_TIME, //
+        },
+        Cause,
+        Inbound, //
+    }, //
+};
+use kfi_roce::{
+    headers::{
+        Qpn,
+        Reth,
+        RnrTimer, //
+    },
+    mtu::PathMtu,
+    psn::Psn,
+    rc::{
+        Access,
+        AckTimeout,
+        Attr,
+        Op as WireOp, //
+    },
+    state::{
+        Mask,
+        State as QpState, //
     }, //
 };
 
@@ -347,8 +347,8 @@ impl Connection {
     }
 
     /// This end, as the peer shall know it, with so many READs each way.
-    pub(super) fn side(&self, serves: u8, asks: u8) -> kfi_core::roce::cm::Side {
-        kfi_core::roce::cm::Side {
+    pub(super) fn side(&self, serves: u8, asks: u8) -> kfi_roce::cm::Side {
+        kfi_roce::cm::Side {
             qpn: self.qp.as_ref().map_or(Qpn::default(), |qp| qp.number()),
             starting_psn: self.psn,
             responder_resources: serves,
@@ -503,7 +503,7 @@ impl Connection {
 }
 
 /// What a peer may do. Reading is always among it: it reads long messages, which is checked by
-/// [`Grant`](kfi_core::roce::rdm::Grant).
+/// [`Grant`](kfi_core::rdm::Grant).
 fn access(caps: Caps) -> Access {
     Access {
         write: caps.contains(Caps::REMOTE_WRITE),

@@ -18,28 +18,26 @@ use kernel::{
     sync::Arc, //
 };
 
-use kfi_core::roce::{
-    cm::{
-        Event,
-        Reason,
-        Reply as Rep,
-        ServiceId, //
+use kfi_core::rdm::{
+    hello::{
+        Refusal,
+        Unknown,
+        HELLO_LEN, //
     },
-    rdm::{
-        hello::{
-            Refusal,
-            Unknown,
-            HELLO_LEN, //
-        },
-        session::{
-            Conn,
-            Manage,
-            Reply, //
-        },
-        times::READS,
-        Cause,
-        Hello, //
-    }, //
+    service_id,
+    session::{
+        Conn,
+        Manage,
+        Reply, //
+    },
+    times::READS,
+    Cause,
+    Hello, //
+};
+use kfi_roce::cm::{
+    Event,
+    Reason,
+    Reply as Rep, //
 };
 
 use super::{
@@ -149,7 +147,7 @@ impl Session {
             link: endpoint.domain.link(),
             local: bound.name.ip(),
             remote: self.peer().ip(),
-            service_id: ServiceId::rdm(self.peer().port()),
+            service_id: service_id(self.peer().port()),
             side: connection.side(READS, READS),
             mtu: None,
             retry_count: RETRIES,

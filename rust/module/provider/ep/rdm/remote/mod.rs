@@ -5,7 +5,7 @@
 //! An address that no endpoint of this host has, and that is not an address of its links either, is
 //! another host's. For each such peer an endpoint has a [`Session`]: it comes with the first operation to
 //! the peer, or when the peer asks for a connection, and goes when it has had nothing to do for a while.
-//! What it does is the core's ([`kfi_core::roce::rdm`]): connections on demand, messages with a header of
+//! What it does is the core's ([`kfi_core::rdm`]): connections on demand, messages with a header of
 //! the module's own in SENDs, long ones read by their receiver, RMA as RDMA.
 //!
 //! ```text
@@ -38,7 +38,7 @@
 //! # Closing
 //!
 //! An endpoint that closes says so to its peers and waits until they know, or for
-//! [`LINGER_TIME`](kfi_core::roce::rdm::times::LINGER_TIME). Then no QP of its is left, and what was
+//! [`LINGER_TIME`](kfi_core::rdm::times::LINGER_TIME). Then no QP of its is left, and what was
 //! under way is dropped without a word. Workers of the module do that. If the task that closes the
 //! endpoint is killed, it waits once more when its file goes: in all not longer than before.
 
@@ -78,7 +78,7 @@ use kernel::{
 
 use kfi_core::{
     addr::SockAddr,
-    roce::cm::ServiceId, //
+    rdm::service_id, //
 };
 
 use self::{
@@ -260,7 +260,7 @@ impl Endpoint {
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
         let door = Arc::new(Door(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
-        let service = ServiceId::rdm(name.port());
+        let service = service_id(name.port());
         // It may have been tried before.
         let _ = self.remote.figures.populate(QpFigures::shared()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;

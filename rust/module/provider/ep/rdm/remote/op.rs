@@ -11,19 +11,17 @@ use kernel::{
 use kfi_core::{
     errno::Errno,
     prov_errno,
-    roce::{
-        rc::Status,
-        rdm::{
-            header::{
-                Fate,
-                Place as RemotePlace, //
-            },
-            ops,
-            session::Conn,
-            Due, //
-        }, //
+    rdm::{
+        header::{
+            Fate,
+            Place as RemotePlace, //
+        },
+        ops,
+        session::Conn,
+        Due, //
     }, //
 };
+use kfi_roce::rc::Status;
 
 use super::super::super::{
     complete::{

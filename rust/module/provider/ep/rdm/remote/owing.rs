@@ -4,10 +4,10 @@
 //!
 //! An answer takes memory from the first packet of the message, or of the CANCEL, until the peer has
 //! acknowledged the FIN, and the peer decides when that is. So each holds a [`Share`] for that time: it
-//! is counted, which the core limits ([`ANSWERS`](kfi_core::roce::rdm::times::ANSWERS)), and charged to
+//! is counted, which the core limits ([`ANSWERS`](kfi_core::rdm::times::ANSWERS)), and charged to
 //! the owner of the endpoint, in the part of the limit that peers can take. A CANCEL is charged whatever
 //! the limit: it cannot step aside, and everything else would wait behind it. A peer has at most
-//! [`RECALLS`](kfi_core::roce::rdm::times::RECALLS) of them beyond the others.
+//! [`RECALLS`](kfi_core::rdm::times::RECALLS) of them beyond the others.
 //!
 //! The count is atomic, because it is read under the lock of a QP's responder, below which the lock of
 //! the session cannot be taken. One QP's responder adds at a time, or two for the moment in which one

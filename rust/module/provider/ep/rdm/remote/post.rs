@@ -19,7 +19,7 @@ use kfi_core::{
         Level,
         OpType, //
     },
-    roce::rdm::ops::{
+    rdm::ops::{
         Outgoing,
         RmaKind,
         Transfer, //

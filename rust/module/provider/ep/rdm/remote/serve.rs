@@ -25,37 +25,37 @@ use kfi_core::{
     mr,
     op::OpType,
     prov_errno,
-    roce::{
-        headers::{
-            AtomicEth,
-            Reth, //
+    rdm::{
+        header::{
+            self,
+            Header,
+            MAX_HEADER, //
         },
-        rc::{
-            target::{
-                Atomic,
-                Ended,
-                Incoming, //
-            },
-            Refusal,
-            Status, //
+        inbound::{
+            Begin,
+            End,
+            Event,
+            Owing,
+            Source, //
         },
-        rdm::{
-            header::{
-                self,
-                Header,
-                MAX_HEADER, //
-            },
-            inbound::{
-                Begin,
-                End,
-                Event,
-                Owing,
-                Source, //
-            },
-            session::Done,
-            Cause,
-            Grant, //
-        }, //
+        session::Done,
+        Cause,
+        Grant, //
+    }, //
+};
+use kfi_roce::{
+    headers::{
+        AtomicEth,
+        Reth, //
+    },
+    rc::{
+        target::{
+            Atomic,
+            Ended,
+            Incoming, //
+        },
+        Refusal,
+        Status, //
     }, //
 };
 

@@ -57,38 +57,38 @@ use kernel::{
 use kfi_core::{
     addr::SockAddr,
     errno::Errno,
-    roce::{
-        headers::SendEnd,
-        rc::Op as WireOp,
-        rdm::{
-            self,
-            header::{
-                Header,
-                MAX_HEADER, //
-            },
-            ops::{
-                Outgoing,
-                Transfer, //
-            },
-            session::{
-                Cancelled,
-                Conn,
-                Do,
-                Done,
-                Ended,
-                Request,
-                Work as Piece, //
-            },
-            times::{
-                DEPTH,
-                IDLE_TIME,
-                READS, //
-            },
-            Cause,
-            Config,
-            Grant, //
-        }, //
+    rdm::{
+        self,
+        header::{
+            Header,
+            MAX_HEADER, //
+        },
+        ops::{
+            Outgoing,
+            Transfer, //
+        },
+        session::{
+            Cancelled,
+            Conn,
+            Do,
+            Done,
+            Ended,
+            Request,
+            Work as Piece, //
+        },
+        times::{
+            DEPTH,
+            IDLE_TIME,
+            READS, //
+        },
+        Cause,
+        Config,
+        Grant, //
     }, //
+};
+use kfi_roce::{
+    headers::SendEnd,
+    rc::Op as WireOp, //
 };
 
 use super::{

@@ -12,7 +12,7 @@ use kernel::{
     }, //
 };
 
-use kfi_core::roce::rdm::{
+use kfi_core::rdm::{
     answer::Answer,
     ops,
     Store,

@@ -7,7 +7,7 @@
 
 use kernel::prelude::*;
 
-use kfi_core::roce::rdm::{
+use kfi_core::rdm::{
     session::Work,
     times::DEPTH, //
 };

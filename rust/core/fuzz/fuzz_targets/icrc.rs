@@ -1,5 +1,0 @@
-// SPDX-License-Identifier: GPL-2.0
-//! Fuzz target: see `kfi_core_fuzz::icrc`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kfi_core_fuzz::icrc(data));

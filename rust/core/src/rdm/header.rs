@@ -1,0 +1,641 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The header at the front of each SEND between reliable datagram endpoints.
+//!
+//! ```text
+//!  0       1       2       3       4               8                              16
+//! +-------+-------+-------+-------+---------------+------------------------------+
+//! |version| kind  | flags |status | length        | id                           |
+//! +-------+-------+-------+-------+---------------+------------------------------+ 16
+//! | after                                         | tag                          |
+//! +-----------------------------------------------+------------------------------+ 32
+//! | CQ data                                       | address                      |
+//! +-----------------------+-----------------------+------------------------------+ 48
+//! | key                   | 0                     |
+//! +-----------------------+-----------------------+ 56
+//! ```
+//!
+//! All fields are big endian. What a kind does not use is 0, and a header in which it is not is
+//! refused, so that it can get a meaning in a later version. How much of it there is depends on the
+//! kind:
+//!
+//! | kind | bytes | says |
+//! |---|---|---|
+//! | `EAGER` | 40 | a message, whose bytes follow |
+//! | `RTS` | 56 | a message, whose bytes are to be read from `address` with `key` |
+//! | `FIN` | 16 | the end of message `id` of the receiver's, with a status |
+//! | `CANCEL` | 16 | message `id` is to be withdrawn, if that is still possible |
+//! | `NOTE` | 40 | CQ data of a WRITE of `length` bytes that came before |
+//! | `PING` | 16 | nothing: that it is acknowledged says that the peer is there |
+//! | `RETIRE`, `RETIRED`, `KEEP` | 16 | whether to give up an idle connection |
+//! | `BYE` | 16 | the endpoint closes; it has taken all messages up to `id` |
+//!
+//! Kind 3 is kept for atomics; those above 11 are nothing yet.
+
+use crate::limits;
+use kfi_roce::bytes::{
+    Reader,
+    Writer, //
+};
+
+/// The version that this module speaks.
+pub const VERSION: u8 = 1;
+
+/// Bytes of the longest header.
+pub const MAX_HEADER: usize = RTS_LEN;
+
+const SHORT_LEN: usize = 16;
+const MESSAGE_LEN: usize = 40;
+const RTS_LEN: usize = 56;
+
+const EAGER: u8 = 1;
+const RTS: u8 = 2;
+const FIN: u8 = 4;
+const CANCEL: u8 = 5;
+const NOTE: u8 = 6;
+const PING: u8 = 7;
+const RETIRE: u8 = 8;
+const RETIRED: u8 = 9;
+const KEEP: u8 = 10;
+const BYE: u8 = 11;
+
+/// The message has a tag.
+const TAGGED: u8 = 1 << 0;
+/// The message has CQ data.
+const DATA: u8 = 1 << 1;
+/// Its receiver ends the message with a FIN.
+const FINISH: u8 = 1 << 2;
+/// The message is not to be taken now: it will come again.
+const VOID: u8 = 1 << 3;
+
+/// Why bytes are not a header, or not that of the SEND in which they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Malformed {
+    /// It ends before the header does.
+    Short,
+    /// Another version.
+    Version,
+    /// No such kind.
+    Kind,
+    /// A flag that is not known, or that this kind cannot have.
+    Flags,
+    /// No such status.
+    Status,
+    /// A field that this kind does not use is not 0.
+    Reserved,
+    /// A message is to come after itself, or a later one.
+    Order,
+    /// More bytes than a message of this kind can have, or another number than came.
+    Length,
+}
+
+impl Malformed {
+    /// All of them; each stands at its number, `as usize`.
+    pub const ALL: [Self; 8] = [
+        Self::Short,
+        Self::Version,
+        Self::Kind,
+        Self::Flags,
+        Self::Status,
+        Self::Reserved,
+        Self::Order,
+        Self::Length,
+    ];
+
+    /// Returns its name in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Short => "rdm_short",
+            Self::Version => "rdm_version",
+            Self::Kind => "rdm_kind",
+            Self::Flags => "rdm_flags",
+            Self::Status => "rdm_status",
+            Self::Reserved => "rdm_reserved",
+            Self::Order => "rdm_order",
+            Self::Length => "rdm_length",
+        }
+    }
+}
+
+/// A message, as its header tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its number: larger than those of all messages that its sender posted before.
+    pub id: u64,
+    /// It is to be taken only if this one was, or a later one; 0: none need have been.
+    pub after: u64,
+    /// Its tag, if it has one.
+    pub tag: Option<u64>,
+    /// Remote CQ data, if it brings any.
+    pub data: Option<u64>,
+    /// Bytes.
+    pub len: u32,
+    /// Whether its receiver ends it with a FIN. Always so for an RTS.
+    pub finish: bool,
+    /// Whether it is void: not to be taken now, as it will come again.
+    pub void: bool,
+}
+
+/// Memory of the sender that a receiver may read, in the sender's own terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Address of the first byte.
+    pub va: u64,
+    /// Key.
+    pub rkey: u32,
+}
+
+/// How a message ended at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Fate {
+    /// It was received: all of it, what fitted, or it was discarded.
+    Received = 0,
+    /// It was withdrawn, as its sender wished; nobody has seen it.
+    Withdrawn = 1,
+}
+
+/// A header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// A message with its bytes.
+    Eager(Message),
+    /// A message whose bytes are still with its sender.
+    Rts(Message, Place),
+    /// The end of a message that came before, from the other side.
+    Fin {
+        /// Its number.
+        id: u64,
+        /// How it ended.
+        fate: Fate,
+    },
+    /// The sender wants a message back.
+    Cancel {
+        /// Its number.
+        id: u64,
+        /// Whether it is one that is ended by a FIN.
+        finish: bool,
+    },
+    /// CQ data of a WRITE.
+    Note {
+        /// Bytes written.
+        len: u32,
+        /// The data.
+        data: u64,
+    },
+    /// Is the peer there?
+    Ping,
+    /// Shall the connection be given up? Nothing more is sent until this is answered.
+    Retire,
+    /// Yes: it is idle on this side too, and nothing more will be sent.
+    Retired,
+    /// No.
+    Keep,
+    /// The endpoint closes.
+    Bye {
+        /// The last message of the receiver's that was taken.
+        last: u64,
+    },
+}
+
+/// The fields, before they mean anything.
+#[derive(Default)]
+struct Fields {
+    kind: u8,
+    flags: u8,
+    status: u8,
+    len: u32,
+    id: u64,
+    after: u64,
+    tag: u64,
+    data: u64,
+    place: Option<Place>,
+}
+
+impl Message {
+    const fn flags(&self) -> u8 {
+        let mut flags = 0;
+        if self.tag.is_some() {
+            flags |= TAGGED;
+        }
+        if self.data.is_some() {
+            flags |= DATA;
+        }
+        if self.finish {
+            flags |= FINISH;
+        }
+        if self.void {
+            flags |= VOID;
+        }
+        flags
+    }
+
+    fn fields(&self, kind: u8, place: Option<Place>) -> Fields {
+        Fields {
+            kind,
+            flags: self.flags(),
+            status: 0,
+            len: self.len,
+            id: self.id,
+            after: self.after,
+            tag: self.tag.unwrap_or(0),
+            data: self.data.unwrap_or(0),
+            place,
+        }
+    }
+}
+
+impl Header {
+    /// Returns its bytes. The payload follows them.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Eager(_) | Self::Note { .. } => MESSAGE_LEN,
+            Self::Rts(..) => RTS_LEN,
+            _ => SHORT_LEN,
+        }
+    }
+
+    /// Returns the bytes that follow it in its SEND.
+    #[inline]
+    pub const fn payload(&self) -> u32 {
+        match self {
+            Self::Eager(message) => message.len,
+            _ => 0,
+        }
+    }
+
+    /// Returns the same header with the message in it void; any other is what it is.
+    pub const fn to_void(mut self) -> Self {
+        match &mut self {
+            Self::Eager(message) | Self::Rts(message, _) => message.void = true,
+            _ => {}
+        }
+        self
+    }
+
+    /// Writes the header to the front of `bytes` and returns how many it has; `None` if they are too
+    /// few.
+    pub fn put(&self, bytes: &mut [u8]) -> Option<usize> {
+        let fields = self.fields();
+        let mut writer = Writer::new(bytes);
+        writer.put(&[VERSION, fields.kind, fields.flags, fields.status])?;
+        writer.u32(fields.len)?;
+        writer.u64(fields.id)?;
+        if self.len() >= MESSAGE_LEN {
+            writer.u64(fields.after)?;
+            writer.u64(fields.tag)?;
+            writer.u64(fields.data)?;
+        }
+        if let Some(place) = fields.place {
+            writer.u64(place.va)?;
+            writer.u32(place.rkey)?;
+            writer.u32(0)?;
+        }
+        Some(writer.len())
+    }
+
+    fn fields(&self) -> Fields {
+        let plain = |kind| Fields {
+            kind,
+            ..Fields::default()
+        };
+        match self {
+            Self::Eager(message) => message.fields(EAGER, None),
+            Self::Rts(message, place) => message.fields(RTS, Some(*place)),
+            Self::Fin { id, fate } => Fields {
+                status: *fate as u8,
+                id: *id,
+                ..plain(FIN)
+            },
+            Self::Cancel { id, finish } => Fields {
+                flags: if *finish { FINISH } else { 0 },
+                id: *id,
+                ..plain(CANCEL)
+            },
+            Self::Note { len, data } => Fields {
+                len: *len,
+                data: *data,
+                ..plain(NOTE)
+            },
+            Self::Ping => plain(PING),
+            Self::Retire => plain(RETIRE),
+            Self::Retired => plain(RETIRED),
+            Self::Keep => plain(KEEP),
+            Self::Bye { last } => Fields {
+                id: *last,
+                ..plain(BYE)
+            },
+        }
+    }
+
+    /// Reads the header at the front of `bytes`, the first of a SEND.
+    ///
+    /// # Errors
+    ///
+    /// See [`Malformed`]. Whether as many bytes follow as [`Self::payload`] says is for who knows how
+    /// long the SEND is.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let short = Malformed::Short;
+        let mut reader = Reader::new(bytes);
+        let [version, kind, flags, status] = reader.array().ok_or(short)?;
+        if version != VERSION {
+            return Err(Malformed::Version);
+        }
+        let mut fields = Fields {
+            kind,
+            flags,
+            status,
+            len: reader.u32().ok_or(short)?,
+            id: reader.u64().ok_or(short)?,
+            ..Fields::default()
+        };
+        if matches!(kind, EAGER | RTS | NOTE) {
+            fields.after = reader.u64().ok_or(short)?;
+            fields.tag = reader.u64().ok_or(short)?;
+            fields.data = reader.u64().ok_or(short)?;
+        }
+        if kind == RTS {
+            let va = reader.u64().ok_or(short)?;
+            let rkey = reader.u32().ok_or(short)?;
+            fields.place = Some(Place { va, rkey });
+            if reader.u32().ok_or(short)? != 0 {
+                return Err(Malformed::Reserved);
+            }
+        }
+        fields.meaning()
+    }
+}
+
+impl Fields {
+    /// What the fields mean together.
+    fn meaning(&self) -> Result<Header, Malformed> {
+        let (flags, unused) = match self.kind {
+            EAGER => (TAGGED | DATA | FINISH | VOID, self.status != 0),
+            RTS => (TAGGED | DATA | FINISH | VOID, self.status != 0),
+            FIN => (0, self.len != 0),
+            CANCEL => (FINISH, self.status != 0 || self.len != 0),
+            NOTE => {
+                let order = self.id != 0 || self.after != 0;
+                (0, self.status != 0 || order || self.tag != 0)
+            }
+            PING | RETIRE | RETIRED | KEEP => {
+                (0, self.status != 0 || self.len != 0 || self.id != 0)
+            }
+            BYE => (0, self.status != 0 || self.len != 0),
+            _ => return Err(Malformed::Kind),
+        };
+        if self.flags & !flags != 0 {
+            return Err(Malformed::Flags);
+        }
+        if unused {
+            return Err(Malformed::Reserved);
+        }
+        Ok(match (self.kind, self.place) {
+            (EAGER, _) => Header::Eager(self.message(limits::EAGER_SIZE)?),
+            (RTS, Some(place)) => {
+                let message = self.message(limits::MAX_MSG_SIZE)?;
+                if !message.finish {
+                    return Err(Malformed::Flags);
+                }
+                Header::Rts(message, place)
+            }
+            (FIN, _) => Header::Fin {
+                id: self.id,
+                fate: match self.status {
+                    0 => Fate::Received,
+                    1 => Fate::Withdrawn,
+                    _ => return Err(Malformed::Status),
+                },
+            },
+            (CANCEL, _) => Header::Cancel {
+                id: self.id,
+                finish: self.flags & FINISH != 0,
+            },
+            (NOTE, _) => Header::Note {
+                len: self.len_up_to(limits::MAX_MSG_SIZE)?,
+                data: self.data,
+            },
+            (PING, _) => Header::Ping,
+            (RETIRE, _) => Header::Retire,
+            (RETIRED, _) => Header::Retired,
+            (KEEP, _) => Header::Keep,
+            (BYE, _) => Header::Bye { last: self.id },
+            _ => return Err(Malformed::Kind),
+        })
+    }
+
+    fn len_up_to(&self, max: u64) -> Result<u32, Malformed> {
+        if u64::from(self.len) > max {
+            return Err(Malformed::Length);
+        }
+        Ok(self.len)
+    }
+
+    fn message(&self, max: u64) -> Result<Message, Malformed> {
+        let len = self.len_up_to(max)?;
+        let has = |flag| self.flags & flag != 0;
+        if (!has(TAGGED) && self.tag != 0) || (!has(DATA) && self.data != 0) {
+            return Err(Malformed::Reserved);
+        }
+        if self.after >= self.id {
+            return Err(Malformed::Order);
+        }
+        Ok(Message {
+            id: self.id,
+            after: self.after,
+            tag: has(TAGGED).then_some(self.tag),
+            data: has(DATA).then_some(self.data),
+            len,
+            finish: has(FINISH),
+            void: has(VOID),
+        })
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_rdm_header))]
+mod tests {
+    use super::*;
+
+    const MESSAGE: Message = Message {
+        id: 0x0102_0304_0506_0708,
+        after: 0x0102_0304_0506_0707,
+        tag: Some(0x1112_1314_1516_1718),
+        data: Some(0x2122_2324_2526_2728),
+        len: 0x1000,
+        finish: true,
+        void: false,
+    };
+
+    const PLACE: Place = Place {
+        va: 0x3132_3334_3536_3738,
+        rkey: 0x4142_4344,
+    };
+
+    const RTS_BYTES: [u8; 56] = [
+        1, 2, 7, 0, 0, 0, 0x10, 0, //
+        1, 2, 3, 4, 5, 6, 7, 8, //
+        1, 2, 3, 4, 5, 6, 7, 7, //
+        0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, //
+        0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, //
+        0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, //
+        0x41, 0x42, 0x43, 0x44, 0, 0, 0, 0,
+    ];
+
+    /// A header of each kind, with the bytes that it has.
+    fn all() -> [(Header, usize); 10] {
+        let id = 7;
+        let fate = Fate::Withdrawn;
+        let finish = true;
+        let (len, data) = (5, u64::MAX);
+        [
+            (Header::Eager(MESSAGE), 40),
+            (Header::Rts(MESSAGE, PLACE), 56),
+            (Header::Fin { id, fate }, 16),
+            (Header::Cancel { id, finish }, 16),
+            (Header::Note { len, data }, 40),
+            (Header::Ping, 16),
+            (Header::Retire, 16),
+            (Header::Retired, 16),
+            (Header::Keep, 16),
+            (Header::Bye { last: 9 }, 16),
+        ]
+    }
+
+    /// What is said of the bytes of an RTS if byte `at` is `byte`.
+    fn changed(at: usize, byte: u8) -> Result<Header, Malformed> {
+        let mut bytes = RTS_BYTES;
+        if let Some(place) = bytes.get_mut(at) {
+            *place = byte;
+        }
+        Header::parse(&bytes)
+    }
+
+    #[test]
+    fn bytes_are_where_they_belong() {
+        let mut bytes = [0xff; 56];
+        assert_eq!(Header::Rts(MESSAGE, PLACE).put(&mut bytes), Some(56));
+        assert_eq!(bytes, RTS_BYTES);
+        assert_eq!(Header::parse(&bytes), Ok(Header::Rts(MESSAGE, PLACE)));
+        let mut bytes = [0xff; 17];
+        let fin = Header::Fin {
+            id: 7,
+            fate: Fate::Withdrawn,
+        };
+        assert_eq!(fin.put(&mut bytes), Some(16));
+        let expected = [1, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0xff];
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (header, len) in all() {
+            let mut bytes = [0xff; MAX_HEADER];
+            assert_eq!(header.len(), len);
+            assert_eq!(header.put(&mut bytes), Some(len));
+            assert_eq!(Header::parse(&bytes), Ok(header));
+            for short in 0..len {
+                let short = bytes.get(..short).unwrap_or_default();
+                assert_eq!(Header::parse(short), Err(Malformed::Short));
+                let mut room = [0; MAX_HEADER];
+                let room = room.get_mut(..short.len()).unwrap_or_default();
+                assert_eq!(header.put(room), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_becomes_void() {
+        for (header, len) in all() {
+            let void = header.to_void();
+            assert_eq!(void.len(), len);
+            match void {
+                Header::Eager(message) | Header::Rts(message, _) => {
+                    assert!(message.void);
+                    let mut bytes = [0; MAX_HEADER];
+                    assert_eq!(void.put(&mut bytes), Some(len));
+                    assert_eq!(Header::parse(&bytes), Ok(void));
+                }
+                _ => assert_eq!(void, header),
+            }
+        }
+    }
+
+    #[test]
+    fn rejections_have_names() {
+        assert_eq!(changed(0, 0), Err(Malformed::Version));
+        assert_eq!(changed(0, 2), Err(Malformed::Version));
+        for kind in [0, 3, 12, 255] {
+            assert_eq!(changed(1, kind), Err(Malformed::Kind));
+        }
+        assert_eq!(changed(2, 0x10 | 7), Err(Malformed::Flags));
+        // An RTS without FINISH.
+        assert_eq!(changed(2, 3), Err(Malformed::Flags));
+        assert_eq!(changed(3, 1), Err(Malformed::Reserved));
+        // 1 GiB and one byte.
+        assert_eq!(changed(4, 0x40), Err(Malformed::Length));
+        // A tag, or data, without its flag.
+        assert_eq!(changed(2, 6), Err(Malformed::Reserved));
+        assert_eq!(changed(2, 5), Err(Malformed::Reserved));
+        assert_eq!(changed(55, 1), Err(Malformed::Reserved));
+        assert_eq!(changed(23, 8), Err(Malformed::Order));
+        assert_eq!(changed(23, 9), Err(Malformed::Order));
+        for (index, malformed) in Malformed::ALL.iter().enumerate() {
+            assert_eq!(*malformed as usize, index);
+            assert!(malformed.name().starts_with("rdm_"));
+        }
+    }
+
+    #[test]
+    fn what_a_kind_does_not_use_is_0() {
+        // Kind; flags, status, length, id, what comes behind that it may have.
+        let kinds = [
+            (FIN, [false, true, false, true, true]),
+            (CANCEL, [true, false, false, true, true]),
+            (NOTE, [false, false, true, false, false]),
+            (PING, [false, false, false, false, true]),
+            (RETIRE, [false, false, false, false, true]),
+            (RETIRED, [false, false, false, false, true]),
+            (KEEP, [false, false, false, false, true]),
+            (BYE, [false, false, false, true, true]),
+        ];
+        for (kind, may) in kinds {
+            for (at, may) in [2, 3, 7, 15, 23].into_iter().zip(may) {
+                let mut bytes = [0; MAX_HEADER];
+                if let Some([version, first, ..]) = bytes.get_mut(..2) {
+                    *version = VERSION;
+                    *first = kind;
+                }
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = if at == 2 { FINISH } else { 1 };
+                }
+                assert_eq!(Header::parse(&bytes).is_ok(), may);
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_have_limits() {
+        let eager = |len| {
+            let mut bytes = [0; MAX_HEADER];
+            let message = Message { len, ..MESSAGE };
+            assert!(Header::Eager(message).put(&mut bytes).is_some());
+            Header::parse(&bytes)
+        };
+        let most = limits::EAGER_SIZE as u32;
+        assert!(eager(0).is_ok());
+        assert!(eager(most).is_ok());
+        assert_eq!(eager(most + 1), Err(Malformed::Length));
+        let note = |len| {
+            let mut bytes = [0; MAX_HEADER];
+            assert!(Header::Note { len, data: 0 }.put(&mut bytes).is_some());
+            Header::parse(&bytes)
+        };
+        assert!(note(1 << 30).is_ok());
+        assert_eq!(note((1 << 30) + 1), Err(Malformed::Length));
+        assert_eq!(eager(5).map(|header| header.payload()), Ok(5));
+        assert_eq!(note(5).map(|header| header.payload()), Ok(0));
+    }
+}

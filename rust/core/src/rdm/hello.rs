@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What two endpoints tell each other when they connect: private data of connection management.
+//!
+//! ```text
+//!  0       1       2               4               8
+//! +-------+-------+---------------+---------------+
+//! |version| reads | port          | capabilities  |   in a REQ and in a REP
+//! +-------+-------+---------------+---------------+
+//! | incarnation                                   |
+//! +-----------------------------------------------+
+//! | epoch                                         |
+//! +-----------------------------------------------+ 24
+//!
+//! +-------+-------+
+//! |version| reason|   in a REJ
+//! +-------+-------+ 2
+//! ```
+//!
+//! All fields are big endian. Bytes behind them are ignored: private data have a fixed size.
+//!
+//! An **incarnation** is a random number that an endpoint has for life: one that is closed and opened
+//! again at the same address, or whose host was started again, has another. An **epoch** counts the
+//! connections that an endpoint has asked for, or answered for, to whomever: of two from one
+//! incarnation the larger is the later.
+
+use crate::flags::Caps;
+use kfi_roce::bytes::{
+    Reader,
+    Writer, //
+};
+
+/// The version that this module speaks: of this exchange and of the [headers](super::header).
+pub const VERSION: u8 = super::header::VERSION;
+
+/// Bytes of a [`Hello`].
+pub const HELLO_LEN: usize = 24;
+
+/// Bytes of a [`Refusal`].
+pub const REFUSAL_LEN: usize = 2;
+
+/// Which capabilities a peer has to know of: what it may ask this endpoint for.
+const CAPS: [(u32, Caps); 4] = [
+    (1 << 0, Caps::MSG.union(Caps::RECV)),
+    (1 << 1, Caps::TAGGED.union(Caps::RECV)),
+    (1 << 2, Caps::RMA.union(Caps::REMOTE_READ)),
+    (1 << 3, Caps::RMA.union(Caps::REMOTE_WRITE)),
+];
+
+/// Why private data are not a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unknown {
+    /// They are too short, or a field is not what it can be.
+    Malformed,
+    /// They are of another version.
+    Version,
+}
+
+/// Which life of an endpoint, and which of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The incarnation: random.
+    pub incarnation: u64,
+    /// The epoch, counted from 1.
+    pub epoch: u64,
+}
+
+/// What an endpoint says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Which it is.
+    pub life: Life,
+    /// The port of its address; the IP address is that from which it speaks. Not 0.
+    pub port: u16,
+    /// READs that it serves at the same time. Not 0.
+    pub reads: u8,
+    /// What it can be asked for: a union of what [`Caps`] needs at the target.
+    pub caps: Caps,
+}
+
+impl Hello {
+    /// Writes it to the front of `bytes`; `None` if they are less than [`HELLO_LEN`].
+    pub fn put(&self, bytes: &mut [u8]) -> Option<()> {
+        let has = |need: Caps| self.caps.contains(need);
+        let caps = CAPS
+            .iter()
+            .filter(|(_, need)| has(*need))
+            .fold(0, |bits, (bit, _)| bits | bit);
+        let mut writer = Writer::new(bytes);
+        writer.put(&[VERSION, self.reads])?;
+        writer.put(&self.port.to_be_bytes())?;
+        writer.u32(caps)?;
+        writer.u64(self.life.incarnation)?;
+        writer.u64(self.life.epoch)
+    }
+
+    /// Reads the greeting at the front of `bytes`. Capabilities that are not known are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Unknown> {
+        let mut reader = Reader::new(bytes);
+        match reader.u8() {
+            Some(VERSION) => Self::read(&mut reader).ok_or(Unknown::Malformed),
+            Some(_) => Err(Unknown::Version),
+            None => Err(Unknown::Malformed),
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let reads = reader.u8().filter(|reads| *reads != 0)?;
+        let port = reader.u16().filter(|port| *port != 0)?;
+        let bits = reader.u32()?;
+        let caps = CAPS
+            .iter()
+            .filter(|(bit, _)| bits & bit != 0)
+            .fold(Caps::EMPTY, |caps, (_, has)| caps.union(*has));
+        let incarnation = reader.u64()?;
+        let epoch = reader.u64()?;
+        Some(Self {
+            life: Life { incarnation, epoch },
+            port,
+            reads,
+            caps,
+        })
+    }
+}
+
+/// Why an endpoint does not connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// There is no such endpoint, or it is closing.
+    Nobody = 1,
+    /// It has too many connections, or no memory, at the moment.
+    Busy = 2,
+    /// It does not speak this version.
+    Version = 3,
+}
+
+impl Refusal {
+    /// Returns its bytes.
+    pub const fn to_bytes(self) -> [u8; REFUSAL_LEN] {
+        [VERSION, self as u8]
+    }
+
+    /// Reads the refusal at the front of `bytes`, if there is one.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            // Of another version the reason cannot be told.
+            [version, ..] if *version != VERSION && *version != 0 => Some(Self::Version),
+            [VERSION, 1, ..] => Some(Self::Nobody),
+            [VERSION, 2, ..] => Some(Self::Busy),
+            [VERSION, 3, ..] => Some(Self::Version),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_rdm_hello))]
+mod tests {
+    use super::*;
+
+    const HELLO: Hello = Hello {
+        life: Life {
+            incarnation: 0x0102_0304_0506_0708,
+            epoch: 0x1112_1314_1516_1718,
+        },
+        port: 7471,
+        reads: 16,
+        caps: Caps::MSG.union(Caps::RECV).union(Caps::TAGGED),
+    };
+
+    #[test]
+    fn bytes_are_where_they_belong() {
+        let mut bytes = [0xff; 25];
+        assert_eq!(HELLO.put(&mut bytes), Some(()));
+        let expected = [
+            1, 16, 0x1d, 0x2f, 0, 0, 0, 3, //
+            1, 2, 3, 4, 5, 6, 7, 8, //
+            0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0xff,
+        ];
+        assert_eq!(bytes, expected);
+        assert_eq!(Hello::parse(&bytes), Ok(HELLO));
+    }
+
+    #[test]
+    fn too_few_bytes() {
+        let mut bytes = [0; HELLO_LEN];
+        assert_eq!(HELLO.put(&mut bytes), Some(()));
+        for len in 0..HELLO_LEN {
+            let short = bytes.get(..len).unwrap_or_default();
+            assert_eq!(Hello::parse(short), Err(Unknown::Malformed));
+            let mut room = [0; HELLO_LEN];
+            let room = room.get_mut(..len).unwrap_or_default();
+            assert_eq!(HELLO.put(room), None);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_and_what_is_ignored() {
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = [0; HELLO_LEN];
+            let _ = HELLO.put(&mut bytes);
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+            Hello::parse(&bytes)
+        };
+        assert_eq!(changed(0, 0), Err(Unknown::Version));
+        assert_eq!(changed(0, 2), Err(Unknown::Version));
+        assert_eq!(changed(1, 0), Err(Unknown::Malformed));
+        // A capability of the future.
+        assert_eq!(changed(4, 0x80), Ok(HELLO));
+        let none = changed(7, 0).map(|hello| hello.caps);
+        assert_eq!(none, Ok(Caps::EMPTY));
+        let rma = changed(7, 0xc).map(|hello| hello.caps);
+        let both = Caps::RMA | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        assert_eq!(rma, Ok(both));
+        let mut bytes = [0; HELLO_LEN];
+        let nowhere = Hello { port: 0, ..HELLO };
+        assert_eq!(nowhere.put(&mut bytes), Some(()));
+        assert_eq!(Hello::parse(&bytes), Err(Unknown::Malformed));
+    }
+
+    #[test]
+    fn refusals() {
+        for refusal in [Refusal::Nobody, Refusal::Busy, Refusal::Version] {
+            assert_eq!(Refusal::parse(&refusal.to_bytes()), Some(refusal));
+        }
+        assert_eq!(Refusal::parse(&[2, 1]), Some(Refusal::Version));
+        assert_eq!(Refusal::parse(&[1, 4]), None);
+        assert_eq!(Refusal::parse(&[1]), None);
+        // Private data of somebody who gave none.
+        assert_eq!(Refusal::parse(&[0; 148]), None);
+        assert_eq!(Refusal::parse(&[]), None);
+    }
+}

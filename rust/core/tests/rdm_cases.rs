@@ -1,0 +1,758 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Reliable datagrams, case by case: two endpoints in a world in which nothing happens by itself.
+
+mod rdm_world;
+
+use kfi_core::{
+    errno::{
+        Errno,
+        Result, //
+    },
+    matching::{
+        unexpected::Search,
+        Criteria, //
+    },
+    rdm::{
+        header::Header,
+        hello::Hello,
+        session::{
+            Manage,
+            Reply, //
+        },
+        times::{
+            ANSWERS,
+            CONNECT_TIME,
+            LINGER_TIME,
+            PING_TIME,
+            RECALLS, //
+        }, //
+    }, //
+};
+use rdm_world::{
+    end::{
+        Rx,
+        KEY, //
+    },
+    oracle::{
+        Kind,
+        Rma, //
+    },
+    plan::Plan,
+    rng::Rng,
+    Addr,
+    World,
+    MS, //
+};
+
+const SHORT: u32 = 100;
+const LONG: u32 = 100_000;
+
+fn world(change: impl FnOnce(&mut Plan)) -> World {
+    let mut plan = Plan::peaceful();
+    change(&mut plan);
+    let trace = std::env::var("RDM_TRACE").is_ok();
+    World::with(plan, Rng::new(1), trace)
+}
+
+impl World {
+    fn run_for(&mut self, time: u64) {
+        self.run(self.now + time);
+    }
+
+    /// Posts a plain message; returns the operation.
+    fn post_send(&mut self, from: Addr, to: Addr, len: u32, delivery: bool) -> u64 {
+        let kind = Kind::Message {
+            tag: None,
+            data: None,
+            len,
+            delivery,
+        };
+        self.send(from, to, kind, false);
+        *self.oracle.ops.last_key_value().unwrap().0
+    }
+
+    /// Posts a receive for anything plain; returns the operation.
+    fn post_receive(&mut self, at: Addr) -> u64 {
+        let incarnation = self.ends[at].as_ref().unwrap().incarnation;
+        let id = self.oracle.posted(incarnation, Kind::Receive);
+        let rx = Rx { id, room: 1 << 20 };
+        self.receive(at, false, Search::Receive, &Criteria::plain(None), rx);
+        id
+    }
+
+    fn post_write(&mut self, from: Addr, to: Addr, key: u32) -> u64 {
+        let rma = Rma {
+            write: true,
+            key,
+            pieces: vec![(0, 8)],
+            data: None,
+        };
+        self.transfer(from, to, rma, false);
+        *self.oracle.ops.last_key_value().unwrap().0
+    }
+
+    fn result(&self, op: u64) -> Option<Result> {
+        self.oracle.ops[&op].end
+    }
+
+    fn happened(&self, what: &str) -> u64 {
+        self.oracle.counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Nothing passes between the two from now on.
+    fn cut(&mut self) {
+        self.cut_until.insert((0, 1), u64::MAX / 2);
+    }
+}
+
+/// How many answers an end may owe when no message waits for a receive.
+const ANSWERS_MAX: u32 = ANSWERS + RECALLS;
+
+const OK: Option<Result> = Some(Ok(()));
+
+fn failed(error: Errno) -> Option<Result> {
+    Some(Err(error))
+}
+
+#[test]
+fn both_connect_at_once_and_one_connection_survives() {
+    let mut world = world(|_| ());
+    let ops = [
+        world.post_send(0, 1, SHORT, false),
+        world.post_send(1, 0, SHORT, false),
+    ];
+    world.run_for(100 * MS);
+    assert_eq!(ops.map(|op| world.result(op)), [OK, OK]);
+    assert_eq!(world.pipes.len(), 2);
+    assert_eq!(world.happened("close: Superseded"), 1);
+    assert_eq!(world.happened("established"), 1);
+}
+
+#[test]
+fn nobody_is_there() {
+    let mut world = world(|_| ());
+    world.crash(1);
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(MS);
+    assert_eq!(world.result(op), failed(Errno::ECONNREFUSED));
+    // As soon as somebody is, it is reachable.
+    world.open(1);
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(MS);
+    assert_eq!(world.result(op), OK);
+}
+
+#[test]
+fn nobody_answers() {
+    let mut world = world(|_| ());
+    world.cut();
+    let early = world.post_send(0, 1, SHORT, false);
+    world.run_for(CONNECT_TIME / 2);
+    let late = world.post_send(0, 1, LONG, false);
+    world.run_for(CONNECT_TIME / 2 - MS);
+    assert_eq!([early, late].map(|op| world.result(op)), [None, None]);
+    world.run_for(2 * MS);
+    let timed_out = failed(Errno::ETIMEDOUT);
+    assert_eq!(
+        [early, late].map(|op| world.result(op)),
+        [timed_out, timed_out]
+    );
+    world.cut_until.clear();
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(MS);
+    assert_eq!(world.result(op), OK);
+}
+
+#[test]
+fn a_busy_peer_is_asked_again() {
+    let mut world = world(|plan| plan.busy = 1);
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(CONNECT_TIME - MS);
+    assert_eq!(world.result(op), None);
+    let tries = world.happened("close: Superseded");
+    assert!((5..30).contains(&tries), "{tries} tries");
+    world.run_for(2 * MS);
+    assert_eq!(world.result(op), failed(Errno::EBUSY));
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(100 * MS);
+    world.plan.busy = u64::MAX;
+    world.run_for(1_000 * MS);
+    assert_eq!(world.result(op), OK);
+}
+
+#[test]
+fn a_peer_that_is_started_again_is_another() {
+    let mut world = world(|_| ());
+    let waiting = world.post_send(0, 1, LONG, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.result(waiting), None);
+    world.crash(1);
+    world.open(1);
+    // The new one speaks first; the old connection is known to have gone by that.
+    let op = world.post_send(1, 0, SHORT, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.result(op), OK);
+    assert_eq!(world.result(waiting), failed(Errno::ECONNRESET));
+    let op = world.post_send(0, 1, SHORT, false);
+    world.post_receive(1);
+    world.run_for(10 * MS);
+    assert_eq!(world.result(op), OK);
+    assert_eq!(world.happened("received"), 1);
+}
+
+#[test]
+fn a_peer_that_dies_silently_is_found_out() {
+    let mut world = world(|_| ());
+    let waiting = world.post_send(0, 1, LONG, false);
+    world.run_for(10 * MS);
+    world.crash(1);
+    world.run_for(PING_TIME - 20 * MS);
+    assert_eq!(world.result(waiting), None);
+    // Not posted before, so that nothing is with the QP.
+    let unsent = world.post_send(0, 1, SHORT, false);
+    world.run_for(world.plan.timeout + 30 * MS);
+    let timed_out = failed(Errno::ETIMEDOUT);
+    assert_eq!(
+        [waiting, unsent].map(|op| world.result(op)),
+        [timed_out, timed_out]
+    );
+}
+
+#[test]
+fn a_receive_that_is_being_filled_ends_when_its_sender_dies() {
+    let mut world = world(|_| ());
+    let receive = world.post_receive(1);
+    world.mute = true;
+    world.post_send(0, 1, LONG, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.happened("reading"), 1);
+    world.crash(0);
+    world.run_for(world.plan.timeout + 20 * MS);
+    assert_eq!(world.result(receive), failed(Errno::ECONNRESET));
+}
+
+#[test]
+fn what_waits_with_a_dead_sender_is_forgotten() {
+    let mut world = world(|_| ());
+    let lost = world.post_send(0, 1, LONG, false);
+    world.post_send(0, 1, SHORT, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.ends[1].as_ref().unwrap().waiting(), 2);
+    let pipe = *world.pipes.keys().next().unwrap();
+    world.fail_pipe(pipe, kfi_core::rdm::Cause::Protocol);
+    world.run_for(10 * MS);
+    assert_eq!(world.result(lost), failed(Errno::EPROTO));
+    // The short one is here.
+    assert_eq!(world.ends[1].as_ref().unwrap().waiting(), 1);
+    let receive = world.post_receive(1);
+    assert_eq!(world.result(receive), OK);
+}
+
+#[test]
+fn idle_connections_are_given_up_and_nothing_is_lost() {
+    let mut world = world(|plan| plan.idle_time = 100 * MS);
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(50 * MS);
+    assert_eq!(world.result(op), OK);
+    assert_eq!(world.pipes.len(), 2);
+    world.run_for(100 * MS);
+    assert!(world.pipes.is_empty());
+    assert_eq!(world.happened("close: Reset"), 0);
+    // Posted at every moment of giving up.
+    for step in 0..200 {
+        let op = world.post_send(0, 1, SHORT, false);
+        world.run_for(MS);
+        assert_eq!(world.result(op), OK, "step {step}");
+        world.run_for(99 * MS + step * MS / 200);
+        let ops = [
+            world.post_send(0, 1, SHORT, false),
+            world.post_send(1, 0, SHORT, false),
+        ];
+        world.run_for(10 * MS);
+        assert_eq!(ops.map(|op| world.result(op)), [OK, OK], "step {step}");
+        while world.ends.iter().flatten().any(|end| end.waiting() > 0) {
+            for at in 0..2 {
+                if world.ends[at].as_ref().unwrap().waiting() > 0 {
+                    world.post_receive(at);
+                }
+            }
+        }
+        world.run_for(300 * MS);
+        assert!(world.pipes.is_empty());
+    }
+    assert_eq!(world.happened("send: ECONNRESET"), 0);
+}
+
+#[test]
+fn a_connection_that_is_waited_on_is_not_idle() {
+    let mut world = world(|plan| plan.idle_time = 10 * MS);
+    let op = world.post_send(0, 1, LONG, false);
+    world.run_for(10_000 * MS);
+    assert_eq!(world.result(op), None);
+    assert_eq!(world.pipes.len(), 2);
+    world.post_receive(1);
+    world.run_for(100 * MS);
+    assert_eq!(world.result(op), OK);
+    assert!(world.pipes.is_empty());
+}
+
+#[test]
+fn who_closes_says_what_was_taken() {
+    let mut world = world(|_| ());
+    world.post_send(0, 1, 0, false);
+    world.run_for(MS);
+    world.mute = true;
+    let taken = world.post_send(0, 1, SHORT, false);
+    world.run_for(MS);
+    let waiting = world.post_send(0, 1, LONG, false);
+    world.run_for(MS);
+    assert_eq!(world.result(taken), None);
+    world.close(1);
+    world.run_for(MS);
+    assert_eq!(world.result(taken), OK);
+    assert_eq!(world.result(waiting), failed(Errno::ECONNRESET));
+}
+
+#[test]
+fn the_last_fin_is_not_lost_when_its_end_closes() {
+    let mut world = world(|plan| plan.delay = 2 * MS);
+    let op = world.post_send(0, 1, LONG, false);
+    world.run_for(100 * MS);
+    let receive = world.post_receive(1);
+    while world.result(receive).is_none() {
+        world.run_for(MS / 1_000);
+    }
+    world.close(1);
+    assert_eq!(world.result(op), None);
+    world.run_for(20 * MS);
+    assert_eq!(world.result(op), OK);
+    assert!(world.ends[1].is_none());
+}
+
+#[test]
+fn closing_takes_not_for_ever() {
+    let mut world = world(|plan| plan.timeout = 5_000 * MS);
+    world.post_send(0, 1, SHORT, false);
+    world.run_for(MS);
+    world.cut();
+    world.post_send(1, 0, SHORT, false);
+    world.run_for(MS);
+    world.close(1);
+    world.run_for(LINGER_TIME - MS);
+    assert!(world.ends[1].is_some());
+    world.run_for(2 * MS);
+    assert!(world.ends[1].is_none());
+}
+
+#[test]
+fn a_message_without_room_does_not_block_what_its_sender_owes() {
+    let mut world = world(|plan| plan.unexpected = 2);
+    // 0 floods 1, which receives nothing.
+    let flood: Vec<u64> = (0..20)
+        .map(|_| world.post_send(0, 1, SHORT, false))
+        .collect();
+    world.run_for(20 * MS);
+    assert_eq!(world.result(flood[1]), OK);
+    assert_eq!(world.result(flood[2]), None);
+    // 1 waits for a message of its own to be received, and RMA of 0 goes on.
+    world.post_receive(0);
+    let back = world.post_send(1, 0, LONG, false);
+    world.run_for(20 * MS);
+    assert_eq!(world.result(back), OK);
+    let write = world.post_write(0, 1, KEY);
+    world.run_for(20 * MS);
+    assert_eq!(world.result(write), OK);
+    assert_eq!(world.result(flood[2]), None);
+    // In the end everything arrives, once and in order: see the oracle.
+    for _ in 0..20 {
+        world.post_receive(1);
+    }
+    world.run_for(200 * MS);
+    for op in flood {
+        assert_eq!(world.result(op), OK);
+    }
+    assert_eq!(world.happened("received"), 21);
+}
+
+#[test]
+fn messages_that_stepped_aside_can_be_cancelled() {
+    let mut world = world(|plan| plan.unexpected = 1);
+    let ops: Vec<u64> = (0..6)
+        .map(|_| world.post_send(0, 1, SHORT, false))
+        .collect();
+    world.run_for(20 * MS);
+    world.cancel(0, ops[2]);
+    world.cancel(0, ops[1]);
+    world.run_for(20 * MS);
+    let cancelled = failed(Errno::ECANCELED);
+    assert_eq!(
+        [ops[0], ops[1], ops[2], ops[3]].map(|op| world.result(op)),
+        [OK, cancelled, cancelled, None]
+    );
+    for _ in 0..6 {
+        world.post_receive(1);
+    }
+    world.run_for(200 * MS);
+    assert_eq!(world.happened("received"), 4);
+    world.oracle.check();
+}
+
+#[test]
+fn a_message_that_waits_can_be_cancelled() {
+    for len in [SHORT, LONG] {
+        let mut world = world(|_| ());
+        let op = world.post_send(0, 1, len, true);
+        world.run_for(MS);
+        assert_eq!(world.ends[1].as_ref().unwrap().waiting(), 1);
+        world.cancel(0, op);
+        assert_eq!(world.result(op), None);
+        world.run_for(MS);
+        assert_eq!(world.result(op), failed(Errno::ECANCELED));
+        assert_eq!(world.ends[1].as_ref().unwrap().waiting(), 0);
+    }
+}
+
+#[test]
+fn too_late_to_cancel() {
+    let mut world = world(|_| ());
+    let op = world.post_send(0, 1, SHORT, false);
+    // Before there is a connection, it is simple.
+    let other = world.post_send(0, 1, SHORT, false);
+    world.cancel(0, other);
+    assert_eq!(world.result(other), failed(Errno::ECANCELED));
+    world.run_for(MS);
+    assert_eq!(world.result(op), OK);
+    let receive = world.post_receive(1);
+    assert_eq!(world.result(receive), OK);
+    // It is being received.
+    world.post_receive(1);
+    world.mute = true;
+    let op = world.post_send(0, 1, LONG, false);
+    world.run_for(MS);
+    assert_eq!(world.happened("reading"), 1);
+    world.cancel(0, op);
+    world.mute = false;
+    world.run_for(10 * MS);
+    assert_eq!(world.result(op), OK);
+}
+
+#[test]
+fn keys_are_not_tried_from_a_queue() {
+    let mut world = world(|_| ());
+    let ops: Vec<_> = (1..=500)
+        .map(|number| world.post_write(0, 1, KEY + number))
+        .collect();
+    world.run_for(2_000 * MS);
+    assert_eq!(world.result(ops[0]), failed(Errno::EACCES));
+    for op in &ops[1..] {
+        assert_eq!(world.result(*op), failed(Errno::ECONNRESET));
+    }
+    // Nothing was left that would have needed another connection.
+    assert_eq!(world.happened("established"), 1);
+}
+
+#[test]
+fn a_wrong_key_fails_its_operation_and_ends_the_connection() {
+    let mut world = world(|_| ());
+    let waiting = world.post_send(0, 1, LONG, false);
+    world.run_for(MS);
+    let wrong = world.post_write(0, 1, KEY + 1);
+    let right = world.post_write(0, 1, KEY);
+    world.run_for(MS);
+    assert_eq!(world.result(wrong), failed(Errno::EACCES));
+    assert_eq!(world.result(waiting), failed(Errno::ECONNRESET));
+    assert_eq!(world.result(right), failed(Errno::ECONNRESET));
+    let right = world.post_write(0, 1, KEY);
+    world.run_for(MS);
+    assert_eq!(world.result(right), OK);
+}
+
+#[test]
+fn a_fence_waits_for_all_before_it() {
+    let mut world = world(|_| ());
+    let first = world.post_send(0, 1, LONG, false);
+    let kind = Kind::Message {
+        tag: None,
+        data: None,
+        len: SHORT,
+        delivery: false,
+    };
+    world.send(0, 1, kind, true);
+    let fenced = *world.oracle.ops.last_key_value().unwrap().0;
+    let behind = world.post_write(0, 1, KEY);
+    world.run_for(20 * MS);
+    let all = [first, fenced, behind];
+    assert_eq!(all.map(|op| world.result(op)), [None, None, None]);
+    world.post_receive(1);
+    world.run_for(20 * MS);
+    assert_eq!(all.map(|op| world.result(op)), [OK, OK, OK]);
+    // One that is cancelled stands in nobody's way.
+    let first = world.post_send(0, 1, LONG, false);
+    world.send(
+        0,
+        1,
+        Kind::Message {
+            tag: None,
+            data: None,
+            len: SHORT,
+            delivery: false,
+        },
+        true,
+    );
+    let fenced = *world.oracle.ops.last_key_value().unwrap().0;
+    let behind = world.post_write(0, 1, KEY);
+    world.cancel(0, fenced);
+    world.run_for(20 * MS);
+    let all = [first, fenced, behind];
+    let cancelled = failed(Errno::ECANCELED);
+    assert_eq!(all.map(|op| world.result(op)), [None, cancelled, OK]);
+}
+
+#[test]
+fn an_old_request_changes_nothing() {
+    let mut world = world(|_| ());
+    world.post_send(0, 1, SHORT, false);
+    world.run_for(MS);
+    let now = world.now;
+    let ends = &mut world.ends;
+    let old = {
+        let end = ends[0].as_mut().unwrap();
+        Hello {
+            life: kfi_core::rdm::hello::Life {
+                incarnation: end.incarnation,
+                epoch: 1,
+            },
+            port: 1000,
+            reads: 1,
+            caps: kfi_core::flags::Caps::EMPTY,
+        }
+    };
+    let end = ends[1].as_mut().unwrap();
+    let session = end.session(0);
+    assert_eq!(session.requested(now, &old, 1_000), Reply::Ignore);
+    assert_eq!(session.manage(now, 1_001), None);
+    // One of another incarnation is answered, but takes the place only when it is confirmed.
+    let mut other = old;
+    other.life.incarnation ^= 1;
+    let reply = session.requested(now, &other, 1_002);
+    let Reply::Accept(conn, _) = reply else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(session.manage(now, 1_003), None);
+    session.failed(conn, kfi_core::rdm::Cause::Superseded);
+    let closes = session.manage(now, 1_004);
+    assert!(matches!(closes, Some(Manage::Close(of, _)) if of == conn));
+    session.closed(now, conn);
+    let op = world.post_send(1, 0, SHORT, false);
+    world.run_for(MS);
+    assert_eq!(world.result(op), OK);
+    assert_eq!(world.pipes.len(), 2);
+}
+
+#[test]
+fn it_does_not_connect_to_itself() {
+    let mut world = world(|_| ());
+    let now = world.now;
+    let end = world.ends[0].as_mut().unwrap();
+    let own = Hello {
+        life: kfi_core::rdm::hello::Life {
+            incarnation: end.incarnation,
+            epoch: 9,
+        },
+        port: 1000,
+        reads: 1,
+        caps: kfi_core::flags::Caps::EMPTY,
+    };
+    let reply = end.session(1).requested(now, &own, 10);
+    assert!(matches!(reply, Reply::Refuse(_)));
+}
+
+#[test]
+fn operations_are_found_in_the_order_of_posting() {
+    let mut world = world(|_| ());
+    // Nothing has been sent yet: there is no connection.
+    let ops = [
+        world.post_send(0, 1, SHORT, false),
+        world.post_send(0, 1, LONG, false),
+        world.post_send(0, 1, 0, false),
+    ];
+    let session = world.ends[0].as_mut().unwrap().session(1);
+    let mut from = 0;
+    for op in ops {
+        let number = session.find(from, |_| true).expect("an operation");
+        assert_eq!(session.op(number), Some(&op));
+        assert_eq!(session.op_mut(number).copied(), Some(op));
+        assert_eq!(session.find(0, |other| *other == op), Some(number));
+        from = number + 1;
+    }
+    assert_eq!(session.find(from, |_| true), None);
+}
+
+/// Has end 0 take no FIN.
+fn world_without_fins(receives: usize) -> World {
+    let mut world = world(|plan| plan.rx_size = receives);
+    world.refuses_fins = Some(0);
+    world
+}
+
+fn owed(world: &World) -> u32 {
+    world.ends[1].as_ref().unwrap().owed(0)
+}
+
+#[test]
+fn a_peer_that_takes_no_fins_is_owed_a_bounded_number() {
+    const MESSAGES: usize = 1000;
+    let mut world = world_without_fins(MESSAGES);
+    let receives: Vec<u64> = (0..MESSAGES).map(|_| world.post_receive(1)).collect();
+    let ops: Vec<u64> = (0..MESSAGES)
+        .map(|_| world.post_send(0, 1, SHORT, true))
+        .collect();
+    world.run_for(2_000 * MS);
+    assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
+    // The peer takes them now: nothing is lost.
+    world.refuses_fins = None;
+    world.run_for(2_000 * MS);
+    assert!(ops.iter().all(|op| world.result(*op) == OK));
+    assert!(receives.iter().all(|op| world.result(*op) == OK));
+    assert_eq!(owed(&world), 0);
+}
+
+#[test]
+fn cancels_of_messages_that_never_came_are_answered_in_bounded_number() {
+    let mut world = world_without_fins(4);
+    world.post_receive(1);
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.result(op), OK);
+    let (pipe, _) = world
+        .pipes
+        .iter()
+        .find(|(_, pipe)| pipe.owner == 0)
+        .unwrap();
+    let pipe = *pipe;
+    let forged = |world: &mut World| {
+        let cancels = (0..10_000u64).map(|number| Header::Cancel {
+            id: u64::MAX - number,
+            finish: number % 2 == 0,
+        });
+        cancels.filter(|cancel| world.forge(pipe, *cancel)).count()
+    };
+    let taken = forged(&mut world);
+    assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
+    assert!(taken as u32 <= ANSWERS_MAX, "{taken} were taken");
+    // Once the peer has taken the FINs, it may cancel again.
+    world.refuses_fins = None;
+    world.run_for(1_000 * MS);
+    assert_eq!(owed(&world), 0);
+    assert!(forged(&mut world) > 0);
+}
+
+#[test]
+fn both_ends_cancel_everything_and_all_is_answered() {
+    const MESSAGES: usize = 600;
+    let mut world = world(|plan| {
+        plan.unexpected = 2 * MESSAGES;
+        plan.rx_size = 4;
+    });
+    let ends = [(0, 1), (1, 0)];
+    let ops: Vec<(Addr, u64)> = (0..MESSAGES)
+        .flat_map(|_| ends)
+        .map(|(from, to)| (from, world.post_send(from, to, LONG, false)))
+        .collect();
+    world.run_for(500 * MS);
+    for (from, op) in &ops {
+        world.cancel(*from, *op);
+    }
+    world.run_for(1_000 * MS);
+    let cancelled = failed(Errno::ECANCELED);
+    assert!(ops.iter().all(|(_, op)| world.result(*op) == cancelled));
+    assert_eq!(owed(&world), 0);
+}
+
+/// Has requests arrive every `every` ns for `time`, which the other end never sent.
+fn forge_requests(world: &mut World, to: &[Addr], incarnation: u64, (every, time): (u64, u64)) {
+    for epoch in 0..time / every {
+        for to in to {
+            world.forge_request(1 - to, *to, incarnation.wrapping_sub(epoch), epoch);
+        }
+        world.run_for(every);
+    }
+}
+
+#[test]
+fn forged_requests_do_not_keep_ends_from_connecting() {
+    // Several in each round trip to the end that asks, or fewer to both.
+    for (to, every) in [(&[0][..], MS / 2), (&[0, 1], 20 * MS)] {
+        for (incarnation, both) in [(u64::MAX, false), (u64::MAX, true), (1 << 20, false)] {
+            let mut world = world(|plan| plan.delay = 5 * MS);
+            // Before anything is sent, and all the time.
+            forge_requests(&mut world, to, incarnation, (every, 100 * MS));
+            let mut ops = vec![world.post_send(0, 1, SHORT, false)];
+            if both {
+                ops.push(world.post_send(1, 0, SHORT, false));
+            }
+            forge_requests(&mut world, to, incarnation, (every, 2_000 * MS));
+            assert!(
+                ops.iter().all(|op| world.result(*op) == OK),
+                "{incarnation:x} {to:?} {both}"
+            );
+            // And what is connected stays connected.
+            let resets = world.happened("close: Reset");
+            forge_requests(&mut world, to, incarnation, (every, 100 * MS));
+            assert_eq!(world.happened("close: Reset"), resets);
+        }
+    }
+}
+
+#[test]
+fn forged_requests_whose_answers_are_lost_do_not_either() {
+    for incarnation in [u64::MAX, 1 << 20] {
+        for both in [false, true] {
+            let mut world = world(|plan| plan.delay = MS);
+            world.forge_silent_request(1, 0, incarnation);
+            let mut ops = vec![world.post_send(1, 0, SHORT, false)];
+            if both {
+                ops.push(world.post_send(0, 1, SHORT, false));
+            }
+            for number in 1..20 {
+                world.run_for(150 * MS);
+                world.forge_silent_request(1, 0, incarnation.wrapping_sub(number));
+            }
+            assert!(
+                ops.iter().all(|op| world.result(*op) == OK),
+                "{incarnation:x} {both}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_request_does_not_displace_one_in_progress() {
+    let mut world = world(|_| ());
+    let now = world.now;
+    let hello = |incarnation, epoch| Hello {
+        life: kfi_core::rdm::hello::Life { incarnation, epoch },
+        port: 1000,
+        reads: 1,
+        caps: kfi_core::flags::Caps::EMPTY,
+    };
+    let session = world.ends[1].as_mut().unwrap().session(0);
+    let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000) else {
+        panic!("it is answered");
+    };
+    // Another sender knows no incarnation of the first.
+    for incarnation in [0, 6, 8, u64::MAX] {
+        let other = session.requested(now, &hello(incarnation, 100), 1_001);
+        assert_eq!(other, Reply::Ignore);
+        assert_eq!(session.manage(now, 1_002), None);
+    }
+    // The peer itself gave the first request up and asks anew.
+    assert_eq!(session.requested(now, &hello(7, 1), 1_003), Reply::Ignore);
+    assert_eq!(session.manage(now, 1_004), None);
+    assert_eq!(session.requested(now, &hello(7, 2), 1_005), Reply::Ignore);
+    let closes = session.manage(now, 1_006);
+    assert!(matches!(closes, Some(Manage::Close(of, _)) if of == first));
+    session.closed(now, first);
+    let again = session.requested(now, &hello(7, 2), 1_007);
+    assert!(matches!(again, Reply::Accept(..)));
+}

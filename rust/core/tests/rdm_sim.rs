@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Reliable datagrams in a world of accidents; see `rdm_world`.
+//!
+//! | variable | what |
+//! |---|---|
+//! | `KFI_SIM_SEEDS` | how many seeds to run, instead of 3,000 |
+//! | `KFI_SIM_FIRST` | the first of them, instead of 0 |
+//! | `KFI_SIM_SEED` | run this one alone and print what happens |
+//!
+//! A seed that fails prints how to run it alone.
+
+mod rdm_world;
+
+use rdm_world::World;
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    panic::{
+        catch_unwind,
+        resume_unwind, //
+    },
+    thread, //
+};
+
+type Counts = BTreeMap<String, u64>;
+
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
+}
+
+fn live(seed: u64, trace: bool) -> Counts {
+    let mut world = World::new(seed, trace);
+    if trace {
+        println!("{:#?}", world.plan);
+    }
+    world.live();
+    world.oracle.counts
+}
+
+fn add(all: &mut Counts, counts: Counts) {
+    for (name, count) in counts {
+        *all.entry(name).or_default() += count;
+    }
+}
+
+fn live_all(seeds: Range<u64>) -> Counts {
+    let mut all = Counts::new();
+    for seed in seeds {
+        match catch_unwind(|| live(seed, false)) {
+            Ok(counts) => add(&mut all, counts),
+            Err(why) => {
+                eprintln!(
+                    "seed {seed} fails; to see how:\n    \
+                     KFI_SIM_SEED={seed} cargo test --test rdm_sim -- --nocapture"
+                );
+                resume_unwind(why);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn seeds() {
+    if let Some(seed) = variable("KFI_SIM_SEED") {
+        println!("{:#?}", live(seed, true));
+        return;
+    }
+    let first = variable("KFI_SIM_FIRST").unwrap_or(0);
+    let count = variable("KFI_SIM_SEEDS").unwrap_or(3_000);
+    let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let each = count.div_ceil(threads);
+    let workers: Vec<_> = (0..threads)
+        .map(|at| {
+            let begin = (first + at * each).min(first + count);
+            let end = (begin + each).min(first + count);
+            thread::spawn(move || live_all(begin..end))
+        })
+        .collect();
+    let mut all = Counts::new();
+    for worker in workers {
+        match worker.join() {
+            Ok(counts) => add(&mut all, counts),
+            Err(why) => resume_unwind(why),
+        }
+    }
+    println!("{all:#?}");
+    if count < 1_000 {
+        return;
+    }
+    // What never happens is not tested.
+    for name in [
+        "aborted",
+        "close: Closed",
+        "close: Idle",
+        "close: Lost",
+        "close: Reset",
+        "close: Superseded",
+        "crash",
+        "discarded",
+        "receive: ECONNRESET",
+        "receive: KFI_ETRUNC",
+        "receive: ok",
+        "rma: EACCES",
+        "rma: ECANCELED",
+        "rma: ok",
+        "send: ECANCELED",
+        "send: ECONNREFUSED",
+        "send: ECONNRESET",
+        "send: EPROTO",
+        "send: ETIMEDOUT",
+        "send: ok",
+        "void",
+    ] {
+        assert!(all.contains_key(name), "{name} never happened");
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0
+//! An endpoint: receives, messages that wait for them, buffers, and what is around its sessions. The
+//! module's own is made like this, with locks.
+
+use std::{
+    collections::{
+        BTreeMap,
+        BTreeSet, //
+    },
+    sync::Arc, //
+};
+
+use kfi_core::{
+    flags::Caps,
+    matching::{
+        posted::PostedSlot,
+        unexpected::UnexpectedSlot,
+        Envelope,
+        Placement,
+        Posted,
+        Unexpected, //
+    },
+    rdm::{
+        answer::Answer,
+        header::{
+            Message,
+            Place, //
+        },
+        inbound::Source,
+        ops::{
+            Rma,
+            Send, //
+        },
+        session::Conn,
+        Config,
+        Session,
+        Store,
+        Stores, //
+    }, //
+};
+
+use super::{
+    plan::Plan,
+    rng::Rng,
+    Addr, //
+};
+
+/// Bytes of memory that peers may write to and read from.
+pub(crate) const REGION: usize = 4096;
+/// Its key.
+pub(crate) const KEY: u32 = 7;
+
+/// A store in a tree.
+pub(crate) struct Tree<V>(BTreeMap<u64, V>);
+
+impl<V> Store<V> for Tree<V> {
+    type Slot = ();
+
+    fn insert(&mut self, key: u64, value: V, (): ()) {
+        assert!(self.0.insert(key, value).is_none(), "a key comes twice");
+    }
+
+    fn get(&self, key: u64) -> Option<&V> {
+        self.0.get(&key)
+    }
+
+    fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        self.0.get_mut(&key)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<V> {
+        self.0.remove(&key)
+    }
+
+    fn next(&self, from: u64) -> Option<u64> {
+        self.0.range(from..).next().map(|(key, _)| *key)
+    }
+}
+
+/// What an answer holds from when it is owed until it is gone; its count is what is owed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Share(Arc<()>);
+
+impl Share {
+    /// How many answers hold one, if this is the one of the endpoint.
+    pub(crate) fn owed(&self) -> u32 {
+        Arc::strong_count(&self.0) as u32 - 1
+    }
+}
+
+/// A store of answers.
+pub(crate) struct Answers(BTreeMap<u64, (Answer<Filling>, Share)>);
+
+impl Store<Answer<Filling>> for Answers {
+    type Slot = Share;
+
+    fn insert(&mut self, key: u64, value: Answer<Filling>, share: Share) {
+        let old = self.0.insert(key, (value, share));
+        assert!(old.is_none(), "a key comes twice");
+    }
+
+    fn get(&self, key: u64) -> Option<&Answer<Filling>> {
+        self.0.get(&key).map(|(answer, _)| answer)
+    }
+
+    fn get_mut(&mut self, key: u64) -> Option<&mut Answer<Filling>> {
+        self.0.get_mut(&key).map(|(answer, _)| answer)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Answer<Filling>> {
+        self.0.remove(&key).map(|(answer, _)| answer)
+    }
+
+    fn next(&self, from: u64) -> Option<u64> {
+        self.0.range(from..).next().map(|(key, _)| *key)
+    }
+}
+
+/// The stores of these endpoints.
+pub(crate) struct Model;
+
+impl Stores for Model {
+    type Op = u64;
+    type Receive = Filling;
+    type Sends = Tree<Send<u64>>;
+    type Rmas = Tree<Rma<u64>>;
+    type Answers = Answers;
+}
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rx {
+    pub(crate) id: u64,
+    pub(crate) room: u32,
+}
+
+/// A receive that is being filled by reading.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    pub(crate) rx: Rx,
+    /// The operation whose message it is.
+    pub(crate) op: u64,
+    pub(crate) fit: Placement,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A message that waits for its receive.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Here {
+        op: u64,
+        bytes: Vec<u8>,
+        fin: Option<(Conn, u64)>,
+    },
+    There {
+        op: u64,
+        conn: Conn,
+        id: u64,
+        place: Place,
+    },
+}
+
+/// Where a message goes that is coming in.
+#[derive(Debug)]
+pub(crate) enum Where {
+    Receive(Rx),
+    Unexpected,
+}
+
+/// A message that is coming in.
+#[derive(Debug)]
+pub(crate) struct Placing {
+    pub(crate) at: Where,
+    pub(crate) op: u64,
+    pub(crate) message: Message,
+    pub(crate) source: Source,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Placing {
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+pub(crate) struct Pair {
+    pub(crate) posted: Posted<Addr, Rx, Vec<PostedSlot<Addr, Rx>>>,
+    pub(crate) unexpected: Unexpected<Addr, Held, Vec<UnexpectedSlot<Addr, Held>>>,
+    /// Places in it for messages that are coming in.
+    pub(crate) reserved: u32,
+    pub(crate) room: u32,
+}
+
+impl Pair {
+    fn new(plan: &Plan) -> Self {
+        let mut posted = Vec::new();
+        posted.resize_with(plan.rx_size, PostedSlot::new);
+        let mut unexpected = Vec::new();
+        unexpected.resize_with(plan.unexpected, UnexpectedSlot::new);
+        Self {
+            posted: Posted::new(posted),
+            unexpected: Unexpected::new(unexpected, plan.budget),
+            reserved: 0,
+            room: plan.unexpected as u32,
+        }
+    }
+
+    pub(crate) fn take(&mut self, envelope: &Envelope<Addr>) -> Option<Rx> {
+        let found = self.posted.match_message(envelope)?;
+        found.take().map(|taken| taken.token)
+    }
+}
+
+/// An endpoint.
+pub(crate) struct End {
+    pub(crate) addr: Addr,
+    pub(crate) incarnation: u64,
+    pub(crate) config: Config,
+    pub(crate) epoch: u64,
+    pub(crate) sessions: BTreeMap<Addr, Session<Model>>,
+    /// What is owed to each peer.
+    pub(crate) shares: BTreeMap<Addr, Share>,
+    pub(crate) pairs: [Pair; 2],
+    /// The operation of each number, by peer.
+    pub(crate) numbers: BTreeMap<(Addr, u64), u64>,
+    /// The other way round, of those that have not ended.
+    pub(crate) open: BTreeMap<u64, (Addr, u64)>,
+    pub(crate) memory: Vec<u8>,
+    pub(crate) leaving: bool,
+    /// Contexts that have claimed a message.
+    pub(crate) claims: Vec<u64>,
+    /// Receives that are posted.
+    pub(crate) receives: BTreeSet<u64>,
+    /// Whether its program only receives any more.
+    pub(crate) drains: bool,
+}
+
+impl End {
+    pub(crate) fn new(addr: Addr, incarnation: u64, plan: &Plan, rng: &mut Rng) -> Self {
+        let mut caps = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::SEND | Caps::RECV;
+        caps |= Caps::REMOTE_READ;
+        if !rng.one_in(20) {
+            caps |= Caps::REMOTE_WRITE;
+        }
+        Self {
+            addr,
+            incarnation,
+            config: Config {
+                incarnation,
+                port: 1000 + addr as u16,
+                caps,
+                depth: plan.depth,
+                reads: plan.reads,
+                idle_time: plan.idle_time,
+            },
+            epoch: 0,
+            sessions: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            pairs: [Pair::new(plan), Pair::new(plan)],
+            numbers: BTreeMap::new(),
+            open: BTreeMap::new(),
+            memory: vec![0; REGION],
+            leaving: false,
+            claims: Vec::new(),
+            receives: BTreeSet::new(),
+            drains: false,
+        }
+    }
+
+    pub(crate) fn next_epoch(&mut self) -> u64 {
+        self.epoch += 1;
+        self.epoch
+    }
+
+    pub(crate) fn session(&mut self, peer: Addr) -> &mut Session<Model> {
+        let config = self.config;
+        let tree = || (Tree(BTreeMap::new()), Tree(BTreeMap::new()));
+        self.sessions.entry(peer).or_insert_with(|| {
+            let (sends, rmas) = tree();
+            Session::new(config, sends, rmas, Answers(BTreeMap::new()))
+        })
+    }
+
+    /// How many answers are owed to a peer.
+    pub(crate) fn owed(&self, peer: Addr) -> u32 {
+        self.shares.get(&peer).map_or(0, Share::owed)
+    }
+
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.sessions.values().filter_map(Session::deadline).min()
+    }
+
+    pub(crate) fn due(&self, now: u64) -> Vec<Addr> {
+        let is_due = |session: &Session<Model>| session.deadline().is_some_and(|at| at <= now);
+        self.sessions
+            .iter()
+            .filter(|(_, session)| is_due(session))
+            .map(|(peer, _)| *peer)
+            .collect()
+    }
+
+    /// Memory of this endpoint, if it may be reached.
+    pub(crate) fn region(&mut self, key: u32, offset: u64, len: u32) -> Option<&mut [u8]> {
+        let from = usize::try_from(offset).ok()?;
+        let to = from.checked_add(len as usize)?;
+        if key != KEY {
+            return None;
+        }
+        self.memory.get_mut(from..to)
+    }
+
+    pub(crate) fn pair(&mut self, tagged: bool) -> &mut Pair {
+        &mut self.pairs[usize::from(tagged)]
+    }
+
+    /// Messages that wait for a receive.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.pairs.iter().map(|pair| pair.unexpected.len()).sum()
+    }
+
+    /// Receives that wait for a message.
+    pub(crate) fn posted(&self, tagged: bool) -> u32 {
+        self.pairs[usize::from(tagged)].posted.len()
+    }
+
+    pub(crate) fn check_idle(&self) {
+        for (peer, session) in &self.sessions {
+            assert!(
+                session.is_spare(),
+                "{}-{peer}: something is left, {:?}",
+                self.addr,
+                session.deadline()
+            );
+        }
+        for pair in &self.pairs {
+            assert_eq!(pair.reserved, 0);
+            assert_eq!(pair.unexpected.charged(), 0);
+        }
+        assert!(self.open.is_empty(), "{:?}", self.open);
+    }
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is around a session: it is asked what to do, and that is done.
+
+use kfi_core::{
+    errno::{
+        Errno,
+        Result, //
+    },
+    matching::Placement,
+    rdm::{
+        header::Header,
+        ops::{
+            Outgoing,
+            RmaKind,
+            Transfer, //
+        },
+        session::{
+            Cancelled,
+            Conn,
+            Do,
+            Done,
+            Ended,
+            Manage,
+            Request,
+            Work, //
+        },
+        Grant,
+        Session, //
+    }, //
+};
+
+use super::{
+    end::{
+        End,
+        Filling,
+        Held,
+        Model,
+        Placing,
+        Rx,
+        Where,
+        REGION, //
+    },
+    oracle::{
+        self,
+        Kind,
+        Oracle, //
+    },
+    Addr,
+    World, //
+};
+
+impl World {
+    /// Runs `work` on a session, and what follows from it.
+    pub(crate) fn with_session<T>(
+        &mut self,
+        owner: Addr,
+        peer: Addr,
+        work: impl FnOnce(&mut Session<Model>) -> T,
+    ) {
+        if let Some(end) = &mut self.ends[owner] {
+            work(end.session(peer));
+            self.pump(owner, peer);
+        }
+    }
+
+    pub(crate) fn expire_session(&mut self, owner: Addr, peer: Addr) {
+        let heard = self
+            .pipes
+            .values()
+            .filter(|pipe| pipe.owner == owner && pipe.peer == peer)
+            .map(|pipe| pipe.heard)
+            .max();
+        let now = self.now;
+        self.with_session(owner, peer, |session| {
+            session.expired(now, heard.unwrap_or(0));
+        });
+    }
+
+    /// Does what a session wants.
+    pub(crate) fn pump(&mut self, owner: Addr, peer: Addr) {
+        let now = self.now;
+        loop {
+            let Some(end) = &mut self.ends[owner] else {
+                return;
+            };
+            if let Some(next) = end.session(peer).next(now) {
+                match next {
+                    Do::Post(conn, work, request) => {
+                        self.post_work(owner, peer, conn, work, request)
+                    }
+                    Do::Void(conn) => {
+                        self.log(|| format!("{owner}-{peer}: void"));
+                        self.oracle.count("void");
+                        if let Some(pipe) = self.pipe_of(owner, peer, conn) {
+                            self.make_void(pipe);
+                        }
+                    }
+                    Do::End(ended) => self.end_op(owner, peer, ended),
+                }
+                continue;
+            }
+            let epoch = end.next_epoch();
+            match end.session(peer).manage(now, epoch) {
+                Some(Manage::Connect(conn, hello)) => self.connect(owner, peer, conn, hello),
+                Some(Manage::Close(conn, cause)) => {
+                    self.log(|| format!("{owner}-{peer}: {conn:?} closes, {cause:?}"));
+                    self.oracle.count(&format!("close: {cause:?}"));
+                    self.close_conn(owner, peer, conn);
+                }
+                None => break,
+            }
+        }
+        let Some(end) = &mut self.ends[owner] else {
+            return;
+        };
+        if end.session(peer).is_spare() {
+            end.sessions.remove(&peer);
+            if end.leaving && end.sessions.is_empty() {
+                self.remove(owner);
+            }
+        }
+    }
+
+    /// Lets the QP of a connection go.
+    fn close_conn(&mut self, owner: Addr, peer: Addr, conn: Conn) {
+        if let Some(id) = self.pipe_of(owner, peer, conn) {
+            self.tell_closing(id);
+            let placing = self.pipes.get_mut(&id).and_then(|pipe| pipe.placing.take());
+            if let Some(placing) = placing {
+                self.abort(owner, &placing);
+            }
+        }
+        self.disconnect(owner, peer, conn);
+        let now = self.now;
+        let Some(end) = &mut self.ends[owner] else {
+            return;
+        };
+        // What is still with the peer cannot be had any more.
+        for pair in &mut end.pairs {
+            let is_gone = |held: &Held| matches!(held, Held::There { conn: of, .. } if *of == conn);
+            let mut found = Vec::new();
+            while let Some((known, held)) = pair.unexpected.withdraw(is_gone) {
+                if known.envelope.src == peer {
+                    continue;
+                }
+                found.push((known, held));
+            }
+            for (known, held) in found {
+                assert!(pair.unexpected.arrive(known, held).is_ok());
+            }
+        }
+        end.session(peer).closed(now, conn);
+    }
+
+    /// A message that was coming in will not be completed.
+    pub(crate) fn abort(&mut self, owner: Addr, placing: &Placing) {
+        self.oracle.count("aborted");
+        match placing.at {
+            Where::Receive(rx) => self.end_receive(owner, rx.id, Err(Errno::ECONNRESET)),
+            Where::Unexpected => {
+                let len = placing.bytes.len() as u64;
+                if let Some(end) = &mut self.ends[owner] {
+                    let tagged = placing.message.tag.is_some();
+                    end.pairs[0].unexpected.uncharge(len);
+                    end.pair(tagged).reserved -= 1;
+                }
+            }
+        }
+    }
+
+    fn post_work(&mut self, owner: Addr, peer: Addr, conn: Conn, work: Work, request: Request) {
+        let Some(id) = self.pipe_of(owner, peer, conn) else {
+            panic!("work for a connection that is not there");
+        };
+        if self.pipes[&id].failed {
+            return;
+        }
+        let end = self.ends[owner].as_mut().unwrap();
+        let op = |end: &mut End, number| {
+            let op = end.session(peer).op(number).copied();
+            op.expect("an operation that has not ended")
+        };
+        let mut request = request;
+        let payload = match request {
+            Request::Send(Header::Eager(message)) => {
+                let op = op(end, message.id);
+                Oracle::bytes(op, message.len)
+            }
+            Request::Rma { number, piece, .. } => {
+                let op = op(end, number);
+                match &self.oracle.ops[&op].kind {
+                    Kind::Rma(rma) if rma.write => {
+                        let (_, len) = rma.pieces[piece as usize];
+                        Oracle::bytes(op ^ u64::from(piece) << 48, len)
+                    }
+                    _ => Vec::new(),
+                }
+            }
+            Request::Read { .. } => {
+                self.oracle.count("reading");
+                Vec::new()
+            }
+            Request::Bye => {
+                let last = self.pipes.get_mut(&id).unwrap().inbound.shut();
+                request = Request::Send(Header::Bye { last });
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        self.post(id, work, request, payload);
+    }
+
+    /// What a piece of RMA is about.
+    pub(crate) fn rma_of(
+        &mut self,
+        owner: Addr,
+        peer: Addr,
+        _conn: Conn,
+        number: u64,
+    ) -> Option<oracle::Rma> {
+        let end = self.ends[owner].as_mut()?;
+        let op = *end.session(peer).op(number)?;
+        match &self.oracle.ops[&op].kind {
+            Kind::Rma(rma) => Some(rma.clone()),
+            _ => None,
+        }
+    }
+
+    /// Bytes that `owner` has offered to `reader`.
+    pub(crate) fn granted(
+        &mut self,
+        owner: Addr,
+        reader: Addr,
+        _conn: Conn,
+        grant: &Grant,
+    ) -> Vec<u8> {
+        let end = self.ends[owner].as_mut().unwrap();
+        let op = end.session(reader).op(grant.id).copied();
+        let op = op.expect("a message that has not ended");
+        let Kind::Message { len, .. } = self.oracle.ops[&op].kind else {
+            panic!("it is a message");
+        };
+        let from = grant.offset as usize;
+        Oracle::bytes(op, len)[from..from + grant.len as usize].to_vec()
+    }
+
+    /// Work is done.
+    pub(crate) fn work_done(
+        &mut self,
+        owner: Addr,
+        peer: Addr,
+        conn: Conn,
+        work: Work,
+        done: Done,
+        data: Option<(Request, Vec<u8>)>,
+    ) {
+        let now = self.now;
+        let Some(end) = &mut self.ends[owner] else {
+            return;
+        };
+        let session = end.session(peer);
+        match data {
+            Some((Request::Read { answer, offset, .. }, data)) => {
+                // There is no other way to change it in these tests.
+                let filling = session
+                    .receive(answer)
+                    .expect("a receive that is being filled");
+                let _ = filling;
+                self.place_read(owner, peer, answer, offset, &data);
+            }
+            Some((Request::Rma { number, .. }, data)) => {
+                let op = session.op(number).copied();
+                assert!(op.is_some() && data.len() <= REGION);
+            }
+            _ => {}
+        }
+        let end = self.ends[owner].as_mut().unwrap();
+        let ended = end.session(peer).done(now, conn, work, done);
+        if let Some(ended) = ended {
+            self.end_op(owner, peer, ended);
+        }
+    }
+
+    fn place_read(&mut self, owner: Addr, peer: Addr, answer: u64, offset: u32, data: &[u8]) {
+        let end = self.ends[owner].as_mut().unwrap();
+        let filling = end.session(peer).receive_mut(answer).unwrap();
+        let from = offset as usize;
+        filling.bytes[from..from + data.len()].copy_from_slice(data);
+    }
+
+    pub(crate) fn end_op(&mut self, owner: Addr, peer: Addr, ended: Ended<u64, Filling>) {
+        match ended {
+            Ended::Op(op, result) => {
+                let end = self.ends[owner].as_mut().unwrap();
+                let (_, number) = end.open.remove(&op).unwrap();
+                self.log(|| format!("{owner}-{peer}: operation {op} ends: {result:?}"));
+                let names = |work: &Work| match work {
+                    Work::Message(of) | Work::Piece(of, _) => *of == number,
+                    _ => false,
+                };
+                let holds = self
+                    .pipes
+                    .values()
+                    .filter(|pipe| pipe.owner == owner && pipe.peer == peer)
+                    .any(|pipe| pipe.queue.iter().any(|wqe| names(&wqe.work)));
+                assert!(!holds, "{op} ends while a QP has it");
+                self.op_ended(owner, op, result);
+            }
+            Ended::Receive(filling, result) => {
+                let Filling { rx, op, fit, bytes } = filling;
+                match result {
+                    Ok(()) => self.fill(owner, rx, op, fit, &bytes),
+                    Err(error) => self.end_receive(owner, rx.id, Err(error)),
+                }
+            }
+        }
+    }
+
+    fn op_ended(&mut self, owner: Addr, op: u64, result: Result) {
+        let leaving = self.ends[owner].as_ref().is_some_and(|end| end.leaving);
+        // Then it is not reported.
+        if !leaving {
+            self.oracle.ended(op, result);
+        }
+    }
+
+    pub(crate) fn end_receive(&mut self, owner: Addr, id: u64, result: Result) {
+        if let Some(end) = &mut self.ends[owner] {
+            end.receives.remove(&id);
+        }
+        self.log(|| format!("{owner}: receive {id} ends: {result:?}"));
+        self.op_ended(owner, id, result);
+    }
+
+    /// A receive gets a message.
+    pub(crate) fn fill(&mut self, owner: Addr, rx: Rx, op: u64, fit: Placement, bytes: &[u8]) {
+        let expected = Oracle::bytes(op, fit.len as u32);
+        assert!(bytes[..fit.len as usize] == expected, "wrong bytes of {op}");
+        let incarnation = self.ends[owner].as_ref().unwrap().incarnation;
+        self.oracle.received(op, incarnation);
+        self.end_receive(owner, rx.id, fit.status());
+    }
+
+    /// Posts a message.
+    pub(crate) fn send(&mut self, addr: Addr, peer: Addr, kind: Kind, fence: bool) {
+        let Kind::Message {
+            tag,
+            data,
+            len,
+            delivery,
+        } = kind
+        else {
+            return;
+        };
+        let now = self.now;
+        let end = self.ends[addr].as_mut().unwrap();
+        let op = self.oracle.posted(end.incarnation, kind);
+        let out = Outgoing {
+            tag,
+            data,
+            len,
+            delivery,
+            fence,
+        };
+        let number = end.session(peer).send(now, out, op, ());
+        end.numbers.insert((peer, number), op);
+        end.open.insert(op, (peer, number));
+        self.log(|| format!("{addr}-{peer}: operation {op} is number {number}: {out:?}"));
+        self.pump(addr, peer);
+    }
+
+    /// Posts an RMA operation.
+    pub(crate) fn transfer(&mut self, addr: Addr, peer: Addr, rma: oracle::Rma, fence: bool) {
+        let now = self.now;
+        let end = self.ends[addr].as_mut().unwrap();
+        let transfer = Transfer {
+            kind: if rma.write {
+                RmaKind::Write(rma.data)
+            } else {
+                RmaKind::Read
+            },
+            len: rma.pieces.iter().map(|(_, len)| len).sum(),
+            pieces: rma.pieces.len() as u32,
+            fence,
+        };
+        let op = self.oracle.posted(end.incarnation, Kind::Rma(rma));
+        let number = end.session(peer).rma(now, transfer, op, ());
+        end.numbers.insert((peer, number), op);
+        end.open.insert(op, (peer, number));
+        self.log(|| format!("{addr}-{peer}: operation {op} is number {number}: {transfer:?}"));
+        self.pump(addr, peer);
+    }
+
+    /// Cancels an operation.
+    pub(crate) fn cancel(&mut self, addr: Addr, op: u64) {
+        let end = self.ends[addr].as_mut().unwrap();
+        let (peer, number) = end.open[&op];
+        let cancelled = end.session(peer).cancel(number);
+        self.log(|| format!("{addr}-{peer}: operation {op} cancelled: {cancelled:?}"));
+        if let Cancelled::Ended(of) = cancelled {
+            assert_eq!(of, op);
+            let ended = Ended::Op(op, Err(Errno::ECANCELED));
+            self.end_op(addr, peer, ended);
+        }
+        self.pump(addr, peer);
+    }
+
+    /// An endpoint dies, without a word.
+    pub(crate) fn crash(&mut self, addr: Addr) {
+        if self.ends[addr].is_some() {
+            self.log(|| format!("{addr}: dies"));
+            self.oracle.count("crash");
+            self.forget_calls(addr);
+            self.remove(addr);
+        }
+    }
+
+    fn remove(&mut self, addr: Addr) {
+        if let Some(end) = self.ends[addr].take() {
+            self.log(|| format!("{addr}: gone"));
+            self.oracle.gone(end.incarnation);
+        }
+    }
+
+    /// An endpoint closes.
+    pub(crate) fn close(&mut self, addr: Addr) {
+        let now = self.now;
+        let Some(end) = self.ends[addr].as_mut().filter(|end| !end.leaving) else {
+            return;
+        };
+        end.leaving = true;
+        let peers: Vec<Addr> = end.sessions.keys().copied().collect();
+        self.log(|| format!("{addr}: closes"));
+        self.oracle.count("close");
+        for peer in &peers {
+            if let Some(end) = &mut self.ends[addr] {
+                if let Some(session) = end.sessions.get_mut(peer) {
+                    session.leave(now);
+                    self.pump(addr, *peer);
+                }
+            }
+        }
+        if let Some(end) = &self.ends[addr] {
+            if end.sessions.is_empty() {
+                self.remove(addr);
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Where messages and receives meet.
+
+use kfi_core::{
+    errno::Errno,
+    matching::{
+        unexpected::{
+            Answer as Found,
+            Message as Known,
+            Search, //
+        },
+        Criteria,
+        Envelope,
+        Placement, //
+    },
+    rdm::{
+        header::{
+            Fate,
+            Message,
+            Place, //
+        },
+        inbound::{
+            Event as Said,
+            Found as Whether,
+            Source, //
+        },
+        session::Conn,
+        Due, //
+    }, //
+};
+
+use super::{
+    end::{
+        Filling,
+        Held,
+        Placing,
+        Rx,
+        Where, //
+    },
+    oracle::Kind,
+    Addr,
+    World, //
+};
+
+fn envelope_of(message: &Message, src: Addr) -> Envelope<Addr> {
+    let tag = message.tag.unwrap_or(0);
+    Envelope { src, tag }
+}
+
+impl World {
+    /// A message comes. `None`: there is no room for it.
+    pub(crate) fn offer(
+        &mut self,
+        addr: Addr,
+        peer: Addr,
+        conn: Conn,
+        message: &Message,
+        source: Source,
+    ) -> Option<Placing> {
+        let sender = self.ends[peer].as_ref().unwrap();
+        let op = sender.numbers[&(addr, message.id)];
+        let sent = &self.oracle.ops[&op].kind;
+        let (tag, data, len) = (message.tag, message.data, message.len);
+        assert!(
+            matches!(sent, Kind::Message { tag: t, data: d, len: l, .. }
+                if *t == tag && *d == data && *l == len),
+            "{message:?} is not {sent:?}"
+        );
+        let eager = source == Source::Eager;
+        let charge = if eager { u64::from(len) } else { 0 };
+        let end = self.ends[addr].as_mut().unwrap();
+        let incarnation = end.incarnation;
+        let envelope = envelope_of(message, peer);
+        let pair = end.pair(tag.is_some());
+        let at = match pair.take(&envelope) {
+            Some(rx) => Where::Receive(rx),
+            None => {
+                if pair.unexpected.len() + pair.reserved >= pair.room
+                    || end.pairs[0].unexpected.charge(charge).is_err()
+                {
+                    return None;
+                }
+                end.pair(tag.is_some()).reserved += 1;
+                Where::Unexpected
+            }
+        };
+        let _ = conn;
+        self.log(|| format!("{peer}-{addr}: {op} taken, {at:?}, number {}", message.id));
+        self.oracle.arrived(op, incarnation);
+        Some(Placing {
+            at,
+            op,
+            message: *message,
+            source,
+            bytes: vec![0; charge as usize],
+        })
+    }
+
+    /// All of a message has come.
+    pub(crate) fn arrived(&mut self, addr: Addr, peer: Addr, conn: Conn, placing: Placing) {
+        let Placing {
+            at,
+            op,
+            message,
+            source,
+            bytes,
+        } = placing;
+        let tagged = message.tag.is_some();
+        let id = message.id;
+        let envelope = envelope_of(&message, peer);
+        let fin = message.finish.then_some((conn, id));
+        let held = match source {
+            Source::Eager => Held::Here { op, bytes, fin },
+            Source::Rts(place) => Held::There {
+                op,
+                conn,
+                id,
+                place,
+            },
+        };
+        let known = Known {
+            envelope,
+            len: u64::from(message.len),
+            data: message.data,
+            charged: match &held {
+                Held::Here { bytes, .. } => bytes.len() as u64,
+                Held::There { .. } => 0,
+            },
+        };
+        let rx = match at {
+            Where::Receive(rx) => Some((rx, 0)),
+            Where::Unexpected => {
+                let end = self.ends[addr].as_mut().unwrap();
+                let pair = end.pair(tagged);
+                pair.reserved -= 1;
+                // A receive may have come meanwhile.
+                pair.take(&envelope).map(|rx| (rx, known.charged))
+            }
+        };
+        match rx {
+            Some((rx, charged)) => {
+                self.bring(addr, rx, &known, held);
+                let end = self.ends[addr].as_mut().unwrap();
+                end.pairs[0].unexpected.uncharge(charged);
+            }
+            None => {
+                let end = self.ends[addr].as_mut().unwrap();
+                assert!(end.pair(tagged).unexpected.arrive(known, held).is_ok());
+                assert!(end.pairs[0].unexpected.charged() <= self.plan.budget);
+            }
+        }
+        self.pump(addr, peer);
+    }
+
+    /// Brings a message to a receive.
+    fn bring(&mut self, addr: Addr, rx: Rx, known: &Known<Addr>, held: Held) {
+        let peer = known.envelope.src;
+        let fit = Placement::new(known.len, u64::from(rx.room));
+        match held {
+            Held::Here { op, bytes, fin } => {
+                self.fill(addr, rx, op, fit, &bytes);
+                if let Some((conn, id)) = fin {
+                    self.owe(addr, peer, conn, id, Fate::Received, None, None);
+                }
+            }
+            Held::There {
+                op,
+                conn,
+                id,
+                place,
+            } => {
+                let len = fit.len as u32;
+                if len == 0 {
+                    self.fill(addr, rx, op, fit, &[]);
+                    self.owe(addr, peer, conn, id, Fate::Received, None, None);
+                    return;
+                }
+                let bytes = vec![0; len as usize];
+                let filling = Filling { rx, op, fit, bytes };
+                let read = Some((place, len));
+                self.owe(addr, peer, conn, id, Fate::Received, read, Some(filling));
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that an answer is made of")]
+    fn owe(
+        &mut self,
+        addr: Addr,
+        peer: Addr,
+        conn: Conn,
+        id: u64,
+        fate: Fate,
+        read: Option<(Place, u32)>,
+        filling: Option<Filling>,
+    ) {
+        let now = self.now;
+        let due = Due {
+            conn,
+            id,
+            fate,
+            read,
+        };
+        let end = self.ends[addr].as_mut().unwrap();
+        let share = end.shares.entry(peer).or_default().clone();
+        if let Some(filling) = end.session(peer).answer(now, due, filling, share) {
+            self.end_receive(addr, filling.rx.id, Err(Errno::ECONNRESET));
+        }
+    }
+
+    /// The peer says something.
+    pub(crate) fn said(&mut self, addr: Addr, peer: Addr, conn: Conn, said: Said) {
+        self.log(|| format!("{peer}-{addr}: {conn:?} {said:?}"));
+        let now = self.now;
+        match said {
+            Said::Cancel { id, found } => {
+                let fate = match found {
+                    Whether::Never => Some(Fate::Withdrawn),
+                    Whether::Received => Some(Fate::Received),
+                    Whether::Taken => self
+                        .withdraw(addr, peer, conn, id)
+                        .then_some(Fate::Withdrawn),
+                };
+                if let Some(fate) = fate {
+                    self.owe(addr, peer, conn, id, fate, None, None);
+                }
+            }
+            Said::Note { len: _, data } => {
+                self.oracle.noted(data);
+            }
+            _ => {
+                let end = self.ends[addr].as_mut().unwrap();
+                if let Some(ended) = end.session(peer).event(now, conn, said) {
+                    self.end_op(addr, peer, ended);
+                }
+            }
+        }
+        self.pump(addr, peer);
+    }
+
+    /// Takes back a message that waits for its receive.
+    fn withdraw(&mut self, addr: Addr, peer: Addr, conn: Conn, id: u64) -> bool {
+        let end = self.ends[addr].as_mut().unwrap();
+        for tagged in [false, true] {
+            let is_it = |held: &Held| match held {
+                Held::Here { fin, .. } => *fin == Some((conn, id)),
+                Held::There {
+                    conn: of, id: no, ..
+                } => *of == conn && *no == id,
+            };
+            // Connections of different peers may have the same name.
+            let mut others = Vec::new();
+            let mut found = false;
+            while let Some((known, held)) = end.pair(tagged).unexpected.withdraw(is_it) {
+                if known.envelope.src == peer {
+                    end.pairs[0].unexpected.uncharge(known.charged);
+                    found = true;
+                } else {
+                    others.push((known, held));
+                }
+            }
+            for (known, held) in others {
+                assert!(end.pair(tagged).unexpected.arrive(known, held).is_ok());
+            }
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Posts a receive, or searches.
+    pub(crate) fn receive(
+        &mut self,
+        addr: Addr,
+        tagged: bool,
+        search: Search,
+        want: &Criteria<Addr>,
+        rx: Rx,
+    ) {
+        let end = self.ends[addr].as_mut().unwrap();
+        // Contexts that have claimed something are known.
+        let context = match search {
+            Search::Claim | Search::ClaimDiscard => end.claims.first().copied().unwrap_or(0),
+            _ => rx.id,
+        };
+        let pair = end.pair(tagged);
+        match pair.unexpected.receive(search, want, context) {
+            Found::Post => {
+                if pair.posted.post(*want, rx).is_err() {
+                    self.oracle.unpost(rx.id);
+                } else {
+                    end.receives.insert(rx.id);
+                }
+            }
+            Found::Received(known, held) => {
+                end.claims.retain(|claim| *claim != context);
+                let charged = known.charged;
+                self.bring(addr, rx, &known, held);
+                let end = self.ends[addr].as_mut().unwrap();
+                end.pairs[0].unexpected.uncharge(charged);
+                self.pump(addr, known.envelope.src);
+            }
+            Found::Found(_) => {
+                if search == Search::PeekClaim {
+                    end.claims.push(context);
+                }
+                self.end_receive(addr, rx.id, Ok(()));
+            }
+            Found::Discarded(known, held) => {
+                end.claims.retain(|claim| *claim != context);
+                end.pairs[0].unexpected.uncharge(known.charged);
+                let incarnation = end.incarnation;
+                let peer = known.envelope.src;
+                let (op, fin) = match held {
+                    Held::Here { op, fin, .. } => (op, fin),
+                    Held::There { op, conn, id, .. } => (op, Some((conn, id))),
+                };
+                self.oracle.received(op, incarnation);
+                self.oracle.count("discarded");
+                if let Some((conn, id)) = fin {
+                    self.owe(addr, peer, conn, id, Fate::Received, None, None);
+                }
+                self.end_receive(addr, rx.id, Ok(()));
+                self.pump(addr, peer);
+            }
+            Found::NoMessage => self.end_receive(addr, rx.id, Err(Errno::ENOMSG)),
+            Found::NotClaimed => {
+                // Its connection has gone, and the message with it.
+                end.claims.retain(|claim| *claim != context);
+                self.oracle.unpost(rx.id);
+            }
+        }
+    }
+
+    /// Cancels a receive.
+    pub(crate) fn cancel_receive(&mut self, addr: Addr, id: u64) -> bool {
+        let end = self.ends[addr].as_mut().unwrap();
+        let is_it = |rx: &Rx| rx.id == id;
+        let found = end.pairs[0]
+            .posted
+            .cancel(is_it)
+            .or_else(|| end.pairs[1].posted.cancel(is_it));
+        let found = found.is_some();
+        if found {
+            self.end_receive(addr, id, Err(Errno::ECANCELED));
+        }
+        found
+    }
+}

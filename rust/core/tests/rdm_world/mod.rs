@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A world of reliable datagram endpoints: sessions over pipes that break, under a seed.
+//!
+//! | file | what |
+//! |---|---|
+//! | `rng.rs` | numbers from a seed |
+//! | `plan.rs` | what a seed decides about a run |
+//! | `pipe.rs` | QPs: reliable, in order, with an end |
+//! | `cm.rs` | connection management: lossy, with repetitions and old packets |
+//! | `end.rs` | an endpoint |
+//! | `matching.rs` | where its messages and receives meet |
+//! | `glue.rs` | what is around its sessions |
+//! | `app.rs` | a program that posts operations |
+//! | `oracle.rs` | what must be true |
+//!
+//! A pipe carries out the work of one side at the other, in order and once, as a connection of RC does:
+//! later, in steps, refused for a while, cut at any moment, with what was done and not yet acknowledged
+//! left in the dark. A message that was made void may be seen as its original, as if a packet had been
+//! on its way.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+pub(crate) mod app;
+pub(crate) mod cm;
+pub(crate) mod end;
+pub(crate) mod glue;
+pub(crate) mod matching;
+pub(crate) mod oracle;
+pub(crate) mod pipe;
+pub(crate) mod plan;
+pub(crate) mod rng;
+
+use std::{
+    cmp::Reverse,
+    collections::{
+        BTreeMap,
+        BinaryHeap, //
+    },
+};
+
+use kfi_core::rdm::times;
+
+use self::{
+    cm::Letter,
+    end::End,
+    oracle::Oracle,
+    pipe::{
+        Pipe,
+        PipeId, //
+    },
+    plan::Plan,
+    rng::Rng, //
+};
+
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
+
+/// Where an endpoint is: its address.
+pub(crate) type Addr = usize;
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// The work at the front of a pipe arrives.
+    Deliver(PipeId),
+    /// The rest of a message arrives.
+    Rest(PipeId),
+    /// What was done is acknowledged.
+    Ack(PipeId),
+    /// What is done is told.
+    Tell(PipeId),
+    /// If nothing was acknowledged since, a pipe fails.
+    Timeout(PipeId, u64),
+    /// A letter of connection management arrives.
+    Letter(Letter),
+    /// Connection management repeats what was not answered.
+    Repeat(u64),
+    /// A program does something.
+    App(Addr),
+    /// An accident.
+    Fault,
+    /// An endpoint is opened at this address, if there is none.
+    Open(Addr),
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) rng: Rng,
+    pub(crate) plan: Plan,
+    pub(crate) ends: Vec<Option<End>>,
+    pub(crate) pipes: BTreeMap<PipeId, Pipe>,
+    pub(crate) cm: cm::Cm,
+    pub(crate) oracle: Oracle,
+    /// Between two hosts nothing passes before.
+    pub(crate) cut_until: BTreeMap<(Addr, Addr), u64>,
+    /// No more accidents; everything is received.
+    pub(crate) draining: bool,
+    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// Events by their place in `events`.
+    store: Vec<Option<Event>>,
+    next: u64,
+    pub(crate) incarnations: u64,
+    pub(crate) notes: u64,
+    /// Nothing is acknowledged.
+    pub(crate) mute: bool,
+    /// This end says of every FIN that it has no room for it.
+    pub(crate) refuses_fins: Option<Addr>,
+    trace: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::new(&mut rng);
+        let mut world = Self::with(plan, rng, trace);
+        for addr in 0..world.ends.len() {
+            let at = world.rng.below(MS);
+            world.at(at, Event::App(addr));
+        }
+        if world.plan.faults > 0 {
+            world.after(world.plan.fault_every, Event::Fault);
+        }
+        world
+    }
+
+    /// A world in which nobody does anything by himself.
+    pub(crate) fn with(plan: Plan, rng: Rng, trace: bool) -> Self {
+        let mut world = Self {
+            now: 1,
+            ends: (0..plan.ends).map(|_| None).collect(),
+            pipes: BTreeMap::new(),
+            cm: cm::Cm::default(),
+            oracle: Oracle::default(),
+            cut_until: BTreeMap::new(),
+            draining: false,
+            events: BinaryHeap::new(),
+            store: Vec::new(),
+            next: 0,
+            incarnations: 0,
+            notes: 0,
+            mute: false,
+            refuses_fins: None,
+            trace,
+            rng,
+            plan,
+        };
+        for addr in 0..world.ends.len() {
+            world.open(addr);
+        }
+        world
+    }
+
+    pub(crate) fn log(&self, text: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>12} {}", self.now, text());
+        }
+    }
+
+    pub(crate) fn at(&mut self, time: u64, event: Event) {
+        let index = self.store.len();
+        self.store.push(Some(event));
+        self.events.push(Reverse((time, self.next, index)));
+        self.next += 1;
+    }
+
+    pub(crate) fn after(&mut self, delay: u64, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    /// Opens an endpoint at an address where there is none.
+    pub(crate) fn open(&mut self, addr: Addr) {
+        if self.ends[addr].is_none() {
+            self.incarnations += 1;
+            let incarnation = self.rng.next() ^ self.incarnations;
+            self.log(|| format!("{addr}: opened, {incarnation:x}"));
+            let end = End::new(addr, incarnation, &self.plan, &mut self.rng);
+            self.ends[addr] = Some(end);
+        }
+    }
+
+    /// The earliest time at which a session has something to do.
+    fn deadline(&self) -> Option<u64> {
+        self.ends.iter().flatten().filter_map(End::deadline).min()
+    }
+
+    /// Does the next thing, before `until`. False: there is none.
+    fn step(&mut self, until: u64) -> bool {
+        let event = self.events.peek().map(|Reverse((time, ..))| *time);
+        let deadline = self.deadline();
+        let Some(time) = event.into_iter().chain(deadline).min() else {
+            return false;
+        };
+        if time > until {
+            return false;
+        }
+        self.now = self.now.max(time);
+        if deadline.is_some_and(|deadline| deadline <= self.now) {
+            self.expire();
+            return true;
+        }
+        let Some(Reverse((_, _, index))) = self.events.pop() else {
+            return false;
+        };
+        let event = self.store[index].take().unwrap();
+        self.happen(event);
+        true
+    }
+
+    fn expire(&mut self) {
+        for addr in 0..self.ends.len() {
+            let Some(end) = &self.ends[addr] else {
+                continue;
+            };
+            let due: Vec<Addr> = end.due(self.now);
+            for peer in due {
+                self.expire_session(addr, peer);
+            }
+        }
+        // Nobody spins.
+        let deadline = self.deadline();
+        assert!(
+            deadline.is_none_or(|deadline| deadline > self.now),
+            "a deadline that does not go by"
+        );
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Deliver(id) => self.deliver(id),
+            Event::Rest(id) => self.deliver_rest(id),
+            Event::Ack(id) => self.acknowledge(id),
+            Event::Tell(id) => self.tell(id),
+            Event::Timeout(id, progress) => self.time_out(id, progress),
+            Event::Letter(letter) => self.letter(letter),
+            Event::Repeat(id) => self.repeat(id),
+            Event::App(addr) => self.app(addr),
+            Event::Fault => self.fault(),
+            Event::Open(addr) => self.open(addr),
+        }
+    }
+
+    /// Runs until `until`.
+    pub(crate) fn run(&mut self, until: u64) {
+        let mut steps = 0u64;
+        while self.step(until) {
+            steps += 1;
+            assert!(steps < 20_000_000, "too many steps");
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// An accident, and when the next one is to be.
+    fn fault(&mut self) {
+        if self.draining {
+            return;
+        }
+        let addr = self.rng.index(self.ends.len());
+        let peer = self.rng.index(self.ends.len());
+        match self.rng.below(10) {
+            0..=2 => {
+                // Cable out, for a short or a long while.
+                let time = self.rng.spread(2 * self.plan.timeout);
+                self.log(|| format!("{addr}-{peer}: nothing passes for {time}"));
+                let pair = (addr.min(peer), addr.max(peer));
+                self.cut_until.insert(pair, self.now + time);
+            }
+            3..=5 => {
+                // One end of a connection is lost.
+                let ids: Vec<PipeId> = self.pipes.keys().copied().collect();
+                if !ids.is_empty() {
+                    let id = ids[self.rng.index(ids.len())];
+                    self.log(|| format!("{id:?}: lost"));
+                    self.fail_pipe(id, kfi_core::rdm::Cause::Protocol);
+                }
+            }
+            6..=7 if self.plan.crashes => self.crash(addr),
+            8..=9 if self.plan.crashes => self.close(addr),
+            _ => {}
+        }
+        if self.plan.crashes {
+            let pause = self.rng.spread(200 * MS);
+            self.after(pause, Event::Open(addr));
+        }
+        self.plan.faults -= 1;
+        if self.plan.faults > 0 {
+            let pause = self.rng.spread(2 * self.plan.fault_every);
+            self.after(pause, Event::Fault);
+        }
+    }
+
+    /// Whether something passes between two hosts now, or else when.
+    pub(crate) fn passes(&self, a: Addr, b: Addr) -> Result<(), u64> {
+        match self.cut_until.get(&(a.min(b), a.max(b))) {
+            Some(until) if *until > self.now => Err(*until),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a whole life: work, accidents, then peace.
+    pub(crate) fn live(&mut self) {
+        let peaceful = self.plan.is_peaceful();
+        self.run(self.plan.work_time);
+        self.log(|| "peace".into());
+        self.draining = true;
+        self.cut_until.clear();
+        for addr in 0..self.ends.len() {
+            self.open(addr);
+        }
+        // Long enough for whatever can take long.
+        let until = self.now + 2 * times::CONNECT_TIME + 20 * self.plan.timeout + 5_000 * MS;
+        while self.now < until && !self.oracle.is_settled() {
+            let next = (self.now + 50 * MS).min(until);
+            self.run(next);
+        }
+        self.oracle.check_settled();
+        // What is idle is given up.
+        let idle = self.now + 2 * self.plan.idle_time + 20 * self.plan.timeout + 10_000 * MS;
+        self.run(idle);
+        for end in self.ends.iter().flatten() {
+            end.check_idle();
+        }
+        assert!(self.pipes.is_empty(), "pipes are left: {:?}", self.pipes);
+        self.oracle.check();
+        if peaceful {
+            self.oracle.check_peace();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Why a connection is rejected.
+//!
+//! Source: InfiniBand specification, volume 1, section 12.6.7.2; `enum ib_cm_rej_reason`.
+
+/// The reason in a REJ. Any 16 bits may come; those with a name are the constants here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reason(u16);
+
+macro_rules! reasons {
+    ($( $(#[$doc:meta])* $name:ident = $code:literal, $text:literal; )*) => {
+        impl Reason {
+            $( $(#[$doc])* pub const $name: Self = Self($code); )*
+
+            /// Returns what it means; `"unknown reason"` for a number without a name.
+            pub const fn text(self) -> &'static str {
+                match self.0 {
+                    $( $code => $text, )*
+                    _ => "unknown reason",
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// No QP is available.
+    NO_QP = 1, "no QP";
+    /// No end-to-end context is available (reliable datagrams of InfiniBand).
+    NO_EEC = 2, "no EEC";
+    /// No resources are available.
+    NO_RESOURCES = 3, "no resources";
+    /// The peer did not answer in time. The additional information is the sender's GUID.
+    TIMEOUT = 4, "timeout";
+    /// The request cannot be supported.
+    UNSUPPORTED = 5, "unsupported request";
+    /// The communication ID is not known.
+    INVALID_COMM_ID = 6, "invalid communication ID";
+    /// The communication IDs do not belong together.
+    INVALID_COMM_INSTANCE = 7, "invalid communication instance";
+    /// Nobody listens.
+    INVALID_SERVICE_ID = 8, "invalid service ID";
+    /// The transport service is not RC.
+    INVALID_TRANSPORT_TYPE = 9, "invalid transport service type";
+    /// There is, or was until a moment ago, such a connection.
+    STALE_CONN = 10, "stale connection";
+    /// The RDC does not exist.
+    RDC_NOT_EXIST = 11, "RDC does not exist";
+    /// The primary path's remote GID is not the receiver's. The additional information is the one
+    /// that is.
+    INVALID_GID = 12, "invalid GID";
+    /// The primary path's LID is not valid.
+    INVALID_LID = 13, "invalid LID";
+    /// The primary path's service level is not valid.
+    INVALID_SL = 14, "invalid SL";
+    /// The primary path's traffic class is not valid.
+    INVALID_TRAFFIC_CLASS = 15, "invalid traffic class";
+    /// The primary path's hop limit is not valid.
+    INVALID_HOP_LIMIT = 16, "invalid hop limit";
+    /// The primary path's packet rate is not valid.
+    INVALID_PACKET_RATE = 17, "invalid packet rate";
+    /// The alternate path's remote GID is not valid.
+    INVALID_ALT_GID = 18, "invalid alternate GID";
+    /// The alternate path's LID is not valid.
+    INVALID_ALT_LID = 19, "invalid alternate LID";
+    /// The alternate path's service level is not valid.
+    INVALID_ALT_SL = 20, "invalid alternate SL";
+    /// The alternate path's traffic class is not valid.
+    INVALID_ALT_TRAFFIC_CLASS = 21, "invalid alternate traffic class";
+    /// The alternate path's hop limit is not valid.
+    INVALID_ALT_HOP_LIMIT = 22, "invalid alternate hop limit";
+    /// The alternate path's packet rate is not valid.
+    INVALID_ALT_PACKET_RATE = 23, "invalid alternate packet rate";
+    /// Another port's CM is to be asked.
+    PORT_CM_REDIRECT = 24, "port and CM redirection";
+    /// Another port is to be used.
+    PORT_REDIRECT = 25, "port redirection";
+    /// The path MTU cannot be used. The additional information is the code of the largest one.
+    INVALID_MTU = 26, "invalid path MTU";
+    /// The peer wants more responder resources than there are.
+    INSUFFICIENT_RESP_RESOURCES = 27, "insufficient responder resources";
+    /// The consumer said no; the private data may say why.
+    CONSUMER_DEFINED = 28, "consumer reject";
+    /// The RNR retry count is not supported.
+    INVALID_RNR_RETRY = 29, "RNR retry count reject";
+    /// The communication ID is that of another request.
+    DUPLICATE_LOCAL_COMM_ID = 30, "duplicate local communication ID";
+    /// The class version is not supported.
+    INVALID_CLASS_VERSION = 31, "invalid class version";
+    /// The primary path's flow label is not valid.
+    INVALID_FLOW_LABEL = 32, "invalid flow label";
+    /// The alternate path's flow label is not valid.
+    INVALID_ALT_FLOW_LABEL = 33, "invalid alternate flow label";
+    /// A vendor's option is not supported.
+    VENDOR_OPTION_NOT_SUPPORTED = 35, "vendor option not supported";
+}
+
+impl Reason {
+    /// Takes the number from the wire.
+    pub const fn new(code: u16) -> Self {
+        Self(code)
+    }
+
+    /// Returns the number.
+    pub const fn code(self) -> u16 {
+        self.0
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_cm_reason))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_reasons() {
+        let named = |code: &u16| Reason::new(*code).text() != "unknown reason";
+        assert_eq!((0..=u16::MAX).filter(named).count(), 34);
+        assert!(!named(&0) && !named(&34) && !named(&36));
+        assert_eq!(Reason::STALE_CONN.code(), 10);
+        assert_eq!(Reason::CONSUMER_DEFINED.code(), 28);
+        assert_eq!(Reason::VENDOR_OPTION_NOT_SUPPORTED.code(), 35);
+        assert_eq!(Reason::new(28), Reason::CONSUMER_DEFINED);
+    }
+}

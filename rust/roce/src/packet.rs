@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Packets: what a UDP datagram to port 4791 holds.
+//!
+//! ```text
+//! BTH | extended headers | payload | pad, 0 to 3 | ICRC, 4
+//! ```
+//!
+//! A [`Packet`] is everything but the bytes of payload, pad and ICRC, and borrows nothing. Parsing
+//! one wants the datagram's first bytes and its length, so that a socket buffer need not be linear;
+//! the payload is a range within the datagram. Building one writes the headers into a small buffer
+//! of the caller, who sends the payload from where it lies, and behind it what
+//! [`Icrc::trailer`](super::icrc::Icrc::trailer) gives.
+//!
+//! # What is judged here
+//!
+//! What needs no QP: that the datagram is long enough for the headers of its opcode and the ICRC,
+//! and a multiple of 4; version, opcode, P_Key, pad count, AETH syndrome; and that there is no
+//! payload where none can be. Each has a [`Malformed`] of its own, to be counted. Such a packet is
+//! dropped and nobody is told. How long the payload must be by the path MTU is for the QP's
+//! responder and requester, as are the fields of the extended headers. Reserved bits are ignored.
+//!
+//! Source: InfiniBand specification, volume 1, sections 5.2, 9.6; annex A17.
+
+use super::{
+    bytes::{
+        Reader,
+        Writer, //
+    },
+    headers::{
+        Bth,
+        Headers,
+        MAX_HEADERS, //
+    },
+    opcode::Opcode, //
+};
+use core::ops::Range;
+
+/// The UDP port to which packets go.
+pub const UDP_PORT: u16 = 4791;
+
+/// Bytes of the ICRC.
+pub const ICRC_LEN: usize = 4;
+
+/// Why a datagram is not a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Malformed {
+    /// It ends before the headers of its opcode and the ICRC do.
+    Short,
+    /// Its length is not a multiple of 4.
+    Length,
+    /// The transport version is not 0.
+    Version,
+    /// The opcode is reserved, or of a transport service that this device does not speak.
+    Opcode,
+    /// The P_Key is not of the default partition.
+    Pkey,
+    /// There are fewer bytes of payload than of pad.
+    Pad,
+    /// There is a payload where the opcode has none.
+    Payload,
+    /// The syndrome of the AETH is reserved.
+    Syndrome,
+}
+
+impl Malformed {
+    /// All of them; each stands at its number, `as usize`.
+    pub const ALL: [Self; 8] = [
+        Self::Short,
+        Self::Length,
+        Self::Version,
+        Self::Opcode,
+        Self::Pkey,
+        Self::Pad,
+        Self::Payload,
+        Self::Syndrome,
+    ];
+
+    /// Returns its name in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Length => "length",
+            Self::Version => "version",
+            Self::Opcode => "opcode",
+            Self::Pkey => "pkey",
+            Self::Pad => "pad",
+            Self::Payload => "payload",
+            Self::Syndrome => "syndrome",
+        }
+    }
+}
+
+/// A packet without its bytes of payload.
+///
+/// # Invariants
+///
+/// `payload_len` is 0 if the opcode has no payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The base transport header.
+    pub bth: Bth,
+    headers: Headers,
+    payload_len: usize,
+}
+
+impl Packet {
+    /// Makes a packet with `payload_len` bytes of payload, which are none if its opcode has none.
+    pub const fn new(bth: Bth, headers: Headers, payload_len: usize) -> Self {
+        let has = headers.opcode().has_payload();
+        let payload_len = if has { payload_len } else { 0 };
+        Self {
+            bth,
+            headers,
+            payload_len,
+        }
+    }
+
+    /// Reads the packet in a UDP datagram of `len` bytes, ICRC included, that begins with `head`:
+    /// all of it, or at least its first [`MAX_HEADERS`] bytes.
+    ///
+    /// The ICRC is not verified.
+    ///
+    /// # Errors
+    ///
+    /// See [`Malformed`].
+    pub fn parse(head: &[u8], len: usize) -> Result<Self, Malformed> {
+        if len < Bth::LEN.wrapping_add(ICRC_LEN) {
+            return Err(Malformed::Short);
+        }
+        let mut reader = Reader::new(head);
+        let (opcode, pad, bth) = Bth::read(&mut reader)?;
+        let body = len
+            .checked_sub(opcode.headers_len())
+            .and_then(|rest| rest.checked_sub(ICRC_LEN))
+            .ok_or(Malformed::Short)?;
+        if len % 4 != 0 {
+            return Err(Malformed::Length);
+        }
+        let payload_len = body.checked_sub(usize::from(pad)).ok_or(Malformed::Pad)?;
+        if !opcode.has_payload() && body != 0 {
+            return Err(Malformed::Payload);
+        }
+        let headers = Headers::read(opcode, &mut reader)?;
+        // INVARIANT: Looked at above.
+        Ok(Self {
+            bth,
+            headers,
+            payload_len,
+        })
+    }
+
+    /// Returns the opcode.
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        self.headers.opcode()
+    }
+
+    /// Returns the opcode with its extended headers.
+    #[inline]
+    pub const fn headers(&self) -> Headers {
+        self.headers
+    }
+
+    /// Returns the bytes of payload, without pad.
+    #[inline]
+    pub const fn payload_len(&self) -> usize {
+        self.payload_len
+    }
+
+    /// Returns where in the datagram the payload lies, without pad.
+    #[inline]
+    pub const fn payload(&self) -> Range<usize> {
+        let start = self.headers.len();
+        start..start.saturating_add(self.payload_len)
+    }
+
+    /// Returns the pad count: what the payload lacks to a multiple of 4.
+    #[inline]
+    pub const fn pad(&self) -> usize {
+        self.payload_len.wrapping_neg() % 4
+    }
+
+    /// Returns the bytes of the whole datagram, ICRC included.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.payload()
+            .end
+            .saturating_add(self.pad())
+            .saturating_add(ICRC_LEN)
+    }
+
+    /// Returns whether there are no bytes: never.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the headers into `buffer` and returns those bytes of it.
+    pub fn write<'b>(&self, buffer: &'b mut [u8; MAX_HEADERS]) -> &'b [u8] {
+        let mut writer = Writer::new(buffer);
+        // At most MAX_HEADERS bytes, so there is room.
+        let _ = self.put(&mut writer);
+        let len = writer.len();
+        buffer.get(..len).unwrap_or(&[])
+    }
+
+    fn put(&self, writer: &mut Writer<'_>) -> Option<()> {
+        // At most 3.
+        let pad = self.pad() as u8;
+        self.bth.write(self.opcode(), pad, writer)?;
+        self.headers.write(writer)
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_packet))]
+mod tests {
+    use super::{
+        super::{
+            headers::{
+                Aeth,
+                AtomicEth,
+                Deth,
+                Qpn,
+                Reth,
+                SendEnd,
+                Syndrome, //
+            },
+            psn::Psn, //
+        },
+        *, //
+    };
+
+    const RETH: Reth = Reth {
+        va: 0x0102_0304_0506_0708,
+        rkey: 0x090a_0b0c,
+        len: 0x0d0e_0f10,
+    };
+    const ATOMIC: AtomicEth = AtomicEth {
+        va: 0x0102_0304_0506_0708,
+        rkey: 0x090a_0b0c,
+        swap_add: 0x0d0e_0f10_1112_1314,
+        compare: 0x1516_1718_191a_1b1c,
+    };
+    const AETH: Aeth = Aeth {
+        syndrome: Syndrome::ACK,
+        msn: Psn::new(0x02_0304),
+    };
+    const DETH: Deth = Deth {
+        qkey: 0x0102_0304,
+        src_qp: Qpn::new(0x06_0708),
+    };
+    const WORD: u32 = 0x1112_1314;
+
+    /// One of each opcode, in its order, with the bytes behind the BTH.
+    const EACH: [(Headers, &[u8]); 25] = [
+        (Headers::SendFirst, &[]),
+        (Headers::SendMiddle, &[]),
+        (Headers::SendLast(SendEnd::Plain), &[]),
+        (Headers::SendLast(SendEnd::Imm(WORD)), &[17, 18, 19, 20]),
+        (Headers::SendOnly(SendEnd::Plain), &[]),
+        (Headers::SendOnly(SendEnd::Imm(WORD)), &[17, 18, 19, 20]),
+        (
+            Headers::WriteFirst(RETH),
+            &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        ),
+        (Headers::WriteMiddle, &[]),
+        (Headers::WriteLast(None), &[]),
+        (Headers::WriteLast(Some(WORD)), &[17, 18, 19, 20]),
+        (
+            Headers::WriteOnly(RETH, None),
+            &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        ),
+        (
+            Headers::WriteOnly(RETH, Some(WORD)),
+            &[
+                1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+            ],
+        ),
+        (
+            Headers::ReadRequest(RETH),
+            &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        ),
+        (Headers::ReadResponseFirst(AETH), &[0x1f, 2, 3, 4]),
+        (Headers::ReadResponseMiddle, &[]),
+        (Headers::ReadResponseLast(AETH), &[0x1f, 2, 3, 4]),
+        (Headers::ReadResponseOnly(AETH), &[0x1f, 2, 3, 4]),
+        (Headers::Acknowledge(AETH), &[0x1f, 2, 3, 4]),
+        (
+            Headers::AtomicAcknowledge(AETH, 0x0506_0708_090a_0b0c),
+            &[0x1f, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+        ),
+        (
+            Headers::CompareSwap(ATOMIC),
+            &[
+                1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+                24, 25, 26, 27, 28,
+            ],
+        ),
+        (
+            Headers::FetchAdd(ATOMIC),
+            &[
+                1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+                24, 25, 26, 27, 28,
+            ],
+        ),
+        (
+            Headers::SendLast(SendEnd::Invalidate(WORD)),
+            &[17, 18, 19, 20],
+        ),
+        (
+            Headers::SendOnly(SendEnd::Invalidate(WORD)),
+            &[17, 18, 19, 20],
+        ),
+        (Headers::Datagram(DETH, None), &[1, 2, 3, 4, 0, 6, 7, 8]),
+        (
+            Headers::Datagram(DETH, Some(WORD)),
+            &[1, 2, 3, 4, 0, 6, 7, 8, 17, 18, 19, 20],
+        ),
+    ];
+
+    const BTH: Bth = Bth::new(Qpn::new(0x12_3456), Psn::new(0x65_4321));
+
+    /// The headers of a packet with this opcode, 72 bytes of room, and zeros.
+    fn datagram(headers: Headers, payload: usize) -> ([u8; 72], usize) {
+        let packet = Packet::new(BTH, headers, payload);
+        let mut buffer = [0; MAX_HEADERS];
+        let mut bytes = [0; 72];
+        for (to, from) in bytes.iter_mut().zip(packet.write(&mut buffer)) {
+            *to = *from;
+        }
+        (bytes, packet.len())
+    }
+
+    fn parse((bytes, len): ([u8; 72], usize)) -> Result<Packet, Malformed> {
+        Packet::parse(&bytes, len)
+    }
+
+    #[test]
+    fn each_opcode_is_written_and_read() {
+        for (opcode, (headers, bytes)) in Opcode::ALL.iter().zip(EACH) {
+            assert_eq!(headers.opcode(), *opcode);
+            let mut buffer = [0xff; MAX_HEADERS];
+            for payload in 0..9 {
+                let packet = Packet::new(BTH, headers, payload);
+                let written = packet.write(&mut buffer);
+                assert_eq!(written.len(), headers.len());
+                assert_eq!(written.get(..1), Some([opcode.byte()].as_slice()));
+                assert_eq!(written.get(12..), Some(bytes));
+                let again = Packet::parse(written, packet.len());
+                let payload = if opcode.has_payload() { payload } else { 0 };
+                assert_eq!(again, Ok(Packet::new(BTH, headers, payload)));
+                assert_eq!(packet.payload_len(), payload);
+                assert_eq!(packet.payload(), headers.len()..headers.len() + payload);
+                assert_eq!(packet.len() % 4, 0);
+                assert_eq!(packet.len(), headers.len() + payload.div_ceil(4) * 4 + 4);
+            }
+        }
+    }
+
+    #[test]
+    fn the_bth_is_laid_out_as_specified() {
+        let mut buffer = [0; MAX_HEADERS];
+        let packet = Packet::new(BTH, Headers::SendOnly(SendEnd::Plain), 3);
+        assert_eq!(
+            packet.write(&mut buffer),
+            [4, 0x50, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0, 0x65, 0x43, 0x21]
+        );
+        let bth = Bth {
+            solicited: true,
+            mig_req: false,
+            fecn: true,
+            becn: true,
+            ack_req: true,
+            ..BTH
+        };
+        let packet = Packet::new(bth, Headers::SendMiddle, 4);
+        let written = packet.write(&mut buffer);
+        assert_eq!(
+            written,
+            [1, 0x80, 0xff, 0xff, 0xc0, 0x12, 0x34, 0x56, 0x80, 0x65, 0x43, 0x21]
+        );
+        assert_eq!(Packet::parse(written, 20), Ok(packet));
+        for (fecn, byte) in [(true, 0x80), (false, 0x40)] {
+            let bth = Bth {
+                fecn,
+                becn: !fecn,
+                ..BTH
+            };
+            let packet = Packet::new(bth, Headers::SendMiddle, 0);
+            assert_eq!(packet.write(&mut buffer).get(4), Some(&byte));
+        }
+    }
+
+    #[test]
+    fn reserved_bits_are_ignored() {
+        let good = datagram(Headers::Datagram(DETH, None), 8);
+        let (mut bytes, len) = good;
+        for (at, bits) in [(4, 0x3f), (8, 0x7f), (16, 0xff)] {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte |= bits;
+            }
+        }
+        assert_eq!(parse((bytes, len)), parse(good));
+    }
+
+    #[test]
+    fn short_datagrams() {
+        for (headers, _) in EACH {
+            let (bytes, len) = datagram(headers, 0);
+            for short in 0..len {
+                assert_eq!(parse((bytes, short)), Err(Malformed::Short));
+            }
+            assert!(parse((bytes, len)).is_ok());
+            // The headers must be there, not only promised.
+            for short in 0..headers.len() {
+                let head = bytes.get(..short).unwrap_or(&bytes);
+                assert_eq!(Packet::parse(head, len), Err(Malformed::Short));
+            }
+        }
+        assert_eq!(Packet::parse(&[], usize::MAX), Err(Malformed::Short));
+    }
+
+    #[test]
+    fn lengths_are_multiples_of_four() {
+        let (bytes, len) = datagram(Headers::SendFirst, 8);
+        for more in 1..4 {
+            assert_eq!(parse((bytes, len + more)), Err(Malformed::Length));
+        }
+        assert!(parse((bytes, len + 4)).is_ok());
+    }
+
+    /// Parses a good packet with one byte changed.
+    fn changed(headers: Headers, at: usize, byte: u8) -> Result<Packet, Malformed> {
+        let (mut bytes, len) = datagram(headers, 8);
+        if let Some(place) = bytes.get_mut(at) {
+            *place = byte;
+        }
+        parse((bytes, len))
+    }
+
+    #[test]
+    fn versions() {
+        for version in 1..16 {
+            let packet = changed(Headers::SendFirst, 1, version);
+            assert_eq!(packet, Err(Malformed::Version));
+        }
+        assert!(changed(Headers::SendFirst, 1, 0).is_ok());
+    }
+
+    #[test]
+    fn opcodes() {
+        for byte in 0..=u8::MAX {
+            let refused = changed(Headers::SendFirst, 0, byte) == Err(Malformed::Opcode);
+            assert_eq!(refused, Opcode::from_byte(byte).is_none());
+        }
+    }
+
+    #[test]
+    fn partitions() {
+        // The limited member of the default partition.
+        assert!(changed(Headers::SendFirst, 2, 0x7f).is_ok());
+        for (at, byte) in [(2, 0xfe), (2, 0), (3, 0xfe), (3, 0)] {
+            let packet = changed(Headers::SendFirst, at, byte);
+            assert_eq!(packet, Err(Malformed::Pkey));
+        }
+    }
+
+    #[test]
+    fn pads() {
+        for pad in 0..4 {
+            let packet = changed(Headers::SendFirst, 1, (pad as u8) << 4);
+            assert_eq!(packet.map(|packet| packet.payload_len()), Ok(8 - pad));
+        }
+        for (headers, _) in EACH {
+            let (mut bytes, len) = datagram(headers, 0);
+            if let Some(place) = bytes.get_mut(1) {
+                *place = 0x10;
+            }
+            assert_eq!(parse((bytes, len)), Err(Malformed::Pad));
+        }
+    }
+
+    #[test]
+    fn payloads_where_none_can_be() {
+        for (headers, _) in EACH {
+            let (bytes, len) = datagram(headers, 0);
+            let packet = parse((bytes, len + 4));
+            if headers.opcode().has_payload() {
+                assert_eq!(packet.map(|packet| packet.payload_len()), Ok(4));
+            } else {
+                assert_eq!(packet, Err(Malformed::Payload));
+            }
+        }
+    }
+
+    #[test]
+    fn syndromes() {
+        for (headers, _) in EACH {
+            let (mut bytes, len) = datagram(headers, 0);
+            if let Some(place) = bytes.get_mut(12) {
+                *place = 0x40;
+            }
+            let refused = parse((bytes, len)) == Err(Malformed::Syndrome);
+            assert_eq!(refused, headers.opcode().has_aeth());
+        }
+    }
+
+    #[test]
+    fn kinds_stand_at_their_numbers() {
+        for (number, kind) in Malformed::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, number);
+            assert!(!kind.name().is_empty());
+        }
+    }
+
+    #[test]
+    fn lengths_never_wrap() {
+        let packet = Packet::new(BTH, Headers::SendFirst, usize::MAX);
+        assert_eq!(packet.len(), usize::MAX);
+        assert_eq!(packet.payload().end, usize::MAX);
+        assert!(packet.pad() < 4);
+    }
+}

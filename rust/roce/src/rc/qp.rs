@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A QP: a requester and a responder that share a state.
+//!
+//! For who holds one lock over both. Who has a lock for each uses [`Requester`] and [`Responder`] by
+//! themselves and does what stands here: changes the state of both, with both locks, and lets one
+//! follow when the other fails.
+
+use super::{
+    super::{
+        packet::Packet,
+        state::{
+            Mask,
+            State, //
+        },
+    },
+    attr::Attr,
+    outstanding::Slot,
+    queue::Wqe,
+    requester::{
+        Received,
+        Requester, //
+    },
+    responder::{
+        Replay,
+        Responder,
+        Verdict, //
+    },
+    target::Target, //
+};
+use crate::error::Result;
+use core::ops::DerefMut;
+
+/// An RC QP. See [`Requester`] and [`Responder`] for `Q`, `R` and `P`.
+pub struct Qp<Q, R, P> {
+    /// Sends.
+    pub requester: Requester<Q, R>,
+    /// Receives.
+    pub responder: Responder<P>,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It was a response.
+    Response(Received),
+    /// It was a request.
+    Request(Verdict),
+}
+
+impl<Q, R, P> Qp<Q, R, P>
+where
+    Q: DerefMut<Target = [Wqe]>,
+    R: DerefMut<Target = [Slot]>,
+    P: DerefMut<Target = [Replay]>,
+{
+    /// Makes a QP of two halves in state RESET.
+    pub const fn new(requester: Requester<Q, R>, responder: Responder<P>) -> Self {
+        Self {
+            requester,
+            responder,
+        }
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> State {
+        self.responder.state()
+    }
+
+    /// Goes to state `attr.state` with those attributes that are in `mask`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attr::check`]; nothing has changed then.
+    pub fn modify<T: Target>(&mut self, attr: &Attr, mask: Mask, target: &mut T) -> Result {
+        let room = (
+            self.requester.max_rd_atomic(),
+            self.responder.max_dest_rd_atomic(),
+        );
+        attr.check(self.state(), mask, room.0, room.1)?;
+        self.requester.modify(attr, mask)?;
+        self.responder.modify(attr, mask, target)
+    }
+
+    /// Takes in a packet that came at `now`; `target` has its payload.
+    pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> Event {
+        let event = if packet.opcode().is_response() {
+            Event::Response(self.requester.receive(now, packet))
+        } else {
+            Event::Request(self.responder.receive(now, packet, target))
+        };
+        self.follow(target);
+        event
+    }
+
+    /// Does what is due at `now`.
+    pub fn expired<T: Target>(&mut self, now: u64, target: &mut T) {
+        self.requester.expired(now);
+        self.follow(target);
+    }
+
+    /// Returns when to call [`Self::expired`] and to poll both halves, unless something happens before.
+    pub fn deadline(&self) -> Option<u64> {
+        [self.requester.deadline(), self.responder.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// One half goes to ERR if the other has. To be called after one was made to fail by itself.
+    pub fn follow<T: Target>(&mut self, target: &mut T) {
+        if self.requester.state() == State::Error {
+            self.responder.error(target);
+        } else if self.responder.state() == State::Error {
+            self.requester.error();
+        }
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_qp))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                headers::{
+                    Aeth,
+                    Bth,
+                    Headers,
+                    Nak,
+                    Qpn,
+                    SendEnd,
+                    Syndrome, //
+                },
+                psn::Psn, //
+            },
+            queue::{
+                Op,
+                Status,
+                WorkRequest, //
+            },
+            responder::{
+                tests::{
+                    start_attr,
+                    Call,
+                    Told, //
+                },
+                AckPolicy, //
+            },
+            Refusal,
+        },
+        *,
+    };
+    use crate::{
+        error::Error,
+        testing::Log, //
+    };
+
+    type Lent<'a> = Qp<&'a mut [Wqe], &'a mut [Slot], &'a mut [Replay]>;
+
+    /// Does something with a QP in RTS that has two SENDs posted.
+    fn with(test: impl FnOnce(&mut Lent<'_>, &mut Told) -> Result) -> Result {
+        let mut wqes = [Wqe::EMPTY; 4];
+        let mut slots = [Slot::default(); 2];
+        let mut replays = [Replay::EMPTY; 2];
+        let mut qp = Qp::new(
+            Requester::new(&mut wqes[..], &mut slots[..], 64),
+            Responder::new(&mut replays[..], AckPolicy::AT_ONCE),
+        );
+        let mut target = Told::new();
+        for (attr, mask) in start_attr() {
+            qp.modify(&attr, mask, &mut target)?;
+            assert_eq!(qp.state(), attr.state);
+            assert_eq!(qp.requester.state(), attr.state);
+        }
+        for wr_id in 0..2 {
+            qp.requester.post(&WorkRequest {
+                wr_id,
+                op: Op::Send(SendEnd::Plain),
+                len: 0,
+                fence: false,
+                solicited: false,
+                signaled: true,
+            })?;
+        }
+        test(&mut qp, &mut target)
+    }
+
+    fn packet(psn: Psn, headers: Headers, len: usize) -> Packet {
+        Packet::new(Bth::new(Qpn::new(1), psn), headers, len)
+    }
+
+    fn taken(qp: &mut Lent<'_>) -> Log<(u64, Status)> {
+        let mut log = Log::new();
+        while let Some(completion) = qp.requester.take() {
+            log.push((completion.request.wr_id, completion.status));
+        }
+        log
+    }
+
+    #[test]
+    fn packets_find_their_half() -> Result {
+        with(|qp, target| {
+            let sent = qp.requester.poll(0).map(|outgoing| outgoing.packet);
+            let Some(sent) = sent else {
+                return Err(Error::Invalid);
+            };
+            let mut first = sent;
+            first.bth.psn = qp.responder.expected();
+            let event = qp.receive(0, &first, target);
+            assert_eq!(event, Event::Request(Verdict::Executed));
+            let aeth = Aeth {
+                syndrome: Syndrome::ACK,
+                msn: Psn::new(1),
+            };
+            let ack = packet(sent.bth.psn, Headers::Acknowledge(aeth), 0);
+            let event = qp.receive(0, &ack, target);
+            assert_eq!(event, Event::Response(Received::Nothing));
+            assert_eq!(taken(qp), Log::of(&[(0, Status::Success)]));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_refused_request_flushes_what_is_posted() -> Result {
+        with(|qp, target| {
+            target.refuses = Some((Call::Place(0), Refusal::Operation));
+            let send = Headers::SendOnly(SendEnd::Plain);
+            let send = packet(qp.responder.expected(), send, 1);
+            let event = qp.receive(0, &send, target);
+            let refused = Verdict::Refused(Nak::RemoteOperation);
+            assert_eq!(event, Event::Request(refused));
+            assert_eq!(qp.state(), State::Error);
+            let flushed = [(0, Status::Flushed), (1, Status::Flushed)];
+            assert_eq!(taken(qp), Log::of(&flushed));
+            // Its last words.
+            assert!(qp.responder.poll(0).is_some());
+            assert_eq!(qp.responder.poll(0), None);
+            assert_eq!(qp.requester.poll(0), None);
+            assert_eq!(qp.deadline(), None);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_failed_request_ends_what_comes_in() -> Result {
+        with(|qp, target| {
+            let first = packet(qp.responder.expected(), Headers::SendFirst, 256);
+            qp.receive(0, &first, target);
+            qp.requester.poll(0);
+            target.taken();
+            // It has no retries.
+            let Some(deadline) = qp.deadline() else {
+                return Err(Error::Invalid);
+            };
+            qp.expired(deadline, target);
+            assert_eq!(qp.state(), State::Error);
+            assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));
+            let failed = [(0, Status::RetryExceeded), (1, Status::Flushed)];
+            assert_eq!(taken(qp), Log::of(&failed));
+            assert_eq!(qp.responder.poll(0), None);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn both_halves_change_or_none() -> Result {
+        with(|qp, target| {
+            let sqd = Attr {
+                state: State::Sqd,
+                ..Attr::default()
+            };
+            let bad = Attr {
+                max_dest_rd_atomic: 3,
+                ..sqd
+            };
+            qp.modify(&sqd, Mask::NONE, target)?;
+            for bad in [
+                bad,
+                Attr {
+                    max_rd_atomic: 3,
+                    ..sqd
+                },
+            ] {
+                let both = Mask::MAX_DEST_RD_ATOMIC.with(Mask::MAX_QP_RD_ATOMIC);
+                assert_eq!(qp.modify(&bad, both, target), Err(Error::Invalid));
+            }
+            assert_eq!(qp.requester.attr().max_rd_atomic, 2);
+            assert_eq!(qp.responder.attr().max_dest_rd_atomic, 2);
+            qp.modify(&Attr::default(), Mask::NONE, target)?;
+            assert_eq!(qp.state(), State::Reset);
+            assert_eq!(qp.requester.state(), State::Reset);
+            assert_eq!(taken(qp), Log::new());
+            Ok(())
+        })
+    }
+}

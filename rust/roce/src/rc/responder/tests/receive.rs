@@ -1,0 +1,570 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What becomes of requests.
+
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_responder_receive))]
+mod suite {
+    use super::super::*;
+
+    /// Requests one after another, and what the target is told.
+    fn told(requests: &[(Headers, u32)], calls: &[Call]) -> Result {
+        with(|responder, target| {
+            for (number, (headers, len)) in (0..).zip(requests) {
+                let mut packet = request(number, *headers, *len);
+                packet.bth.solicited = true;
+                let verdict = responder.receive(0, &packet, target);
+                assert_eq!(verdict, Verdict::Executed);
+            }
+            assert_eq!(target.taken(), Log::of(calls));
+            let last = requests.len() as u32 - 1;
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(last, 1)]));
+            Ok(())
+        })
+    }
+
+    fn ended(len: u32, end: SendEnd, write: bool) -> Call {
+        Call::End(Ended {
+            len,
+            end,
+            write,
+            solicited: true,
+        })
+    }
+
+    const SEND: Call = Call::Begin(Incoming::Send { whole: false });
+    const WHOLE: Call = Call::Begin(Incoming::Send { whole: true });
+
+    #[test]
+    fn sends_take_a_receive() -> Result {
+        let plain = SendEnd::Plain;
+        told(
+            &[(Headers::SendOnly(plain), 0)],
+            &[WHOLE, ended(0, plain, false)],
+        )?;
+        told(
+            &[(Headers::SendOnly(SendEnd::Imm(5)), MTU)],
+            &[WHOLE, Call::Place(0), ended(MTU, SendEnd::Imm(5), false)],
+        )?;
+        told(
+            &[
+                (Headers::SendFirst, MTU),
+                (Headers::SendMiddle, MTU),
+                (Headers::SendLast(SendEnd::Invalidate(9)), 3),
+            ],
+            &[
+                SEND,
+                Call::Place(0),
+                Call::Place(MTU),
+                Call::Place(2 * MTU),
+                ended(2 * MTU + 3, SendEnd::Invalidate(9), false),
+            ],
+        )
+    }
+
+    #[test]
+    fn writes_take_one_for_their_immediate_only() -> Result {
+        let reth = |len| Reth { len, ..WHERE };
+        told(
+            &[(Headers::WriteOnly(reth(0), None), 0)],
+            &[Call::CheckWrite(reth(0)), Call::EndWrite(reth(0))],
+        )?;
+        told(
+            &[
+                (Headers::WriteFirst(reth(MTU + 5)), MTU),
+                (Headers::WriteLast(None), 5),
+            ],
+            &[
+                Call::CheckWrite(reth(MTU + 5)),
+                Call::Write(0),
+                Call::Write(MTU),
+                Call::EndWrite(reth(MTU + 5)),
+            ],
+        )?;
+        told(
+            &[
+                (Headers::WriteFirst(reth(3 * MTU)), MTU),
+                (Headers::WriteMiddle, MTU),
+                (Headers::WriteLast(Some(8)), MTU),
+            ],
+            &[
+                Call::CheckWrite(reth(3 * MTU)),
+                Call::Write(0),
+                Call::Write(MTU),
+                Call::Begin(Incoming::WriteImm),
+                Call::Write(2 * MTU),
+                ended(3 * MTU, SendEnd::Imm(8), true),
+                Call::EndWrite(reth(3 * MTU)),
+            ],
+        )?;
+        told(
+            &[(Headers::WriteOnly(reth(0), Some(8)), 0)],
+            &[
+                Call::CheckWrite(reth(0)),
+                Call::Begin(Incoming::WriteImm),
+                ended(0, SendEnd::Imm(8), true),
+                Call::EndWrite(reth(0)),
+            ],
+        )
+    }
+
+    /// What a second request gets after a first one that was executed.
+    fn after(first: (Headers, u32), second: (Headers, u32)) -> Result<Verdict> {
+        let mut verdict = Verdict::Dropped;
+        with(|responder, target| {
+            let packet = request(0, first.0, first.1);
+            assert_eq!(responder.receive(0, &packet, target), Verdict::Executed);
+            verdict = responder.receive(0, &request(1, second.0, second.1), target);
+            Ok(())
+        })?;
+        Ok(verdict)
+    }
+
+    #[test]
+    fn opcodes_must_follow_each_other() -> Result {
+        let reth = Reth {
+            len: 2 * MTU,
+            ..WHERE
+        };
+        let one = Reth { len: 1, ..WHERE };
+        let send = (Headers::SendOnly(SendEnd::Plain), 1);
+        let send_first = (Headers::SendFirst, MTU);
+        let write_first = (Headers::WriteFirst(reth), MTU);
+        let begin = [
+            send,
+            send_first,
+            (Headers::WriteOnly(one, None), 1),
+            write_first,
+            (Headers::ReadRequest(one), 0),
+            (Headers::CompareSwap(WORD), 0),
+            (Headers::FetchAdd(WORD), 0),
+        ];
+        let send_on = [
+            (Headers::SendMiddle, MTU),
+            (Headers::SendLast(SendEnd::Plain), 1),
+        ];
+        let write_on = [(Headers::WriteLast(None), MTU)];
+        let invalid = Verdict::Refused(Nak::InvalidRequest);
+        for (first, starts, sends, writes) in [
+            (send, Verdict::Executed, invalid, invalid),
+            (send_first, invalid, Verdict::Executed, invalid),
+            (write_first, invalid, invalid, Verdict::Executed),
+        ] {
+            for second in begin {
+                assert_eq!(after(first, second), Ok(starts));
+            }
+            for second in send_on {
+                assert_eq!(after(first, second), Ok(sends));
+            }
+            for second in write_on {
+                assert_eq!(after(first, second), Ok(writes));
+            }
+        }
+        // A middle that would be the last byte by byte.
+        assert_eq!(after(write_first, (Headers::WriteMiddle, MTU)), Ok(invalid));
+        Ok(())
+    }
+
+    /// The verdict on a request when nothing else has come.
+    fn alone(headers: Headers, len: u32) -> Result<Verdict> {
+        let mut verdict = Verdict::Dropped;
+        with(|responder, target| {
+            verdict = responder.receive(0, &request(0, headers, len), target);
+            Ok(())
+        })?;
+        Ok(verdict)
+    }
+
+    #[test]
+    fn lengths() -> Result {
+        let invalid = Verdict::Refused(Nak::InvalidRequest);
+        let good = Verdict::Executed;
+        let plain = SendEnd::Plain;
+        let reth = |len| Reth { len, ..WHERE };
+        for (headers, len, verdict) in [
+            (Headers::SendOnly(plain), MTU, good),
+            (Headers::SendOnly(plain), MTU + 1, invalid),
+            (Headers::SendFirst, MTU - 1, invalid),
+            (Headers::SendFirst, MTU + 1, invalid),
+            (Headers::SendFirst, 0, invalid),
+            (Headers::WriteOnly(reth(5), None), 5, good),
+            (Headers::WriteOnly(reth(5), None), 4, invalid),
+            (Headers::WriteOnly(reth(5), None), 6, invalid),
+            (Headers::WriteOnly(reth(0), None), 1, invalid),
+            (Headers::WriteOnly(reth(MTU + 1), None), MTU + 1, invalid),
+            (Headers::WriteFirst(reth(MTU + 1)), MTU, good),
+            (Headers::WriteFirst(reth(MTU)), MTU, invalid),
+            (Headers::WriteFirst(reth(MTU + 1)), MTU - 1, invalid),
+            (Headers::WriteFirst(reth(MAX_LEN)), MTU, good),
+            (Headers::WriteFirst(reth(MAX_LEN + 1)), MTU, invalid),
+            (Headers::ReadRequest(reth(MAX_LEN)), 0, good),
+            (Headers::ReadRequest(reth(MAX_LEN + 1)), 0, invalid),
+        ] {
+            assert_eq!(alone(headers, len), Ok(verdict));
+        }
+        let first = (Headers::SendFirst, MTU);
+        for (headers, len, verdict) in [
+            (Headers::SendMiddle, MTU - 1, invalid),
+            (Headers::SendMiddle, MTU + 1, invalid),
+            (Headers::SendLast(plain), 0, invalid),
+            (Headers::SendLast(plain), 1, good),
+            (Headers::SendLast(plain), MTU, good),
+            (Headers::SendLast(plain), MTU + 1, invalid),
+        ] {
+            assert_eq!(after(first, (headers, len)), Ok(verdict));
+        }
+        for (first, len, verdict) in [
+            (MTU + 5, 5, good),
+            (MTU + 5, 4, invalid),
+            (MTU + 5, 6, invalid),
+            (MTU + 5, 0, invalid),
+            (2 * MTU, MTU, good),
+            (3 * MTU, MTU, invalid),
+        ] {
+            let first = (Headers::WriteFirst(reth(first)), MTU);
+            let last = (Headers::WriteLast(None), len);
+            assert_eq!(after(first, last), Ok(verdict));
+        }
+        let first = (Headers::WriteFirst(reth(3 * MTU)), MTU);
+        assert_eq!(after(first, (Headers::WriteMiddle, MTU)), Ok(good));
+        assert_eq!(after(first, (Headers::WriteMiddle, MTU - 1)), Ok(invalid));
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_qp_does_not_allow() -> Result {
+        let one = Reth { len: 1, ..WHERE };
+        for (headers, len, access) in [
+            (
+                Headers::WriteOnly(one, None),
+                1,
+                Access {
+                    write: false,
+                    ..attr().access
+                },
+            ),
+            (
+                Headers::ReadRequest(one),
+                0,
+                Access {
+                    read: false,
+                    ..attr().access
+                },
+            ),
+            (
+                Headers::FetchAdd(WORD),
+                0,
+                Access {
+                    atomic: false,
+                    ..attr().access
+                },
+            ),
+        ] {
+            let attr = Attr { access, ..attr() };
+            with_attr(&attr, AckPolicy::AT_ONCE, |responder, target| {
+                let verdict = responder.receive(0, &request(0, headers, len), target);
+                assert_eq!(verdict, Verdict::Refused(Nak::InvalidRequest));
+                assert_eq!(target.taken(), Log::new());
+                Ok(())
+            })?;
+        }
+        // Not aligned.
+        for va in [0x1001, 0x1004] {
+            let verdict = alone(Headers::FetchAdd(AtomicEth { va, ..WORD }), 0);
+            assert_eq!(verdict, Ok(Verdict::Refused(Nak::InvalidRequest)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_target_refuses() -> Result {
+        let reth = |len| Reth { len, ..WHERE };
+        let send = Headers::SendOnly(SendEnd::Plain);
+        let write = Headers::WriteOnly(reth(1), Some(3));
+        let end = Call::End(Ended {
+            len: 1,
+            end: SendEnd::Plain,
+            write: false,
+            solicited: false,
+        });
+        let imm = Call::End(Ended {
+            len: 1,
+            end: SendEnd::Imm(3),
+            write: true,
+            solicited: false,
+        });
+        for (headers, len, call, aborts) in [
+            (send, 1, WHOLE, false),
+            (send, 1, Call::Place(0), true),
+            (send, 1, end, true),
+            (write, 1, Call::CheckWrite(reth(1)), false),
+            (write, 1, Call::Begin(Incoming::WriteImm), false),
+            (write, 1, Call::Write(0), true),
+            (write, 1, imm, true),
+            (
+                Headers::ReadRequest(reth(9)),
+                0,
+                Call::CheckRead(reth(9)),
+                false,
+            ),
+            (
+                Headers::FetchAdd(WORD),
+                0,
+                Call::Atomic(Atomic::FetchAdd),
+                false,
+            ),
+            (
+                Headers::CompareSwap(WORD),
+                0,
+                Call::Atomic(Atomic::CompareSwap),
+                false,
+            ),
+        ] {
+            for (why, nak) in [
+                (Refusal::Invalid, Nak::InvalidRequest),
+                (Refusal::Access, Nak::RemoteAccess),
+                (Refusal::Operation, Nak::RemoteOperation),
+            ] {
+                with(|responder, target| {
+                    target.refuses = Some((call, why));
+                    let verdict = responder.receive(0, &request(0, headers, len), target);
+                    assert_eq!(verdict, Verdict::Refused(nak));
+                    assert_eq!(responder.state(), State::Error);
+                    let mut calls = target.taken();
+                    // The last it hears is that its receive is gone, if it had begun.
+                    let abort = calls.pop() == Some(Call::Abort(Some(why)));
+                    assert_eq!(abort, aborts);
+                    assert_eq!(answers(responder, 0), Log::of(&[Said::Nak(0, 0, nak)]));
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn duplicates_are_answered_and_not_executed() -> Result {
+        with(|responder, target| {
+            for number in 0..3 {
+                responder.receive(0, &send(number), target);
+            }
+            target.taken();
+            answers(responder, 0);
+            for number in [0, 2, 1] {
+                let verdict = responder.receive(0, &send(number), target);
+                assert_eq!(verdict, Verdict::Duplicate);
+            }
+            // Also those that do not ask, and a PSN half around.
+            let old = quiet(0, Headers::SendFirst, MTU);
+            assert_eq!(responder.receive(0, &old, target), Verdict::Duplicate);
+            let mut old = send(0);
+            old.bth.psn = responder.expected().sub(Psn::HALF);
+            assert_eq!(responder.receive(0, &old, target), Verdict::Duplicate);
+            assert_eq!(target.taken(), Log::new());
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(2, 3)]));
+            assert_eq!(responder.expected(), psn(3));
+            assert_eq!(responder.stats().duplicates, 5);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn what_is_beyond_every_window_is_dropped_without_a_word() -> Result {
+        with(|responder, target| {
+            responder.receive(0, &send(0), target);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
+            for number in [2 + LARGEST, 3 * LARGEST, Psn::HALF / 2, Psn::HALF] {
+                let verdict = responder.receive(0, &send(number), target);
+                assert_eq!(verdict, Verdict::Dropped);
+            }
+            assert_eq!(answers(responder, 0), Log::new());
+            assert_eq!(responder.stats().too_far, 4);
+            assert_eq!(responder.stats().out_of_sequence, 0);
+            // Nor does it change what is said of a packet within the window.
+            let verdict = responder.receive(0, &send(1 + LARGEST), target);
+            assert_eq!(verdict, Verdict::OutOfSequence);
+            let nak = Said::Nak(1, 1, Nak::Sequence);
+            assert_eq!(answers(responder, 0), Log::of(&[nak]));
+            assert_eq!(responder.receive(0, &send(1), target), Verdict::Executed);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_gap_is_told_once() -> Result {
+        with(|responder, target| {
+            responder.receive(0, &send(0), target);
+            for number in [2, 4, 3] {
+                let verdict = responder.receive(0, &send(number), target);
+                assert_eq!(verdict, Verdict::OutOfSequence);
+            }
+            // The NAK acknowledges what is before it.
+            let nak = Said::Nak(1, 1, Nak::Sequence);
+            assert_eq!(answers(responder, 0), Log::of(&[nak]));
+            for number in [5, 6, 1000, 1 + LARGEST] {
+                responder.receive(0, &send(number), target);
+            }
+            assert_eq!(answers(responder, 0), Log::new());
+            // What comes a second time was sent again; 1 was lost again.
+            responder.receive(0, &send(2), target);
+            assert_eq!(answers(responder, 0), Log::of(&[nak]));
+            responder.receive(0, &send(3), target);
+            assert_eq!(answers(responder, 0), Log::new());
+            for number in [1, 2, 3] {
+                let verdict = responder.receive(0, &send(number), target);
+                assert_eq!(verdict, Verdict::Executed);
+            }
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(3, 4)]));
+            // A new gap is told anew.
+            responder.receive(0, &send(5), target);
+            let nak = Said::Nak(4, 4, Nak::Sequence);
+            assert_eq!(answers(responder, 0), Log::of(&[nak]));
+            let stats = responder.stats();
+            assert_eq!((stats.out_of_sequence, stats.nak_sequence), (10, 3));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_gap_that_closes_whole_is_not_told() -> Result {
+        with(|responder, target| {
+            responder.receive(0, &send(1), target);
+            responder.receive(0, &send(0), target);
+            responder.receive(0, &send(1), target);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(1, 2)]));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_gap_that_closes_before_it_is_told() -> Result {
+        with(|responder, target| {
+            responder.receive(0, &send(1), target);
+            responder.receive(0, &send(0), target);
+            // 1 was dropped.
+            let nak = Said::Nak(1, 1, Nak::Sequence);
+            assert_eq!(answers(responder, 0), Log::of(&[nak]));
+            responder.receive(0, &send(2), target);
+            assert_eq!(answers(responder, 0), Log::new());
+            responder.receive(0, &send(3), target);
+            responder.receive(0, &send(1), target);
+            responder.receive(0, &send(2), target);
+            responder.receive(0, &send(3), target);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(3, 4)]));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn who_has_no_receive_says_so() -> Result {
+        let imm = Headers::WriteLast(Some(1));
+        let reth = Reth {
+            len: 2 * MTU,
+            ..WHERE
+        };
+        with(|responder, target| {
+            target.receives = 0;
+            let verdict = responder.receive(0, &send(0), target);
+            assert_eq!(verdict, Verdict::NotReady);
+            responder.receive(0, &send(1), target);
+            let answering = responder.poll(0);
+            let headers = answering.map(|answering| answering.packet.headers());
+            let Some(Headers::Acknowledge(aeth)) = headers else {
+                return Err(Error::Invalid);
+            };
+            assert_eq!(aeth.syndrome, Syndrome::Rnr(attr().min_rnr_timer));
+            assert_eq!(answers(responder, 0), Log::new());
+            responder.receive(0, &send(1), target);
+            // That may have been sent before it knew.
+            responder.receive(0, &send(2), target);
+            let naks = responder.stats().nak_sequence;
+            assert!(naks <= 1);
+            answers(responder, 0);
+            // Again, and nothing that came behind it before means anything.
+            responder.receive(0, &send(0), target);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Rnr(0, 0)]));
+            responder.receive(0, &send(1), target);
+            assert_eq!(answers(responder, 0), Log::new());
+            target.receives = 1;
+            assert_eq!(responder.receive(0, &send(0), target), Verdict::Executed);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
+            // The last packet of a WRITE: those before it stay.
+            responder.receive(0, &request(1, Headers::WriteFirst(reth), MTU), target);
+            let verdict = responder.receive(0, &request(2, imm, MTU), target);
+            assert_eq!(verdict, Verdict::NotReady);
+            assert_eq!(answers(responder, 0), Log::of(&[Said::Rnr(2, 1)]));
+            target.receives = 1;
+            target.taken();
+            let verdict = responder.receive(0, &request(2, imm, MTU), target);
+            assert_eq!(verdict, Verdict::Executed);
+            assert_eq!(
+                target.taken(),
+                Log::of(&[
+                    Call::Begin(Incoming::WriteImm),
+                    Call::Write(MTU),
+                    Call::End(Ended {
+                        len: 2 * MTU,
+                        end: SendEnd::Imm(1),
+                        write: true,
+                        solicited: false,
+                    }),
+                    Call::EndWrite(reth),
+                ])
+            );
+            assert_eq!(responder.stats().rnr, 3);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn states_that_take_no_requests() -> Result {
+        let mut slots = [Replay::EMPTY; 4];
+        let mut responder = Responder::new(&mut slots[..], AckPolicy::AT_ONCE);
+        let mut target = Told::new();
+        assert_eq!(
+            responder.receive(0, &send(0), &mut target),
+            Verdict::Dropped
+        );
+        responder.error(&mut target);
+        assert_eq!(responder.state(), State::Reset);
+        let many = Attr {
+            max_dest_rd_atomic: 5,
+            ..attr()
+        };
+        let started = start(&mut responder, &many, &mut target);
+        assert_eq!(started, Err(Error::Invalid));
+        assert_eq!(responder.state(), State::Init);
+        assert_eq!(
+            responder.receive(0, &send(0), &mut target),
+            Verdict::Dropped
+        );
+        assert_eq!(responder.stats().unready, 2);
+        responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
+        start(&mut responder, &attr(), &mut target)?;
+        // Answers are none of its business.
+        let answer = Headers::ReadResponseMiddle;
+        let verdict = responder.receive(0, &request(0, answer, MTU), &mut target);
+        assert_eq!(verdict, Verdict::Dropped);
+        let first = request(0, Headers::SendFirst, MTU);
+        assert_eq!(responder.receive(0, &first, &mut target), Verdict::Executed);
+        target.taken();
+        responder.error(&mut target);
+        assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));
+        assert_eq!(answers(&mut responder, 0), Log::new());
+        assert_eq!(responder.deadline(), None);
+        assert_eq!(
+            responder.receive(0, &send(1), &mut target),
+            Verdict::Dropped
+        );
+        assert_eq!(target.taken(), Log::new());
+        // Once is enough.
+        responder.error(&mut target);
+        assert_eq!(target.taken(), Log::new());
+        // Another beginning, and a reset in the middle of a message.
+        responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
+        start(&mut responder, &attr(), &mut target)?;
+        assert_eq!(responder.receive(0, &first, &mut target), Verdict::Executed);
+        target.taken();
+        responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
+        assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The states of a QP, and the way from one to another.
+//!
+//! ```text
+//!  RESET --> INIT --> RTR --> RTS <--> SQD          any but RESET --> ERR
+//!                              ^                    any           --> RESET
+//!                              '----- SQE  (UD: a send failed)
+//! ```
+//!
+//! | state | posts to send | posts to receive | requests come in | sends go out |
+//! |---|---|---|---|---|
+//! | RESET | refused | refused | dropped | no |
+//! | INIT | refused | queued | dropped | no |
+//! | RTR | refused | queued | executed | no |
+//! | RTS | queued | queued | executed | yes |
+//! | SQD | queued | queued | executed | those that have begun |
+//! | SQE | flushed | queued | executed | no |
+//! | ERR | flushed | flushed | dropped | no |
+//!
+//! Flushed means completed in error, each once and in order.
+//!
+//! A change of state comes with attributes. Each transition requires some and allows some; with one
+//! too few or one too many it fails with `Error::Invalid` and nothing changes ([`check`]). A QP in state SQE
+//! is a UD QP: an RC QP whose send fails goes to ERR.
+//!
+//! Source: InfiniBand specification, volume 1, section 10.3.1 and table 91 (modify queue pair);
+//! ibv_modify_qp(3).
+
+use super::opcode::Service;
+use crate::error::{
+    Error,
+    Result, //
+};
+
+/// A state of a QP (`enum ibv_qp_state`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// New, or made new: nothing is queued, nothing happens.
+    #[default]
+    Reset = 0,
+    /// Initialised: receives can be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// Send queue drained, or being drained: no send begins.
+    Sqd = 4,
+    /// Send queue error: a send of a UD QP failed.
+    Sqe = 5,
+    /// Error: everything is flushed.
+    Error = 6,
+}
+
+/// What becomes of a work request that is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Posting {
+    /// It is refused at once, with `Error::Invalid`.
+    Refused,
+    /// It is queued.
+    Queued,
+    /// It is queued and completes in error.
+    Flushed,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Reset,
+        Self::Init,
+        Self::Rtr,
+        Self::Rts,
+        Self::Sqd,
+        Self::Sqe,
+        Self::Error,
+    ];
+
+    /// Returns what becomes of a post to the send queue.
+    pub const fn post_send(self) -> Posting {
+        match self {
+            Self::Reset | Self::Init | Self::Rtr => Posting::Refused,
+            Self::Rts | Self::Sqd => Posting::Queued,
+            Self::Sqe | Self::Error => Posting::Flushed,
+        }
+    }
+
+    /// Returns what becomes of a post to the receive queue.
+    pub const fn post_receive(self) -> Posting {
+        match self {
+            Self::Reset => Posting::Refused,
+            Self::Init | Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe => Posting::Queued,
+            Self::Error => Posting::Flushed,
+        }
+    }
+
+    /// Returns whether requests of the peer are executed. If not they are dropped, silently.
+    pub const fn executes(self) -> bool {
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
+    }
+
+    /// Returns whether sends that have begun go on, and are answered.
+    pub const fn sends(self) -> bool {
+        matches!(self, Self::Rts | Self::Sqd)
+    }
+
+    /// Returns whether sends begin.
+    pub const fn begins_sends(self) -> bool {
+        matches!(self, Self::Rts)
+    }
+}
+
+/// Attributes of a QP, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mask(u32);
+
+macro_rules! bits {
+    ($( $(#[$doc:meta])* $name:ident = $bit:literal; )*) => {
+        impl Mask {
+            $( $(#[$doc])* pub const $name: Self = Self(1 << $bit); )*
+        }
+    };
+}
+
+bits! {
+    /// The state in which the caller believes the QP to be.
+    CUR_STATE = 1;
+    /// Report when the send queue is drained.
+    EN_SQD_ASYNC_NOTIFY = 2;
+    /// What the peer may do.
+    ACCESS_FLAGS = 3;
+    /// Which partition.
+    PKEY_INDEX = 4;
+    /// Which port.
+    PORT = 5;
+    /// The Q key.
+    QKEY = 6;
+    /// The address of the peer.
+    AV = 7;
+    /// The path MTU.
+    PATH_MTU = 8;
+    /// The local ACK timeout.
+    TIMEOUT = 9;
+    /// How often to try again.
+    RETRY_CNT = 10;
+    /// How often to try again after an RNR NAK.
+    RNR_RETRY = 11;
+    /// The first PSN expected.
+    RQ_PSN = 12;
+    /// READs and atomics that may be outstanding.
+    MAX_QP_RD_ATOMIC = 13;
+    /// The timer in RNR NAKs.
+    MIN_RNR_TIMER = 15;
+    /// The first PSN sent.
+    SQ_PSN = 16;
+    /// READs and atomics that the peer may have outstanding.
+    MAX_DEST_RD_ATOMIC = 17;
+    /// The peer's QP.
+    DEST_QPN = 20;
+}
+
+impl Mask {
+    /// No attribute.
+    pub const NONE: Self = Self(0);
+
+    /// Returns the attributes of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns whether all of `other` are among these.
+    pub const fn contains(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// What an RC QP requires to be initialised.
+    pub const RC_TO_INIT: Self = Self::all(&[Self::PKEY_INDEX, Self::PORT, Self::ACCESS_FLAGS]);
+
+    /// What it requires to receive from a peer.
+    pub const RC_TO_RTR: Self = Self::all(&[
+        Self::AV,
+        Self::PATH_MTU,
+        Self::DEST_QPN,
+        Self::RQ_PSN,
+        Self::MAX_DEST_RD_ATOMIC,
+        Self::MIN_RNR_TIMER,
+    ]);
+
+    /// What it requires to send to it.
+    pub const RC_TO_RTS: Self = Self::all(&[
+        Self::TIMEOUT,
+        Self::RETRY_CNT,
+        Self::RNR_RETRY,
+        Self::SQ_PSN,
+        Self::MAX_QP_RD_ATOMIC,
+    ]);
+
+    /// Returns all of several sets.
+    const fn all(mut sets: &[Self]) -> Self {
+        let mut all = Self::NONE;
+        while let [first, rest @ ..] = sets {
+            all = all.with(*first);
+            sets = rest;
+        }
+        all
+    }
+}
+
+/// The attributes that a transition requires, and those that it allows besides. `None`: there is
+/// no such transition.
+pub const fn attributes(service: Service, from: State, to: State) -> Option<(Mask, Mask)> {
+    use State::*;
+    let rc = matches!(service, Service::Rc);
+    // What a QP of either kind is initialised with.
+    let initial = if rc {
+        Mask::RC_TO_INIT
+    } else {
+        Mask::all(&[Mask::PKEY_INDEX, Mask::PORT, Mask::QKEY])
+    };
+    // What may change between and in the states in which the QP works.
+    let running = if rc {
+        Mask::all(&[Mask::CUR_STATE, Mask::ACCESS_FLAGS, Mask::MIN_RNR_TIMER])
+    } else {
+        Mask::all(&[Mask::CUR_STATE, Mask::QKEY])
+    };
+    Some(match (from, to) {
+        (_, Reset) => (Mask::NONE, Mask::NONE),
+        (Init | Rtr | Rts | Sqd | Sqe | Error, Error) => (Mask::NONE, Mask::NONE),
+        (Reset, Init) => (initial, Mask::NONE),
+        (Init, Init) => (Mask::NONE, initial),
+        (Init, Rtr) if rc => (
+            Mask::RC_TO_RTR,
+            Mask::all(&[Mask::ACCESS_FLAGS, Mask::PKEY_INDEX]),
+        ),
+        (Init, Rtr) => (Mask::NONE, Mask::all(&[Mask::PKEY_INDEX, Mask::QKEY])),
+        (Rtr, Rts) if rc => (Mask::RC_TO_RTS, running),
+        (Rtr, Rts) => (Mask::SQ_PSN, running),
+        (Rts | Sqd, Rts) => (Mask::NONE, running),
+        (Sqe, Rts) if !rc => (Mask::NONE, running),
+        (Rts, Sqd) => (Mask::NONE, Mask::EN_SQD_ASYNC_NOTIFY),
+        (Sqd, Sqd) if rc => (
+            Mask::NONE,
+            Mask::all(&[
+                Mask::PORT,
+                Mask::AV,
+                Mask::TIMEOUT,
+                Mask::RETRY_CNT,
+                Mask::RNR_RETRY,
+                Mask::MAX_QP_RD_ATOMIC,
+                Mask::MAX_DEST_RD_ATOMIC,
+                Mask::ACCESS_FLAGS,
+                Mask::PKEY_INDEX,
+                Mask::MIN_RNR_TIMER,
+            ]),
+        ),
+        (Sqd, Sqd) => (Mask::NONE, Mask::all(&[Mask::PKEY_INDEX, Mask::QKEY])),
+        _ => return None,
+    })
+}
+
+/// Says whether a QP in state `from` may go to `to` with the attributes `given`.
+///
+/// # Errors
+///
+/// `Error::Invalid`: there is no such transition, a required attribute is missing, or one is given that
+/// the transition does not allow.
+pub fn check(service: Service, from: State, to: State, given: Mask) -> Result {
+    let (required, allowed) = attributes(service, from, to).ok_or(Error::Invalid)?;
+    if !given.contains(required) || !required.with(allowed).contains(given) {
+        return Err(Error::Invalid);
+    }
+    Ok(())
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_state))]
+mod tests {
+    use super::{
+        State::*,
+        *, //
+    };
+    use crate::error::Error;
+
+    const BITS: [Mask; 17] = [
+        Mask::CUR_STATE,
+        Mask::EN_SQD_ASYNC_NOTIFY,
+        Mask::ACCESS_FLAGS,
+        Mask::PKEY_INDEX,
+        Mask::PORT,
+        Mask::QKEY,
+        Mask::AV,
+        Mask::PATH_MTU,
+        Mask::TIMEOUT,
+        Mask::RETRY_CNT,
+        Mask::RNR_RETRY,
+        Mask::RQ_PSN,
+        Mask::MAX_QP_RD_ATOMIC,
+        Mask::MIN_RNR_TIMER,
+        Mask::SQ_PSN,
+        Mask::MAX_DEST_RD_ATOMIC,
+        Mask::DEST_QPN,
+    ];
+
+    #[test]
+    fn which_states_follow() {
+        // A row for each state in order, an `x` for each that may follow.
+        for (service, table) in [
+            (
+                Service::Rc,
+                [
+                    "xx.....", "xxx...x", "x..x..x", "x..xx.x", "x..xx.x", "x.....x", "x.....x",
+                ],
+            ),
+            (
+                Service::Ud,
+                [
+                    "xx.....", "xxx...x", "x..x..x", "x..xx.x", "x..xx.x", "x..x..x", "x.....x",
+                ],
+            ),
+        ] {
+            for (from, row) in State::ALL.iter().zip(table) {
+                for (to, mark) in State::ALL.iter().zip(row.bytes()) {
+                    let valid = attributes(service, *from, *to).is_some();
+                    assert_eq!(valid, mark == b'x');
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_attribute_too_few_or_too_many_is_refused() {
+        for service in [Service::Rc, Service::Ud] {
+            for (from, to) in State::ALL
+                .iter()
+                .flat_map(|from| State::ALL.iter().map(move |to| (*from, *to)))
+            {
+                let Some((required, allowed)) = attributes(service, from, to) else {
+                    assert_eq!(check(service, from, to, Mask::NONE), Err(Error::Invalid));
+                    continue;
+                };
+                let all = required.with(allowed);
+                assert_eq!(check(service, from, to, required), Ok(()));
+                assert_eq!(check(service, from, to, all), Ok(()));
+                for bit in BITS {
+                    let without = Mask(all.0 & !bit.0);
+                    let ok = !required.contains(bit);
+                    assert_eq!(check(service, from, to, without).is_ok(), ok);
+                    let ok = all.contains(bit);
+                    assert_eq!(check(service, from, to, all.with(bit)).is_ok(), ok);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_connection_needs() {
+        let rtr = Mask::all(&[
+            Mask::AV,
+            Mask::PATH_MTU,
+            Mask::DEST_QPN,
+            Mask::RQ_PSN,
+            Mask::MAX_DEST_RD_ATOMIC,
+            Mask::MIN_RNR_TIMER,
+        ]);
+        assert_eq!(check(Service::Rc, Init, Rtr, rtr), Ok(()));
+        assert_eq!(check(Service::Ud, Init, Rtr, Mask::NONE), Ok(()));
+        assert_eq!(check(Service::Ud, Rtr, Rts, Mask::SQ_PSN), Ok(()));
+        assert!(check(Service::Ud, Init, Rtr, rtr).is_err());
+        assert!(check(Service::Rc, Rtr, Rts, Mask::SQ_PSN).is_err());
+        assert_eq!(check(Service::Rc, Rts, Error, Mask::NONE), Ok(()));
+    }
+
+    #[test]
+    fn what_each_state_permits() {
+        use Posting::*;
+        for (state, send, receive, executes, sends, begins) in [
+            (Reset, Refused, Refused, false, false, false),
+            (Init, Refused, Queued, false, false, false),
+            (Rtr, Refused, Queued, true, false, false),
+            (Rts, Queued, Queued, true, true, true),
+            (Sqd, Queued, Queued, true, true, false),
+            (Sqe, Flushed, Queued, true, false, false),
+            (Error, Flushed, Flushed, false, false, false),
+        ] {
+            assert_eq!(state.post_send(), send);
+            assert_eq!(state.post_receive(), receive);
+            assert_eq!(state.executes(), executes);
+            assert_eq!(state.sends(), sends);
+            assert_eq!(state.begins_sends(), begins);
+        }
+    }
+}

@@ -1,0 +1,636 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Unreliable datagrams: one packet is one message, to any QP that has the Q key.
+//!
+//! Nothing is acknowledged, and what cannot be received is dropped; the sender never knows.
+//!
+//! # The Q key
+//!
+//! A datagram carries a Q key and is received only by a QP that has the same. A Q key with its
+//! highest bit set is controlled ([`is_controlled`]): only the privileged may give it to a QP, which
+//! the caller of [`Qp::modify`] checks. A sender who names a controlled one in its work request sends
+//! its QP's own instead, so that nobody pretends.
+//!
+//! # The GRH
+//!
+//! The first [`GRH_LEN`] bytes of a receive are kept for the network header: an IPv6 header as it
+//! came ([`grh_ipv6`]), or 20 zeros and an IPv4 header ([`grh_ipv4`]). Payload begins behind them, and
+//! the length of a completion counts them.
+//!
+//! # Lengths
+//!
+//! - A message longer than the path MTU cannot be sent. The specification has it complete as if it
+//!   were sent, without a packet (C10-93.1.1); a caller that can refuse the post, refuses it.
+//! - A message longer than its receive completes that receive with a local length error, and what
+//!   fits is placed. The QP goes on: a stranger's datagram must not end it.
+//!
+//! Source: InfiniBand specification, volume 1, sections 9.3.4, 9.8.3, 10.2.5, 11.4.2.1; annex A17.
+
+use super::{
+    headers::{
+        Bth,
+        Deth,
+        Headers,
+        Qpn, //
+    },
+    icrc::{
+        IPV4_LEN,
+        IPV6_LEN, //
+    },
+    mtu::PathMtu,
+    opcode::Service,
+    packet::Packet,
+    psn::Psn,
+    state::{
+        self,
+        Mask,
+        Posting,
+        State, //
+    },
+};
+use crate::error::{
+    Error,
+    Result as Answer, //
+};
+use core::ops::Range;
+
+/// The Q key of QP 1.
+pub const GSI_QKEY: u32 = 0x8001_0000;
+
+/// Bytes of a receive before its payload.
+pub const GRH_LEN: usize = 40;
+
+/// Returns whether only the privileged may give this Q key to a QP.
+pub const fn is_controlled(qkey: u32) -> bool {
+    qkey & 1 << 31 != 0
+}
+
+/// Returns the bytes before the payload of a datagram that came with this IPv4 header.
+pub fn grh_ipv4(ip: &[u8; IPV4_LEN]) -> [u8; GRH_LEN] {
+    let mut grh = [0; GRH_LEN];
+    if let Some(place) = grh.last_chunk_mut() {
+        *place = *ip;
+    }
+    grh
+}
+
+/// Returns the bytes before the payload of a datagram that came with this IPv6 header.
+pub const fn grh_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; GRH_LEN] {
+    *ip
+}
+
+/// Attributes of a UD QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// The state to go to.
+    pub state: State,
+    /// [`Mask::CUR_STATE`].
+    pub cur_state: State,
+    /// [`Mask::PKEY_INDEX`]; there is one partition, at index 0.
+    pub pkey_index: u16,
+    /// [`Mask::PORT`]; there is one, number 1.
+    pub port: u8,
+    /// [`Mask::QKEY`].
+    pub qkey: u32,
+    /// [`Mask::SQ_PSN`].
+    pub sq_psn: Psn,
+}
+
+impl Default for Attr {
+    fn default() -> Self {
+        Self {
+            state: State::Reset,
+            cur_state: State::Reset,
+            pkey_index: 0,
+            port: 1,
+            qkey: 0,
+            sq_psn: Psn::default(),
+        }
+    }
+}
+
+/// What is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// To which QP.
+    pub dest_qp: Qpn,
+    /// With which Q key; the QP's own if it is a controlled one.
+    pub qkey: u32,
+    /// Bytes of payload.
+    pub len: usize,
+    /// Immediate data.
+    pub imm: Option<u32>,
+    /// Whether the receiver's completion shall wake who waits for solicited ones.
+    pub solicited: bool,
+}
+
+/// Why nothing is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// The state does not allow posting: `Error::Invalid`.
+    Refused,
+    /// The state is an error, or sends are being drained: the work request waits or is flushed, as
+    /// [`State::post_send`] says.
+    State,
+    /// The message is longer than the path MTU.
+    TooLong,
+}
+
+/// Why a datagram is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Dropped {
+    /// The packet is not one of UD.
+    Service,
+    /// The QP's state does not receive.
+    State,
+    /// The Q key is not the QP's. To be counted as a Q key violation.
+    Qkey,
+    /// The payload is longer than the largest path MTU.
+    Length,
+    /// No receive is posted.
+    NoReceive,
+}
+
+impl Dropped {
+    /// All of them; each stands at its number, `as usize`.
+    pub const ALL: [Self; 5] = [
+        Self::Service,
+        Self::State,
+        Self::Qkey,
+        Self::Length,
+        Self::NoReceive,
+    ];
+
+    /// Returns its name in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::State => "state",
+            Self::Qkey => "qkey",
+            Self::Length => "length",
+            Self::NoReceive => "no_receive",
+        }
+    }
+}
+
+/// A datagram that takes the next receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The QP that sent it.
+    pub src_qp: Qpn,
+    /// Immediate data.
+    pub imm: Option<u32>,
+    /// Whether to wake who waits for solicited completions.
+    pub solicited: bool,
+    /// Where in the UDP datagram the payload lies.
+    pub payload: Range<usize>,
+    /// Whether the receive holds GRH and payload. If not, what fits is placed, and the receive
+    /// completes with a local length error.
+    pub fits: bool,
+}
+
+impl Received {
+    /// Returns the length of the completion: GRH and payload.
+    pub fn len(&self) -> usize {
+        GRH_LEN.saturating_add(self.payload.len())
+    }
+
+    /// Returns whether there are no bytes: never.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// A UD QP.
+#[derive(Clone, Debug)]
+pub struct Qp {
+    qpn: Qpn,
+    state: State,
+    qkey: u32,
+    psn: Psn,
+}
+
+impl Qp {
+    /// Makes a QP in state RESET.
+    pub const fn new(qpn: Qpn) -> Self {
+        Self {
+            qpn,
+            state: State::Reset,
+            qkey: 0,
+            psn: Psn::new(0),
+        }
+    }
+
+    /// Makes QP 1, ready to send, from this PSN on.
+    pub const fn gsi(psn: Psn) -> Self {
+        Self {
+            qpn: Qpn::GSI,
+            state: State::Rts,
+            qkey: GSI_QKEY,
+            psn,
+        }
+    }
+
+    /// Returns its number.
+    pub const fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Returns its state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Returns its Q key.
+    pub const fn qkey(&self) -> u32 {
+        self.qkey
+    }
+
+    /// Goes to state `attr.state` with those attributes that are in `mask`.
+    ///
+    /// # Errors
+    ///
+    /// `Error::Invalid`: as [`state::check`] says; `cur_state` is not the state; no such port or partition.
+    /// Nothing has changed then.
+    pub fn modify(&mut self, attr: &Attr, mask: Mask) -> Answer {
+        state::check(Service::Ud, self.state, attr.state, mask)?;
+        let bad = |bit: Mask, bad: bool| mask.contains(bit) && bad;
+        if bad(Mask::CUR_STATE, attr.cur_state != self.state)
+            || bad(Mask::PORT, attr.port != 1)
+            || bad(Mask::PKEY_INDEX, attr.pkey_index != 0)
+        {
+            return Err(Error::Invalid);
+        }
+        if attr.state == State::Reset {
+            *self = Self::new(self.qpn);
+            return Ok(());
+        }
+        self.state = attr.state;
+        if mask.contains(Mask::QKEY) {
+            self.qkey = attr.qkey;
+        }
+        if mask.contains(Mask::SQ_PSN) {
+            self.psn = attr.sq_psn;
+        }
+        Ok(())
+    }
+
+    /// A send could not be executed, for its memory was not there: the send queue goes to its error
+    /// state, and receives go on.
+    pub fn send_failed(&mut self) {
+        if self.state.sends() {
+            self.state = State::Sqe;
+        }
+    }
+
+    /// Makes the packet for a message along a path with this MTU, and takes a PSN for it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unsent`].
+    pub fn send(&mut self, send: &Send, mtu: PathMtu) -> Result<Packet, Unsent> {
+        if self.state.post_send() == Posting::Refused {
+            return Err(Unsent::Refused);
+        }
+        if !self.state.begins_sends() {
+            return Err(Unsent::State);
+        }
+        if send.len > mtu.bytes() as usize {
+            return Err(Unsent::TooLong);
+        }
+        let qkey = if is_controlled(send.qkey) {
+            self.qkey
+        } else {
+            send.qkey
+        };
+        let src_qp = self.qpn;
+        let bth = Bth {
+            solicited: send.solicited,
+            ..Bth::new(send.dest_qp, self.psn)
+        };
+        self.psn = self.psn.next();
+        let headers = Headers::Datagram(Deth { qkey, src_qp }, send.imm);
+        Ok(Packet::new(bth, headers, send.len))
+    }
+
+    /// Judges a packet to this QP. `room` are the bytes of the next receive, if one is posted; the
+    /// receive is taken if the answer is not an error.
+    ///
+    /// # Errors
+    ///
+    /// See [`Dropped`].
+    pub fn receive(&self, packet: &Packet, room: Option<usize>) -> Result<Received, Dropped> {
+        let Headers::Datagram(deth, imm) = packet.headers() else {
+            return Err(Dropped::Service);
+        };
+        if !self.state.executes() {
+            return Err(Dropped::State);
+        }
+        if deth.qkey != self.qkey {
+            return Err(Dropped::Qkey);
+        }
+        if packet.payload_len() > PathMtu::Mtu4096.bytes() as usize {
+            return Err(Dropped::Length);
+        }
+        let room = room.ok_or(Dropped::NoReceive)?;
+        let mut received = Received {
+            src_qp: deth.src_qp,
+            imm,
+            solicited: packet.bth.solicited,
+            payload: packet.payload(),
+            fits: true,
+        };
+        received.fits = received.len() <= room;
+        Ok(received)
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_ud))]
+mod tests {
+    use super::*;
+
+    const QKEY: u32 = 0x1234_5678;
+    const MTU: PathMtu = PathMtu::Mtu1024;
+    const SEND: Send = Send {
+        dest_qp: Qpn::new(0x22),
+        qkey: QKEY,
+        len: 100,
+        imm: None,
+        solicited: false,
+    };
+
+    /// A QP that went to this state, with PSN 0xffffff to be sent first.
+    fn qp(number: u32, state: State) -> Qp {
+        let mut qp = Qp::new(Qpn::new(number));
+        let attr = Attr {
+            qkey: QKEY,
+            sq_psn: Psn::new(Psn::MASK),
+            ..Attr::default()
+        };
+        let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
+        let path: &[(State, Mask)] = match state {
+            State::Reset => &[],
+            State::Init => &[(State::Init, init)],
+            State::Rtr => &[(State::Init, init), (State::Rtr, Mask::NONE)],
+            _ => &[
+                (State::Init, init),
+                (State::Rtr, Mask::NONE),
+                (State::Rts, Mask::SQ_PSN),
+            ],
+        };
+        for (state, mask) in path {
+            let attr = Attr {
+                state: *state,
+                ..attr
+            };
+            assert_eq!(qp.modify(&attr, *mask), Ok(()));
+        }
+        match state {
+            State::Sqe => qp.send_failed(),
+            State::Sqd | State::Error => {
+                let attr = Attr { state, ..attr };
+                assert_eq!(qp.modify(&attr, Mask::NONE), Ok(()));
+            }
+            _ => {}
+        }
+        assert_eq!(qp.state(), state);
+        qp
+    }
+
+    fn packet(send: &Send) -> Packet {
+        let packet = qp(0x11, State::Rts).send(send, MTU);
+        assert!(packet.is_ok());
+        let none = Packet::new(Bth::new(Qpn::GSI, Psn::new(0)), Headers::SendFirst, 0);
+        packet.unwrap_or(none)
+    }
+
+    #[test]
+    fn a_datagram_goes_from_qp_to_qp() {
+        for (imm, solicited) in [(None, false), (Some(7), true)] {
+            let send = Send {
+                imm,
+                solicited,
+                ..SEND
+            };
+            let packet = packet(&send);
+            assert_eq!(packet.bth.dest_qp, SEND.dest_qp);
+            let received = qp(0x22, State::Rtr).receive(&packet, Some(140));
+            assert_eq!(
+                received,
+                Ok(Received {
+                    src_qp: Qpn::new(0x11),
+                    imm,
+                    solicited,
+                    payload: packet.payload(),
+                    fits: true,
+                })
+            );
+            assert_eq!(received.map(|received| received.len()), Ok(140));
+        }
+    }
+
+    #[test]
+    fn psns_count_datagrams() {
+        let mut qp = qp(0x11, State::Rts);
+        for psn in [Psn::MASK, 0, 1] {
+            let packet = qp.send(&SEND, MTU);
+            assert_eq!(packet.map(|packet| packet.bth.psn.get()), Ok(psn));
+            let long = Send { len: 1025, ..SEND };
+            assert_eq!(qp.send(&long, MTU), Err(Unsent::TooLong));
+        }
+    }
+
+    #[test]
+    fn a_message_is_at_most_the_path_mtu() {
+        for mtu in PathMtu::ALL {
+            let mut qp = qp(0x11, State::Rts);
+            let mut send = Send {
+                len: mtu.bytes() as usize,
+                ..SEND
+            };
+            assert!(qp.send(&send, mtu).is_ok());
+            send.len += 1;
+            assert_eq!(qp.send(&send, mtu), Err(Unsent::TooLong));
+            send.len = usize::MAX;
+            assert_eq!(qp.send(&send, mtu), Err(Unsent::TooLong));
+            send.len = 0;
+            assert!(qp.send(&send, mtu).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_receive_holds_grh_and_payload() {
+        let packet = packet(&SEND);
+        let qp = qp(0x22, State::Rtr);
+        for (room, fits) in [
+            (0, false),
+            (39, false),
+            (139, false),
+            (140, true),
+            (141, true),
+        ] {
+            let received = qp.receive(&packet, Some(room));
+            assert_eq!(received.map(|received| received.fits), Ok(fits));
+        }
+        assert_eq!(qp.receive(&packet, None), Err(Dropped::NoReceive));
+    }
+
+    #[test]
+    fn states() {
+        let packet = packet(&SEND);
+        for (state, send, receive) in [
+            (State::Reset, Err(Unsent::Refused), false),
+            (State::Init, Err(Unsent::Refused), false),
+            (State::Rtr, Err(Unsent::Refused), true),
+            (State::Rts, Ok(100), true),
+            (State::Sqd, Err(Unsent::State), true),
+            (State::Sqe, Err(Unsent::State), true),
+            (State::Error, Err(Unsent::State), false),
+        ] {
+            let mut qp = qp(0x22, state);
+            let sent = qp.send(&SEND, MTU).map(|packet| packet.payload_len());
+            assert_eq!(sent, send);
+            let received = qp.receive(&packet, Some(140)).map(|received| received.fits);
+            let qkey = state != State::Reset;
+            assert_eq!(
+                received,
+                match receive {
+                    true => Ok(true),
+                    false => Err(Dropped::State),
+                }
+            );
+            let has_qkey = qp.qkey() == QKEY;
+            assert_eq!(has_qkey, qkey);
+        }
+    }
+
+    #[test]
+    fn q_keys() {
+        let mut qp = qp(0x22, State::Rts);
+        for (qkey, ok) in [(QKEY, true), (QKEY ^ 1, false), (0, false)] {
+            let packet = packet(&Send { qkey, ..SEND });
+            let received = qp.receive(&packet, Some(140));
+            assert_eq!(received.is_ok(), ok);
+            assert!(ok || received == Err(Dropped::Qkey));
+        }
+        // A controlled one is replaced by the sender's own.
+        let named = packet(&Send {
+            qkey: GSI_QKEY,
+            ..SEND
+        });
+        assert!(qp.receive(&named, Some(140)).is_ok());
+        assert!(is_controlled(GSI_QKEY) && !is_controlled(QKEY));
+        assert!(is_controlled(1 << 31) && !is_controlled(u32::MAX >> 1));
+        // Between management QPs it is theirs.
+        let mut gsi = Qp::gsi(Psn::new(5));
+        let to_gsi = Send {
+            dest_qp: Qpn::GSI,
+            qkey: GSI_QKEY,
+            len: 256,
+            ..SEND
+        };
+        let packet = gsi.send(&to_gsi, MTU);
+        let received = packet.map(|packet| gsi.receive(&packet, Some(296)));
+        assert!(matches!(received, Ok(Ok(_))));
+        assert_eq!(gsi.qpn(), Qpn::GSI);
+        // It can be changed while the QP works.
+        let attr = Attr {
+            state: State::Rts,
+            qkey: 5,
+            ..Attr::default()
+        };
+        assert_eq!(qp.modify(&attr, Mask::QKEY), Ok(()));
+        assert_eq!(qp.qkey(), 5);
+    }
+
+    #[test]
+    fn what_is_dropped() {
+        let qp = qp(0x22, State::Rts);
+        let bth = Bth::new(Qpn::new(0x22), Psn::new(0));
+        let rc = Packet::new(bth, Headers::SendMiddle, 100);
+        assert_eq!(qp.receive(&rc, Some(140)), Err(Dropped::Service));
+        let headers = packet(&SEND).headers();
+        for (len, ok) in [(4096, true), (4097, false), (65_000, false)] {
+            let received = qp.receive(&Packet::new(bth, headers, len), Some(usize::MAX));
+            assert!(received.is_ok() == ok || received == Err(Dropped::Length));
+        }
+        for (number, kind) in Dropped::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, number);
+            assert!(!kind.name().is_empty());
+        }
+    }
+
+    #[test]
+    fn attributes_must_be_right() {
+        let good = Attr {
+            state: State::Init,
+            qkey: 1,
+            ..Attr::default()
+        };
+        let mask = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
+        for bad in [
+            Attr { port: 2, ..good },
+            Attr {
+                pkey_index: 1,
+                ..good
+            },
+            Attr {
+                state: State::Rts,
+                ..good
+            },
+        ] {
+            let mut qp = Qp::new(Qpn::new(1));
+            assert_eq!(qp.modify(&bad, mask), Err(Error::Invalid));
+            assert_eq!(qp.modify(&good, Mask::PORT), Err(Error::Invalid));
+            assert_eq!((qp.state(), qp.qkey()), (State::Reset, 0));
+            assert_eq!(qp.modify(&good, mask), Ok(()));
+            // To RESET everything goes.
+            assert_eq!(qp.modify(&Attr::default(), Mask::NONE), Ok(()));
+            assert_eq!((qp.state(), qp.qkey()), (State::Reset, 0));
+        }
+        let mut qp = qp(0x22, State::Rts);
+        let attr = Attr {
+            state: State::Rts,
+            ..good
+        };
+        assert_eq!(qp.modify(&attr, Mask::CUR_STATE), Err(Error::Invalid));
+        let attr = Attr {
+            cur_state: State::Rts,
+            ..attr
+        };
+        assert_eq!(qp.modify(&attr, Mask::CUR_STATE), Ok(()));
+    }
+
+    #[test]
+    fn a_send_queue_recovers() {
+        let mut qp = qp(0x22, State::Sqe);
+        qp.send_failed();
+        assert_eq!(qp.state(), State::Sqe);
+        let attr = Attr {
+            state: State::Rts,
+            ..Attr::default()
+        };
+        assert_eq!(qp.modify(&attr, Mask::NONE), Ok(()));
+        assert!(qp.send(&SEND, MTU).is_ok());
+        // What did not send does not fail to.
+        let mut qp = Qp::new(Qpn::new(1));
+        qp.send_failed();
+        assert_eq!(qp.state(), State::Reset);
+    }
+
+    #[test]
+    fn network_headers() {
+        let mut v4 = [0; 20];
+        let mut v6 = [0; 40];
+        for (byte, place) in (1..).zip(&mut v4) {
+            *place = byte;
+        }
+        for (byte, place) in (1..).zip(&mut v6) {
+            *place = byte;
+        }
+        let grh = grh_ipv4(&v4);
+        assert_eq!(grh.split_at(20), (&[0; 20][..], &v4[..]));
+        assert_eq!(grh_ipv6(&v6), v6);
+    }
+}

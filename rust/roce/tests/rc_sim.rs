@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+//! RC under a network that loses, duplicates, reorders, delays and corrupts; see `sim`.
+//!
+//! | variable | what |
+//! |---|---|
+//! | `KFI_SIM_SEEDS` | how many seeds to run, instead of 50,000 |
+//! | `KFI_SIM_FIRST` | the first of them, instead of 0 |
+//! | `KFI_SIM_SEED` | run this one alone, print its trace and write its packets to a file |
+//!
+//! A seed that fails prints how to run it alone.
+
+mod sim;
+
+use sim::{
+    run::{
+        run,
+        Figures, //
+    },
+    trace::Trace, //
+};
+use std::{
+    panic::{
+        catch_unwind,
+        resume_unwind,
+        AssertUnwindSafe, //
+    },
+    path::PathBuf,
+    thread,
+    time::Instant, //
+};
+
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
+}
+
+/// Runs a seed alone, with everything that is to be seen.
+fn replay(seed: u64) {
+    let trace = Trace::on();
+    let result = catch_unwind(AssertUnwindSafe(|| run(seed, trace.clone())));
+    for line in trace.lines() {
+        println!("{line}");
+    }
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("roce-{seed}.pcap"));
+    trace.write_pcap(&path).unwrap();
+    println!("packets: {}", path.display());
+    match result {
+        Ok(figures) => println!("{figures:#?}"),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+fn run_all(seeds: std::ops::Range<u64>) -> Figures {
+    let mut all = Figures::default();
+    for seed in seeds {
+        match catch_unwind(AssertUnwindSafe(|| run(seed, Trace::default()))) {
+            Ok(figures) => all.add(&figures),
+            Err(panic) => {
+                eprintln!(
+                    "seed {seed} fails; to see how:\n    \
+                     KFI_SIM_SEED={seed} cargo test --test rc_sim -- --nocapture"
+                );
+                resume_unwind(panic);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn seeds() {
+    if let Some(seed) = variable("KFI_SIM_SEED") {
+        return replay(seed);
+    }
+    let first = variable("KFI_SIM_FIRST").unwrap_or(0);
+    let count = variable("KFI_SIM_SEEDS").unwrap_or(50_000);
+    let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let start = Instant::now();
+    let each = count.div_ceil(threads);
+    let workers: Vec<_> = (0..threads)
+        .map(|at| {
+            let begin = (first + at * each).min(first + count);
+            let end = (begin + each).min(first + count);
+            thread::spawn(move || run_all(begin..end))
+        })
+        .collect();
+    let mut all = Figures::default();
+    for worker in workers {
+        match worker.join() {
+            Ok(figures) => all.add(&figures),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    println!("{all:#?}\nin {:?}", start.elapsed());
+}

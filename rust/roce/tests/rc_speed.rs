@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How much of a network's speed a reliable connection uses, without losses and with.
+//!
+//! 1 Gbit/s, a round trip of 100 us, in simulated time. `--nocapture` prints the table.
+
+mod sim;
+
+use kfi_roce::{
+    headers::SendEnd,
+    mtu::PathMtu,
+    rc::Op, //
+};
+use sim::{
+    plan::{
+        Plan,
+        READ_KEY,
+        READ_VA,
+        WRITE_KEY,
+        WRITE_VA, //
+    },
+    run::{
+        Figures,
+        Sim, //
+    },
+    trace::Trace, //
+};
+
+const SEND: Op = Op::Send(SendEnd::Plain);
+const WRITE: Op = Op::Write {
+    va: WRITE_VA,
+    rkey: WRITE_KEY,
+    imm: None,
+};
+const READ: Op = Op::Read {
+    va: READ_VA,
+    rkey: READ_KEY,
+};
+
+/// Megabytes per second, and figures, of a stream of 64 KiB messages: 16 MiB.
+fn stream(mtu: PathMtu, op: Op, loss: u32) -> (u64, Figures) {
+    let (len, count) = (64 << 10, 256);
+    let plan = Plan::stream(1, mtu, op, len, count, loss);
+    let figures = Sim::new(plan, Trace::default()).run();
+    let bytes = u64::from(len) * count;
+    (bytes * 1_000 / figures.simulated_ns, figures)
+}
+
+/// What the wire can carry of payload, with 58 bytes of headers and ICRC around each packet.
+fn best(mtu: PathMtu) -> u64 {
+    let mtu = u64::from(mtu.bytes());
+    125 * mtu / (mtu + 58)
+}
+
+#[test]
+fn most_of_the_wire_is_used() {
+    println!("MTU   op     loss   MB/s of   sent again  timeouts  probes");
+    for mtu in [PathMtu::Mtu1024, PathMtu::Mtu4096] {
+        for (name, op) in [("send", SEND), ("write", WRITE), ("read", READ)] {
+            for (loss, percent) in [(0, 97), (10, 85), (100, 55), (1_000, 5)] {
+                let (speed, figures) = stream(mtu, op, loss);
+                println!(
+                    "{:4}  {name:5}  {:4}%  {speed:4} {:4}  {:9}  {:8}  {:6}",
+                    mtu.bytes(),
+                    f64::from(loss) / 100.0,
+                    best(mtu),
+                    figures.resent,
+                    figures.timeouts,
+                    figures.probes,
+                );
+                assert!(
+                    speed * 100 >= best(mtu) * percent,
+                    "{name} at a loss of {loss} in 10,000: {speed} MB/s"
+                );
+            }
+        }
+    }
+}
