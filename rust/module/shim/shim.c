@@ -28,15 +28,6 @@
 #include <linux/user_namespace.h>
 #include <linux/wait.h>
 
-/* Pages of user memory are read and written through the direct map. */
-#ifdef CONFIG_HIGHMEM
-#error "kfabric needs all memory in the direct map: a 64-bit kernel"
-#endif
-/* A run of pages is one array of struct page: mem/pinned.rs. */
-#if defined(CONFIG_SPARSEMEM) && !defined(CONFIG_SPARSEMEM_VMEMMAP)
-#error "kfabric needs CONFIG_SPARSEMEM_VMEMMAP"
-#endif
-
 /**
  * kfabric_shim_set_interruptible - announce that current is about to sleep
  *
