@@ -1987,9 +1987,9 @@ struct kfabric_op {
  * host (KFI_EP_RDM); -ENETUNREACH no route to it; -ENETDOWN the link's
  * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
  * with KFABRIC_IOC_MR_REG; -ENOMEM no memory, or none left of the user's limit,
- * for the error entry of an operation whose success makes no entry; -EACCES @mr or @result_mr does not allow it; -ENOMSG
- * KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its answer is a
- * completion).
+ * for the error entry of an operation whose success makes no entry; -EACCES @mr
+ * or @result_mr does not allow it; -ENOMSG KFI_CLAIM of a message
+ * that was not claimed (KFI_PEEK never: its answer is a completion).
  */
 struct kfabric_post {
 	__u32	size;

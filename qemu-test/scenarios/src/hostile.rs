@@ -45,7 +45,6 @@ use kfi::{
 };
 use kfi_core::rdm::service_id;
 use kfi_roce::{
-    cm,
     headers::{Aeth, Bth, Deth, Headers, Qpn, Reth, SendEnd, Syndrome},
     icrc::{IPV4_LEN, UDP_LEN},
     packet::{Packet, UDP_PORT},

@@ -47,6 +47,8 @@ pub(crate) trait Versioned: Abi {
 ///
 /// An integer, or an array or a structure of integers without padding: every bit pattern is a
 /// value, and every byte of a value is initialized.
+// rustc 1.85 does not count a use in an anonymous constant.
+#[allow(dead_code)]
 unsafe trait Field {}
 
 // SAFETY: Integers.
@@ -63,6 +65,7 @@ unsafe impl Field for i32 {}
 unsafe impl<T: Field, const N: usize> Field for [T; N] {}
 
 /// The bytes of a field.
+#[allow(dead_code)]
 const fn bytes<S, F: Field>(_field: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }

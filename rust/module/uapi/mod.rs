@@ -39,6 +39,8 @@ mod fabric;
 mod figures;
 mod file;
 mod handles;
+// rustc 1.85 does not count a use in an anonymous constant.
+#[allow(dead_code)]
 mod header;
 mod info;
 mod link;

@@ -199,8 +199,14 @@ mod tests {
     /// `abi_shape::the_table_is_the_header` compares all of them.
     #[test]
     fn structures_with_pointers_are_not_plain() {
-        assert!(kfabric_close::PLAIN && kfabric_query::PLAIN);
-        assert!(!kfabric_post::PLAIN && !kfabric_eq_read::PLAIN && !kfabric_getinfo::PLAIN);
+        assert_eq!(
+            [kfabric_close::PLAIN, kfabric_query::PLAIN],
+            [true, true]
+        );
+        assert_eq!(
+            [kfabric_post::PLAIN, kfabric_eq_read::PLAIN, kfabric_getinfo::PLAIN],
+            [false, false, false]
+        );
     }
 
     #[test]
