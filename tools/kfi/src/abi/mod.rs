@@ -199,12 +199,13 @@ mod tests {
     /// `abi_shape::the_table_is_the_header` compares all of them.
     #[test]
     fn structures_with_pointers_are_not_plain() {
+        assert_eq!([kfabric_close::PLAIN, kfabric_query::PLAIN], [true, true]);
         assert_eq!(
-            [kfabric_close::PLAIN, kfabric_query::PLAIN],
-            [true, true]
-        );
-        assert_eq!(
-            [kfabric_post::PLAIN, kfabric_eq_read::PLAIN, kfabric_getinfo::PLAIN],
+            [
+                kfabric_post::PLAIN,
+                kfabric_eq_read::PLAIN,
+                kfabric_getinfo::PLAIN
+            ],
             [false, false, false]
         );
     }
