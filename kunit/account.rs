@@ -6,11 +6,9 @@ use super::*;
 use crate::shim::aids::user;
 
 fn is_listed(user: Kuid) -> bool {
-    ACCOUNTS
-        .lock()
-        .list
-        .iter()
-        .any(|account| account.user == user)
+    let accounts = ACCOUNTS.lock();
+    let tree = accounts.tree.as_ref();
+    tree.is_some_and(|tree| tree.values().any(|account| account.user == user))
 }
 
 #[kunit_tests(kfabric_account)]

@@ -30,10 +30,11 @@
 //!
 //! # Locks
 //!
-//! A gate's `throttle` is a spin lock and a leaf. `ACCOUNTS` is a mutex and a leaf; it is taken when a
-//! file is opened, and when the last that holds an account goes. Charging is atomic. An account leaves the list when nothing is charged to it and
-//! nobody can charge any more: who opens a new file does not begin at nothing while something of the
-//! old one is still there.
+//! A gate's `throttle` is a spin lock and a leaf, and so is `ACCOUNTS`, which is taken when a file is
+//! opened, and when the last that holds an account goes: it is no mutex, so that no task is preempted
+//! while it holds it, because the end of a process may take it. Charging is atomic. An account leaves
+//! the tree when nothing is charged to it and nobody can charge any more: who opens a new file does
+//! not begin at nothing while something of the old one is still there.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/account.rs"]
@@ -42,6 +43,10 @@ mod kunit;
 use kernel::{
     new_spinlock,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::{
         atomic::{
             Atomic,
@@ -174,32 +179,47 @@ impl Account {
     }
 }
 
+/// The user of an account, and the account above it: its address, 0 for none. While an account is in
+/// the tree it holds the one above it, so the address is that account's.
+type Key = (u32, usize);
+
+fn key(user: Kuid, above: &Option<Hold>) -> Key {
+    let above = above.as_ref();
+    (
+        user.into_raw().val,
+        above.map_or(0, |above| (&raw const *above.0).addr()),
+    )
+}
+
 struct Accounts {
-    list: KVec<Arc<Account>>,
+    /// `None` until the first account comes: a tree cannot be made in a constant.
+    tree: Option<RBTree<Key, Arc<Account>>>,
     /// Bytes that one user may have.
     limit: u64,
 }
 
 impl Accounts {
-    /// The account of `user` below `above`.
-    fn find(&self, user: Kuid, above: &Option<Hold>) -> Option<Hold> {
-        let mut known = self.list.iter();
-        let account = known.find(|account| {
-            account.user == user
-                && match (&account.above, above) {
-                    (None, None) => true,
-                    (Some(one), Some(other)) => Arc::ptr_eq(&one.0, &other.0),
-                    _ => false,
-                }
-        });
-        account.map(Hold::new)
+    /// The account with this key.
+    fn find(&self, key: &Key) -> Option<Hold> {
+        Some(Hold::new(self.tree.as_ref()?.get(key)?))
+    }
+
+    /// Takes an account out that nobody holds; it is not to be dropped under the lock.
+    fn remove(&mut self, account: &Arc<Account>) -> Option<RBTreeNode<Key, Arc<Account>>> {
+        let key = key(account.user, &account.above);
+        let tree = self.tree.as_mut()?;
+        // Somebody else may have taken it out, and a third have entered another one.
+        match tree.get(&key) {
+            Some(other) if Arc::ptr_eq(other, account) => tree.remove_node(&key),
+            _ => None,
+        }
     }
 }
 
 kernel::sync::global_lock! {
     // SAFETY: `init` is called by the module's init before any file is opened.
-    unsafe(uninit) static ACCOUNTS: Mutex<Accounts> = Accounts {
-        list: KVec::new(),
+    unsafe(uninit) static ACCOUNTS: SpinLock<Accounts> = Accounts {
+        tree: None,
         limit: 0,
     };
 }
@@ -215,7 +235,7 @@ pub(crate) unsafe fn init(limit: u64) {
     ACCOUNTS.lock().limit = limit;
 }
 
-/// Keeps an account in the list.
+/// Keeps an account in the tree.
 struct Hold(Arc<Account>);
 
 impl Hold {
@@ -232,13 +252,13 @@ impl Drop for Hold {
         }
         let mut accounts = ACCOUNTS.lock();
         // Unless a file was opened meanwhile.
-        if self.0.holders.load(Relaxed) == 0 {
-            accounts.list.retain(|other| !Arc::ptr_eq(other, &self.0));
-            if accounts.list.is_empty() {
-                // The memory of a static is not given back when the module goes.
-                accounts.list = KVec::new();
-            }
-        }
+        let left = if self.0.holders.load(Relaxed) == 0 {
+            accounts.remove(&self.0)
+        } else {
+            None
+        };
+        drop(accounts);
+        drop(left);
     }
 }
 
@@ -286,11 +306,12 @@ impl Budget {
     fn below(above: Option<Hold>, user: Kuid, limit: Option<u64>) -> Result<Self> {
         // A hold that goes takes the lock, and so does an account that has one: neither is dropped
         // under it.
+        let key = key(user, &above);
         let (limit, common, known) = {
             let accounts = ACCOUNTS.lock();
             let common = accounts.limit;
             let limit = limit.unwrap_or(accounts.limit);
-            (limit, common, accounts.find(user, &above))
+            (limit, common, accounts.find(&key))
         };
         let principal = Arc::new(Principal::with_user(user), GFP_KERNEL_ACCOUNT)?;
         if let Some(hold) = known {
@@ -315,15 +336,17 @@ impl Budget {
             GFP_KERNEL_ACCOUNT,
         )?;
         let hold = Hold::new(&account);
+        let mut node = Some(RBTreeNode::new(key, account, GFP_KERNEL_ACCOUNT)?);
         let mut accounts = ACCOUNTS.lock();
         // Somebody else may have entered one meanwhile.
-        let known = accounts.find(user, &account.above);
-        let entered = match &known {
-            Some(_) => Ok(()),
-            None => accounts.list.push(account.clone(), GFP_KERNEL),
-        };
+        let known = accounts.find(&key);
+        if known.is_none() {
+            if let Some(node) = node.take() {
+                accounts.tree.get_or_insert_with(RBTree::new).insert(node);
+            }
+        }
         drop(accounts);
-        entered?;
+        drop(node);
         Ok(Self {
             hold: known.unwrap_or(hold),
             limit,

@@ -63,9 +63,14 @@ struct Space {
     directory: Arc<Directory>,
 }
 
+/// `None` until the first directory comes: a tree cannot be made in a constant.
+type Spaces = Option<RBTree<NetNsId, Space>>;
+
 kernel::sync::global_lock! {
+    // A spin lock, so that no task is preempted while it holds it: the end of a process may take it. A
+    // leaf.
     // SAFETY: `init` is called by the module's init before anything else of the provider.
-    unsafe(uninit) static SPACES: Mutex<KVec<Space>> = KVec::new();
+    unsafe(uninit) static SPACES: SpinLock<Spaces> = None;
 }
 
 /// Prepares the directories.
@@ -84,20 +89,31 @@ pub(crate) struct DirectoryUse(Arc<Directory>);
 impl DirectoryUse {
     /// The directory of `netns`, made if there is none yet. `ENOMEM`. Sleeps.
     pub(crate) fn of(netns: NetNsId) -> Result<Self> {
-        let mut spaces = SPACES.lock();
-        if let Some(space) = spaces.iter_mut().find(|s| s.directory.netns == netns) {
-            space.users = space.users.wrapping_add(1);
-            return Ok(Self(space.directory.clone()));
+        if let Some(known) = Self::known(&mut SPACES.lock(), netns) {
+            return Ok(known);
         }
         let directory = Arc::pin_init(Directory::new(netns), GFP_KERNEL)?;
-        spaces.push(
-            Space {
-                users: 1,
-                directory: directory.clone(),
-            },
-            GFP_KERNEL,
-        )?;
+        let space = Space {
+            users: 1,
+            directory: directory.clone(),
+        };
+        let node = RBTreeNode::new(netns, space, GFP_KERNEL)?;
+        let mut spaces = SPACES.lock();
+        // Somebody else may have made one meanwhile.
+        if let Some(known) = Self::known(&mut spaces, netns) {
+            // What was made is not dropped under the lock.
+            drop(spaces);
+            return Ok(known);
+        }
+        spaces.get_or_insert_with(RBTree::new).insert(node);
         Ok(Self(directory))
+    }
+
+    /// One more use of the directory of `netns`, if there is one.
+    fn known(spaces: &mut Spaces, netns: NetNsId) -> Option<Self> {
+        let space = spaces.as_mut()?.get_mut(&netns)?;
+        space.users = space.users.wrapping_add(1);
+        Some(Self(space.directory.clone()))
     }
 }
 
@@ -112,16 +128,20 @@ impl core::ops::Deref for DirectoryUse {
 impl Drop for DirectoryUse {
     fn drop(&mut self) {
         let mut spaces = SPACES.lock();
-        for space in spaces.iter_mut() {
-            if Arc::ptr_eq(&space.directory, &self.0) {
+        let Some(tree) = &mut *spaces else {
+            return;
+        };
+        let left = match tree.get_mut(&self.0.netns) {
+            Some(space) if space.users == 1 => tree.remove_node(&self.0.netns),
+            Some(space) => {
                 space.users = space.users.wrapping_sub(1);
+                None
             }
-        }
-        spaces.retain(|space| space.users != 0);
-        if spaces.is_empty() {
-            // The memory of a static is not given back when the module goes.
-            *spaces = KVec::new();
-        }
+            None => None,
+        };
+        // Not under the lock.
+        drop(spaces);
+        drop(left);
     }
 }
 

@@ -28,14 +28,19 @@
 //! # Lock order
 //!
 //! Mutexes: an object's own (an endpoint's stage, a passive endpoint's, an AV's change, the readers of
-//! a CQ, an EQ, a poll set or a counter's descriptor), then the directories' list, or those of
-//! connection management. A session with another host has one of its own; below it are those of
-//! its QPs and connections and what a completion takes, and none of the others. Below them spin locks: of
-//! a CQ, an EQ or a counter, and under it wait queues' own; of a wait set, taken when its member's lock
-//! has been let go. An endpoint's receive side, and under it that of a multi-receive
-//! buffer; under the latter alone, those of a CQ, a counter and a wait set, one after the other. An
-//! endpoint's transmit side, and under it that of a waiting send. The locks of an AV, of the keys,
-//! of the directory and of the roster are leaves. Otherwise no two of these lines are held at once.
+//! a CQ, an EQ, a poll set or a counter's descriptor), then those of connection management. A session
+//! with another host has one of its own; below it are those of its QPs and connections and what a
+//! completion takes, and none of the others. Below them spin locks: of a CQ, an EQ or a counter, and
+//! under it wait queues' own; of a wait set, taken when its member's lock has been let go. An
+//! endpoint's receive side, and under it that of a multi-receive buffer; under the latter alone, those
+//! of a CQ, a counter and a wait set, one after the other. An endpoint's transmit side, and under it
+//! that of a waiting send. The locks of an AV, of the keys, of the directories, of their list and of
+//! the roster are leaves. Otherwise no two of these lines are held at once.
+//!
+//! Locks that objects of several users share, and that the end of a process takes, are spin locks: no
+//! task is preempted while it holds one, so a process does not wait for a task that is not scheduled.
+//! The mutexes that it takes are its own objects'. Its calls have ended then; workers hold them, and
+//! whoever takes a turn of one of its QPs ([`qp`](crate::net::qp)).
 
 pub(crate) mod av;
 pub(crate) mod cntr;
