@@ -229,8 +229,11 @@ fn make<T: Makes, O: Into<Entry>>(
     let entry: Entry = call(file, &mut value, ident)?.into();
     *value.handle() = handle.number();
     if let Err(error) = arg.write(&value, size) {
-        // Nobody has been told of the object, so nothing of the program's can use it.
-        entry.force_close();
+        // Nothing of the program's knows the object, but a peer may: it can have guessed the key of a
+        // region. The close waits for that peer, unless the caller is being killed.
+        if entry.close().is_err() {
+            entry.force_close();
+        }
         return Err(error);
     }
     handle.publish(entry.clone());

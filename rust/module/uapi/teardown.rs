@@ -11,7 +11,7 @@
 //!
 //! Users go before what they use ([`Class::IN_ORDER`]), so nothing new is made with what is closed.
 //! The time is bounded: eleven walks over a table of at most 65535 handles. No object waits for
-//! another task: a peer that is copying goes on, with references to what it works with
+//! a task of another user: a peer that is copying goes on, with references to what it works with
 //! ([`object`](crate::provider::object)). Endpoints say farewell to peers on other hosts, who may be
 //! gone and not answer; so all of them begin with that before the first one waits, for a bounded time.
 
