@@ -15,18 +15,18 @@ use kfi::{
 };
 
 tests![
-    datatypes_and_ops_that_are_none,
-    datatypes_and_ops_that_rc_does_not_have,
-    numbers_of_words,
-    fields_that_an_opcode_does_not_have,
-    flags_that_an_atomic_cannot_have,
-    remote_words_that_cannot_be,
-    operands_and_results_that_are_not_there,
-    regions_that_do_not_allow_it,
-    capabilities_that_an_endpoint_lacks,
-    endpoints_that_have_no_atomics,
-    before_and_after_a_connection,
-    no_room,
+    unknown_datatypes_and_ops_are_refused,
+    datatypes_and_ops_that_rc_lacks_are_refused,
+    atomics_take_one_word,
+    fields_of_other_opcodes_are_refused,
+    invalid_flags_of_atomics_are_refused,
+    invalid_remote_words_are_refused,
+    unmapped_operands_and_results_are_refused,
+    regions_without_the_access_are_refused,
+    missing_capabilities_are_refused,
+    endpoints_without_atomics_refuse_them,
+    atomics_need_a_connection,
+    atomics_without_room_are_refused,
 ];
 
 const ATOMIC: u32 = abi::KFABRIC_OP_ATOMIC;
@@ -169,7 +169,7 @@ impl Rig {
     }
 }
 
-fn datatypes_and_ops_that_are_none() {
+fn unknown_datatypes_and_ops_are_refused() {
     let rig = Rig::new();
     for opcode in OPCODES {
         let good = rig.op(opcode);
@@ -183,7 +183,7 @@ fn datatypes_and_ops_that_are_none() {
     rig.finish();
 }
 
-fn datatypes_and_ops_that_rc_does_not_have() {
+fn datatypes_and_ops_that_rc_lacks_are_refused() {
     let rig = Rig::new();
     for opcode in OPCODES {
         let good = rig.op(opcode);
@@ -204,7 +204,7 @@ fn datatypes_and_ops_that_rc_does_not_have() {
     rig.finish();
 }
 
-fn numbers_of_words() {
+fn atomics_take_one_word() {
     let rig = Rig::new();
     for opcode in OPCODES {
         let good = rig.op(opcode);
@@ -233,7 +233,7 @@ fn numbers_of_words() {
     rig.finish();
 }
 
-fn fields_that_an_opcode_does_not_have() {
+fn fields_of_other_opcodes_are_refused() {
     let rig = Rig::new();
     let base = rig.op(ATOMIC);
     for bit in 0..64 {
@@ -263,7 +263,7 @@ fn fields_that_an_opcode_does_not_have() {
     rig.finish();
 }
 
-fn flags_that_an_atomic_cannot_have() {
+fn invalid_flags_of_atomics_are_refused() {
     let rig = Rig::new();
     let known = abi::KFI_COMPLETION
         | abi::KFI_INJECT
@@ -293,7 +293,7 @@ fn flags_that_an_atomic_cannot_have() {
     rig.finish();
 }
 
-fn remote_words_that_cannot_be() {
+fn invalid_remote_words_are_refused() {
     let rig = Rig::new();
     for opcode in OPCODES {
         let good = rig.op(opcode);
@@ -334,7 +334,7 @@ fn remote_words_that_cannot_be() {
     rig.finish();
 }
 
-fn operands_and_results_that_are_not_there() {
+fn unmapped_operands_and_results_are_refused() {
     let rig = Rig::new();
     let read_only = Pages::new(1);
     read_only.protect(true);
@@ -373,7 +373,7 @@ fn operands_and_results_that_are_not_there() {
     rig.finish();
 }
 
-fn regions_that_do_not_allow_it() {
+fn regions_without_the_access_are_refused() {
     let rig = Rig::new();
     let at = rig.pages.addr();
     let reg = |access| {
@@ -427,7 +427,7 @@ fn regions_that_do_not_allow_it() {
     rig.finish();
 }
 
-fn capabilities_that_an_endpoint_lacks() {
+fn missing_capabilities_are_refused() {
     let atomic = abi::KFI_ATOMIC;
     for (caps, can) in [
         (abi::KFI_MSG | abi::KFI_RMA, vec![]),
@@ -476,7 +476,7 @@ fn capabilities_that_an_endpoint_lacks() {
     }
 }
 
-fn endpoints_that_have_no_atomics() {
+fn endpoints_without_atomics_refuse_them() {
     let rig = Rig::new();
     for type_ in [abi::KFI_EP_RDM, abi::KFI_EP_DGRAM] {
         let open = |caps| abi::kfabric_ep_open {
@@ -499,7 +499,7 @@ fn endpoints_that_have_no_atomics() {
     rig.finish();
 }
 
-fn before_and_after_a_connection() {
+fn atomics_need_a_connection() {
     let rig = Rig::open(abi::kfabric_ep_open {
         caps: abi::KFI_ATOMIC,
         ..Call::sized()
@@ -528,7 +528,7 @@ fn before_and_after_a_connection() {
     }
 }
 
-fn no_room() {
+fn atomics_without_room_are_refused() {
     let rig = Rig::new();
     // In the CQ: entries that were not read fill it.
     for opcode in [FETCH, COMPARE] {

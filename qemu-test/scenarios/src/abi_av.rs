@@ -11,16 +11,16 @@ use kfi::{
 };
 
 tests![
-    kinds_and_sizes,
-    lists_that_are_no_lists,
-    addresses_that_cannot_be_inserted,
-    answers_that_cannot_be_told_are_taken_back,
-    an_av_fills_up => 120,
-    text_that_is_no_address,
+    av_types_and_sizes_are_checked,
+    invalid_lists_are_refused,
+    invalid_addresses_are_not_inserted,
+    insertions_with_unwritable_results_are_undone,
+    a_full_av_refuses_addresses => 120,
+    invalid_address_text_is_refused,
     events_need_an_eq,
     removing_is_all_or_nothing,
-    what_is_not_in_the_av,
-    what_getinfo_refuses,
+    unknown_addresses_are_refused,
+    getinfo_refuses_invalid_arguments,
 ];
 
 /// A file, a fabric and a domain.
@@ -82,7 +82,7 @@ fn bad() -> abi::kfabric_sockaddr {
     }
 }
 
-fn kinds_and_sizes() {
+fn av_types_and_sizes_are_checked() {
     let (file, fabric, domain) = domain();
     let open = |type_, count| {
         file.call(abi::kfabric_av_open {
@@ -105,7 +105,7 @@ fn kinds_and_sizes() {
     file.close_all(&[chosen.handle, largest.handle, domain, fabric]);
 }
 
-fn lists_that_are_no_lists() {
+fn invalid_lists_are_refused() {
     let (file, fabric, domain) = domain();
     let av = file.av(domain);
     let addrs = [ipv4([10, 0, 0, 1], 1)];
@@ -157,7 +157,7 @@ fn lists_that_are_no_lists() {
     file.close_all(&[av, map, domain, fabric]);
 }
 
-fn addresses_that_cannot_be_inserted() {
+fn invalid_addresses_are_not_inserted() {
     let (file, fabric, domain) = domain();
     let av = file.av(domain);
     let good = |port| ipv4([10, 0, 0, 1], port);
@@ -192,7 +192,7 @@ fn addresses_that_cannot_be_inserted() {
     file.close_all(&[av, domain, fabric]);
 }
 
-fn answers_that_cannot_be_told_are_taken_back() {
+fn insertions_with_unwritable_results_are_undone() {
     let (file, fabric, domain) = domain();
     let addrs: Vec<_> = (1..=8).map(|port| ipv4([10, 0, 0, 1], port)).collect();
     let pages = Pages::new(1);
@@ -220,7 +220,7 @@ fn answers_that_cannot_be_told_are_taken_back() {
     file.close_all(&[domain, fabric]);
 }
 
-fn an_av_fills_up() {
+fn a_full_av_refuses_addresses() {
     let (file, fabric, domain) = domain();
     let av = file.av(domain);
     let most = abi::KFABRIC_MAX_AV as usize;
@@ -259,7 +259,7 @@ fn an_av_fills_up() {
     file.close_all(&[av, domain, fabric]);
 }
 
-fn text_that_is_no_address() {
+fn invalid_address_text_is_refused() {
     let (file, fabric, domain) = domain();
     let av = file.av(domain);
     let call = |node: &str, service: &str| {
@@ -380,7 +380,7 @@ fn removing_is_all_or_nothing() {
     file.close_all(&[av, domain, fabric]);
 }
 
-fn what_is_not_in_the_av() {
+fn unknown_addresses_are_refused() {
     let (file, fabric, domain) = domain();
     let av = file.av(domain);
     for fi_addr in [0, 1, 65536, 1 << 32, abi::KFI_ADDR_UNSPEC] {
@@ -389,7 +389,7 @@ fn what_is_not_in_the_av() {
     file.close_all(&[av, domain, fabric]);
 }
 
-fn what_getinfo_refuses() {
+fn getinfo_refuses_invalid_arguments() {
     let file = File::open();
     let mut infos = [abi::kfabric_info::default(); 2];
     let mut ask = |version: u32, node: &str, service: &str, hints: Option<&abi::kfabric_info>| {

@@ -12,10 +12,10 @@ use kfi::{
 };
 
 tests![
-    pairs_that_cannot_be_bound,
-    flags_of_bindings,
-    bindings_across_domains_and_fabrics,
-    a_second_binding,
+    invalid_pairs_are_not_bound,
+    invalid_binding_flags_are_refused,
+    bindings_across_domains_and_fabrics_are_refused,
+    a_second_binding_is_refused,
     an_enabled_endpoint_is_not_bound,
 ];
 
@@ -41,7 +41,7 @@ const PAIRS: [(Class, Class); 8] = [
     (Class::Mr, Class::Cntr),
 ];
 
-fn pairs_that_cannot_be_bound() {
+fn invalid_pairs_are_not_bound() {
     let world = World::new();
     for from in Class::ALL {
         for to in Class::ALL {
@@ -57,7 +57,7 @@ fn pairs_that_cannot_be_bound() {
     world.finish();
 }
 
-fn flags_of_bindings() {
+fn invalid_binding_flags_are_refused() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -98,7 +98,7 @@ fn flags_of_bindings() {
     file.close_all(&[eq, cq, cntr, av2, mr, av, ep, pep, domain, fabric]);
 }
 
-fn bindings_across_domains_and_fabrics() {
+fn bindings_across_domains_and_fabrics_are_refused() {
     let file = File::open();
     let (fabric, fabric2) = (file.fabric(), file.fabric());
     let (domain, domain2) = (file.domain(fabric), file.domain(fabric));
@@ -124,7 +124,7 @@ fn bindings_across_domains_and_fabrics() {
     file.close_all(&[mr, av, ep, pep, domain, fabric]);
 }
 
-fn a_second_binding() {
+fn a_second_binding_is_refused() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);

@@ -15,9 +15,9 @@ use kfi::{
 };
 
 tests![
-    every_class_counts,
-    files_of_a_user_share_and_users_do_not,
-    what_an_av_grows_by_counts,
+    every_class_of_object_counts,
+    files_of_a_user_share_a_limit_and_users_do_not,
+    the_growth_of_an_av_counts,
     a_message_that_cannot_be_buffered_waits,
     pages_count_as_long_as_they_are_mapped => 900,
 ];
@@ -100,7 +100,7 @@ fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, E
     ]
 }
 
-fn every_class_counts() {
+fn every_class_of_object_counts() {
     File::open();
     open_to_all();
     as_user(|| {
@@ -136,7 +136,7 @@ fn every_class_counts() {
     });
 }
 
-fn files_of_a_user_share_and_users_do_not() {
+fn files_of_a_user_share_a_limit_and_users_do_not() {
     let roots = File::open();
     open_to_all();
     as_user(|| {
@@ -165,7 +165,7 @@ fn files_of_a_user_share_and_users_do_not() {
     });
 }
 
-fn what_an_av_grows_by_counts() {
+fn the_growth_of_an_av_counts() {
     File::open();
     open_to_all();
     as_user(|| {

@@ -11,17 +11,17 @@ use kfi::{
 };
 
 tests![
-    types_and_capabilities_that_are_not_there,
-    sizes_of_an_endpoint,
-    addresses_of_an_endpoint,
+    unknown_types_and_capabilities_are_refused,
+    endpoint_sizes_are_checked,
+    endpoint_addresses_are_checked,
     enabling_needs_queues_and_an_av,
     enabling_needs_a_free_port,
     enabling_needs_an_address,
-    names,
-    options,
-    default_flags,
-    cancelling,
-    what_cannot_be_told_is_not_set,
+    getting_and_setting_names_is_checked,
+    endpoint_options_are_checked,
+    default_flags_are_checked,
+    only_posted_operations_are_cancelled,
+    calls_with_unwritable_results_set_nothing,
 ];
 
 const SIDES: u64 = abi::KFI_SEND | abi::KFI_RECV;
@@ -34,7 +34,7 @@ fn domain() -> (File, u32, u32) {
     (file, fabric, domain)
 }
 
-fn types_and_capabilities_that_are_not_there() {
+fn unknown_types_and_capabilities_are_refused() {
     let (file, fabric, domain) = domain();
     let open = |type_, caps| {
         file.call(abi::kfabric_ep_open {
@@ -76,7 +76,7 @@ fn types_and_capabilities_that_are_not_there() {
     file.close_all(&[domain, fabric]);
 }
 
-fn sizes_of_an_endpoint() {
+fn endpoint_sizes_are_checked() {
     let (file, fabric, domain) = domain();
     let open = |tx_size, rx_size, total_buffered_recv| {
         file.call(abi::kfabric_ep_open {
@@ -105,7 +105,7 @@ fn sizes_of_an_endpoint() {
     file.close_all(&[domain, fabric]);
 }
 
-fn addresses_of_an_endpoint() {
+fn endpoint_addresses_are_checked() {
     let (file, fabric, domain) = domain();
     let open = |src_addr| {
         file.call(abi::kfabric_ep_open {
@@ -266,7 +266,7 @@ fn enabling_needs_an_address() {
     .expect("link_del");
 }
 
-fn names() {
+fn getting_and_setting_names_is_checked() {
     let (file, fabric, domain) = domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4500));
     let set = |set, addr| {
@@ -292,7 +292,7 @@ fn names() {
     file.close_all(&[ep, cq, av, domain, fabric]);
 }
 
-fn options() {
+fn endpoint_options_are_checked() {
     let (file, fabric, domain) = domain();
     let ep = file.ep(domain);
     let opt = |set, level, name, value| {
@@ -332,7 +332,7 @@ fn opsflag(file: &File, handle: u32, set: u32, flags: u64) -> Result<u64, Errno>
     .map(|arg| arg.flags)
 }
 
-fn default_flags() {
+fn default_flags_are_checked() {
     let (file, fabric, domain) = domain();
     let (ep, cntr) = (file.ep(domain), file.cntr(domain));
     let (tx, rx) = (abi::KFI_TRANSMIT, abi::KFI_RECV);
@@ -372,7 +372,7 @@ fn default_flags() {
     file.close_all(&[ep, cntr, domain, fabric]);
 }
 
-fn cancelling() {
+fn only_posted_operations_are_cancelled() {
     let (file, fabric, domain) = domain();
     let cancel = |ep, context| {
         file.call(abi::kfabric_ep_cancel {
@@ -406,7 +406,7 @@ fn cancelling() {
 }
 
 /// These calls get or set, and write back the values they were given to set.
-fn what_cannot_be_told_is_not_set() {
+fn calls_with_unwritable_results_set_nothing() {
     let (file, fabric, domain) = domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4600));
     let blind = |request: u32, arg: &[u8]| {

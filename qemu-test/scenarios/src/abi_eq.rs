@@ -11,13 +11,13 @@ use kfi::{
 };
 
 tests![
-    an_eq_that_cannot_be_written,
-    an_eq_fills_up,
-    an_eq_without_events,
+    writes_to_an_eq_are_checked,
+    a_full_eq_refuses_events,
+    an_empty_eq_gives_no_events,
     an_event_that_does_not_fit_stays,
     an_error_event_comes_first,
-    lost_events_are_told_once,
-    waits_that_cannot_be_on_an_eq,
+    lost_events_are_reported_once,
+    invalid_waits_on_an_eq_are_refused,
 ];
 
 /// A file, a fabric and a domain.
@@ -63,7 +63,7 @@ fn eq_readerr(file: &File, eq: u32, flags: u64) -> Result<abi::kfabric_eq_reader
     })
 }
 
-fn an_eq_that_cannot_be_written() {
+fn writes_to_an_eq_are_checked() {
     let file = File::open();
     let fabric = file.fabric();
     let eq = file.make(abi::kfabric_eq_open {
@@ -83,7 +83,7 @@ fn an_eq_that_cannot_be_written() {
     file.close_all(&[eq, writable, fabric]);
 }
 
-fn an_eq_fills_up() {
+fn a_full_eq_refuses_events() {
     let file = File::open();
     let fabric = file.fabric();
     let eq = file.make(abi::kfabric_eq_open {
@@ -106,7 +106,7 @@ fn an_eq_fills_up() {
     file.close_all(&[eq, fabric]);
 }
 
-fn an_eq_without_events() {
+fn an_empty_eq_gives_no_events() {
     let file = File::open();
     let fabric = file.fabric();
     let eq = file.eq(fabric);
@@ -233,7 +233,7 @@ fn an_error_event_comes_first() {
     file.close_all(&[av, eq, domain, fabric]);
 }
 
-fn lost_events_are_told_once() {
+fn lost_events_are_reported_once() {
     let (file, fabric, domain) = domain();
     let eq = file.make(abi::kfabric_eq_open {
         fabric,
@@ -264,7 +264,7 @@ fn lost_events_are_told_once() {
     file.close_all(&[av, eq, domain, fabric]);
 }
 
-fn waits_that_cannot_be_on_an_eq() {
+fn invalid_waits_on_an_eq_are_refused() {
     let file = File::open();
     let fabric = file.fabric();
     let wait_set = file.wait_set(fabric);

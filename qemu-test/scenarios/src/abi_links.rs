@@ -14,17 +14,17 @@ use kfi::{
 use std::{ffi::c_char, io, net::UdpSocket, os::unix::process::CommandExt, process::Command};
 
 tests![
-    names_that_are_none,
-    a_link_there_is_already,
-    interfaces_that_are_not_there,
-    the_port_of_the_wire,
+    invalid_names_are_refused,
+    a_second_link_of_a_name_or_interface_is_refused,
+    unknown_interfaces_are_refused,
+    links_hold_the_udp_port_of_their_namespace,
     a_link_in_use_stays,
     an_ordinary_user_makes_no_links,
-    who_made_the_namespace_makes_links_there,
-    too_many_links => 300,
+    the_owner_of_a_namespace_makes_links_there,
+    the_number_of_links_is_limited => 300,
     listing_ends,
-    an_interface_that_goes_down_and_up,
-    an_interface_that_is_removed,
+    a_link_follows_its_interface_down_and_up,
+    a_removed_interface_ends_its_endpoints,
 ];
 
 fn add(file: &File, name: &str, netdev: &str) -> Result<(), Errno> {
@@ -76,7 +76,7 @@ pub(crate) fn link(file: &File, name: &str) -> Option<abi::kfabric_link_get> {
         .find(|link| string(&link.name) == name)
 }
 
-fn names_that_are_none() {
+fn invalid_names_are_refused() {
     let file = File::open();
     let _netdev = Netdev::dummy("abil0", "");
     let before = links(&file).len();
@@ -105,7 +105,7 @@ fn names_that_are_none() {
     del(&file, "abil").expect("del");
 }
 
-fn a_link_there_is_already() {
+fn a_second_link_of_a_name_or_interface_is_refused() {
     let file = File::open();
     let _netdevs = (Netdev::dummy("abil0", ""), Netdev::dummy("abil1", ""));
     add(&file, "abil", "abil0").expect("add");
@@ -122,7 +122,7 @@ fn a_link_there_is_already() {
 }
 
 /// UDP port 4791 belongs to the links of a namespace, from the first to the last.
-fn the_port_of_the_wire() {
+fn links_hold_the_udp_port_of_their_namespace() {
     // Here the port is in use if a test before this one has left a link.
     NetNs::new().run(the_port_of_a_namespace);
 }
@@ -163,7 +163,7 @@ fn the_port_of_a_namespace() {
     UdpSocket::bind("[::]:4791").expect("the port is free");
 }
 
-fn interfaces_that_are_not_there() {
+fn unknown_interfaces_are_refused() {
     let file = File::open();
     refused(add(&file, "abil", "nosuch0"), Errno::ENODEV);
     refused(del(&file, "nosuchlink"), Errno::ENODEV);
@@ -235,7 +235,7 @@ fn in_namespaces(flags: i32, run: impl Fn() -> Result<(), Errno> + Send + Sync +
     assert!(status.success());
 }
 
-fn who_made_the_namespace_makes_links_there() {
+fn the_owner_of_a_namespace_makes_links_there() {
     open_to_all();
     let (user, net) = (libc::CLONE_NEWUSER, libc::CLONE_NEWNET);
     in_namespaces(user | net, || {
@@ -255,7 +255,7 @@ fn who_made_the_namespace_makes_links_there() {
     });
 }
 
-fn too_many_links() {
+fn the_number_of_links_is_limited() {
     let limit: usize = std::fs::read_to_string("/sys/module/kfabric/parameters/max_links")
         .map_or(64, |text| text.trim().parse().expect("a number"));
     let netns = NetNs::new();
@@ -365,7 +365,7 @@ impl Rig {
     }
 }
 
-fn an_interface_that_goes_down_and_up() {
+fn a_link_follows_its_interface_down_and_up() {
     let (_netdev, rig) = Rig::new();
     assert_eq!(rig.state(), abi::KFABRIC_LINK_UP);
     ip("link set abil0 down");
@@ -387,7 +387,7 @@ fn an_interface_that_goes_down_and_up() {
     del(&rig.file, "abil").expect("del");
 }
 
-fn an_interface_that_is_removed() {
+fn a_removed_interface_ends_its_endpoints() {
     let (netdev, rig) = Rig::new();
     let file = &rig.file;
     let early = file.ep(rig.domain);

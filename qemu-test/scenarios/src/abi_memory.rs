@@ -18,15 +18,15 @@ use rustix::{
 };
 
 tests![
-    what_is_no_region,
-    lists_that_are_too_long,
-    keys,
-    memory_that_cannot_be_registered,
-    memory_that_can_only_be_read,
-    the_limit_of_locked_memory,
+    invalid_regions_are_refused,
+    lists_that_are_too_long_are_refused,
+    keys_are_checked,
+    unmapped_memory_is_not_registered,
+    read_only_memory_is_registered_for_reading_only,
+    regions_count_against_the_limit_of_locked_memory,
     operations_count_against_the_limit,
-    mappings_of_what_cannot_be_mapped,
-    mappings_that_are_too_long,
+    invalid_offsets_are_not_mapped,
+    mappings_that_are_too_long_are_refused,
     a_counter_is_mapped_for_reading_only,
     mappings_outlive_their_objects,
 ];
@@ -56,7 +56,7 @@ fn iov(addr: u64, len: u64) -> abi::kfabric_iov {
     abi::kfabric_iov { addr, len }
 }
 
-fn what_is_no_region() {
+fn invalid_regions_are_refused() {
     let (file, fabric, domain) = domain();
     let pages = Pages::new(1);
     let whole = [iov(pages.addr(), PAGE as u64)];
@@ -97,7 +97,7 @@ fn what_is_no_region() {
     file.close_all(&[mr, domain, fabric]);
 }
 
-fn lists_that_are_too_long() {
+fn lists_that_are_too_long_are_refused() {
     let (file, fabric, domain) = domain();
     let pages = Pages::new(1);
     let most = abi::KFABRIC_MAX_IOV as usize;
@@ -123,7 +123,7 @@ fn lists_that_are_too_long() {
     file.close_all(&[mr, domain, fabric]);
 }
 
-fn keys() {
+fn keys_are_checked() {
     let (file, fabric, domain) = domain();
     let pages = Pages::new(1);
     let at = pages.addr();
@@ -153,7 +153,7 @@ fn keys() {
     file.close_all(&[theirs, domain, fabric]);
 }
 
-fn memory_that_cannot_be_registered() {
+fn unmapped_memory_is_not_registered() {
     let (file, fabric, domain) = domain();
     let pages = Pages::new(2);
     let good = iov(pages.addr(), PAGE as u64);
@@ -182,7 +182,7 @@ fn memory_that_cannot_be_registered() {
     file.close_all(&[cntr.handle, domain, fabric]);
 }
 
-fn memory_that_can_only_be_read() {
+fn read_only_memory_is_registered_for_reading_only() {
     let (file, fabric, domain) = domain();
     let pages = Pages::new(1);
     pages.protect(true);
@@ -209,7 +209,7 @@ fn limit_locked(pages: usize) {
     setrlimit(Resource::Memlock, limit).expect("setrlimit");
 }
 
-fn the_limit_of_locked_memory() {
+fn regions_count_against_the_limit_of_locked_memory() {
     let (file, fabric, domain) = domain();
     let pages = Pages::new(16);
     limit_locked(8);
@@ -330,7 +330,7 @@ fn ptr(addr: u64) -> *mut std::ffi::c_void {
 const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 
-fn mappings_of_what_cannot_be_mapped() {
+fn invalid_offsets_are_not_mapped() {
     let (file, fabric, domain) = domain();
     let cntr = file
         .call(abi::kfabric_cntr_open {
@@ -368,7 +368,7 @@ fn mappings_of_what_cannot_be_mapped() {
     file.close_all(&[cq.handle, eq, av, domain, fabric]);
 }
 
-fn mappings_that_are_too_long() {
+fn mappings_that_are_too_long_are_refused() {
     let (file, fabric, domain) = domain();
     let cntr = file
         .call(abi::kfabric_cntr_open {

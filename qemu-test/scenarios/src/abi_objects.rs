@@ -16,16 +16,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{collections::HashSet, os::fd::FromRawFd, os::fd::OwnedFd};
 
 tests![
-    what_others_were_made_from_is_busy,
-    what_others_are_bound_to_is_busy,
+    objects_from_which_others_were_made_are_busy,
+    objects_to_which_others_are_bound_are_busy,
     members_of_sets_are_busy,
     a_descriptor_keeps_its_object_busy,
-    who_waits_keeps_the_object_busy,
-    closing_twice,
-    one_of_many_closes,
-    handles_run_out => 900,
-    descriptors_run_out,
-    descriptors_of_other_wait_objects,
+    a_waiter_keeps_the_object_busy,
+    a_second_close_is_refused,
+    one_of_many_concurrent_closes_succeeds,
+    the_number_of_handles_is_limited => 900,
+    the_number_of_descriptors_is_limited,
+    all_wait_objects_but_none_have_descriptors,
     a_domain_needs_a_link,
 ];
 
@@ -38,7 +38,7 @@ fn busy_until_closed(file: &File, object: u32, user: u32) {
     file.close_all(&[user, object]);
 }
 
-fn what_others_were_made_from_is_busy() {
+fn objects_from_which_others_were_made_are_busy() {
     type Maker = fn(&File, u32) -> u32;
     let file = File::open();
     let from_fabric: [Maker; 3] = [File::domain, File::eq, File::wait_set];
@@ -69,7 +69,7 @@ fn what_others_were_made_from_is_busy() {
     file.close_all(&[fabric]);
 }
 
-fn what_others_are_bound_to_is_busy() {
+fn objects_to_which_others_are_bound_are_busy() {
     let file = File::open();
     let fabric = file.fabric();
     let bound = |user: u32, object: u32, flags: u64| {
@@ -216,7 +216,7 @@ fn a_descriptor_keeps_its_object_busy() {
     file.close_all(&[domain, fabric]);
 }
 
-fn who_waits_keeps_the_object_busy() {
+fn a_waiter_keeps_the_object_busy() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -290,7 +290,7 @@ fn who_waits_keeps_the_object_busy() {
     file.close_all(&[cq, eq, cntr, wait_set, domain, fabric]);
 }
 
-fn closing_twice() {
+fn a_second_close_is_refused() {
     let world = World::new();
     let file = &world.file;
     let first = file.fabric();
@@ -304,7 +304,7 @@ fn closing_twice() {
     world.finish();
 }
 
-fn one_of_many_closes() {
+fn one_of_many_concurrent_closes_succeeds() {
     const THREADS: usize = 4;
     let file = File::open();
     let start = std::sync::Barrier::new(THREADS);
@@ -333,7 +333,7 @@ fn one_of_many_closes() {
     assert_eq!(closed.load(order), ROUNDS);
 }
 
-fn handles_run_out() {
+fn the_number_of_handles_is_limited() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -409,7 +409,7 @@ fn handles_run_out() {
     assert!(ending < limit, "{ending:?}, making took {making:?}");
 }
 
-fn descriptors_run_out() {
+fn the_number_of_descriptors_is_limited() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -449,7 +449,7 @@ fn descriptors_run_out() {
     file.close_all(&[domain, fabric]);
 }
 
-fn descriptors_of_other_wait_objects() {
+fn all_wait_objects_but_none_have_descriptors() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);

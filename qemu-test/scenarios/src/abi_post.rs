@@ -15,19 +15,19 @@ use kfi::{
 };
 
 tests![
-    lists_that_are_no_lists,
-    operations_of_another_size,
-    opcodes_and_reserved_fields,
-    flags_that_an_operation_cannot_have => 120,
-    an_endpoint_that_is_not_enabled,
-    capabilities_that_an_endpoint_lacks,
-    no_room_in_a_queue,
-    no_room_for_completions,
-    no_room_at_the_peer,
-    peers_that_are_not_there,
-    a_claim_of_nothing,
-    what_came_before_the_refused_one_stands,
-    what_cannot_be_told_is_not_posted,
+    invalid_lists_are_refused,
+    operations_of_an_invalid_size_are_refused,
+    unknown_opcodes_and_reserved_fields_are_refused,
+    invalid_flags_of_operations_are_refused => 120,
+    an_endpoint_that_is_not_enabled_refuses_operations,
+    missing_capabilities_are_refused,
+    operations_without_room_in_a_queue_are_refused,
+    operations_without_room_for_completions_are_refused,
+    injected_messages_without_room_at_the_peer_are_refused,
+    unknown_peers_are_refused,
+    a_claim_without_a_claimed_message_is_refused,
+    operations_before_a_refused_one_are_posted,
+    a_post_with_unwritable_results_posts_nothing,
 ];
 
 /// An endpoint that has itself as a peer.
@@ -168,7 +168,7 @@ impl Rig {
     }
 }
 
-fn lists_that_are_no_lists() {
+fn invalid_lists_are_refused() {
     let rig = Rig::new();
     let ops = [rig.op(abi::KFABRIC_OP_SEND, SMALL)];
     let good = abi::kfabric_post {
@@ -195,7 +195,7 @@ fn lists_that_are_no_lists() {
     rig.finish();
 }
 
-fn operations_of_another_size() {
+fn operations_of_an_invalid_size_are_refused() {
     let rig = Rig::new();
     let op = rig.op(abi::KFABRIC_OP_RECV, SMALL);
     let list = Pages::new(4);
@@ -234,7 +234,7 @@ fn operations_of_another_size() {
     rig.finish();
 }
 
-fn opcodes_and_reserved_fields() {
+fn unknown_opcodes_and_reserved_fields_are_refused() {
     let rig = Rig::new();
     let good = rig.op(abi::KFABRIC_OP_SEND, SMALL);
     for opcode in [9, 10, 255, 1 << 31, u32::MAX] {
@@ -266,7 +266,7 @@ fn opcodes_and_reserved_fields() {
     rig.finish();
 }
 
-fn flags_that_an_operation_cannot_have() {
+fn invalid_flags_of_operations_are_refused() {
     let rig = Rig::new();
     let transmit = abi::KFI_COMPLETION
         | abi::KFI_INJECT_COMPLETE
@@ -313,7 +313,7 @@ fn flags_that_an_operation_cannot_have() {
     rig.finish();
 }
 
-fn an_endpoint_that_is_not_enabled() {
+fn an_endpoint_that_is_not_enabled_refuses_operations() {
     let rig = Rig::new();
     let ep = rig.file.ep(rig.domain);
     rig.file
@@ -330,7 +330,7 @@ fn an_endpoint_that_is_not_enabled() {
     rig.finish();
 }
 
-fn capabilities_that_an_endpoint_lacks() {
+fn missing_capabilities_are_refused() {
     let (send, recv) = (abi::KFABRIC_OP_SEND, abi::KFABRIC_OP_RECV);
     let (tsend, trecv) = (abi::KFABRIC_OP_TSEND, abi::KFABRIC_OP_TRECV);
     let (read, write) = (abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE);
@@ -379,7 +379,7 @@ fn capabilities_that_an_endpoint_lacks() {
     rig.finish();
 }
 
-fn no_room_in_a_queue() {
+fn operations_without_room_in_a_queue_are_refused() {
     let rig = Rig::with(abi::kfabric_ep_open {
         tx_size: 1,
         rx_size: 1,
@@ -401,7 +401,7 @@ fn no_room_in_a_queue() {
     rig.finish();
 }
 
-fn no_room_for_completions() {
+fn operations_without_room_for_completions_are_refused() {
     let rig = Rig::new();
     // Waiting receives have their room already.
     for context in [1, 2] {
@@ -433,7 +433,7 @@ fn no_room_for_completions() {
     rig.finish();
 }
 
-fn no_room_at_the_peer() {
+fn injected_messages_without_room_at_the_peer_are_refused() {
     let rig = Rig::with(abi::kfabric_ep_open {
         total_buffered_recv: SMALL,
         ..Call::sized()
@@ -465,7 +465,7 @@ fn no_room_at_the_peer() {
     rig.finish();
 }
 
-fn peers_that_are_not_there() {
+fn unknown_peers_are_refused() {
     let rig = Rig::with(abi::kfabric_ep_open {
         caps: abi::KFI_MSG | abi::KFI_TAGGED | abi::KFI_RMA | abi::KFI_DIRECTED_RECV,
         ..Call::sized()
@@ -519,7 +519,7 @@ fn peers_that_are_not_there() {
     rig.finish();
 }
 
-fn a_claim_of_nothing() {
+fn a_claim_without_a_claimed_message_is_refused() {
     let rig = Rig::new();
     let claim = |flags| abi::kfabric_op {
         flags,
@@ -540,7 +540,7 @@ fn a_claim_of_nothing() {
     rig.finish();
 }
 
-fn what_came_before_the_refused_one_stands() {
+fn operations_before_a_refused_one_are_posted() {
     let rig = Rig::new();
     let recv = |context| abi::kfabric_op {
         context,
@@ -577,7 +577,7 @@ fn what_came_before_the_refused_one_stands() {
     rig.finish();
 }
 
-fn what_cannot_be_told_is_not_posted() {
+fn a_post_with_unwritable_results_posts_nothing() {
     let rig = Rig::new();
     let ops = [rig.op(abi::KFABRIC_OP_WRITE, SMALL)];
     let arg = abi::kfabric_post {

@@ -13,14 +13,14 @@ use kfi::{
 };
 
 tests![
-    messages_that_are_too_long,
-    buffers_that_are_not_there,
-    lists_of_buffers,
-    lengths_of_remote_memory,
-    regions_that_do_not_allow_it,
+    messages_that_are_too_long_are_refused,
+    unmapped_buffers_are_refused,
+    invalid_lists_of_buffers_are_refused,
+    remote_and_local_lengths_must_be_equal,
+    regions_without_the_access_are_refused,
 ];
 
-fn messages_that_are_too_long() {
+fn messages_that_are_too_long_are_refused() {
     let rig = Rig::new();
     let most = abi::KFABRIC_MAX_MSG_SIZE;
     for opcode in OPCODES {
@@ -70,7 +70,7 @@ fn messages_that_are_too_long() {
     rig.finish();
 }
 
-fn buffers_that_are_not_there() {
+fn unmapped_buffers_are_refused() {
     let rig = Rig::new();
     let read_only = Pages::new(8);
     read_only.protect(true);
@@ -119,7 +119,7 @@ fn buffers_that_are_not_there() {
     rig.finish();
 }
 
-fn lists_of_buffers() {
+fn invalid_lists_of_buffers_are_refused() {
     let rig = Rig::new();
     let at = rig.pages.addr();
     let piece = |addr, len| abi::kfabric_iov { addr, len };
@@ -154,7 +154,7 @@ fn lists_of_buffers() {
     rig.finish();
 }
 
-fn lengths_of_remote_memory() {
+fn remote_and_local_lengths_must_be_equal() {
     let rig = Rig::new();
     for opcode in [abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE] {
         for len in [SMALL, LARGE] {
@@ -189,7 +189,7 @@ fn lengths_of_remote_memory() {
     rig.finish();
 }
 
-fn regions_that_do_not_allow_it() {
+fn regions_without_the_access_are_refused() {
     let rig = Rig::new();
     let at = rig.pages.addr();
     for (opcode, needs) in [

@@ -16,13 +16,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 tests![
     wait_objects_of_queues_and_counters,
     sizes_and_formats,
-    a_cq_without_entries,
-    an_entry_that_cannot_be_told_stays,
+    an_empty_cq_gives_no_entries,
+    an_entry_that_cannot_be_copied_stays,
     an_error_entry_comes_first,
-    lost_completions_are_told_once,
-    a_spoilt_head_is_an_error,
-    waits_that_cannot_be_on_a_cq,
-    a_number_of_entries_is_waited_for,
+    lost_completions_are_reported_once,
+    an_invalid_head_is_an_error,
+    invalid_waits_on_a_cq_are_refused,
+    a_wait_can_be_for_several_entries,
     a_signal_ends_waits,
 ];
 
@@ -270,7 +270,7 @@ impl Rig {
     }
 }
 
-fn a_cq_without_entries() {
+fn an_empty_cq_gives_no_entries() {
     let rig = Rig::queue();
     refused(rig.read(0), Errno::EAGAIN);
     let deadline = in_ms(50);
@@ -291,7 +291,7 @@ fn a_cq_without_entries() {
     rig.finish();
 }
 
-fn an_entry_that_cannot_be_told_stays() {
+fn an_entry_that_cannot_be_copied_stays() {
     let rig = Rig::queue();
     for context in 1..=4 {
         rig.complete(context);
@@ -360,7 +360,7 @@ fn an_error_entry_comes_first() {
     rig.finish();
 }
 
-fn lost_completions_are_told_once() {
+fn lost_completions_are_reported_once() {
     let rig = Rig::new(abi::kfabric_cq_open {
         entries: 1,
         wait_obj: abi::KFI_WAIT_QUEUE,
@@ -401,7 +401,7 @@ fn lost_completions_are_told_once() {
     rig.finish();
 }
 
-fn a_spoilt_head_is_an_error() {
+fn an_invalid_head_is_an_error() {
     let (file, fabric, domain) = domain();
     let opened = file
         .call(abi::kfabric_cq_open {
@@ -477,7 +477,7 @@ fn a_spoilt_head_is_an_error() {
     assert_eq!(head.load(order), 7);
 }
 
-fn waits_that_cannot_be_on_a_cq() {
+fn invalid_waits_on_a_cq_are_refused() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -511,7 +511,7 @@ fn waits_that_cannot_be_on_a_cq() {
 }
 
 /// Without KFI_CQ_COND_THRESHOLD any entry ends the wait, whatever the value of `cond`.
-fn a_number_of_entries_is_waited_for() {
+fn a_wait_can_be_for_several_entries() {
     for (wait_cond, kept) in [
         (abi::KFI_CQ_COND_NONE, false),
         (abi::KFI_CQ_COND_THRESHOLD, true),

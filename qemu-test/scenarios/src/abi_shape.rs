@@ -16,21 +16,21 @@ use crate::{
 use kfi::{Errno, abi};
 
 tests![
-    the_table_is_the_header => 120,
-    every_call_succeeds_as_the_table_has_it => 600,
-    a_structure_that_is_too_short => 600,
-    a_longer_structure => 600,
-    reserved_fields => 600,
-    unknown_flags => 600,
-    handles_that_name_nothing => 600,
-    handles_of_another_class => 600,
-    socket_addresses => 600,
-    what_is_told_is_not_looked_at => 600,
-    an_argument_that_is_not_there => 600,
-    an_argument_that_cannot_be_written_to => 600,
-    memory_that_is_not_there => 600,
-    commands_that_are_none => 300,
-    the_size_in_a_command_is_not_looked_at => 600,
+    the_table_equals_the_header => 120,
+    every_call_of_the_table_succeeds => 600,
+    a_structure_that_is_too_short_is_refused => 600,
+    a_longer_structure_must_end_with_zeros => 600,
+    reserved_fields_must_be_zero => 600,
+    unknown_flags_are_refused => 600,
+    unknown_handles_are_refused => 600,
+    handles_of_another_class_are_refused => 600,
+    invalid_socket_addresses_are_refused => 600,
+    output_fields_are_ignored_on_input => 600,
+    an_unmapped_argument_is_refused => 600,
+    a_read_only_argument_is_refused => 600,
+    unmapped_memory_is_refused => 600,
+    unknown_commands_are_refused => 300,
+    the_size_in_a_command_is_ignored => 600,
 ];
 
 const HEADER: &str = include_str!("../../../include/uapi/kfabric.h");
@@ -52,7 +52,7 @@ fn header_fields(arg: &str) -> Vec<String> {
         .collect()
 }
 
-fn the_table_is_the_header() {
+fn the_table_equals_the_header() {
     let table = table();
     let mut known: Vec<&str> = table.iter().map(|row| row.name).collect();
     known.dedup();
@@ -168,11 +168,11 @@ fn with_size(good: &[u8], size: usize) -> Vec<u8> {
     bytes
 }
 
-fn every_call_succeeds_as_the_table_has_it() {
+fn every_call_of_the_table_succeeds() {
     each_row(|_, _, _| {});
 }
 
-fn a_structure_that_is_too_short() {
+fn a_structure_that_is_too_short_is_refused() {
     each_row(|world, row, good| {
         for size in [0, 1, 4, 7, row.v1 - 4, row.v1 - 1] {
             let bytes = with_size(good, size);
@@ -194,7 +194,7 @@ fn a_structure_that_is_too_short() {
     );
 }
 
-fn a_longer_structure() {
+fn a_longer_structure_must_end_with_zeros() {
     each_row(|world, row, good| {
         for size in [row.size + 1, row.size + 8, PAGE] {
             let mut bytes = with_size(good, size);
@@ -227,7 +227,7 @@ fn a_longer_structure() {
     }
 }
 
-fn reserved_fields() {
+fn reserved_fields_must_be_zero() {
     each_field(|world, row, good, field| {
         if matches!(field.kind, Kind::Reserved) {
             for bit in 0..8 * field.len {
@@ -239,7 +239,7 @@ fn reserved_fields() {
     });
 }
 
-fn unknown_flags() {
+fn unknown_flags_are_refused() {
     each_field(|world, row, good, field| {
         if let Kind::Flags(known) = field.kind {
             for bit in 0..8 * field.len {
@@ -253,7 +253,7 @@ fn unknown_flags() {
     });
 }
 
-fn handles_that_name_nothing() {
+fn unknown_handles_are_refused() {
     let other = File::open();
     let theirs = (0..300).fold(0, |_, _| other.fabric());
     each_field(|world, row, good, field| {
@@ -283,7 +283,7 @@ fn handles_that_name_nothing() {
     other.close_all(&[theirs]);
 }
 
-fn handles_of_another_class() {
+fn handles_of_another_class_are_refused() {
     each_field(|world, row, good, field| {
         let (classes, errno) = match field.kind {
             Kind::Handle(classes) => (classes, Errno::EBADF),
@@ -300,7 +300,7 @@ fn handles_of_another_class() {
     });
 }
 
-fn socket_addresses() {
+fn invalid_socket_addresses_are_refused() {
     each_field(|world, row, good, field| {
         if !matches!(field.kind, Kind::Addr) {
             return;
@@ -329,7 +329,7 @@ fn socket_addresses() {
     });
 }
 
-fn what_is_told_is_not_looked_at() {
+fn output_fields_are_ignored_on_input() {
     let _netdev = Netdev::dummy(NETDEV, "");
     for row in &table() {
         let world = World::new();
@@ -344,7 +344,7 @@ fn what_is_told_is_not_looked_at() {
     }
 }
 
-fn an_argument_that_is_not_there() {
+fn an_unmapped_argument_is_refused() {
     each_row(|world, row, good| {
         let hole = Pages::new(1);
         hole.write(PAGE - 4, &good[..4]);
@@ -359,7 +359,7 @@ fn an_argument_that_is_not_there() {
     });
 }
 
-fn an_argument_that_cannot_be_written_to() {
+fn a_read_only_argument_is_refused() {
     let _netdev = Netdev::dummy(NETDEV, "");
     for row in &table() {
         let world = World::new();
@@ -380,7 +380,7 @@ fn an_argument_that_cannot_be_written_to() {
     }
 }
 
-fn memory_that_is_not_there() {
+fn unmapped_memory_is_refused() {
     each_field(|world, row, good, field| {
         let (null_is_none, written) = match field.kind {
             Kind::In => (false, false),
@@ -409,7 +409,7 @@ fn memory_that_is_not_there() {
     });
 }
 
-fn commands_that_are_none() {
+fn unknown_commands_are_refused() {
     let file = File::open();
     let arg = Pages::new(1);
     let nrs: Vec<u32> = table().iter().map(|row| row.request & 0xff).collect();
@@ -434,7 +434,7 @@ fn commands_that_are_none() {
     }
 }
 
-fn the_size_in_a_command_is_not_looked_at() {
+fn the_size_in_a_command_is_ignored() {
     let _netdev = Netdev::dummy(NETDEV, "");
     for row in &table() {
         for size in [0, 8, row.v1 as u32 + 8, 0x3fff] {

@@ -17,9 +17,9 @@ tests![
     links_of_another_namespace_are_not_seen,
     a_fabric_stays_in_its_namespace,
     endpoints_of_another_namespace_are_not_reached,
-    a_namespace_takes_its_links_along,
-    what_stat_refuses,
-    what_figures_refuses,
+    a_namespace_is_removed_with_its_links,
+    stat_refuses_invalid_arguments,
+    figures_refuses_invalid_arguments,
     an_ordinary_user_sees_its_own_objects,
     another_namespace_has_other_objects,
 ];
@@ -170,7 +170,7 @@ fn endpoints_of_another_namespace_are_not_reached() {
     }
 }
 
-fn a_namespace_takes_its_links_along() {
+fn a_namespace_is_removed_with_its_links() {
     let file = File::open_only();
     let netns = NetNs::new();
     let (party, [domain, fabric]) = endpoint(&file, &netns, 5000);
@@ -206,7 +206,7 @@ fn a_namespace_takes_its_links_along() {
     file.close_all(&[domain, fabric]);
 }
 
-fn what_figures_refuses() {
+fn figures_refuses_invalid_arguments() {
     let (a, b) = (NetNs::new(), NetNs::new());
     let file = File::open_only();
     let figures = |of, id| {
@@ -240,7 +240,7 @@ fn what_figures_refuses() {
     });
 }
 
-fn what_stat_refuses() {
+fn stat_refuses_invalid_arguments() {
     let file = File::open();
     for object_class in [
         abi::KFI_CLASS_UNSPEC,

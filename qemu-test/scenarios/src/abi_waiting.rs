@@ -16,22 +16,22 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use std::time::Duration;
 
 tests![
-    what_cannot_be_done_to_a_counter,
-    a_counter_that_does_not_get_there,
-    an_error_ends_the_wait_and_tells_the_values,
-    a_counter_that_nobody_can_wait_on,
+    invalid_changes_of_a_counter_are_refused,
+    a_threshold_that_is_not_reached_times_out,
+    an_error_ends_the_wait_and_returns_the_values,
+    a_counter_without_a_wait_object_refuses_waits,
     a_counter_wraps_at_its_maximum,
-    descriptors_of_counters,
-    descriptors_of_wait_sets,
-    descriptors_of_queues,
-    a_wait_set_without_a_signal,
-    members_of_poll_sets,
-    a_poll_set_fills_up => 120,
-    polling_that_cannot_be_told,
+    descriptors_of_counters_check_their_arguments,
+    descriptors_of_wait_sets_check_their_arguments,
+    descriptors_of_queues_cannot_be_read_or_written,
+    a_wait_set_without_a_signal_times_out,
+    only_queues_and_counters_join_poll_sets,
+    a_full_poll_set_refuses_members => 120,
+    a_poll_with_unwritable_results_fails,
     a_signal_interrupts_every_wait,
-    a_restarted_wait_goes_on,
+    a_restarted_wait_continues,
     a_restarted_wait_keeps_its_deadline,
-    deadlines_that_nobody_lives_to_see,
+    deadlines_in_the_far_future_do_not_end_a_wait,
 ];
 
 /// A file, a fabric and a domain.
@@ -61,7 +61,7 @@ fn cntr_wait(
     (result, (arg.value, arg.err))
 }
 
-fn what_cannot_be_done_to_a_counter() {
+fn invalid_changes_of_a_counter_are_refused() {
     let (file, fabric, domain) = domain();
     let cntr = file.make(abi::kfabric_cntr_open {
         domain,
@@ -84,7 +84,7 @@ fn what_cannot_be_done_to_a_counter() {
     file.close_all(&[cntr, domain, fabric]);
 }
 
-fn a_counter_that_does_not_get_there() {
+fn a_threshold_that_is_not_reached_times_out() {
     let (file, fabric, domain) = domain();
     let cntr = file.cntr(domain);
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 3)
@@ -103,7 +103,7 @@ fn a_counter_that_does_not_get_there() {
     file.close_all(&[cntr, domain, fabric]);
 }
 
-fn an_error_ends_the_wait_and_tells_the_values() {
+fn an_error_ends_the_wait_and_returns_the_values() {
     let (file, fabric, domain) = domain();
     let cntr = file.cntr(domain);
     let (result, values) = while_waiting(
@@ -118,7 +118,7 @@ fn an_error_ends_the_wait_and_tells_the_values() {
     file.close_all(&[cntr, domain, fabric]);
 }
 
-fn a_counter_that_nobody_can_wait_on() {
+fn a_counter_without_a_wait_object_refuses_waits() {
     let (file, fabric, domain) = domain();
     let cntr = file.make(abi::kfabric_cntr_open {
         domain,
@@ -157,7 +157,7 @@ fn io<T: std::fmt::Debug>(result: rustix::io::Result<T>) -> Result<T, i32> {
     result.map_err(|e| e.raw_os_error())
 }
 
-fn descriptors_of_counters() {
+fn descriptors_of_counters_check_their_arguments() {
     let (file, fabric, domain) = domain();
     let cntr = file.cntr(domain);
     let fd = getwait(&file, cntr).expect("getwait");
@@ -202,7 +202,7 @@ fn read_to(fd: &std::os::fd::OwnedFd, addr: u64, len: usize) -> rustix::io::Resu
     })
 }
 
-fn descriptors_of_wait_sets() {
+fn descriptors_of_wait_sets_check_their_arguments() {
     let (file, fabric, domain) = domain();
     let wait_set = file.wait_set(fabric);
     let cntr = file.make(abi::kfabric_cntr_open {
@@ -238,7 +238,7 @@ fn descriptors_of_wait_sets() {
     file.close_all(&[cntr, wait_set, domain, fabric]);
 }
 
-fn descriptors_of_queues() {
+fn descriptors_of_queues_cannot_be_read_or_written() {
     let (file, fabric, domain) = domain();
     for queue in [file.cq(domain), file.eq(fabric)] {
         let fd = getwait(&file, queue).expect("getwait");
@@ -259,7 +259,7 @@ fn descriptors_of_queues() {
     file.close_all(&[domain, fabric]);
 }
 
-fn a_wait_set_without_a_signal() {
+fn a_wait_set_without_a_signal_times_out() {
     let file = File::open();
     let fabric = file.fabric();
     let wait_set = file.wait_set(fabric);
@@ -285,7 +285,7 @@ fn poll_change(file: &File, poll: u32, handle: u32, remove: u32) -> Result<(), E
     .map(|_| ())
 }
 
-fn members_of_poll_sets() {
+fn only_queues_and_counters_join_poll_sets() {
     let (file, fabric, domain) = domain();
     let domain2 = file.domain(fabric);
     let (poll, other) = (file.poll_set(domain), file.poll_set(domain2));
@@ -318,7 +318,7 @@ fn members_of_poll_sets() {
     file.close_all(&[poll, other, domain, domain2, fabric]);
 }
 
-fn a_poll_set_fills_up() {
+fn a_full_poll_set_refuses_members() {
     const MOST: usize = 1024;
     let (file, fabric, domain) = domain();
     let poll = file.poll_set(domain);
@@ -338,7 +338,7 @@ fn a_poll_set_fills_up() {
     file.close_all(&[domain, fabric]);
 }
 
-fn polling_that_cannot_be_told() {
+fn a_poll_with_unwritable_results_fails() {
     let (file, fabric, domain) = domain();
     let poll = file.poll_set(domain);
     let cntrs: Vec<u32> = (1..=3)
@@ -489,7 +489,7 @@ fn a_signal_interrupts_every_wait() {
     }
 }
 
-fn a_restarted_wait_goes_on() {
+fn a_restarted_wait_continues() {
     handle_signal(true);
     for (name, wait) in Waits::ALL {
         for deadline in [in_ms(30_000), abi::KFABRIC_FOREVER] {
@@ -549,7 +549,7 @@ fn a_restarted_wait_keeps_its_deadline() {
     }
 }
 
-fn deadlines_that_nobody_lives_to_see() {
+fn deadlines_in_the_far_future_do_not_end_a_wait() {
     for deadline in [i64::MAX as u64, 1 << 63, u64::MAX - 1] {
         for (name, wait) in Waits::ALL {
             let waits = Waits::new();

@@ -22,20 +22,20 @@ use std::{
 };
 
 tests![
-    a_table_counts_from_nothing,
+    a_table_counts_from_0,
     a_table_gives_the_lowest_free_number,
-    a_map_never_names_another,
+    a_map_never_reuses_a_value,
     the_same_address_twice_is_two_entries,
-    all_of_65536_addresses,
-    lookup_gives_back_what_was_inserted,
-    addresses_as_text,
-    text_as_addresses,
+    an_av_holds_65536_addresses,
+    lookup_returns_the_inserted_address,
+    addresses_are_formatted_as_text,
+    addresses_are_parsed_from_text,
     each_address_has_an_answer,
     a_list_that_ends_too_soon_inserts_nothing,
     all_are_removed_or_none,
-    what_is_removed_is_no_peer,
+    a_removed_address_is_no_peer,
     sources_are_those_of_the_av,
-    it_changes_while_it_is_used,
+    an_av_can_change_while_it_is_used,
     an_av_in_use_stays_open,
 ];
 
@@ -57,7 +57,7 @@ fn parse(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-fn a_table_counts_from_nothing() {
+fn a_table_counts_from_0() {
     for count in [1, 100] {
         let (_, domain) = domain();
         let av = domain
@@ -101,7 +101,7 @@ fn a_table_gives_the_lowest_free_number() {
     }
 }
 
-fn a_map_never_names_another() {
+fn a_map_never_reuses_a_value() {
     let av = av(AvKind::Map);
     assert_eq!(av.kind(), AvKind::Map);
     let mut given = HashSet::new();
@@ -150,7 +150,7 @@ fn the_same_address_twice_is_two_entries() {
     );
 }
 
-fn all_of_65536_addresses() {
+fn an_av_holds_65536_addresses() {
     const ALL: u32 = 65_536;
     let begin = Instant::now();
     for kind in [AvKind::Table, AvKind::Map] {
@@ -194,7 +194,7 @@ fn all_of_65536_addresses() {
     );
 }
 
-fn lookup_gives_back_what_was_inserted() {
+fn lookup_returns_the_inserted_address() {
     let av = av(AvKind::Map);
     for text in [
         "10.0.0.1:7471",
@@ -222,7 +222,7 @@ fn lookup_gives_back_what_was_inserted() {
     );
 }
 
-fn addresses_as_text() {
+fn addresses_are_formatted_as_text() {
     let av = av(AvKind::Table);
     for (addr, text) in [
         ("10.0.0.1:7471", "fi_sockaddr_in://10.0.0.1:7471"),
@@ -262,7 +262,7 @@ fn addresses_as_text() {
     }
 }
 
-fn text_as_addresses() {
+fn addresses_are_parsed_from_text() {
     let av = av(AvKind::Table);
     for (node, service, addr) in [
         ("10.0.0.1", "7471", "10.0.0.1:7471"),
@@ -419,7 +419,7 @@ fn all_are_removed_or_none() {
     }
 }
 
-fn what_is_removed_is_no_peer() {
+fn a_removed_address_is_no_peer() {
     let (a, to_b, b, to_a) = pair();
     let into = Buffer::new(8).expect("buffer");
     b.ep.recv(&into, 0).expect("recv");
@@ -454,7 +454,7 @@ fn sources_are_those_of_the_av() {
     }
 }
 
-fn it_changes_while_it_is_used() {
+fn an_av_can_change_while_it_is_used() {
     let (a, to_b, b, _) = pair();
     let stop = Arc::new(AtomicBool::new(false));
     let changers: Vec<_> = (0..2u32)

@@ -29,18 +29,18 @@ const CSWAP: AtomicOp = AtomicOp::Cswap;
 const WIRE: u32 = 256;
 
 tests![
-    a_fetch_tells_what_was_there,
-    a_comparison_decides,
-    a_base_atomic_tells_nothing,
+    a_fetch_returns_the_old_value,
+    a_swap_depends_on_the_comparison,
+    a_base_atomic_returns_no_value,
     operands_are_taken_when_posted,
-    pieces_and_regions,
-    virtual_addresses,
-    more_than_can_be_under_way,
+    operands_may_be_pieces_and_regions,
+    atomics_use_virtual_addresses,
+    excess_atomics_wait,
     counters_count,
     successes_are_told_on_request,
-    what_is_not_allowed_ends_the_connection,
+    a_forbidden_access_ends_the_connection,
     two_initiators_share_a_word => 180,
-    each_is_done_once_whatever_the_network_does => 300,
+    each_atomic_executes_once_over_a_lossy_network => 300,
 ];
 
 fn options() -> Options {
@@ -78,7 +78,7 @@ fn read(buffer: &Buffer) -> Vec<u64> {
     words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-fn a_fetch_tells_what_was_there() {
+fn a_fetch_returns_the_old_value() {
     let (a, b) = pair();
     let mut value = u64::MAX - 5;
     let theirs = words(&[7, value, 9]);
@@ -97,7 +97,7 @@ fn a_fetch_tells_what_was_there() {
     b.expect_nothing();
 }
 
-fn a_comparison_decides() {
+fn a_swap_depends_on_the_comparison() {
     let (a, b) = pair();
     let mut value = 7;
     let theirs = words(&[1, value, 3]);
@@ -117,7 +117,7 @@ fn a_comparison_decides() {
     }
 }
 
-fn a_base_atomic_tells_nothing() {
+fn a_base_atomic_returns_no_value() {
     let (a, b) = pair();
     let theirs = words(&[40]);
     let mr = open_region(&b, &theirs, 1);
@@ -163,7 +163,7 @@ fn operands_are_taken_when_posted() {
     assert_eq!(read(&before), [1, 5]);
 }
 
-fn pieces_and_regions() {
+fn operands_may_be_pieces_and_regions() {
     let (a, b) = pair();
     let theirs = words(&[100, 200]);
     let mr = open_region(&b, &theirs, 1);
@@ -194,7 +194,7 @@ fn pieces_and_regions() {
     );
 }
 
-fn virtual_addresses() {
+fn atomics_use_virtual_addresses() {
     let apart = hosts::apart();
     let (fabric, _) = apart.domain(1);
     let domain = fabric.domain("vb").mr_mode(MrMode::VIRT_ADDR).open();
@@ -211,7 +211,7 @@ fn virtual_addresses() {
     assert_eq!((read(&theirs), read(&before)), (vec![11], vec![5]));
 }
 
-fn more_than_can_be_under_way() {
+fn excess_atomics_wait() {
     const COUNT: u64 = 100;
     let (a, b) = pair();
     let theirs = words(&[0]);
@@ -321,7 +321,7 @@ fn successes_are_told_on_request() {
     assert_eq!(a.failure().op_context, 3);
 }
 
-fn what_is_not_allowed_ends_the_connection() {
+fn a_forbidden_access_ends_the_connection() {
     let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let caps = options().caps;
     let access = (Errno::EACCES, WIRE + 10);
@@ -432,7 +432,7 @@ fn two_initiators_share_a_word() {
     assert!((0..total).all(|value| found.contains(&value)));
 }
 
-fn each_is_done_once_whatever_the_network_does() {
+fn each_atomic_executes_once_over_a_lossy_network() {
     const ADDS: u64 = 500;
     let (a, b) = pair();
     let theirs = words(&[0]);

@@ -10,8 +10,8 @@ use kfi::{Access, Buffer, Caps, CompFlags, Errno, Error, FiAddr, Op, OpFlags, Re
 tests![
     default_flags_are_kept_and_take_effect,
     options_are_kept,
-    capabilities_are_asked_for,
-    a_directed_receive_takes_from_its_source_alone,
+    endpoints_have_the_requested_capabilities,
+    a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
 ];
 
@@ -136,7 +136,7 @@ fn options_are_kept() {
     host.expect(RECEIVED | CompFlags::MULTI_RECV, 1);
 }
 
-fn capabilities_are_asked_for() {
+fn endpoints_have_the_requested_capabilities() {
     let (_, domain) = domain();
     let with = |caps| {
         Host::on(
@@ -177,7 +177,7 @@ fn capabilities_are_asked_for() {
     assert_eq!((entry.op_context, entry.err), (6, Errno::EACCES));
 }
 
-fn a_directed_receive_takes_from_its_source_alone() {
+fn a_directed_receive_takes_messages_of_its_source_only() {
     let b = Host::new();
     let [one, two, stranger] = [(); 3].map(|()| Host::new());
     let (from_one, from_two) = (b.meet(&one), b.meet(&two));

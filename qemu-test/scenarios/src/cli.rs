@@ -18,15 +18,15 @@ use command::{Ended, Server, alone, command, ended, kfi, parse, with_link};
 
 tests![
     links_are_made_shown_and_removed,
-    what_is_wrong_with_a_link_is_said,
-    info_tells_what_there_is,
+    errors_of_links_have_advice,
+    info_shows_the_available_endpoints,
     a_wrong_command_line_is_status_2,
     users_need_the_node_and_the_capability,
-    counters_by_hand,
-    completions_in_every_format,
-    bench_has_its_figures,
+    cntr_does_its_steps,
+    cq_shows_every_format,
+    bench_prints_its_results,
     a_closed_pipe_is_quiet,
-    completions_are_for_the_shell,
+    shell_completions_are_printed,
 ];
 
 fn links_are_made_shown_and_removed() {
@@ -67,7 +67,7 @@ fn links_are_made_shown_and_removed() {
     );
 }
 
-fn what_is_wrong_with_a_link_is_said() {
+fn errors_of_links_have_advice() {
     with_link();
     kfi("link add roce0 netdev lo").fails("(EEXIST)", "kfi link show");
     kfi("link add other netdev lo").fails("(EEXIST)", "the interface has a link");
@@ -84,7 +84,7 @@ fn what_is_wrong_with_a_link_is_said() {
     kfi("link del roce0").fails("(EBUSY)", "kfi top");
 }
 
-fn info_tells_what_there_is() {
+fn info_shows_the_available_endpoints() {
     alone();
     let empty = kfi("info --json").succeeds().json();
     assert_eq!(empty["module"]["abi_version"], 1);
@@ -179,7 +179,7 @@ fn users_need_the_node_and_the_capability() {
     std::fs::set_permissions("/dev/kfabric", before).expect("chmod");
 }
 
-fn counters_by_hand() {
+fn cntr_does_its_steps() {
     with_link();
     let steps = kfi("cntr --json read add=3 60ms:add=1 120ms:add=1 wait=5 adderr=2 set=1 read")
         .succeeds()
@@ -234,7 +234,7 @@ fn counters_by_hand() {
     );
 }
 
-fn completions_in_every_format() {
+fn cq_shows_every_format() {
     with_link();
     let shown = kfi("cq --json").succeeds().json();
     let formats = shown["formats"].as_array().expect("a list");
@@ -274,7 +274,7 @@ fn completions_in_every_format() {
     );
 }
 
-fn bench_has_its_figures() {
+fn bench_prints_its_results() {
     with_link();
     let results = kfi("bench --time 0.05 --json").succeeds().json();
     let results = results["results"].as_array().expect("a list");
@@ -338,7 +338,7 @@ fn a_closed_pipe_is_quiet() {
     }
 }
 
-fn completions_are_for_the_shell() {
+fn shell_completions_are_printed() {
     let script = kfi("completions bash").succeeds().out;
     std::fs::write("/tmp/kfi.bash", script).expect("write");
     let told = Command::new("/bin/bash")

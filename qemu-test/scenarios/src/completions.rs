@@ -32,15 +32,15 @@ tests![
     each_entry_takes_room_until_it_is_read,
     errors_take_room_too,
     errors_are_read_first_and_in_order,
-    a_buffer_that_ends_too_soon_costs_nothing,
-    losses_of_what_nobody_posted_for_are_told_once,
-    data_that_finds_no_room_is_a_loss,
+    a_read_into_a_short_buffer_takes_no_entry,
+    losses_of_entries_without_an_operation_are_reported_once,
+    remote_cq_data_without_room_are_lost,
     data_on_a_connection_waits_for_room,
-    sources_are_told_where_known,
+    sources_are_given_where_known,
     a_bound_cq_stays_open,
     a_cq_closes_with_entries_in_it,
-    an_affinity_is_a_hint,
-    refusals_have_words,
+    an_affinity_is_only_a_hint,
+    refusals_have_a_text,
     everything_completes_once,
 ];
 
@@ -240,7 +240,7 @@ fn errors_are_read_first_and_in_order() {
     assert_eq!(alone.read(8), [1, 20, 21, 22]);
 }
 
-fn a_buffer_that_ends_too_soon_costs_nothing() {
+fn a_read_into_a_short_buffer_takes_no_entry() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -283,7 +283,7 @@ fn a_buffer_that_ends_too_soon_costs_nothing() {
     refused(read(pages.addr(), 0, 4), Errno::EAGAIN);
 }
 
-fn losses_of_what_nobody_posted_for_are_told_once() {
+fn losses_of_entries_without_an_operation_are_reported_once() {
     let (a, to_b, b, _) = pair_with(&Options {
         cq_entries: 4,
         ..Options::default()
@@ -325,7 +325,7 @@ fn losses_of_what_nobody_posted_for_are_told_once() {
     assert_eq!(lost, 4);
 }
 
-fn data_that_finds_no_room_is_a_loss() {
+fn remote_cq_data_without_room_are_lost() {
     let a = Alone::new();
     let b = Alone::with_cq(|cq| cq.entries(2));
     let to_b = a.av.insert_one(b.ep.name().expect("name")).expect("insert");
@@ -378,7 +378,7 @@ fn data_on_a_connection_waits_for_room() {
     b.expect_nothing();
 }
 
-fn sources_are_told_where_known() {
+fn sources_are_given_where_known() {
     let (a, to_b, b, to_a) = pair_with(&Options::default());
     let stranger = Host::new();
     let from_stranger = stranger.meet(&b);
@@ -464,7 +464,7 @@ fn a_cq_closes_with_entries_in_it() {
 }
 
 /// fi_cq(3): signaling_vector is a hint, with FI_AFFINITY only.
-fn an_affinity_is_a_hint() {
+fn an_affinity_is_only_a_hint() {
     for cpu in [0, 1, -1, i32::MAX] {
         let alone = Alone::with_cq(|cq| cq.affinity(cpu));
         alone.complete(1);
@@ -481,7 +481,7 @@ fn an_affinity_is_a_hint() {
     }
 }
 
-fn refusals_have_words() {
+fn refusals_have_a_text() {
     let alone = Alone::new();
     // One past the last, numbers of the wire, and one without a meaning.
     let texts: Vec<String> = [0, 257, 261, 266, 268, 1]

@@ -28,29 +28,29 @@ const WIRE: u32 = 256;
 tests![
     messages_arrive,
     long_messages_arrive => 180,
-    over_ipv6,
+    messages_arrive_over_ipv6,
     a_message_waits_for_its_receive,
     cq_data_have_32_bits,
     injected_messages_are_silent,
     a_message_that_is_too_long_ends_the_connection,
-    what_a_truncated_message_lost_is_told,
+    the_lost_length_of_a_truncated_message_is_reported,
     writes_and_reads_arrive,
     data_of_a_write_reaches_the_peers_cq,
-    what_is_not_allowed_ends_the_connection,
-    rma_of_one_piece,
+    a_forbidden_access_ends_the_connection,
+    rma_takes_one_remote_piece,
     counters_count,
     the_transmit_queue_is_bounded,
     both_ways_at_once => 180,
-    what_an_endpoint_says_of_its_qp,
-    options_of_a_qp,
-    before_it_is_connected,
+    the_attributes_of_the_qp_are_returned,
+    options_of_a_qp_are_checked,
+    operations_are_refused_before_the_connection,
     a_shutdown_ends_what_is_under_way,
-    a_peer_that_is_gone,
-    a_peer_that_never_receives,
+    a_missing_peer_times_out,
+    retries_to_a_peer_without_receives_end,
     closing_with_operations_under_way => 300,
-    whom_it_connects_with,
-    what_connected_endpoints_cannot,
-    connecting_enables,
+    invalid_peers_are_refused,
+    unsupported_operations_are_refused,
+    connecting_enables_the_endpoint,
 ];
 
 fn options() -> Options {
@@ -148,7 +148,7 @@ fn long_messages_arrive() {
     }
 }
 
-fn over_ipv6() {
+fn messages_arrive_over_ipv6() {
     let open = || {
         let (_, domain) = domain();
         let cq = domain
@@ -211,7 +211,7 @@ fn injected_messages_are_silent() {
 }
 
 /// Messages of many packets, of which the first ones fit, and some do not at all.
-fn what_a_truncated_message_lost_is_told() {
+fn the_lost_length_of_a_truncated_message_is_reported() {
     const ROOM: usize = 10_000;
     for len in [ROOM + 1, 2 * ROOM, 200_000] {
         let (a, b) = pair();
@@ -306,7 +306,7 @@ fn data_of_a_write_reaches_the_peers_cq() {
     b.expect(RECEIVED, 2);
 }
 
-fn what_is_not_allowed_ends_the_connection() {
+fn a_forbidden_access_ends_the_connection() {
     for what in ["key", "rights", "bounds"] {
         let (a, b) = pair();
         let theirs = Buffer::new(16).expect("buffer");
@@ -331,7 +331,7 @@ fn what_is_not_allowed_ends_the_connection() {
     }
 }
 
-fn rma_of_one_piece() {
+fn rma_takes_one_remote_piece() {
     let (a, b) = pair();
     let theirs = Buffer::new(64).expect("buffer");
     let mr = open_region(&b, &theirs, 1);
@@ -479,7 +479,7 @@ fn both_ways_at_once() {
     });
 }
 
-fn what_an_endpoint_says_of_its_qp() {
+fn the_attributes_of_the_qp_are_returned() {
     let (a, b) = (Host::with(&options()), Host::with(&options()));
     let qp = a.ep.qp().expect("qp");
     assert_eq!(
@@ -497,7 +497,7 @@ fn what_an_endpoint_says_of_its_qp() {
     assert_eq!(errno(a.ep.connect_qp(to_b, 0)), Some(Errno::EISCONN));
 }
 
-fn options_of_a_qp() {
+fn options_of_a_qp_are_checked() {
     let (a, b) = (Host::with(&options()), Host::with(&options()));
     for (option, default, largest) in [
         (QpOption::PathMtu, 0, 4096),
@@ -539,7 +539,7 @@ fn options_of_a_qp() {
     assert_eq!(errno(other), Some(Errno::ENOPROTOOPT));
 }
 
-fn before_it_is_connected() {
+fn operations_are_refused_before_the_connection() {
     let a = Host::with(&options());
     let buffer = Buffer::new(8).expect("buffer");
     a.ep.recv(&buffer, 1).expect("recv");
@@ -574,7 +574,7 @@ fn a_shutdown_ends_what_is_under_way() {
     assert_eq!(b.ep.qp().expect("qp").state, QpState::Rts);
 }
 
-fn a_peer_that_is_gone() {
+fn a_missing_peer_times_out() {
     let (a, b) = impatient();
     drop(b);
     let buffer = Buffer::new(8).expect("buffer");
@@ -589,7 +589,7 @@ fn a_peer_that_is_gone() {
     );
 }
 
-fn a_peer_that_never_receives() {
+fn retries_to_a_peer_without_receives_end() {
     let (a, _b) = impatient();
     let buffer = Buffer::new(8).expect("buffer");
     a.ep.send(PEER, &buffer, 2).expect("send");
@@ -611,7 +611,7 @@ fn closing_with_operations_under_way() {
     }
 }
 
-fn whom_it_connects_with() {
+fn invalid_peers_are_refused() {
     let (a, b) = (Host::with(&options()), Host::with(&options()));
     let (to_b, psn) = b.qp();
     let at = |host: &str| QpAddr {
@@ -640,7 +640,7 @@ fn whom_it_connects_with() {
     exchange(&a, &b, 8);
 }
 
-fn what_connected_endpoints_cannot() {
+fn unsupported_operations_are_refused() {
     let (_, domain) = domain();
     for caps in [
         Caps::TAGGED,
@@ -676,7 +676,7 @@ fn what_connected_endpoints_cannot() {
     );
 }
 
-fn connecting_enables() {
+fn connecting_enables_the_endpoint() {
     let (_, domain) = domain();
     let cq = domain.cq().open().expect("cq");
     let ep = domain

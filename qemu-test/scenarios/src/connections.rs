@@ -39,15 +39,15 @@ const QUIET: Duration = Duration::from_millis(200);
 
 tests![
     a_connection_from_beginning_to_end,
-    over_ipv6,
-    at_all_addresses,
-    private_data_of_every_length => 120,
-    what_was_accepted_outlives_the_passive_endpoint,
-    the_asker_goes_before_the_answer,
+    connections_work_over_ipv6,
+    a_passive_endpoint_can_listen_at_all_addresses,
+    private_data_have_any_length => 120,
+    an_accepted_connection_outlives_the_passive_endpoint,
+    a_request_of_a_closed_endpoint_cannot_be_accepted,
     closing_disconnects,
-    receives_can_be_posted_before,
+    receives_can_be_posted_before_the_connection,
     options_are_agreed_upon,
-    names_of_passive_endpoints,
+    passive_endpoints_have_names,
 ];
 
 /// An event queue on the fabric of the loopback link.
@@ -288,7 +288,7 @@ fn a_connection_from_beginning_to_end() {
     quiet(&b.eq);
 }
 
-fn over_ipv6() {
+fn connections_work_over_ipv6() {
     let server = Server::at("[::1]:0", 0);
     let (fabric, domain) = domain();
     let local = "[::1]:0".parse().unwrap();
@@ -298,7 +298,7 @@ fn over_ipv6() {
     exchange(&b, &a, 1);
 }
 
-fn at_all_addresses() {
+fn a_passive_endpoint_can_listen_at_all_addresses() {
     let server = Server::at("0.0.0.0:0", 0);
     for host in ["127.0.0.1", "127.1.2.3"] {
         let a = End::new(0);
@@ -312,7 +312,7 @@ fn at_all_addresses() {
     }
 }
 
-fn private_data_of_every_length() {
+fn private_data_have_any_length() {
     let server = Server::new();
     let bytes = pattern(300, 1);
     for len in [0, 1, 55, 56] {
@@ -358,7 +358,7 @@ fn private_data_of_every_length() {
     assert_eq!(a.ep.cm_data_size().expect("cm_data_size"), 56);
 }
 
-fn what_was_accepted_outlives_the_passive_endpoint() {
+fn an_accepted_connection_outlives_the_passive_endpoint() {
     let server = Server::new();
     let a = End::new(0);
     let b = server.connect(&a);
@@ -369,7 +369,7 @@ fn what_was_accepted_outlives_the_passive_endpoint() {
     exchange(&a, &b, 1000);
 }
 
-fn the_asker_goes_before_the_answer() {
+fn a_request_of_a_closed_endpoint_cannot_be_accepted() {
     let server = Server::new();
     let a = End::new(0);
     a.ep.connect(server.addr(), b"").expect("connect");
@@ -395,7 +395,7 @@ fn closing_disconnects() {
     event(&c.eq, EventKind::Shutdown);
 }
 
-fn receives_can_be_posted_before() {
+fn receives_can_be_posted_before_the_connection() {
     let server = Server::new();
     let a = End::new(0);
     a.ep.connect(server.addr(), b"").expect("connect");
@@ -445,7 +445,7 @@ fn options_are_agreed_upon() {
     exchange(&a, &b, 5000);
 }
 
-fn names_of_passive_endpoints() {
+fn passive_endpoints_have_names() {
     let (fabric, _domain) = domain();
     let pep = fabric
         .passive_endpoint("127.0.0.2:0".parse().unwrap())

@@ -27,27 +27,27 @@ tests![
     values_are_read_and_mapped,
     attributes_that_are_not_given_have_defaults,
     a_waiter_is_released_when_its_threshold_is_reached,
-    time_runs_out,
-    an_error_releases,
+    a_wait_ends_at_its_deadline,
+    an_error_releases_a_waiter,
     success_goes_before_a_new_error,
     an_error_from_before_is_ignored,
     an_error_that_is_taken_back_is_not_missed,
     an_error_value_that_stays_the_same_releases_nobody,
     an_error_during_a_signal_handler_releases,
     time_that_runs_out_changes_nothing,
-    without_a_wait_object_one_can_only_poll,
+    a_counter_without_a_wait_object_can_only_be_polled,
     a_signal_ends_an_endless_wait,
-    a_signal_that_restarts_does_not_end_it,
+    a_restarting_signal_does_not_end_a_wait,
     a_value_that_was_there_for_a_moment_is_not_missed,
     values_wrap_behind_the_maximum,
-    a_wrap_releases_who_was_passed,
+    a_wrap_releases_waiters_that_it_passes,
     thresholds_are_unsigned,
-    each_add_wakes_exactly_those_who_are_due,
-    one_set_wakes_all_who_are_due,
-    who_is_not_due_is_not_even_woken,
+    each_add_wakes_exactly_the_due_waiters,
+    one_set_wakes_all_due_waiters,
+    waiters_that_are_not_due_are_not_woken,
     many_waiters_and_adders_lose_nothing,
-    figures_tell_who_waits_for_what,
-    one_who_waits_keeps_it_open,
+    statistics_show_waiters_and_thresholds,
+    a_waiter_keeps_the_counter_open,
 ];
 
 /// A counter with a wait object.
@@ -151,7 +151,7 @@ fn a_waiter_is_released_when_its_threshold_is_reached() {
     assert_eq!(waiter.end().expect("wait").value, 10);
 }
 
-fn time_runs_out() {
+fn a_wait_ends_at_its_deadline() {
     let cntr = counter();
     let begin = Instant::now();
     let error = cntr
@@ -171,7 +171,7 @@ fn time_runs_out() {
     assert!(cntr.wait(0, Duration::ZERO).is_ok());
 }
 
-fn an_error_releases() {
+fn an_error_releases_a_waiter() {
     let cntr = counter();
     // One that was there before does not.
     cntr.adderr(1).expect("adderr");
@@ -283,7 +283,7 @@ fn time_that_runs_out_changes_nothing() {
     assert_eq!(file.cntr_read(cntr), Ok((2, 3)));
 }
 
-fn without_a_wait_object_one_can_only_poll() {
+fn a_counter_without_a_wait_object_can_only_be_polled() {
     let (_, domain) = domain();
     let cntr = domain.cntr().wait(Wait::None).open().expect("cntr");
     assert_eq!(errno(cntr.wait(1, Duration::ZERO)), Some(Errno::ETIMEDOUT));
@@ -319,7 +319,7 @@ fn a_signal_ends_an_endless_wait() {
     assert!(cntr.wait(1, SOON).is_ok());
 }
 
-fn a_signal_that_restarts_does_not_end_it() {
+fn a_restarting_signal_does_not_end_a_wait() {
     handle_signals(true);
     let cntr = counter();
     let waiter = {
@@ -389,7 +389,7 @@ fn values_wrap_behind_the_maximum() {
     assert_eq!(cntr.value(), 0);
 }
 
-fn a_wrap_releases_who_was_passed() {
+fn a_wrap_releases_waiters_that_it_passes() {
     let (_, domain) = domain();
     for max in [9, u64::MAX] {
         let cntr = domain
@@ -459,7 +459,7 @@ fn crowd(cntr: &Cntr, count: u64) -> (Vec<Sleeper<()>>, Arc<AtomicUsize>) {
     (threads, released)
 }
 
-fn each_add_wakes_exactly_those_who_are_due() {
+fn each_add_wakes_exactly_the_due_waiters() {
     let cntr = counter();
     let (threads, released) = crowd(&cntr, 64);
     for value in 1..=64usize {
@@ -473,7 +473,7 @@ fn each_add_wakes_exactly_those_who_are_due() {
     threads.into_iter().for_each(Sleeper::end);
 }
 
-fn one_set_wakes_all_who_are_due() {
+fn one_set_wakes_all_due_waiters() {
     let cntr = counter();
     let (threads, released) = crowd(&cntr, 64);
     for (value, due) in [(40u64, 40), (0, 40), (39, 40), (63, 63), (1000, 64)] {
@@ -485,7 +485,7 @@ fn one_set_wakes_all_who_are_due() {
     threads.into_iter().for_each(Sleeper::end);
 }
 
-fn who_is_not_due_is_not_even_woken() {
+fn waiters_that_are_not_due_are_not_woken() {
     let cntr = counter();
     let sleepers: Vec<_> = [1000, 1001, u64::MAX]
         .map(|threshold| waiter(&cntr, threshold))
@@ -538,7 +538,7 @@ fn many_waiters_and_adders_lose_nothing() {
     waiters.into_iter().for_each(Sleeper::join);
 }
 
-fn figures_tell_who_waits_for_what() {
+fn statistics_show_waiters_and_thresholds() {
     let cntr = counter();
     let figures = || {
         device()
@@ -567,7 +567,7 @@ fn figures_tell_who_waits_for_what() {
     assert_eq!(figures(), is(7, 1, 0, None));
 }
 
-fn one_who_waits_keeps_it_open() {
+fn a_waiter_keeps_the_counter_open() {
     let cntr = counter();
     let waiter = waiter(&cntr, 1);
     until_asleep(&cntr, 1);

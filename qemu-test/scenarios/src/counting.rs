@@ -15,7 +15,7 @@ use std::time::Duration;
 tests![
     each_kind_counts_where_it_is_bound,
     one_counter_for_several_kinds,
-    what_fails_counts_as_an_error,
+    a_failed_operation_counts_as_an_error,
     an_operation_that_fails_releases_a_waiter,
     an_operation_counts_once_at_its_target,
     a_search_counts_nothing,
@@ -366,7 +366,7 @@ fn a_search_counts_nothing() {
     counted([3, 0]);
 }
 
-fn what_fails_counts_as_an_error() {
+fn a_failed_operation_counts_as_an_error() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
     let large = Buffer::new(100_000).expect("buffer");

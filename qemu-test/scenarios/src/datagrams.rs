@@ -19,21 +19,21 @@ const QUIET: Duration = Duration::from_millis(200);
 
 tests![
     messages_arrive,
-    what_nobody_waits_for_is_lost,
-    sources_are_told,
+    a_datagram_without_a_receive_is_lost,
+    sources_are_given,
     cq_data_have_32_bits,
     injected_messages_are_silent,
     a_long_message_is_cut_at_its_receive,
-    what_is_longer_than_a_path_mtu_is_refused,
+    a_message_longer_than_the_path_mtu_is_refused,
     a_multi_receive_buffer_takes_datagrams,
-    a_port_is_a_qp,
-    ports_are_the_namespaces,
-    qps_can_be_named,
-    other_qkeys_are_not_heard,
-    qkeys,
-    what_datagrams_cannot,
-    nobody_there_is_no_error,
-    many_messages,
+    a_port_names_a_qp,
+    ports_are_unique_in_a_namespace,
+    qps_can_be_inserted_by_number,
+    packets_with_another_qkey_are_dropped,
+    qkeys_are_checked,
+    unsupported_operations_are_refused,
+    a_missing_peer_is_no_error,
+    many_messages_arrive,
 ];
 
 fn options() -> Options {
@@ -71,7 +71,7 @@ fn messages_arrive() {
     }
 }
 
-fn what_nobody_waits_for_is_lost() {
+fn a_datagram_without_a_receive_is_lost() {
     let (a, to_b, b, _) = pair();
     let (first, second) = (
         Buffer::from_bytes(b"1").unwrap(),
@@ -89,7 +89,7 @@ fn what_nobody_waits_for_is_lost() {
     assert_eq!(into.to_vec(..1), b"2");
 }
 
-fn sources_are_told() {
+fn sources_are_given() {
     let (a, to_b, b, to_a) = pair();
     let stranger = Host::with(&options());
     let to_b_too = stranger.meet(&b);
@@ -135,7 +135,7 @@ fn a_long_message_is_cut_at_its_receive() {
     assert_eq!(into.to_vec(..), b"01234567\0\0\0\0\0\0\0\0");
 }
 
-fn what_is_longer_than_a_path_mtu_is_refused() {
+fn a_message_longer_than_the_path_mtu_is_refused() {
     let (a, to_b, ..) = pair();
     // The MTU of the loopback interface allows the largest.
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));
@@ -159,7 +159,7 @@ fn a_multi_receive_buffer_takes_datagrams() {
     assert_eq!(into.to_vec(64..), [2; 64]);
 }
 
-fn a_port_is_a_qp() {
+fn a_port_names_a_qp() {
     let host = Host::with(&options());
     let name = host.ep.name().expect("name");
     let qp = host.ep.qp().expect("qp");
@@ -175,7 +175,7 @@ fn a_port_is_a_qp() {
     );
 }
 
-fn ports_are_the_namespaces() {
+fn ports_are_unique_in_a_namespace() {
     let open = |ip: &str| {
         let (_, domain) = domain();
         let cq = domain.cq().open().expect("cq");
@@ -203,7 +203,7 @@ fn ports_are_the_namespaces() {
     drop(rdm);
 }
 
-fn qps_can_be_named() {
+fn qps_can_be_inserted_by_number() {
     let (a, _, b, _) = pair();
     let (addr, _) = b.qp();
     let to_b = a.av.insert_qp(addr).expect("insert_qp");
@@ -223,7 +223,7 @@ fn qps_can_be_named() {
     assert_eq!(errno(wrong), Some(Errno::EINVAL));
 }
 
-fn other_qkeys_are_not_heard() {
+fn packets_with_another_qkey_are_dropped() {
     let (_, domain) = domain();
     let (a, b) = (Host::on(&domain, &options()), unready(&domain));
     b.1.set_qkey(7).expect("set_qkey");
@@ -257,7 +257,7 @@ fn unready(domain: &kfi::Domain) -> (kfi::Cq, kfi::Endpoint, kfi::Av) {
     (cq, ep, av)
 }
 
-fn qkeys() {
+fn qkeys_are_checked() {
     let (_, domain) = domain();
     let (_cq, ep, _av) = unready(&domain);
     assert_eq!(ep.qkey().expect("qkey"), 0x0123_4567);
@@ -271,7 +271,7 @@ fn qkeys() {
     assert_eq!(errno(rdm.ep.qp()), Some(Errno::EOPNOTSUPP));
 }
 
-fn what_datagrams_cannot() {
+fn unsupported_operations_are_refused() {
     let (_, domain) = domain();
     let open = |caps| domain.endpoint().ep_type(EpType::Dgram).caps(caps).open();
     for caps in [Caps::TAGGED, Caps::RMA, Caps::DIRECTED_RECV, Caps::FENCE] {
@@ -320,7 +320,7 @@ fn what_datagrams_cannot() {
     a.expect_nothing();
 }
 
-fn nobody_there_is_no_error() {
+fn a_missing_peer_is_no_error() {
     let (a, ..) = pair();
     let gone =
         a.av.insert_one("127.0.0.1:1".parse().unwrap())
@@ -330,7 +330,7 @@ fn nobody_there_is_no_error() {
     a.expect(SENT, 1);
 }
 
-fn many_messages() {
+fn many_messages_arrive() {
     let (a, to_b, b, _) = pair();
     let (from, into) = (Buffer::new(64).unwrap(), Buffer::new(64).unwrap());
     let mut lost = 0;

@@ -29,22 +29,22 @@ use std::{
 };
 
 tests![
-    a_counter_tells_of_each_change,
-    a_counter_tells_of_a_threshold,
+    a_counter_is_readable_after_each_change,
+    a_counter_is_readable_at_its_threshold,
     an_error_is_a_change_and_ends_a_wait_for_a_threshold,
-    what_happened_stays_until_it_is_read,
+    a_change_stays_until_it_is_read,
     each_descriptor_has_a_threshold_of_its_own,
-    who_polls_for_more_is_not_even_woken,
-    reading_waits_or_says_again,
-    reads_and_writes_have_sizes,
-    epoll_tells_of_those_that_are_ready,
-    io_uring_is_told_when_it_happens,
-    a_cq_is_readable_while_something_is_there,
-    an_eq_is_readable_while_something_is_there,
+    pollers_for_a_higher_threshold_are_not_woken,
+    reads_wait_or_return_eagain,
+    sizes_of_reads_and_writes_are_checked,
+    epoll_reports_ready_descriptors,
+    io_uring_gets_its_completion_at_the_event,
+    a_cq_is_readable_while_it_is_not_empty,
+    an_eq_is_readable_while_it_is_not_empty,
     every_wait_object_has_a_descriptor,
     the_descriptor_of_a_member_is_that_of_its_set,
     a_descriptor_keeps_its_object_open,
-    descriptors_hang_up_when_their_device_goes,
+    descriptors_hang_up_when_their_device_is_closed,
     descriptors_are_closed_on_exec,
 ];
 
@@ -104,7 +104,7 @@ fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
     result.err().as_ref().and_then(Error::errno)
 }
 
-fn a_counter_tells_of_each_change() {
+fn a_counter_is_readable_after_each_change() {
     let cntr = counter();
     cntr.add(1).expect("add");
     let fd = cntr.wait_fd().expect("fd");
@@ -131,7 +131,7 @@ fn a_counter_tells_of_each_change() {
     assert!(!readable(&fd), "an add of nothing");
 }
 
-fn a_counter_tells_of_a_threshold() {
+fn a_counter_is_readable_at_its_threshold() {
     let cntr = counter();
     let fd = cntr.wait_fd().expect("fd");
     fd.arm(5).expect("arm");
@@ -171,7 +171,7 @@ fn an_error_is_a_change_and_ends_a_wait_for_a_threshold() {
     assert_eq!(fd.consume().expect("read"), values(0, 2));
 }
 
-fn what_happened_stays_until_it_is_read() {
+fn a_change_stays_until_it_is_read() {
     let cntr = counter();
     let fd = cntr.wait_fd().expect("fd");
     fd.arm(3).expect("arm");
@@ -216,7 +216,7 @@ fn each_descriptor_has_a_threshold_of_its_own() {
     assert!(readable(&fds[0]) && !readable(&fds[1]));
 }
 
-fn who_polls_for_more_is_not_even_woken() {
+fn pollers_for_a_higher_threshold_are_not_woken() {
     let cntr = counter();
     let fd = Arc::new(cntr.wait_fd().expect("fd"));
     fd.arm(1000).expect("arm");
@@ -241,7 +241,7 @@ fn who_polls_for_more_is_not_even_woken() {
     assert!(poller.end());
 }
 
-fn reading_waits_or_says_again() {
+fn reads_wait_or_return_eagain() {
     let cntr = counter();
     let fd = Arc::new(cntr.wait_fd().expect("fd"));
     fd.set_nonblocking(true).expect("fcntl");
@@ -274,7 +274,7 @@ fn reading_waits_or_says_again() {
     assert_eq!(errno(reader.end()), Some(Errno::EINTR));
 }
 
-fn reads_and_writes_have_sizes() {
+fn sizes_of_reads_and_writes_are_checked() {
     let cntr = counter();
     let fd = cntr.wait_fd().expect("fd");
     cntr.add(3).expect("add");
@@ -297,7 +297,7 @@ fn reads_and_writes_have_sizes() {
     assert_eq!(io::write(&fd, &bytes[..8]), Err(io::Errno::INVAL));
 }
 
-fn epoll_tells_of_those_that_are_ready() {
+fn epoll_reports_ready_descriptors() {
     let alone = Alone::new();
     let cntr = counter();
     let (low, high) = (cntr.wait_fd().expect("fd"), cntr.wait_fd().expect("fd"));
@@ -358,7 +358,7 @@ fn epoll_tells_of_those_that_are_ready() {
     assert_eq!(waiter.end(), (1, 3));
 }
 
-fn io_uring_is_told_when_it_happens() {
+fn io_uring_gets_its_completion_at_the_event() {
     let uring = Uring::new();
     let alone = Alone::new();
     let cntr = counter();
@@ -390,7 +390,7 @@ fn io_uring_is_told_when_it_happens() {
     drop(alone);
 }
 
-fn a_cq_is_readable_while_something_is_there() {
+fn a_cq_is_readable_while_it_is_not_empty() {
     let alone = Alone::new();
     let (one, two) = (
         alone.cq.wait_fd().expect("fd"),
@@ -438,7 +438,7 @@ fn a_cq_is_readable_while_something_is_there() {
     assert!(poller.end());
 }
 
-fn an_eq_is_readable_while_something_is_there() {
+fn an_eq_is_readable_while_it_is_not_empty() {
     let (fabric, _domain) = domain();
     let eq = fabric.eq().wait(Wait::Queue).writable().open().expect("eq");
     let fd = eq.wait_fd().expect("fd");
@@ -565,7 +565,7 @@ fn getwait(file: &File, handle: u32) -> OwnedFd {
     }
 }
 
-fn descriptors_hang_up_when_their_device_goes() {
+fn descriptors_hang_up_when_their_device_is_closed() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);

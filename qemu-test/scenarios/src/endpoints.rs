@@ -19,17 +19,17 @@ use std::{
 };
 
 tests![
-    an_endpoint_needs_what_it_uses,
+    an_endpoint_needs_its_queues_and_av,
     nothing_works_before_it_is_enabled,
     bindings_are_made_once_and_in_time,
     attributes_have_limits,
     names_are_chosen_or_given,
     a_port_belongs_to_one,
-    names_must_be_the_links,
+    names_must_be_addresses_of_the_link,
     ipv6_is_an_address_like_others,
-    two_hundred_endpoints => 600,
-    closing_takes_back_what_waits,
-    two_links_on_one_host => 120,
+    two_hundred_endpoints_exchange_messages => 600,
+    closing_drops_waiting_operations,
+    two_links_on_one_host_have_own_statistics => 120,
 ];
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
@@ -62,7 +62,7 @@ fn parts() -> (Domain, Cq, Av, Endpoint) {
     (domain, cq, av, ep)
 }
 
-fn an_endpoint_needs_what_it_uses() {
+fn an_endpoint_needs_its_queues_and_av() {
     let (domain, cq, av, ep) = parts();
     assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ));
     ep.bind_cq(&cq, CqBind::RECV).expect("bind cq");
@@ -313,7 +313,7 @@ fn a_port_belongs_to_one() {
     third.enable().expect("enable");
 }
 
-fn names_must_be_the_links() {
+fn names_must_be_addresses_of_the_link() {
     let (_, domain) = domain();
     let ep = domain.endpoint().open().expect("endpoint");
     for text in [
@@ -375,7 +375,7 @@ fn ipv6_is_an_address_like_others() {
     assert_eq!(c.expect(RECEIVED, 1).len, 3);
 }
 
-fn two_hundred_endpoints() {
+fn two_hundred_endpoints_exchange_messages() {
     const COUNT: usize = 200;
     let (_, domain) = domain();
     let options = Options {
@@ -422,7 +422,7 @@ fn two_hundred_endpoints() {
     }
 }
 
-fn closing_takes_back_what_waits() {
+fn closing_drops_waiting_operations() {
     let (a, to_b, b, _) = pair();
     let large = Buffer::new(100_000).expect("buffer");
     for context in 0..5 {
@@ -462,7 +462,7 @@ fn host_on(device: &Device, link: &str) -> Host {
     Host::on(&domain, &Options::default())
 }
 
-fn two_links_on_one_host() {
+fn two_links_on_one_host_have_own_statistics() {
     let _netdev = Netdev::dummy("kfiep0", "10.77.0.1/24");
     let device = device();
     device.link_add("ep0", "kfiep0").expect("link add");

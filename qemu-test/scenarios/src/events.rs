@@ -21,20 +21,20 @@ tests![
     events_are_read_as_they_were_written,
     events_have_any_length_up_to_the_limit,
     a_peek_leaves_the_event,
-    a_short_buffer_costs_nothing,
+    a_read_into_a_short_buffer_takes_no_event,
     a_full_queue_refuses_writers,
-    writing_is_for_those_who_asked_for_it,
-    a_reader_sleeps_until_there_is_something,
-    time_runs_out,
+    writing_needs_the_flag,
+    a_reader_sleeps_until_there_is_an_event,
+    a_wait_ends_at_its_deadline,
     signals_end_a_wait_or_restart_it,
     some_wait_objects_do_not_sleep,
-    registrations_are_told_if_so_bound,
-    registrations_without_the_flag_are_not_told,
-    losses_are_told_once,
-    insertions_are_told,
-    failed_insertions_are_told_first,
+    registrations_report_with_the_flag,
+    registrations_without_the_flag_make_no_event,
+    losses_are_reported_once,
+    insertions_report_events,
+    failed_insertions_are_reported_first,
     an_av_with_events_needs_an_eq,
-    each_is_bound_once,
+    each_object_is_bound_once,
     a_bound_eq_stays_open,
 ];
 
@@ -125,7 +125,7 @@ fn a_peek_leaves_the_event() {
     assert_eq!(next(&eq).1, b"second");
 }
 
-fn a_short_buffer_costs_nothing() {
+fn a_read_into_a_short_buffer_takes_no_event() {
     let file = File::open();
     let eq = file.eq(file.fabric());
     let pages = Pages::new(1);
@@ -194,7 +194,7 @@ fn a_full_queue_refuses_writers() {
     assert_eq!(errno(fabric.eq().entries(4097).open()), Some(Errno::EINVAL));
 }
 
-fn writing_is_for_those_who_asked_for_it() {
+fn writing_needs_the_flag() {
     let fabric = device().fabric().expect("fabric");
     let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
     let write = eq.write(EventKind::Notify, b"x");
@@ -202,7 +202,7 @@ fn writing_is_for_those_who_asked_for_it() {
     nothing(&eq);
 }
 
-fn a_reader_sleeps_until_there_is_something() {
+fn a_reader_sleeps_until_there_is_an_event() {
     let (_fabric, eq) = queue(8);
     let readers: Vec<_> = (0..3)
         .map(|_| {
@@ -219,7 +219,7 @@ fn a_reader_sleeps_until_there_is_something() {
     nothing(&eq);
 }
 
-fn time_runs_out() {
+fn a_wait_ends_at_its_deadline() {
     let (_fabric, eq) = queue(8);
     let begin = Instant::now();
     assert_eq!(eq.read(Duration::from_millis(50)).expect("read"), None);
@@ -302,7 +302,7 @@ fn register(domain: &Domain, context: u64) -> Mr {
         .expect("mr")
 }
 
-fn registrations_are_told_if_so_bound() {
+fn registrations_report_with_the_flag() {
     let (fabric, eq) = queue(8);
     let domain = reporting(&fabric, &eq);
     let regions = [5, 6].map(|context| register(&domain, context));
@@ -332,7 +332,7 @@ fn registrations_are_told_if_so_bound() {
     assert_eq!(next(&eq).1, b"after");
 }
 
-fn registrations_without_the_flag_are_not_told() {
+fn registrations_without_the_flag_make_no_event() {
     let (fabric, eq) = queue(8);
     let domain = fabric.domain(LINK).open().expect("domain");
     domain.bind_eq(&eq, false).expect("bind eq");
@@ -340,7 +340,7 @@ fn registrations_without_the_flag_are_not_told() {
     nothing(&eq);
 }
 
-fn losses_are_told_once() {
+fn losses_are_reported_once() {
     let (fabric, eq) = queue(2);
     let domain = reporting(&fabric, &eq);
     let _regions: Vec<Mr> = (0..5).map(|context| register(&domain, context)).collect();
@@ -369,7 +369,7 @@ fn addresses(count: u16) -> Vec<SocketAddr> {
         .collect()
 }
 
-fn insertions_are_told() {
+fn insertions_report_events() {
     let (fabric, eq) = queue(8);
     let domain = fabric.domain(LINK).open().expect("domain");
     let av = domain
@@ -405,7 +405,7 @@ fn insertions_are_told() {
     nothing(&eq);
 }
 
-fn failed_insertions_are_told_first() {
+fn failed_insertions_are_reported_first() {
     let file = File::open();
     let fabric = file.fabric();
     let (domain, eq) = (file.domain(fabric), file.eq(fabric));
@@ -493,7 +493,7 @@ fn an_av_with_events_needs_an_eq() {
     assert_eq!(av.lookup(first).expect("lookup"), addresses(1)[0]);
 }
 
-fn each_is_bound_once() {
+fn each_object_is_bound_once() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);

@@ -20,8 +20,8 @@ use crate::{
 use kfi::PacketFigure;
 
 tests![
-    what_waits_counts_in_the_budget => 300,
-    a_user_holds_a_part => 300,
+    waiting_packets_count_in_the_budget => 300,
+    a_users_packets_hold_a_part_of_the_budget => 300,
 ];
 
 /// The divisor of a user's limit that gives the part for packets.
@@ -129,7 +129,7 @@ impl Scene {
     }
 }
 
-fn what_waits_counts_in_the_budget() {
+fn waiting_packets_count_in_the_budget() {
     open_to_all();
     let scene = Scene::new();
     let (host, roots) = (scene.users(), scene.endpoint());
@@ -160,7 +160,7 @@ const ENDPOINTS: usize = 80;
 /// Nearly as many packets of 4096 bytes as one inbox takes.
 const EACH: u64 = 120;
 
-fn a_user_holds_a_part() {
+fn a_users_packets_hold_a_part_of_the_budget() {
     open_to_all();
     let scene = Scene::new();
     let roots = scene.endpoint();

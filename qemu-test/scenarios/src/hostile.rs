@@ -64,19 +64,19 @@ const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const PEER: FiAddr = FiAddr::UNSPEC;
 
 tests![
-    what_is_no_packet => 300,
-    packets_for_nobody => 300,
-    packets_of_strangers => 300,
-    packets_that_were_changed => 300,
-    other_sequence_numbers => 300,
-    answers_to_nothing => 300,
-    a_key_that_is_none => 300,
-    a_length_that_is_wrong => 300,
-    a_datagram_with_another_key => 300,
+    malformed_packets_are_dropped => 300,
+    packets_to_unknown_qps_are_dropped => 300,
+    packets_of_other_hosts_are_dropped => 300,
+    packets_with_a_wrong_icrc_are_dropped => 300,
+    packets_with_wrong_sequence_numbers_are_not_executed => 300,
+    responses_without_a_request_are_ignored => 300,
+    an_unknown_key_ends_the_connection => 300,
+    a_wrong_length_is_refused => 300,
+    a_datagram_with_another_qkey_is_dropped => 300,
     a_flood_of_bad_packets => 300,
     rejected_requests_leave_room => 600,
     requests_from_a_broadcast_address => 300,
-    figures_in_debugfs => 300,
+    statistics_are_in_debugfs => 300,
 ];
 
 /// A packet to `b` with a good ICRC.
@@ -143,7 +143,7 @@ fn send_only(scene: &Scene, psn: Psn) -> Packet {
     Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8)
 }
 
-fn what_is_no_packet() {
+fn malformed_packets_are_dropped() {
     let scene = Scene::new();
     let packet = whole(A, &send_only(&scene, Psn::new(0)), &[0; 8]);
     let good = &packet[IPV4_LEN + UDP_LEN..];
@@ -189,7 +189,7 @@ fn what_is_no_packet() {
     scene.is_unharmed();
 }
 
-fn packets_for_nobody() {
+fn packets_to_unknown_qps_are_dropped() {
     let scene = Scene::new();
     let before = scene.count_nobody(PacketFigure::DropNoQp);
     let own = scene.qpn().get();
@@ -207,7 +207,7 @@ fn packets_for_nobody() {
     scene.is_unharmed();
 }
 
-fn packets_of_strangers() {
+fn packets_of_other_hosts_are_dropped() {
     let scene = Scene::new();
     let packet = send_only(&scene, scene.psn(PACKETS));
     scene
@@ -228,7 +228,7 @@ fn packets_of_strangers() {
     scene.is_unharmed();
 }
 
-fn packets_that_were_changed() {
+fn packets_with_a_wrong_icrc_are_dropped() {
     let scene = Scene::new();
     let good = whole(A, &send_only(&scene, scene.psn(PACKETS)), &[9; 8]);
     let begin = IPV4_LEN + UDP_LEN;
@@ -250,7 +250,7 @@ fn packets_that_were_changed() {
     scene.is_unharmed();
 }
 
-fn other_sequence_numbers() {
+fn packets_with_wrong_sequence_numbers_are_not_executed() {
     let scene = Scene::new();
     // An old PSN: acknowledged again, and not executed.
     let into = Buffer::new(8).expect("buffer");
@@ -285,7 +285,7 @@ fn other_sequence_numbers() {
     scene.is_unharmed();
 }
 
-fn answers_to_nothing() {
+fn responses_without_a_request_are_ignored() {
     let scene = Scene::new();
     let before = scene.count(PacketFigure::Strays);
     let ack = Aeth {
@@ -337,14 +337,14 @@ fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
     (scene, memory)
 }
 
-fn a_key_that_is_none() {
+fn an_unknown_key_ends_the_connection() {
     let (scene, _memory) = write_as_peer(0x1235, 8, 8);
     assert_eq!(scene.count(PacketFigure::NakAccessTx), 1);
     let (scene, _memory) = write_as_peer(0x1234, 65, 65);
     assert_eq!(scene.count(PacketFigure::NakAccessTx), 1);
 }
 
-fn a_length_that_is_wrong() {
+fn a_wrong_length_is_refused() {
     for (said, len) in [(8, 12), (12, 8)] {
         let (scene, _memory) = write_as_peer(0x1234, said, len);
         assert_eq!(scene.count(PacketFigure::NakInvalidTx), 1, "{said} {len}");
@@ -365,7 +365,7 @@ pub(crate) fn datagram(host: &Host, qkey: u32, len: usize) -> Vec<u8> {
     whole(A, &packet, &vec![9; len])
 }
 
-fn a_datagram_with_another_key() {
+fn a_datagram_with_another_qkey_is_dropped() {
     let wire = Wire::new();
     let attacker = RawSocket::new(&wire.a);
     let host = Wire::host(&wire.b, &dgram());
@@ -510,7 +510,7 @@ fn shown(file: &str, head: impl Fn(&str) -> bool) -> Vec<(String, u64)> {
         .collect()
 }
 
-fn figures_in_debugfs() {
+fn statistics_are_in_debugfs() {
     let scene = Scene::new();
     scene.wire.b.run(|| {
         let device = Device::open().expect("device");

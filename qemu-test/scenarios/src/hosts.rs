@@ -41,15 +41,15 @@ macro_rules! as_on_one_host {
 
 as_on_one_host! {
     messages: a_posted_receive_gets_the_message, a_message_waits_for_its_receive,
-        sizes_from_nothing_to_16_mib, tags_choose, order_is_kept,
-        injected_bytes_can_be_reused_at_once, data_travels_with_a_message,
-        truncation_tells_what_did_not_fit, a_large_message_waits_with_its_sender,
-        delivery_complete_waits_for_the_receive, cancelled_receives_say_so,
+        sizes_from_nothing_to_16_mib, a_tag_selects_its_receive, order_is_kept,
+        injected_bytes_can_be_reused_at_once, remote_cq_data_arrive_with_a_message,
+        truncation_reports_the_lost_length, a_large_message_waits_with_its_sender,
+        delivery_complete_waits_for_the_receive, cancelled_receives_complete_with_an_error,
         multi_receive_is_released_once;
-    transfers: lists_of_256_pieces, lists_with_empty_pieces, levels_of_completion;
+    transfers: lists_of_256_pieces, lists_with_empty_pieces, completion_levels_are_kept;
     rma: writes_and_reads_arrive, data_of_a_write_reaches_the_peers_cq, pieces_on_both_sides,
         a_region_saves_pinning;
-    capabilities: a_directed_receive_takes_from_its_source_alone,
+    capabilities: a_directed_receive_takes_messages_of_its_source_only,
         without_the_capability_a_source_is_ignored;
     counting: a_search_counts_nothing;
 }
@@ -58,23 +58,23 @@ tests![
     a_posted_receive_gets_the_message,
     a_message_waits_for_its_receive,
     sizes_from_nothing_to_16_mib => 600,
-    tags_choose,
+    a_tag_selects_its_receive,
     order_is_kept,
     injected_bytes_can_be_reused_at_once,
-    data_travels_with_a_message,
-    truncation_tells_what_did_not_fit,
+    remote_cq_data_arrive_with_a_message,
+    truncation_reports_the_lost_length,
     a_large_message_waits_with_its_sender,
     delivery_complete_waits_for_the_receive,
-    cancelled_receives_say_so,
+    cancelled_receives_complete_with_an_error,
     multi_receive_is_released_once,
     lists_of_256_pieces,
     lists_with_empty_pieces,
-    levels_of_completion,
+    completion_levels_are_kept,
     writes_and_reads_arrive,
     data_of_a_write_reaches_the_peers_cq,
     pieces_on_both_sides,
     a_region_saves_pinning,
-    a_directed_receive_takes_from_its_source_alone,
+    a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
     a_search_counts_nothing,
 ];

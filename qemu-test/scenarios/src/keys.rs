@@ -20,8 +20,8 @@ use kfi::{
 use std::time::{Duration, Instant};
 
 tests![
-    refusals_over_the_wire_are_one_answer => 120,
-    refusals_of_connected_endpoints_are_one_answer => 120,
+    all_refusals_over_the_wire_give_one_answer => 120,
+    all_refusals_of_connected_endpoints_give_one_answer => 120,
     guesses_over_the_wire_are_delayed_and_counted => 120,
     guesses_of_connected_endpoints_are_delayed_and_counted => 120,
 ];
@@ -284,7 +284,7 @@ fn are_one_answer(wire: &Wire, domain: &Domain, mut access: impl FnMut(bool, Rem
     }
 }
 
-fn refusals_over_the_wire_are_one_answer() {
+fn all_refusals_over_the_wire_give_one_answer() {
     let wire = Wire::new();
     let a = Wire::host(&wire.a, &Options::default());
     let b = Wire::host(&wire.b, &Options::default());
@@ -294,7 +294,7 @@ fn refusals_over_the_wire_are_one_answer() {
     });
 }
 
-fn refusals_of_connected_endpoints_are_one_answer() {
+fn all_refusals_of_connected_endpoints_give_one_answer() {
     let wire = Wire::new();
     let [a, b] = [&wire.a, &wire.b].map(|netns| Side::on(netns.run(|| domain_on("roce0").1)));
     are_one_answer(&wire, &b.domain, |write, remote| {

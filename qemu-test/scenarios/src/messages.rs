@@ -18,18 +18,18 @@ tests![
     a_message_waits_for_its_receive,
     sizes_from_nothing_to_16_mib => 300,
     an_endpoint_sends_to_itself,
-    tags_choose,
+    a_tag_selects_its_receive,
     order_is_kept,
     injected_bytes_can_be_reused_at_once,
-    data_travels_with_a_message,
-    truncation_tells_what_did_not_fit,
+    remote_cq_data_arrive_with_a_message,
+    truncation_reports_the_lost_length,
     a_large_message_waits_with_its_sender,
     delivery_complete_waits_for_the_receive,
-    cancelled_receives_say_so,
+    cancelled_receives_complete_with_an_error,
     a_waiting_send_can_be_cancelled,
     no_room_is_eagain_and_loses_nothing,
-    a_peer_that_closes_fails_what_waits_there,
-    peek_claim_discard,
+    a_closing_peer_fails_messages_that_wait_there,
+    a_peek_can_claim_or_discard_a_message,
     multi_receive_is_released_once,
     a_buffer_without_a_slot_is_released_alone,
 ];
@@ -103,7 +103,7 @@ fn an_endpoint_sends_to_itself() {
     assert_eq!(into.to_vec(..), b"hello me");
 }
 
-fn tags_choose() {
+fn a_tag_selects_its_receive() {
     let (a, to_b, b, _) = pair();
     let five = Buffer::new(8).expect("buffer");
     let any = Buffer::new(8).expect("buffer");
@@ -169,7 +169,7 @@ fn injected_bytes_can_be_reused_at_once() {
     assert_eq!(error.errno(), Some(Errno::EMSGSIZE));
 }
 
-fn data_travels_with_a_message() {
+fn remote_cq_data_arrive_with_a_message() {
     let (a, to_b, b, _) = pair();
     let (from, into) = (
         Buffer::from_bytes(b"x").expect("buffer"),
@@ -183,7 +183,7 @@ fn data_travels_with_a_message() {
     assert_eq!(entry.data, 0xfeed_f00d_1234_5678);
 }
 
-fn truncation_tells_what_did_not_fit() {
+fn truncation_reports_the_lost_length() {
     let (a, to_b, b, to_a) = pair();
     let into = Buffer::new(10).expect("buffer");
     b.ep.trecv(&into, 1, 0, 9).expect("trecv");
@@ -226,7 +226,7 @@ fn delivery_complete_waits_for_the_receive() {
     b.expect(RECEIVED, 4);
 }
 
-fn cancelled_receives_say_so() {
+fn cancelled_receives_complete_with_an_error() {
     let b = Host::new();
     let into = Buffer::new(8).expect("buffer");
     b.ep.recv(&into, 1).expect("recv");
@@ -303,7 +303,7 @@ fn no_room_is_eagain_and_loses_nothing() {
     }
 }
 
-fn a_peer_that_closes_fails_what_waits_there() {
+fn a_closing_peer_fails_messages_that_wait_there() {
     let (a, to_b, b, _) = pair();
     let large = Buffer::new(100_000).expect("buffer");
     a.ep.send(to_b, &large, 1).expect("send");
@@ -316,7 +316,7 @@ fn a_peer_that_closes_fails_what_waits_there() {
     assert_eq!(error.errno(), Some(Errno::EHOSTUNREACH));
 }
 
-fn peek_claim_discard() {
+fn a_peek_can_claim_or_discard_a_message() {
     let (a, to_b, b, _) = pair();
     let search = |tag, flags| {
         let op = Op::tpeek(tag, 0).context(tag).flags(flags);

@@ -36,22 +36,22 @@ const PEER: FiAddr = FiAddr::UNSPEC;
 const BLINK: Duration = Duration::from_millis(100);
 
 tests![
-    messages_between_namespaces => 300,
-    down_and_up_again => 300,
-    down_for_good => 300,
-    the_own_interface_down => 300,
-    an_interface_goes => 300,
-    an_address_goes_and_comes => 300,
-    an_address_goes_for_good => 300,
-    the_peer_gets_another_address => 300,
-    a_smaller_mtu => 300,
-    a_namespace_ends => 300,
-    reads_and_writes_meet_a_closed_region => 300,
-    datagrams_go_on => 300,
-    datagrams_without_an_interface => 300,
-    many_come_and_go => 300,
-    an_address_of_two_interfaces,
-    links_go_while_others_connect => 300,
+    messages_pass_between_namespaces => 300,
+    operations_survive_a_short_down_time => 300,
+    operations_fail_if_the_interface_stays_down => 300,
+    posts_fail_while_the_own_interface_is_down => 300,
+    a_removed_interface_ends_its_connections => 300,
+    operations_survive_a_readded_address => 300,
+    operations_fail_if_the_address_stays_removed => 300,
+    a_peer_with_a_new_address_is_reached_there => 300,
+    an_operation_beyond_a_smaller_mtu_ends_its_connection => 300,
+    a_removed_namespace_ends_its_connections => 300,
+    accesses_to_a_closed_region_fail => 300,
+    datagrams_continue_after_changes_of_interfaces => 300,
+    datagrams_without_an_interface_are_refused => 300,
+    many_endpoints_open_and_close_while_interfaces_change => 300,
+    two_interfaces_may_have_one_address,
+    links_are_removed_while_others_connect => 300,
 ];
 
 /// Two namespaces with a link each: 192.0.2.1 and 2001:db8::1, .2 and ::2.
@@ -179,7 +179,7 @@ fn ended_with(a: &Host, errno: Errno) {
     );
 }
 
-fn messages_between_namespaces() {
+fn messages_pass_between_namespaces() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     for len in [1, 1024, 1025, 100_000, 1 << 20] {
@@ -189,7 +189,7 @@ fn messages_between_namespaces() {
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(1024));
 }
 
-fn down_and_up_again() {
+fn operations_survive_a_short_down_time() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     let buffer = Buffer::new(100_000).expect("buffer");
@@ -204,7 +204,7 @@ fn down_and_up_again() {
     exchange(&b, &a, 10);
 }
 
-fn down_for_good() {
+fn operations_fail_if_the_interface_stays_down() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     let buffer = Buffer::new(8).expect("buffer");
@@ -216,7 +216,7 @@ fn down_for_good() {
     assert_eq!(errno(b.ep.send(PEER, &buffer, 1)), Some(Errno::ENETDOWN));
 }
 
-fn the_own_interface_down() {
+fn posts_fail_while_the_own_interface_is_down() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     let buffer = Buffer::new(8).expect("buffer");
@@ -231,7 +231,7 @@ fn the_own_interface_down() {
     a.expect(SENT, 1);
 }
 
-fn an_interface_goes() {
+fn a_removed_interface_ends_its_connections() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     let buffer = Buffer::new(8).expect("buffer");
@@ -269,7 +269,7 @@ fn an_interface_goes() {
     });
 }
 
-fn an_address_goes_and_comes() {
+fn operations_survive_a_readded_address() {
     for who in ["a", "b"] {
         let wire = Wire::new();
         let (a, b) = wire.pair();
@@ -289,7 +289,7 @@ fn an_address_goes_and_comes() {
     }
 }
 
-fn an_address_goes_for_good() {
+fn operations_fail_if_the_address_stays_removed() {
     for (who, number) in [("a", 1), ("b", 2)] {
         let wire = Wire::new();
         let (a, b) = wire.pair();
@@ -302,7 +302,7 @@ fn an_address_goes_for_good() {
     }
 }
 
-fn the_peer_gets_another_address() {
+fn a_peer_with_a_new_address_is_reached_there() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     exchange(&a, &b, 8);
@@ -320,7 +320,7 @@ fn the_peer_gets_another_address() {
     assert_eq!(b.qp().0.host.ip(), now);
 }
 
-fn a_smaller_mtu() {
+fn an_operation_beyond_a_smaller_mtu_ends_its_connection() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     let buffer = Buffer::new(10_000).expect("buffer");
@@ -342,7 +342,7 @@ fn a_smaller_mtu() {
     exchange(&a, &b, 10_000);
 }
 
-fn a_namespace_ends() {
+fn a_removed_namespace_ends_its_connections() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     let others = (Wire::host(&wire.a, &dgram()), Wire::host(&wire.a, &msg()));
@@ -366,7 +366,7 @@ fn a_namespace_ends() {
     stays.run(|| assert_eq!(Device::open().expect("device").links().count(), 0));
 }
 
-fn reads_and_writes_meet_a_closed_region() {
+fn accesses_to_a_closed_region_fail() {
     let wire = Wire::new();
     for round in 0..20 {
         let (a, b) = wire.pair();
@@ -426,7 +426,7 @@ fn reaches(a: &Host, to: FiAddr, b: &Host) {
     panic!("nothing has arrived");
 }
 
-fn datagrams_go_on() {
+fn datagrams_continue_after_changes_of_interfaces() {
     let wire = Wire::new();
     let (a, to_b, b) = dgrams(&wire);
     reaches(&a, to_b, &b);
@@ -457,7 +457,7 @@ fn datagrams_go_on() {
     a.expect(SENT, 1);
 }
 
-fn datagrams_without_an_interface() {
+fn datagrams_without_an_interface_are_refused() {
     let wire = Wire::new();
     let (a, to_b, b) = dgrams(&wire);
     reaches(&a, to_b, &b);
@@ -472,7 +472,7 @@ fn datagrams_without_an_interface() {
 }
 
 /// Endpoints are opened, connected and closed while the interfaces go up and down.
-fn many_come_and_go() {
+fn many_endpoints_open_and_close_while_interfaces_change() {
     let wire = Wire::new();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -529,7 +529,7 @@ fn first_message(wire: &Wire) {
 }
 
 /// Two interfaces have the same address: first one of them has a link, then both have.
-fn an_address_of_two_interfaces() {
+fn two_interfaces_may_have_one_address() {
     let wire = Wire::new();
     first_message(&wire);
     wire.b.run(|| {
@@ -555,7 +555,7 @@ const LINKS: usize = 60;
 
 /// Many links of several namespaces are removed (by command, with their interfaces, with their
 /// namespaces), while another namespace keeps making connections.
-fn links_go_while_others_connect() {
+fn links_are_removed_while_others_connect() {
     let wire = Wire::new();
     let spaces: Vec<NetNs> = (0..SPACES).map(|_| NetNs::new()).collect();
     for space in &spaces {

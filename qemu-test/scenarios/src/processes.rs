@@ -11,11 +11,11 @@ use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Fabric, Figures, 
 use std::time::Duration;
 
 tests![
-    two_processes_talk,
+    two_processes_exchange_messages,
     killed_processes_leave_nothing => 1200,
-    kept_messages_are_their_receivers_memory,
-    kept_messages_from_the_wire_are_their_receivers_memory,
-    waiting_messages_are_their_receivers_memory => 300,
+    buffered_messages_are_charged_to_their_receiver,
+    buffered_messages_from_the_wire_are_charged_to_their_receiver,
+    waiting_messages_are_charged_to_their_receiver => 300,
 ];
 
 /// The roles in which a test starts this program as another process.
@@ -51,7 +51,7 @@ fn answerer() {
     }
 }
 
-fn two_processes_talk() {
+fn two_processes_exchange_messages() {
     let mut process = Process::in_role("answerer");
     let server = process.told().parse().expect("address");
     let host = Host::new();
@@ -269,13 +269,13 @@ fn hoarder() {
     line();
 }
 
-fn kept_messages_are_their_receivers_memory() {
+fn buffered_messages_are_charged_to_their_receiver() {
     device();
     receiver_pays(Process::in_role("hoarder"), LINK, || domain_on(LINK));
 }
 
 /// On one machine the sender's task may do the work of the receiver's QP.
-fn kept_messages_from_the_wire_are_their_receivers_memory() {
+fn buffered_messages_from_the_wire_are_charged_to_their_receiver() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
     let process = theirs.0.run(|| Process::in_role("hoarder"));
@@ -322,7 +322,7 @@ const WAITING_BYTES: u64 = 256;
 
 /// A message that waits with its sender on another host takes memory at its receiver. On one
 /// machine the sender's task may do the work of the receiver's QP.
-fn waiting_messages_are_their_receivers_memory() {
+fn waiting_messages_are_charged_to_their_receiver() {
     let hosts = apart();
     let [ours, theirs] = [0, 1].map(|index| (hosts.host(index), LINKS[index]));
     let mut process = theirs.0.run(|| Process::in_role("hoarder"));

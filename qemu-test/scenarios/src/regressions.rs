@@ -23,8 +23,8 @@ tests![
     the_release_of_a_multi_receive_is_its_last_entry => 300,
     a_receive_is_charged_until_its_completion_and_no_longer => 120,
     a_send_is_charged_until_its_failure_and_no_longer => 120,
-    a_registration_that_fails_tells_no_event,
-    keys_of_the_module_are_hard_to_guess,
+    a_failed_registration_makes_no_event,
+    keys_chosen_by_the_module_are_random,
     no_send_waits_on_a_link_that_is_gone => 300,
 ];
 
@@ -183,7 +183,7 @@ fn a_send_is_charged_until_its_failure_and_no_longer() {
 
 /// An MR_REG that could not return its handle closed the region again, but the event
 /// KFI_MR_COMPLETE of this region stayed in the EQ.
-fn a_registration_that_fails_tells_no_event() {
+fn a_failed_registration_makes_no_event() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -223,7 +223,7 @@ fn a_registration_that_fails_tells_no_event() {
 
 /// Keys that the module chose were 1, 2, 3 and so on in each domain: a peer that did not know a key
 /// could try these, and reach memory that was open to others.
-fn keys_of_the_module_are_hard_to_guess() {
+fn keys_chosen_by_the_module_are_random() {
     let mut keys = Vec::new();
     for _ in 0..4 {
         let (fabric, _) = domain();

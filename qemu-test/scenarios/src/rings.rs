@@ -24,18 +24,18 @@ use std::{
 };
 
 tests![
-    entries_are_those_of_a_read_by_call,
-    a_ring_goes_round,
-    ring_and_calls_take_turns,
+    ring_entries_equal_those_of_a_read_by_call,
+    a_ring_wraps,
+    reads_by_ring_and_by_call_can_alternate,
     an_error_stops_the_ring_until_it_is_read,
-    losses_are_told_once,
-    a_loss_that_the_reader_of_the_ring_knows_of_is_over,
-    a_reader_of_the_ring_sleeps_and_misses_nothing,
-    a_head_that_cannot_be_is_eio_until_it_is_mended,
-    a_spoilt_head_costs_its_writer_alone,
+    losses_are_reported_once,
+    an_acknowledged_loss_is_not_reported_again,
+    a_sleeping_reader_of_the_ring_misses_no_entry,
+    an_invalid_head_is_eio_until_it_is_repaired,
+    an_invalid_head_affects_its_writer_only,
     a_head_may_skip_entries,
-    what_else_is_written_there_does_no_harm,
-    mappings_have_rules,
+    other_writes_to_the_ring_do_no_harm,
+    mappings_are_checked,
     a_mapping_outlives_its_object,
     the_page_of_a_counter_is_read_only,
 ];
@@ -207,7 +207,7 @@ fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
     result.err().as_ref().and_then(Error::errno)
 }
 
-fn entries_are_those_of_a_read_by_call() {
+fn ring_entries_equal_those_of_a_read_by_call() {
     let (a, b) = (Alone::new(), Alone::new());
     let to_b = a.av.insert_one(b.ep.name().expect("name")).expect("insert");
     let into = Buffer::new(100).expect("buffer");
@@ -242,7 +242,7 @@ fn entries_are_those_of_a_read_by_call() {
     assert!(b.cq.ring().is_ok());
 }
 
-fn a_ring_goes_round() {
+fn a_ring_wraps() {
     let alone = Alone::with_cq(|cq| cq.entries(4));
     let mut ring = alone.cq.ring().expect("ring");
     assert_eq!(ring.capacity(), 4);
@@ -270,7 +270,7 @@ fn a_ring_goes_round() {
     assert_eq!(ring.read(&mut entries).expect("read"), 0);
 }
 
-fn ring_and_calls_take_turns() {
+fn reads_by_ring_and_by_call_can_alternate() {
     let alone = Alone::with_cq(|cq| cq.entries(8));
     let mut ring = alone.cq.ring().expect("ring");
     let mut next = 0;
@@ -310,7 +310,7 @@ fn an_error_stops_the_ring_until_it_is_read() {
     assert_eq!(ring.read(&mut entries).expect("read"), 1);
 }
 
-fn losses_are_told_once() {
+fn losses_are_reported_once() {
     let alone = Alone::with_cq(|cq| cq.entries(2));
     let other = Alone::new();
     let there = other
@@ -329,7 +329,7 @@ fn losses_are_told_once() {
     assert_eq!(ring.read(&mut entries).expect("read"), 0);
 }
 
-fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
+fn an_acknowledged_loss_is_not_reported_again() {
     let alone = Alone::with_cq(|cq| cq.entries(2));
     let other = Alone::new();
     let there = other
@@ -384,7 +384,7 @@ fn a_loss_that_the_reader_of_the_ring_knows_of_is_over() {
     assert_eq!(reader.end(), (Some(Errno::KFI_EOVERRUN), Some(0)));
 }
 
-fn a_reader_of_the_ring_sleeps_and_misses_nothing() {
+fn a_sleeping_reader_of_the_ring_misses_no_entry() {
     const COUNT: u64 = 4000;
     let alone = Alone::with_cq(|cq| cq.entries(16));
     let reader = {
@@ -412,7 +412,7 @@ fn a_reader_of_the_ring_sleeps_and_misses_nothing() {
     reader.join();
 }
 
-fn a_head_that_cannot_be_is_eio_until_it_is_mended() {
+fn an_invalid_head_is_eio_until_it_is_repaired() {
     let desk = Desk::new(8);
     desk.complete_all(0..4);
     assert_eq!(desk.read(), Ok(0));
@@ -441,7 +441,7 @@ fn a_head_that_cannot_be_is_eio_until_it_is_mended() {
     assert_eq!(desk.read(), Err(Errno::EAGAIN));
 }
 
-fn a_spoilt_head_costs_its_writer_alone() {
+fn an_invalid_head_affects_its_writer_only() {
     let (desk, other) = (Desk::new(4), Desk::new(4));
     desk.head().store(77, SeqCst);
     // Entries arrive as long as there is room according to the module, and no longer.
@@ -477,7 +477,7 @@ fn a_head_may_skip_entries() {
     }
 }
 
-fn what_else_is_written_there_does_no_harm() {
+fn other_writes_to_the_ring_do_no_harm() {
     let desk = Desk::new(8);
     desk.complete_all(0..3);
     for word in (0..desk.cq.ring_size as usize).step_by(8) {
@@ -506,7 +506,7 @@ fn what_else_is_written_there_does_no_harm() {
     assert_eq!(desk.errors(), 0);
 }
 
-fn mappings_have_rules() {
+fn mappings_are_checked() {
     let desk = Desk::new(256);
     let (file, offset) = (&desk.file, desk.cq.ring_offset);
     let size = desk.cq.ring_size as usize;

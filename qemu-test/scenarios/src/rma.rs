@@ -21,11 +21,11 @@ tests![
     an_injected_write_is_silent,
     data_of_a_write_reaches_the_peers_cq,
     pieces_on_both_sides,
-    what_is_not_allowed_is_refused_and_changes_nothing,
-    virtual_addresses_and_provider_keys,
+    a_forbidden_access_is_refused_and_changes_nothing,
+    virtual_addresses_and_provider_keys_work,
     counters_of_the_target_count,
     a_region_saves_pinning,
-    a_closed_regions_key_is_dead,
+    the_key_of_a_closed_region_is_invalid,
     guessing_keys_is_slow_and_counted,
 ];
 
@@ -126,7 +126,7 @@ fn pieces_on_both_sides() {
     assert_eq!(error.errno(), Some(Errno::EINVAL));
 }
 
-fn what_is_not_allowed_is_refused_and_changes_nothing() {
+fn a_forbidden_access_is_refused_and_changes_nothing() {
     let (a, to_b, b, _) = pair();
     let theirs = Buffer::new(100).expect("buffer");
     let read_only = b
@@ -173,7 +173,7 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
     assert!(!text.is_empty());
 }
 
-fn virtual_addresses_and_provider_keys() {
+fn virtual_addresses_and_provider_keys_work() {
     let device = crate::host::device();
     let fabric = device.fabric().expect("fabric");
     let domain = fabric
@@ -280,7 +280,7 @@ fn a_region_saves_pinning() {
     assert_eq!(error.errno(), Some(Errno::EACCES));
 }
 
-fn a_closed_regions_key_is_dead() {
+fn the_key_of_a_closed_region_is_invalid() {
     let (a, to_b, b, _) = pair();
     let theirs = Buffer::new(64).expect("buffer");
     let mr = open_region(&b, &theirs, 3);

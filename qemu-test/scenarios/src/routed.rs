@@ -15,8 +15,8 @@ use std::time::Duration;
 
 tests![
     a_narrow_path_ends_a_connection => 300,
-    datagrams_are_connected_anew_over_a_narrow_path => 300,
-    ipv6_goes_in_fragments => 300,
+    reliable_datagrams_reconnect_over_a_narrow_path => 300,
+    long_ipv6_packets_are_fragmented => 300,
 ];
 
 /// Ignored by connected endpoints.
@@ -128,7 +128,7 @@ fn a_narrow_path_ends_a_connection() {
     exchange(&b, &a, 10_000);
 }
 
-fn datagrams_are_connected_anew_over_a_narrow_path() {
+fn reliable_datagrams_reconnect_over_a_narrow_path() {
     let routed = Routed::new();
     let a = Wire::host(&routed.wire.a, &Options::default());
     let b = Wire::host(&routed.far, &Options::default());
@@ -158,7 +158,7 @@ fn datagrams_are_connected_anew_over_a_narrow_path() {
     works(100_000);
 }
 
-fn ipv6_goes_in_fragments() {
+fn long_ipv6_packets_are_fragmented() {
     let routed = Routed::new();
     let (a, b) = routed.pair(true, 0);
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));

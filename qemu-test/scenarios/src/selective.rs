@@ -5,10 +5,10 @@ use crate::{alone::Alone, harness::tests};
 use kfi::{Buffer, CqBind, Entry, Errno, Local, Op, OpFlags, Remote, Side};
 
 tests![
-    transmits_report_as_asked,
-    receives_report_as_asked,
-    failures_are_always_told,
-    sides_are_bound_apart,
+    transmits_report_as_requested,
+    receives_report_as_requested,
+    failures_are_always_reported,
+    each_side_has_its_own_binding,
 ];
 
 const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
@@ -28,7 +28,7 @@ fn reports(selective: bool, default: OpFlags, own: OpFlags, explicit: bool) -> b
     flags.contains(OpFlags::COMPLETION) || !(selective || flags.contains(OpFlags::INJECT))
 }
 
-fn transmits_report_as_asked() {
+fn transmits_report_as_requested() {
     let defaults = [
         NONE,
         OpFlags::COMPLETION,
@@ -80,7 +80,7 @@ fn transmits_report_as_asked() {
     }
 }
 
-fn receives_report_as_asked() {
+fn receives_report_as_requested() {
     let into = Buffer::new(8).expect("buffer");
     for selective in [false, true] {
         let bind = if selective {
@@ -128,7 +128,7 @@ fn receives_report_as_asked() {
     }
 }
 
-fn failures_are_always_told() {
+fn failures_are_always_reported() {
     let alone = Alone::with(|cq| cq, |ep| ep, BOTH | CqBind::SELECTIVE);
     let buffer = Buffer::new(8).expect("buffer");
     let told = |context| {
@@ -167,7 +167,7 @@ fn failures_are_always_told() {
     assert!(reported(&alone));
 }
 
-fn sides_are_bound_apart() {
+fn each_side_has_its_own_binding() {
     // Transmits are selective, receives are not.
     let (_, domain) = crate::host::domain();
     let (tx, rx) = (

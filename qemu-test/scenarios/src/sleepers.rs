@@ -19,17 +19,17 @@ use std::{
 
 tests![
     a_sleeper_wakes_for_an_entry_an_error_a_loss,
-    time_runs_out,
+    a_sleep_ends_at_its_deadline,
     a_threshold_is_waited_for,
-    what_ends_a_wait_for_many,
-    sleepers_wake_when_their_number_is_there,
-    who_waits_for_more_is_not_even_woken,
-    a_signal_releases_all_who_sleep,
-    a_signal_with_nobody_asleep_is_kept_for_one,
+    a_wait_for_many_ends_early_for_some_events,
+    sleepers_wake_at_their_number_of_entries,
+    sleepers_for_more_entries_are_not_woken,
+    a_signal_releases_all_sleepers,
+    a_signal_without_a_sleeper_is_kept_for_one,
     a_signal_reaches_a_thread_in_a_signal_handler,
     a_system_signal_ends_a_wait_or_restarts_it,
     some_wait_objects_do_not_sleep,
-    one_who_waits_keeps_it_open,
+    a_sleeper_keeps_the_cq_open,
 ];
 
 fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
@@ -61,7 +61,7 @@ fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
     assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EOVERRUN));
 }
 
-fn time_runs_out() {
+fn a_sleep_ends_at_its_deadline() {
     let alone = Alone::new();
     let begin = Instant::now();
     let mut entries = [Entry::default()];
@@ -123,7 +123,7 @@ fn a_threshold_is_waited_for() {
     assert_eq!(any.end(), 1);
 }
 
-fn what_ends_a_wait_for_many() {
+fn a_wait_for_many_ends_early_for_some_events() {
     let alone = Alone::with_cq(|cq| cq.threshold_cond());
     let mut entries = [Entry::default(); 16];
     let soon = Duration::from_millis(30);
@@ -207,7 +207,7 @@ fn with_threshold() -> (Arc<File>, u32, impl Fn(u64)) {
     (file, cq, complete)
 }
 
-fn sleepers_wake_when_their_number_is_there() {
+fn sleepers_wake_at_their_number_of_entries() {
     let (file, cq, complete) = with_threshold();
     let counts = [8, 2, 4, 2, 16];
     let sleepers = wait_for(cq, &file, &counts);
@@ -226,7 +226,7 @@ fn sleepers_wake_when_their_number_is_there() {
     }
 }
 
-fn who_waits_for_more_is_not_even_woken() {
+fn sleepers_for_more_entries_are_not_woken() {
     let (file, cq, complete) = with_threshold();
     let mut sleepers = wait_for(cq, &file, &[40, 50]);
     let before: Vec<u64> = sleepers.iter().map(Sleeper::sleeps).collect();
@@ -239,7 +239,7 @@ fn who_waits_for_more_is_not_even_woken() {
     assert_eq!(sleepers.remove(0).end(), Ok(()));
 }
 
-fn a_signal_releases_all_who_sleep() {
+fn a_signal_releases_all_sleepers() {
     let alone = Alone::new();
     let sleepers: Vec<_> = (0..5)
         .map(|_| {
@@ -273,7 +273,7 @@ fn a_signal_releases_all_who_sleep() {
     assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
 }
 
-fn a_signal_with_nobody_asleep_is_kept_for_one() {
+fn a_signal_without_a_sleeper_is_kept_for_one() {
     let alone = Alone::new();
     let returns_at_once = || {
         let begin = Instant::now();
@@ -367,7 +367,7 @@ fn some_wait_objects_do_not_sleep() {
     }
 }
 
-fn one_who_waits_keeps_it_open() {
+fn a_sleeper_keeps_the_cq_open() {
     let (_, domain) = domain();
     let cq = domain.cq().format(CqFormat::Context).open().expect("cq");
     let sleeper = {

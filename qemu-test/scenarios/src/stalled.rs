@@ -21,12 +21,12 @@ use std::{
 };
 
 tests![
-    a_stalled_read_of_a_cq_delays_nobody,
-    a_stalled_sread_of_a_cq_delays_nobody,
+    a_stalled_read_of_a_cq_delays_no_other_thread,
+    a_stalled_sread_of_a_cq_delays_no_other_thread,
     a_stalled_sread_of_a_cq_is_released_by_a_signal,
-    a_stalled_read_of_an_eq_delays_nobody,
-    a_stalled_sread_of_an_eq_delays_nobody,
-    a_stalled_poll_delays_nobody,
+    a_stalled_read_of_an_eq_delays_no_other_thread,
+    a_stalled_sread_of_an_eq_delays_no_other_thread,
+    a_stalled_poll_delays_no_other_thread,
     a_stalled_reader_can_be_killed,
 ];
 
@@ -260,7 +260,7 @@ fn the_cq_goes_on(scene: &Arc<Scene>) {
     );
 }
 
-fn a_stalled_read_of_a_cq_delays_nobody() {
+fn a_stalled_read_of_a_cq_delays_no_other_thread() {
     // The entry's page, and that of its source.
     for at_source in [false, true] {
         let scene = Scene::new();
@@ -288,7 +288,7 @@ fn a_stalled_read_of_a_cq_delays_nobody() {
     }
 }
 
-fn a_stalled_sread_of_a_cq_delays_nobody() {
+fn a_stalled_sread_of_a_cq_delays_no_other_thread() {
     let scene = Scene::new();
     let page = Missing::new();
     let (reader, addr) = (scene.clone(), page.addr());
@@ -336,7 +336,7 @@ fn the_eq_goes_on(scene: &Arc<Scene>) {
     entries_come_in_time(next);
 }
 
-fn a_stalled_read_of_an_eq_delays_nobody() {
+fn a_stalled_read_of_an_eq_delays_no_other_thread() {
     let scene = Scene::new();
     scene.event(1);
     scene.event(2);
@@ -351,7 +351,7 @@ fn a_stalled_read_of_an_eq_delays_nobody() {
     refused(scene.eq_next(0), Errno::EAGAIN);
 }
 
-fn a_stalled_sread_of_an_eq_delays_nobody() {
+fn a_stalled_sread_of_an_eq_delays_no_other_thread() {
     let scene = Scene::new();
     let page = Missing::new();
     let (reader, addr) = (scene.clone(), page.addr());
@@ -367,7 +367,7 @@ fn a_stalled_sread_of_an_eq_delays_nobody() {
     assert_eq!(page.first_word(), 3);
 }
 
-fn a_stalled_poll_delays_nobody() {
+fn a_stalled_poll_delays_no_other_thread() {
     const IN_TIME: &str = "a poll waits for the memory of another one";
     let scene = Scene::new();
     scene.complete(1);

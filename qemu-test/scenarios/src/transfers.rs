@@ -12,11 +12,11 @@ tests![
     lists_of_256_pieces,
     lists_with_empty_pieces,
     lists_have_limits,
-    a_message_of_1_gib => 300,
-    rma_of_1_gib => 300,
+    a_message_of_1_gib_arrives => 300,
+    rma_of_1_gib_arrives => 300,
     nothing_is_longer_than_1_gib,
-    levels_of_completion,
-    a_fence_waits_for_what_was_before,
+    completion_levels_are_kept,
+    a_fence_waits_for_earlier_operations,
     many_operations_in_one_post,
     a_post_stops_at_the_first_refusal,
 ];
@@ -185,7 +185,7 @@ fn check_gib(into: &Buffer) {
     }
 }
 
-fn a_message_of_1_gib() {
+fn a_message_of_1_gib_arrives() {
     let (a, to_b, b, _) = pair();
     let (from, into) = two_gib();
     a.ep.send(to_b, &from, 1).expect("send");
@@ -195,7 +195,7 @@ fn a_message_of_1_gib() {
     check_gib(&into);
 }
 
-fn rma_of_1_gib() {
+fn rma_of_1_gib_arrives() {
     let (a, to_b, b, _) = pair();
     let (from, into) = two_gib();
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -233,7 +233,7 @@ fn nothing_is_longer_than_1_gib() {
     assert_eq!(errno(mr), Some(Errno::EINVAL));
 }
 
-fn levels_of_completion() {
+fn completion_levels_are_kept() {
     let (a, to_b, b, _) = pair();
     let small = Buffer::new(8).expect("buffer");
     let large = Buffer::new(100_000).expect("buffer");
@@ -290,7 +290,7 @@ fn levels_of_completion() {
     assert_eq!(small.to_vec(..), b"delivery");
 }
 
-fn a_fence_waits_for_what_was_before() {
+fn a_fence_waits_for_earlier_operations() {
     let (a, to_b, b, _) = pair();
     let other = Host::new();
     let to_other = a.meet(&other);

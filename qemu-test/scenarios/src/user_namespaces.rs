@@ -18,9 +18,9 @@ use rustix::{
 use std::os::unix::process::CommandExt;
 
 tests![
-    what_the_users_take_counts_for_the_owner => 300,
-    owners_of_all_namespaces_count => 300,
-    others_have_their_own => 300,
+    memory_of_namespace_users_counts_for_the_owner => 300,
+    memory_counts_for_the_owners_of_all_outer_namespaces => 300,
+    users_outside_have_their_own_limit => 300,
 ];
 
 /// The role in which a test starts this program as another process.
@@ -132,16 +132,16 @@ fn counts_for_the_owner(more: u32) {
     });
 }
 
-fn what_the_users_take_counts_for_the_owner() {
+fn memory_of_namespace_users_counts_for_the_owner() {
     counts_for_the_owner(0);
 }
 
-fn owners_of_all_namespaces_count() {
+fn memory_counts_for_the_owners_of_all_outer_namespaces() {
     counts_for_the_owner(1);
 }
 
 /// A user outside the namespaces has an account that they do not affect.
-fn others_have_their_own() {
+fn users_outside_have_their_own_limit() {
     File::open();
     open_to_all();
     let mut process = Process::namespaced(0);

@@ -21,19 +21,19 @@ use std::{
 
 tests![
     every_member_signals,
-    a_signal_is_taken_by_one,
-    signals_that_nobody_takes_are_one,
-    one_wakes_as_many_times_as_it_is_signalled,
-    time_runs_out,
+    one_waiter_takes_a_signal,
+    pending_signals_of_a_set_are_merged,
+    a_waiter_wakes_once_for_each_signal,
+    a_wait_ends_at_its_deadline,
     system_signals_end_a_wait_or_restart_it,
     a_descriptor_is_readable_while_a_signal_is_pending,
-    members_keep_it_open,
+    members_keep_the_set_open,
     a_set_belongs_to_its_fabric,
     one_thread_serves_many_queues,
-    a_poll_set_tells_who_has_something,
-    a_poll_set_tells_of_a_change_once,
-    a_poll_set_takes_turns,
-    a_poll_set_has_rules,
+    a_poll_set_returns_ready_members,
+    a_poll_set_reports_a_change_once,
+    a_poll_set_serves_its_members_in_turn,
+    changes_of_a_poll_set_are_checked,
     a_poll_set_keeps_its_members_open,
 ];
 
@@ -138,7 +138,7 @@ fn set_of_one() -> (kfi::Cntr, WaitSet) {
     (cntr, set)
 }
 
-fn a_signal_is_taken_by_one() {
+fn one_waiter_takes_a_signal() {
     let (cntr, set) = set_of_one();
     let mut sleepers: Vec<_> = (0..4).map(|_| asleep(&set)).collect();
     while !sleepers.is_empty() {
@@ -160,7 +160,7 @@ fn a_signal_is_taken_by_one() {
     assert!(!taken(&set));
 }
 
-fn signals_that_nobody_takes_are_one() {
+fn pending_signals_of_a_set_are_merged() {
     let (cntr, set) = set_of_one();
     for _ in 0..100 {
         cntr.add(1).expect("add");
@@ -172,7 +172,7 @@ fn signals_that_nobody_takes_are_one() {
     assert!(!taken(&set));
 }
 
-fn one_wakes_as_many_times_as_it_is_signalled() {
+fn a_waiter_wakes_once_for_each_signal() {
     const ROUNDS: u64 = 2000;
     let (cntr, set) = set_of_one();
     // A thread that takes a signal reads the counter afterwards, so it always sees the last
@@ -191,7 +191,7 @@ fn one_wakes_as_many_times_as_it_is_signalled() {
     waiter.end();
 }
 
-fn time_runs_out() {
+fn a_wait_ends_at_its_deadline() {
     let (_cntr, set) = set_of_one();
     let begin = Instant::now();
     assert!(!set.wait(Duration::from_millis(50)).expect("wait"));
@@ -272,7 +272,7 @@ fn a_descriptor_is_readable_while_a_signal_is_pending() {
     assert!(taken(&set));
 }
 
-fn members_keep_it_open() {
+fn members_keep_the_set_open() {
     let (cntr, set) = set_of_one();
     assert_eq!(errno(set.clone().close()), Some(Errno::EBUSY));
     cntr.close().expect("close");
@@ -410,7 +410,7 @@ fn ready(set: &PollSet) -> Vec<u64> {
     contexts
 }
 
-fn a_poll_set_tells_who_has_something() {
+fn a_poll_set_returns_ready_members() {
     let alone = Alone::with_cq(|cq| cq.context(1));
     let set = alone.domain.poll_set().expect("poll set");
     let cntr = alone.domain.cntr().context(2).open().expect("cntr");
@@ -442,7 +442,7 @@ fn a_poll_set_tells_who_has_something() {
     assert_eq!(ready(&set), [2]);
 }
 
-fn a_poll_set_tells_of_a_change_once() {
+fn a_poll_set_reports_a_change_once() {
     let (_, domain) = domain();
     let (one, two) = (
         domain.poll_set().expect("set"),
@@ -471,7 +471,7 @@ fn a_poll_set_tells_of_a_change_once() {
     assert_eq!(ready(&one), [7]);
 }
 
-fn a_poll_set_takes_turns() {
+fn a_poll_set_serves_its_members_in_turn() {
     let (_, domain) = domain();
     let set = domain.poll_set().expect("poll set");
     let counters: Vec<_> = (0..10)
@@ -492,7 +492,7 @@ fn a_poll_set_takes_turns() {
     assert!(told.into_iter().eq(0..10));
 }
 
-fn a_poll_set_has_rules() {
+fn changes_of_a_poll_set_are_checked() {
     let (_, domain) = domain();
     let set = domain.poll_set().expect("poll set");
     let cntr = domain.cntr().open().expect("cntr");

@@ -18,20 +18,20 @@ use crate::{
 };
 
 tests![
-    pingpong_every_way => 180,
-    pingpong_of_every_size => 120,
-    pingpong_between_two_links,
-    pingpong_over_ipv6,
-    pingpong_shows_what_completes,
-    a_server_does_as_it_was_told_itself,
+    pingpong_works_in_every_mode => 180,
+    pingpong_works_with_every_size => 120,
+    pingpong_works_between_two_links,
+    pingpong_works_over_ipv6,
+    pingpong_shows_completions,
+    a_server_prefers_its_own_options,
     clients_wait_for_their_turn,
-    nobody_there_is_said,
+    a_missing_server_is_reported,
     silence_ends_a_game,
     a_client_that_dies_ends_the_server,
-    pingpong_as_programs_of_verbs_do => 120,
+    pingpong_works_as_verbs_programs_do => 120,
 ];
 
-fn pingpong_as_programs_of_verbs_do() {
+fn pingpong_works_as_verbs_programs_do() {
     with_link();
     for verbs in ["rc", "ud"] {
         let mut server = Server::start(&format!("--verbs {verbs} --keep -i 20 -s 2K"));
@@ -73,7 +73,7 @@ fn pingpong_as_programs_of_verbs_do() {
     kfi("pingpong --mtu 1024 127.0.0.1").with(2);
 }
 
-fn pingpong_every_way() {
+fn pingpong_works_in_every_mode() {
     with_link();
     let mut server = Server::start("--keep");
     for mode in ["msg", "tagged", "rma"] {
@@ -106,7 +106,7 @@ fn pingpong_every_way() {
     }
 }
 
-fn pingpong_of_every_size() {
+fn pingpong_works_with_every_size() {
     with_link();
     let mut server = Server::start("--keep");
     for mode in ["msg", "tagged", "rma"] {
@@ -128,7 +128,7 @@ fn pingpong_of_every_size() {
     }
 }
 
-fn pingpong_between_two_links() {
+fn pingpong_works_between_two_links() {
     with_link();
     let _netdev = Netdev::dummy("dmy0", "10.9.0.1/24");
     kfi("link add roce1 netdev dmy0").succeeds();
@@ -154,7 +154,7 @@ fn pingpong_between_two_links() {
     assert!(links["links"][1]["tx_ops"].as_u64() > Some(10), "{links}");
 }
 
-fn pingpong_over_ipv6() {
+fn pingpong_works_over_ipv6() {
     with_link();
     let mut server = Server::start("--bind [::1]");
     assert_eq!(server.address, "[::1]:7471");
@@ -174,7 +174,7 @@ fn events<'a>(documents: &'a [Value], event: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-fn pingpong_shows_what_completes() {
+fn pingpong_shows_completions() {
     with_link();
     for (mode, completion, flags, counters) in [
         ("msg", "cq", "MSG", ["recv", "send"]),
@@ -208,7 +208,7 @@ fn pingpong_shows_what_completes() {
     }
 }
 
-fn a_server_does_as_it_was_told_itself() {
+fn a_server_prefers_its_own_options() {
     with_link();
     let mut server = Server::start("--completion cntr --wait fd");
     kfi(&format!("pingpong {} -i 5", server.address)).succeeds();
@@ -237,7 +237,7 @@ fn clients_wait_for_their_turn() {
     }
 }
 
-fn nobody_there_is_said() {
+fn a_missing_server_is_reported() {
     alone();
     kfi("pingpong 127.0.0.1").fails("there is no link", "kfi link add");
     kfi("link add roce0 netdev lo").succeeds();

@@ -5,14 +5,14 @@ use super::command::{Server, kfi, with_link};
 use crate::harness::tests;
 
 tests![
-    rping_of_every_size => 120,
-    rping_over_ipv6,
-    rping_shows_what_is_exchanged,
-    rping_without_a_server,
-    a_client_of_rping_that_dies,
+    rping_works_with_every_size => 120,
+    rping_works_over_ipv6,
+    rping_shows_the_exchanged_text,
+    rping_reports_a_missing_server,
+    the_server_of_rping_survives_a_dead_client,
 ];
 
-fn rping_of_every_size() {
+fn rping_works_with_every_size() {
     with_link();
     let mut server = Server::of("rping --json --keep");
     assert!(server.address.ends_with(":7174"), "{}", server.address);
@@ -32,7 +32,7 @@ fn rping_of_every_size() {
     }
 }
 
-fn rping_over_ipv6() {
+fn rping_works_over_ipv6() {
     with_link();
     let mut server = Server::of("rping --json --bind [::1]:7200");
     let line = format!("rping {} -i 3", server.address);
@@ -41,7 +41,7 @@ fn rping_over_ipv6() {
     assert_eq!(server.document()["iterations"], 3);
 }
 
-fn rping_shows_what_is_exchanged() {
+fn rping_shows_the_exchanged_text() {
     with_link();
     let _server = Server::of("rping --json --bind 127.0.0.2");
     let text = kfi("rping 127.0.0.2 -i 2 -s 30 -v").succeeds().out;
@@ -49,12 +49,12 @@ fn rping_shows_what_is_exchanged() {
     assert!(text.contains("ping data: rdma-ping-1: BCDEFGHIJKLMNOPQ\n"));
 }
 
-fn rping_without_a_server() {
+fn rping_reports_a_missing_server() {
     with_link();
     kfi("rping 127.0.0.3").fails("refused", "is the server running");
 }
 
-fn a_client_of_rping_that_dies() {
+fn the_server_of_rping_survives_a_dead_client() {
     with_link();
     let mut server = Server::of("rping --json --keep --bind 127.0.0.4");
     let mut client = super::command::command("rping 127.0.0.4 -i 1000000")

@@ -16,7 +16,7 @@ use std::{
 
 tests![
     killed_in_each_state => 120,
-    killed_while_it_talks => 120,
+    killed_while_it_exchanges_messages => 120,
 ];
 
 /// The roles in which a test starts this program as another process.
@@ -183,7 +183,7 @@ fn killed_in_each_state() {
     }
 }
 
-fn killed_while_it_talks() {
+fn killed_while_it_exchanges_messages() {
     let wire = Wire::new();
     let (server, _) = across(&wire, "192.0.2.2:0");
     for round in 0..20 {

@@ -13,18 +13,18 @@ use kfi::{Buffer, CqBind, Deadline, Endpoint, EpType, Errno, EventKind, Wait};
 use std::time::{Duration, Instant};
 
 tests![
-    a_rejection_says_why,
-    nobody_listens,
+    a_rejection_has_its_reason,
+    a_request_without_a_listener_is_refused,
     the_backlog_is_bounded,
-    an_event_queue_without_room,
+    a_full_event_queue_refuses_requests,
     closing_the_passive_endpoint_rejects,
-    whom_one_cannot_ask,
-    what_cannot_be_accepted,
-    who_cannot_listen,
-    a_storm_of_requests => 120,
+    invalid_connects_are_refused,
+    invalid_accepts_are_refused,
+    invalid_listens_are_refused,
+    a_burst_of_requests_is_answered => 120,
 ];
 
-fn a_rejection_says_why() {
+fn a_rejection_has_its_reason() {
     let server = Server::new();
     let a = End::new(42);
     let into = Buffer::new(8).expect("buffer");
@@ -50,7 +50,7 @@ fn a_rejection_says_why() {
     refused(a.ep.peer(), Errno::ENOTCONN);
 }
 
-fn nobody_listens() {
+fn a_request_without_a_listener_is_refused() {
     let a = End::new(0);
     let to = "127.0.0.2:9".parse().unwrap();
     a.ep.connect(to, b"").expect("connect");
@@ -90,7 +90,7 @@ fn the_backlog_is_bounded() {
     quiet(&server.eq);
 }
 
-fn an_event_queue_without_room() {
+fn a_full_event_queue_refuses_requests() {
     let (fabric, _domain) = domain();
     let eq = fabric.eq().entries(1).wait(Wait::Queue).open().expect("eq");
     let pep = fabric
@@ -124,7 +124,7 @@ fn closing_the_passive_endpoint_rejects() {
     failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
 }
 
-fn whom_one_cannot_ask() {
+fn invalid_connects_are_refused() {
     let server = Server::new();
     let (fabric, domain) = domain();
     // Without an event queue.
@@ -148,7 +148,7 @@ fn whom_one_cannot_ask() {
     server.connect(&a);
 }
 
-fn what_cannot_be_accepted() {
+fn invalid_accepts_are_refused() {
     let server = Server::new();
     let a = End::new(0);
     a.ep.connect(server.addr(), b"").expect("connect");
@@ -173,7 +173,7 @@ fn what_cannot_be_accepted() {
     event(&a.eq, EventKind::Connected);
 }
 
-fn who_cannot_listen() {
+fn invalid_listens_are_refused() {
     let (fabric, _domain) = domain();
     let eq = queue(&fabric);
     let open = |addr: &str| {
@@ -215,7 +215,7 @@ fn who_cannot_listen() {
     pep.listen().expect("listen");
 }
 
-fn a_storm_of_requests() {
+fn a_burst_of_requests_is_answered() {
     const ASKERS: u64 = 400;
     let server = Server::at("127.0.0.2:0", 32);
     let (fabric, domain) = domain();

@@ -20,12 +20,12 @@ use std::{
 };
 
 tests![
-    between_namespaces,
-    mtus_differ,
-    messages_are_lost => 400,
-    a_peer_without_a_link => 60,
-    a_link_goes,
-    many_hosts_cannot_be_asked,
+    namespaces_connect,
+    different_mtus_are_negotiated,
+    connecting_survives_lost_messages => 400,
+    a_peer_without_a_link_times_out => 60,
+    a_removed_link_ends_its_connections,
+    broadcast_and_multicast_addresses_are_refused,
 ];
 
 /// An end in a namespace, and the listener in another.
@@ -42,7 +42,7 @@ fn end_in_a(wire: &Wire, ipv6: bool) -> End {
     })
 }
 
-fn between_namespaces() {
+fn namespaces_connect() {
     let wire = Wire::new();
     for addr in [
         "192.0.2.2:0",
@@ -73,7 +73,7 @@ fn between_namespaces() {
 
 /// Each end uses the lesser values of both. An end with a fixed path MTU is refused if the other
 /// cannot have it.
-fn mtus_differ() {
+fn different_mtus_are_negotiated() {
     let wire = Wire::new();
     for (of_a, of_b, path) in [(9000, 1500, 1024), (1500, 9000, 1024), (9000, 600, 512)] {
         for (netns, mtu) in [(&wire.a, of_a), (&wire.b, of_b)] {
@@ -107,7 +107,7 @@ fn lose(wire: &Wire, percent: u32) {
     }
 }
 
-fn messages_are_lost() {
+fn connecting_survives_lost_messages() {
     let wire = Wire::new();
     let (server, first) = across(&wire, "192.0.2.2:0");
     // The hosts know each other's link-layer addresses before.
@@ -153,7 +153,7 @@ fn messages_are_lost() {
     quiet(&server.eq);
 }
 
-fn a_peer_without_a_link() {
+fn a_peer_without_a_link_times_out() {
     let wire = Wire::new();
     wire.b.run(|| {
         let device = Device::open().expect("device");
@@ -168,7 +168,7 @@ fn a_peer_without_a_link() {
     assert!(took > Duration::from_secs(5) && took < SOON, "{took:?}");
 }
 
-fn a_link_goes() {
+fn a_removed_link_ends_its_connections() {
     let wire = Wire::new();
     let (server, a) = across(&wire, "0.0.0.0:0");
     let to = SocketAddr::new("192.0.2.2".parse().unwrap(), server.addr().port());
@@ -200,7 +200,7 @@ fn a_link_goes() {
 
 /// Nothing is sent to broadcast and multicast addresses, and the endpoint can connect to a host
 /// afterwards.
-fn many_hosts_cannot_be_asked() {
+fn broadcast_and_multicast_addresses_are_refused() {
     for (host, many) in [
         (
             "192.0.2.2:0",

@@ -17,26 +17,26 @@ use kfi::{
 use std::time::Duration;
 
 tests![
-    messages_are_looked_for,
+    searches_find_messages,
     an_injected_write_is_silent,
-    a_long_message => 300,
-    a_long_piece_of_memory => 300,
+    a_long_message_arrives => 300,
+    a_long_rma_arrives => 300,
     packets_are_counted,
-    a_send_that_waits_can_be_taken_back,
+    a_waiting_send_can_be_cancelled,
     a_flood_waits_at_its_sender,
-    what_is_refused_is_an_error_and_the_next_goes_on,
+    operations_continue_after_a_refused_one,
     counters_of_both_sides_count,
     an_operation_counts_once_at_its_target,
     a_long_read_counts_once => 300,
-    everything_in_a_storm_of_loss => 300,
-    over_ipv6,
-    mtus_differ,
+    all_operations_complete_under_heavy_loss => 300,
+    operations_work_over_ipv6,
+    hosts_with_different_mtus_exchange_messages,
 ];
 
 /// Bytes of the longest message and piece of memory that go between hosts here.
 const LONGEST: usize = 256 << 20;
 
-fn a_long_message() {
+fn a_long_message_arrives() {
     apart();
     let (a, to_b, b, to_a) = pair();
     let (size, longest) = if sanitizing() {
@@ -64,7 +64,7 @@ fn a_long_message() {
     }
 }
 
-fn a_long_piece_of_memory() {
+fn a_long_rma_arrives() {
     apart();
     let (a, to_b, b, _) = pair();
     let len = if sanitizing() { 4 << 20 } else { LONGEST };
@@ -95,7 +95,7 @@ fn a_long_piece_of_memory() {
     assert!(ours.to_vec(..) == bytes, "read");
 }
 
-fn messages_are_looked_for() {
+fn searches_find_messages() {
     apart();
     for len in [5, 100_000] {
         let (a, to_b, b, _) = pair();
@@ -176,7 +176,7 @@ fn packets_are_counted() {
     assert!(count(0, &a, PacketFigure::TxPackets) >= before);
 }
 
-fn a_send_that_waits_can_be_taken_back() {
+fn a_waiting_send_can_be_cancelled() {
     apart();
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 8);
@@ -240,7 +240,7 @@ fn a_flood_waits_at_its_sender() {
     }
 }
 
-fn what_is_refused_is_an_error_and_the_next_goes_on() {
+fn operations_continue_after_a_refused_one() {
     apart();
     let (a, to_b, b, _) = pair();
     let theirs = Buffer::new(64).expect("buffer");
@@ -420,7 +420,7 @@ fn theirs_of(number: usize) -> &'static Buffer {
     Box::leak(Box::new(Buffer::new(number + 1).expect("buffer")))
 }
 
-fn everything_in_a_storm_of_loss() {
+fn all_operations_complete_under_heavy_loss() {
     let hosts = apart();
     // With this loss each window is small, and a slow machine needs smaller transfers.
     for (netem, longest) in [
@@ -460,7 +460,7 @@ fn everything_in_a_storm_of_loss() {
     hosts.network("loss 0%");
 }
 
-fn over_ipv6() {
+fn operations_work_over_ipv6() {
     let hosts = apart();
     let open = |index: usize| {
         let (_, domain) = hosts.domain(index);
@@ -476,7 +476,7 @@ fn over_ipv6() {
 }
 
 /// Each end takes the lesser values of both, whichever connects; longer packets would be lost.
-fn mtus_differ() {
+fn hosts_with_different_mtus_exchange_messages() {
     let hosts = apart();
     for mtus in [[9000, 1500], [1500, 9000], [600, 9000]] {
         for (index, mtu) in mtus.into_iter().enumerate() {

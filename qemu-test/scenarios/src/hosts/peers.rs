@@ -12,18 +12,18 @@ use kfi::{Buffer, Caps, Domain, Entry, Errno, PacketFigure};
 use std::time::{Duration, Instant};
 
 tests![
-    both_begin_at_once,
+    both_peers_can_connect_at_once,
     idle_connections_are_retired => 120,
-    nobody_there_refuses_the_connection,
-    a_host_that_is_not_there_does_not_answer,
+    a_host_without_the_endpoint_refuses_the_connection,
+    a_missing_host_times_out,
     a_peer_that_closes_and_comes_back,
     a_peer_that_is_killed_and_comes_back,
-    many_endpoints => 600,
-    a_link_that_goes_fails_what_is_under_way,
+    many_endpoints_exchange_messages => 600,
+    a_removed_link_fails_operations_under_way,
     closing_with_operations_under_way,
     closing_while_connecting,
-    closing_without_being_heard,
-    processes_that_are_killed => 120,
+    closing_ends_without_an_answer_of_the_peer,
+    a_killed_process_fails_operations_of_its_peer => 120,
 ];
 
 /// The roles in which a test starts this program as another process.
@@ -52,7 +52,7 @@ fn idle_connections_are_retired() {
     assert!(managed() > retired);
 }
 
-fn both_begin_at_once() {
+fn both_peers_can_connect_at_once() {
     apart();
     for _ in 0..20 {
         let (a, to_b, b, to_a) = pair();
@@ -70,7 +70,7 @@ fn both_begin_at_once() {
     }
 }
 
-fn nobody_there_refuses_the_connection() {
+fn a_host_without_the_endpoint_refuses_the_connection() {
     apart();
     let (a, _, b, _) = pair();
     let mut addr = b.ep.name().expect("name");
@@ -83,7 +83,7 @@ fn nobody_there_refuses_the_connection() {
     assert!(begin.elapsed() < Duration::from_secs(2));
 }
 
-fn a_host_that_is_not_there_does_not_answer() {
+fn a_missing_host_times_out() {
     apart();
     let a = Host::new();
     let addr = "10.7.0.99:4000".parse().expect("address");
@@ -144,7 +144,7 @@ fn a_peer_that_is_killed_and_comes_back() {
 
 /// A thousand on each host, or `KFI_MANY`; a hundred if the kernel is so slow that connections time out
 /// as soon as there is something beside it.
-fn many_endpoints() {
+fn many_endpoints_exchange_messages() {
     apart();
     // Few at a time: a slow machine cannot make so many connections at once.
     let (usual, at_once) = if sanitizing() { (100, 5) } else { (1000, 20) };
@@ -179,7 +179,7 @@ fn many_endpoints() {
     }
 }
 
-fn a_link_that_goes_fails_what_is_under_way() {
+fn a_removed_link_fails_operations_under_way() {
     let hosts = apart();
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 8);
@@ -252,7 +252,7 @@ fn closing_while_connecting() {
     }
 }
 
-fn closing_without_being_heard() {
+fn closing_ends_without_an_answer_of_the_peer() {
     let hosts = apart();
     let pairs: Vec<_> = (0..8).map(|_| pair()).collect();
     for (a, to_b, b, _) in &pairs {
@@ -301,7 +301,7 @@ fn victim() {
     }
 }
 
-fn processes_that_are_killed() {
+fn a_killed_process_fails_operations_of_its_peer() {
     let hosts = apart();
     let (a, to_b, b, _) = pair();
     let addr = b.ep.name().expect("name");
