@@ -191,7 +191,7 @@ fn latency(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
             "one way of 8 bytes, spinning",
         ),
     ] {
-        let (one, two) = pair(domain, wait).doing("set two endpoints up")?;
+        let (one, two) = pair(domain, wait).doing("set up two endpoints")?;
         let trips = round_trips(one, two, time)?;
         let median = Latency::of_round_trips(trips).map_or(f64::NAN, |latency| latency.median);
         figures.push(Figure::less(name, median, "us", about));
@@ -327,7 +327,7 @@ fn stream(
     window: usize,
     batch: usize,
 ) -> Result<f64> {
-    let (one, two) = pair(domain, WaitBy::Sread).doing("set two endpoints up")?;
+    let (one, two) = pair(domain, WaitBy::Sread).doing("set up two endpoints")?;
     let buffers = (Buffer::new(size * window), Buffer::new(size * batch));
     let (into, from) = (
         buffers.0.doing("get memory")?,

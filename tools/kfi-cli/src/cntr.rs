@@ -158,7 +158,10 @@ impl fmt::Display for Answer {
                 write!(f, "the error value changed (KFI_EAVAIL), after {waited} ms")
             }
             Some(Errno::ETIMEDOUT) => {
-                write!(f, "not reached in the time (ETIMEDOUT), after {waited} ms")
+                write!(
+                    f,
+                    "not reached before the deadline (ETIMEDOUT), after {waited} ms"
+                )
             }
             Some(errno) => write!(f, "{errno}, after {waited} ms"),
         }

@@ -195,11 +195,11 @@ fn hints(args: &args::Info) -> Hints {
 /// Runs `kfi info`.
 pub(crate) fn run(args: &args::Info, out: &mut Out) -> Result<()> {
     let device = link::open()?;
-    let query = device.query().doing("ask the module what it is")?;
+    let query = device.query().doing("query the module")?;
     let infos = match device.getinfo(&hints(args)) {
         // Without links and hints an empty list is an answer.
         Err(error) if error.errno() == Some(Errno::ENODATA) && !has_hints(args) => Vec::new(),
-        infos => infos.doing("find what fits the hints")?,
+        infos => infos.doing("find entries that match the hints")?,
     };
     let module = ModuleJson::from(&query);
     let infos: Vec<InfoJson> = infos.iter().map(InfoJson::from).collect();

@@ -74,7 +74,7 @@ impl LinkJson {
         let packets = match device.packets(PacketsOf::Link(link.id)) {
             // The link was removed meanwhile.
             Err(error) if error.is(kfi::Errno::ENOENT) => Packets::default(),
-            packets => packets.doing("read the figures of packets")?,
+            packets => packets.doing("read the packet statistics")?,
         };
         Ok(Self {
             packets: Some(packets),

@@ -2,14 +2,14 @@
 //! The command `kfi`, which shows and uses the kfabric module.
 //!
 //! ```text
-//! kfi info          the module, and what there is to be had (kfi_getinfo)
+//! kfi info          the module, and the available endpoints (kfi_getinfo)
 //! kfi link          links: the software device on a network interface
 //! kfi pingpong      two programs exchange messages
 //! kfi rping         rping, with that of rdma-core
 //! kfi bench         short measurements between two threads
-//! kfi cntr, cq      a counter or a completion queue by hand, to learn from
-//! kfi top           live figures
-//! kfi completions   for a shell
+//! kfi cntr, cq      a counter or a completion queue, step by step
+//! kfi top           live statistics
+//! kfi completions   completions for a shell
 //! ```
 //!
 //! [`args`] describes the command line; each command has a file of its own with

@@ -139,7 +139,7 @@ struct End {
 
 impl End {
     fn open(args: &Rping, fabric: &Fabric, domain: &Domain, addr: SocketAddr) -> Result<Self> {
-        Self::try_open(args, fabric, domain, addr).doing("set the endpoint up")
+        Self::try_open(args, fabric, domain, addr).doing("set up the endpoint")
     }
 
     fn try_open(
@@ -182,7 +182,7 @@ impl End {
             Ok(Some(event)) if event.kind == EventKind::Connected => Ok(()),
             Ok(Some(event)) => Err(Error::said(
                 format!("{peer} has gone: {}", event.kind.name()),
-                "look at what it says",
+                "check its output",
             )),
             Ok(None) => Err(silent(self.timeout)),
             Err(error) if error.is(Errno::KFI_EAVAIL) => Err(self.refused(peer)),
@@ -265,7 +265,7 @@ impl End {
 fn silent(timeout: Duration) -> Error {
     Error::said(
         format!("the peer has been silent for {timeout:?}"),
-        "give it more time with --timeout, or look at what it says",
+        "give it more time with --timeout, or check its output",
     )
 }
 
@@ -273,7 +273,7 @@ fn silent(timeout: Duration) -> Error {
 fn gone() -> Error {
     Error::said(
         "the peer has ended the connection in the middle of a ping",
-        "look at what it says",
+        "check its output",
     )
 }
 
@@ -337,7 +337,7 @@ fn client(
         }
         if to.buffer().to_vec(..size) != text {
             return Err(Error::said(
-                format!("ping {ping} came back with other bytes"),
+                format!("ping {ping} came back with wrong bytes"),
                 "that is a defect, here or at the peer",
             ));
         }

@@ -141,7 +141,7 @@ impl Control {
 
     /// Its address.
     pub(crate) fn name(&self) -> Result<SocketAddr> {
-        self.ep.name().doing("ask for the endpoint's address")
+        self.ep.name().doing("get the endpoint's address")
     }
 
     /// Adds a peer.

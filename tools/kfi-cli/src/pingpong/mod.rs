@@ -84,7 +84,7 @@ impl From<Foul> for Error {
     fn from(foul: Foul) -> Self {
         match foul {
             Foul::Kfi(source) => Self::Kfi {
-                doing: "go on with the game".to_owned(),
+                doing: "continue the exchange".to_owned(),
                 source: Box::new(source),
             },
             Foul::Output(error) => *error,
@@ -122,12 +122,12 @@ fn client(
     let bind = args.bind.map(|place| place.or_port(0));
     let host = bind.or(host.map(|addr| SocketAddr::new(addr.ip(), 0)));
     let control = Control::open(domain, host)?;
-    let mut player = Player::open(domain, game, false, host).doing("set the endpoint up")?;
+    let mut player = Player::open(domain, game, false, host).doing("set up the endpoint")?;
     let peer = control.meet(server)?;
     let hello = Hello {
         version: VERSION,
         control: control.name()?,
-        data: player.name().doing("ask for the endpoint's address")?,
+        data: player.name().doing("get the endpoint's address")?,
         region: player.region(),
         mode: game.mode,
         completion: game.completion,
@@ -158,7 +158,9 @@ fn client(
             ));
         }
     };
-    player.meet(data, region).doing("make the server known")?;
+    player
+        .meet(data, region)
+        .doing("add the server's address")?;
     let (trips, time) = {
         let mut trace = Trace::new("client", out, args.trace, game.mode);
         let mut trips = Vec::with_capacity(args.iterations as usize);
@@ -302,8 +304,8 @@ impl Server<'_> {
     fn refuse(&self, hello: &Hello, peer: FiAddr, why: String) -> Result<()> {
         self.control.send(peer, &Welcome::No { why: why.clone() })?;
         Err(Error::said(
-            format!("cannot play with {}: {why}", hello.control),
-            "the client has been told",
+            format!("cannot serve {}: {why}", hello.control),
+            "the client was informed",
         ))
     }
 

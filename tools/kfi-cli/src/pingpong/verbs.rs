@@ -118,12 +118,12 @@ impl Dest {
         let mut words = [0; WORDS];
         stream
             .read_exact(&mut words)
-            .doing_tcp("hear of the peer's QP")?;
+            .doing_tcp("receive the attributes of the peer's QP")?;
         let end = words.iter().position(|byte| *byte == 0).unwrap_or(WORDS);
         let text = String::from_utf8_lossy(&words[..end]);
         text.parse().map_err(|()| {
             Error::said(
-                format!("the peer says {text:?}, which is no QP"),
+                format!("the peer sent {text:?}, which does not describe a QP"),
                 "is it ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs?",
             )
         })
@@ -197,7 +197,7 @@ pub(super) fn run(
     let mut side = Side::open(domain, verbs, args, host)?;
     stream
         .write_all(&side.dest()?.words())
-        .doing_tcp("tell the server of the QP")?;
+        .doing_tcp("send the attributes of the QP to the server")?;
     let dest = Dest::receive(&mut stream)?;
     side.connect(&dest)?;
     stream
@@ -210,7 +210,7 @@ pub(super) fn run(
 fn serve(args: &Pingpong, verbs: Verbs, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
     let host = link::server_addr(link, args.bind, PORT)?;
     let listener = TcpListener::bind(host).doing_tcp("listen for clients over TCP")?;
-    let addr = listener.local_addr().doing_tcp("ask for the own address")?;
+    let addr = listener.local_addr().doing_tcp("get the own address")?;
     if out.is_json() {
         out.document(&serde_json::json!({
             "event": "listening", "role": "server", "verbs": verbs, "link": link.name,
@@ -249,11 +249,11 @@ fn serve_one(
     side.connect(&dest)?;
     stream
         .write_all(&side.dest()?.words())
-        .doing_tcp("tell the client of the QP")?;
+        .doing_tcp("send the attributes of the QP to the client")?;
     // The contents of this answer do not matter.
     stream
         .read_exact(&mut [0; 5])
-        .doing_tcp("hear that the client begins")?;
+        .doing_tcp("wait for the start of the client")?;
     let (time, _) = side.play(false)?;
     side.report("server", link, peer, time, None, out)
 }
@@ -267,7 +267,7 @@ fn prepare(stream: &TcpStream, args: &Pingpong) -> Result<()> {
 
 /// This end's address, at which the peer can reach it.
 fn local(stream: &TcpStream) -> Result<SocketAddr> {
-    stream.local_addr().doing_tcp("ask for the own address")
+    stream.local_addr().doing_tcp("get the own address")
 }
 
 /// One side of a game.
@@ -287,7 +287,7 @@ struct Side {
 impl Side {
     /// A side with receives posted, at the IP address of `host`.
     fn open(domain: &Domain, verbs: Verbs, args: &Pingpong, host: SocketAddr) -> Result<Self> {
-        Self::try_open(domain, verbs, args, host).doing("set the endpoint up")
+        Self::try_open(domain, verbs, args, host).doing("set up the endpoint")
     }
 
     fn try_open(
@@ -348,7 +348,10 @@ impl Side {
     }
 
     fn dest(&self) -> Result<Dest> {
-        let qp = self.ep.qp().doing("ask for the endpoint's QP")?;
+        let qp = self
+            .ep
+            .qp()
+            .doing("get the attributes of the endpoint's QP")?;
         Ok(Dest::of(&qp))
     }
 
