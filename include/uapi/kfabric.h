@@ -2163,7 +2163,7 @@ enum {
 
 #define KFABRIC_MAX_FIGURES	64
 
-/* Whose figures. */
+/* Subjects of packet statistics. */
 enum {
 	KFABRIC_FIGURES_NETNS	= 0,
 	KFABRIC_FIGURES_LINK	= 1,

@@ -226,11 +226,11 @@ fn cntr_does_its_steps() {
     let wrapped = kfi("cntr --json -m 3 add=5").succeeds().json();
     assert_eq!(wrapped["value"], 1);
     kfi("cntr -m 3 set=4").fails("set=4", "");
-    let lesson = kfi("cntr").succeeds().out;
-    assert!(lesson.contains("# sleeps; another thread"), "{lesson}");
+    let text = kfi("cntr").succeeds().out;
+    assert!(text.contains("# sleeps; another thread"), "{text}");
     assert!(
-        lesson.contains("(ETIMEDOUT)") && lesson.contains("(KFI_EAVAIL)"),
-        "{lesson}"
+        text.contains("(ETIMEDOUT)") && text.contains("(KFI_EAVAIL)"),
+        "{text}"
     );
 }
 

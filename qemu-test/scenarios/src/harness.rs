@@ -80,9 +80,9 @@ fn short(test: &Test) -> &'static str {
         .map_or(test.name, |(_, name)| name)
 }
 
-/// Runs the tests that the command line selects from `rooms`, the groups of tests, or one of the
+/// Runs the tests of `groups` that the command line selects, or one of the
 /// `roles` in which tests start other processes.
-pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCode {
+pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, name] = args.as_slice()
         && flag == "--role"
@@ -91,7 +91,7 @@ pub(crate) fn main(rooms: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCod
         play();
         return ExitCode::SUCCESS;
     }
-    let all = rooms.iter().flat_map(|room| room.iter());
+    let all = groups.iter().flat_map(|group| group.iter());
     if let [flag, name, ..] = args.as_slice()
         && flag == "--one"
     {
@@ -194,10 +194,10 @@ const PANICKED: i32 = 101;
 fn run_one(test: &Test) -> Result<(), Failure> {
     let me = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
     // Options that select groups must select them for the child, too.
-    let rooms = std::env::args().filter(|arg| arg == "--faults");
+    let groups = std::env::args().filter(|arg| arg == "--faults");
     let mut child = Command::new(me)
         .args(["--one", short(test)])
-        .args(rooms)
+        .args(groups)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -29,11 +29,11 @@ const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 
 /// Tests of other groups.
 macro_rules! as_on_one_host {
-    ($($room:ident: $($name:ident),+;)*) => {
+    ($($group:ident: $($name:ident),+;)*) => {
         $($(
             fn $name() {
                 apart();
-                run(crate::$room::TESTS, stringify!($name));
+                run(crate::$group::TESTS, stringify!($name));
             }
         )+)*
     };
@@ -150,8 +150,8 @@ pub(crate) fn next_domain() -> Option<(kfi::Fabric, Domain)> {
 }
 
 /// Runs a test of another group.
-fn run(room: &[Test], name: &str) {
-    let test = room
+fn run(group: &[Test], name: &str) {
+    let test = group
         .iter()
         .find(|test| test.name.rsplit("::").next() == Some(name))
         .expect("the test is there");

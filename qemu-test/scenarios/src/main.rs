@@ -93,7 +93,7 @@ fn main() -> std::process::ExitCode {
     if let Some(code) = mode {
         return code;
     }
-    let rooms: &[_] = if std::env::args().any(|arg| arg == "--faults") {
+    let groups: &[_] = if std::env::args().any(|arg| arg == "--faults") {
         &[faults::TESTS]
     } else {
         &[
@@ -163,7 +163,7 @@ fn main() -> std::process::ExitCode {
         ]
     };
     harness::main(
-        rooms,
+        groups,
         &[
             processes::ROLES,
             races::ROLES,

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Info(Info),
@@ -149,7 +149,7 @@ pub(crate) enum LinkCommand {
 pub(crate) struct Pingpong {
     /// Address of the server (port 7471 if none is given); without it, be the server
     #[arg(value_name = "HOST[:PORT]")]
-    pub(crate) server: Option<Place>,
+    pub(crate) server: Option<HostPort>,
 
     /// Link to use; without it, the link that has the address, else the first that is up
     #[arg(short, long, value_name = "NAME")]
@@ -196,7 +196,7 @@ pub(crate) struct Pingpong {
 
     /// Own address; the default port is 7471 for a server and any for a client
     #[arg(short, long, value_name = "HOST[:PORT]")]
-    pub(crate) bind: Option<Place>,
+    pub(crate) bind: Option<HostPort>,
 
     /// Serve one client after another (server)
     #[arg(short, long, conflicts_with = "server")]
@@ -230,7 +230,7 @@ pub(crate) struct Pingpong {
 pub(crate) struct Rping {
     /// Address of the server (port 7174 if none is given); without it, be the server
     #[arg(value_name = "HOST[:PORT]")]
-    pub(crate) server: Option<Place>,
+    pub(crate) server: Option<HostPort>,
 
     /// Link to use; without it, the link that has the address, else the first that is up
     #[arg(short, long, value_name = "NAME")]
@@ -256,7 +256,7 @@ pub(crate) struct Rping {
 
     /// Own address; the default port of a server is 7174
     #[arg(short, long, value_name = "HOST[:PORT]")]
-    pub(crate) bind: Option<Place>,
+    pub(crate) bind: Option<HostPort>,
 
     /// Serve one client after another (server)
     #[arg(short, long, conflicts_with = "server")]
@@ -432,12 +432,12 @@ pub(crate) struct Top {
 
 /// An address with an optional port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct HostPort {
     addr: SocketAddr,
     has_port: bool,
 }
 
-impl Place {
+impl HostPort {
     /// The same with `port` if it has none.
     pub(crate) fn or_port(self, port: u16) -> SocketAddr {
         let mut addr = self.addr;
@@ -448,7 +448,7 @@ impl Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for HostPort {
     type Err = kfi::AddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -594,10 +594,10 @@ mod tests {
             ("10.0.0.1:0", "10.0.0.1:0"),
             ("[fe80::1%3]", "[fe80::1%3]:7471"),
         ] {
-            let place: Place = text.parse().unwrap();
-            assert_eq!(place.or_port(PORT), addr.parse().unwrap(), "{text}");
+            let address: HostPort = text.parse().unwrap();
+            assert_eq!(address.or_port(PORT), addr.parse().unwrap(), "{text}");
         }
-        assert!("here:1".parse::<Place>().is_err());
+        assert!("here:1".parse::<HostPort>().is_err());
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl FromStr for Step {
 }
 
 /// The steps of the example.
-const LESSON: &[(&str, &str)] = &[
+const EXAMPLE: &[(&str, &str)] = &[
     (
         "read",
         "a new counter has two values, successes and errors, both 0",
@@ -287,7 +287,7 @@ pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
         })
         .doing(format!("open a counter on {}", link.name))?;
     let steps = match args.steps.as_slice() {
-        [] => lesson()?,
+        [] => example()?,
         steps => steps.iter().map(|step| (step.clone(), "")).collect(),
     };
     if !out.is_json() {
@@ -314,12 +314,12 @@ pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
     perform(&stage, &steps)
 }
 
-fn lesson() -> Result<Vec<(Step, &'static str)>> {
+fn example() -> Result<Vec<(Step, &'static str)>> {
     let step = |(text, explanation): &(&str, &'static str)| match text.parse() {
         Ok(step) => Ok((step, *explanation)),
         Err(what) => Err(Error::said(what, "this is a defect of kfi")),
     };
-    LESSON.iter().map(step).collect()
+    EXAMPLE.iter().map(step).collect()
 }
 
 fn perform(stage: &Stage<'_>, steps: &[(Step, &str)]) -> Result<()> {
@@ -384,7 +384,7 @@ pub(crate) mod tests {
 
     #[test]
     fn steps_of_the_example_can_be_parsed() {
-        assert_eq!(lesson().unwrap().len(), LESSON.len());
+        assert_eq!(example().unwrap().len(), EXAMPLE.len());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::{
-    args::{LinkCommand, Place},
+    args::{HostPort, LinkCommand},
     error::{Doing, Error, Result},
     out::Out,
     table::Table,
@@ -256,7 +256,7 @@ pub(crate) fn place(addr: SocketAddr, link: &str) -> String {
 
 /// The address at which a server listens on a link: the one that was given, else an address of the
 /// link, with `port` if none was given.
-pub(crate) fn server_addr(link: &Link, bind: Option<Place>, port: u16) -> Result<SocketAddr> {
+pub(crate) fn server_addr(link: &Link, bind: Option<HostPort>, port: u16) -> Result<SocketAddr> {
     if let Some(place) = bind {
         return Ok(place.or_port(port));
     }

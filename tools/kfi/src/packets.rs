@@ -148,7 +148,7 @@ figures! {
     RxInline KFABRIC_FIGURE_RX_INLINE "rx_inline",
 }
 
-/// Whose packets.
+/// The packets that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketsOf {
     /// Those that no QP of this network namespace took, and those of connection
