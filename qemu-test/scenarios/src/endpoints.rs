@@ -19,7 +19,7 @@ use std::{
 };
 
 tests![
-    an_endpoint_needs_its_queues_and_av,
+    an_endpoint_needs_its_queues_counters_and_av,
     nothing_works_before_it_is_enabled,
     bindings_are_made_once_and_in_time,
     attributes_have_limits,
@@ -62,7 +62,7 @@ fn parts() -> (Domain, Cq, Av, Endpoint) {
     (domain, cq, av, ep)
 }
 
-fn an_endpoint_needs_its_queues_and_av() {
+fn an_endpoint_needs_its_queues_counters_and_av() {
     let (domain, cq, av, ep) = parts();
     assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ));
     ep.bind_cq(&cq, CqBind::RECV).expect("bind cq");

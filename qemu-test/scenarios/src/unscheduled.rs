@@ -51,7 +51,7 @@ const LEN: usize = 128 << 20;
 /// The key of all regions.
 pub(crate) const KEY: u64 = 1;
 
-/// What is wrong if a process does not end.
+/// The fault if a process does not end.
 const EXIT_WAITS: &str = "a process waits for a task that is not scheduled and copies its memory";
 
 /// At both ends of the bytes that are copied.
