@@ -16,7 +16,8 @@
 //!
 //! The budget of who opens the file with `CAP_SYS_RESOURCE` has no limit: its bytes are counted and
 //! never refused. Pinned memory is the program's own and stands against `RLIMIT_MEMLOCK` instead
-//! ([`Pinned`](super::Pinned)).
+//! ([`Pinned`](super::Pinned)); memory of kernel consumers is theirs. The segment lists of regions are
+//! charged here.
 //!
 //! A user namespace gives its owner more users, as many as are mapped into it. So the account of a user in
 //! a user namespace stands below that of the owner of the namespace, and so on up to the first one: what

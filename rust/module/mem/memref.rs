@@ -2,40 +2,37 @@
 
 //! Naming bytes, and moving them.
 //!
-//! [`MemRef`] names bytes that can be kept and written: a part of pinned memory,
-//! or of a buffer of the module's. It is small and cheap to clone; a part of it
+//! [`MemRef`] names bytes that can be kept and written: a part of memory of any kind
+//! (see [`backing`](super::backing)). It is small and cheap to clone; a part of it
 //! is another one, without an allocation.  [`Source`] names what a transmit
 //! reads: a `MemRef`, or [`Inline`] bytes that were copied in when the operation
 //! was posted (injected and small messages). Those stay where they were copied
 //! to, with who posts, and are gone when posting is over; [`Source::keep`] makes
 //! something of either that lasts.
 //!
-//! Kernel consumers' memory (kvec, bvec, scatterlists, dma-buf) becomes further
-//! variants of `Mem`; nobody outside this file sees the difference.
-//!
 //! [`copy`] moves bytes between two of them: the longest runs that both sides
-//! have in the direct map, one C copy each. It cannot fail: what could go wrong
-//! was settled when the memory was pinned or allocated. Where two ranges overlap
+//! have, one C copy each. It cannot fail: what could go wrong was settled when the
+//! memory was pinned, referenced, allocated or opened for access. Where two ranges overlap
 //! at different positions, the bytes there are unspecified afterwards; a range
 //! copied onto itself stays what it was.
 //!
 //! A program may change its memory during a copy; then some mixture arrives.
 
-use super::pinned::{
-    Pinned,
-    Segment,
-    UserRange, //
+use super::{
+    backing::Backing,
+    pinned::{
+        Access,
+        Pinned,
+        UserRange, //
+    },
+    segments::Cursor, //
 };
 use crate::shim::{
     bindings as shim,
     sched,
     user, //
 };
-use core::{
-    ffi::c_void,
-    mem::MaybeUninit,
-    ptr::NonNull, //
-};
+use core::mem::MaybeUninit;
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -48,85 +45,66 @@ pub(crate) const INLINE_MAX: usize = shim::KFABRIC_INJECT_SIZE as usize;
 /// Bytes that are copied before others may run.
 const RESCHED_BYTES: usize = 1 << 20;
 
+/// What a run of bytes counts as at least, so that others may run after so many runs as well.
+const RUN_BYTES: usize = 256;
+
 /// A range of bytes that can be kept, and written if it is [`writable`](Self::writable).
 ///
-/// **Dropping the last reference to pinned memory may sleep**: a `MemRef` is
+/// **Dropping the last reference may sleep**: a `MemRef` is
 /// never dropped under a spinlock, nor outside process context.
 ///
 /// # Invariants
 ///
-/// `offset + len` is at most the length of `mem`.
+/// `offset + len` is at most the length of `backing`, 0 without one.
 #[derive(Clone)]
 pub(crate) struct MemRef {
-    mem: Mem,
+    backing: Option<Arc<Backing>>,
     offset: usize,
     len: usize,
 }
 
-/// The memory behind a [`MemRef`].
-#[derive(Clone)]
-enum Mem {
-    None,
-    Pinned(Arc<Pinned>),
-    Buffer(Arc<Buffer>),
-}
-
-/// Kernel memory that is accessed by copying only: its bytes are never a slice.
-///
-/// # Invariants
-///
-/// `memory` is what `kfabric_shim_buffer_alloc` gave, and not freed.
-struct Buffer {
-    memory: NonNull<c_void>,
-}
-
-// SAFETY: The memory belongs to no thread; by the module's rules it is accessed by copying only, like
-// the memory of a program, which may change at any time.
-unsafe impl Send for Buffer {}
-// SAFETY: As above.
-unsafe impl Sync for Buffer {}
-
-impl Buffer {
-    /// Memory for `len` bytes, charged to the current memory control group. `ENOMEM`. Sleeps.
-    fn new(len: usize) -> Result<Self> {
-        // SAFETY: Allocates; may sleep, as the caller may.
-        let memory = unsafe { shim::kfabric_shim_buffer_alloc(len) };
-        // INVARIANT: It was allocated just now.
-        Ok(Self {
-            memory: NonNull::new(memory).ok_or(ENOMEM)?,
-        })
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants; nobody refers to it any more.
-        unsafe { shim::kfabric_shim_buffer_free(self.memory.as_ptr()) }
-    }
-}
-
 // The tables of posted receives hold one per entry.
-kernel::static_assert!(size_of::<MemRef>() <= 48);
+kernel::static_assert!(size_of::<MemRef>() <= 24);
 
 impl MemRef {
     /// No bytes.
     pub(crate) const fn empty() -> Self {
         // INVARIANT: 0 + 0 is 0.
         Self {
-            mem: Mem::None,
+            backing: None,
             offset: 0,
             len: 0,
         }
     }
 
-    /// All of pinned memory.
-    pub(crate) fn pinned(pinned: Arc<Pinned>) -> Self {
+    /// All of `backing`.
+    #[inline]
+    pub(super) fn new(backing: Arc<Backing>) -> Self {
         // INVARIANT: The length is that of the memory.
         Self {
             offset: 0,
-            len: pinned.len(),
-            mem: Mem::Pinned(pinned),
+            len: backing.len(),
+            backing: Some(backing),
         }
+    }
+
+    /// All of pinned memory.
+    #[inline]
+    pub(crate) fn pinned(pinned: Pinned) -> Self {
+        Self::new(pinned.into_backing())
+    }
+
+    /// The bytes of `parts`, one after the other, which are kept: writable if all of them are. A part may
+    /// be there several times, and be a gather list itself.
+    ///
+    /// Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `E2BIG` too many segments, `EINVAL` too many bytes (see
+    /// [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX), [`PINNED_MAX`](super::pinned::PINNED_MAX)); `ENOMEM`.
+    pub(crate) fn gather(parts: &[Self]) -> Result<Self> {
+        Backing::gather(parts).map(Self::new)
     }
 
     /// A new buffer of `len` bytes, zero, charged to the current memory control
@@ -161,16 +139,10 @@ impl MemRef {
         if len == 0 {
             return Ok(Self::empty());
         }
-        let buffer = Buffer::new(len)?;
         // Whoever is charged may be somebody else, who is not to suffer from it: see
         // `kfabric_shim_buffer_alloc`. This much is there, or the message waits.
         let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
-        // INVARIANT: The length is that of the memory.
-        Ok(Self {
-            mem: Mem::Buffer(Arc::new(buffer, flags)?),
-            offset: 0,
-            len,
-        })
+        Backing::buffer(len, flags).map(Self::new)
     }
 
     /// Bytes.
@@ -182,9 +154,27 @@ impl MemRef {
     /// Whether it may be the target of a copy.
     #[inline]
     pub(crate) fn writable(&self) -> bool {
-        match &self.mem {
-            Mem::None | Mem::Buffer(_) => true,
-            Mem::Pinned(pinned) => pinned.writable(),
+        match &self.backing {
+            None => true,
+            Some(backing) => backing.access() == Access::Write,
+        }
+    }
+
+    /// What is behind it, and keeps the bytes.
+    pub(super) fn backing(&self) -> Option<&Backing> {
+        self.backing.as_deref()
+    }
+
+    /// Bytes of kernel memory that its lists take.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.backing().map_or(0, Backing::heap_bytes)
+    }
+
+    /// Notes that the memory is about to be written, or was.
+    #[inline]
+    pub(super) fn mark_written(&self) {
+        if let Some(backing) = &self.backing {
+            backing.mark_written();
         }
     }
 
@@ -194,7 +184,7 @@ impl MemRef {
         let offset = offset.min(self.len);
         // INVARIANT: Within the range of `self`, which is within the memory.
         Self {
-            mem: self.mem.clone(),
+            backing: self.backing.clone(),
             offset: self.offset + offset,
             len: len.min(self.len - offset),
         }
@@ -219,13 +209,9 @@ impl MemRef {
     pub(super) fn cursor(&self, skip: usize) -> Cursor<'_> {
         let skip = skip.min(self.len);
         let (offset, len) = (self.offset + skip, self.len - skip);
-        match &self.mem {
-            Mem::None => Cursor::flat(core::ptr::null_mut(), 0),
-            Mem::Pinned(pinned) => Cursor::segments(pinned.segments(), offset, len),
-            Mem::Buffer(buffer) => {
-                let addr = buffer.memory.as_ptr().cast::<u8>();
-                Cursor::flat(addr.wrapping_add(offset), len)
-            }
+        match &self.backing {
+            None => Cursor::flat(core::ptr::null_mut(), 0),
+            Some(backing) => Cursor::segments(backing.segments(), offset, len),
         }
     }
 
@@ -236,9 +222,7 @@ impl MemRef {
         if kernel::warn_on!(!self.writable()) {
             return None;
         }
-        if let Mem::Pinned(pinned) = &self.mem {
-            pinned.mark_written();
-        }
+        self.mark_written();
         Some(self.cursor(skip))
     }
 }
@@ -402,10 +386,10 @@ pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
 /// All copies. Most messages are one piece at both ends.
 #[inline(always)]
 fn run(dst: Cursor<'_>, src: Cursor<'_>) -> usize {
-    let total = dst.left.min(src.left);
-    if total <= dst.here.min(src.here).min(RESCHED_BYTES) {
+    let total = dst.left().min(src.left());
+    if total <= dst.here().min(src.here()).min(RESCHED_BYTES) {
         // SAFETY: As in `run_pieces`.
-        unsafe { shim::kfabric_shim_copy(dst.addr.cast(), src.addr.cast(), total) };
+        unsafe { shim::kfabric_shim_copy(dst.addr().cast(), src.addr().cast(), total) };
         return total;
     }
     run_pieces(dst, src, total)
@@ -417,15 +401,15 @@ fn run_pieces(mut dst: Cursor<'_>, mut src: Cursor<'_>, total: usize) -> usize {
     let mut left = total;
     let mut since_resched = 0;
     while left > 0 {
-        let len = dst.here.min(src.here).min(left).min(RESCHED_BYTES);
+        let len = dst.here().min(src.here()).min(left).min(RESCHED_BYTES);
         // SAFETY: By the invariants of `Cursor` both point to at least `len` bytes of memory that
         // stays; that of `dst` is writable, as `cursor_mut` gave it. It may be changed by others
         // meanwhile, which is why this is done in C.
-        unsafe { shim::kfabric_shim_copy(dst.addr.cast(), src.addr.cast(), len) };
+        unsafe { shim::kfabric_shim_copy(dst.addr().cast(), src.addr().cast(), len) };
         dst.advance(len);
         src.advance(len);
         left -= len;
-        since_resched += len;
+        since_resched += len.max(RUN_BYTES);
         if since_resched >= RESCHED_BYTES && left > 0 {
             since_resched = 0;
             sched::cond_resched();
@@ -442,10 +426,10 @@ pub(crate) fn fill(dst: &MemRef, byte: u8) {
     let Some(mut dst) = dst.cursor_mut(0) else {
         return;
     };
-    while dst.left > 0 {
-        let len = dst.here.min(RESCHED_BYTES);
+    while dst.left() > 0 {
+        let len = dst.here().min(RESCHED_BYTES);
         // SAFETY: As in `run`.
-        unsafe { shim::kfabric_shim_fill(dst.addr.cast(), byte, len) };
+        unsafe { shim::kfabric_shim_fill(dst.addr().cast(), byte, len) };
         dst.advance(len);
         sched::cond_resched();
     }
@@ -457,13 +441,13 @@ pub(crate) fn fill(dst: &MemRef, byte: u8) {
 #[cfg(kfi_kunit)]
 pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
     let (mut a, mut b) = (a.cursor(0), b.cursor(0));
-    if a.left != b.left {
+    if a.left() != b.left() {
         return false;
     }
-    while a.left > 0 {
-        let len = a.here.min(b.here).min(RESCHED_BYTES);
+    while a.left() > 0 {
+        let len = a.here().min(b.here()).min(RESCHED_BYTES);
         // SAFETY: As in `run`; both are read only.
-        if !unsafe { shim::kfabric_shim_equal(a.addr.cast(), b.addr.cast(), len) } {
+        if !unsafe { shim::kfabric_shim_equal(a.addr().cast(), b.addr().cast(), len) } {
             return false;
         }
         a.advance(len);
@@ -471,89 +455,4 @@ pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
         sched::cond_resched();
     }
     true
-}
-
-/// A place in memory, and the bytes that follow.
-///
-/// # Invariants
-///
-/// `addr` points to `here` bytes that follow each other, valid for reads during
-/// `'a`; the rest of `left` is in `rest`. `here` is 0 only if `left` is.
-pub(super) struct Cursor<'a> {
-    addr: *mut u8,
-    here: usize,
-    left: usize,
-    rest: &'a [Segment],
-}
-
-impl<'a> Cursor<'a> {
-    /// `len` bytes at `addr`, valid during `'a`.
-    #[inline(always)]
-    fn flat(addr: *mut u8, len: usize) -> Self {
-        // INVARIANT: All of it is here.
-        Self {
-            addr,
-            here: len,
-            left: len,
-            rest: &[],
-        }
-    }
-
-    /// `len` bytes from byte `offset` of `segments`, which have so many.
-    #[inline(always)]
-    fn segments(segments: &'a [Segment], offset: usize, len: usize) -> Self {
-        let index = match segments {
-            [first, ..] if offset < first.end => 0,
-            _ => segments.partition_point(|segment| segment.end <= offset),
-        };
-        let Some((first, rest)) = segments.get(index..).and_then(<[_]>::split_first) else {
-            return Self::flat(core::ptr::null_mut(), 0);
-        };
-        let here = first.end - offset;
-        // INVARIANT: `here` bytes are left of the first segment, and the rest follows.
-        Self {
-            addr: first.addr.wrapping_add(first.len - here),
-            here: here.min(len),
-            left: len,
-            rest,
-        }
-    }
-
-    /// Where it is: so many bytes from there on follow each other as [`here`](Self::here) says.
-    #[inline]
-    pub(super) fn addr(&self) -> *mut u8 {
-        self.addr
-    }
-
-    /// Bytes that follow each other in memory; 0 at the end only.
-    #[inline]
-    pub(super) fn here(&self) -> usize {
-        self.here
-    }
-
-    /// Bytes that are left in all.
-    #[inline]
-    pub(super) fn left(&self) -> usize {
-        self.left
-    }
-
-    /// Goes on by `len` bytes, at most `here`.
-    #[inline]
-    pub(super) fn advance(&mut self, len: usize) {
-        self.addr = self.addr.wrapping_add(len);
-        self.here -= len;
-        self.left -= len;
-        if self.here == 0 && self.left > 0 {
-            match self.rest.split_first() {
-                Some((next, rest)) => {
-                    // INVARIANT: The next segment is all here, or what is left of the range.
-                    self.addr = next.addr;
-                    self.here = next.len.min(self.left);
-                    self.rest = rest;
-                }
-                // Not so by the invariant; it ends here.
-                None => self.left = 0,
-            }
-        }
-    }
 }

@@ -3,12 +3,15 @@
 //! Memory and the wire: payloads of packets, from and to where they belong.
 //!
 //! One copy each way, between the pages of an operation and the socket buffer; and words that peers
-//! change by atomics. None of these sleeps or yields: a payload is at most one path MTU.
+//! change by atomics. None of these sleeps or yields: a payload is at most one path MTU, so each goes
+//! through as many segments at most.
 
-use super::memref::{
-    Cursor,
-    MemRef,
-    Source, //
+use super::{
+    memref::{
+        MemRef,
+        Source, //
+    },
+    segments::Cursor, //
 };
 use crate::shim::{
     bindings as shim,

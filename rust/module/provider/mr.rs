@@ -2,7 +2,7 @@
 
 //! Memory region: bytes that operations may touch, and who may.
 //!
-//! A region names pinned memory ([`MemRef`]), the access it grants, and the address under which
+//! A region names memory of any kind ([`Memory`]), the access it grants, and the address under which
 //! peers know its first byte. Its key is good from registration to close. Local operations use it
 //! to save pinning their buffers anew; remote ones are checked here, and nowhere else, before they
 //! touch a byte ([`Mr::remote`]).
@@ -53,8 +53,10 @@ use super::{
 };
 use crate::{
     mem::{
+        self,
         Allowance,
         MemRef,
+        Memory,
         UserRange, //
     },
     shim::{
@@ -68,7 +70,8 @@ use crate::{
 pub(crate) struct Mr {
     ident: Ident,
     domain: Used<Domain>,
-    memory: MemRef,
+    /// Open for access ([`Memory::Open`]) if peers may access the region.
+    memory: Memory,
     /// What the bytes of `memory` are called by their owner, in the same order.
     ranges: KVec<UserRange>,
     region: Region,
@@ -104,11 +107,14 @@ impl Mr {
     /// Registers `memory`, which its owner calls `ranges`.
     ///
     /// `KFI_ENOKEY` the requested key is in use, `EKEYREJECTED` it does not fit in 4 bytes (RKEYs
-    /// have no more), `EBADF` the domain is closed, `ENOMEM`. To be followed by
+    /// have no more), `EBADF` the domain is closed, `EACCES` the memory may not be written as `access`
+    /// wants, `EINVAL` no bytes or too many, or `ranges` have another length, `ENOMEM`, also if the
+    /// owner's account is used up by the memory's lists. With rights for peers, CPU access to DMA-BUFs
+    /// begins here, and the error is that of an exporter which fails. To be followed by
     /// [`registered`](Self::registered) once the owner can name the region. Sleeps.
     pub(crate) fn reg(
         domain: &Arc<Domain>,
-        memory: MemRef,
+        memory: impl Into<Memory>,
         ranges: KVec<UserRange>,
         access: Access,
         requested_key: u64,
@@ -124,11 +130,25 @@ impl Mr {
             Some(first) if mode.virt_addr => first.addr,
             _ => 0,
         };
+        let memory = memory.into();
         let region = Region::new(iova, memory.len() as u64, access.bits()).map_err(to_error)?;
+        let named = ranges.iter().map(|range| range.len);
+        if named.fold(0, u64::saturating_add) != region.len() {
+            return Err(EINVAL);
+        }
+        if access.writes_memory() && !memory.writable() {
+            return Err(EACCES);
+        }
         let domain = Used::new(domain.clone())?;
+        let allowance = ident.budget.take_for::<Self>(memory.heap_bytes())?;
+        let memory = if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
+            Memory::Open(memory.open(0, memory.len(), pin_access(access))?)
+        } else {
+            memory
+        };
         let mr = Arc::pin_init(
             try_pin_init!(Self {
-                _memory: ident.budget.take_for::<Self>(0)?,
+                _memory: allowance,
                 ident,
                 domain,
                 memory,
@@ -219,15 +239,21 @@ impl Mr {
         access: Access,
     ) -> core::result::Result<MemRef, Refusal> {
         let offset = self.region.check(addr, len, access)?;
-        Ok(self.memory.slice(offset as usize, len as usize))
+        match &self.memory {
+            Memory::Open(memory) => Ok(memory.slice(offset as usize, len as usize)),
+            // Not so: it is open if it grants a right to peers.
+            _ => Err(Refusal::Rights),
+        }
     }
 
     /// The `len` bytes that the owner calls `addr`, for a local operation that needs `access`.
     ///
-    /// The result keeps the pages, not the region: closing the region does not wait for local
-    /// operations that were posted with it.
+    /// The result keeps the memory, not the region: closing the region does not wait for local
+    /// operations that were posted with it. CPU access to a DMA-BUF begins here, and ends when the
+    /// operation lets go of the result.
     ///
-    /// `EACCES` no right; `EINVAL` not within one of the region's ranges.
+    /// `EACCES` no right; `EINVAL` not within one of the region's ranges; what the exporter of a DMA-BUF
+    /// fails with, `ENOMEM`. Sleeps.
     pub(crate) fn local(&self, addr: u64, len: u64, access: Access) -> Result<MemRef> {
         let mut before = 0u64;
         for range in self.ranges.iter() {
@@ -237,9 +263,13 @@ impl Mr {
             };
             if offset <= range.len && len <= range.len.wrapping_sub(offset) {
                 let at = self.region.base().wrapping_add(before).wrapping_add(offset);
+                let offset = self
+                    .region
+                    .check(at, len, access)
+                    .map_err(|refusal| to_error(refusal.errno()))?;
                 return self
-                    .remote(at, len, access)
-                    .map_err(|refusal| to_error(refusal.errno()));
+                    .memory
+                    .open(offset as usize, len as usize, pin_access(access));
             }
             before = before.wrapping_add(range.len);
         }
@@ -256,6 +286,15 @@ impl Mr {
         if let Some(cntr) = cntr.as_ref() {
             cntr.add(1);
         }
+    }
+}
+
+/// The right to memory that `access` needs.
+fn pin_access(access: Access) -> mem::Access {
+    if access.writes_memory() {
+        mem::Access::Write
+    } else {
+        mem::Access::Read
     }
 }
 

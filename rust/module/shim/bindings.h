@@ -17,6 +17,7 @@
 #include <uapi/kfabric.h>
 
 #include "inline_work.h"
+#include "memory.h"
 #include "net.h"
 #include "percpu.h"
 #include "rcu.h"

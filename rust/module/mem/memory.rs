@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that can be registered: of any kind, or several in a row.
+//!
+//! What can be accessed at any time is one [`MemRef`], also if it is a gather list. What has a DMA-BUF in
+//! it must be opened for each access ([`Memory::open`]); see [`dma_buf`](super::dma_buf).
+
+use super::{
+    dma_buf::DmaBuf,
+    memref::MemRef,
+    pinned::{
+        Access,
+        PINNED_MAX, //
+    },
+    segments::SEGMENTS_MAX, //
+};
+use crate::shim::sched;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Parts of a list that are looked at before others may run.
+const PARTS_STEP: usize = 256;
+
+/// Memory that can be registered.
+pub(crate) enum Memory {
+    /// Open for access as long as it is there.
+    Open(MemRef),
+    /// To be opened for each access.
+    #[cfg_attr(
+        not(kfi_kunit),
+        expect(
+            dead_code,
+            reason = "for kernel consumers; so far the test suites are the only ones"
+        )
+    )]
+    DmaBuf(Arc<DmaBuf>),
+    /// Several in a row, each of them one of the above, at least one a DMA-BUF.
+    List(KVVec<Memory>),
+}
+
+impl From<MemRef> for Memory {
+    fn from(memory: MemRef) -> Self {
+        Self::Open(memory)
+    }
+}
+
+impl Memory {
+    /// The memory of `parts`, one after the other. Process context, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `E2BIG` more than [`SEGMENTS_MAX`] parts or segments; `EINVAL` more than [`PINNED_MAX`] bytes, or
+    /// a part that is a list with a DMA-BUF in it; `ENOMEM`.
+    #[cfg_attr(
+        not(kfi_kunit),
+        expect(
+            dead_code,
+            reason = "for kernel consumers; so far the test suites are the only ones"
+        )
+    )]
+    pub(crate) fn gather(parts: KVVec<Memory>) -> Result<Self> {
+        if parts.len() > SEGMENTS_MAX {
+            return Err(E2BIG);
+        }
+        let mut open = KVVec::with_capacity(parts.len(), GFP_KERNEL_ACCOUNT)?;
+        let mut len = 0usize;
+        for (index, part) in parts.iter().enumerate() {
+            match part {
+                Self::Open(memory) => open.push(memory.clone(), GFP_KERNEL_ACCOUNT)?,
+                Self::DmaBuf(_) => {}
+                Self::List(_) => return Err(EINVAL),
+            }
+            len = len.saturating_add(part.len());
+            if len > PINNED_MAX {
+                return Err(EINVAL);
+            }
+            step(index);
+        }
+        if open.len() < parts.len() {
+            return Ok(Self::List(parts));
+        }
+        Ok(Self::Open(MemRef::gather(&open)?))
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Open(memory) => memory.len(),
+            Self::DmaBuf(dma_buf) => dma_buf.len(),
+            // They fit: `gather` has looked.
+            Self::List(parts) => parts.iter().map(Self::len).sum(),
+        }
+    }
+
+    /// Whether all of it may be written.
+    pub(crate) fn writable(&self) -> bool {
+        match self {
+            Self::Open(memory) => memory.writable(),
+            Self::DmaBuf(dma_buf) => dma_buf.writable(),
+            Self::List(parts) => parts.iter().all(Self::writable),
+        }
+    }
+
+    /// Bytes of kernel memory that lists and mappings take.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Open(memory) => memory.heap_bytes(),
+            Self::DmaBuf(dma_buf) => dma_buf.heap_bytes(),
+            Self::List(parts) => {
+                let list = parts.capacity().saturating_mul(size_of::<Self>());
+                parts
+                    .iter()
+                    .map(Self::heap_bytes)
+                    .fold(list, usize::saturating_add)
+            }
+        }
+    }
+
+    /// Begins to access `len` bytes at `offset`, as many of them as there are; see
+    /// [`DmaBuf::open`]. Nothing is left open if a part fails. What is open already costs a reference.
+    ///
+    /// Process context; may sleep, but for [`Memory::Open`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DmaBuf::open`]; none for [`Memory::Open`].
+    #[inline]
+    pub(crate) fn open(&self, offset: usize, len: usize, access: Access) -> Result<MemRef> {
+        match self {
+            Self::Open(memory) => Ok(memory.slice(offset, len)),
+            Self::DmaBuf(dma_buf) => dma_buf.open(offset, len, access),
+            Self::List(parts) => open_list(parts, offset, len, access),
+        }
+    }
+}
+
+/// Opens the parts of a list that have some of the bytes.
+#[cold]
+fn open_list(
+    parts: &[Memory],
+    mut offset: usize,
+    mut len: usize,
+    access: Access,
+) -> Result<MemRef> {
+    let mut open = KVVec::new();
+    for (index, part) in parts.iter().enumerate() {
+        step(index);
+        if len == 0 {
+            break;
+        }
+        if offset >= part.len() {
+            offset -= part.len();
+            continue;
+        }
+        // Those that were opened are closed when this fails.
+        let memory = part.open(offset, len, access)?;
+        offset = 0;
+        len -= memory.len();
+        open.push(memory, GFP_KERNEL_ACCOUNT)?;
+    }
+    match &*open {
+        [] => Ok(MemRef::empty()),
+        [only] => Ok(only.clone()),
+        all => MemRef::gather(all),
+    }
+}
+
+/// Lets others run now and then.
+fn step(index: usize) {
+    if index % PARTS_STEP == PARTS_STEP - 1 {
+        sched::cond_resched();
+    }
+}

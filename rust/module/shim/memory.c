@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory of kernel consumers: addresses, pages, DMA-BUFs.
+ *
+ * Process context throughout.
+ */
+
+#include "bindings.h"
+
+#include <linux/dma-buf.h>
+#include <linux/fs.h>
+#include <linux/iosys-map.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/scatterlist.h>
+#include <linux/sched/task_stack.h>
+#include <linux/vmalloc.h>
+
+MODULE_IMPORT_NS("DMA_BUF");
+
+/**
+ * kfabric_shim_is_memory - whether memory is mapped at a kernel address
+ * @addr: any address
+ *
+ * Return: true in the direct map, the kernel's image, and where vmalloc() or the
+ * module loader have mapped memory; false elsewhere, and for memory of devices.
+ */
+bool kfabric_shim_is_memory(unsigned long addr)
+{
+	const void *at = (const void *)addr;
+	struct page *page;
+
+	if (addr < TASK_SIZE_MAX)
+		return false;
+	if (!is_vmalloc_or_module_addr(at))
+		return virt_addr_valid(at);
+	page = vmalloc_to_page(at);
+	return page && pfn_valid(page_to_pfn(page));
+}
+
+/**
+ * kfabric_shim_on_stack - whether a range begins or ends on the stack of current
+ * @first: its first byte
+ * @last: its last byte
+ */
+bool kfabric_shim_on_stack(unsigned long first, unsigned long last)
+{
+	return object_is_on_stack((const void *)first) ||
+	       object_is_on_stack((const void *)last);
+}
+
+/**
+ * kfabric_shim_page_get - take a reference to a page
+ * @addr: an address of the direct map, in the page
+ *
+ * Return: 0; -EINVAL if it is no page or has no reference count of its own;
+ * -EOPNOTSUPP if it is memory of a device.
+ */
+int kfabric_shim_page_get(void *addr)
+{
+	struct page *page;
+
+	if (!virt_addr_valid(addr))
+		return -EINVAL;
+	page = virt_to_page(addr);
+	if (is_zone_device_page(page))
+		return -EOPNOTSUPP;
+	if (PageSlab(page) || !folio_try_get(page_folio(page)))
+		return -EINVAL;
+	return 0;
+}
+
+/**
+ * kfabric_shim_page_put - put what kfabric_shim_page_get() took
+ * @addr: as there
+ */
+void kfabric_shim_page_put(void *addr)
+{
+	put_page(virt_to_page(addr));
+}
+
+/**
+ * kfabric_shim_sg - look at an entry of a scatterlist
+ * @sg: the entry
+ * @page: out: its first page
+ * @offset: out: its first byte, from the beginning of that page
+ * @len: out: its bytes
+ *
+ * Return: the next entry, or NULL.
+ */
+struct scatterlist *kfabric_shim_sg(struct scatterlist *sg, struct page **page,
+				    size_t *offset, size_t *len)
+{
+	*page = sg_page(sg);
+	*offset = sg->offset;
+	*len = sg->length;
+	return sg_next(sg);
+}
+
+#ifdef CONFIG_DMA_SHARED_BUFFER
+
+static enum dma_data_direction kfabric_shim_direction(bool write)
+{
+	return write ? DMA_BIDIRECTIONAL : DMA_FROM_DEVICE;
+}
+
+/**
+ * kfabric_shim_dma_buf_map - take a reference to a DMA-BUF, and map it
+ * @dmabuf: the DMA-BUF
+ * @end: bytes that it must have
+ * @write: whether it is to be written
+ * @addr: out: where it is mapped, never NULL
+ *
+ * Return: 0; -EINVAL if it has fewer bytes; -EACCES if it may not be written;
+ * -EOPNOTSUPP if its exporter cannot map it, or not in memory, or if the kernel has
+ * no DMA-BUFs; what the exporter fails with.
+ */
+int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
+			     void **addr)
+{
+	struct iosys_map map;
+	int ret;
+
+	if (end > dmabuf->size)
+		return -EINVAL;
+	if (write && !(dmabuf->file->f_mode & FMODE_WRITE))
+		return -EACCES;
+	if (!dmabuf->ops->vmap)
+		return -EOPNOTSUPP;
+	get_dma_buf(dmabuf);
+	ret = dma_buf_vmap_unlocked(dmabuf, &map);
+	if (ret)
+		goto put;
+	if (map.is_iomem) {
+		ret = -EOPNOTSUPP;
+		dma_buf_vunmap_unlocked(dmabuf, &map);
+		goto put;
+	}
+	*addr = map.vaddr;
+	return 0;
+put:
+	dma_buf_put(dmabuf);
+	return ret;
+}
+
+/**
+ * kfabric_shim_dma_buf_unmap - undo kfabric_shim_dma_buf_map()
+ * @dmabuf: as there
+ * @addr: as it gave
+ */
+void kfabric_shim_dma_buf_unmap(struct dma_buf *dmabuf, void *addr)
+{
+	struct iosys_map map = IOSYS_MAP_INIT_VADDR(addr);
+
+	dma_buf_vunmap_unlocked(dmabuf, &map);
+	dma_buf_put(dmabuf);
+}
+
+/**
+ * kfabric_shim_dma_buf_begin - begin CPU access to a mapped DMA-BUF
+ * @dmabuf: the DMA-BUF
+ * @write: whether it is written, and perhaps read, or read only
+ *
+ * Return: 0, or what the exporter fails with.
+ */
+int kfabric_shim_dma_buf_begin(struct dma_buf *dmabuf, bool write)
+{
+	return dma_buf_begin_cpu_access(dmabuf, kfabric_shim_direction(write));
+}
+
+/**
+ * kfabric_shim_dma_buf_end - end CPU access to a DMA-BUF
+ * @dmabuf: as it was begun
+ * @write: as it was begun
+ *
+ * Return: 0, or what the exporter fails with.
+ */
+int kfabric_shim_dma_buf_end(struct dma_buf *dmabuf, bool write)
+{
+	return dma_buf_end_cpu_access(dmabuf, kfabric_shim_direction(write));
+}
+
+#else /* !CONFIG_DMA_SHARED_BUFFER */
+
+int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
+			     void **addr)
+{
+	return -EOPNOTSUPP;
+}
+
+void kfabric_shim_dma_buf_unmap(struct dma_buf *dmabuf, void *addr)
+{
+}
+
+int kfabric_shim_dma_buf_begin(struct dma_buf *dmabuf, bool write)
+{
+	return -EOPNOTSUPP;
+}
+
+int kfabric_shim_dma_buf_end(struct dma_buf *dmabuf, bool write)
+{
+	return -EOPNOTSUPP;
+}
+
+#endif /* CONFIG_DMA_SHARED_BUFFER */
