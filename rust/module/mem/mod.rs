@@ -47,6 +47,12 @@ pub(crate) mod wire;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/mem.rs"]
 mod kunit;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/memory_kinds.rs"]
+pub(crate) mod kunit_kinds;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/memory.rs"]
+mod kunit_memory;
 
 pub(crate) use account::{
     Allowance,

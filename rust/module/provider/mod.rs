@@ -61,6 +61,9 @@ pub(crate) mod wait;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/bench.rs"]
 pub(crate) mod bench;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/mr.rs"]
+mod kunit_mr;
 
 use kernel::sync::Arc;
 

@@ -90,6 +90,7 @@ bool kfabric_shim_equal(const void *a, const void *b, size_t len);
 
 #ifdef KFI_KUNIT
 #include "bench.h"
+#include "kunit_memory.h"
 
 /* For the KUnit suites: shim/kunit.rs, shim/kunit.c. */
 long kfabric_shim_kunit_map(size_t len, bool writable);

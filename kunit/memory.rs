@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_memory`: memory of all kinds, as segment lists.
+//!
+//! What a copy has written is compared with the bytes as the test allocated them, not as the module sees
+//! them. Operations on registered memory are in suite `kfabric_mr`.
+
+use super::{
+    consumer,
+    kunit_kinds::{
+        buffer,
+        Exporter,
+        Held,
+        Kind,
+        Pages, //
+    },
+    memref::{
+        copy_mem,
+        equal, //
+    },
+    pinned::PINNED_MAX,
+    segments::SEGMENTS_MAX,
+    *, //
+};
+use crate::shim::{
+    bindings as shim,
+    kunit::UserMemory, //
+};
+use kernel::{
+    bindings,
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+/// Lengths of pieces: one byte; empty ones, single bytes and whole pages; nothing but empty ones
+/// around; a long one.
+const LAYOUTS: [&[usize]; 4] = [
+    &[1],
+    &[1, 0, PAGE_SIZE, 3, 0, 0, 5000, 1, 2 * PAGE_SIZE - 1, 0],
+    &[0, 0, 7, 0],
+    &[65536 + 13],
+];
+
+/// Lengths of thousands of pieces; too many for a stack.
+static ONES: [usize; 3000] = [1; 3000];
+
+/// The error of something that must fail.
+fn error<T>(result: Result<T>) -> Option<Error> {
+    result.err()
+}
+
+fn element(addr: usize, len: usize) -> bindings::kvec {
+    bindings::kvec {
+        iov_base: core::ptr::without_provenance_mut(addr),
+        iov_len: len,
+    }
+}
+
+/// The error of a kvec that is one element.
+fn kvec_error(addr: usize, len: usize) -> Option<Error> {
+    // SAFETY: Must be refused, or is not accessed.
+    error(unsafe { consumer::kvec(&[element(addr, len)], Access::Read) })
+}
+
+/// What must hold.
+fn ensure(holds: bool, what: &str) -> Result {
+    if holds {
+        return Ok(());
+    }
+    pr_err!("not {}\n", what);
+    Err(EIO)
+}
+
+/// All of it, open for writing.
+fn opened(held: &Held) -> Result<MemRef> {
+    held.memory.open(0, held.len(), Access::Write)
+}
+
+/// Copies to and from each place of `held` that is near the end of a piece.
+fn borders(held: &Held, lens: &[usize]) -> Result {
+    let all = opened(held)?;
+    let total = held.len();
+    let mut border = 0;
+    for len in lens.iter().take(40) {
+        border += len;
+        for (before, after) in [(0, 1), (1, 0), (1, 1), (2, 9), (700, 5000)] {
+            let from = border.saturating_sub(before);
+            let to = (border + after).min(total);
+            let (at, len) = (from, to - from);
+            held.clear();
+            let bytes = buffer(from, len)?;
+            ensure(copy_mem(&all.slice(at, len), &bytes) == len, "written")?;
+            ensure(held.holds(at, len, from), "written there")?;
+            // The same opened on its own.
+            let part = held.memory.open(at, len, Access::Read)?;
+            ensure(equal(&part, &bytes), "read")?;
+            // As packets are placed, without sleeping.
+            held.clear();
+            let mut packet = [0; 64];
+            let some = len.min(packet.len());
+            wire::peek(packet.get_mut(..some).ok_or(EINVAL)?, &bytes, 0);
+            let stored = wire::store(&all, at, packet.get(..some).ok_or(EINVAL)?);
+            ensure(stored == some, "stored")?;
+            ensure(held.holds(at, some, from), "stored there")?;
+        }
+    }
+    Ok(())
+}
+
+#[kunit_tests(kfabric_memory)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_written_and_read_as_a_whole() -> Result {
+        for kind in Kind::ALL {
+            for lens in LAYOUTS {
+                let held = Held::new(kind, lens)?;
+                let len = held.len();
+                assert_eq!(held.memory.len(), len);
+                assert!(held.memory.writable());
+                let source = buffer(7, len)?;
+                assert_eq!(copy_mem(&opened(&held)?, &source), len);
+                assert!(held.holds(0, len, 7));
+                let target = MemRef::buffer(len)?;
+                assert_eq!(copy_mem(&target, &opened(&held)?), len);
+                assert!(equal(&target, &source));
+                assert_eq!(held.memory.open(len, 10, Access::Read)?.len(), 0);
+                assert_eq!(held.memory.open(usize::MAX, 1, Access::Read)?.len(), 0);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_kind_is_accessed_across_its_borders() -> Result {
+        for kind in Kind::ALL {
+            for lens in LAYOUTS {
+                borders(&Held::new(kind, lens)?, lens)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn thousands_of_pieces_of_one_byte() -> Result {
+        const COUNT: usize = ONES.len();
+        for kind in Kind::ALL {
+            let held = Held::new(kind, &ONES)?;
+            assert_eq!(copy_mem(&opened(&held)?, &buffer(3, COUNT)?), COUNT);
+            assert!(held.holds(0, COUNT, 3));
+            let part = held.memory.open(1234, 321, Access::Read)?;
+            assert!(equal(&part, &buffer(3 + 1234, 321)?));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn all_pairs_of_kinds_are_copied() -> Result {
+        let (from_lens, to_lens) = ([5, 4096, 1, 3000], [4000, 3, 0, 3099]);
+        for from in Kind::ALL {
+            let source = Held::new(from, &from_lens)?;
+            source.fill(11);
+            for to in Kind::ALL {
+                let target = Held::new(to, &to_lens)?;
+                let len = target.len().min(source.len());
+                assert_eq!(copy_mem(&opened(&target)?, &opened(&source)?), len);
+                assert!(target.holds(0, len, 11));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_gather_list_keeps_its_parts() -> Result {
+        let one = buffer(0, 1000)?;
+        let two = buffer(500, 3)?;
+        let parts = [
+            one.slice(10, 20),
+            MemRef::empty(),
+            two.clone(),
+            one.slice(0, 1),
+            one.clone(),
+        ];
+        let all = MemRef::gather(&parts)?;
+        drop(parts);
+        drop(one);
+        drop(two);
+        assert_eq!(all.len(), 20 + 3 + 1 + 1000);
+        assert!(equal(&all.slice(0, 20), &buffer(10, 20)?));
+        assert!(equal(&all.slice(20, 3), &buffer(500, 3)?));
+        assert!(equal(&all.slice(24, 1000), &buffer(0, 1000)?));
+        // A list of lists, the same one twice.
+        let twice = MemRef::gather(&[all.slice(15, 10), all.clone(), MemRef::empty()])?;
+        drop(all);
+        assert_eq!(twice.len(), 10 + 1024);
+        assert!(equal(&twice.slice(0, 5), &buffer(25, 5)?));
+        assert!(equal(&twice.slice(34, 1000), &buffer(0, 1000)?));
+        // What is written in one place is read in the other.
+        copy_mem(&twice.slice(5, 3), &buffer(77, 3)?);
+        assert!(equal(&twice.slice(10 + 20, 3), &buffer(77, 3)?));
+        assert_eq!(MemRef::gather(&[])?.len(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_gather_list_is_as_writable_as_its_parts() -> Result {
+        let memory = UserMemory::map(PAGE_SIZE, true)?;
+        let range = UserRange {
+            addr: memory.addr() as u64,
+            len: 64,
+        };
+        let pinned = MemRef::pinned(Pinned::new(&[range], Access::Read)?);
+        let all = MemRef::gather(&[buffer(0, 4)?, pinned])?;
+        assert!(!all.writable());
+        let writable = MemRef::pinned(Pinned::new(&[range], Access::Write)?);
+        assert!(MemRef::gather(&[buffer(0, 4)?, writable])?.writable());
+        Ok(())
+    }
+
+    #[test]
+    fn addresses_that_are_not_memory_are_refused() -> Result {
+        let user = UserMemory::map(PAGE_SIZE, true)?;
+        for (addr, len) in [
+            (user.addr(), 8),
+            (8, 8),
+            // Between the direct map and vmalloc, or not canonical.
+            (1 << 62, 8),
+            (usize::MAX - 7, 64),
+            (usize::MAX - 7, usize::MAX >> 40),
+        ] {
+            assert_eq!(kvec_error(addr, len), Some(EFAULT));
+            // No bytes, no access.
+            assert_eq!(kvec_error(addr, 0), None);
+        }
+        // Behind the end of an allocation there is a page without memory.
+        let held = VVec::from_elem(0u8, PAGE_SIZE, GFP_KERNEL)?;
+        let addr = held.as_ptr().expose_provenance();
+        assert_eq!(kvec_error(addr, PAGE_SIZE), None);
+        assert_eq!(kvec_error(addr, PAGE_SIZE + 1), Some(EFAULT));
+        // The stack of the caller.
+        let local = [0u8; 16];
+        let addr = local.as_ptr().expose_provenance();
+        assert_eq!(kvec_error(addr, 16), Some(EINVAL));
+        // Data of the module.
+        assert_eq!(kvec_error((&raw const ONES).expose_provenance(), 8), None);
+        Ok(())
+    }
+
+    #[test]
+    fn lists_have_limits() -> Result {
+        let byte = KVec::from_elem(0u8, 1, GFP_KERNEL)?;
+        let addr = byte.as_ptr().expose_provenance();
+        assert_eq!(kvec_error(addr, PINNED_MAX + 1), Some(EINVAL));
+        let halves = [element(addr, 1), element(addr, PINNED_MAX)];
+        // SAFETY: Must be refused.
+        let refused = unsafe { consumer::kvec(&halves, Access::Read) };
+        assert_eq!(error(refused), Some(EINVAL));
+        let mut list = KVVec::with_capacity(SEGMENTS_MAX + 1, GFP_KERNEL)?;
+        for _ in 0..SEGMENTS_MAX {
+            list.push(element(addr, 1), GFP_KERNEL)?;
+        }
+        // SAFETY: The byte is there as long as the result.
+        let most = unsafe { consumer::kvec(&list, Access::Read)? };
+        assert_eq!(most.len(), SEGMENTS_MAX);
+        assert!(most.heap_bytes() >= SEGMENTS_MAX * 24);
+        list.push(element(addr, 0), GFP_KERNEL)?;
+        // SAFETY: Must be refused.
+        let refused = unsafe { consumer::kvec(&list, Access::Read) };
+        assert_eq!(error(refused), Some(E2BIG));
+        // A gather list of more.
+        assert_eq!(error(MemRef::gather(&[most.clone(), most])), Some(E2BIG));
+        Ok(())
+    }
+
+    #[test]
+    fn pages_are_referenced() -> Result {
+        let pages = Pages::new(2, true)?;
+        let before = pages.count(0);
+        let elements = [
+            bindings::bio_vec {
+                bv_page: pages.page,
+                bv_offset: 100,
+                bv_len: 2 * PAGE_SIZE as u32,
+            },
+            bindings::bio_vec {
+                bv_page: pages.page,
+                bv_offset: 0,
+                bv_len: 1,
+            },
+        ];
+        // SAFETY: The pages have these bytes.
+        let memory = unsafe { consumer::bio_vec(&elements, Access::Write)? };
+        // Three pages of the first element, one of the second.
+        assert_eq!(pages.count(0), before + 4);
+        let part = memory.slice(5, 5);
+        drop(memory);
+        assert_eq!(pages.count(0), before + 4);
+        drop(part);
+        assert_eq!(pages.count(0), before);
+        Ok(())
+    }
+
+    #[test]
+    fn pages_without_a_reference_count_are_refused() -> Result {
+        let good = Pages::new(0, true)?;
+        let before = good.count(0);
+        let plain = Pages::new(1, false)?;
+        let slab = KVec::from_elem(0u8, 64, GFP_KERNEL)?;
+        // SAFETY: An address of the slab allocator.
+        let slab_page = unsafe { shim::kfabric_shim_kunit_slab_page(slab.as_ptr().cast()) };
+        for (page, offset) in [
+            (core::ptr::null_mut(), 0),
+            (slab_page, 0),
+            // The second of two pages that are no folio.
+            (plain.page, PAGE_SIZE - 1),
+        ] {
+            let elements = [
+                bindings::bio_vec {
+                    bv_page: good.page,
+                    bv_offset: 0,
+                    bv_len: 10,
+                },
+                bindings::bio_vec {
+                    bv_page: page,
+                    bv_offset: offset as u32,
+                    bv_len: 2,
+                },
+            ];
+            // SAFETY: Pages, or must be refused.
+            let refused = unsafe { consumer::bio_vec(&elements, Access::Read) };
+            assert_eq!(error(refused), Some(EINVAL));
+            // What was referenced before is put.
+            assert_eq!(good.count(0), before);
+        }
+        assert_eq!(plain.count(0), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn cpu_access_to_a_dma_buf_lasts_as_long_as_its_memory() -> Result {
+        let mut exporter = Exporter::new(3 * PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        let dma_buf = exporter.open(10, 2 * PAGE_SIZE, Access::Write)?;
+        assert!(exporter.is_mapped());
+        assert_eq!(exporter.accesses(), (0, 0));
+        let memory = dma_buf.open(5, 100, Access::Write)?;
+        assert_eq!(exporter.accesses(), (1, 0));
+        let part = memory.slice(1, 1);
+        let other = dma_buf.open(5, usize::MAX, Access::Read)?;
+        assert_eq!(other.len(), 2 * PAGE_SIZE - 5);
+        assert!(!other.writable() && memory.writable());
+        assert_eq!(exporter.accesses(), (2, 0));
+        drop(memory);
+        assert_eq!(exporter.accesses(), (2, 0));
+        drop(part);
+        assert_eq!(exporter.accesses(), (2, 1));
+        // No bytes, no access.
+        assert_eq!(dma_buf.open(2 * PAGE_SIZE, 1, Access::Write)?.len(), 0);
+        assert_eq!(exporter.accesses(), (2, 1));
+        // The memory keeps all of it.
+        drop(dma_buf);
+        exporter.put();
+        assert!(exporter.is_mapped());
+        drop(other);
+        assert_eq!(exporter.accesses(), (2, 2));
+        assert!(!exporter.is_mapped());
+        assert!(exporter.is_released());
+        Ok(())
+    }
+
+    #[test]
+    fn cpu_access_to_a_dma_buf_can_fail() -> Result {
+        let exporter = Exporter::new(PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        let dma_buf = exporter.open(0, PAGE_SIZE, Access::Write)?;
+        exporter.fail(EIO.to_errno(), 0);
+        assert_eq!(error(dma_buf.open(0, 8, Access::Write)), Some(EIO));
+        assert_eq!(exporter.accesses(), (0, 0));
+        // An end that fails is told once, by the next access.
+        exporter.fail(0, ENXIO.to_errno());
+        drop(dma_buf.open(0, 8, Access::Write)?);
+        exporter.fail(0, 0);
+        assert_eq!(error(dma_buf.open(0, 8, Access::Read)), Some(ENXIO));
+        assert_eq!(exporter.accesses(), (1, 1));
+        drop(dma_buf.open(0, 8, Access::Read)?);
+        assert_eq!(exporter.accesses(), (2, 2));
+        Ok(())
+    }
+
+    #[test]
+    fn a_list_is_opened_as_a_whole_or_not_at_all() -> Result {
+        let one = Exporter::new(100, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        let two = Exporter::new(100, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        let mut parts = KVVec::new();
+        parts.push(Memory::DmaBuf(one.open(0, 100, Access::Write)?), GFP_KERNEL)?;
+        parts.push(buffer(0, 50)?.into(), GFP_KERNEL)?;
+        parts.push(Memory::DmaBuf(two.open(50, 50, Access::Write)?), GFP_KERNEL)?;
+        let list = Memory::gather(parts)?;
+        assert_eq!(list.len(), 200);
+        two.fail(EAGAIN.to_errno(), 0);
+        assert_eq!(error(list.open(0, 200, Access::Write)), Some(EAGAIN));
+        assert_eq!((one.accesses(), two.accesses()), ((1, 1), (0, 0)));
+        // Only those parts are opened that have some of the bytes.
+        let some = list.open(10, 140, Access::Write)?;
+        assert_eq!(some.len(), 140);
+        assert_eq!((one.accesses(), two.accesses()), ((2, 1), (0, 0)));
+        drop(some);
+        two.fail(0, 0);
+        assert_eq!(list.open(100, 50, Access::Write)?.len(), 50);
+        let last = list.open(160, 100, Access::Write)?;
+        assert_eq!(last.len(), 40);
+        assert_eq!((one.accesses(), two.accesses()), ((2, 2), (1, 0)));
+        // A list with a DMA-BUF in it is not a part of another.
+        let mut parts = KVVec::new();
+        parts.push(list, GFP_KERNEL)?;
+        assert_eq!(error(Memory::gather(parts)), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn dma_bufs_that_cannot_be_used_are_refused() -> Result {
+        let good = Exporter::new(100, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        for (offset, len) in [(0, 0), (0, 101), (100, 1), (usize::MAX, 2), (1, usize::MAX)] {
+            assert_eq!(error(good.open(offset, len, Access::Read)), Some(EINVAL));
+        }
+        let read_only = Exporter::new(100, false, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        assert_eq!(error(read_only.open(0, 8, Access::Write)), Some(EACCES));
+        let readable = read_only.open(0, 8, Access::Read)?;
+        assert!(!readable.writable());
+        assert_eq!(error(readable.open(0, 8, Access::Write)), Some(EACCES));
+        for map in [shim::KFABRIC_KUNIT_MAP_NONE, shim::KFABRIC_KUNIT_MAP_IO] {
+            let mut exporter = Exporter::new(100, true, map)?;
+            assert_eq!(error(exporter.open(0, 8, Access::Read)), Some(EOPNOTSUPP));
+            assert!(!exporter.is_mapped());
+            exporter.put();
+            assert!(exporter.is_released());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_mr`: regions of memory of all kinds, and operations on them.
+//!
+//! Two endpoints on a link on the loopback interface: for reliable datagrams, where one copies to the
+//! other, and connected ones, whose packets go over the wire.
+
+use super::{
+    av::{
+        Av,
+        AvAttr, //
+    },
+    cq::{
+        Cq,
+        CqAttr, //
+    },
+    ep::{
+        op::{
+            Flags,
+            Op,
+            Read,
+            Receive,
+            Remote,
+            RemoteRange,
+            Send,
+            Write, //
+        },
+        post::Poster,
+        Endpoint,
+        EpAttr, //
+    },
+    mr::Mr,
+    object::{
+        close,
+        force_close, //
+    },
+    wait::fixture::{
+        eventually,
+        ident,
+        wait_obj,
+        TestDomain, //
+    }, //
+};
+use crate::{
+    mem::{
+        self,
+        kunit_kinds::{
+            buffer,
+            named,
+            Exporter,
+            Held,
+            Kind, //
+        },
+        MemRef,
+        Memory,
+        Part,
+        Pinned,
+        Source,
+        UserRange, //
+    },
+    shim::{
+        bindings as shim,
+        kunit::UserMemory, //
+    }, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::{
+    enums::{
+        AvType,
+        EpType,
+        WaitObj, //
+    },
+    flags::{
+        Access,
+        Caps,
+        CqBind,
+        OpFlags, //
+    },
+    wait::Deadline, //
+};
+
+/// Every right.
+const ALL: Access = Access::SEND
+    .union(Access::RECV)
+    .union(Access::READ)
+    .union(Access::WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE);
+
+/// The rights of local operations.
+const LOCAL: Access = Access::SEND
+    .union(Access::RECV)
+    .union(Access::READ)
+    .union(Access::WRITE);
+
+/// Pieces of each region: longer than a packet, single bytes, none.
+const LENS: [usize; 9] = [1, 0, 5000, 3, 1, 0, PAGE_SIZE, 900, 1];
+
+/// Lengths of thousands of pieces; too many for a stack.
+static ONES: [usize; 3000] = [1; 3000];
+
+/// Operations have no flags of their own: each reports its completion.
+const FLAGS: Flags = Flags {
+    own: OpFlags::EMPTY,
+    explicit: false,
+};
+
+/// Registers `memory`, which its owner calls as it is called from 0 on.
+fn reg(domain: &TestDomain, memory: Memory, access: Access, key: u64) -> Result<Arc<Mr>> {
+    let ranges = named(memory.len())?;
+    Mr::reg(
+        &domain.domain,
+        memory,
+        ranges,
+        access,
+        key,
+        ident(100 + key, 0)?,
+    )
+}
+
+/// An endpoint and its CQ, of one domain with another one.
+struct Side {
+    endpoint: Arc<Endpoint>,
+    cq: Arc<Cq>,
+    peer: u64,
+}
+
+impl Side {
+    fn open(domain: &TestDomain, ep_type: EpType, fid: u64) -> Result<Self> {
+        let caps = Caps::MSG
+            .union(Caps::SEND)
+            .union(Caps::RECV)
+            .union(Caps::RMA)
+            .union(Caps::READ)
+            .union(Caps::WRITE)
+            .union(Caps::REMOTE_READ)
+            .union(Caps::REMOTE_WRITE);
+        let attr = EpAttr {
+            ep_type,
+            caps,
+            tx_op_flags: OpFlags::EMPTY,
+            rx_op_flags: OpFlags::EMPTY,
+            tx_size: 8,
+            rx_size: 8,
+            total_buffered_recv: if ep_type == EpType::Rdm { 1 << 20 } else { 0 },
+            src_addr: None,
+        };
+        let endpoint = Endpoint::open(&domain.domain, attr, ident(fid, 0)?)?;
+        let attr = CqAttr::new(64, 1, wait_obj(WaitObj::None)?, 0)?;
+        let cq = Cq::open(&domain.domain, attr, ident(fid + 1, 0)?)?;
+        endpoint.bind_cq(&cq, CqBind::TRANSMIT.union(CqBind::RECV))?;
+        Ok(Self {
+            endpoint,
+            cq,
+            peer: 0,
+        })
+    }
+
+    fn post(&self, op: Op<'_>) -> Result {
+        Poster::new(&self.endpoint).post(op)
+    }
+
+    /// Waits for one completion; its error, if it has one.
+    fn complete(&self) -> Result {
+        let mut failed = None;
+        let done = eventually(|| {
+            let ignore = |_: &[u64], _: u64| Ok(());
+            let found = self.cq.sread(1, 0, Deadline::Poll, &mut 0, ignore);
+            if found == Ok(1) {
+                return true;
+            }
+            let seen = self.cq.readerr(
+                |entry| {
+                    failed = Some(Error::from_errno(-(entry.err as i32)));
+                    Ok(())
+                },
+                || Ok(()),
+            );
+            seen.is_ok()
+        });
+        match failed {
+            Some(error) => Err(error),
+            None if done => Ok(()),
+            None => Err(ETIMEDOUT),
+        }
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        force_close(&*self.endpoint);
+        force_close(&*self.cq);
+    }
+}
+
+/// Two endpoints that know each other.
+struct Pair {
+    a: Side,
+    b: Side,
+    av: Arc<Av>,
+    domain: TestDomain,
+}
+
+impl Pair {
+    fn new(ep_type: EpType) -> Result<Self> {
+        let domain = TestDomain::open()?;
+        let attr = AvAttr {
+            kind: AvType::Table,
+            count: 0,
+            events: false,
+        };
+        let av = Av::open(&domain.domain, attr, ident(3, 0)?)?;
+        let mut pair = Self {
+            a: Side::open(&domain, ep_type, 10)?,
+            b: Side::open(&domain, ep_type, 20)?,
+            av,
+            domain,
+        };
+        let Self { a, b, av, .. } = &mut pair;
+        if ep_type == EpType::Rdm {
+            for side in [&*a, &*b] {
+                side.endpoint.bind_av(av)?;
+                side.endpoint.enable()?;
+            }
+            a.peer = av.insert(b.endpoint.name()?)?;
+            b.peer = av.insert(a.endpoint.name()?)?;
+        } else {
+            a.endpoint.enable()?;
+            b.endpoint.enable()?;
+            for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+                let info = to.endpoint.qp_info()?;
+                let addr = to.endpoint.name()?;
+                let addr = addr.with_qpn(info.qpn).map_err(|_| EINVAL)?;
+                from.endpoint.connect_qp(addr, info.psn)?;
+            }
+        }
+        Ok(pair)
+    }
+
+    /// Sends `from` of `a` to `into` of `b`.
+    fn message(&self, from: MemRef, into: MemRef) -> Result {
+        self.b.post(Op::Receive(Receive {
+            flags: FLAGS,
+            context: 0,
+            into,
+            addr: 0,
+            peer: u64::MAX,
+            tag: None,
+        }))?;
+        self.a.post(Op::Send(Send {
+            flags: FLAGS,
+            context: 0,
+            from: Source::Mem(from),
+            peer: self.a.peer,
+            data: 0,
+            tag: None,
+        }))?;
+        self.a.complete()?;
+        self.b.complete()
+    }
+
+    /// Writes `from` of `a` to the region of `b` under `key`.
+    fn write(&self, from: MemRef, addr: u64, key: u64) -> Result {
+        let len = from.len() as u64;
+        self.a.post(Op::Write(Write {
+            flags: FLAGS,
+            context: 0,
+            from: Source::Mem(from),
+            peer: self.a.peer,
+            remote: Remote::One(RemoteRange { addr, len, key }),
+            data: 0,
+        }))?;
+        self.a.complete()
+    }
+
+    /// Reads from the region of `b` under `key` to `into` of `a`.
+    fn read(&self, into: MemRef, addr: u64, key: u64) -> Result {
+        let len = into.len() as u64;
+        self.a.post(Op::Read(Read {
+            flags: FLAGS,
+            context: 0,
+            into,
+            peer: self.a.peer,
+            remote: Remote::One(RemoteRange { addr, len, key }),
+        }))?;
+        self.a.complete()
+    }
+
+    /// Operations on regions of all kinds: each is the source and the target of messages and RMA.
+    fn exchange(&self) -> Result {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            let here = Held::new(kind, &LENS)?;
+            let there = Held::new(kind, &LENS)?;
+            let len = here.len();
+            let keys = (1 + 2 * index as u64, 2 + 2 * index as u64);
+            let local = reg(&self.domain, here.share(), LOCAL, keys.0)?;
+            let remote = reg(&self.domain, there.share(), ALL, keys.1)?;
+
+            here.fill(3);
+            let from = local.local(0, len as u64, Access::WRITE)?;
+            self.write(from, 0, keys.1)?;
+            ensure(there.holds(0, len, 3), kind, "a write")?;
+            // A part, from the middle of a piece to the middle of another.
+            there.clear();
+            let from = local.local(4000, 4000, Access::WRITE)?;
+            self.write(from, 2000, keys.1)?;
+            ensure(there.holds(2000, 4000, 4003), kind, "a write to a part")?;
+
+            there.fill(9);
+            here.clear();
+            self.read(local.local(0, len as u64, Access::READ)?, 0, keys.1)?;
+            ensure(here.holds(0, len, 9), kind, "a read")?;
+            here.clear();
+            self.read(local.local(1, 5003, Access::READ)?, 4999, keys.1)?;
+            ensure(here.holds(1, 5003, 9 + 4999), kind, "a read of a part")?;
+
+            here.fill(21);
+            there.clear();
+            let from = local.local(0, len as u64, Access::SEND)?;
+            let into = remote.local(0, len as u64, Access::RECV)?;
+            self.message(from, into)?;
+            ensure(there.holds(0, len, 21), kind, "a message")?;
+            there.clear();
+            let from = local.local(7, 6000, Access::SEND)?;
+            let into = remote.local(3, 6001, Access::RECV)?;
+            self.message(from, into)?;
+            ensure(there.holds(3, 6000, 28), kind, "a message to a part")?;
+
+            close(&*local)?;
+            close(&*remote)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        force_close(&*self.a.endpoint);
+        force_close(&*self.b.endpoint);
+        force_close(&*self.av);
+    }
+}
+
+/// What must hold.
+fn ensure(holds: bool, kind: Kind, what: &str) -> Result {
+    if holds {
+        return Ok(());
+    }
+    pr_err!("{:?}: {} went wrong\n", kind, what);
+    Err(EIO)
+}
+
+/// What a registration must fail with.
+fn refused(domain: &TestDomain, memory: Memory, access: Access) -> Option<Error> {
+    reg(domain, memory, access, 1).err()
+}
+
+#[kunit_tests(kfabric_mr)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_source_and_target_within_a_host() -> Result {
+        Pair::new(EpType::Rdm)?.exchange()
+    }
+
+    #[test]
+    fn every_kind_is_source_and_target_over_the_wire() -> Result {
+        Pair::new(EpType::Msg)?.exchange()
+    }
+
+    #[test]
+    fn thousands_of_segments_over_the_wire() -> Result {
+        const COUNT: usize = ONES.len();
+        let pair = Pair::new(EpType::Msg)?;
+        for (index, kind) in [Kind::SlabKvec, Kind::Gather, Kind::Scatterlist]
+            .into_iter()
+            .enumerate()
+        {
+            let held = Held::new(kind, &ONES)?;
+            let key = 1 + index as u64;
+            let mr = reg(&pair.domain, held.share(), ALL, key)?;
+            pair.write(buffer(5, COUNT)?, 0, key)?;
+            assert!(held.holds(0, COUNT, 5));
+            let into = MemRef::buffer(COUNT)?;
+            pair.read(into.clone(), 0, key)?;
+            assert!(mem::memref::equal(&into, &buffer(5, COUNT)?));
+            close(&*mr)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_does_not_serve_is_not_registered() -> Result {
+        let domain = TestDomain::open()?;
+        let user = UserMemory::map(PAGE_SIZE, true)?;
+        let range = UserRange {
+            addr: user.addr() as u64,
+            len: 64,
+        };
+        let pin = || -> Result<Memory> {
+            Ok(MemRef::pinned(Pinned::new(&[range], mem::Access::Read)?).into())
+        };
+        for access in [Access::RECV, Access::READ, Access::REMOTE_WRITE] {
+            assert_eq!(refused(&domain, pin()?, access), Some(EACCES));
+        }
+        assert_eq!(refused(&domain, pin()?, Access::SEND), None);
+        assert_eq!(refused(&domain, MemRef::empty().into(), ALL), Some(EINVAL));
+        // Ranges of another length than the memory.
+        let short = Mr::reg(
+            &domain.domain,
+            pin()?,
+            named(63)?,
+            Access::SEND,
+            9,
+            ident(9, 0)?,
+        );
+        assert_eq!(short.err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn lists_of_regions_are_charged_to_their_owner() -> Result {
+        const COUNT: usize = ONES.len();
+        let domain = TestDomain::open()?;
+        let held = Held::new(Kind::SlabKvec, &ONES)?;
+        assert!(held.memory.heap_bytes() >= COUNT * 24);
+        let mine = ident(50, 0)?;
+        let used = || mine.budget.charged(Part::Peers).0;
+        let before = used();
+        let ranges = named(COUNT)?;
+        let mr = Mr::reg(&domain.domain, held.share(), ranges, LOCAL, 1, mine.clone())?;
+        assert!(used() >= before + (COUNT * 24) as u64);
+        force_close(&*mr);
+        drop(mr);
+        assert!(eventually(|| used() <= before));
+        Ok(())
+    }
+
+    #[test]
+    fn cpu_access_for_a_local_operation_begins_with_it() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let exporter = Exporter::new(PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        let memory = Memory::DmaBuf(exporter.open(0, PAGE_SIZE, mem::Access::Write)?);
+        let mr = reg(&pair.domain, memory, LOCAL, 1)?;
+        assert_eq!(exporter.accesses(), (0, 0));
+        exporter.fail(EIO.to_errno(), 0);
+        assert_eq!(mr.local(0, 8, Access::SEND).err(), Some(EIO));
+        assert_eq!(mr.local(0, 8, Access::RECV).err(), Some(EIO));
+        assert_eq!(exporter.accesses(), (0, 0));
+        exporter.fail(0, 0);
+        pair.message(mr.local(0, 300, Access::SEND)?, MemRef::buffer(300)?)?;
+        assert!(eventually(|| exporter.accesses() == (1, 1)));
+        pair.message(buffer(0, 300)?, mr.local(0, 300, Access::RECV)?)?;
+        assert!(eventually(|| exporter.accesses() == (2, 2)));
+        close(&*mr)?;
+        Ok(())
+    }
+
+    #[test]
+    fn cpu_access_for_peers_lasts_from_registration_to_close() -> Result {
+        let pair = Pair::new(EpType::Msg)?;
+        let mut exporter = Exporter::new(PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        let part = exporter.open(0, PAGE_SIZE, mem::Access::Write)?;
+        exporter.fail(EIO.to_errno(), 0);
+        let memory = || Memory::DmaBuf(part.clone());
+        for access in [ALL, Access::REMOTE_READ, Access::REMOTE_WRITE] {
+            assert_eq!(refused(&pair.domain, memory(), access), Some(EIO));
+        }
+        assert_eq!(exporter.accesses(), (0, 0));
+        exporter.fail(0, 0);
+        let mr = reg(&pair.domain, memory(), ALL, 1)?;
+        drop(part);
+        assert_eq!(exporter.accesses(), (1, 0));
+        pair.write(buffer(0, 3000)?, 0, 1)?;
+        pair.read(MemRef::buffer(3000)?, 0, 1)?;
+        drop(mr.local(0, 8, Access::SEND)?);
+        assert_eq!(exporter.accesses(), (1, 0));
+        close(&*mr)?;
+        drop(mr);
+        assert!(eventually(|| exporter.accesses() == (1, 1)));
+        assert!(eventually(|| !exporter.is_mapped()));
+        exporter.put();
+        assert!(exporter.is_released());
+        Ok(())
+    }
+}
