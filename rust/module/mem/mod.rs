@@ -29,12 +29,18 @@ pub(crate) mod account;
 mod backing;
 #[cfg_attr(
     not(kfi_kunit),
-    expect(dead_code, reason = "for kernel consumers; so far the test suites are the only ones")
+    expect(
+        dead_code,
+        reason = "for kernel consumers; so far the test suites are the only ones"
+    )
 )]
 pub(crate) mod consumer;
 #[cfg_attr(
     not(kfi_kunit),
-    expect(dead_code, reason = "for kernel consumers; so far the test suites are the only ones")
+    expect(
+        dead_code,
+        reason = "for kernel consumers; so far the test suites are the only ones"
+    )
 )]
 pub(crate) mod dma_buf;
 pub(crate) mod memory;
