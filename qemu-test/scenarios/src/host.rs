@@ -183,8 +183,10 @@ impl Host {
             .stats(StatClass::Endpoint)
             .map(|stat| stat.expect("stat"))
             .find(|stat| {
+                // Connected endpoints of two processes may have equal names and handles.
                 matches!(stat.figures, Figures::Endpoint { addr, .. } if addr == Some(name))
                     && stat.handle == self.ep.handle()
+                    && stat.pid == Some(std::process::id())
             })
             .expect("the endpoint");
         device

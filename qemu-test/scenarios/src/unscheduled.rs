@@ -8,7 +8,7 @@ use crate::{
     abi_threads::{USER, open_to_all},
     connected::{connect_to, open_region},
     crowd::{Held, keep_away},
-    harness::{Defect, REDESIGN, tests},
+    harness::tests,
     host::{Host, Options, SOON, device, until, within},
     process::{Process, line, program},
 };
@@ -21,11 +21,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PACKETS_WAIT: Defect = Defect {
-    message: "a QP does not take all packets while the task that sends them is not scheduled",
-    mended: REDESIGN,
-};
-
 tests![
     a_process_exits_while_a_message_to_it_is_copied,
     a_process_is_killed_while_its_memory_is_written,
@@ -35,7 +30,7 @@ tests![
     a_process_is_killed_while_it_closes_a_region,
     a_close_succeeds_when_the_copy_has_ended,
     messages_that_wait_at_a_killed_process_fail_at_once,
-    packets_to_a_qp_do_not_wait_for_their_sender[PACKETS_WAIT],
+    packets_to_a_qp_do_not_wait_for_their_sender,
     a_process_is_killed_while_a_peer_reads_its_memory,
 ];
 
@@ -425,7 +420,10 @@ fn packets_to_a_qp_do_not_wait_for_their_sender() {
         held += 1;
         let taken = flood.all_are_taken();
         let stack = flood.task.stack();
-        assert!(taken, "{}: at {held}\n{stack}", PACKETS_WAIT.message);
+        assert!(
+            taken,
+            "a QP does not take all packets while their sender is not scheduled: at {held}\n{stack}"
+        );
     }
 }
 
