@@ -22,6 +22,7 @@ use crate::{
     },
     shim::{
         aids::{
+            a_while,
             eventually,
             thread,
             user,
@@ -33,7 +34,10 @@ use crate::{
         work, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 
 #[kunit_tests(kfabric_rc_inline)]
 mod tests {
@@ -111,6 +115,48 @@ mod tests {
         drop(flusher);
         assert!(worker_is_free);
         assert_eq!(received, 0);
+        assert!(eventually(|| a.peer.ended() == 1));
+        Ok(())
+    }
+
+    /// The task may not be scheduled between the end of its run and its look for what was left to it.
+    #[test]
+    fn a_worker_tries_again_what_it_left_to_a_task() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        let running = b.qp.running.lock();
+        a.post(SEND, &payload)?;
+        assert!(eventually(|| b.qp.left.load(Relaxed)));
+        assert_eq!(b.peer.received(), 0);
+        drop(running);
+        let begin = now_ns();
+        assert!(eventually(|| b.peer.received() == 1));
+        // Long before the packet would be sent again, which would not help.
+        assert!(now_ns() - begin < 1000 * MS);
+        assert!(eventually(|| a.peer.ended() == 1));
+        Ok(())
+    }
+
+    /// A user whose tasks are not scheduled leaves workers to the QPs of others.
+    #[test]
+    fn workers_of_one_user_are_limited() -> Result {
+        let budget = Budget::of(user(36), None)?;
+        let pair = Pair::of(ONE, TWO, &wish(), &budget)?;
+        let (a, b) = (&pair.a, &pair.b);
+        let mut workers = KVec::new();
+        while let Some(worker) = budget.enter_worker() {
+            workers.push(worker, GFP_KERNEL)?;
+        }
+        assert!(workers.len() >= 64);
+        assert!(budget.clone().enter_worker().is_none());
+        assert!(Budget::of(user(37), None)?.enter_worker().is_some());
+        a.post(SEND, &buffer(8)?)?;
+        a_while();
+        assert_eq!(b.peer.received(), 0);
+        // One that ends is enough.
+        drop(workers.pop());
+        assert!(eventually(|| b.peer.received() == 1));
         assert!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }

@@ -42,6 +42,7 @@
 mod kunit;
 
 use kernel::{
+    cpu::nr_cpu_ids,
     new_spinlock,
     prelude::*,
     rbtree::{
@@ -101,6 +102,12 @@ impl Part {
     }
 }
 
+/// The least number of workers that run for one user at a time; as many as there are CPUs may, if that
+/// is more. A worker may sleep until a task of the user releases a lock, and that task may not be
+/// scheduled. The kernel limits the workers of one queue on one CPU (1,024), which all users share. So the
+/// limit is far below that, and above what a user needs whose tasks are scheduled.
+const MIN_WORKERS: u32 = 64;
+
 /// Parts of a user's endpoints that are delayed apart; a power of two.
 const GATES: usize = 16;
 
@@ -136,6 +143,8 @@ struct Account {
     inboxes: Atomic<u64>,
     /// How many [`Hold`]s there are.
     holders: Atomic<u64>,
+    /// How many workers run for the user, and for the users of namespaces that it owns.
+    workers: Atomic<u32>,
     /// Refused accesses to peers' memory: each for a part of the user's endpoints, so that a peer that
     /// refuses everything delays few others.
     #[pin]
@@ -332,6 +341,7 @@ impl Budget {
                 peers: Atomic::new(0),
                 inboxes: Atomic::new(0),
                 holders: Atomic::new(0),
+                workers: Atomic::new(0),
                 gates <- pin_init::pin_init_array_from_fn(|_| Gate::new()),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -480,6 +490,18 @@ impl Budget {
         sleep_until(turn)
     }
 
+    /// Counts a worker that runs for the user until the result is dropped. `None`: so many run already
+    /// that it should try again later. Does not sleep.
+    pub(crate) fn enter_worker(&self) -> Option<RunningWorker<'_>> {
+        let workers = &self.hold.0.first().workers;
+        let most = MIN_WORKERS.max(nr_cpu_ids());
+        if workers.fetch_add(1, Relaxed) < most {
+            return Some(RunningWorker(workers));
+        }
+        workers.fetch_sub(1, Relaxed);
+        None
+    }
+
     /// Charges `bytes` whatever the limit, for what cannot be refused and is bounded otherwise. Does not
     /// sleep.
     pub(crate) fn take_anyway(&self, bytes: u64) -> Allowance {
@@ -512,6 +534,15 @@ impl Clone for Budget {
             common: self.common,
             principal: self.principal.clone(),
         }
+    }
+}
+
+/// A worker that runs for a user, see [`Budget::enter_worker`].
+pub(crate) struct RunningWorker<'a>(&'a Atomic<u32>);
+
+impl Drop for RunningWorker<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -14,7 +14,6 @@
 use core::net::IpAddr;
 
 use kernel::{
-    new_mutex,
     new_spinlock,
     prelude::*,
     rbtree::{
@@ -22,8 +21,11 @@ use kernel::{
         RBTreeNode, //
     },
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
-        Mutex,
         SpinLock, //
     }, //
 };
@@ -43,7 +45,7 @@ const BUCKETS: usize = 64;
 const EPHEMERAL: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// How many ports are tried before other tasks may run.
-const STRIDE: u16 = 256;
+const STRIDE: u32 = 256;
 
 type Bucket = SpinLock<RBTree<SockAddr, Arc<Endpoint>>>;
 
@@ -53,9 +55,9 @@ pub(crate) struct Directory {
     netns: NetNsId,
     #[pin]
     buckets: [Bucket; BUCKETS],
-    /// Where the search for a free port goes on.
-    #[pin]
-    next_port: Mutex<u16>,
+    /// Where the search for a free port goes on, counted from the first of them. It is no lock: a task
+    /// that is preempted in its search delays nobody.
+    next_port: Atomic<u32>,
 }
 
 struct Space {
@@ -150,7 +152,7 @@ impl Directory {
         try_pin_init!(Self {
             netns,
             buckets <- pin_init::pin_init_array_from_fn(|_| new_spinlock!(RBTree::new(), "directory")),
-            next_port <- new_mutex!(*EPHEMERAL.start()),
+            next_port: Atomic::new(0),
         })
     }
 
@@ -184,22 +186,23 @@ impl Directory {
         if addr.port() != 0 {
             return self.enter_at(addr, endpoint).map(|()| addr);
         }
-        let mut next = self.next_port.lock();
-        for port in EPHEMERAL {
-            if port % STRIDE == 0 {
+        let begin = self.next_port.load(Relaxed);
+        for tried in 0..EPHEMERAL.len() as u32 {
+            if tried % STRIDE == STRIDE - 1 {
                 cond_resched();
             }
-            let candidate = addr.with_port(*next);
-            *next = match next.checked_add(1) {
-                Some(port) => port,
-                None => *EPHEMERAL.start(),
-            };
+            let at = begin.wrapping_add(tried) % EPHEMERAL.len() as u32;
+            let candidate = addr.with_port(EPHEMERAL.start().wrapping_add(at as u16));
             if self.bucket(&candidate).lock().get(&candidate).is_some() {
                 continue;
             }
             match self.enter_at(candidate, endpoint) {
                 Err(e) if e == EADDRINUSE => {}
-                result => return result.map(|()| candidate),
+                result => {
+                    // Another task may store its own place: either one is as good.
+                    self.next_port.store(at.wrapping_add(1), Relaxed);
+                    return result.map(|()| candidate);
+                }
             }
         }
         Err(EADDRINUSE)

@@ -170,13 +170,23 @@ impl<T: HasDeadline> Deadline<T> {
     /// Work of `object` has been offered to a task. Process context or softirq.
     pub(crate) fn offer(object: &Arc<T>) {
         let deadline = object.deadline();
-        let before = deadline.update(|state| match state {
-            ENDED => None,
-            _ => Some(RUNNING | OFFERED),
-        });
-        if before & (RUNNING | ENDED) == 0 {
-            // INVARIANT: This reference belongs to `RUNNING`, which was set above.
-            let _ = Arc::into_raw(object.clone());
+        let mut state = deadline.state.load(Relaxed);
+        let mut reference = None;
+        loop {
+            if state == ENDED {
+                return;
+            }
+            if state & RUNNING == 0 && reference.is_none() {
+                reference = Some(object.clone());
+            }
+            // INVARIANT: If `RUNNING` was not set, the reference belongs to it from here on.
+            match deadline.state.cmpxchg(state, RUNNING | OFFERED, Full) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        if let (0, Some(reference)) = (state & RUNNING, reference) {
+            let _ = Arc::into_raw(reference);
             deadline.start();
         }
     }

@@ -116,6 +116,11 @@ impl QpInbox {
             })
     }
 
+    /// The budget that is charged; `None` for connection management. Any context.
+    pub(super) fn owner(&self) -> Option<&Budget> {
+        self.owner.as_ref()
+    }
+
     /// Takes the packets that wait, the first `max` of them. Process context.
     pub(super) fn take(&self, max: u32) -> RxBatch {
         let (batch, surplus) = self.packets.take(max);

@@ -245,7 +245,7 @@ pub(crate) struct Qp<K: Kind> {
     /// Held during a run. Outermost but for those of who closes.
     ///
     /// Its holder may be a task that is preempted for a long time. So no worker waits for it: it leaves
-    /// its run to the holder (see `left`). The holder is a worker or a task of the QP's own principal,
+    /// its run to the holder (see `left`), and tries again when the deadline expires. The holder is a worker or a task of the QP's own principal,
     /// and so are the holders of the locks of the kind, which are taken in runs and in calls of the
     /// owner. So a caller of [`close`](Self::close) or [`settle`](Self::settle), which wait for this lock,
     /// waits for no task of another user.
@@ -267,13 +267,26 @@ impl<K: Kind> WorkItem for Qp<K> {
     fn run(this: Arc<Self>) {
         let inline = InlineList::of_worker(this.principal.as_ref());
         this.deadline.begin();
+        let worker = match this.inbox.owner() {
+            Some(owner) => owner.enter_worker().ok_or(()).map(Some),
+            None => Ok(None),
+        };
+        let Ok(_worker) = worker else {
+            // Its locks may be held by tasks that are not scheduled, as many as workers wait for.
+            Deadline::offer(&this);
+            return;
+        };
         match &this.home {
             Home::Link(..) => {
-                if let Some(running) = this.try_run() {
-                    this.process(running, Cause::Woken, &inline);
-                    if this.missed() {
-                        this.wake();
-                    }
+                let Some(running) = this.try_run() else {
+                    // The holder wakes the worker when its run has ended. If it is preempted between
+                    // both, it holds no lock any more: the worker tries again without it.
+                    Deadline::offer(&this);
+                    return;
+                };
+                this.process(running, Cause::Woken, &inline);
+                if this.missed() {
+                    this.wake();
                 }
             }
             // This work item alone runs such a QP.

@@ -222,9 +222,12 @@ impl Endpoint {
         work: impl FnOnce(&Mr) -> core::result::Result<(), Refusal>,
     ) -> core::result::Result<(), Refusal> {
         let region = self.domain.region(key).ok_or(Refusal::Key)?;
-        let Some(_inside) = region.enter() else {
-            return Err(Refusal::Key);
+        let result = match region.enter() {
+            Some(_inside) => work(&region),
+            None => Err(Refusal::Key),
         };
-        work(&region)
+        // Its owner may have closed it meanwhile: the pages are the owner's to unpin, not this task's.
+        Mr::let_go(region);
+        result
     }
 }
