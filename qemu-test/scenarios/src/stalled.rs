@@ -4,10 +4,12 @@
 //! end in time, and SIGKILL ends the waiting one.
 
 use crate::{
+    abi_budget::LIMIT,
+    abi_threads::{USER, open_to_all},
     harness::tests,
-    host::{until, within},
-    process::{Process, line},
-    raw::{File, addr_of, addr_of_mut, in_ms, refused},
+    host::{Host, Options, until, within},
+    process::{Process, line, program},
+    raw::{File, PAGE, addr_of, addr_of_mut, in_ms, refused},
     threads::Sleeper,
     userfault::Missing,
 };
@@ -16,6 +18,7 @@ use kfi::{
     abi::{self, Call},
 };
 use std::{
+    os::unix::process::CommandExt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,10 +31,11 @@ tests![
     a_stalled_sread_of_an_eq_delays_no_other_thread,
     a_stalled_poll_delays_no_other_thread,
     a_stalled_reader_can_be_killed,
+    a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended,
 ];
 
 /// The role in which a test starts this program as another process.
-pub(crate) const ROLES: &[(&str, fn())] = &[("stalled", stalled)];
+pub(crate) const ROLES: &[(&str, fn())] = &[("stalled", stalled), ("largest", largest)];
 
 /// The deadline of calls that find no entry.
 const SHORT: Duration = Duration::from_millis(50);
@@ -52,6 +56,7 @@ struct Scene {
     cq: u32,
     cntr: u32,
     poll: u32,
+    av: u32,
     ep: u32,
     me: u64,
 }
@@ -91,6 +96,7 @@ impl Scene {
             cq,
             cntr,
             poll,
+            av,
             ep,
         };
         scene.member(cq, false);
@@ -428,5 +434,63 @@ fn a_stalled_reader_can_be_killed() {
         assert_eq!(process.told(), "stalled", "{call}");
         process.kill();
         until(call, || process.has_ended());
+    }
+}
+
+/// Entries of the largest CQ; its ring takes 4 MiB.
+const ENTRIES: u32 = 65_536;
+
+/// A process with an endpoint that has a CQ of [`ENTRIES`].
+fn largest() {
+    let host = Host::with(&Options {
+        cq_entries: ENTRIES,
+        ..Options::default()
+    });
+    println!("{}", host.ep.name().expect("name"));
+    line();
+}
+
+/// The objects of a process are charged to its user. They go with the process, though a call of
+/// another user has sent it a message, and now waits for the page of its next operation.
+fn a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended() {
+    let scene = Scene::new();
+    open_to_all();
+    let mut stalled = Vec::new();
+    // If the objects stayed, the user could have no more than this.
+    for round in 0..LIMIT / 4 + 1 {
+        let mut target = Process::start(program("largest").uid(USER));
+        let told = target.told();
+        let addr = told.strip_prefix("fi_sockaddr_in://");
+        let addr = addr.unwrap_or_else(|| panic!("round {round}: no address: {told}"));
+        let addr: std::net::SocketAddr = addr.parse().expect("an address");
+        let page = Missing::new();
+        let poster = stall(&scene, &page, move |scene, at| {
+            let peer = scene.file.insert(scene.av, addr.into()).expect("insert");
+            let send = abi::kfabric_op {
+                opcode: abi::KFABRIC_OP_SEND,
+                peer,
+                ..Default::default()
+            };
+            let inject = abi::kfabric_op {
+                flags: abi::KFI_INJECT,
+                ..send
+            };
+            // Bytes that the call takes along, and bytes that it pins.
+            let len = if round % 2 == 0 { 8 } else { PAGE as u64 };
+            let buf = at;
+            scene
+                .file
+                .post(scene.ep, &[inject, abi::kfabric_op { buf, len, ..send }])
+        });
+        target.kill();
+        until("the end of a process", || target.has_ended());
+        stalled.push((page, poster));
+    }
+    for (page, poster) in stalled {
+        assert!(!poster.is_finished());
+        page.bring();
+        let (arg, result) = poster.end();
+        assert_eq!(result, Ok(()));
+        assert_eq!((arg.done, arg.error), (1, Errno::EHOSTUNREACH.raw() as u32));
     }
 }

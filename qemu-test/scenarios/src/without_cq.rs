@@ -20,6 +20,7 @@ tests![
     reliable_datagrams_between_two_hosts,
     connected_endpoints,
     datagrams,
+    a_peek_needs_a_cq,
     silent_operations_need_no_room,
     a_silent_operation_that_fails_is_told_when_the_cq_is_full,
     errors_keep_their_order_when_the_cq_is_full,
@@ -179,6 +180,31 @@ fn datagrams() {
     );
     let to_b = a.meet(&b);
     sends(&a, to_b, &b);
+}
+
+/// An entry is all that a peek would tell.
+fn a_peek_needs_a_cq() {
+    let bare = Bare::new(EpType::Rdm, Caps::MSG | Caps::TAGGED);
+    let received = || bare.counters[RECV].value();
+    let sent = Buffer::new(4).expect("buffer");
+    sent.write_at(0, b"data");
+    for counted in 0..2 {
+        let peek = bare.ep.post_one(&Op::tpeek(1, 0));
+        assert_eq!(peek.unwrap_err().errno(), Some(Errno::KFI_ENOCQ));
+        assert_eq!(received(), counted);
+        // A message that it could find, and that a receive finds afterwards.
+        let me = bare.meet(&bare);
+        let message = Op::tsend(me, &sent, 1);
+        bare.ep.post_one(&message).expect("send");
+        let peek = bare.ep.post_one(&Op::tpeek(1, 0));
+        assert_eq!(peek.unwrap_err().errno(), Some(Errno::KFI_ENOCQ));
+        let buffer = Buffer::new(4).expect("buffer");
+        bare.ep
+            .post_one(&Op::trecv(&buffer, 1, 0))
+            .expect("receive");
+        until("a receive", || received() == counted + 1);
+        assert!(buffer.to_vec(..4) == b"data");
+    }
 }
 
 /// Fills the CQ.

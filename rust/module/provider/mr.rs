@@ -140,7 +140,11 @@ impl Mr {
             return Err(EACCES);
         }
         let domain = Used::new(domain.clone())?;
-        let allowance = ident.budget.take_for::<Self>(memory.heap_bytes())?;
+        let lists = ranges
+            .capacity()
+            .saturating_mul(size_of::<UserRange>())
+            .saturating_add(memory.heap_bytes());
+        let allowance = ident.budget.take_for::<Self>(lists)?;
         let memory = if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
             Memory::Open(memory.open(0, memory.len(), pin_access(access))?)
         } else {

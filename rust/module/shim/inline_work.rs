@@ -55,6 +55,12 @@ const CAPACITY: usize = 4;
 /// Work that a task runs from one list. A worker does what is left.
 const BUDGET: usize = 8;
 
+/// Work that a worker runs from one list: other QPs wait for the worker.
+const WORKER_BUDGET: usize = 2;
+
+/// Runs in a row of one QP by a task, as long as more arrives for it.
+const RUNS: usize = 4;
+
 /// Work that packets of this task have caused. If it is dropped, workers do what is left.
 pub(crate) struct InlineList {
     work: [Cell<Option<Arc<dyn InlineWork>>>; CAPACITY],
@@ -120,6 +126,14 @@ impl InlineList {
         Err(work)
     }
 
+    /// How often in a row the work may run.
+    pub(crate) fn runs(&self) -> usize {
+        match self.principal {
+            Some(_) => 1,
+            None => RUNS,
+        }
+    }
+
     fn take(&self) -> Option<Arc<dyn InlineWork>> {
         self.work.iter().find_map(Cell::take)
     }
@@ -135,7 +149,11 @@ impl InlineList {
 
     /// Runs the work. Process context, no lock is held.
     pub(crate) fn run(self) {
-        for _ in 0..BUDGET {
+        let budget = match self.principal {
+            Some(_) => WORKER_BUDGET,
+            None => BUDGET,
+        };
+        for _ in 0..budget {
             match self.take() {
                 Some(work) => work.run(&self),
                 None => return,

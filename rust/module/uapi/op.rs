@@ -40,7 +40,8 @@ use super::{
         user_ranges,
         user_slice,
         zero, //
-    }, //
+    },
+    post::without_peer, //
 };
 use crate::{
     mem::{
@@ -130,52 +131,68 @@ impl<'a> Reader<'a> {
             zero(&[op.datatype, op.op])?;
             zero(&[op.compare, op.result, op.result_mr.into()])?;
         }
+        if op.iov_count != 0 || op.rma_iov_count != 0 || kind.is_atomic() {
+            poster.forget_peer();
+        }
         let (ranges, len) = self.ranges(op)?;
         kind.check_len(flags.own, len).map_err(to_error)?;
 
         match kind {
-            OpType::Send | OpType::TSend => poster.post(Op::Send(Send {
-                flags,
-                context: op.context,
-                from: self.source(kind, op.mr, &ranges, len)?,
-                peer: op.peer,
-                data: op.data,
-                tag: kind.is_tagged().then_some(Tag {
-                    tag: op.tag,
-                    ignore: 0,
-                }),
-            })),
-            OpType::Recv | OpType::TRecv => poster.post(Op::Receive(Receive {
-                flags,
-                context: op.context,
-                into: self.memory(kind, op.mr, &ranges, len)?,
-                addr: op.buf,
-                peer: op.peer,
-                tag: kind.is_tagged().then_some(Tag {
-                    tag: op.tag,
-                    ignore: op.ignore,
-                }),
-            })),
-            OpType::Read => poster.post(Op::Read(Read {
-                flags,
-                context: op.context,
-                into: self.memory(kind, op.mr, &ranges, len)?,
-                peer: op.peer,
-                remote: remote(op, len)?,
-            })),
-            OpType::Write => poster.post(Op::Write(Write {
-                flags,
-                context: op.context,
-                from: self.source(kind, op.mr, &ranges, len)?,
-                peer: op.peer,
-                remote: remote(op, len)?,
-                data: op.data,
-            })),
+            OpType::Send | OpType::TSend => {
+                let from = self.source(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Send(Send {
+                    flags,
+                    context: op.context,
+                    from,
+                    peer: op.peer,
+                    data: op.data,
+                    tag: kind.is_tagged().then_some(Tag {
+                        tag: op.tag,
+                        ignore: 0,
+                    }),
+                }))
+            }
+            OpType::Recv | OpType::TRecv => {
+                let into = self.memory(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Receive(Receive {
+                    flags,
+                    context: op.context,
+                    into,
+                    addr: op.buf,
+                    peer: op.peer,
+                    tag: kind.is_tagged().then_some(Tag {
+                        tag: op.tag,
+                        ignore: op.ignore,
+                    }),
+                }))
+            }
+            OpType::Read => {
+                let into = self.memory(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Read(Read {
+                    flags,
+                    context: op.context,
+                    into,
+                    peer: op.peer,
+                    remote: remote(op, len)?,
+                }))
+            }
+            OpType::Write => {
+                let from = self.source(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Write(Write {
+                    flags,
+                    context: op.context,
+                    from,
+                    peer: op.peer,
+                    remote: remote(op, len)?,
+                    data: op.data,
+                }))
+            }
             OpType::Atomic | OpType::FetchAtomic | OpType::CompareAtomic => {
+                let change = self.change(kind, op, &ranges, len, poster)?;
                 poster.post(Op::Atomic(Atomic {
                     flags,
                     context: op.context,
-                    change: self.change(kind, op, &ranges, len)?,
+                    change,
                     remote: remote(op, len)?,
                 }))
             }
@@ -190,6 +207,7 @@ impl<'a> Reader<'a> {
         op: &kfabric_op,
         ranges: &Ranges,
         len: u64,
+        poster: &mut Poster<'_>,
     ) -> Result<Change> {
         let datatype = Datatype::try_from(u32::from(op.datatype)).map_err(to_error)?;
         let what = AtomicOp::try_from(u32::from(op.op)).map_err(to_error)?;
@@ -200,7 +218,7 @@ impl<'a> Reader<'a> {
             zero(&[op.result, op.result_mr.into()])?;
         }
         kind.check_atomic(datatype, what, len).map_err(to_error)?;
-        let operand = match self.source(kind, op.mr, ranges, len)? {
+        let operand = match self.source(kind, op.mr, ranges, len, poster)? {
             Source::Inline(bytes) => word(bytes)?,
             // It is shorter than what is not taken along.
             Source::Mem(_) => return Err(EINVAL),
@@ -209,11 +227,11 @@ impl<'a> Reader<'a> {
             OpType::CompareAtomic => Change::CompareSwap {
                 compare: self.word_at(op.compare)?,
                 swap: operand,
-                result: self.result(op)?,
+                result: self.result(op, poster)?,
             },
             OpType::FetchAtomic => Change::FetchSum {
                 add: operand,
-                result: self.result(op)?,
+                result: self.result(op, poster)?,
             },
             _ => Change::Sum { add: operand },
         })
@@ -227,11 +245,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The buffer for what was at the peer before an atomic.
-    fn result(&mut self, op: &kfabric_op) -> Result<MemRef> {
+    fn result(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result<MemRef> {
         let len = ATOMIC_LEN as u64;
         let addr = op.result;
         let range = Ranges::One([UserRange { addr, len }]);
-        self.memory(OpType::Read, op.result_mr, &range, len)
+        self.memory(OpType::Read, op.result_mr, &range, len, poster)
     }
 
     /// The local buffer and its length.
@@ -249,14 +267,21 @@ impl<'a> Reader<'a> {
 
     /// The bytes of a transmit.
     #[inline(always)]
-    fn source(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<Source<'_>> {
+    fn source(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        len: u64,
+        poster: &mut Poster<'_>,
+    ) -> Result<Source<'_>> {
         match ranges {
             // The commonest.
             Ranges::One([range]) if mr == 0 && len <= limits::INJECT_SIZE as u64 => {
-                self.inline.read_one(range)?;
+                without_peer(poster, || self.inline.read_one(range))?;
                 Ok(Source::Inline(&self.inline))
             }
-            _ => self.other_source(kind, mr, ranges, len),
+            _ => self.other_source(kind, mr, ranges, len, poster),
         }
     }
 
@@ -268,19 +293,28 @@ impl<'a> Reader<'a> {
         mr: u32,
         ranges: &Ranges,
         len: u64,
+        poster: &mut Poster<'_>,
     ) -> Result<Source<'_>> {
         if len > limits::INJECT_SIZE as u64 {
-            return Ok(Source::Mem(self.memory(kind, mr, ranges, len)?));
+            return Ok(Source::Mem(self.memory(kind, mr, ranges, len, poster)?));
         }
         if mr != 0 {
             self.in_region(kind, mr, ranges)?;
         }
+        poster.forget_peer();
         self.inline.read_user(ranges.as_slice())?;
         Ok(Source::Inline(&self.inline))
     }
 
     /// The memory of a buffer, pinned at least as long as the result lives.
-    fn memory(&mut self, kind: OpType, mr: u32, ranges: &Ranges, len: u64) -> Result<MemRef> {
+    fn memory(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        len: u64,
+        poster: &mut Poster<'_>,
+    ) -> Result<MemRef> {
         let in_region = if mr != 0 {
             self.in_region(kind, mr, ranges)?
         } else {
@@ -291,6 +325,7 @@ impl<'a> Reader<'a> {
             None if len == 0 => Ok(MemRef::empty()),
             None => {
                 let access = pin_access(kind.local_access());
+                poster.forget_peer();
                 Ok(MemRef::pinned(Pinned::new(ranges.as_slice(), access)?))
             }
         }

@@ -34,7 +34,10 @@ use crate::{
             cond_resched,
             fatal_signal_pending, //
         },
-        user::read_element, //
+        user::{
+            read_element,
+            NoFaults, //
+        }, //
     }, //
 };
 
@@ -43,6 +46,21 @@ const OP_V1_SIZE: usize = 128;
 
 /// How many operations are done before other tasks may run.
 const STRIDE: usize = 64;
+
+/// Reads user memory with `read`, and keeps no peer if it is not there and has to be waited for:
+/// `read` is called again then.
+#[inline(always)]
+pub(super) fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
+    if poster.keeps_peer() {
+        let no_faults = NoFaults::new();
+        if read().is_ok() {
+            return Ok(());
+        }
+        drop(no_faults);
+        poster.forget_peer();
+    }
+    read()
+}
 
 /// `KFABRIC_IOC_POST`. `arg.done` and `arg.error` are right whatever is returned.
 #[link_section = ".text.hot"]
@@ -81,7 +99,9 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
         if fatal_signal_pending() {
             return Err(EINTR);
         }
-        read_element(ops, index, stride, OP_V1_SIZE, &mut op)?;
+        without_peer(&mut poster, || {
+            read_element(ops, index, stride, OP_V1_SIZE, &mut op)
+        })?;
         reader.post(&op, &mut poster)?;
         arg.done = arg.done.wrapping_add(1);
     }

@@ -130,10 +130,8 @@ use kfi_roce::{
 /// that networks with several ways keep those of one QP on one.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// Runs of a QP in a row by a task that is no worker, as long as more arrives.
-const INLINE_RUNS: usize = 4;
-
-/// Packets that a QP takes from its inbox in one run. The worker serves other QPs before it takes more.
+/// Packets that a QP takes from its inbox in one run. The worker serves other QPs before it takes more;
+/// it also runs at most two QPs of the same principal to which the run has sent something.
 const BUDGET: u32 = 256;
 
 /// What a kind of QP does.
@@ -304,7 +302,7 @@ impl<K: Kind> WorkItem for Qp<K> {
 impl<K: Kind> InlineWork for Qp<K> {
     fn run(self: Arc<Self>, list: &InlineList) {
         self.deadline.begin();
-        for _ in 0..INLINE_RUNS {
+        for _ in 0..list.runs() {
             // Pairs with the barrier in `missed`: either this task gets the lock, or the task that
             // has it sees there what has arrived.
             smp_mb(Full);

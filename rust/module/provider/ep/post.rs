@@ -73,6 +73,18 @@ impl<'a> Poster<'a> {
         }
     }
 
+    /// Whether the call keeps the peer of its last operation.
+    #[inline(always)]
+    pub(crate) fn keeps_peer(&self) -> bool {
+        self.last.0.is_some()
+    }
+
+    /// Lets go of the last peer. To be called before this task waits for memory of its program, which can
+    /// take for ever: the peer may close meanwhile, and what is left of it is charged to its owner.
+    pub(crate) fn forget_peer(&mut self) {
+        self.last = LastPeer::default();
+    }
+
     /// Does an operation, in the caller's process.
     ///
     /// What is accepted (`Ok`) ends in exactly one completion, reported as asked; what is refused
@@ -133,6 +145,7 @@ impl<'a> Poster<'a> {
     #[cold]
     fn enter_access(&mut self) -> Result {
         self.push();
+        self.forget_peer();
         let may_sleep = !core::mem::replace(&mut self.has_waited, true);
         self.endpoint.ident.enter_access(may_sleep)
     }

@@ -98,7 +98,8 @@ use crate::{
     },
     shim::{
         errno::to_error,
-        random::random_u32, //
+        random::random_u32,
+        sched::cond_resched, //
     }, //
 };
 
@@ -277,12 +278,14 @@ impl Msg {
         if let Some(incoming) = incoming {
             incoming.give_back(endpoint, bound);
         }
+        let mut at = 0;
         loop {
-            let ticket = self.tickets.lock().drain();
+            let ticket = self.tickets.lock().drain(&mut at);
             match ticket {
                 Some(ticket) => endpoint.give_back(bound, ticket),
                 None => return,
             }
+            cond_resched();
         }
     }
 }

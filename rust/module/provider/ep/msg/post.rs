@@ -127,13 +127,15 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// Takes any ticket out.
-    pub(super) fn drain(&mut self) -> Option<Ticket> {
+    /// Takes a ticket out of the places from `at` on, which becomes the place behind it.
+    pub(super) fn drain(&mut self, at: &mut usize) -> Option<Ticket> {
         if self.used == 0 {
             return None;
         }
-        let at = self.places.iter().position(Option::is_some)?;
-        self.take(at)
+        let found = self.places.iter().skip(*at).position(Option::is_some)?;
+        let place = at.wrapping_add(found);
+        *at = place.wrapping_add(1);
+        self.take(place)
     }
 }
 

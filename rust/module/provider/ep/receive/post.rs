@@ -86,6 +86,11 @@ impl Endpoint {
             tag: tag.tag,
             ignore: tag.ignore,
         };
+        let receives = !flags.contains(OpFlags::PEEK);
+        if !receives && bound.rx_cq.is_none() {
+            // The entry is all that it would tell.
+            return Err(to_error(Errno::KFI_ENOCQ));
+        }
         let ticket = self.ticket(bound, kind, flags, op.context, len)?;
         if flags.contains(OpFlags::MULTI_RECV) {
             return self.receive_multi(bound, want, op, ticket);
@@ -94,7 +99,6 @@ impl Endpoint {
             into: op.into,
             ticket,
         };
-        let receives = !flags.contains(OpFlags::PEEK);
         let search = Search::of(flags);
         self.receive_single(bound, op.tag.is_some(), search, receives, want, single)
     }
