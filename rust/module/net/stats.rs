@@ -37,7 +37,7 @@ macro_rules! figures {
         }
 
         impl Figure {
-            /// All of them; each stands at its number.
+            /// All figures, each at the index of its number.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$figure,)*];
 
             /// Its name in listings.
