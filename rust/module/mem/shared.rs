@@ -51,7 +51,7 @@ pub(crate) enum MapAccess {
 ///
 /// # Invariants
 ///
-/// `addr` is where `page` is in the direct map.
+/// `addr` is the address of `page` in the direct map.
 struct SharedPage {
     page: Page,
     addr: NonNull<u8>,
@@ -302,7 +302,7 @@ impl SharedPages {
         Ok(unsafe { &*addr.as_ptr().cast() })
     }
 
-    /// `EINVAL` unless `len` bytes at `offset` are within.
+    /// Fails with `EINVAL` unless `len` bytes at `offset` are within the pages.
     fn check(&self, offset: usize, len: usize) -> Result {
         match offset.checked_add(len) {
             Some(end) if end <= self.size() => Ok(()),

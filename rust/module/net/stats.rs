@@ -29,7 +29,7 @@ use kfi_roce::packet::Malformed;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $figure:ident = $number:ident $name:literal,)*) => {
-        /// Something that is counted, with the number of `KFABRIC_FIGURE_*`.
+        /// A figure, with the number of `KFABRIC_FIGURE_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub(crate) enum Figure {
@@ -198,7 +198,7 @@ impl From<Malformed> for Figure {
 pub(crate) struct Figures(PerCpu<FIGURES>);
 
 impl Figures {
-    /// All 0. `ENOMEM`. Sleeps.
+    /// Figures that are all 0. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self(PerCpu::new()?))
     }
@@ -226,12 +226,12 @@ impl Figures {
 pub(crate) struct QpFigures([Atomic<u64>; FIGURES]);
 
 impl QpFigures {
-    /// All 0.
+    /// Figures that are all 0.
     pub(super) const fn new() -> Self {
         Self([const { Atomic::new(0) }; FIGURES])
     }
 
-    /// All 0, to be shared by several QPs. Fails with `ENOMEM`. Sleeps.
+    /// Figures that are all 0, to be shared by several QPs. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn shared() -> Result<Arc<Self>> {
         Ok(Arc::new(Self::new(), GFP_KERNEL_ACCOUNT)?)
     }

@@ -66,7 +66,7 @@ struct file *kfabric_shim_anon_file(const char *name,
 				    const struct file_operations *fops,
 				    void *priv);
 
-/* Charges on a user: shim/cred.rs. */
+/* Principals, control groups and charges: shim/cred.rs. */
 bool kfabric_shim_may_exceed_limits(void);
 u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max);
 u64 kfabric_shim_user_ns_current(void);

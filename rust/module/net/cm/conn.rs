@@ -182,8 +182,8 @@ impl WorkItem for Conn {
 
 /// Delivery of events.
 impl Conn {
-    /// Queues an event, if there is a consumer. Returns whether events are queued: then
-    /// [`wake`](Self::wake) is to be called. Does not sleep.
+    /// Queues an event, if there is a consumer. Returns whether events are queued: then the caller
+    /// calls [`wake`](Self::wake). Does not sleep.
     pub(super) fn put(&self, event: &Event<'_>) -> bool {
         let mut telling = self.telling.lock();
         if telling.consumer.is_some() {
@@ -377,7 +377,7 @@ impl Conn {
     }
 }
 
-/// `ENOTCONN` if the state forbade the step, or if the connection has left the table (`None`).
+/// `ENOTCONN` if the state did not allow the step, or if the connection has left the table (`None`).
 fn done(result: Option<core::result::Result<(), State>>) -> Result {
     match result {
         Some(Ok(())) => Ok(()),

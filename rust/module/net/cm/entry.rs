@@ -2,9 +2,9 @@
 
 //! Entry: a connection in the table of a service.
 //!
-//! An entry has the state machine, its keys ([`Key`]) in the table's index, and what the
-//! connection counts as ([`Asked`]). [`Reservation`] is the memory for all of it, allocated before the
-//! table is locked.
+//! An entry has the state machine, its keys ([`Key`]) in the table's index, and the limits that the
+//! connection counts against ([`Asked`]). [`Reservation`] is the memory for all of it, allocated
+//! before the table is locked.
 
 use super::conn::Conn;
 use crate::net::socket::Way;

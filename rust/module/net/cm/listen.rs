@@ -2,9 +2,9 @@
 
 //! Listeners for a service ID at an address, and the delivery of requests to them.
 //!
-//! Each listener has a work item that calls it ([`ListenerEntry::ask`]), so a slow listener delays only the
-//! requests to itself. Undelivered requests wait in an array with room for the backlog, which is
-//! allocated when listening begins.
+//! Each listener has a work item that calls it ([`ListenerEntry::ask`]), so a slow listener delays
+//! only the requests to itself. Undelivered requests wait in an array with room for the backlog,
+//! which is allocated when listening begins.
 
 use super::{
     super::socket::Socket,
@@ -84,7 +84,7 @@ pub(crate) fn listen(
     Ok(Listening { cm, door })
 }
 
-/// Returns the bytes of kernel memory that a listener with this backlog takes.
+/// Returns the bytes of kernel memory that a listener with this backlog uses.
 pub(crate) const fn listening_bytes(backlog: usize) -> usize {
     size_of::<ListenerEntry>()
         .saturating_add(backlog.saturating_mul(2 * size_of::<KBox<Request>>()))
@@ -117,7 +117,7 @@ struct Asked {
     spare: KVVec<KBox<Request>>,
     /// The number of requests that the work item has taken and not delivered yet.
     in_delivery: usize,
-    /// [`Listener::gone`] is to be called.
+    /// [`Listener::gone`] must be called.
     gone: bool,
     /// `None`: the listener is not called any more. The workers that process messages and timeouts
     /// do not drop it, because that may take long.

@@ -72,8 +72,8 @@ impl Params {
 /// A request of a peer. If it is dropped without an answer, it is rejected with the reason
 /// "consumer defined" and without private data.
 ///
-/// A peer that repeats its REQ is asked to wait (MRA). It gives up after some 30 s without an
-/// answer.
+/// A peer that repeats its REQ is asked to wait (MRA). It gives up after about 30 s without
+/// an answer.
 pub(crate) struct Request {
     conn: Arc<Conn>,
     service_id: ServiceId,

@@ -56,8 +56,8 @@ pub(crate) trait Consumer: Send + Sync {
     /// [`Target::check_read`].
     fn check_read(&self, reth: &Reth) -> Result<(), Refusal>;
 
-    /// Copies what `reth` names, a part of what [`check_read`](Self::check_read) was asked for, to
-    /// `room`, all of it. Bottom halves are disabled: must not sleep, and takes no mutex.
+    /// Copies the range of `reth`, a part of a range that [`check_read`](Self::check_read) has
+    /// allowed, to `room`, all of it. Bottom halves are disabled: must not sleep, and takes no mutex.
     ///
     /// Fails if the key is not valid any more, or the memory cannot be read; then
     /// [`abort_receive`](Self::abort_receive) may follow, when bottom halves are enabled again.
