@@ -51,7 +51,7 @@ macro_rules! figures {
 }
 
 figures! {
-    /// Packets that arrived, passed all checks, and were processed by a QP.
+    /// Packets that arrived with a valid ICRC and were processed by a QP.
     RxPackets = KFABRIC_FIGURE_RX_PACKETS "rx_packets",
     /// Bytes of these, from the BTH to the ICRC.
     RxBytes = KFABRIC_FIGURE_RX_BYTES "rx_bytes",

@@ -34,9 +34,9 @@ pub(super) fn offset_of(handle: u64) -> u64 {
 
 /// Maps the memory that the offset of `vma` selects, from its first byte.
 ///
-/// Fails with `EINVAL` if the offset selects no object that can be mapped, or if the mapping is
-/// longer than its memory; `EACCES` if the mapping is executable, or writable for a counter.
-/// Process context, with the caller's `mmap_lock` held.
+/// Fails with `EINVAL` if the offset selects no object that can be mapped, if the mapping is longer
+/// than its memory, or if the mapping of a CQ is not shared; `EACCES` if the mapping is executable,
+/// or writable for a counter. Process context, with the caller's `mmap_lock` held.
 pub(super) fn map(file: &OpenFile, vma: &VmaNew) -> Result {
     // SAFETY: `vma` is a valid area that is being created, and nothing else uses it yet.
     let pages = unsafe { (*vma.as_ptr()).vm_pgoff } as u64;
