@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! kfabric.ko: the kfabric API and a software RoCEv2 device under it.
+//! kfabric.ko: the kfabric API on a software RoCEv2 device.
 //!
-//! The floors of the module, from the lowest; each knows only those below it:
+//! The layers of the module, top to bottom; each layer uses only the layers below it:
 //!
 //! ```text
 //!   uapi       /dev/kfabric: the objects for programs
-//!   registry   which providers there are, and what they offer
+//!   registry   the providers, and getinfo
 //!   provider   the objects: domain, endpoint, av, mr, cq, cntr, eq, wait, poll
-//!   net        links: the device on network interfaces
-//!   mem        memory of programs and of the module's own
-//!   shim       what only C can reach
+//!   net        links: the software device on network interfaces
+//!   mem        the memory that operations read and write; accounting
+//!   shim       wrappers of kernel functions, C code, bindings
 //! ```
 //!
-//! All floors may use the crates `kfi_core` (the state machines of the objects) and `kfi_roce` (the
-//! protocol), which use nothing of the kernel.
-//! Documentation/design.md tells what stands where.
+//! All layers may use the crates `kfi_core` (state machines of the objects) and `kfi_roce` (the
+//! wire protocol). The crates use nothing of the kernel. Documentation/design.md describes the
+//! layers.
 //!
-//! Loading brings the floors up from below and opens nothing to the network: that takes a link.
-//! Unloading takes them down from above; it is refused while a file of the device, or a descriptor
-//! that was made through one, is open.
+//! Loading starts the layers from the lowest to the highest. It opens no socket: a socket needs a
+//! link. Unloading stops them in the opposite order. The kernel refuses to unload the module while
+//! a file of the device, or a descriptor made through such a file, is open.
 
 use kernel::{
     miscdevice::MiscDeviceRegistration,
@@ -51,7 +51,7 @@ module! {
     },
 }
 
-/// The loaded module. What stands first is taken down first.
+/// The loaded module. Fields are dropped in this order.
 #[pin_data]
 struct Kfabric {
     #[pin]
@@ -66,13 +66,13 @@ struct Kfabric {
 
 impl kernel::InPlaceModule for Kfabric {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        // SAFETY: The module is loaded once, and nothing of mem or of the provider is used before.
+        // SAFETY: The kernel calls this once, and nothing has used `mem` or `provider` before.
         unsafe {
             mem::account::init(u64::from(module_parameters::user_memory.value()) << 20);
             provider::init();
         }
         try_pin_init!(Self {
-            // SAFETY: The module is loaded once, and nothing of net is used before.
+            // SAFETY: The kernel calls this once, and nothing has used `net` before.
             _links: unsafe {
                 net::start(module_parameters::max_links.value(), &provider::LINK_EVENTS)?
             },

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the objects of one user take of the kernel's memory, and the limit of that.
+//! Accounts: the kernel memory of each user's objects, and its limit.
 //!
-//! Objects are charged to the memory control group of who makes them, but not every process is in
-//! one with a limit, and 65,535 of the largest CQs in each of many open files would be all that a
-//! machine has. So each user has an account: what an object takes when it is opened (itself,
-//! its rings, its queues), and each message that is buffered for it, is charged there, and given
-//! back with it. Packets that wait for a QP of the user are charged there as well, while they wait
-//! (`net/qp/inbox.rs`).
+//! An object is charged to the memory control group of the task that creates it. But not every
+//! process is in a group with a limit, and a process may open many files and create 65,535 of the
+//! largest CQs in each. So each user also has an account. It is charged for each object when the
+//! object is created (the object, its rings and queues), for each message that is buffered for the
+//! object, and for packets that wait for a QP of the user (`net/qp/inbox.rs`). The charge is
+//! returned when the object, message or packet is freed.
 //!
 //! ```text
 //!   open file -- Budget ----> Account of the user, at most user_memory (a module parameter)
 //!   object, buffer -- Allowance --^
 //! ```
 //!
-//! The budget of who opens the file with `CAP_SYS_RESOURCE` has no limit: its bytes are counted and
-//! never refused. Pinned memory is the program's own and stands against `RLIMIT_MEMLOCK` instead
-//! ([`Pinned`](super::Pinned)); memory of kernel consumers is theirs. The segment lists of regions are
-//! charged here.
+//! A file that a task with `CAP_SYS_RESOURCE` opens has a budget without a limit: its bytes are
+//! counted and never refused. Pinned memory belongs to the program and is charged to
+//! `RLIMIT_MEMLOCK` instead ([`Pinned`](super::Pinned)). Memory of kernel consumers belongs to
+//! them. The segment lists of regions are charged here.
 //!
-//! A user namespace gives its owner more users, as many as are mapped into it. So the account of a user in
-//! a user namespace stands below that of the owner of the namespace, and so on up to the first one: what
-//! is charged to it is charged to all above it, and each has the limit. That is how the kernel's ucounts
-//! work, which are not there for modules. Namespaces that root has made, for containers, are left out:
-//! each of their users stands for itself.
+//! A user namespace gives its owner as many users as are mapped into it. So the account of a user
+//! in a user namespace has a parent: the account of the namespace's owner, and so on up to the
+//! initial namespace. Each charge goes to the account and to all its ancestors, and each has the
+//! limit. The kernel's ucounts, which modules cannot use, work the same way. Namespaces created by
+//! root (for containers) are left out: each of their users has an account without a parent.
 //!
-//! The account is also where refused accesses to peers' memory are remembered, because more processes
-//! or more open files of a user must not try keys faster ([`Throttle`]). Who has no limit is not
-//! delayed.
+//! The account also records refused accesses to peers' memory ([`Throttle`]). So a user cannot try
+//! keys faster with more processes or more open files. Users without a limit are not delayed.
 //!
 //! # Locks
 //!
-//! A gate's `throttle` is a spin lock and a leaf, and so is `ACCOUNTS`, which is taken when a file is
-//! opened, and when the last that holds an account goes: it is no mutex, so that no task is preempted
-//! while it holds it, because the end of a process may take it. Charging is atomic. An account leaves
-//! the tree when nothing is charged to it and nobody can charge any more: who opens a new file does
-//! not begin at nothing while something of the old one is still there.
+//! `Gate::throttle` and `ACCOUNTS` are spin locks and leaves. `ACCOUNTS` is taken when a file is
+//! opened and when the last [`Hold`] of an account is dropped. It is not a mutex because the exit
+//! of a process may take it, and must not wait for a task that was preempted while holding it.
+//! Charging is atomic. An account leaves the tree when no [`Hold`] is left, that is, when nothing
+//! is charged to it and no budget refers to it. So a user who opens a new file is still charged for
+//! what remains of an old one.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/account.rs"]
@@ -76,24 +76,24 @@ use crate::shim::{
     }, //
 };
 
-/// What every object takes besides itself, in bytes: its handle, its place in lists.
+/// Bytes that each object is charged besides its own size: its handle and its list entries.
 const OVERHEAD: u64 = 512;
 
-/// The parts of a user's limit that peers can use up: the rest is for what the user does.
+/// The parts of a user's limit that peers can use up. The rest is left for the user's own calls.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
-    /// Connections that a peer has asked for and not confirmed: they may be forged. Users without a limit
-    /// have the others' one here.
+    /// Connections that a peer has requested and not confirmed. The requests may be forged, so this
+    /// part bounds users without a limit too: it is computed from the limit of the others.
     HalfOpen,
-    /// All connections that peers have asked for, and answers that they are owed.
+    /// All connections that peers have requested, and answers that are owed to peers.
     Peers,
     /// Packets that wait for the user's QPs, see [`Budget::charge_inbox`]. They may be forged, so
-    /// this part also bounds users without a limit: it is computed from the limit of the others.
+    /// this part bounds users without a limit too: it is computed from the limit of the others.
     Inboxes,
 }
 
 impl Part {
-    /// One part in so many of the limit.
+    /// The divisor: a part is the limit divided by this.
     const fn share(self) -> u64 {
         match self {
             Self::HalfOpen | Self::Inboxes => 4,
@@ -108,10 +108,10 @@ impl Part {
 /// limit is far below that, and above what a user needs whose tasks are scheduled.
 const MIN_WORKERS: u32 = 64;
 
-/// Parts of a user's endpoints that are delayed apart; a power of two.
+/// Number of gates of a user, a power of two. Each endpoint belongs to one of them.
 const GATES: usize = 16;
 
-/// Where accesses to peers' memory wait, of a part of a user's endpoints.
+/// Delays the accesses to peers' memory of some of a user's endpoints.
 #[pin_data]
 struct Gate {
     #[pin]
@@ -129,30 +129,31 @@ impl Gate {
     }
 }
 
-/// What one user's objects take, and what the user was refused.
+/// The kernel memory charged to a user, and the accesses that the user was refused.
 #[pin_data]
 struct Account {
     user: Kuid,
-    /// The account of the owner of the user's namespace; none in the first namespace.
+    /// The parent: the account of the owner of the user's namespace; `None` in the initial
+    /// namespace.
     above: Option<Hold>,
-    /// Bytes.
+    /// Bytes charged.
     used: Atomic<u64>,
-    /// Those of them that belong to a [`Part`].
+    /// Bytes charged to each [`Part`].
     half_open: Atomic<u64>,
     peers: Atomic<u64>,
     inboxes: Atomic<u64>,
-    /// How many [`Hold`]s there are.
+    /// Number of [`Hold`]s.
     holders: Atomic<u64>,
-    /// How many workers run for the user, and for the users of namespaces that it owns.
+    /// Workers that run for the user, and for the users of namespaces that it owns.
     workers: Atomic<u32>,
-    /// Refused accesses to peers' memory: each for a part of the user's endpoints, so that a peer that
-    /// refuses everything delays few others.
+    /// Refused accesses to peers' memory. Each gate serves some of the user's endpoints, so a peer
+    /// that refuses everything delays few other endpoints.
     #[pin]
     gates: [Gate; GATES],
 }
 
 impl Account {
-    /// The account and all above it, from below.
+    /// The account and its ancestors, starting with the account itself.
     fn and_above(&self) -> impl Iterator<Item = &Self> {
         core::iter::successors(Some(self), |account| {
             account.above.as_ref().map(|above| &*above.0)
@@ -167,30 +168,30 @@ impl Account {
         }
     }
 
-    /// Gives back bytes of packets that waited in an inbox.
+    /// Returns the charge for packets that waited in an inbox.
     fn uncharge_inbox(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Relaxed);
         self.inboxes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Where the accesses of an endpoint wait: that of the account that has none above it. `number` is
-    /// the endpoint's, whatever it is.
+    /// The gate for the accesses of an endpoint, in the topmost account. `number` identifies the
+    /// endpoint; any value will do.
     fn gate(&self, number: u64) -> &Gate {
-        // Fibonacci hashing: its highest bits.
+        // Fibonacci hashing: take the highest bits of the product.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - GATES.ilog2());
         let gates = &self.first().gates;
-        // There are as many as the bits can name.
+        // The hash has as many bits as the index needs.
         gates.get(hash as usize).unwrap_or(&gates[0])
     }
 
-    /// The account that has none above it.
+    /// The topmost ancestor.
     fn first(&self) -> &Self {
         self.and_above().last().unwrap_or(self)
     }
 }
 
-/// The user of an account, and the account above it: its address, 0 for none. While an account is in
-/// the tree it holds the one above it, so the address is that account's.
+/// The user of an account and the address of its parent, 0 without one. An account in the tree
+/// holds its parent, so the address stays that of the parent.
 type Key = (u32, usize);
 
 fn key(user: Kuid, above: &Option<Hold>) -> Key {
@@ -202,9 +203,9 @@ fn key(user: Kuid, above: &Option<Hold>) -> Key {
 }
 
 struct Accounts {
-    /// `None` until the first account comes: a tree cannot be made in a constant.
+    /// `None` until the first account is added: a tree cannot be created in a constant.
     tree: Option<RBTree<Key, Arc<Account>>>,
-    /// Bytes that one user may have.
+    /// Bytes that one user may be charged.
     limit: u64,
 }
 
@@ -214,11 +215,12 @@ impl Accounts {
         Some(Hold::new(self.tree.as_ref()?.get(key)?))
     }
 
-    /// Takes an account out that nobody holds; it is not to be dropped under the lock.
+    /// Takes an account that nobody holds out of the tree. The caller drops the node after
+    /// unlocking.
     fn remove(&mut self, account: &Arc<Account>) -> Option<RBTreeNode<Key, Arc<Account>>> {
         let key = key(account.user, &account.above);
         let tree = self.tree.as_mut()?;
-        // Somebody else may have taken it out, and a third have entered another one.
+        // Another task may have removed it, and a third may have inserted a new one since.
         match tree.get(&key) {
             Some(other) if Arc::ptr_eq(other, account) => tree.remove_node(&key),
             _ => None,
@@ -234,18 +236,19 @@ kernel::sync::global_lock! {
     };
 }
 
-/// Prepares the accounts, of at most `limit` bytes each.
+/// Prepares the accounts, with a limit of `limit` bytes each.
 ///
 /// # Safety
 ///
-/// To be called once, before any other function of this file.
+/// Must be called once, before any other function of this file.
 pub(crate) unsafe fn init(limit: u64) {
     // SAFETY: Called once, by the requirement above.
     unsafe { ACCOUNTS.init() }
     ACCOUNTS.lock().limit = limit;
 }
 
-/// Keeps an account in the tree.
+/// A reference to an account that keeps it in the tree. Dropping may take `ACCOUNTS`, so only
+/// process context may drop it.
 struct Hold(Arc<Account>);
 
 impl Hold {
@@ -261,7 +264,7 @@ impl Drop for Hold {
             return;
         }
         let mut accounts = ACCOUNTS.lock();
-        // Unless a file was opened meanwhile.
+        // A file may have been opened in the meantime and hold the account again.
         let left = if self.0.holders.load(Relaxed) == 0 {
             accounts.remove(&self.0)
         } else {
@@ -272,7 +275,7 @@ impl Drop for Hold {
     }
 }
 
-/// Adds `bytes` to what is `used`, up to `limit`. `ENOMEM`.
+/// Adds `bytes` to `used`, up to `limit`. Fails with `ENOMEM`.
 fn charge(used: &Atomic<u64>, bytes: u64, limit: u64) -> Result {
     let mut now = used.load(Relaxed);
     loop {
@@ -284,17 +287,18 @@ fn charge(used: &Atomic<u64>, bytes: u64, limit: u64) -> Result {
     }
 }
 
-/// Who can charge an account, up to a limit.
+/// The right to charge an account, up to a limit.
 pub(crate) struct Budget {
     hold: Hold,
     limit: u64,
-    /// The limit of users who have one.
+    /// The limit of users who have one; see [`Part`].
     common: u64,
     principal: Arc<Principal>,
 }
 
 impl Budget {
-    /// That of the current task's effective user, in the task's user namespace. `ENOMEM`. Sleeps.
+    /// The budget of the current task's effective user, in the task's user namespace. Sleeps. Fails
+    /// with `ENOMEM`.
     pub(crate) fn current() -> Result<Self> {
         let limit = may_exceed_limits().then_some(u64::MAX);
         let mut above = None;
@@ -305,17 +309,18 @@ impl Budget {
         Self::below(above, Kuid::current_euid(), limit)
     }
 
-    /// That of `user` in the first user namespace, with another limit than everybody's. `ENOMEM`.
-    /// Sleeps.
+    /// The budget of `user` in the initial user namespace; `limit` replaces the common limit.
+    /// Sleeps. Fails with `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
         Self::below(None, user, limit)
     }
 
-    /// That of `user` in a namespace whose owner has the account `above`; else as `of`.
+    /// The budget of `user` in a namespace whose owner has the account `above`. Sleeps. Fails with
+    /// `ENOMEM`.
     fn below(above: Option<Hold>, user: Kuid, limit: Option<u64>) -> Result<Self> {
-        // A hold that goes takes the lock, and so does an account that has one: neither is dropped
-        // under it.
+        // Dropping a `Hold`, or an account that has one, takes the lock. So neither is dropped
+        // while the lock is held.
         let key = key(user, &above);
         let (limit, common, known) = {
             let accounts = ACCOUNTS.lock();
@@ -349,7 +354,7 @@ impl Budget {
         let hold = Hold::new(&account);
         let mut node = Some(RBTreeNode::new(key, account, GFP_KERNEL_ACCOUNT)?);
         let mut accounts = ACCOUNTS.lock();
-        // Somebody else may have entered one meanwhile.
+        // Another task may have inserted one in the meantime.
         let known = accounts.find(&key);
         if known.is_none() {
             if let Some(node) = node.take() {
@@ -366,12 +371,13 @@ impl Budget {
         })
     }
 
-    /// The user, and the memory control group of the task that made the budget.
+    /// The user, and the memory control group of the task that created the budget.
     pub(crate) fn principal(&self) -> &Arc<Principal> {
         &self.principal
     }
 
-    /// Charges `bytes`, to all accounts above as well. `ENOMEM` over the limit of one. Does not sleep.
+    /// Charges `bytes` to the account and its ancestors. Does not sleep. Fails with `ENOMEM` if one
+    /// of them would exceed the limit.
     pub(crate) fn take(&self, bytes: u64) -> Result<Allowance> {
         let account = &self.hold.0;
         for (number, charged) in account.and_above().enumerate() {
@@ -388,7 +394,7 @@ impl Budget {
         })
     }
 
-    /// Bytes of the limit that a part may have.
+    /// Bytes that a part may have.
     fn part_limit(&self, part: Part) -> u64 {
         let limit = match part {
             Part::HalfOpen => self.common,
@@ -398,8 +404,8 @@ impl Budget {
         limit / part.share()
     }
 
-    /// Counts `bytes`, which are charged besides, in a part of the limit. `ENOMEM`: it is full.
-    /// Does not sleep.
+    /// Counts `bytes`, which the caller charges separately, in a part of the limit. Does not sleep.
+    /// Fails with `ENOMEM` if the part is full.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         let account = &self.hold.0;
         charge(account.part(part), bytes, self.part_limit(part))?;
@@ -410,13 +416,18 @@ impl Budget {
         })
     }
 
-    /// Charges `bytes` for packets that wait in an inbox, in [`Part::Inboxes`] as well, to this
-    /// account and to all above it: the users of a namespace have no more than its owner. `ENOMEM`
-    /// over the limit of one of them, or over its part. An inbox that has `borrowed` bytes already
-    /// leaves as many free to others: so many inboxes as there are that take all they can, each has
-    /// an equal share, and one more share is left. The caller [gives them
-    /// back](Self::uncharge_inbox) while it has this budget, or another of the account; so the
-    /// charge does not hold the account, as an [`Allowance`] does. Any context.
+    /// Charges `bytes` of packets that wait in an inbox, to the limit and to [`Part::Inboxes`] of
+    /// the account and of its ancestors: the users of a namespace get no more than its owner. Any
+    /// context.
+    ///
+    /// `borrowed` is what the inbox has been charged already. The inbox must leave as many bytes of
+    /// the part free for others. So inboxes that all take what they can end up with equal shares,
+    /// and one more share stays free.
+    ///
+    /// The charge does not hold the account, unlike an [`Allowance`]. The caller [returns
+    /// it](Self::uncharge_inbox) while it has this budget or another one of the account.
+    ///
+    /// Fails with `ENOMEM` if one of the accounts would exceed its limit or its part.
     pub(crate) fn charge_inbox(&self, bytes: u64, borrowed: u64) -> Result {
         let part = self.part_limit(Part::Inboxes).saturating_sub(borrowed);
         let account = &self.hold.0;
@@ -436,22 +447,22 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives back what [`charge_inbox`](Self::charge_inbox) has charged, or a part of it. Any
-    /// context.
+    /// Returns all or some of what [`charge_inbox`](Self::charge_inbox) has charged. Any context.
     pub(crate) fn uncharge_inbox(&self, bytes: u64) {
         for charged in self.hold.0.and_above() {
             charged.uncharge_inbox(bytes);
         }
     }
 
-    /// Bytes that are charged to the user, and how many of them are in a part.
+    /// Bytes charged to the user, and how many of them belong to a part.
     #[cfg(kfi_kunit)]
     pub(crate) fn charged(&self, part: Part) -> (u64, u64) {
         let account = &self.hold.0;
         (account.used.load(Relaxed), account.part(part).load(Relaxed))
     }
 
-    /// A peer has refused access to its memory to an endpoint (see [`Account::gate`]). Does not sleep.
+    /// Records that a peer has refused access to its memory to an endpoint (see [`Account::gate`]).
+    /// Does not sleep.
     pub(crate) fn refused(&self, endpoint: u64) {
         if self.limit == u64::MAX {
             return;
@@ -462,16 +473,18 @@ impl Budget {
         gate.until.store(throttle.until(), Relaxed);
     }
 
-    /// Whether an access of that endpoint to a peer's memory has to [enter](Self::enter_access). Any
-    /// context.
+    /// Whether an access of this endpoint to a peer's memory has to call
+    /// [`enter_access`](Self::enter_access). Any context.
     #[inline]
     pub(crate) fn is_delayed(&self, endpoint: u64) -> bool {
         self.limit != u64::MAX && self.hold.0.gate(endpoint).until.load(Relaxed) != 0
     }
 
-    /// Waits for the turn of an access of that endpoint to a peer's memory. Only one that may sleep does.
+    /// Delays an access of this endpoint to a peer's memory until its turn. Sleeps only if
+    /// `may_sleep`.
     ///
-    /// `EAGAIN` its turn is too far away, or it may not sleep; `EINTR` a signal is pending.
+    /// Fails with `EAGAIN` if the turn is too far away, or if the access would have to wait and may
+    /// not sleep; with `EINTR` if a signal is pending.
     pub(crate) fn enter_access(&self, endpoint: u64, may_sleep: bool) -> Result {
         let gate = self.hold.0.gate(endpoint);
         let now = now_ns();
@@ -502,8 +515,8 @@ impl Budget {
         None
     }
 
-    /// Charges `bytes` whatever the limit, for what cannot be refused and is bounded otherwise. Does not
-    /// sleep.
+    /// Charges `bytes` regardless of the limit. For memory that cannot be refused and is bounded in
+    /// another way. Does not sleep.
     pub(crate) fn take_anyway(&self, bytes: u64) -> Allowance {
         let account = &self.hold.0;
         for charged in account.and_above() {
@@ -515,7 +528,7 @@ impl Budget {
         }
     }
 
-    /// Charges an object of type `T` with `more` bytes of queues and rings; see
+    /// Charges an object of type `T` and `more` bytes of queues and rings; see
     /// [`take`](Self::take).
     pub(crate) fn take_for<T>(&self, more: usize) -> Result<Allowance> {
         self.take(
@@ -546,7 +559,8 @@ impl Drop for RunningWorker<'_> {
     }
 }
 
-/// Bytes that are charged to an account, and given back when this is dropped. Dropping sleeps.
+/// Bytes that are charged to an account until this is dropped. Only process context may drop it,
+/// see [`Hold`].
 pub(crate) struct Allowance {
     hold: Hold,
     bytes: u64,
@@ -560,7 +574,8 @@ impl Drop for Allowance {
     }
 }
 
-/// Bytes that are counted in a part of an account's limit. Dropping sleeps.
+/// Bytes that are counted in a part of an account's limit until this is dropped. Only process
+/// context may drop it, see [`Hold`].
 pub(crate) struct PartAllowance {
     hold: Hold,
     part: Part,

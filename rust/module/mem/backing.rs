@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is behind a [`MemRef`](super::MemRef): a segment list, and what keeps its bytes there.
+//! The kinds of memory: what a [`MemRef`](super::MemRef) refers to.
 //!
-//! | kind ([`Keeper`]) | segments | what keeps the bytes | charged to |
+//! A [`Backing`] is a segment list and a [`Keeper`], which keeps the bytes valid.
+//!
+//! | kind ([`Keeper`]) | segments | what keeps the bytes valid | charged to |
 //! |---|---|---|---|
 //! | pinned ([`pinned`]) | direct map | a pin of each page | `RLIMIT_MEMLOCK` |
-//! | buffer | one, slab or vmalloc | it is the module's own | memory cgroup, account |
-//! | kvec ([`consumer`](super::consumer)) | as given | the consumer | the consumer had it before |
+//! | buffer | one, slab or vmalloc | the backing owns it | memory cgroup, account |
+//! | kvec ([`consumer`](super::consumer)) | as given | the consumer | whatever the consumer has charged |
 //! | bio_vec, scatterlist ([`consumer`](super::consumer)) | direct map | a reference to each page | as kvec |
 //! | DMA-BUF ([`dma_buf`](super::dma_buf)) | one, where the exporter maps it | a reference to the DMA-BUF and its mapping | its exporter |
-//! | gather list | those of its parts | its parts | with its parts |
+//! | gather list | those of its parts | its parts | as its parts |
 //!
-//! The list itself is charged to the memory cgroup of the task that makes it; that of a region is
-//! also charged to the account of the region's owner ([`Backing::heap_bytes`]).
+//! The list itself is charged to the memory cgroup of the task that creates it. The list of a
+//! region is also charged to the account of the region's owner ([`Backing::heap_bytes`]).
 
 use super::{
     consumer,
@@ -47,51 +49,51 @@ use kernel::{
     task, //
 };
 
-/// Parts of a gather list that are dealt with in one step.
+/// Parts of a gather list that are processed between two calls of `cond_resched()`.
 const PARTS_STEP: usize = 256;
 
-/// What keeps the bytes of a [`Backing`] there.
+/// Keeps the bytes of a [`Backing`] valid.
 pub(super) enum Keeper {
-    /// Each page under a segment is pinned once for it, and charged.
+    /// Each page of a segment is pinned once for the segment, and charged.
     Pinned { _charge: Charge },
-    /// The only segment, if any, is what `kfabric_shim_buffer_alloc` gave.
+    /// The only segment, if there is one, is the result of `kfabric_shim_buffer_alloc`.
     Buffer,
-    /// The kernel consumer that named the memory keeps it.
+    /// The kernel consumer that passed the memory keeps it valid.
     Kernel,
-    /// Each page under a segment has a reference for it.
+    /// Each page of a segment has a reference for the segment.
     Pages,
-    /// CPU access to a DMA-BUF, which is mapped.
+    /// CPU access to a mapped DMA-BUF.
     DmaBuf { _window: Window },
-    /// The parts of a gather list, none of which is one.
+    /// The parts of a gather list. None of them is a gather list itself.
     Gather(KVVec<MemRef>),
 }
 
 /// Memory of one kind.
 ///
-/// Shared in an [`Arc`]. **Dropping the last reference may sleep**: it is never
-/// dropped under a spinlock, nor outside process context.
+/// Shared in an [`Arc`]. **Dropping the last reference may sleep**: do it in process context, with
+/// no spin lock held.
 ///
 /// # Invariants
 ///
-/// The segments are valid for reads, and for writes if `access` is [`Access::Write`], as long as
-/// `keeper` keeps them, as its variant says. They may be read and written by others at any time, so they
-/// are accessed by copying in C or as atomic words only.
+/// As long as `keeper` keeps the segments valid, as its variant says, they are valid for reads, and
+/// for writes if `access` is [`Access::Write`]. Others may read and write them at any time, so the
+/// module accesses them only by copying in C or as atomic words.
 pub(super) struct Backing {
     segments: Segments,
     access: Access,
-    /// Whether anything was written, so that pages are dirty.
+    /// Whether anything was written: then unpinning marks the pages dirty.
     written: Atomic<bool>,
     keeper: Keeper,
 }
 
-// SAFETY: What keeps the bytes may be released by any task, and they are accessed by copying only.
+// SAFETY: Any task may release what the keeper holds, and the bytes are accessed by copying only.
 unsafe impl Send for Backing {}
 
-// SAFETY: As above; nothing but `written` changes once it is shared.
+// SAFETY: As above; only `written`, which is atomic, changes while it is shared.
 unsafe impl Sync for Backing {}
 
 impl Backing {
-    /// Memory without segments yet, kept as `keeper` says.
+    /// Memory that `keeper` keeps, without segments so far.
     pub(super) fn new(access: Access, keeper: Keeper) -> Self {
         // INVARIANT: No segments.
         Self {
@@ -102,14 +104,14 @@ impl Backing {
         }
     }
 
-    /// A buffer of `len` bytes, which is not 0, whose bytes are yet to be set. `flags`: how the
-    /// reference is allocated. `ENOMEM`. Sleeps.
+    /// A buffer of `len` bytes, not 0, whose bytes are not set yet. `flags` are used to allocate
+    /// the [`Arc`]. Sleeps. Fails with `ENOMEM`.
     pub(super) fn buffer(len: usize, flags: Flags) -> Result<Arc<Self>> {
-        // SAFETY: Allocates; may sleep, as the caller may.
+        // SAFETY: Allocates memory and may sleep, as the caller may.
         let memory = unsafe { shim::kfabric_shim_buffer_alloc(len) };
         let memory = NonNull::new(memory).ok_or(ENOMEM)?;
         let mut buffer = Self::new(Access::Write, Keeper::Buffer);
-        // INVARIANT: It was allocated just now, and is freed with the buffer.
+        // INVARIANT: The buffer was just allocated, and is freed with the backing.
         buffer.segments = Segments::one(memory.as_ptr().cast(), len);
         Ok(Arc::new(buffer, flags)?)
     }
@@ -118,7 +120,7 @@ impl Backing {
     ///
     /// # Safety
     ///
-    /// They are valid for `access` as long as `window` lives.
+    /// The bytes are valid for `access` as long as `window` lives.
     pub(super) unsafe fn dma_buf(
         addr: *mut u8,
         len: usize,
@@ -126,19 +128,20 @@ impl Backing {
         window: Window,
     ) -> Result<Arc<Self>> {
         let mut memory = Self::new(access, Keeper::DmaBuf { _window: window });
-        // INVARIANT: By the requirement.
+        // INVARIANT: By the requirement of this function.
         memory.segments = Segments::one(addr, len);
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The bytes of `parts`, one after the other; writable if all of them are.
+    /// The bytes of `parts`, concatenated; writable if all parts are.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `E2BIG` more than [`SEGMENTS_MAX`] segments; `EINVAL` more bytes than a region has at most;
-    /// `ENOMEM`.
+    /// - `E2BIG`: more than [`SEGMENTS_MAX`] segments or parts.
+    /// - `EINVAL`: more than [`pinned::PINNED_MAX`] bytes.
+    /// - `ENOMEM`.
     pub(super) fn gather(parts: &[MemRef]) -> Result<Arc<Self>> {
         let writable = parts.iter().all(MemRef::writable);
         let access = if writable {
@@ -153,7 +156,7 @@ impl Backing {
             let mut cursor = part.cursor(0);
             while cursor.left() > 0 {
                 segments.reserve(1)?;
-                // INVARIANT: The part keeps these bytes, and is kept below.
+                // INVARIANT: The part keeps these bytes valid, and `kept` keeps the part.
                 segments.push(cursor.addr(), cursor.here(), true);
                 cursor.advance(cursor.here());
                 steps += 1;
@@ -169,7 +172,8 @@ impl Backing {
             }
             match part.backing() {
                 None => {}
-                // Its parts instead of itself, so that dropping lists of lists needs no deep stack.
+                // Keep the parts of a nested list instead of the list, so that dropping does not
+                // recurse.
                 Some(Self {
                     keeper: Keeper::Gather(inner),
                     ..
@@ -193,8 +197,8 @@ impl Backing {
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The segments, to be filled while the memory is not shared yet. Each must be kept by the
-    /// keeper, as its variant says, and be valid for the access.
+    /// The segments, to be filled before the memory is shared. The keeper must keep each of them
+    /// valid for the access, as its variant says.
     pub(super) fn segments_mut(&mut self) -> &mut Segments {
         &mut self.segments
     }
@@ -205,19 +209,19 @@ impl Backing {
         self.segments.as_slice()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// What may be done with it.
+    /// The permitted access.
     #[inline]
     pub(super) fn access(&self) -> Access {
         self.access
     }
 
-    /// Bytes of kernel memory that the lists take.
+    /// Bytes of kernel memory that the segment list and the list of parts use.
     pub(super) fn heap_bytes(&self) -> usize {
         let parts = match &self.keeper {
             Keeper::Gather(parts) => parts.capacity().saturating_mul(size_of::<MemRef>()),
@@ -226,10 +230,10 @@ impl Backing {
         self.segments.heap_bytes().saturating_add(parts)
     }
 
-    /// Notes that the memory is about to be written.
+    /// Records that the memory is about to be written.
     #[inline]
     pub(super) fn mark_written(&self) {
-        // Most often it is noted already, and a store would only move the cache line about.
+        // It is usually set already; another store would only move the cache line between CPUs.
         if !self.written.load(Relaxed) {
             self.written.store(true, Relaxed);
         }
@@ -241,18 +245,19 @@ impl Drop for Backing {
         let written = self.written.load(Relaxed);
         if let Keeper::Buffer = self.keeper {
             if let [buffer] = self.segments.as_slice() {
-                // SAFETY: By the invariants it was allocated for this, and is not used any more.
+                // SAFETY: By the invariants it was allocated by `kfabric_shim_buffer_alloc`;
+                // nothing uses it any more.
                 unsafe { shim::kfabric_shim_buffer_free(buffer.addr.cast()) }
             }
             return;
         }
         task::might_sleep();
         match &mut self.keeper {
-            // SAFETY: By the invariants each page is pinned for its segment, which is not used any
-            // more.
+            // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
+            // any more.
             Keeper::Pinned { .. } => unsafe { pinned::unpin(self.segments.as_slice(), written) },
-            // SAFETY: By the invariants each page has a reference for its segment, which is not
-            // used any more.
+            // SAFETY: By the invariants each page has a reference for its segment; nothing uses it
+            // any more.
             Keeper::Pages => unsafe { consumer::put_pages(self.segments.as_slice()) },
             Keeper::Gather(parts) => {
                 let mut steps = 0;
@@ -266,7 +271,7 @@ impl Drop for Backing {
                     }
                 }
             }
-            // The window closes when it is dropped.
+            // The access to a DMA-BUF ends when the `Window` is dropped.
             Keeper::DmaBuf { .. } | Keeper::Kernel | Keeper::Buffer => {}
         }
     }

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that a kernel consumer names: kvec, bio_vec, scatterlist.
+//! Memory that a kernel consumer passes: kvec, bio_vec, scatterlist.
 //!
-//! A **kvec** names kernel virtual addresses. They are used as they are: in the direct map, vmalloc and
-//! vmap (the stacks of tasks are there as well), or a module's or the kernel's own data. What is not
-//! mapped memory is refused: addresses of user space, of nothing, of devices. The stack of the
-//! current task is refused as well, as an operation outlives the call that posts it. Memory of the slab
-//! allocator has no references that could be counted, so the consumer keeps all of it.
+//! A **kvec** contains kernel virtual addresses. The module uses them as they are. They may lie in
+//! the direct map, in vmalloc or vmap space (including the stacks of other tasks), or in the data
+//! of the kernel or of a module. User addresses, unmapped addresses and device memory are refused.
+//! So is the stack of the current task, because an operation outlives the call that posts it.
+//! Memory of the slab allocator has no reference count, so the consumer must keep all memory of a
+//! kvec valid.
 //!
-//! A **bio_vec** and a **scatterlist** name pages, each element a run of them. A reference to each page is
-//! taken, so the pages stay, though not what they are used for. A page without a reference count of its
-//! own is refused: one of the slab allocator, or of an allocation of several pages without
-//! `__GFP_COMP`; such memory is named by a kvec. So is memory of a device (`EOPNOTSUPP`), which a
-//! processor may not copy from like memory. All pages are in the direct map: shim.c refuses to be built
-//! where high memory is, so nothing has to be mapped (`kmap_local_page()`) at each access.
+//! A **bio_vec** and a **scatterlist** contain pages; each element is a run of pages. The module
+//! takes a reference to each page, so the pages are not freed, although their owner may reuse them.
+//! A page without a reference count of its own is refused: a slab page, or a page of a multi-page
+//! allocation without `__GFP_COMP`. A kvec can describe such memory. Device memory is refused
+//! (`EOPNOTSUPP`), because the CPU may not be able to copy from it like from RAM. All pages are in
+//! the direct map: shim.c does not compile for kernels with high memory, so no access needs
+//! `kmap_local_page()`.
 //!
-//! The bytes are charged to nobody anew: the consumer had them charged when it allocated them. The
-//! segment lists are, see [`backing`](super::backing).
+//! The module does not charge the bytes again: they were charged when the consumer allocated them.
+//! It charges the segment lists, see [`backing`](super::backing).
 
 use super::{
     backing::{
@@ -51,14 +53,14 @@ use kernel::{
     task, //
 };
 
-/// Pages that are looked at, or put, before others may run.
+/// Pages that are checked or put between two calls of `cond_resched()`.
 const PAGES_STEP: usize = 256;
 
-/// A list that is being made.
+/// A segment list under construction.
 struct Builder {
     memory: Backing,
     elements: usize,
-    /// Pages since others could run.
+    /// Pages and elements counted for `cond_resched()`.
     pages: usize,
 }
 
@@ -72,7 +74,8 @@ impl Builder {
         }
     }
 
-    /// Another element, of `len` bytes. `E2BIG` too many elements, `EINVAL` too many bytes.
+    /// Prepares for another element of `len` bytes. Fails with `E2BIG` for too many elements,
+    /// `EINVAL` for too many bytes, `ENOMEM`.
     fn element(&mut self, len: usize) -> Result {
         self.elements += 1;
         if self.elements > SEGMENTS_MAX {
@@ -92,35 +95,35 @@ impl Builder {
         }
     }
 
-    /// Adds `len` bytes at `addr`, kernel virtual addresses.
+    /// Adds `len` bytes at the kernel virtual address `addr`.
     fn range(&mut self, addr: usize, len: usize) -> Result {
         self.element(len)?;
         if len == 0 {
             return Ok(());
         }
         let last = addr.checked_add(len - 1).ok_or(EFAULT)?;
-        // SAFETY: Compares addresses with those of the current task's stack.
+        // SAFETY: Only compares addresses with those of the current task's stack.
         if unsafe { shim::kfabric_shim_on_stack(addr, last) } {
             return Err(EINVAL);
         }
         for page in 0..pages_of(addr, len) {
             self.step();
-            // SAFETY: Any address may be given.
+            // SAFETY: The function takes any address.
             if !unsafe { shim::kfabric_shim_is_memory((addr & PAGE_MASK) + (page << PAGE_SHIFT)) } {
                 return Err(EFAULT);
             }
         }
         let addr = core::ptr::with_exposed_provenance_mut(addr);
-        // INVARIANT: The consumer keeps it, as it promised to `kvec`.
+        // INVARIANT: The consumer keeps the bytes valid, as the requirement of `kvec` says.
         self.memory.segments_mut().push(addr, len, false);
         Ok(())
     }
 
-    /// Adds `len` bytes at byte `offset` of pages that follow `page`.
+    /// Adds `len` bytes from byte `offset` of `page` and the pages after it.
     ///
     /// # Safety
     ///
-    /// `page` is null or that of the element, which has `len` bytes from `offset` on.
+    /// `page` is null or the page of the element, which has `len` bytes from `offset` on.
     unsafe fn pages(&mut self, page: *mut bindings::page, offset: usize, len: usize) -> Result {
         self.element(len)?;
         if len == 0 {
@@ -129,16 +132,16 @@ impl Builder {
         if page.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: A page, by the requirement; all pages are in the direct map.
+        // SAFETY: `page` is a page, by the requirement. All pages are in the direct map.
         let base: *mut u8 = unsafe { shim::kfabric_shim_page_address(page) }.cast();
         let mut addr = base.wrapping_add(offset);
         let mut left = len;
         while left > 0 {
             self.step();
             let in_page = (PAGE_SIZE - (addr.addr() & !PAGE_MASK)).min(left);
-            // SAFETY: A page of the element, which has one there by the requirement.
+            // SAFETY: The element has a page at this address, by the requirement.
             to_result(unsafe { shim::kfabric_shim_page_get(addr.cast()) })?;
-            // INVARIANT: It has a reference for these bytes of it.
+            // INVARIANT: The page has a reference for these bytes.
             let join = left < len;
             self.memory.segments_mut().push(addr, in_page, join);
             addr = addr.wrapping_add(in_page);
@@ -155,17 +158,19 @@ impl Builder {
 
 /// Memory at kernel virtual addresses, in the order of `list`.
 ///
-/// Process context, may sleep.
+/// Process context; may sleep.
 ///
 /// # Errors
 ///
-/// `EFAULT` an address that is not mapped memory; `EINVAL` the stack of the current task, or more bytes
-/// than [`PINNED_MAX`]; `E2BIG` more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
+/// - `EFAULT`: an address is not mapped memory.
+/// - `EINVAL`: the stack of the current task, or more than [`PINNED_MAX`] bytes.
+/// - `E2BIG`: more than [`SEGMENTS_MAX`] elements.
+/// - `ENOMEM`.
 ///
 /// # Safety
 ///
-/// Until the last reference to the result goes, the memory stays mapped where it is, may be read,
-/// and with [`Access::Write`] written.
+/// Until the last reference to the result is dropped, the memory stays mapped at these addresses
+/// and may be read, and with [`Access::Write`] written.
 pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<MemRef> {
     let mut builder = Builder::new(access, Keeper::Kernel);
     for element in list {
@@ -176,22 +181,24 @@ pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<Mem
 
 /// The bytes of pages, in the order of `list`.
 ///
-/// Process context, may sleep.
+/// Process context; may sleep.
 ///
 /// # Errors
 ///
-/// `EINVAL` no page, a page without a reference count, or more bytes than [`PINNED_MAX`];
-/// `EOPNOTSUPP` memory of a device; `E2BIG` more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
+/// - `EINVAL`: no page, a page without a reference count, or more than [`PINNED_MAX`] bytes.
+/// - `EOPNOTSUPP`: device memory.
+/// - `E2BIG`: more than [`SEGMENTS_MAX`] elements.
+/// - `ENOMEM`.
 ///
 /// # Safety
 ///
-/// The caller keeps the pages during the call. The bytes may be read, and with [`Access::Write`]
-/// written, until the last reference to the result goes.
+/// The caller keeps the pages valid during the call. The bytes may be read, and with
+/// [`Access::Write`] written, until the last reference to the result is dropped.
 pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Result<MemRef> {
     let mut builder = Builder::new(access, Keeper::Pages);
     for element in list {
         let (offset, len) = (element.bv_offset as usize, element.bv_len as usize);
-        // SAFETY: An element, by the requirement.
+        // SAFETY: An element of the list, by the requirement.
         unsafe { builder.pages(element.bv_page, offset, len)? };
     }
     builder.finish()
@@ -199,11 +206,11 @@ pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Resu
 
 /// The bytes of pages, in the order of `table`, as the CPU sees them (`orig_nents`).
 ///
-/// Process context, may sleep. Errors as [`bio_vec`].
+/// Process context; may sleep. Fails as [`bio_vec`] does.
 ///
 /// # Safety
 ///
-/// `table` is a valid table; else as [`bio_vec`].
+/// `table` is a valid table; otherwise as for [`bio_vec`].
 pub(crate) unsafe fn sg_table(table: &bindings::sg_table, access: Access) -> Result<MemRef> {
     let mut builder = Builder::new(access, Keeper::Pages);
     let mut next = table.sgl;
@@ -214,17 +221,17 @@ pub(crate) unsafe fn sg_table(table: &bindings::sg_table, access: Access) -> Res
         let (mut page, mut offset, mut len) = (core::ptr::null_mut(), 0, 0);
         // SAFETY: An entry of the table, which is valid.
         next = unsafe { shim::kfabric_shim_sg(next, &mut page, &mut offset, &mut len) };
-        // SAFETY: An entry's page, offset and length, by the requirement.
+        // SAFETY: Page, offset and length of an entry, by the requirement.
         unsafe { builder.pages(page, offset, len)? };
     }
     builder.finish()
 }
 
-/// Puts the reference to each page under `segments`, in bounded steps. Process context, may sleep.
+/// Puts the reference to each page of `segments`, in bounded steps. Process context; may sleep.
 ///
 /// # Safety
 ///
-/// Each has a reference for its segment, which is not used again.
+/// Each page has a reference for its segment, and the segments are not used again.
 pub(super) unsafe fn put_pages(segments: &[Segment]) {
     let mut steps = 0;
     for segment in segments {

@@ -2,25 +2,26 @@
 
 //! DMA-BUF: memory of an exporter, which a device may access as well.
 //!
-//! A [`DmaBuf`] holds a reference to a DMA-BUF and has it mapped by its exporter (`dma_buf_vmap()`),
-//! which keeps the memory where it is. The device of the module is software, so it attaches no device:
-//! the CPU copies. What is in memory that only a device reaches (`iosys_map` of I/O memory) is refused.
+//! A [`DmaBuf`] holds a reference to a DMA-BUF and a mapping by its exporter (`dma_buf_vmap()`).
+//! The mapping keeps the memory in place. The module's device is software and copies with the CPU,
+//! so no device is attached. I/O memory (as `struct iosys_map` reports it) is refused.
 //!
-//! An exporter has to be told when the CPU accesses the memory, from when until when: it may have to
-//! wait for its device or to flush caches, and either may fail. [`DmaBuf::open`] tells it and gives the
-//! memory; when the last reference to that has gone, the access ends. So there is no reference to bytes
-//! that may not be accessed, and whoever fails to begin has nothing yet to undo:
+//! An exporter must know when the CPU begins and ends an access: it may have to wait for its device
+//! or to flush caches, and both may fail. [`DmaBuf::open`] begins the access and returns the
+//! memory; the access ends when the last reference to that memory is dropped. So every reference is
+//! to bytes that may be accessed, and a caller that fails to begin has nothing to undo:
 //!
-//! - A local operation begins when it is posted and ends when it has completed. If beginning fails, the
-//!   operation is refused with the exporter's error.
-//! - Peers access a region without a word to its owner, at times where nothing may sleep (the answers to
-//!   READs are built with bottom halves disabled). So the access to a region that peers may access
-//!   begins at registration, which fails with the exporter's error, and ends with the region.
+//! - A local operation begins the access when it is posted and ends it when it has completed. If
+//!   the exporter fails, the operation is refused with the exporter's error.
+//! - Peers access a region at any time, also from contexts that may not sleep (READ responses are
+//!   built with bottom halves disabled). So the access to a region that peers may access begins at
+//!   registration, which fails with the exporter's error, and ends with the region.
 //!
-//! Ending comes after completion. If it fails, the operation's bytes may not be seen by the device: the
-//! next access of the same DMA-BUF is refused with that error, once.
+//! The access ends after the operation has completed. If ending it fails, the device may not see
+//! the bytes of the operation; then the next access to the same DMA-BUF is refused with that error,
+//! once.
 //!
-//! Process context throughout, and all of it may sleep; so may dropping.
+//! All functions of this file need process context and may sleep, dropping included.
 
 use super::{
     backing::Backing,
@@ -54,7 +55,7 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `dmabuf` is a DMA-BUF to which one reference is ours, mapped at `map` once for us; `offset` and `len`
+/// The object owns one reference to `dmabuf` and one mapping of it, at `map`. `offset` and `len`
 /// lie within it.
 pub(crate) struct DmaBuf {
     dmabuf: NonNull<bindings::dma_buf>,
@@ -62,25 +63,27 @@ pub(crate) struct DmaBuf {
     offset: usize,
     len: usize,
     access: Access,
-    /// The error with which an access has ended and that nobody was told yet; 0: none.
+    /// The error with which an access ended and which was not reported yet; 0 if there is none.
     ended: Atomic<i32>,
 }
 
-// SAFETY: References and mappings of a DMA-BUF may be used and dropped by any task; its bytes are
-// accessed by copying only.
+// SAFETY: Any task may use and drop references and mappings of a DMA-BUF; the bytes are accessed by
+// copying only.
 unsafe impl Send for DmaBuf {}
 
 // SAFETY: As above; `ended` is atomic.
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Takes a reference to `dmabuf`, and has it mapped for access to `len` bytes at `offset`.
+    /// Takes a reference to `dmabuf` and maps it, for access to `len` bytes at `offset`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` bytes that it does not have, or more than [`PINNED_MAX`]; `EACCES` it may not be
-    /// written; `EOPNOTSUPP` it cannot be mapped or is not in memory, or the kernel has no DMA-BUF;
-    /// what the exporter fails with; `ENOMEM`.
+    /// - `EINVAL`: the range is empty, outside the DMA-BUF, or longer than [`PINNED_MAX`].
+    /// - `EACCES`: the DMA-BUF may not be written.
+    /// - `EOPNOTSUPP`: the DMA-BUF cannot be mapped or is I/O memory, or the kernel has no DMA-BUF.
+    /// - An error of the exporter.
+    /// - `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -98,14 +101,14 @@ impl DmaBuf {
             return Err(EINVAL);
         }
         let write = access == Access::Write;
-        // SAFETY: Valid by the requirement; `map` is written to.
+        // SAFETY: `dmabuf` is valid by the requirement; `map` is an output.
         to_result(unsafe {
             shim::kfabric_shim_dma_buf_map(dmabuf.as_ptr(), end, write, &mut map)
         })?;
-        // INVARIANT: Referenced and mapped just now, with at least `end` bytes.
+        // INVARIANT: Just referenced and mapped, and it has at least `end` bytes.
         let mapped = Self {
             dmabuf,
-            // It is not null when mapping succeeds.
+            // `map` is not null when mapping succeeds.
             map: NonNull::new(map.cast()).ok_or(EFAULT)?,
             offset,
             len,
@@ -115,7 +118,7 @@ impl DmaBuf {
         Ok(Arc::new(mapped, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -125,18 +128,20 @@ impl DmaBuf {
         self.access == Access::Write
     }
 
-    /// Bytes of kernel memory that its mapping takes, about: an entry in a page table for each page.
+    /// Bytes of kernel memory that the mapping uses, approximately: a page table entry for each
+    /// page.
     pub(crate) fn heap_bytes(&self) -> usize {
         (self.len >> PAGE_SHIFT).saturating_mul(size_of::<u64>())
     }
 
-    /// Begins to access `len` bytes at `offset`, as many of them as there are. The access ends when the
-    /// last reference to the result goes. No bytes: does nothing.
+    /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory. The access
+    /// ends when the last reference to the result is dropped. Does nothing if no bytes are left.
     ///
     /// # Errors
     ///
-    /// What the exporter fails with; what an earlier access has ended with; `EACCES` it may not be
-    /// written; `ENOMEM`.
+    /// - An error of the exporter, or the error with which an earlier access ended.
+    /// - `EACCES`: the DMA-BUF may not be written.
+    /// - `ENOMEM`.
     pub(crate) fn open(
         self: &Arc<Self>,
         offset: usize,
@@ -155,7 +160,7 @@ impl DmaBuf {
         if self.ended.load(Relaxed) != 0 {
             to_result(self.ended.xchg(0, Full))?;
         }
-        // SAFETY: Valid, by the type invariants.
+        // SAFETY: `dmabuf` is valid, by the type invariants.
         to_result(unsafe { shim::kfabric_shim_dma_buf_begin(self.dmabuf.as_ptr(), write) })?;
         let window = Window {
             of: self.clone(),
@@ -172,12 +177,12 @@ impl DmaBuf {
 impl Drop for DmaBuf {
     fn drop(&mut self) {
         task::might_sleep();
-        // SAFETY: By the type invariants; neither is used any more.
+        // SAFETY: Owned by the type invariants; nothing uses either any more.
         unsafe { shim::kfabric_shim_dma_buf_unmap(self.dmabuf.as_ptr(), self.map.as_ptr().cast()) }
     }
 }
 
-/// CPU access to a DMA-BUF that has begun; it ends when this is dropped.
+/// A CPU access to a DMA-BUF that has begun. It ends when this is dropped.
 pub(super) struct Window {
     of: Arc<DmaBuf>,
     write: bool,
@@ -185,7 +190,8 @@ pub(super) struct Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: Valid, by the invariants of `DmaBuf`; begun for the same access.
+        // SAFETY: `dmabuf` is valid, by the invariants of `DmaBuf`; the access was begun with the
+        // same `write`.
         let ret = unsafe { shim::kfabric_shim_dma_buf_end(self.of.dmabuf.as_ptr(), self.write) };
         if ret < 0 {
             self.of.ended.store(ret, Relaxed);

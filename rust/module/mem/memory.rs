@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that can be registered: of any kind, or several in a row.
+//! Memory that can be registered: one piece of any kind, or a list.
 //!
-//! What can be accessed at any time is one [`MemRef`], also if it is a gather list. What has a DMA-BUF in
-//! it must be opened for each access ([`Memory::open`]); see [`dma_buf`](super::dma_buf).
+//! A [`MemRef`], also a gather list, can be accessed at any time. Memory that contains a DMA-BUF
+//! must be opened for each access ([`Memory::open`]); see [`dma_buf`](super::dma_buf).
 
 use super::{
     dma_buf::DmaBuf,
@@ -20,14 +20,14 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Parts of a list that are looked at before others may run.
+/// Parts of a list that are processed between two calls of `cond_resched()`.
 const PARTS_STEP: usize = 256;
 
 /// Memory that can be registered.
 pub(crate) enum Memory {
-    /// Open for access as long as it is there.
+    /// Memory that can be accessed at any time.
     Open(MemRef),
-    /// To be opened for each access.
+    /// Memory that must be opened for each access.
     #[cfg_attr(
         not(kfi_kunit),
         expect(
@@ -36,7 +36,7 @@ pub(crate) enum Memory {
         )
     )]
     DmaBuf(Arc<DmaBuf>),
-    /// Several in a row, each of them one of the above, at least one a DMA-BUF.
+    /// A list of several, none of them a list; at least one is a DMA-BUF.
     List(KVVec<Memory>),
 }
 
@@ -47,12 +47,13 @@ impl From<MemRef> for Memory {
 }
 
 impl Memory {
-    /// The memory of `parts`, one after the other. Process context, may sleep.
+    /// The memory of `parts`, concatenated. Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `E2BIG` more than [`SEGMENTS_MAX`] parts or segments; `EINVAL` more than [`PINNED_MAX`] bytes, or
-    /// a part that is a list with a DMA-BUF in it; `ENOMEM`.
+    /// - `E2BIG`: more than [`SEGMENTS_MAX`] parts or segments.
+    /// - `EINVAL`: more than [`PINNED_MAX`] bytes, or a part is a list with a DMA-BUF in it.
+    /// - `ENOMEM`.
     #[cfg_attr(
         not(kfi_kunit),
         expect(
@@ -84,12 +85,12 @@ impl Memory {
         Ok(Self::Open(MemRef::gather(&open)?))
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Open(memory) => memory.len(),
             Self::DmaBuf(dma_buf) => dma_buf.len(),
-            // They fit: `gather` has looked.
+            // The sum does not overflow: `gather` has checked it.
             Self::List(parts) => parts.iter().map(Self::len).sum(),
         }
     }
@@ -103,7 +104,7 @@ impl Memory {
         }
     }
 
-    /// Bytes of kernel memory that lists and mappings take.
+    /// Bytes of kernel memory that lists and mappings use.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Open(memory) => memory.heap_bytes(),
@@ -118,14 +119,16 @@ impl Memory {
         }
     }
 
-    /// Begins to access `len` bytes at `offset`, as many of them as there are; see
-    /// [`DmaBuf::open`]. Nothing is left open if a part fails. What is open already costs a reference.
+    /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory; see
+    /// [`DmaBuf::open`]. If a part fails, the parts opened before are closed again. For
+    /// [`Memory::Open`] the call only takes a reference.
     ///
-    /// Process context; may sleep, but for [`Memory::Open`].
+    /// Process context. May sleep, except for [`Memory::Open`].
     ///
     /// # Errors
     ///
-    /// As [`DmaBuf::open`]; none for [`Memory::Open`].
+    /// As [`DmaBuf::open`]; `E2BIG` if the parts have more than [`SEGMENTS_MAX`] segments. None for
+    /// [`Memory::Open`].
     #[inline]
     pub(crate) fn open(&self, offset: usize, len: usize, access: Access) -> Result<MemRef> {
         match self {
@@ -136,7 +139,7 @@ impl Memory {
     }
 }
 
-/// Opens the parts of a list that have some of the bytes.
+/// Opens the parts of a list that contain bytes of the range.
 #[cold]
 fn open_list(
     parts: &[Memory],
@@ -154,7 +157,7 @@ fn open_list(
             offset -= part.len();
             continue;
         }
-        // Those that were opened are closed when this fails.
+        // If this fails, the parts in `open` are closed by dropping them.
         let memory = part.open(offset, len, access)?;
         offset = 0;
         len -= memory.len();
@@ -167,7 +170,7 @@ fn open_list(
     }
 }
 
-/// Lets others run now and then.
+/// Calls `cond_resched()` once in [`PARTS_STEP`] parts.
 fn step(index: usize) {
     if index % PARTS_STEP == PARTS_STEP - 1 {
         sched::cond_resched();

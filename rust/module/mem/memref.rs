@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Naming bytes, and moving them.
+//! References to memory, and copying.
 //!
-//! [`MemRef`] names bytes that can be kept and written: a part of memory of any kind
-//! (see [`backing`](super::backing)). It is small and cheap to clone; a part of it
-//! is another one, without an allocation.  [`Source`] names what a transmit
-//! reads: a `MemRef`, or [`Inline`] bytes that were copied in when the operation
-//! was posted (injected and small messages). Those stay where they were copied
-//! to, with who posts, and are gone when posting is over; [`Source::keep`] makes
-//! something of either that lasts.
+//! A [`MemRef`] is a reference to a range of bytes of memory of any kind (see
+//! [`backing`](super::backing)). It is small and cheap to clone. A part of it is another `MemRef`,
+//! without an allocation. A [`Source`] is what a transmit operation reads: a `MemRef`, or
+//! [`Inline`] bytes that were copied when the operation was posted (injected and small messages).
+//! The caller that posts owns the inline bytes, and they are gone when it has finished posting;
+//! [`Source::keep`] turns either kind into a `MemRef` that lasts.
 //!
-//! [`copy`] moves bytes between two of them: the longest runs that both sides
-//! have, one C copy each. It cannot fail: what could go wrong was settled when the
-//! memory was pinned, referenced, allocated or opened for access. Where two ranges overlap
-//! at different positions, the bytes there are unspecified afterwards; a range
-//! copied onto itself stays what it was.
+//! [`copy`] copies bytes, with one call of C for each run that is contiguous on both sides. It
+//! cannot fail: everything that can fail happens when the memory is pinned, referenced, allocated
+//! or opened for access. If two ranges overlap at different positions, the overlapping bytes are
+//! unspecified afterwards. A range that is copied onto itself does not change.
 //!
-//! A program may change its memory during a copy; then some mixture arrives.
+//! A program may change its memory during a copy; then the destination gets a mixture of old and
+//! new bytes.
 
 use super::{
     backing::Backing,
@@ -39,23 +38,23 @@ use kernel::{
     uaccess::UserPtr, //
 };
 
-/// Bytes that [`Inline`] holds: what `KFI_INJECT` can carry.
+/// Bytes that [`Inline`] can hold: as many as `KFI_INJECT` can send.
 pub(crate) const INLINE_MAX: usize = shim::KFABRIC_INJECT_SIZE as usize;
 
-/// Bytes that are copied before others may run.
+/// Bytes that are copied between two calls of `cond_resched()`.
 const RESCHED_BYTES: usize = 1 << 20;
 
-/// What a run of bytes counts as at least, so that others may run after so many runs as well.
+/// The least that a run counts towards [`RESCHED_BYTES`], so that many short runs are interrupted
+/// too.
 const RUN_BYTES: usize = 256;
 
-/// A range of bytes that can be kept, and written if it is [`writable`](Self::writable).
+/// A reference to a range of bytes, which are writable if [`writable`](Self::writable) says so.
 ///
-/// **Dropping the last reference may sleep**: a `MemRef` is
-/// never dropped under a spinlock, nor outside process context.
+/// **Dropping the last reference may sleep**: do it in process context, with no spin lock held.
 ///
 /// # Invariants
 ///
-/// `offset + len` is at most the length of `backing`, 0 without one.
+/// `offset + len` is at most the length of `backing`; both are 0 without a backing.
 #[derive(Clone)]
 pub(crate) struct MemRef {
     backing: Option<Arc<Backing>>,
@@ -63,7 +62,7 @@ pub(crate) struct MemRef {
     len: usize,
 }
 
-// The tables of posted receives hold one per entry.
+// The tables of posted receives have one in each entry.
 kernel::static_assert!(size_of::<MemRef>() <= 24);
 
 impl MemRef {
@@ -80,7 +79,7 @@ impl MemRef {
     /// All of `backing`.
     #[inline]
     pub(super) fn new(backing: Arc<Backing>) -> Self {
-        // INVARIANT: The length is that of the memory.
+        // INVARIANT: The length is that of `backing`.
         Self {
             offset: 0,
             len: backing.len(),
@@ -94,23 +93,23 @@ impl MemRef {
         Self::new(pinned.into_backing())
     }
 
-    /// The bytes of `parts`, one after the other, which are kept: writable if all of them are. A part may
-    /// be there several times, and be a gather list itself.
+    /// The bytes of `parts`, concatenated; writable if all parts are. The result keeps the parts. A
+    /// part may occur several times, and may be a gather list itself.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `E2BIG` too many segments, `EINVAL` too many bytes (see
-    /// [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX), [`PINNED_MAX`](super::pinned::PINNED_MAX)); `ENOMEM`.
+    /// - `E2BIG`: more than [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX) segments.
+    /// - `EINVAL`: more than [`PINNED_MAX`](super::pinned::PINNED_MAX) bytes.
+    /// - `ENOMEM`.
     pub(crate) fn gather(parts: &[Self]) -> Result<Self> {
         Backing::gather(parts).map(Self::new)
     }
 
-    /// A new buffer of `len` bytes, zero, charged to the current memory control
-    /// group.
+    /// A new buffer of `len` zero bytes, charged to the current memory control group.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -122,10 +121,10 @@ impl MemRef {
         Ok(buffer)
     }
 
-    /// A buffer of `len` bytes for a message that is coming in: all of them are to be set before
-    /// anybody reads them. Charged to the current memory control group.
+    /// A buffer of `len` bytes for an incoming message, charged to the current memory control
+    /// group. The caller sets all bytes before anything reads them.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -134,24 +133,24 @@ impl MemRef {
         Self::buffer_unset(len)
     }
 
-    /// A buffer whose bytes are yet to be set, all of them.
+    /// A buffer whose bytes are not set yet.
     fn buffer_unset(len: usize) -> Result<Self> {
         if len == 0 {
             return Ok(Self::empty());
         }
-        // Whoever is charged may be somebody else, who is not to suffer from it: see
-        // `kfabric_shim_buffer_alloc`. This much is there, or the message waits.
+        // The charged group may be another user's, which must not have to reclaim memory for this
+        // (see `kfabric_shim_buffer_alloc`). If the memory is not available now, the message waits.
         let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
         Backing::buffer(len, flags).map(Self::new)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it may be the target of a copy.
+    /// Whether a copy may write to it.
     #[inline]
     pub(crate) fn writable(&self) -> bool {
         match &self.backing {
@@ -160,17 +159,17 @@ impl MemRef {
         }
     }
 
-    /// What is behind it, and keeps the bytes.
+    /// The memory that it refers to; `None` for no bytes.
     pub(super) fn backing(&self) -> Option<&Backing> {
         self.backing.as_deref()
     }
 
-    /// Bytes of kernel memory that its lists take.
+    /// Bytes of kernel memory that its lists use.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.backing().map_or(0, Backing::heap_bytes)
     }
 
-    /// Notes that the memory is about to be written, or was.
+    /// Records that the memory is about to be written, or was.
     #[inline]
     pub(super) fn mark_written(&self) {
         if let Some(backing) = &self.backing {
@@ -178,11 +177,11 @@ impl MemRef {
         }
     }
 
-    /// The part of `len` bytes at `offset`, as much of it as there is.
+    /// The part of `len` bytes at `offset`, clipped to the range.
     #[inline(always)]
     pub(crate) fn slice(&self, offset: usize, len: usize) -> Self {
         let offset = offset.min(self.len);
-        // INVARIANT: Within the range of `self`, which is within the memory.
+        // INVARIANT: Within the range of `self`, which lies within `backing`.
         Self {
             backing: self.backing.clone(),
             offset: self.offset + offset,
@@ -190,9 +189,9 @@ impl MemRef {
         }
     }
 
-    /// Copies all bytes into a new buffer.
+    /// Copies all bytes to a new buffer.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -215,10 +214,10 @@ impl MemRef {
         }
     }
 
-    /// A cursor at byte `skip` for writing, if that is allowed.
+    /// A cursor at byte `skip` for writing; `None` if the memory is not writable.
     #[inline(always)]
     pub(super) fn cursor_mut(&self, skip: usize) -> Option<Cursor<'_>> {
-        // Whoever got here without the right to write has a bug.
+        // A caller that gets here without the right to write has a bug.
         if kernel::warn_on!(!self.writable()) {
             return None;
         }
@@ -227,8 +226,8 @@ impl MemRef {
     }
 }
 
-/// Up to [`INLINE_MAX`] bytes, and room for so many: who posts operations has
-/// one, and fills it anew for each.
+/// Up to [`INLINE_MAX`] bytes, stored in place. A caller that posts operations has one and fills it
+/// again for each of them.
 ///
 /// # Invariants
 ///
@@ -241,27 +240,27 @@ pub(crate) struct Inline {
 impl Inline {
     /// No bytes.
     pub(crate) const fn new() -> Self {
-        // INVARIANT: None.
+        // INVARIANT: `len` is 0.
         Self {
             bytes: [MaybeUninit::uninit(); INLINE_MAX],
             len: 0,
         }
     }
 
-    /// Replaces the bytes by those of `ranges` of the current process, end to
-    /// end.
+    /// Replaces the bytes by those of `ranges` of the current process, concatenated.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` more than [`INLINE_MAX`] bytes; `EFAULT`.
+    /// - `EMSGSIZE`: more than [`INLINE_MAX`] bytes.
+    /// - `EFAULT`.
     pub(crate) fn read_user(&mut self, ranges: &[UserRange]) -> Result {
         self.len = 0;
         ranges.iter().try_for_each(|range| self.append(range))
     }
 
-    /// [`read_user`](Self::read_user) of one range.
+    /// The same as [`read_user`](Self::read_user) with one range.
     #[inline]
     pub(crate) fn read_one(&mut self, range: &UserRange) -> Result {
         self.len = 0;
@@ -276,18 +275,18 @@ impl Inline {
         if len > 0 {
             user::read_bytes(UserPtr::from_addr(usize::try_from(range.addr)?), room)?;
         }
-        // INVARIANT: Read until there.
+        // INVARIANT: The bytes up to `end` were just read.
         self.len = end;
         Ok(())
     }
 
-    /// A copy of `bytes`; `None` if they are too many.
+    /// A copy of `bytes`; `None` if there are more than [`INLINE_MAX`].
     pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
         let mut inline = Self::new();
         for (to, from) in inline.bytes.get_mut(..bytes.len())?.iter_mut().zip(bytes) {
             to.write(*from);
         }
-        // INVARIANT: Written until there.
+        // INVARIANT: The first `bytes.len()` were just written.
         inline.len = bytes.len();
         Some(inline)
     }
@@ -301,16 +300,16 @@ impl Inline {
     }
 }
 
-/// What a transmit reads.
+/// What a transmit operation reads.
 pub(crate) enum Source<'a> {
-    /// Bytes that were taken when the operation was posted.
+    /// Bytes that were copied when the operation was posted.
     Inline(&'a Inline),
     /// Memory that is read when the bytes are needed.
     Mem(MemRef),
 }
 
 impl Source<'_> {
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -319,10 +318,9 @@ impl Source<'_> {
         }
     }
 
-    /// Copies all bytes into a new buffer, for a message that nobody waits for
-    /// yet.
+    /// Copies all bytes to a new buffer, for a message that no receive was posted for yet.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -333,10 +331,10 @@ impl Source<'_> {
         Ok(buffer)
     }
 
-    /// Memory with these bytes that lasts: the memory itself, or a copy of what
-    /// was taken along.
+    /// Memory with these bytes that outlives the call that posts: the memory itself, or a copy of
+    /// the inline bytes.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -361,29 +359,29 @@ impl Source<'_> {
     }
 }
 
-/// Copies `src` to `dst`, as many bytes as the shorter of the two has, and
-/// returns how many. Nothing if `dst` is not writable.
+/// Copies `src` to `dst`, as many bytes as the shorter one has, and returns their number. Copies
+/// nothing if `dst` is not writable.
 ///
-/// Process context, no spinlock held: others may run in between.
+/// Process context, no spin lock held: it calls `cond_resched()`.
 #[inline(always)]
 pub(crate) fn copy(dst: &MemRef, src: &Source<'_>) -> usize {
     copy_part(dst, src, 0)
 }
 
-/// Copies `src` from byte `skip` on to `dst`; else as [`copy`].
+/// Copies `src` from byte `skip` on to `dst`; otherwise as [`copy`].
 #[inline(always)]
 pub(crate) fn copy_part(dst: &MemRef, src: &Source<'_>, skip: usize) -> usize {
     dst.cursor_mut(0)
         .map_or(0, |dst| run(dst, src.cursor(skip)))
 }
 
-/// Copies between two ranges; else as [`copy`].
+/// Copies between two ranges; otherwise as [`copy`].
 #[inline]
 pub(crate) fn copy_mem(dst: &MemRef, src: &MemRef) -> usize {
     dst.cursor_mut(0).map_or(0, |dst| run(dst, src.cursor(0)))
 }
 
-/// All copies. Most messages are one piece at both ends.
+/// The common part of all copies. Most messages are contiguous on both sides.
 #[inline(always)]
 fn run(dst: Cursor<'_>, src: Cursor<'_>) -> usize {
     let total = dst.left().min(src.left());
@@ -395,7 +393,7 @@ fn run(dst: Cursor<'_>, src: Cursor<'_>) -> usize {
     run_pieces(dst, src, total)
 }
 
-/// Copies piece by piece.
+/// Copies run by run.
 #[inline(never)]
 fn run_pieces(mut dst: Cursor<'_>, mut src: Cursor<'_>, total: usize) -> usize {
     let mut left = total;
@@ -403,8 +401,8 @@ fn run_pieces(mut dst: Cursor<'_>, mut src: Cursor<'_>, total: usize) -> usize {
     while left > 0 {
         let len = dst.here().min(src.here()).min(left).min(RESCHED_BYTES);
         // SAFETY: By the invariants of `Cursor` both point to at least `len` bytes of memory that
-        // stays; that of `dst` is writable, as `cursor_mut` gave it. It may be changed by others
-        // meanwhile, which is why this is done in C.
+        // stays valid, and that of `dst` is writable, because `cursor_mut` returned it. Others may
+        // change the memory during the copy, which is why C does it.
         unsafe { shim::kfabric_shim_copy(dst.addr().cast(), src.addr().cast(), len) };
         dst.advance(len);
         src.advance(len);
@@ -418,9 +416,9 @@ fn run_pieces(mut dst: Cursor<'_>, mut src: Cursor<'_>, total: usize) -> usize {
     total
 }
 
-/// Sets all bytes of `dst`, if it is writable.
+/// Sets all bytes of `dst` to `byte`, if it is writable.
 ///
-/// Process context, no spinlock held.
+/// Process context, no spin lock held.
 #[cfg(kfi_kunit)]
 pub(crate) fn fill(dst: &MemRef, byte: u8) {
     let Some(mut dst) = dst.cursor_mut(0) else {
@@ -435,9 +433,9 @@ pub(crate) fn fill(dst: &MemRef, byte: u8) {
     }
 }
 
-/// Whether two ranges have the same bytes, and as many.
+/// Whether two ranges have the same length and the same bytes.
 ///
-/// Process context, no spinlock held.
+/// Process context, no spin lock held.
 #[cfg(kfi_kunit)]
 pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
     let (mut a, mut b) = (a.cursor(0), b.cursor(0));
@@ -446,7 +444,7 @@ pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
     }
     while a.left() > 0 {
         let len = a.here().min(b.here()).min(RESCHED_BYTES);
-        // SAFETY: As in `run`; both are read only.
+        // SAFETY: As in `run`; both are only read.
         if !unsafe { shim::kfabric_shim_equal(a.addr().cast(), b.addr().cast(), len) } {
             return false;
         }

@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that operations read and write.
+//! Memory that operations read and write, and its accounting.
 //!
-//! One type names it, whatever it is: a [`MemRef`] is a range of pinned pages of
-//! a program, of a buffer of the module's own, of memory of a kernel consumer
-//! (kvec, bio_vec, scatterlist, DMA-BUF), or of several of these in a row; a
-//! [`Source`] is that, or up to 256 bytes taken along. What moves bytes is
-//! [`copy`], segment by segment. What can be registered is [`Memory`].
+//! [`MemRef`] is the one type for all kinds of memory: a range of pinned pages of a program, of a
+//! buffer of the module, of memory of a kernel consumer (kvec, bio_vec, scatterlist, DMA-BUF), or
+//! of a gather list of several of these. [`Source`] is a `MemRef` or up to 256 inline bytes.
+//! [`copy`] copies bytes segment by segment. [`Memory`] is memory that can be registered.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | [`account`] | what a user's objects take of the kernel's memory, and its limit |
-//! | [`segments`] | where bytes lie: the list that all kinds have |
-//! | [`backing`] | what keeps them there: the kinds, gather lists |
+//! | [`account`] | accounts: kernel memory of a user's objects, and its limit |
+//! | [`segments`] | segment lists: the addresses of the bytes |
+//! | [`backing`] | the kinds of memory, and what keeps each valid; gather lists |
 //! | [`pinned`] | pages of a program, pinned and charged |
-//! | [`consumer`] | memory that kernel consumers name: kvec, bio_vec, scatterlist |
+//! | [`consumer`] | memory of kernel consumers: kvec, bio_vec, scatterlist |
 //! | [`dma_buf`] | DMA-BUFs, and CPU access to them |
 //! | [`memory`] | memory that can be registered |
 //! | [`memref`] | [`MemRef`], [`Source`], and copying between them |
 //! | [`shared`] | pages of the module that programs map |
 //! | [`wire`] | copying between memory and packets |
 //!
-//! **Memory that a program can write to is never a Rust slice**: the program may
-//! change it at any moment, so it is only ever copied, through C, or accessed as
-//! atomic words.
+//! **Memory that a program can write to is never a Rust slice**: the program may change it at any
+//! moment. So the module only copies it, in C, or accesses it as atomic words.
 
 pub(crate) mod account;
 mod backing;

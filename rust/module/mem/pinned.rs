@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of a program, pinned where they are.
+//! Pinned pages of a program.
 //!
-//! [`Pinned`] holds the pages under one or several ranges of the caller's memory,
-//! end to end: byte 0 is the first byte of the first range. The pages stay in
-//! place (`FOLL_LONGTERM`), whatever the program does with its mappings, and are
-//! charged to `RLIMIT_MEMLOCK` until the last reference goes. A range over memory
-//! that the program may only read can be pinned for reading only.
+//! [`Pinned`] holds the pages of one or several ranges of the caller's memory, concatenated: byte 0
+//! is the first byte of the first range. The pages stay in place (`FOLL_LONGTERM`) even if the
+//! program changes its mappings, and are charged to `RLIMIT_MEMLOCK` until the last reference is
+//! dropped. Memory that the program may only read can be pinned for reading.
 //!
-//! What is kept of the pages is their place in the direct map, as [`Segment`]s:
-//! pages that follow each other there are one segment, so that a huge page is one
-//! segment and a copy of it is one copy.
+//! Only the addresses of the pages in the direct map are kept, as [`Segment`]s. Pages that are
+//! adjacent there form one segment, so a huge page is one segment and is copied at once.
 //!
-//! Pinning goes in steps of a few pages, so that a process that is being killed
-//! does not first pin a gigabyte.
+//! Pages are pinned in small steps, so that a process that is being killed does not pin a gigabyte
+//! first.
 //!
-//! Segments are made from the ranges separately, even where they would join: the
-//! pages of a segment are then each pinned exactly once by it, and are unpinned
-//! from it alone.
+//! Segments of different ranges are not joined, even if they are adjacent. So each page of a
+//! segment is pinned exactly once for that segment, and unpinned from that segment alone.
 
 use super::{
     backing::{
@@ -46,7 +43,7 @@ use kernel::{
     task, //
 };
 
-/// Bytes that can be pinned together: those of the largest message.
+/// The largest number of bytes pinned together: the length of the largest message.
 pub(crate) const PINNED_MAX: usize = shim::KFABRIC_MAX_MSG_SIZE as usize;
 
 /// Pages that are pinned in one step.
@@ -58,39 +55,38 @@ const UNPIN_STEP: usize = 512;
 /// A range of the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UserRange {
-    /// Where it begins.
+    /// The first address.
     pub(crate) addr: u64,
     /// Bytes; 0 is allowed.
     pub(crate) len: u64,
 }
 
-/// What will be done with pinned memory.
+/// How an operation accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// It is read.
     Read,
-    /// It is written, and may be read: the caller must have the right to write.
+    /// It is written, and may be read too. The caller must have the right to write.
     Write,
 }
 
-/// Pinned pages under ranges of a program's memory: what a [`MemRef`](super::MemRef) of them is made
-/// from.
+/// Pinned pages of a program's memory, to make a [`MemRef`](super::MemRef) from.
 ///
-/// **Dropping the last reference may sleep**: it is never dropped under a spinlock, nor outside process
-/// context.
+/// **Dropping the last reference may sleep**: do it in process context, with no spin lock held.
 pub(crate) struct Pinned(Arc<Backing>);
 
 impl Pinned {
-    /// Pins `ranges` of the current process, end to end.
+    /// Pins `ranges` of the current process, concatenated.
     ///
     /// Process context, of the process whose memory it is; may sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` a range wraps, or all are longer than [`PINNED_MAX`]; `ENOMEM` no
-    /// memory, or over `RLIMIT_MEMLOCK`; `EFAULT` memory that is not there, cannot
-    /// be accessed in this way, or cannot be pinned (that of a device); `EINTR`
-    /// the process is being killed.
+    /// - `EINVAL`: a range wraps, or all together are longer than [`PINNED_MAX`].
+    /// - `ENOMEM`: no memory, or `RLIMIT_MEMLOCK` would be exceeded.
+    /// - `EFAULT`: an address is not mapped, does not allow the access, or cannot be pinned (device
+    ///   memory).
+    /// - `EINTR`: the process is being killed.
     pub(crate) fn new(ranges: &[UserRange], access: Access) -> Result<Self> {
         task::might_sleep();
         let mut pages = 0usize;
@@ -112,7 +108,7 @@ impl Pinned {
         Ok(Self(Arc::new(memory, GFP_KERNEL_ACCOUNT)?))
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[cfg(kfi_kunit)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -124,7 +120,7 @@ impl Pinned {
         self.0.access() == Access::Write
     }
 
-    /// The memory.
+    /// The pinned memory.
     #[inline]
     pub(super) fn into_backing(self) -> Arc<Backing> {
         self.0
@@ -146,10 +142,10 @@ fn pin(memory: &mut Backing, range: &UserRange) -> Result {
             return Err(EINTR);
         }
         let want = pages_of(addr, left).min(STEP);
-        // Before the pages are pinned: afterwards each must find its place.
+        // Reserve before pinning: afterwards each page must find room for its segment.
         segments.reserve(want)?;
         let mut pages = [core::ptr::null_mut(); STEP];
-        // SAFETY: `pages` has room for `want` pointers. The address may be anything.
+        // SAFETY: `pages` has room for `want` pointers. Any address is allowed.
         let got = unsafe {
             bindings::pin_user_pages_fast(
                 addr & PAGE_MASK,
@@ -166,10 +162,10 @@ fn pin(memory: &mut Backing, range: &UserRange) -> Result {
         for page in pages.into_iter().take(got) {
             let offset = addr & !PAGE_MASK;
             let len = (PAGE_SIZE - offset).min(left);
-            // SAFETY: The page is pinned, so it is valid, and in the direct map (shim.c refuses
-            // to be built where not all pages are).
+            // SAFETY: The page is pinned, so it is valid. It is in the direct map (shim.c does not
+            // compile where some pages are not).
             let base: *mut u8 = unsafe { shim::kfabric_shim_page_address(page) }.cast();
-            // INVARIANT: The page is pinned once for these bytes, which lie in it.
+            // INVARIANT: The page is pinned once for these bytes of it.
             segments.push(base.wrapping_add(offset), len, join);
             join = true;
             addr += len;
@@ -179,20 +175,20 @@ fn pin(memory: &mut Backing, range: &UserRange) -> Result {
     Ok(())
 }
 
-/// Unpins the pages under `segments`; `dirty`: they were written. In bounded steps; process context,
-/// may sleep.
+/// Unpins the pages of `segments`, in bounded steps; `dirty` says whether they were written.
+/// Process context; may sleep.
 ///
 /// # Safety
 ///
-/// Each page is pinned once for its segment, which is not used again.
+/// Each page is pinned once for its segment, and the segments are not used again.
 pub(super) unsafe fn unpin(segments: &[Segment], dirty: bool) {
     for segment in segments {
         let mut addr = segment.addr.map_addr(|addr| addr & PAGE_MASK);
         let mut left = pages_of(segment.addr.addr(), segment.len);
         while left > 0 {
             let pages = left.min(UNPIN_STEP);
-            // SAFETY: By the requirement these pages follow each other in the direct map, and one
-            // pin of each is the segment's.
+            // SAFETY: By the requirement these pages are adjacent in the direct map, and each has a
+            // pin for this segment.
             unsafe {
                 let page = shim::kfabric_shim_virt_to_page(addr.cast());
                 bindings::unpin_user_page_range_dirty_lock(page, pages, dirty);
@@ -205,7 +201,7 @@ pub(super) unsafe fn unpin(segments: &[Segment], dirty: bool) {
 }
 
 impl UserRange {
-    /// Address and length, of a range that does not wrap. Fails with `EINVAL`.
+    /// Address and length, if the range does not wrap; otherwise `EINVAL`.
     fn check(&self) -> Result<(usize, usize)> {
         let (addr, len) = (usize::try_from(self.addr)?, usize::try_from(self.len)?);
         addr.checked_add(len)
@@ -215,7 +211,7 @@ impl UserRange {
     }
 }
 
-/// The error for what `pin_user_pages_fast()` returned instead of a count.
+/// Translates an error of `pin_user_pages_fast()`.
 fn pin_error(ret: c_int) -> Error {
     let error = Error::from_errno(ret);
     if error == ENOMEM {
@@ -223,7 +219,7 @@ fn pin_error(ret: c_int) -> Error {
     } else if error == EINTR || error == ERESTARTSYS {
         EINTR
     } else {
-        // Memory that is there but cannot be pinned has errors of its own.
+        // Memory that exists but cannot be pinned gives other error numbers.
         EFAULT
     }
 }

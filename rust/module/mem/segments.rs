@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Segment lists: where the bytes of memory lie, in order.
+//! Segment lists: the addresses of the bytes of memory, in order.
 //!
-//! A [`Segment`] is a run of bytes that follow each other at kernel addresses: in the direct map, or
-//! where the memory is mapped otherwise (vmalloc, a DMA-BUF). All kinds of memory have [`Segments`]
-//! and nothing else that a copy looks at. A [`Cursor`] goes through them.
+//! A [`Segment`] is a run of contiguous bytes at kernel addresses, in the direct map or in another
+//! mapping (vmalloc, a DMA-BUF). [`Segments`] is the list that all kinds of memory have; a copy
+//! needs nothing else. A [`Cursor`] iterates over it.
 //!
-//! Two segments, which is what a small buffer has at most, need no memory of their own. No segment is
-//! empty. So a cursor finds its first segment in O(log n) steps and each next one in one step, and an
-//! access to n bytes takes at most n steps, however long the list is. That is what bounds the accesses
-//! that may not sleep: a packet has at most one path MTU of bytes. Everything that goes through a whole
-//! list lets others run after a bounded number of steps.
+//! Up to two segments are stored in place; a small buffer has no more. No segment is empty. So a
+//! cursor finds its first segment in O(log n) steps and each next one in one step, and an access to
+//! n bytes takes at most n steps, however long the list is. That bounds the accesses that may not
+//! sleep: a packet carries at most one path MTU. Functions that process a whole list call
+//! `cond_resched()` after a bounded number of steps.
 
 use kernel::{
     page::{
@@ -20,21 +20,21 @@ use kernel::{
     prelude::*, //
 };
 
-/// Segments that need no memory of their own.
+/// Segments that are stored in place.
 const FEW: usize = 2;
 
-/// Segments of one list of kernel memory, at most: as many as the largest region has if each of its
-/// pages is one.
+/// The largest number of segments of a list of kernel memory: as many as the pages of the largest
+/// region.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 18;
 
-/// Bytes that follow each other at kernel addresses.
+/// Contiguous bytes at kernel addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
     /// The first byte.
     pub(super) addr: *mut u8,
-    /// Bytes of this segment and all before it.
+    /// Total length of this segment and all before it.
     pub(super) end: usize,
-    /// Bytes of this segment.
+    /// Length of this segment.
     pub(super) len: usize,
 }
 
@@ -47,7 +47,7 @@ impl Segment {
     };
 }
 
-/// Segments in order; a few in place, more in memory of their own.
+/// Segments in order: a few in place, more in allocated memory.
 enum List {
     Few { list: [Segment; FEW], count: usize },
     Many(KVVec<Segment>),
@@ -57,7 +57,8 @@ enum List {
 ///
 /// # Invariants
 ///
-/// No segment is empty; `end` of each is the sum of the lengths up to it, and `len` is that of all.
+/// No segment is empty; `end` of each is the sum of the lengths up to and including it, and `len`
+/// is the sum of all.
 pub(super) struct Segments {
     list: List,
     len: usize,
@@ -66,7 +67,7 @@ pub(super) struct Segments {
 impl Segments {
     /// No segments.
     pub(super) const fn new() -> Self {
-        // INVARIANT: None.
+        // INVARIANT: There are no segments.
         Self {
             list: List::Few {
                 list: [Segment::NONE; FEW],
@@ -76,14 +77,14 @@ impl Segments {
         }
     }
 
-    /// One segment of `len` bytes at `addr`; none if there are no bytes.
+    /// One segment of `len` bytes at `addr`; none if `len` is 0.
     pub(super) fn one(addr: *mut u8, len: usize) -> Self {
         let mut segments = Self::new();
         segments.push(addr, len, false);
         segments
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -98,7 +99,7 @@ impl Segments {
         }
     }
 
-    /// Bytes of kernel memory that the list takes besides itself.
+    /// Bytes of kernel memory that the list has allocated.
     pub(super) fn heap_bytes(&self) -> usize {
         match &self.list {
             List::Few { .. } => 0,
@@ -127,13 +128,13 @@ impl Segments {
         Ok(())
     }
 
-    /// Adds `len` bytes at `addr`, if there are any; `join`: to the last segment, if they follow it.
-    /// There must be room for a segment.
+    /// Adds `len` bytes at `addr`. With `join` the bytes extend the last segment if they follow it.
+    /// The caller has reserved room for a segment.
     pub(super) fn push(&mut self, addr: *mut u8, len: usize, join: bool) {
         if len == 0 {
             return;
         }
-        // INVARIANT: The bytes are counted here and in one segment.
+        // INVARIANT: The bytes are added to the total and to one segment.
         self.len += len;
         if join {
             if let Some(last) = self.last_mut() {
@@ -156,21 +157,21 @@ impl Segments {
                     *count += 1;
                 }
             }
-            // Reserved, so this cannot fail.
+            // Room was reserved, so this cannot fail.
             List::Many(list) => drop(list.push_within_capacity(segment)),
         }
     }
 
-    /// Gives memory back that turned out not to be needed.
+    /// Frees reserved memory that is not needed.
     pub(super) fn shrink(&mut self) {
         if let List::Many(list) = &mut self.list {
-            // Failing to leaves things as they are.
+            // If it fails, the list stays as it is.
             let _ = list.shrink_to(0, GFP_KERNEL_ACCOUNT);
         }
     }
 }
 
-/// Pages under `len` bytes at `addr`, which do not wrap.
+/// Number of pages that `len` bytes at `addr` touch. The range does not wrap.
 pub(super) fn pages_of(addr: usize, len: usize) -> usize {
     if len == 0 {
         return 0;
@@ -178,12 +179,12 @@ pub(super) fn pages_of(addr: usize, len: usize) -> usize {
     ((addr & !PAGE_MASK) + len).div_ceil(PAGE_SIZE)
 }
 
-/// A place in memory, and the bytes that follow.
+/// A position in memory and the bytes that follow.
 ///
 /// # Invariants
 ///
-/// `addr` points to `here` bytes that follow each other, valid for reads during
-/// `'a`; the rest of `left` is in `rest`. `here` is 0 only if `left` is.
+/// `addr` points to `here` contiguous bytes, valid for reads during `'a`; the rest of the `left`
+/// bytes is in `rest`. `here` is 0 only if `left` is 0.
 pub(super) struct Cursor<'a> {
     addr: *mut u8,
     here: usize,
@@ -195,7 +196,7 @@ impl<'a> Cursor<'a> {
     /// `len` bytes at `addr`, valid during `'a`.
     #[inline(always)]
     pub(super) fn flat(addr: *mut u8, len: usize) -> Self {
-        // INVARIANT: All of it is here.
+        // INVARIANT: All bytes are contiguous.
         Self {
             addr,
             here: len,
@@ -204,7 +205,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `len` bytes from byte `offset` of `segments`, which have so many.
+    /// `len` bytes from byte `offset` of `segments`, which have that many.
     #[inline(always)]
     pub(super) fn segments(segments: &'a [Segment], offset: usize, len: usize) -> Self {
         let index = match segments {
@@ -215,7 +216,7 @@ impl<'a> Cursor<'a> {
             return Self::flat(core::ptr::null_mut(), 0);
         };
         let here = first.end - offset;
-        // INVARIANT: `here` bytes are left of the first segment, and the rest follows.
+        // INVARIANT: `here` bytes of the first segment are left; the rest follows.
         Self {
             addr: first.addr.wrapping_add(first.len - here),
             here: here.min(len),
@@ -224,25 +225,25 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The address; as many bytes follow it without a gap as [`here`](Self::here) says.
+    /// The current address; [`here`](Self::here) contiguous bytes follow it.
     #[inline]
     pub(super) fn addr(&self) -> *mut u8 {
         self.addr
     }
 
-    /// Bytes that follow each other in memory; 0 at the end only.
+    /// Number of contiguous bytes at the current address; 0 at the end only.
     #[inline]
     pub(super) fn here(&self) -> usize {
         self.here
     }
 
-    /// Bytes that are left in all.
+    /// Number of bytes left in total.
     #[inline]
     pub(super) fn left(&self) -> usize {
         self.left
     }
 
-    /// Goes on by `len` bytes, at most `here`.
+    /// Advances by `len` bytes, at most `here`.
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         self.addr = self.addr.wrapping_add(len);
@@ -251,12 +252,12 @@ impl<'a> Cursor<'a> {
         if self.here == 0 && self.left > 0 {
             match self.rest.split_first() {
                 Some((next, rest)) => {
-                    // INVARIANT: The next segment is all here, or what is left of the range.
+                    // INVARIANT: `here` is the next segment, or what is left of the range.
                     self.addr = next.addr;
                     self.here = next.len.min(self.left);
                     self.rest = rest;
                 }
-                // Not so by the invariant; it ends here.
+                // Cannot happen by the invariant; end here.
                 None => self.left = 0,
             }
         }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of the module that programs map: a counter's values, a CQ's ring.
+//! Pages of the module that programs map: the values of a counter, the ring of a CQ.
 //!
-//! [`SharedPages`] is a number of zeroed pages. A mapping holds a reference to
-//! them, so they stay as long as anybody maps them, also when the object that
-//! they belong to has been closed; and so does what they take of their owner's
-//! budget ([`SharedPages::keep`]).
+//! [`SharedPages`] is a number of zeroed pages. Each mapping holds a reference to them. So the
+//! pages, and their charge to the owner's budget ([`SharedPages::keep`]), stay as long as any
+//! program maps them, even after the object was closed.
 //!
-//! The module reaches them through the direct map: as [`SharedWord`]s, each an
-//! aligned 64-bit word that is accessed atomically, and by copying bytes in and
-//! out. There is never a reference to their bytes: a program may change them at
-//! any moment, and what is read from them is not to be trusted.
+//! The module accesses the pages through the direct map: as [`SharedWord`]s, which are aligned
+//! 64-bit words accessed atomically, or by copying bytes. It never creates a Rust reference to the
+//! bytes. A program may change writable pages at any moment, so values read from them must not be
+//! trusted.
 
 use super::account::Allowance;
 use crate::shim::{
@@ -52,26 +51,26 @@ pub(crate) enum MapAccess {
 ///
 /// # Invariants
 ///
-/// `addr` is where `page` is in the direct map.
+/// `addr` is the address of `page` in the direct map.
 struct SharedPage {
     page: Page,
     addr: NonNull<u8>,
 }
 
-/// Zeroed pages that can be mapped, charged to the memory control group of who
-/// made them.
+/// Zeroed pages that can be mapped, charged to the memory control group of the task that creates
+/// them.
 pub(crate) struct SharedPages {
     pages: KVVec<SharedPage>,
-    /// What they take of their owner's budget.
+    /// Their charge to the owner's budget.
     memory: SetOnce<Allowance>,
 }
 
-/// What the kernel calls when a mapping is copied or goes.
+/// The kernel calls these when a mapping is copied or removed.
 ///
 /// # Invariants
 ///
-/// It is only that of mappings whose private data is what `Arc::into_raw` gave for a [`SharedPages`],
-/// one reference for each mapping.
+/// Used only for mappings whose private data is the result of `Arc::into_raw` for a
+/// [`SharedPages`]; each mapping owns one reference.
 struct MappingOps(bindings::vm_operations_struct);
 
 // SAFETY: It is never written to.
@@ -87,33 +86,35 @@ static MAPPING_OPS: MappingOps = {
 
 /// # Safety
 ///
-/// Called by the kernel with a mapping that has [`MAPPING_OPS`], and is a copy of one or a part of one.
+/// Only the kernel calls this, with a mapping that has [`MAPPING_OPS`] and is a copy or a part of
+/// another one.
 unsafe extern "C" fn mapping_open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: By the invariant the mapping that this one is a copy of has a reference, and it does not
-    // go during the call.
+    // SAFETY: By the invariant, the mapping that this one was copied from has a reference, and it
+    // stays during the call.
     let pages = unsafe { ArcBorrow::<SharedPages>::from_raw((*vma).vm_private_data.cast()) };
-    // INVARIANT: One more, for the copy; its private data is the same.
+    // INVARIANT: The copy gets a reference of its own; its private data is the same.
     let _ = Arc::into_raw(Arc::from(pages));
 }
 
 /// # Safety
 ///
-/// Called by the kernel with a mapping that has [`MAPPING_OPS`], and goes.
+/// Only the kernel calls this, with a mapping that has [`MAPPING_OPS`] and is being removed.
 unsafe extern "C" fn mapping_close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: By the invariant this is the mapping's own reference, which nobody uses any more.
+    // SAFETY: By the invariant this reference belongs to the mapping, which does not use it any
+    // more.
     drop(unsafe { Arc::<SharedPages>::from_raw((*vma).vm_private_data.cast()) });
 }
 
-// SAFETY: The pages are accessed atomically or by copying in C, and may be freed by any task.
+// SAFETY: The pages are accessed atomically or by copying in C, and any task may free them.
 unsafe impl Send for SharedPages {}
 
 // SAFETY: As above; the list of pages does not change.
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
-    /// As many pages as hold `bytes`, at least one.
+    /// Allocates pages for `bytes`, at least one.
     ///
-    /// Process context, may sleep.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -123,40 +124,41 @@ impl SharedPages {
         let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
             let page = Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?;
-            // SAFETY: The page is valid, and in the direct map (shim.c refuses to be built where
-            // not all pages are).
+            // SAFETY: The page is valid. It is in the direct map (shim.c does not compile where
+            // some pages are not).
             let addr = unsafe { shim::kfabric_shim_page_address(page.as_ptr()) };
             let addr = NonNull::new(addr.cast()).ok_or(ENOMEM)?;
-            // INVARIANT: That is where the page is.
+            // INVARIANT: `addr` is the address of the page in the direct map.
             pages.push(SharedPage { page, addr }, GFP_KERNEL_ACCOUNT)?;
         }
         let memory = SetOnce::new();
         Ok(Arc::new(Self { pages, memory }, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Has `memory` be charged as long as the pages are there: their object and every mapping of them.
-    /// Once.
+    /// Keeps `memory` charged until the object and all mappings have released the pages. Called
+    /// once.
     pub(crate) fn keep(&self, memory: Allowance) {
         self.memory.populate(memory);
     }
 
-    /// Bytes: whole pages.
+    /// Size in bytes, a multiple of the page size.
     pub(crate) fn size(&self) -> usize {
         self.pages.len() << PAGE_SHIFT
     }
 
-    /// Maps the pages from the first on, as many as the new mapping has.
+    /// Maps the pages, from the first on, to all of the new mapping.
     ///
-    /// The mapping does not grow. One that can be written is not inherited by
-    /// child processes: a ring has one consumer. Nothing in it can be executed.
+    /// The mapping cannot grow and cannot be executed. Child processes do not inherit a writable
+    /// mapping, because a ring has one consumer.
     ///
     /// Process context, in the `mmap` operation of a file.
     ///
     /// # Errors
     ///
-    /// `EINVAL` the mapping is larger than [`size`](Self::size), or to be written
-    /// and not shared; `EACCES` a writable mapping of what is [`MapAccess::ReadOnly`],
-    /// or an executable one; `ENOMEM`.
+    /// - `EINVAL`: the mapping is larger than [`size`](Self::size), or it is
+    ///   [`MapAccess::ReadWrite`] and not shared.
+    /// - `EACCES`: a writable mapping of [`MapAccess::ReadOnly`] pages, or an executable one.
+    /// - `ENOMEM`.
     pub(crate) fn map(self: &Arc<Self>, vma: &VmaNew, access: MapAccess) -> Result {
         if vma.end() - vma.start() > self.size() {
             return Err(EINVAL);
@@ -185,9 +187,9 @@ impl SharedPages {
         for (addr, shared) in (vma.start()..vma.end()).step_by(PAGE_SIZE).zip(&self.pages) {
             vma.vm_insert_page(addr, &shared.page)?;
         }
-        // Last, because the kernel does not close a mapping that was not made.
-        // SAFETY: The area is in the making, and this is its only user.
-        // INVARIANT: The reference is the mapping's.
+        // Set the operations last: the kernel does not close a mapping whose creation failed.
+        // SAFETY: The area is being created, and nothing else uses it yet. INVARIANT: The mapping
+        // owns the reference.
         unsafe {
             let vma = vma.as_ptr();
             (*vma).vm_private_data = Arc::into_raw(self.clone()).cast_mut().cast();
@@ -196,34 +198,33 @@ impl SharedPages {
         Ok(())
     }
 
-    /// The word at byte `offset`; `None` if that is outside or not a multiple
-    /// of 8.
+    /// The word at byte `offset`; `None` if it is outside or not a multiple of 8.
     pub(crate) fn word(self: &Arc<Self>, offset: usize) -> Option<SharedWord> {
         if offset % size_of::<u64>() != 0 {
             return None;
         }
         let (addr, _) = self.place(offset)?;
-        // INVARIANT: Aligned, within a page, which the reference keeps.
+        // INVARIANT: The word is aligned and lies in a page, which the reference keeps.
         Some(SharedWord {
             word: addr.cast(),
             _pages: self.clone(),
         })
     }
 
-    /// Copies `bytes` to byte `offset` on.
+    /// Copies `bytes` to the pages, at byte `offset`.
     ///
-    /// Any context. No order: publish with [`Word::store_release`].
+    /// Any context. Does not order the writes: publish them with [`Word::store_release`].
     ///
     /// # Errors
     ///
-    /// `EINVAL` that is outside; nothing is written then.
+    /// `EINVAL`: the range is outside the pages. Nothing is written then.
     pub(crate) fn write_bytes(&self, offset: usize, bytes: &[u8]) -> Result {
         self.check(offset, bytes.len())?;
         let (mut offset, mut bytes) = (offset, bytes);
         while let Some((addr, here)) = self.place(offset).filter(|_| !bytes.is_empty()) {
             let (now, rest) = bytes.split_at(here.min(bytes.len()));
-            // SAFETY: `addr` points to `here` bytes of a page that stays. A program may read or
-            // change them meanwhile, which is why this is done in C.
+            // SAFETY: `addr` points to `here` bytes of a page that stays valid. A program may read
+            // or change them during the copy, which is why C does it.
             unsafe {
                 shim::kfabric_shim_copy(addr.as_ptr().cast(), now.as_ptr().cast(), now.len())
             };
@@ -233,19 +234,19 @@ impl SharedPages {
         Ok(())
     }
 
-    /// Copies `value` to byte `offset`; else as [`write_bytes`](Self::write_bytes).
+    /// Copies `value` to byte `offset`; otherwise as [`write_bytes`](Self::write_bytes).
     #[inline]
     pub(crate) fn write<T: AsBytes>(&self, offset: usize, value: &T) -> Result {
         self.write_bytes(offset, value.as_bytes())
     }
 
-    /// Copies the bytes from byte `offset` on to `bytes`.
+    /// Copies bytes from the pages, from byte `offset` on, to `bytes`.
     ///
-    /// Any context. What a program can write to is not to be trusted.
+    /// Any context. The result must not be trusted if a program can write to the pages.
     ///
     /// # Errors
     ///
-    /// `EINVAL` that is outside; nothing is read then.
+    /// `EINVAL`: the range is outside the pages. Nothing is read then.
     #[cfg(kfi_kunit)]
     pub(crate) fn read_bytes(&self, offset: usize, bytes: &mut [u8]) -> Result {
         self.check(offset, bytes.len())?;
@@ -262,14 +263,15 @@ impl SharedPages {
         Ok(())
     }
 
-    /// Writes words to byte `offset` on, a multiple of 8, all in one page: each is whole to who
-    /// reads it.
+    /// Writes words at byte `offset`, which is a multiple of 8, all in one page. Readers see each
+    /// word either old or new.
     ///
-    /// Any context. No order: publish with [`Word::store_release`].
+    /// Any context. Does not order the writes: publish them with [`Word::store_release`].
     ///
     /// # Errors
     ///
-    /// `EINVAL` they are not there; nothing is written then.
+    /// `EINVAL`: the range is outside the pages, crosses a page or is not aligned. Nothing is
+    /// written then.
     #[inline]
     pub(crate) fn write_words<const N: usize>(&self, offset: usize, words: &[u64; N]) -> Result {
         let to: &[AtomicWord; N] = self.words(offset)?;
@@ -279,15 +281,15 @@ impl SharedPages {
         Ok(())
     }
 
-    /// Reads words from byte `offset` on; else as [`write_words`](Self::write_words). What a program
-    /// can write to is not to be trusted.
+    /// Reads words at byte `offset`; otherwise as [`write_words`](Self::write_words). The result
+    /// must not be trusted if a program can write to the pages.
     #[inline]
     pub(crate) fn read_words<const N: usize>(&self, offset: usize) -> Result<[u64; N]> {
         let from: &[AtomicWord; N] = self.words(offset)?;
         Ok(from.each_ref().map(|word| word.load()))
     }
 
-    /// `N` words from byte `offset` on, all in one page.
+    /// `N` words at byte `offset`, all in one page.
     #[inline]
     fn words<const N: usize>(&self, offset: usize) -> Result<&[AtomicWord; N]> {
         let (addr, here) = self.place(offset).ok_or(EINVAL)?;
@@ -295,12 +297,12 @@ impl SharedPages {
             return Err(EINVAL);
         }
         // SAFETY: `N` aligned words of a page that stays while `self` is borrowed. The module
-        // accesses them through this type or by copying in C; a program's accesses to an aligned
-        // word are whole, and any value is one.
+        // accesses them through this type or by copying in C. A program accesses an aligned word as
+        // a whole, and any value is valid.
         Ok(unsafe { &*addr.as_ptr().cast() })
     }
 
-    /// `EINVAL` unless `len` bytes at `offset` are within.
+    /// Fails with `EINVAL` unless `len` bytes at `offset` are within the pages.
     fn check(&self, offset: usize, len: usize) -> Result {
         match offset.checked_add(len) {
             Some(end) if end <= self.size() => Ok(()),
@@ -308,7 +310,7 @@ impl SharedPages {
         }
     }
 
-    /// Where byte `offset` is, and how many bytes of its page begin there.
+    /// The address of byte `offset`, and the number of bytes from there to the end of its page.
     #[inline]
     fn place(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
         let shared = self.pages.get(offset >> PAGE_SHIFT)?;
@@ -319,7 +321,7 @@ impl SharedPages {
     }
 }
 
-/// A word of [`SharedPages`], which it keeps alive.
+/// A word of [`SharedPages`]. It holds a reference to the pages.
 ///
 /// # Invariants
 ///
@@ -330,7 +332,7 @@ pub(crate) struct SharedWord {
     _pages: Arc<SharedPages>,
 }
 
-// SAFETY: The word is accessed atomically, and its pages may be freed by any task.
+// SAFETY: The word is accessed atomically, and any task may free its pages.
 unsafe impl Send for SharedWord {}
 
 // SAFETY: As above.
@@ -340,8 +342,8 @@ impl SharedWord {
     #[inline(always)]
     fn word(&self) -> &AtomicWord {
         // SAFETY: By the type invariants the word is valid and aligned while `self` lives. The
-        // module accesses it through this type; a program's accesses to an aligned word are whole,
-        // and any value is one.
+        // module accesses it through this type; a program accesses an aligned word as a whole, and
+        // any value is valid.
         unsafe { AtomicWord::from_ptr(self.word.as_ptr()) }
     }
 }

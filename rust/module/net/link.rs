@@ -2,11 +2,10 @@
 
 //! Link: the software device on one network interface.
 //!
-//! A link is known by a name and by an id that grows and is never given twice. Domains are opened
-//! on it and count as its use ([`LinkUse`]); endpoints, operations and bytes are counted for those
-//! who look. What it says about its interface (state, MTU, name) is kept up to date by
-//! [`table`](super::table) from what the kernel tells about interfaces; addresses are read from
-//! the interface at the moment of asking.
+//! A link has a name, and an id that increases and is never reused. An open domain uses the link
+//! ([`LinkUse`]). The link counts its endpoints, operations and bytes for statistics. It has a copy
+//! of the interface's state, MTU and name, which [`table`](super::table) updates on events of the
+//! interface. Addresses are read from the interface when a caller asks for them.
 //!
 //! `state` and `domains` change under the table's lock only, so that "gone" and "in use" are
 //! decided together; both may be read at any time.
@@ -86,7 +85,7 @@ impl LinkState {
     }
 }
 
-/// Everything about a link at one moment, for `struct kfabric_link_get`.
+/// All properties of a link at one moment, for `struct kfabric_link_get`.
 pub(crate) struct LinkInfo {
     /// See [`Link::id`].
     pub(crate) id: u32,
@@ -108,15 +107,15 @@ pub(crate) struct LinkInfo {
     pub(crate) endpoints: u32,
     /// Operations that its endpoints sent.
     pub(crate) tx_ops: u64,
-    /// Their bytes.
+    /// Bytes of these.
     pub(crate) tx_bytes: u64,
     /// Operations that arrived for its endpoints.
     pub(crate) rx_ops: u64,
-    /// Their bytes.
+    /// Bytes of these.
     pub(crate) rx_bytes: u64,
 }
 
-/// See the module's story.
+/// A link, see the module documentation.
 #[pin_data]
 pub(crate) struct Link {
     id: u32,
@@ -154,7 +153,7 @@ impl WorkItem for Link {
 }
 
 impl Link {
-    /// A link on the interface that is `now`, in the namespace of `socket`. `ENOMEM`. Sleeps.
+    /// A link on the interface `now`, in the namespace of `socket`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(
         id: u32,
         name: LinkName,
@@ -182,7 +181,7 @@ impl Link {
         )
     }
 
-    /// Its id: never 0, larger than those of all links made before. Any context.
+    /// Its id: never 0, larger than those of all links added before. Any context.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -197,7 +196,7 @@ impl Link {
         self.netdev.netns
     }
 
-    /// Its interface, as long as it is not [`LinkState::Gone`]. Any context.
+    /// Its interface, valid while the state is not [`LinkState::Gone`]. Any context.
     pub(super) fn netdev(&self) -> NetdevId {
         self.netdev
     }
@@ -207,24 +206,25 @@ impl Link {
         &self.socket
     }
 
-    /// Counts something that no QP does. Any context.
+    /// Counts an event that belongs to no QP. Any context.
     pub(crate) fn count(&self, figure: Figure) {
         self.figures.add(figure, 1);
     }
 
-    /// What its QPs counted, together. Any context.
+    /// The sums of its QPs' figures. Any context.
     pub(crate) fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// The name of its interface, the last one it had if that has gone. Process context.
+    /// The name of its interface; if that has gone, its last name. Process context.
     pub(crate) fn ifname(&self) -> IfName {
         *self.ifname.lock()
     }
 
     /// Its state. Any context.
     pub(crate) fn state(&self) -> LinkState {
-        // Acquire pairs with the release in `set_state`: who sees Gone sees all that led to it.
+        // Acquire pairs with the release in `set_state`: a reader that sees Gone sees everything
+        // before it.
         match self.state.load(Acquire) {
             KFABRIC_LINK_UP => LinkState::Up,
             KFABRIC_LINK_DOWN => LinkState::Down,
@@ -232,12 +232,12 @@ impl Link {
         }
     }
 
-    /// The MTU of its interface, bytes. Any context.
+    /// The MTU of its interface in bytes. Any context.
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu.load(Relaxed)
     }
 
-    /// The interface's first IPv4 address, with port 0; none if it has none or has gone. Process
+    /// The interface's first IPv4 address, with port 0; `None` if it has none or has gone. Process
     /// context or softirq.
     pub(crate) fn first_ipv4(&self) -> Option<SockAddr> {
         let netdev = self.present()?;
@@ -245,8 +245,8 @@ impl Link {
         Some(SockAddr::v4(addr.into(), 0))
     }
 
-    /// The interface's first IPv6 address that can be used, with port 0; none if it has none or
-    /// has gone. A link-local one carries the interface as its scope. Process context or softirq.
+    /// The interface's first usable IPv6 address, with port 0; `None` if it has none or has gone. A
+    /// link-local address has the interface as its scope. Process context or softirq.
     pub(crate) fn first_ipv6(&self) -> Option<SockAddr> {
         let netdev = self.present()?;
         let addr = self.socket.first_ipv6(netdev.ifindex)?;
@@ -254,11 +254,12 @@ impl Link {
         SockAddr::v6(addr.into(), 0, netdev.ifindex).ok()
     }
 
-    /// Whether `addr` is an address of the interface; its port does not matter.
+    /// Whether `addr` is an address of the interface; its port is ignored.
     ///
-    /// A link-local IPv6 address needs the interface as its scope. On a loopback interface all of the
-    /// subnet of an IPv4 address belongs to it (127.0.0.0/8 as a rule), as in the kernel's routing.
-    /// A wildcard address belongs to no interface. Process context or softirq; does not sleep.
+    /// A link-local IPv6 address needs the interface as its scope. A loopback interface has all
+    /// addresses of the subnet of its IPv4 address (usually 127.0.0.0/8), as in the kernel's
+    /// routing. A wildcard address belongs to no interface. Process context or softirq; does not
+    /// sleep.
     pub(crate) fn has_address(&self, addr: &SockAddr) -> bool {
         let Some(netdev) = self.present() else {
             return false;
@@ -274,14 +275,14 @@ impl Link {
         }
     }
 
-    /// Whether the interface has the address `ip`, a link-local one with itself as the scope. Process
-    /// context or softirq.
+    /// Whether the interface has the address `ip`. A link-local `ip` gets the interface as its
+    /// scope. Process context or softirq.
     pub(super) fn has_ip(&self, ip: IpAddr) -> bool {
         self.peer(ip).is_some_and(|addr| self.has_address(&addr))
     }
 
-    /// The address of a peer at `ip`, as it is called here, with port 0; none if the link has gone,
-    /// or it cannot be an address. Any context.
+    /// The socket address of a peer at `ip`, with port 0; `None` if the link has gone, or `ip`
+    /// cannot be an address. Any context.
     pub(crate) fn peer(&self, ip: IpAddr) -> Option<SockAddr> {
         let netdev = self.present()?;
         // The scope is dropped for all but link-local addresses.
@@ -293,7 +294,7 @@ impl Link {
         (self.state() != LinkState::Gone).then_some(self.netdev)
     }
 
-    /// Everything about it. Process context.
+    /// All its properties. Process context.
     pub(crate) fn info(&self) -> LinkInfo {
         let traffic = self.traffic.sum();
         LinkInfo {
@@ -313,8 +314,8 @@ impl Link {
         }
     }
 
-    /// Opens it for a domain. `ENODEV` it has gone; `EBUSY` the number of domains would overflow.
-    /// Does not sleep.
+    /// Opens it for a domain. Fails with `ENODEV` if it has gone, `EBUSY` if the number of domains
+    /// would overflow. Does not sleep.
     pub(crate) fn open(self: &Arc<Self>) -> Result<LinkUse> {
         table::open(self)?;
         Ok(LinkUse {
@@ -329,14 +330,14 @@ impl Link {
         EndpointCount { link: self.clone() }
     }
 
-    /// Counts an operation of `bytes` that an endpoint sent. Any context; touches memory of this
+    /// Counts an operation of `bytes` that an endpoint sent. Any context; accesses memory of this
     /// CPU only.
     #[inline]
     pub(crate) fn count_tx(&self, bytes: u64) {
         self.traffic.tx(bytes);
     }
 
-    /// Counts an operation of `bytes` that arrived for an endpoint. Any context; touches memory of
+    /// Counts an operation of `bytes` that arrived for an endpoint. Any context; accesses memory of
     /// this CPU only.
     #[inline]
     pub(crate) fn count_rx(&self, bytes: u64) {
@@ -355,7 +356,7 @@ impl Link {
         self.domains.store(domains, Relaxed);
     }
 
-    /// Takes over how the interface is now.
+    /// Copies the state of the interface.
     pub(super) fn update(&self, netdev: &Netdev) {
         self.set_state(LinkState::of(netdev));
         self.mtu.store(netdev.mtu, Relaxed);
@@ -373,20 +374,20 @@ impl Link {
 
     /// Queues the work item that notifies QPs and the provider that the link has gone. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
-        // Not refused: a link goes once.
+        // It is not refused: a link goes once.
         let _ = work::slow_queue().enqueue(self.clone());
     }
 }
 
-/// A domain's use of a link, until it is released or dropped. The link cannot be removed by hand
-/// meanwhile, but its interface can go.
+/// A domain's use of a link, until it is released or dropped. While it lasts, the link cannot be
+/// removed by a command, but its interface can go.
 pub(crate) struct LinkUse {
     link: Arc<Link>,
     held: Atomic<bool>,
 }
 
 impl LinkUse {
-    /// Ends the use now, though the value may live on. Idempotent. Sleeps.
+    /// Ends the use now; the value may live on. Idempotent. Sleeps.
     pub(crate) fn release(&self) {
         if self.held.xchg(false, Full) {
             table::close(&self.link);
@@ -408,7 +409,7 @@ impl Drop for LinkUse {
     }
 }
 
-/// An enabled endpoint, as the link counts it.
+/// Counts an enabled endpoint at its link, until it is dropped.
 pub(crate) struct EndpointCount {
     link: Arc<Link>,
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: links on network interfaces.
+//! The network layer: links on network interfaces, queue pairs, connection management.
 //!
-//! A [`Link`] is the software device on one network interface in one network namespace. Somebody
-//! with CAP_NET_ADMIN in the namespace makes it ([`add`]) and removes it ([`del`]); domains are
-//! opened on it ([`Link::open`]) and keep it in use. Without a link the module has nothing to do
-//! with the network; with the first one in a namespace it opens UDP port 4791 there ([`Socket`]).
+//! A [`Link`] is the software device on one network interface in one network namespace. A user with
+//! CAP_NET_ADMIN in the namespace adds ([`add`]) and removes it ([`del`]). Domains are opened on it
+//! ([`Link::open`]) and keep it in use. Without a link the module uses no network; the first link
+//! of a namespace opens UDP port 4791 there ([`Socket`]).
 //!
-//! A [`Qp`] is at an address of a link: for datagrams, or for a reliable connection. It reaches its
-//! peers by a [`Path`] each, and asks and tells the floor above through a trait for each kind.
+//! A [`Qp`] is at an address of a link: for datagrams, or for a reliable connection. It reaches
+//! each peer by a [`Path`], and calls the layer above through a trait for each kind of QP.
 //!
 //! ```text
 //!            add                      interface up, down
@@ -19,36 +19,36 @@
 //!                   Gone, listed while domains are open ---last closes---> (none)
 //! ```
 //!
-//! # What keeps what alive
+//! # Lifetimes
 //!
-//! A link keeps neither its interface nor its namespace: it knows both by number
+//! A link holds no reference to its interface or its namespace: it identifies both by number
 //! ([`NetdevId`](crate::shim::net::NetdevId)), follows the interface through a notifier, and looks
-//! it up under RCU when addresses are asked for. So namespaces end when their processes do, and
-//! take their links along.
+//! it up under RCU when it reads addresses. So a namespace ends when its processes do, and its
+//! links end with it.
 //!
 //! # Locks
 //!
-//! The RTNL is above the locks that opening and closing a socket takes, and above the table's spin
-//! lock; that is above the lock of a link's interface name, a leaf. Links are made and removed with
-//! the RTNL held. System calls that look for links or open domains take the spin lock alone,
-//! packets neither of the two: see [`table`]. The work item that reports a link that has gone
-//! ([`LinkEvents`]) holds none of these locks.
+//! The lock order is: RTNL, the locks that opening and closing a socket takes, the table's spin
+//! lock, the lock of a link's interface name (a leaf). Links are added and removed with the RTNL
+//! held. System calls that look for links or open domains take only the spin lock, packets neither:
+//! see [`table`]. The work item that reports a link that has gone ([`LinkEvents`]) holds none of
+//! these locks.
 //!
-//! The mutexes of a QP are neither below nor above these locks: see [`qp`]. The locks of connection
+//! The mutexes of a QP are not ordered with these locks: see [`qp`]. The locks of connection
 //! management are described at [`cm`]. In softirq a packet takes the lock of its QP's inbox, a
 //! leaf; all other look-ups are under RCU.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | [`name`] | names of links and interfaces, checked |
+//! | [`name`] | names of links and interfaces, validated |
 //! | [`link`] | one link |
-//! | [`table`] | all links, and what happens to interfaces |
-//! | [`socket`] | a namespace's door to the wire, and the numbers of its QPs |
-//! | [`packet`] | packets in socket buffers: verified, built |
-//! | [`path`] | the way from a link's address to a peer |
+//! | [`table`] | all links, and the events of interfaces |
+//! | [`socket`] | the UDP sockets of a namespace, and the numbers of its QPs |
+//! | [`packet`] | packets in socket buffers: verifying and building |
+//! | [`path`] | the path from a link's address to a peer |
 //! | [`qp`] | queue pairs |
-//! | [`cm`] | connection management: how QPs find their peers |
-//! | [`stats`] | what is counted |
+//! | [`cm`] | connection management: connects QPs with their peers |
+//! | [`stats`] | statistics |
 
 #[allow(dead_code, unused_imports, reason = "suites use all of it")]
 pub(crate) mod cm;

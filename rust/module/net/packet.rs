@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets in socket buffers: verifying those that arrived, building those to be sent.
+//! Packets in socket buffers: verifying received ones, building those to send.
 //!
-//! A packet that arrived stays as it came, in however many pieces; its ICRC is computed over the
-//! pieces. One to be sent is built once, in one piece, from the IP header to the ICRC: the payload
-//! is copied from the pages of the operation, and the ICRC computed over the copy. So a program that
-//! changes its buffer meanwhile sends one or the other, but never a packet that the peer must drop.
+//! A received packet stays in its socket buffer, in however many fragments; the ICRC is computed
+//! over the fragments. A packet to send is built once, in one piece, from the IP header to the
+//! ICRC: the payload is copied from the pages of the operation, and the ICRC is computed over the
+//! copy. So a program that changes its buffer meanwhile sends old or new bytes, but never a packet
+//! with a wrong ICRC.
 
 use super::{
     socket::Way,
@@ -40,7 +41,7 @@ use kfi_roce::{
     }, //
 };
 
-// What is read more than once is where nobody changes it.
+// All headers that are read more than once lie in the head, which no one else changes.
 kernel::static_assert!(UDP_LEN + MAX_HEADERS <= RX_HEAD);
 
 /// The kernel's CRC-32.
@@ -52,15 +53,15 @@ impl Crc32 for KernelCrc {
     }
 }
 
-/// Reads a packet that arrived, without looking at its ICRC. Any context.
+/// Parses a received packet, without checking its ICRC. Any context.
 pub(super) fn parse(skb: &RxSkb) -> Result<Packet, Malformed> {
     let mut buffer = [0; MAX_HEADERS];
     Packet::parse(skb.head(&mut buffer), skb.len())
 }
 
-/// Reads a packet that arrived and verifies its ICRC. Any context.
+/// Parses a received packet and verifies its ICRC. Any context.
 ///
-/// Fails with what is wrong with it.
+/// The error is the figure that counts the drop.
 #[cfg(kfi_kunit)]
 pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Figure> {
     let packet = parse(skb)?;
@@ -68,9 +69,9 @@ pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Figure> {
     Ok(packet)
 }
 
-/// Verifies the ICRC of a packet, which was read from `skb`. Any context.
+/// Verifies the ICRC of `packet`, which was parsed from `skb`. Any context.
 ///
-/// Fails with what is wrong with it.
+/// The error is the figure that counts the drop.
 pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Figure> {
     let mut buffer = [0; MAX_HEADERS];
     let headers = skb
@@ -95,11 +96,11 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Figure> {
     Ok(())
 }
 
-/// Builds a packet, with UDP source port `source` and, over IPv4, identification `id`. `fill` writes
-/// the payload; what it leaves of its room becomes zeros.
+/// Builds a packet, with UDP source port `source` and, over IPv4, identification `id`. `fill`
+/// writes the payload; the part of the room that it leaves is filled with zeros.
 ///
-/// `ENOMEM`; `EMSGSIZE` longer than an IP packet can be; `EINVAL` addresses of two families; an error
-/// of `fill`. Does not sleep unless `fill` does.
+/// Fails with `ENOMEM`; `EMSGSIZE` if it is longer than an IP packet can be; `EINVAL` if the
+/// addresses are of two families; an error of `fill`. Does not sleep unless `fill` does.
 pub(super) fn build(
     way: &Way,
     source: u16,
@@ -156,7 +157,7 @@ pub(super) fn reject(skb: RxSkb, cause: Figure) {
     skb.reject();
 }
 
-/// What tracepoints say of a packet.
+/// The fields of a packet that tracepoints report.
 fn said(packet: &Packet) -> (u32, u32, u32, u32) {
     (
         packet.bth.dest_qp.get(),
@@ -170,13 +171,13 @@ fn said(packet: &Packet) -> (u32, u32, u32, u32) {
 fn udp_header(source: u16, len: usize) -> [u8; UDP_LEN] {
     let [s1, s0] = source.to_be_bytes();
     let [d1, d0] = UDP_PORT.to_be_bytes();
-    // Within an IP packet, whose length was looked at.
+    // The caller has checked the length of the IP packet.
     let [l1, l0] = (len as u16).to_be_bytes();
     [s1, s0, d1, d0, l1, l0, 0, 0]
 }
 
-/// The IPv4 header: don't fragment. TTL and checksum, which the ICRC does not cover, are for the
-/// stack to fill in.
+/// The IPv4 header, with "don't fragment". The stack fills in TTL and checksum, which the ICRC does
+/// not cover.
 fn ipv4_header(total: u16, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN] {
     const DONT_FRAGMENT: u8 = 0x40;
     const UDP: u8 = 17;
@@ -208,7 +209,7 @@ fn ipv4_header(total: u16, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN
     ]
 }
 
-/// The IPv6 header. The hop limit, which the ICRC does not cover, is for the stack to fill in.
+/// The IPv6 header. The stack fills in the hop limit, which the ICRC does not cover.
 fn ipv6_header(payload: u16, from: [u8; 16], to: [u8; 16]) -> [u8; IPV6_LEN] {
     const UDP: u8 = 17;
     let [l1, l0] = payload.to_be_bytes();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Path: how packets get from an address of a link to a peer.
+//! Path: an address of a link, the address of a peer, and the route between them.
 //!
-//! What InfiniBand calls an address handle: for UD the provider makes one for each peer of an
-//! address vector, an RC QP has one to its peer. A path remembers its route and asks routing again
-//! when that no longer holds. It may outlive its link; sending fails then, as on any network a
-//! packet is lost.
+//! InfiniBand calls this an address handle. For UD the provider creates one for each peer of an
+//! address vector; an RC QP has one to its peer. A path caches its route and looks it up again when
+//! the cached one is not valid any more. It may outlive its link; then sending fails, which counts
+//! as a lost packet.
 
 use super::{
     link::Link,
@@ -32,7 +32,7 @@ use kfi_roce::{
     packet::Packet, //
 };
 
-/// See the module's story.
+/// A path, see the module documentation.
 #[pin_data]
 pub(crate) struct Path {
     way: Way,
@@ -44,8 +44,8 @@ pub(crate) struct Path {
 impl Path {
     /// The path from `from`, an address of `link`, to `to`.
     ///
-    /// `EINVAL` the addresses are of two families, or `to` is no peer's: unspecified, multicast or
-    /// broadcast; `ENOMEM`. Sleeps.
+    /// Fails with `EINVAL` if the addresses are of two families, or if `to` cannot be a peer's
+    /// address (unspecified, multicast or broadcast); `ENOMEM`. Sleeps.
     pub(crate) fn new(link: &Arc<Link>, from: IpAddr, to: IpAddr) -> Result<Arc<Self>> {
         let nobody = match to {
             IpAddr::V4(ip) => ip.is_broadcast(),
@@ -64,14 +64,14 @@ impl Path {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // The broadcast address of a subnet is known to routing only.
+        // Only routing knows the broadcast address of a subnet.
         if path.route.is_of_many() {
             return Err(EINVAL);
         }
         Ok(path)
     }
 
-    /// Its two addresses. Any context.
+    /// The addresses of both ends. Any context.
     pub(crate) fn way(&self) -> &Way {
         &self.way
     }
@@ -81,19 +81,19 @@ impl Path {
         &self.link
     }
 
-    /// The largest path MTU that the way and the interface carry now; `None` if there is no way, or
-    /// they carry none. Process context.
+    /// The largest path MTU that the route and the interface carry now; `None` if there is no
+    /// route, or if they carry none. Process context.
     pub(crate) fn mtu(&self) -> Option<PathMtu> {
         PathMtu::of_interface(self.route.mtu()?.min(self.link.mtu()))
     }
 
-    /// Looks the route up anew, whether or not the cached one is valid. For tests. Does not sleep.
+    /// Looks the route up again, even if the cached one is valid. For tests. Does not sleep.
     #[cfg(kfi_kunit)]
     pub(super) fn look_up(&self) -> Result {
         self.route.look_up()
     }
 
-    /// Builds a packet for it, see [`packet::build`].
+    /// Builds a packet for this path, see [`packet::build`].
     pub(super) fn build(
         &self,
         source: u16,
@@ -104,8 +104,8 @@ impl Path {
         packet::build(&self.way, source, id, packet, fill)
     }
 
-    /// Sends a packet that was built for it. An error means that it is lost: see [`Route::send`].
-    /// Process context, no spin lock that is taken in softirq.
+    /// Sends a packet that was built for this path. An error means that the packet is lost: see
+    /// [`Route::send`]. Process context, no spin lock held that is taken in softirq.
     pub(super) fn send(&self, skb: TxSkb) -> Result {
         self.route.send(skb)
     }

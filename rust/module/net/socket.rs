@@ -2,29 +2,31 @@
 
 //! Socket: the UDP sockets of a network namespace, its QP numbers, and its links.
 //!
-//! Two UDP sockets, for IPv4 and IPv6, at port 4791 and all addresses. They are opened with the
-//! first link of a namespace, whatever interface that is on, and closed with the last; without a
-//! link the port is free for others. Somebody else who has it (in-tree rxe, for one) has it for the
-//! whole namespace: then no link can be added there.
+//! There are two UDP sockets, for IPv4 and IPv6, at port 4791 and all addresses. They are opened
+//! with the first link of a namespace, on whatever interface it is, and closed with the last;
+//! without a link the port is free for others. Another user of the port (in-tree rxe, for example)
+//! has it in the whole namespace: then no link can be added there.
 //!
-//! The socket has the namespace's QPs by number ([`Inbound`]), because a packet names its QP but
-//! not its link. It also has the namespace's links by the index of their interface, because
-//! connection management needs the link of the address to which a packet was sent.
+//! The socket finds the namespace's QPs by number ([`Inbound`]), because a packet contains the
+//! number of its QP but not its link. It also finds the namespace's links by the index of their
+//! interface, because connection management needs the link of the address to which a packet was
+//! sent.
 //!
 //! # From the wire to a QP
 //!
-//! In softirq a packet is parsed and judged as far as that needs no lock, and appended to the inbox
-//! of its QP, whose worker does the rest. Nothing is allocated, no lock is taken but the inbox's
-//! own, and what is dropped is counted by its cause: with the QP and its link, or, if no QP was
-//! found, with the socket.
+//! In softirq a packet is parsed and checked as far as that needs no lock, and appended to the
+//! inbox of its QP; a run of the QP does the rest. Nothing is allocated, no lock is taken except
+//! the inbox's own. A dropped packet is counted by its cause: at the QP and its link or, if no QP
+//! was found, at the socket.
 //!
 //! # QP numbers
 //!
-//! 24 bits: an index of 18 bits, given round and round from a random beginning, and above it 6
-//! random bits. So a packet of an earlier QP hardly ever finds a later one at its number, and who
-//! guesses numbers hits one in many. 0 and 1 are special QPs in InfiniBand: 0 is not used, 1 is
-//! that of connection management. The upper half of the indices belongs to datagram endpoints,
-//! whose numbers are to be known beforehand: [`DGRAM_QPN`] and the port.
+//! A number has 24 bits: an index of 18 bits, and above it 6 random bits. So a packet of an earlier
+//! QP hardly ever finds a later one at its number, and few guesses of a number hit a QP. InfiniBand
+//! reserves the numbers 0 and 1 for special QPs: 0 is not used, 1 is that of connection management.
+//! Indices in the lower half are chosen at random ([`Inbound::enter`]). Those in the upper half
+//! belong to datagram endpoints, whose numbers peers must know in advance: [`DGRAM_QPN`] plus the
+//! port.
 
 use super::{
     cm::{
@@ -85,11 +87,11 @@ use kfi_roce::{
     }, //
 };
 
-/// See the module's story.
+/// The UDP sockets of a namespace, see the module documentation.
 pub(crate) type Socket = UdpSockets<Inbound>;
 
-/// Opens the sockets of `netns`, and begins connection management there. `EADDRINUSE` another
-/// program has UDP port 4791; `ENOMEM`. Sleeps; the RTNL may be held.
+/// Opens the sockets of `netns`, and starts connection management there. Fails with `EADDRINUSE` if
+/// UDP port 4791 is in use, `ENOMEM`. Sleeps; the RTNL may be held.
 pub(super) fn open(netns: &NetNs) -> Result<Arc<Socket>> {
     let socket = UdpSockets::open(netns, UDP_PORT, Inbound::new()?)?;
     cm::begin(&socket)?;
@@ -106,46 +108,46 @@ pub(super) fn close(socket: &Socket) {
 /// Bits of a QP's number that are its index.
 const INDEX_BITS: u32 = 18;
 
-/// Those bits.
+/// The mask of those bits.
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
-/// The first index behind those of the special QPs.
+/// The first index after those of the special QPs.
 const INDEX_MIN: u32 = 2;
 
-/// The last one before those of ports: so many QPs without a port, and no more, a namespace can
-/// have, of all its users.
+/// The last index before those of ports. It limits the QPs without a port of all users of a
+/// namespace.
 const INDEX_MAX: u32 = (1 << (INDEX_BITS - 1)) - 1;
 
 kernel::static_assert!(DGRAM_QPN == INDEX_MAX + 1 && DGRAM_QPN + u16::MAX as u32 <= INDEX_MASK);
 
-/// How many random indices are tried before the next free one is taken.
+/// The number of random indices that are tried before the next free one is used.
 const RANDOM_TRIES: usize = 16;
 
-/// Ports for those who do not ask for one: the dynamic range of RFC 6335.
+/// Ports for endpoints that do not ask for one: the dynamic range of RFC 6335.
 const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// Which number a QP is to have.
+/// The requested number of a QP.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Number {
-    /// One that nobody knows beforehand.
+    /// A number that peers cannot know in advance.
     Any,
-    /// That of a port; of 0, a port that nobody has.
+    /// The number of a port; for 0, of any free port.
     Port(u16),
-    /// That of connection management.
+    /// The number of connection management.
     Gsi,
 }
 
-/// What arrives in a namespace, and for whom.
+/// The receive side of a namespace: finds the QP of a packet, and the link of an address.
 #[pin_data]
 pub(crate) struct Inbound {
-    /// By index.
+    /// QPs by index.
     #[pin]
     qps: RcuMap<AnyQp>,
     /// The links that have not gone, by the index of their interface. Each has a reference to the
-    /// socket, so each has to be removed.
+    /// socket, so each must be removed.
     #[pin]
     links: RcuMap<Arc<Link>>,
-    /// Where the search for a free port begins.
+    /// The start of the search for a free port.
     next_port: Atomic<u32>,
     figures: Figures,
     /// Connection management.
@@ -169,7 +171,7 @@ impl Inbound {
         )
     }
 
-    /// What arrived for no QP, and what connection management counts.
+    /// Counts packets for which no QP was found, and events of connection management.
     pub(crate) fn figures(&self) -> &Figures {
         &self.figures
     }
@@ -179,7 +181,7 @@ impl Inbound {
         &self.cm
     }
 
-    /// Enters a link, so that packets find it. `ENOMEM`. Sleeps; the RTNL is held.
+    /// Inserts a link, so that packets find it. Fails with `ENOMEM`. Sleeps; the RTNL is held.
     pub(super) fn enter_link(&self, link: &Arc<Link>) -> Result {
         self.links.insert(link.netdev().ifindex, link.clone())
     }
@@ -207,9 +209,10 @@ impl Inbound {
         }
     }
 
-    /// Gives a QP its number. `EBUSY` somebody has it, or there are too many; `ENOMEM`. Sleeps.
+    /// Gives a QP its number. Fails with `EBUSY` if the number is taken or there are too many QPs,
+    /// `ENOMEM`. Sleeps.
     ///
-    /// Packets find it when it knows the number itself.
+    /// Packets find the QP when it has stored the number itself.
     pub(super) fn enter(&self, qp: AnyQp, number: Number) -> Result<Qpn> {
         match number {
             Number::Any => {
@@ -222,7 +225,7 @@ impl Inbound {
         }
     }
 
-    /// Gives a QP a random index that no other has, so that a stranger knows no QP's number from that of
+    /// Gives a QP a random free index, so that the number of one QP does not reveal that of
     /// another.
     fn enter_anywhere(&self, qp: AnyQp) -> Result<u32> {
         for _ in 0..RANDOM_TRIES {
@@ -232,7 +235,7 @@ impl Inbound {
                 entered => return entered.map(|()| index),
             }
         }
-        // Nearly all are taken.
+        // Nearly all indices are taken.
         self.qps.insert_next(INDEX_MIN, INDEX_MAX, qp)
     }
 
@@ -241,7 +244,7 @@ impl Inbound {
         Ok(number)
     }
 
-    /// Gives a QP the number of a port that nobody has, round and round.
+    /// Gives a QP the number of a free port; the search starts at the next port each time.
     fn enter_dynamic(&self, qp: AnyQp) -> Result<Qpn> {
         let begin = self.next_port.fetch_add(1, Relaxed) as usize % DYNAMIC_PORTS.len();
         for port in DYNAMIC_PORTS.cycle().skip(begin).take(DYNAMIC_PORTS.len()) {
@@ -253,13 +256,14 @@ impl Inbound {
         Err(EBUSY)
     }
 
-    /// Takes the number from a QP. Its packets do not find it any more; the map's reference to it
-    /// is dropped later. Process context.
+    /// Removes the number of a QP. Packets do not find it any more; the map's reference to it is
+    /// dropped later. Process context.
     pub(super) fn leave(&self, number: Qpn) {
         self.qps.remove(number.get() & INDEX_MASK);
     }
 
-    /// Calls `f` with each QP that has a number all the while. Process context; no lock is held.
+    /// Calls `f` with each QP that has a number throughout the call. Process context; no lock is
+    /// held.
     pub(super) fn for_each_qp(&self, mut f: impl FnMut(&AnyQp)) {
         let mut from = 0;
         while let Some((index, qp)) = self.qps.next(from) {
@@ -268,7 +272,7 @@ impl Inbound {
         }
     }
 
-    /// Judges a packet, and has it wait for its QP. One for which there is no QP is given back with
+    /// Checks a packet, and queues it at its QP. Returns a packet for which there is no QP, with
     /// the cause.
     fn admit(&self, skb: RxSkb) -> Result<(), (RxSkb, Figure)> {
         let mut buffer = [0; MAX_HEADERS];
@@ -314,8 +318,8 @@ impl Socket {
         self.find_link(addr.ip(), first, |link| link.has_address(addr))
     }
 
-    /// The link that has the address `ip`, which `has` checks. In general it is the one on the
-    /// interface `first`, which the kernel's look-up gave. It may be another one if several
+    /// The link that has the address `ip`, which `has` checks. Usually it is the one on the
+    /// interface `first`, which the kernel's look-up returned. It may be another one if several
     /// interfaces have the address, or if the interface belongs to a VRF: then all links of the
     /// namespace are checked, at most as many as the module parameter `max_links` allows.
     fn find_link(
@@ -346,7 +350,7 @@ impl Receive for Inbound {
     }
 }
 
-/// Where a packet came from and where it went to.
+/// The source and destination address of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Way {
     /// Source address.
@@ -356,7 +360,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Reads an IP header; `None` if there is more to it than addresses and numbers.
+    /// Reads an IP header; `None` if it has options or extension headers.
     pub(super) fn of(ip: &[u8]) -> Option<Self> {
         if let Ok(ip) = <&[u8; IPV4_LEN]>::try_from(ip) {
             let [_, _, _, _, _, _, _, _, _, _, _, _, from @ .., t0, t1, t2, t3] = *ip;

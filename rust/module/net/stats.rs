@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted: packets, bytes, and what went wrong with them.
+//! Statistics: packets, bytes, and errors.
 //!
-//! The same figures are kept of each QP, each link and the sockets of each namespace. Those of
-//! sockets are packets for which no QP was found, and connection management; each of the others is
-//! counted once with the QP and once with its link. A figure never falls.
+//! Each QP, each link and the sockets of each namespace have the same figures. Those of the sockets
+//! count packets for which no QP was found, and connection management. Everything else is counted
+//! twice, at the QP and at its link. A figure never decreases.
 //!
-//! Many QPs share a link, so the figures of links are kept per CPU. Who works on a QP counts its
-//! packets in a [`Tally`] and adds that up at the end of a run; so a packet touches no memory that
-//! another QP's packets touch.
+//! Many QPs share a link, so the figures of links are per CPU. The task that runs a QP counts its
+//! packets in a [`Tally`] and adds the sums to the figures at the end of a run. So a packet
+//! accesses no memory that packets of other QPs access.
 
 use crate::shim::{
     bindings,
@@ -29,7 +29,7 @@ use kfi_roce::packet::Malformed;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $figure:ident = $number:ident $name:literal,)*) => {
-        /// Something that is counted, with the number of `KFABRIC_FIGURE_*`.
+        /// A figure, with the number of `KFABRIC_FIGURE_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub(crate) enum Figure {
@@ -37,7 +37,7 @@ macro_rules! figures {
         }
 
         impl Figure {
-            /// All of them; each stands at its number.
+            /// All figures, each at the index of its number.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$figure,)*];
 
             /// Its name in listings.
@@ -51,7 +51,7 @@ macro_rules! figures {
 }
 
 figures! {
-    /// Packets that arrived and were in order: a QP took them.
+    /// Packets that arrived with a valid ICRC and were processed by a QP.
     RxPackets = KFABRIC_FIGURE_RX_PACKETS "rx_packets",
     /// Bytes of these, from the BTH to the ICRC.
     RxBytes = KFABRIC_FIGURE_RX_BYTES "rx_bytes",
@@ -59,59 +59,60 @@ figures! {
     TxPackets = KFABRIC_FIGURE_TX_PACKETS "tx_packets",
     /// Bytes of these, from the BTH to the ICRC.
     TxBytes = KFABRIC_FIGURE_TX_BYTES "tx_bytes",
-    /// Packets that this host's stack did not send, or for which there was no memory: lost ones.
+    /// Packets that this host's stack did not send, or for which there was no memory: they are
+    /// lost.
     TxNotSent = KFABRIC_FIGURE_TX_NOT_SENT "tx_not_sent",
-    /// Dropped: ends before its headers do.
+    /// Dropped: shorter than its headers.
     DropShort = KFABRIC_FIGURE_DROP_SHORT "drop_short",
-    /// Dropped: length not a multiple of 4.
+    /// Dropped: the length is not a multiple of 4.
     DropLength = KFABRIC_FIGURE_DROP_LENGTH "drop_length",
-    /// Dropped: transport version.
+    /// Dropped: wrong transport version.
     DropVersion = KFABRIC_FIGURE_DROP_VERSION "drop_version",
-    /// Dropped: opcode reserved, or of a service that is not spoken.
+    /// Dropped: the opcode is reserved, or belongs to an unsupported service.
     DropOpcode = KFABRIC_FIGURE_DROP_OPCODE "drop_opcode",
-    /// Dropped: P_Key.
+    /// Dropped: wrong P_Key.
     DropPkey = KFABRIC_FIGURE_DROP_PKEY "drop_pkey",
-    /// Dropped: more pad than payload.
+    /// Dropped: the pad count exceeds the payload.
     DropPad = KFABRIC_FIGURE_DROP_PAD "drop_pad",
-    /// Dropped: a payload where there can be none.
+    /// Dropped: a payload with an opcode that has none.
     DropPayload = KFABRIC_FIGURE_DROP_PAYLOAD "drop_payload",
-    /// Dropped: AETH syndrome.
+    /// Dropped: invalid AETH syndrome.
     DropSyndrome = KFABRIC_FIGURE_DROP_SYNDROME "drop_syndrome",
-    /// Dropped: options or extension headers of IP.
+    /// Dropped: IP options or extension headers.
     DropIpOptions = KFABRIC_FIGURE_DROP_IP_OPTIONS "drop_ip_options",
     /// Dropped: a payload longer than the largest path MTU.
     DropTooLong = KFABRIC_FIGURE_DROP_TOO_LONG "drop_too_long",
     /// Dropped: no such QP.
     DropNoQp = KFABRIC_FIGURE_DROP_NO_QP "drop_no_qp",
-    /// Dropped: the QP speaks another transport service.
+    /// Dropped: the QP uses another transport service.
     DropService = KFABRIC_FIGURE_DROP_SERVICE "drop_service",
-    /// Dropped: not sent to the QP's own address.
+    /// Dropped: not sent to the QP's address.
     DropDestination = KFABRIC_FIGURE_DROP_DESTINATION "drop_destination",
     /// Dropped: not sent by the peer that the QP is connected to.
     DropSource = KFABRIC_FIGURE_DROP_SOURCE "drop_source",
     /// Dropped: the QP is not connected, or in a state in which it takes no packets.
     DropState = KFABRIC_FIGURE_DROP_STATE "drop_state",
-    /// Dropped: so much waits for the QP's worker already.
+    /// Dropped: the QP's inbox is full.
     DropInboxFull = KFABRIC_FIGURE_DROP_INBOX_FULL "drop_inbox_full",
     /// Dropped: the ICRC is wrong.
     DropIcrc = KFABRIC_FIGURE_DROP_ICRC "drop_icrc",
     /// Dropped: not the QP's Q key.
     DropQkey = KFABRIC_FIGURE_DROP_QKEY "drop_qkey",
-    /// Dropped: a datagram for which nobody waits.
+    /// Dropped: there is no receive for the datagram.
     DropNoReceive = KFABRIC_FIGURE_DROP_NO_RECEIVE "drop_no_receive",
     /// Packets that were sent again.
     Resent = KFABRIC_FIGURE_RESENT "resent",
-    /// Times that sending went back because the peer said that something was lost.
+    /// Times that the requester went back because a NAK or a response showed a loss.
     Retries = KFABRIC_FIGURE_RETRIES "retries",
-    /// Times that no answer came in time.
+    /// Times that the ACK timeout expired.
     Timeouts = KFABRIC_FIGURE_TIMEOUTS "timeouts",
-    /// Packets that were sent again before that, in case that the last one was lost.
+    /// Packets that were sent again before the ACK timeout, in case the last one was lost.
     Probes = KFABRIC_FIGURE_PROBES "probes",
     /// Requests and responses that had been received already.
     Duplicates = KFABRIC_FIGURE_DUPLICATES "duplicates",
-    /// Responses to what was never sent, or of a kind that does not answer it.
+    /// Responses to a PSN that was not sent, or of a kind that does not answer the request.
     Strays = KFABRIC_FIGURE_STRAYS "strays",
-    /// Requests behind a missing one, dropped.
+    /// Dropped: requests that came after a missing one.
     OutOfSequence = KFABRIC_FIGURE_OUT_OF_SEQUENCE "out_of_sequence",
     /// Acknowledgements sent.
     AckTx = KFABRIC_FIGURE_ACK_TX "ack_tx",
@@ -137,39 +138,39 @@ figures! {
     RnrTx = KFABRIC_FIGURE_RNR_TX "rnr_tx",
     /// RNR NAK received.
     RnrRx = KFABRIC_FIGURE_RNR_RX "rnr_rx",
-    /// Dropped: a datagram to QP 1 that is no message of connection management, means nothing here,
-    /// or asks a listener that has not handled the requests before it.
+    /// Dropped: a datagram to QP 1 that is not a valid message of connection management, has no
+    /// effect, or requests a connection from a listener with too many undelivered requests.
     DropCm = KFABRIC_FIGURE_DROP_CM "drop_cm",
-    /// Messages of connection management that had been heard before.
+    /// Messages of connection management that had been received before.
     CmDuplicates = KFABRIC_FIGURE_CM_DUPLICATES "cm_duplicates",
-    /// Messages of connection management that were not answered in time.
+    /// Messages of connection management that were sent again after a timeout.
     CmResent = KFABRIC_FIGURE_CM_RESENT "cm_resent",
-    /// Requests for a connection that were refused: nobody listens.
+    /// Requests for a connection that were rejected: no listener.
     CmNoListener = KFABRIC_FIGURE_CM_NO_LISTENER "cm_no_listener",
-    /// Requests for a connection that were refused: too many wait, or no memory.
+    /// Requests for a connection that were rejected: too many requests, or no memory.
     CmNoRoom = KFABRIC_FIGURE_CM_NO_ROOM "cm_no_room",
     /// Accesses of peers to memory that were refused, within the host and over the wire: no such key, no
     /// right, or bytes outside the region. Links only.
     MrRefused = KFABRIC_FIGURE_MR_REFUSED "mr_refused",
-    /// Dropped: requests further ahead than any requester's window reaches.
+    /// Dropped: requests whose PSN is beyond the window of any requester.
     DropPsn = KFABRIC_FIGURE_DROP_PSN "drop_psn",
-    /// Dropped: packets that wait for the QPs of the QP's owner take all that they may of the
-    /// owner's budget of kernel memory.
+    /// Dropped: packets in the inboxes of the owner's QPs use their whole part of the owner's
+    /// budget of kernel memory.
     DropBudget = KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
-    /// Of `RxPackets`: those that were processed by the task or worker of this host that sent them, run
-    /// to completion.
+    /// Of `RxPackets`: packets that the sending task or worker of this host processed itself (run to
+    /// completion).
     RxInline = KFABRIC_FIGURE_RX_INLINE "rx_inline",
 }
 
-/// How many there are.
+/// Number of figures.
 pub(crate) const FIGURES: usize = Figure::ALL.len();
 
-/// All figures of something, each at its number.
+/// The values of all figures, by number.
 pub(crate) type Values = [u64; FIGURES];
 
 kernel::static_assert!(FIGURES <= bindings::KFABRIC_MAX_FIGURES as usize);
 
-// Each stands at its number.
+// Each figure is at the index of its number.
 const _: () = {
     let mut number = 0;
     while number < FIGURES {
@@ -197,12 +198,12 @@ impl From<Malformed> for Figure {
 pub(crate) struct Figures(PerCpu<FIGURES>);
 
 impl Figures {
-    /// All 0. `ENOMEM`. Sleeps.
+    /// Figures that are all 0. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self(PerCpu::new()?))
     }
 
-    /// Adds `n` to a figure. Any context; touches memory of this CPU only.
+    /// Adds `n` to a figure. Any context; accesses memory of this CPU only.
     pub(super) fn add(&self, figure: Figure, n: u64) {
         self.0.add(figure as usize, n);
     }
@@ -213,7 +214,7 @@ impl Figures {
         self.0.sum(figure as usize)
     }
 
-    /// All of them, each as it is at some moment of the call. Any context.
+    /// The values of all figures, each as it is at some moment of the call. Any context.
     pub(crate) fn values(&self) -> Values {
         core::array::from_fn(|number| self.0.sum(number))
     }
@@ -221,16 +222,16 @@ impl Figures {
 
 /// Figures of a QP, or of all QPs of an endpoint.
 ///
-/// Added to by who has the QP's lock, mostly, and in softirq where packets are dropped.
+/// Mostly updated by the task that runs the QP, and in softirq when packets are dropped.
 pub(crate) struct QpFigures([Atomic<u64>; FIGURES]);
 
 impl QpFigures {
-    /// All 0.
+    /// Figures that are all 0.
     pub(super) const fn new() -> Self {
         Self([const { Atomic::new(0) }; FIGURES])
     }
 
-    /// All 0, for several QPs. `ENOMEM`. Sleeps.
+    /// Figures that are all 0, to be shared by several QPs. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn shared() -> Result<Arc<Self>> {
         Ok(Arc::new(Self::new(), GFP_KERNEL_ACCOUNT)?)
     }
@@ -250,18 +251,18 @@ impl QpFigures {
             .map_or(0, |value| value.load(Relaxed))
     }
 
-    /// All of them, each as it is at some moment of the call. Any context.
+    /// The values of all figures, each as it is at some moment of the call. Any context.
     pub(crate) fn values(&self) -> Values {
         self.0.each_ref().map(|value| value.load(Relaxed))
     }
 }
 
-/// Whose figures a QP counts in.
+/// The figures in which a QP counts.
 #[expect(clippy::large_enum_variant, reason = "most QPs have their own")]
 pub(super) enum Holder {
-    /// Its own: they lie beside what else its packets touch.
+    /// Its own: they are near the other memory that its packets access.
     Qp(QpFigures),
-    /// Those of its owner, as other QPs do.
+    /// Those of its owner, which other QPs share.
     Owner(Arc<QpFigures>),
 }
 
@@ -276,8 +277,8 @@ impl Deref for Holder {
     }
 }
 
-/// Counts with a QP and with its link. Packets and their bytes, of which there are many, are added up
-/// when this is dropped.
+/// Counts at a QP and at its link. Packets and their bytes are frequent, so they are summed up here
+/// and added to the figures when this is dropped.
 pub(super) struct Tally<'a> {
     qp: &'a QpFigures,
     link: &'a Figures,
@@ -302,7 +303,7 @@ impl Packets {
 }
 
 impl<'a> Tally<'a> {
-    /// For the figures of a QP and of its link.
+    /// Counts in the figures of a QP and of its link.
     pub(super) fn new(qp: &'a QpFigures, link: &'a Figures) -> Self {
         Self {
             qp,
@@ -329,12 +330,12 @@ impl<'a> Tally<'a> {
         self.add(figure, 1);
     }
 
-    /// Counts a packet of `len` bytes that arrived.
+    /// Counts a received packet of `len` bytes.
     pub(super) fn received(&mut self, len: usize) {
         self.rx.add(len);
     }
 
-    /// Counts a packet of `len` bytes that was sent.
+    /// Counts a sent packet of `len` bytes.
     pub(super) fn sent(&mut self, len: usize) {
         self.tx.add(len);
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of all links, and the changes of their interfaces.
+//! The table of all links, and the events of their interfaces.
 //!
-//! Links are made and removed with the RTNL held: by [`add`], by [`del`], and by the kernel's
-//! notifier for changes of interfaces ([`Changes`]). So a link is never made for an interface that
-//! has gone, and a namespace's socket is opened and closed by one task at a time. When a namespace
-//! ends, its interfaces go one by one, and their links with them. When an interface goes while
-//! domains are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot
-//! be called with the RTNL held.
+//! Links are added and removed with the RTNL held: by [`add`], by [`del`], and by the kernel's
+//! notifier for events of interfaces ([`Changes`]). So no link is added to an interface that has
+//! gone, and one task at a time opens or closes the sockets of a namespace. When a namespace ends,
+//! its interfaces go one by one, and their links with them. When an interface goes while domains
+//! are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot be called
+//! with the RTNL held.
 //!
 //! The links are in one tree, by namespace and id, under a spin lock. System calls look for links
 //! there, and open and close domains on them. Packets do not use the tree: each namespace's
 //! [socket](super::socket) has its own links, which are looked up under RCU. Nothing is allocated,
 //! freed or waited for under the spin lock, and no function here waits for a grace period.
 //!
-//! Links are limited per namespace and not in all, so that a user who may make links in an own
-//! namespace cannot use up those of others. Each link needs an interface, so the limits of
-//! interfaces and namespaces limit links too.
+//! The limit of links applies to each namespace and not to their total. So a user who may add links
+//! in an own namespace cannot use up those of others. Each link needs an interface, so the limits
+//! of interfaces and namespaces limit links too.
 
 use core::cell::Cell;
 
@@ -64,9 +64,8 @@ use crate::shim::{
 pub(crate) trait LinkEvents: Sync {
     /// The interface of `link` has gone while domains were open on the link. Called once per link,
     /// by a work item without locks; may sleep, and call every function of [`net`](super).
-    ///
     /// The provider may not know yet of a domain that is being opened at that moment. So the opener
-    /// checks [`Link::state`] again after it has entered the domain.
+    /// checks [`Link::state`] again after it has inserted the domain.
     fn link_gone(&self, link: &Arc<Link>);
 }
 
@@ -74,8 +73,8 @@ pub(crate) trait LinkEvents: Sync {
 type Key = (NetNsId, u32);
 
 struct Table {
-    /// Links that have gone are in it as long as domains are open on them. `None` before the first
-    /// link is added, because a tree cannot be made in a constant.
+    /// A link that has gone stays in it while domains are open on the link. `None` before the first
+    /// link is added, because a tree cannot be created in a constant.
     links: Option<RBTree<Key, Arc<Link>>>,
     last_id: u32,
     max_links: u32,
@@ -92,7 +91,7 @@ kernel::sync::global_lock! {
     };
 }
 
-/// A link that was removed from the table; not to be dropped under the lock.
+/// A link that was removed from the table. It must not be dropped under the lock.
 type Left = RBTreeNode<Key, Arc<Link>>;
 
 fn key(link: &Link) -> Key {
@@ -143,7 +142,8 @@ impl Table {
         self.links.as_mut()?.remove_node(&key(link))
     }
 
-    /// Marks `link` as gone, and removes it; if domains are open on it, the last one removes it.
+    /// Marks `link` as gone, and removes it unless domains are open on it: then the last one
+    /// removes it.
     fn gone(&mut self, link: &Arc<Link>) -> Option<Left> {
         link.set_gone();
         if link.domains() == 0 {
@@ -154,9 +154,9 @@ impl Table {
     }
 }
 
-/// Does what follows when a link has [gone](Table::gone): closes the socket if that was the last
-/// link of the namespace, and notifies connection management. The link's work item [notifies](tell)
-/// QPs and the provider, which may take long. Sleeps; the RTNL is held.
+/// Handles a link that has [gone](Table::gone): closes the sockets if it was the last link of the
+/// namespace, and notifies connection management. The link's work item [notifies](tell) QPs and the
+/// provider, which may take long. Sleeps; the RTNL is held.
 fn end(link: &Arc<Link>) {
     let inbound = link.socket().receiver();
     if inbound.leave_link(link) {
@@ -167,13 +167,19 @@ fn end(link: &Arc<Link>) {
     link.wake();
 }
 
-/// Makes the link `name` on the interface `ifname` of `netns`, and opens the namespace's sockets if
+/// Adds the link `name` on the interface `ifname` of `netns`, and opens the namespace's sockets if
 /// it is the first link there.
 ///
-/// `EPERM` current lacks CAP_NET_ADMIN in the owner of `netns`; `ENODEV` no such interface;
-/// `EEXIST` the name is taken, or the interface has a link; `ENOSPC` too many links in `netns`
-/// (module parameter `max_links`), or in the life of the module; `EADDRINUSE` it would be the first
-/// link of `netns`, and another program has UDP port 4791 there; `ENOMEM`. Sleeps; takes the RTNL.
+/// # Errors
+///
+/// - `EPERM`: the caller lacks CAP_NET_ADMIN in the user namespace that owns `netns`.
+/// - `ENODEV`: there is no such interface.
+/// - `EEXIST`: the name is taken, or the interface has a link.
+/// - `ENOSPC`: too many links in `netns` (module parameter `max_links`), or all link ids are used.
+/// - `EADDRINUSE`: it would be the first link of `netns`, and UDP port 4791 is in use there.
+/// - `ENOMEM`.
+///
+/// Sleeps; takes the RTNL.
 pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<Link>> {
     if !netns.capable_net_admin() {
         return Err(EPERM);
@@ -196,7 +202,7 @@ pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<L
         let next_id = table.last_id.checked_add(1).ok_or(ENOSPC)?;
         (next_id, table.socket(id))
     };
-    // The RTNL is held, so no link is made or removed meanwhile.
+    // The RTNL is held, so no link is added or removed meanwhile.
     if let Some(socket) = open {
         return enter(next_id, name, &netdev, &socket);
     }
@@ -204,7 +210,7 @@ pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<L
     enter(next_id, name, &netdev, &socket).inspect_err(|_| socket::close(&socket))
 }
 
-/// Makes a link and enters it. `ENOMEM`. Sleeps; the RTNL is held.
+/// Creates a link and inserts it. Fails with `ENOMEM`. Sleeps; the RTNL is held.
 fn enter(id: u32, name: LinkName, netdev: &Netdev, socket: &Arc<Socket>) -> Result<Arc<Link>> {
     let link = Link::new(id, name, netdev, socket.clone())?;
     let node = RBTreeNode::new(key(&link), link.clone(), GFP_KERNEL_ACCOUNT)?;
@@ -217,8 +223,8 @@ fn enter(id: u32, name: LinkName, netdev: &Netdev, socket: &Arc<Socket>) -> Resu
 
 /// Removes the link `name` of `netns`.
 ///
-/// `EPERM` current lacks CAP_NET_ADMIN in the owner of `netns`; `ENODEV` no such link; `EBUSY` a
-/// domain is open on it. Sleeps; takes the RTNL.
+/// Fails with `EPERM` if the caller lacks CAP_NET_ADMIN in the user namespace that owns `netns`,
+/// `ENODEV` if there is no such link, `EBUSY` if a domain is open on it. Sleeps; takes the RTNL.
 pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
     if !netns.capable_net_admin() {
         return Err(EPERM);
@@ -240,9 +246,10 @@ pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
     Ok(())
 }
 
-/// The first link of `netns` with an id above `after`. `ENOENT` there is none. Does not sleep.
+/// The first link of `netns` with an id above `after`. Fails with `ENOENT` if there is none. Does
+/// not sleep.
 ///
-/// An id is never used again, so a walk finds each link at most once, also if links are made and
+/// An id is never reused, so a walk finds each link at most once, even if links are added and
 /// removed meanwhile.
 pub(crate) fn next(netns: NetNsId, after: u32) -> Result<Arc<Link>> {
     LINKS.lock().find(netns, after, |_| true).ok_or(ENOENT)
@@ -253,8 +260,8 @@ pub(crate) fn is_local(netns: NetNsId, addr: &SockAddr) -> bool {
     socket(netns).is_ok_and(|socket| has_address(&socket, addr))
 }
 
-/// The link behind `after` in the order of all namespaces; the first link without `after`. `ENOENT`
-/// there is none. Does not sleep.
+/// The link after `after` in the order of all namespaces; the first link without `after`. Fails
+/// with `ENOENT` if there is none. Does not sleep.
 pub(crate) fn next_anywhere(after: Option<&Link>) -> Result<Arc<Link>> {
     let table = LINKS.lock();
     let links = table.links.as_ref().ok_or(ENOENT)?;
@@ -270,12 +277,12 @@ pub(crate) fn next_anywhere(after: Option<&Link>) -> Result<Arc<Link>> {
     Ok(link)
 }
 
-/// The socket of `netns`. `ENOENT` it has no link. Does not sleep.
+/// The socket of `netns`. Fails with `ENOENT` if it has no link. Does not sleep.
 pub(crate) fn socket(netns: NetNsId) -> Result<Arc<Socket>> {
     LINKS.lock().socket(netns).ok_or(ENOENT)
 }
 
-/// The link `name` of `netns`, in any state. `ENODEV` there is none. Does not sleep.
+/// The link `name` of `netns`, in any state. Fails with `ENODEV` if there is none. Does not sleep.
 pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
     let named = |link: &Link| link.name() == name;
     LINKS.lock().find(netns, 0, named).ok_or(ENODEV)
@@ -286,8 +293,8 @@ pub(crate) fn has_address(socket: &Arc<Socket>, addr: &SockAddr) -> bool {
     socket.link_with(addr).is_some()
 }
 
-/// Counts a domain on `link`. `ENODEV` it has gone; `EBUSY` the number would overflow. Does not
-/// sleep.
+/// Counts a domain on `link`. Fails with `ENODEV` if it has gone, `EBUSY` if the number would
+/// overflow. Does not sleep.
 pub(super) fn open(link: &Arc<Link>) -> Result {
     let _table = LINKS.lock();
     if link.state() == LinkState::Gone {
@@ -313,10 +320,10 @@ pub(super) fn close(link: &Arc<Link>) {
     drop(left);
 }
 
-/// The handler of the kernel's events of interfaces.
+/// Handles the kernel's events of interfaces.
 pub(super) struct Changes;
 
-/// The link on an interface. [`add`] makes at most one.
+/// The link on an interface. [`add`] adds at most one.
 fn on_interface(id: NetdevId) -> Option<Arc<Link>> {
     let socket = LINKS.lock().socket(id.netns)?;
     socket.receiver().link(id.ifindex)
@@ -368,8 +375,8 @@ pub(super) fn set_max_links(max_links: u32) -> u32 {
 
 /// Keeps the network layer running until it is dropped.
 ///
-/// To be dropped when no function of [`net`](super) can be called any more: all domains are closed,
-/// and the front ends are gone. After the drop no link, notifier or work item is left.
+/// The module drops it when no function of [`net`](super) can be called any more: all domains are
+/// closed, and the front ends are gone. After the drop no link, notifier or work item is left.
 pub(crate) struct Registration {
     notifier: Option<Pin<KBox<Notifier<Changes>>>>,
     /// Dropped last: waits for the queued work items.
@@ -377,16 +384,16 @@ pub(crate) struct Registration {
 }
 
 /// Starts the network layer, with at most `max_links` links per namespace, and `events` for their
-/// events. `ENOMEM`. Sleeps; takes the RTNL.
+/// events. Fails with `ENOMEM`. Sleeps; takes the RTNL.
 ///
 /// # Safety
 ///
-/// To be called once, before any other function of [`net`](super).
+/// Must be called once, before any other function of [`net`](super).
 pub(crate) unsafe fn start(
     max_links: u32,
     events: &'static dyn LinkEvents,
 ) -> Result<Registration> {
-    // SAFETY: Called once, by the requirement above.
+    // SAFETY: Called once, by the requirement of this function.
     unsafe { LINKS.init() };
     let work = WorkQueues::new()?;
     {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry: which providers there are, and what they offer to whom asks.
+//! The registry: the providers and getinfo.
 //!
-//! [`getinfo`] asks the providers in their order; each makes the entries that fit the caller's
-//! request and hints. There is one, [`own`], the module's own. Providers of other modules, which
-//! register through the C interface, will be asked after it through the same trait.
+//! [`getinfo`] asks the providers in order; each makes the entries that fit the caller's request
+//! and hints. There is one provider, [`own`], the module's own. Providers of other modules, which
+//! will register through the C interface, will be asked after it through the same trait.
 //!
-//! Process context; nothing is locked while a provider is asked or an entry handed on.
+//! Process context. No lock is held while a provider is asked or an entry is passed on.
 
 mod own;
 
@@ -22,10 +22,10 @@ use crate::net::NetNsId;
 /// `KFI_VERSION(1, 0)`: the version of the module and of its provider.
 pub(crate) const VERSION: u32 = 1 << 16;
 
-/// Somebody who has endpoints to offer.
+/// A provider of endpoints.
 trait Provider: Sync {
-    /// Hands each entry that fits to `found`, best first; stops with the error that `found` gives.
-    /// Sleeps.
+    /// Passes each entry that fits to `found`, best first; stops with the error that `found`
+    /// returns. Sleeps.
     fn getinfo(
         &self,
         netns: NetNsId,
@@ -38,9 +38,9 @@ trait Provider: Sync {
 /// The providers, in the order in which they are asked.
 static PROVIDERS: [&dyn Provider; 1] = [&own::Own];
 
-/// Hands everything in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
+/// Passes every entry in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
 ///
-/// `ENODATA` nothing fits, or the error that `found` gives. Sleeps.
+/// Fails with `ENODATA` if nothing fits, or with the error that `found` returns. Sleeps.
 pub(crate) fn getinfo(
     netns: NetNsId,
     request: &Request,

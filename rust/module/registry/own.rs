@@ -2,10 +2,10 @@
 
 //! The module's own provider: endpoints of every type on the links of a network namespace.
 //!
-//! It offers each link that is up, in the order in which they were added, at its first IPv4 and
-//! its first IPv6 address, and at another one of its addresses if that is what the caller names as
-//! its own; at each address reliable datagrams first. An interface whose MTU is too small for any
-//! path MTU has reliable datagrams only, to peers on this host.
+//! It offers the links that are up, in the order in which they were added. Each link is offered at its
+//! first IPv4 and its first IPv6 address, and at another of its addresses if the caller names that as
+//! its own address. At each address reliable datagrams come first. An interface whose MTU is too small
+//! for any path MTU offers only reliable datagrams, to peers on this host.
 
 use kernel::prelude::*;
 
@@ -37,14 +37,14 @@ use crate::{
     shim::errno::to_error, //
 };
 
-/// See the module's story.
+/// The module's own provider.
 pub(super) struct Own;
 
 impl Own {
     /// The name of the provider.
     const NAME: &'static [u8] = b"kfabric";
 
-    /// What endpoints can do on `link`, by type.
+    /// The endpoint types of `link` and their attributes.
     fn kinds(link: &Link) -> impl Iterator<Item = Kind> {
         let mtu = PathMtu::of_interface(link.mtu());
         let dgram = mtu.map(|mtu| Kind {
@@ -56,7 +56,7 @@ impl Own {
             .flatten()
     }
 
-    /// What `link` offers at `addr` for endpoints of `kind`.
+    /// The offer of `link` at `addr` for endpoints of `kind`.
     fn offer(link: &Link, addr: SockAddr, kind: Kind) -> Result<Offer, Errno> {
         Ok(Offer {
             fabric_name: Name::new(Fabric::NAME.as_bytes())?,
@@ -77,7 +77,8 @@ impl Provider for Own {
     ) -> Result {
         let named = request.own_addr(hints).map(|addr| addr.with_port(0));
         let mut after = 0;
-        // Links come and go meanwhile; ids are never given twice, so each is met at most once.
+        // Links are added and removed meanwhile; ids are never reused, so each link is found at
+        // most once.
         while let Ok(link) = net::next(netns, after) {
             after = link.id();
             if link.state() != LinkState::Up {

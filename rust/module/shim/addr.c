@@ -3,12 +3,12 @@
  * Part of the C side of shim/udp.rs: the current addresses of the interfaces of
  * a network namespace.
  *
- * The namespace is reached through its sockets, so no search among all
- * namespaces is needed.  If the sockets are open in an RCU read-side section,
- * the tables of interfaces and addresses are valid until the end of that
- * section: the sockets are closed when the namespace's interfaces go.  The
- * table of local IPv4 addresses may go before that, but fib_free_table() frees
- * it after a grace period.
+ * The functions find the namespace by its sockets, so they search no list of
+ * namespaces. If the sockets are open in an RCU read-side section, the tables
+ * of interfaces and addresses are valid until the end of that section: the
+ * sockets are closed when the namespace's interfaces go. The table of local
+ * IPv4 addresses may go before that, but fib_free_table() frees it after a
+ * grace period.
  */
 
 #include "udp.h"
@@ -42,7 +42,7 @@ kfabric_shim_udp_netdev(const struct kfabric_shim_udp *udp, u32 ifindex)
  * kfabric_shim_udp_first_ipv4 - the first IPv4 address of an interface
  * @udp: the sockets of its namespace
  * @ifindex: its index
- * @addr: out: the address, in the order of the wire
+ * @addr: out: the address, in network byte order
  *
  * Context: process or softirq. Return: whether there is one.
  */
@@ -68,10 +68,10 @@ bool kfabric_shim_udp_first_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex
  * kfabric_shim_udp_has_ipv4 - whether an interface has an IPv4 address
  * @udp: the sockets of the interface's namespace
  * @ifindex: its index
- * @addr: the address, in the order of the wire
+ * @addr: the address, in network byte order
  *
  * A loopback interface has every address in the subnets of its configured
- * addresses (127.0.0.0/8 as a rule), as in IPv4 routing.
+ * addresses (usually 127.0.0.0/8), as in IPv4 routing.
  *
  * Context: process or softirq. Return: whether it has @addr.
  */
@@ -104,11 +104,11 @@ bool kfabric_shim_udp_has_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
 /**
  * kfabric_shim_udp_find_ipv4 - an interface that has an IPv4 address
  * @udp: the sockets of a namespace
- * @addr: the address, in the order of the wire
+ * @addr: the address, in network byte order
  *
- * By the kernel's own look-up, which takes no lock and whose time does not
- * depend on the number of interfaces.  If several interfaces have the address,
- * it finds one of them.  It may find an interface that has the address by a
+ * This is the kernel's own look-up, which takes no lock and whose time does not
+ * depend on the number of interfaces. If several interfaces have the address,
+ * it finds one of them. It may find an interface that has the address by a
  * route only.
  *
  * Context: process or softirq. Return: its index, or 0.
@@ -150,7 +150,8 @@ static bool kfabric_shim_ipv6_usable(const struct inet6_ifaddr *ifa)
  * @ifindex: its index
  * @addr: out: the address
  *
- * The kernel sorts them by scope: a global one comes before a link-local one.
+ * The kernel sorts the addresses by scope: a global one comes before a
+ * link-local one.
  *
  * Context: process or softirq. Return: whether there is one.
  */
@@ -236,7 +237,7 @@ u32 kfabric_shim_udp_find_ipv6(const struct kfabric_shim_udp *udp,
 	memcpy(&want, addr, 16);
 	rcu_read_lock();
 	/*
-	 * By the IPv6 socket, because a kernel that was booted with
+	 * Use the IPv6 socket, because a kernel that was booted with
 	 * ipv6.disable=1 has no table of IPv6 addresses, and no such socket.
 	 */
 	sk = rcu_dereference(udp->sk6);

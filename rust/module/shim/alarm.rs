@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One timer of an object, which is set again and again.
+//! A timer that an object sets repeatedly.
 //!
-//! The kernel crate's timers give a handle each time they are started, and cancel when one is
-//! dropped. An [`Alarm`] keeps the first handle, and starts the timer anew under it. Whose it is says
-//! with [`impl_alarm!`] what happens when it rings.
+//! The kernel crate's timers return a handle each time they are started, and dropping the handle
+//! cancels the timer. An [`Alarm`] keeps the first handle and restarts the timer with it. The
+//! object's type uses [`impl_alarm!`] to define its timer and the function to call on expiry.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/alarm.rs"]
@@ -31,26 +31,26 @@ use kernel::{
     }, //
 };
 
-/// When the timer of an object rings, or that it does not: in nanoseconds of the monotonic clock.
+/// The expiry time of an object's timer in nanoseconds of the monotonic clock, or never.
 pub(crate) struct Due(Atomic<u64>);
 
 impl Due {
-    /// Not at all.
+    /// The timer is not set.
     const NEVER: u64 = u64::MAX;
 
-    /// Not at all.
+    /// The timer is not set.
     pub(crate) fn never() -> Self {
         Self(Atomic::new(Self::NEVER))
     }
 
-    /// The timer has rung. For its callback, see [`impl_alarm!`].
+    /// Records that the timer has expired. Called by its callback, see [`impl_alarm!`].
     pub(crate) fn rung(&self) {
         self.0.store(Self::NEVER, Relaxed);
     }
 }
 
-/// Keeps the handle of the timer of a `T`, and so the `T`, until it is dropped: then the timer is
-/// cancelled, and no callback is running.
+/// Keeps the handle of the timer of a `T`, and so the `T`. Dropping it cancels the timer;
+/// afterwards no callback is running.
 pub(crate) struct Alarm<T: HasHrTimer<T>> {
     kept: Option<Kept<T>>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Alarm<T: HasHrTimer<T>> {
 ///
 /// # Invariants
 ///
-/// `_handle` is what starting the timer of `object` gave.
+/// `_handle` is the result of starting the timer of `object`.
 struct Kept<T: HasHrTimer<T>> {
     _handle: ArcHrTimerHandle<T>,
     object: Arc<T>,
@@ -70,23 +70,23 @@ where
     T: 'static + Send + Sync + HasHrTimer<T> + for<'a> HrTimerCallback<Pointer<'a> = Arc<T>>,
     T::TimerMode: HrTimerMode<Expires = Delta>,
 {
-    /// Not set.
+    /// An alarm that is not set.
     pub(crate) const fn new() -> Self {
         Self { kept: None }
     }
 
-    /// Has the timer of `this` ring at `at`, or when it was to ring before, whichever is earlier.
-    /// `due` is of the same timer, whose callback says [`Due::rung`] before it does anything else.
+    /// Sets the timer of `this` to expire at `at`, unless it expires earlier. `due` belongs to the
+    /// same timer, whose callback calls [`Due::rung`] before anything else.
     ///
-    /// An alarm is of one object for all its life, the first that it is set for: set for another, it
-    /// does nothing. Any context.
+    /// An alarm belongs to the first object that it is set for: for another one, this does nothing.
+    /// Any context.
     pub(crate) fn set(&mut self, this: &Arc<T>, due: &Due, now: u64, at: u64) {
         if let Some(kept) = &self.kept {
             if !Arc::ptr_eq(&kept.object, this) {
                 return;
             }
         }
-        // One that rings too early does no harm: who is woken sets it again.
+        // A timer that expires too early does no harm: its callback's work sets it again.
         if due.0.load(Relaxed) <= at {
             return;
         }
@@ -108,8 +108,8 @@ where
     }
 }
 
-/// Says which fields of a type are the timer that an [`Alarm`] sets and the timer's [`Due`], and what is
-/// called when it rings: a function of `&Arc<Self>`, in hard interrupt context.
+/// Implements an alarm for a type: names the field of the timer, the field of its [`Due`], and the
+/// function to call when it expires. The function takes `&Arc<Self>`, in hard interrupt context.
 macro_rules! impl_alarm {
     (
         impl$({$($generics:tt)*})? Alarm for $self:ty {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Benchmarks in the kernel: the frame in which a waker and its sleepers are
- * timed, and the C that the module's counters are measured against.
+ * Benchmarks in the kernel: the code that times a waker and its sleepers, and
+ * the C code that the module's counters are compared with.
  *
- * All tasks are bound to one CPU, and sleepers go before the waker as soon as
- * they are woken (SCHED_FIFO). So the time from the wake-up to the sleeper
- * running is that of the code (waking, switching over, leaving the wait), and
- * neither that of another CPU getting up, in an emulator another thread of the
- * host, nor what the waker does afterwards. The same frame times both sides,
- * through pointers to functions. Between two rounds it looks at nobody but the
- * sleeper that has just run, lest a crowd be paged and cached in that the next
- * wake-up does not touch.
+ * All tasks are bound to one CPU, and sleepers preempt the waker as soon as
+ * they are woken (SCHED_FIFO). So the time from the wake-up until the sleeper
+ * runs is the time of the code (waking, switching, leaving the wait). It
+ * includes neither the start of another CPU (in an emulator, of another thread
+ * of the host), nor what the waker does afterwards. The same code times both
+ * sides, through pointers to functions. Between two rounds it accesses only the
+ * sleeper that has just run, because accesses to many others would fill the
+ * caches with data that the next wake-up does not use.
  *
  * Empty unless the module is built with its suites (KFI_KUNIT=1).
  */
@@ -31,7 +31,7 @@
 
 struct frame {
 	struct kfabric_shim_bench *bench;
-	/* When the waker began, and what the sleeper found that it took. */
+	/* When the waker began, and the time that the sleeper measured. */
 	u64 began;
 	u64 took;
 	struct completion ran;
@@ -46,13 +46,13 @@ struct sleeper {
 	u64 step;
 };
 
-/* Rounds after which all who take turns have slept, and what is lazy is made. */
+/* Rounds after which each sleeper has slept once and caches are filled. */
 static u64 warm_up(struct kfabric_shim_bench *bench)
 {
 	return (bench->rotate ? bench->sleepers : 0) + 64;
 }
 
-/* The last round; in those after the measured ones, sleepers leave. */
+/* The last round. In the rounds after the measured ones, sleepers exit. */
 static u64 last_round(struct kfabric_shim_bench *bench)
 {
 	return warm_up(bench) + bench->rounds + bench->sleepers;
@@ -88,7 +88,7 @@ static int sleep_in_turn(void *data)
 	return 0;
 }
 
-/* Waits until they are asleep. They go before the waker, so mostly they are. */
+/* Waits until they are asleep. They preempt the waker, so usually they are. */
 static void let_sleep(struct sleeper *sleepers, u32 count)
 {
 	u32 i;
@@ -98,7 +98,7 @@ static void let_sleep(struct sleeper *sleepers, u32 count)
 			schedule_timeout_uninterruptible(1);
 }
 
-/* Who waits for a round, of those that are measured. */
+/* The sleeper that waits for a measured round. */
 static struct sleeper *of_round(struct sleeper *sleepers, u64 round)
 {
 	struct kfabric_shim_bench *bench = sleepers->frame->bench;
@@ -133,7 +133,7 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* With @count sleepers made: measures, and lets all of them leave. */
+/* Measures with @count sleepers, and lets all of them exit. */
 static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
 {
 	struct kfabric_shim_bench *bench = frame->bench;
@@ -161,12 +161,12 @@ static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
 
 /**
  * kfabric_shim_bench_run - measure wake-ups, see struct kfabric_shim_bench
- * @bench: what to do, and what it gave
+ * @bench: parameters and results
  *
- * The caller is bound to one CPU, and nobody else uses the number that is
- * waited for.
+ * The caller is bound to one CPU, and nothing else uses the number that the
+ * sleepers wait for.
  *
- * Return: 0, or -ENOMEM; then nobody waits and the number is as it was.
+ * Return: 0, or -ENOMEM; then no sleeper waits and the number is unchanged.
  */
 int kfabric_shim_bench_run(struct kfabric_shim_bench *bench)
 {
@@ -201,7 +201,7 @@ int kfabric_shim_bench_run(struct kfabric_shim_bench *bench)
 		measure(&frame, sleepers, times);
 		ret = 0;
 	}
-	/* One that was never woken ends here without having run. */
+	/* A sleeper that was never woken ends here without having run. */
 	for (i = 0; i < made; i++)
 		kthread_stop_put(sleepers[i].task);
 out:
@@ -249,9 +249,9 @@ int kfabric_shim_bench_wait_event(struct kfabric_shim_bench *bench)
 
 /**
  * kfabric_shim_bench_atomic - time atomic64_add_return()
- * @count: how many
+ * @count: number of additions
  *
- * Return: nanoseconds for all.
+ * Return: nanoseconds for all of them.
  */
 u64 kfabric_shim_bench_atomic(u64 count)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * For the benchmarks in the kernel: who is woken, how fast, and what C does in
- * the same place. Built with the suites only (KFI_KUNIT=1).
+ * Benchmarks in the kernel: the time of wake-ups, and the same in C for
+ * comparison. Built with the suites only (KFI_KUNIT=1).
  */
 #ifndef _KFABRIC_SHIM_BENCH_H
 #define _KFABRIC_SHIM_BENCH_H
@@ -10,17 +10,17 @@
 
 /**
  * struct kfabric_shim_bench - sleepers that are woken one after another
- * @data: given to @wait and @wake
+ * @data: argument of @wait and @wake
  * @wait: sleeps until a number that begins at 0 has reached @round
  * @wake: adds 1 to that number
- * @sleepers: tasks
+ * @sleepers: number of tasks
  * @rotate: the first sleeper waits for 1, the second for 2, and so on, and each
- *	then for its last number plus @sleepers; else the first waits for every
- *	number, and each other for one of its own beyond all that is measured
- * @rounds: how many wake-ups are measured
+ * then for its last number plus @sleepers; otherwise the first waits for every
+ * number, and each other sleeper for one number after the measured ones
+ * @rounds: number of wake-ups that are measured
  * @median: out: nanoseconds from before @wake until @wait has returned in the
- *	task whose turn it was; the median of all rounds
- * @woken: out: how many times any of the tasks ran during these rounds
+ * task whose turn it was; the median of all rounds
+ * @woken: out: how often any of the tasks ran during these rounds
  */
 struct kfabric_shim_bench {
 	void *data;

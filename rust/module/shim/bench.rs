@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The frame of the benchmarks in the kernel: tasks that wait for a number, and what waking one of
-//! them takes.
+//! Benchmarks in the kernel: tasks that wait for a number, and the time to wake one of them.
 //!
-//! The frame itself is C (`bench.c`), so that what is C and what is Rust is timed by the same code.
-//! Built with the suites only (cfg `kfi_kunit`).
+//! The code that measures is C (`bench.c`), so that the same code times C and Rust. Built with the
+//! suites only (cfg `kfi_kunit`).
 
 use crate::shim::bindings as shim;
 use kernel::{
@@ -12,7 +11,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// A number that begins at 0, and that tasks wait for.
+/// A number that begins at 0 and that tasks wait for.
 pub(crate) trait Number: Sync {
     /// Sleeps until the number has reached `round`.
     fn wait(&self, round: u64);
@@ -20,18 +19,18 @@ pub(crate) trait Number: Sync {
     fn wake(&self);
 }
 
-/// What was measured.
+/// The result of a measurement.
 pub(crate) struct Woken {
     /// Nanoseconds from before the add until the sleeper runs, median.
     pub(crate) ns: u64,
-    /// How many times any sleeper ran, for `rounds` adds.
+    /// How often any sleeper ran, for `rounds` additions.
     pub(crate) ran: u64,
 }
 
-/// Measures `rounds` adds to `number`, for each of which one of `sleepers` tasks waits: another
-/// each time if they `rotate`, else the same.
+/// Measures `rounds` additions to `number`. One of `sleepers` tasks waits for each: a different one
+/// each time if they `rotate`, otherwise the same.
 ///
-/// `ENOMEM`. Process context, sleeps; the caller is bound to one CPU.
+/// Fails with `ENOMEM`. Process context, sleeps; the caller is bound to one CPU.
 pub(crate) fn wake<N: Number>(
     number: &N,
     sleepers: u32,
@@ -47,8 +46,8 @@ pub(crate) fn wake<N: Number>(
         rounds,
         ..Default::default()
     };
-    // SAFETY: `data` is an `N`, which the two functions expect, and the call returns when all
-    // tasks have left them.
+    // SAFETY: `data` is an `N`, which the two functions expect, and the call returns when all tasks
+    // have left them.
     to_result(unsafe { shim::kfabric_shim_bench_run(&mut bench) })?;
     Ok(Woken {
         ns: bench.median,
@@ -63,7 +62,7 @@ pub(crate) fn wait_event(sleepers: u32, rounds: u32) -> Result<Woken> {
         rounds,
         ..Default::default()
     };
-    // SAFETY: The rest of `bench` is filled in there.
+    // SAFETY: The function fills in the rest of `bench`.
     to_result(unsafe { shim::kfabric_shim_bench_wait_event(&mut bench) })?;
     Ok(Woken {
         ns: bench.median,
@@ -71,7 +70,7 @@ pub(crate) fn wait_event(sleepers: u32, rounds: u32) -> Result<Woken> {
     })
 }
 
-/// Nanoseconds that `count` times `atomic64_add_return()` take.
+/// Nanoseconds that `count` calls of `atomic64_add_return()` take.
 pub(crate) fn atomic_adds(count: u64) -> u64 {
     // SAFETY: No requirements; process context.
     unsafe { shim::kfabric_shim_bench_atomic(count) }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the Rust code of this module sees of C.
+ * The C declarations that the Rust code of this module uses.
  *
- * bindgen turns this header into bindings (see Kbuild): the structures and
- * constants of <uapi/kfabric.h>, and the functions of the shim below.  Types
- * of the kernel are those of the kernel crate's own bindings.
+ * bindgen generates bindings from this header (see Kbuild): the structures and
+ * constants of <uapi/kfabric.h>, and the functions below. Types of the kernel
+ * are those of the kernel crate's bindings.
  *
- * A function is here only because Rust cannot reach the thing itself: a macro,
- * an inline function, or a header that the kernel crate does not bind.  Each is
- * a line or two; what is decided is decided in Rust.  shim.c holds the bodies.
+ * A function is here only if Rust cannot use the kernel's own: a macro, an
+ * inline function, or a header that the kernel crate does not bind. Most bodies
+ * are a line or two. They are in shim.c, except those of the included headers.
  */
 #ifndef _KFABRIC_SHIM_BINDINGS_H
 #define _KFABRIC_SHIM_BINDINGS_H
@@ -66,7 +66,7 @@ struct file *kfabric_shim_anon_file(const char *name,
 				    const struct file_operations *fops,
 				    void *priv);
 
-/* Charges on a user: shim/cred.rs. */
+/* Principals, control groups and charges: shim/cred.rs. */
 bool kfabric_shim_may_exceed_limits(void);
 u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max);
 u64 kfabric_shim_user_ns_current(void);

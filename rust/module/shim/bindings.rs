@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures and constants of `<uapi/kfabric.h>` and the C helpers of this
-//! floor, made by bindgen from `bindings.h` (see Kbuild).
+//! The structures and constants of `<uapi/kfabric.h>` and the C functions of the module. bindgen
+//! generates them from `bindings.h` (see Kbuild).
 //!
-//! The macros `every_constant`, `every_structure` and `every_command` list what the header defines
-//! (`lists.awk`).
+//! The macros `every_constant`, `every_structure` and `every_command` list the names that the
+//! header defines (`lists.awk`).
 //!
-//! Structures and constants may be used everywhere in the module.  The functions
-//! are called from [`shim`](crate::shim), [`mem`](crate::mem) and the network
-//! floor only.
+//! All of the module may use the structures and constants. Only [`shim`](crate::shim),
+//! [`mem`](crate::mem) and the network layer call the functions.
 
 include!(env!("KFI_BINDINGS"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who opened something, and what they have locked in memory.
+//! Owners of files and principals of work, memory control groups, and charges for locked memory.
 
 use crate::shim::bindings as shim;
 use core::ptr::NonNull;
@@ -15,11 +15,11 @@ use kernel::{
     }, //
 };
 
-/// Who opened the device: their user and their process.
+/// The owner of an open file: its user and its process.
 ///
 /// # Invariants
 ///
-/// `pid` is a valid `struct pid`, and one reference to it is ours.
+/// `pid` is a valid `struct pid`, to which this object owns a reference.
 pub(crate) struct Owner {
     uid: Kuid,
     pid: NonNull<bindings::pid>,
@@ -30,7 +30,7 @@ pub(crate) struct Owner {
 // number.
 unsafe impl Send for Owner {}
 
-// SAFETY: Nothing of it changes.
+// SAFETY: No field changes.
 unsafe impl Sync for Owner {}
 
 impl Owner {
@@ -54,7 +54,7 @@ impl Owner {
         Ok(Arc::new(owner, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The memory control group of their process, as it was then.
+    /// The memory control group of the process when it opened the file.
     pub(crate) fn memcg(&self) -> &MemCgroup {
         &self.memcg
     }
@@ -64,8 +64,7 @@ impl Owner {
         self.uid == Kuid::current_euid()
     }
 
-    /// The process's number in the current task's PID namespace; 0 if it cannot
-    /// be seen from there.
+    /// The process's number in the current task's PID namespace; 0 if it is not visible there.
     pub(crate) fn pid_in_current_ns(&self) -> i32 {
         // SAFETY: `pid` is valid by the type invariants.
         unsafe { bindings::pid_vnr(self.pid.as_ptr()) }
@@ -74,35 +73,35 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: The reference is ours by the type invariants, and not used again.
+        // SAFETY: The reference is owned by the type invariants, and not used again.
         unsafe { bindings::put_pid(self.pid.as_ptr()) }
     }
 }
 
-/// Whether the current task may exceed limits of resources: `CAP_SYS_RESOURCE`, outside of any user
-/// namespace. Does not sleep.
+/// Whether the current task may exceed resource limits: it has `CAP_SYS_RESOURCE` in the initial
+/// user namespace. Does not sleep.
 pub(crate) fn may_exceed_limits() -> bool {
     // SAFETY: No requirements.
     unsafe { shim::kfabric_shim_may_exceed_limits() }
 }
 
-/// Namespaces that a user namespace may be below: the kernel makes none deeper.
+/// The most ancestors of a user namespace: the kernel allows no deeper nesting.
 pub(crate) const NAMESPACE_DEPTH: usize = 33;
 
-/// The owners of the current task's user namespace and of those above it, but for the first one, from
-/// above; and how many they are. Does not sleep.
+/// The owners of the current task's user namespace and of its ancestors, from the topmost down, and
+/// their number. It leaves out the initial namespace and namespaces that root owns. Does not sleep.
 pub(crate) fn namespace_owners() -> ([Kuid; NAMESPACE_DEPTH], usize) {
     let mut owners = [bindings::kuid_t::default(); NAMESPACE_DEPTH];
-    // SAFETY: There is room for so many. The namespaces are kept by the current task.
+    // SAFETY: There is room for that many. The current task keeps the namespaces alive.
     let count =
         unsafe { shim::kfabric_shim_namespace_owners(owners.as_mut_ptr(), NAMESPACE_DEPTH as u32) };
     (owners.map(Kuid::from_raw), count as usize)
 }
 
-/// The user and the memory control group for which work is done.
+/// The user and the memory control group on whose behalf work is done.
 pub(crate) struct Principal {
     uid: Kuid,
-    /// The number of the user namespace.
+    /// The ID of the user namespace.
     user_ns: u64,
     memcg: MemCgroup,
 }
@@ -112,17 +111,18 @@ impl Principal {
     pub(crate) fn with_user(uid: Kuid) -> Self {
         Self {
             uid,
-            // SAFETY: Looks at the current task.
+            // SAFETY: Only reads the current task.
             user_ns: unsafe { shim::kfabric_shim_user_ns_current() },
             memcg: MemCgroup::current(),
         }
     }
 
-    /// Whether the current task runs for it: its effective user, its user namespace and its memory
-    /// control group are the same. Never true of a worker thread of a workqueue, which runs for
-    /// others. Process context, or a softirq: then it is about the task that was interrupted.
+    /// Whether the current task runs on behalf of this principal: its effective user, its user
+    /// namespace and its memory control group are the same. Never true of a worker thread of a
+    /// workqueue, which runs on behalf of others. Process context, or softirq: then the current
+    /// task is the one that was interrupted.
     pub(crate) fn is_current(&self) -> bool {
-        // SAFETY: Looks at the current task, and compares a pointer.
+        // SAFETY: Only reads the current task, and compares a pointer.
         unsafe { shim::kfabric_shim_is_current(self.uid.into_raw(), self.user_ns, self.memcg.0) }
     }
 }
@@ -135,40 +135,40 @@ impl PartialEq for Principal {
     }
 }
 
-/// A memory control group, to charge memory to.
+/// A memory control group to charge memory to.
 ///
 /// # Invariants
 ///
-/// The pointer is null, or a memory control group to which one reference is ours.
+/// The pointer is null, or a memory control group to which this object owns a reference.
 pub(crate) struct MemCgroup(*mut c_void);
 
 // SAFETY: A control group is reference-counted and may be used and put by any task.
 unsafe impl Send for MemCgroup {}
 
-// SAFETY: Nothing of it changes.
+// SAFETY: The pointer does not change.
 unsafe impl Sync for MemCgroup {}
 
 impl MemCgroup {
-    /// That of the current task's memory. Process context.
+    /// The group of the current task's memory. Process context.
     pub(crate) fn current() -> Self {
-        // SAFETY: Looks at the current task. INVARIANT: The reference is ours.
+        // SAFETY: Only reads the current task. INVARIANT: The result owns the reference.
         Self(unsafe { shim::kfabric_shim_memcg_current() })
     }
 
-    /// Runs `run`; what it allocates with `GFP_KERNEL_ACCOUNT` is charged to this group instead of the
-    /// current task's. Process context.
+    /// Calls `run`; its allocations with `GFP_KERNEL_ACCOUNT` are charged to this group instead of
+    /// the current task's. Process context.
     pub(crate) fn charge<R>(&self, run: impl FnOnce() -> R) -> R {
-        /// Ends the scope, also where `run` returns early.
+        /// Ends the scope on drop.
         struct Scope(*mut c_void);
 
         impl Drop for Scope {
             fn drop(&mut self) {
-                // SAFETY: What was there before `enter`, of the same task.
+                // SAFETY: This is the group that was active before `enter`, in the same task.
                 unsafe { shim::kfabric_shim_memcg_enter(self.0) };
             }
         }
 
-        // SAFETY: By the type invariants, and it outlives the scope.
+        // SAFETY: The group is valid by the type invariants, and outlives the scope.
         let _scope = Scope(unsafe { shim::kfabric_shim_memcg_enter(self.0) });
         run()
     }
@@ -176,21 +176,21 @@ impl MemCgroup {
 
 impl Drop for MemCgroup {
     fn drop(&mut self) {
-        // SAFETY: The reference is ours by the type invariants, and not used again.
+        // SAFETY: The reference is owned by the type invariants, and not used again.
         unsafe { shim::kfabric_shim_memcg_put(self.0) }
     }
 }
 
-/// Pages charged to a user: `locked_vm` against `RLIMIT_MEMLOCK`, and shown as
-/// `VmPin` of the process. Given back when dropped.
+/// Locked pages charged to a user: `locked_vm` against `RLIMIT_MEMLOCK`, shown as `VmPin` of the
+/// process. Dropping it returns the charge.
 ///
-/// All that one user has locked through descriptors of any kind, such as
-/// io_uring's, stands against one limit. `CAP_IPC_LOCK` lifts it.
+/// All memory that a user has locked through descriptors of any kind, such as io_uring's, counts
+/// towards one limit. `CAP_IPC_LOCK` lifts it.
 ///
 /// # Invariants
 ///
-/// `pages` are charged to `user` and counted on `mm`, and one reference to each
-/// of these is ours; or `pages` is 0.
+/// `pages` are charged to `user` and counted in `mm`, and this object owns a reference to each of
+/// them; or `pages` is 0.
 pub(crate) struct Charge {
     pages: usize,
     user: *mut bindings::user_struct,
@@ -200,17 +200,18 @@ pub(crate) struct Charge {
 // SAFETY: Both references may be used and put by any task.
 unsafe impl Send for Charge {}
 
-// SAFETY: Nothing of it changes.
+// SAFETY: No field changes.
 unsafe impl Sync for Charge {}
 
 impl Charge {
     /// Charges `pages` to the user of the current task.
     ///
-    /// Process context of a task with memory of its own: not of a kernel thread.
+    /// Process context of a task that has an mm, so not of a kernel thread.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` over the limit.
+    /// - `ENOMEM`: the limit would be exceeded.
+    /// - `EFAULT`: the task has no mm.
     pub(crate) fn current(pages: usize) -> Result<Self> {
         let mut charge = Self {
             pages: 0,
@@ -223,9 +224,9 @@ impl Charge {
         if current!().mm().is_none() {
             return Err(EFAULT);
         }
-        // SAFETY: The current task has an mm; the two pointers are written to.
+        // SAFETY: The current task has an mm; the two pointers are outputs.
         to_result(unsafe { shim::kfabric_shim_charge(pages, &mut charge.user, &mut charge.mm) })?;
-        // INVARIANT: Charged, and both references taken.
+        // INVARIANT: The pages are charged, and both references were taken.
         charge.pages = pages;
         Ok(charge)
     }
@@ -234,7 +235,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.pages != 0 {
-            // SAFETY: By the type invariants this was charged, and the references are ours.
+            // SAFETY: By the type invariants the pages are charged, and the references are owned.
             unsafe { shim::kfabric_shim_uncharge(self.pages, self.user, self.mm) }
         }
     }

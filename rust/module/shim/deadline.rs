@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A deadline until which a task should begin work that it has accepted.
+//! A deadline for a task to begin work that it has accepted.
 //!
-//! A task that accepts work runs it as soon as it holds no lock. It may be preempted before: an idle
-//! task (`SCHED_IDLE`) beside a busy loop does not run for seconds. A [`Deadline`] then has somebody
-//! else do the work.
+//! A task that accepts work runs it as soon as it holds no lock. It may be preempted before: an
+//! idle task (`SCHED_IDLE`) beside a busy loop does not run for seconds. Then the [`Deadline`]
+//! calls a function that has another task do the work.
 //!
 //! # Cost
 //!
-//! Nearly all work begins within microseconds, so a timer that is started and cancelled for each would
-//! be wasted. The timer of a deadline is started when work is offered and the timer is not running; it
-//! is not cancelled when the work begins. When it expires, it looks whether work is offered:
+//! Nearly all work begins within microseconds, so a timer that is started and cancelled for each
+//! would cost too much. The timer of a deadline is started when work is offered and the timer is
+//! not running. It is not cancelled when the work begins. When it expires, it checks whether work
+//! is offered:
 //!
 //! ```text
 //!           offer                 timer                    timer
@@ -19,8 +20,8 @@
 //!    '------ begin -----+----------- begin -------'        timer: in state none it stops
 //! ```
 //!
-//! So an offer costs one atomic operation while the timer runs, and the timer runs once in
-//! [`PERIOD_MS`] as long as work comes, and not at all otherwise.
+//! So an offer costs one atomic operation while the timer runs. The timer runs once in
+//! [`PERIOD_MS`] while work arrives, and not at all otherwise.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/deadline.rs"]
@@ -43,27 +44,27 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Work that has been offered begins within this time, or within twice this time (and two ticks of the
-/// timer wheel) somebody else does it. It is longer than the time for which the scheduler lets one
-/// other task run (some 3 ms), so that a task that shares its CPU with one other of equal weight keeps
-/// its work. It is shorter than the time after which a peer sends a packet again (a local ACK timeout is
-/// tens of milliseconds), so that nothing is sent twice for that.
+/// Offered work begins within this time, or within twice this time (and two ticks of the timer
+/// wheel) another task does it. The period is longer than the scheduler lets one other task run
+/// (about 3 ms), so that a task that shares its CPU with one other of equal weight keeps its work.
+/// It is shorter than the time after which a peer sends a packet again (a local ACK timeout is tens
+/// of milliseconds), so that the delay causes no retransmissions.
 const PERIOD_MS: u32 = 4;
 
-/// Work is offered, and the timer has not expired since.
+/// Work is offered, and the timer has not expired since then.
 const OFFERED: u32 = 1;
 
-/// Work is offered, and the timer has expired once since.
+/// Work is offered, and the timer has expired once since then.
 const OVERDUE: u32 = 2;
 
-/// Both.
+/// Either of the two.
 const WORK: u32 = OFFERED | OVERDUE;
 
 /// The timer is running, or about to be started. A reference to the object belongs to this flag:
-/// whoever clears it has that reference.
+/// the task that clears it gets that reference.
 const RUNNING: u32 = 4;
 
-/// The deadline has ended. Nothing else is set then.
+/// The deadline has ended. No other flag is set then.
 const ENDED: u32 = 8;
 
 /// The deadline of a `T`.
@@ -81,17 +82,17 @@ pub(crate) struct Deadline<T: HasDeadline> {
     _object: PhantomData<Arc<T>>,
 }
 
-// SAFETY: The kernel's functions for a timer may be called by any task, and `T` may be used by any.
+// SAFETY: Any task may call the kernel's functions for a timer, and use a `T`.
 unsafe impl<T: HasDeadline> Send for Deadline<T> {}
 
 // SAFETY: As above; the kernel locks the timer.
 unsafe impl<T: HasDeadline> Sync for Deadline<T> {}
 
-/// An object that has a [`Deadline`]. To be implemented with [`impl_has_deadline!`].
+/// An object that has a [`Deadline`]. Implement it with [`impl_has_deadline!`].
 ///
 /// # Safety
 ///
-/// `deadline` gives a field of the object, and `of` gives the object whose field that is.
+/// `deadline` returns a field of the object, and `of` returns the object that has this field.
 pub(crate) unsafe trait HasDeadline: Sized + Send + Sync + 'static {
     /// The deadline of this object.
     fn deadline(&self) -> &Deadline<Self>;
@@ -100,22 +101,22 @@ pub(crate) unsafe trait HasDeadline: Sized + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The pointer is what [`deadline`](Self::deadline) gives of an object.
+    /// The pointer is a result of [`deadline`](Self::deadline).
     unsafe fn of(deadline: *mut Deadline<Self>) -> *const Self;
 
-    /// Work that was offered has not begun in time. Softirq.
+    /// Called when offered work has not begun in time. Softirq.
     fn expired(self: &Arc<Self>);
 }
 
-/// Says which field of a type is its [`Deadline`], and what is called when it expires: a function of
-/// `&Arc<Self>`, in softirq.
+/// Implements [`HasDeadline`] for a type: names the field of the [`Deadline`], and the function to
+/// call when it expires. The function takes `&Arc<Self>`, in softirq.
 macro_rules! impl_has_deadline {
     (
         impl$({$($generics:tt)*})? HasDeadline for $self:ty {
             self.$field:ident, expired: $expired:path $(,)?
         }
     ) => {
-        // SAFETY: Both functions are about the same field.
+        // SAFETY: Both functions refer to the same field.
         unsafe impl$(<$($generics)*>)? $crate::shim::deadline::HasDeadline for $self {
             fn deadline(&self) -> &$crate::shim::deadline::Deadline<Self> {
                 &self.$field
@@ -124,7 +125,7 @@ macro_rules! impl_has_deadline {
             unsafe fn of(
                 deadline: *mut $crate::shim::deadline::Deadline<Self>,
             ) -> *const Self {
-                // SAFETY: The caller promises that it is the field of such an object.
+                // SAFETY: By the requirement it is the field of such an object.
                 unsafe { ::kernel::container_of!(deadline, Self, $field) }
             }
 
@@ -137,12 +138,12 @@ macro_rules! impl_has_deadline {
 pub(crate) use impl_has_deadline;
 
 impl<T: HasDeadline> Deadline<T> {
-    /// No work is offered.
+    /// A deadline without offered work.
     pub(crate) fn new() -> impl PinInit<Self> {
         // INVARIANT: The timer is not pending.
         pin_init!(Self {
             timer <- Opaque::ffi_init(|timer| {
-                // SAFETY: There is room for a timer, which does not move.
+                // SAFETY: `timer` is memory for a timer, which does not move.
                 unsafe { shim::kfabric_shim_deadline_init(timer, Some(Self::timed_out)) }
             }),
             state: Atomic::new(0),
@@ -150,7 +151,8 @@ impl<T: HasDeadline> Deadline<T> {
         })
     }
 
-    /// Replaces the state by what `change` makes of it, unless that is `None`. Gives the state before.
+    /// Replaces the state by the result of `change`, unless that is `None`. Returns the previous
+    /// state.
     fn update(&self, change: impl Fn(u32) -> Option<u32>) -> u32 {
         let mut state = self.state.load(Relaxed);
         while let Some(new) = change(state) {
@@ -167,7 +169,7 @@ impl<T: HasDeadline> Deadline<T> {
         unsafe { shim::kfabric_shim_deadline_start(self.timer.get(), PERIOD_MS) };
     }
 
-    /// Work of `object` has been offered to a task. Process context or softirq.
+    /// Records that work of `object` was offered to a task. Process context or softirq.
     pub(crate) fn offer(object: &Arc<T>) {
         let deadline = object.deadline();
         let mut state = deadline.state.load(Relaxed);
@@ -191,7 +193,7 @@ impl<T: HasDeadline> Deadline<T> {
         }
     }
 
-    /// The work begins; only afterwards it is looked what there is to do. Any context.
+    /// Records that the work begins. The caller looks for work after this call. Any context.
     pub(crate) fn begin(&self) {
         self.update(|state| (state & WORK != 0).then_some(state & !WORK));
     }
@@ -200,32 +202,33 @@ impl<T: HasDeadline> Deadline<T> {
     ///
     /// # Safety
     ///
-    /// The caller has cleared `RUNNING`, and calls this once for that.
+    /// The caller has cleared `RUNNING`, and calls this once.
     unsafe fn object(&self) -> Arc<T> {
         let this: *const Self = self;
-        // SAFETY: `RUNNING` is set for an object whose deadline this is.
+        // SAFETY: `RUNNING` is set only for an object that has this deadline.
         let object = unsafe { T::of(this.cast_mut()) };
-        // SAFETY: By the type invariants there was a reference, which is the caller's now.
+        // SAFETY: By the type invariants there was a reference, which the caller now owns.
         unsafe { Arc::from_raw(object) }
     }
 
-    /// Ends the deadline: when this returns, [`HasDeadline::expired`] is not being called and will not
-    /// be. Process context, sleeps; not under a lock that `expired` takes.
+    /// Ends the deadline: when this returns, [`HasDeadline::expired`] is not being called, and will
+    /// not be called. Process context, sleeps. Must not be called with a lock held that `expired`
+    /// takes.
     pub(crate) fn end(&self) {
         let before = self.state.xchg(ENDED, Full);
         // SAFETY: The timer was initialised by `new`.
         unsafe { shim::kfabric_shim_deadline_end(self.timer.get()) };
         if before & RUNNING != 0 {
-            // SAFETY: Cleared above.
+            // SAFETY: `RUNNING` was cleared above.
             drop(unsafe { self.object() });
         }
     }
 
-    /// The function of the timer.
+    /// The callback of the timer.
     ///
     /// # Safety
     ///
-    /// `timer` is that of a deadline.
+    /// `timer` is the timer of a deadline.
     unsafe extern "C" fn timed_out(timer: *mut bindings::timer_list) {
         let timer = Opaque::cast_from(timer).cast_mut();
         // SAFETY: By the requirement of this function; the type invariants keep the object alive.
@@ -239,7 +242,7 @@ impl<T: HasDeadline> Deadline<T> {
             ENDED => (),
             OFFERED => deadline.start(),
             work => {
-                // SAFETY: It was set, because the timer was running, and cleared above.
+                // SAFETY: `RUNNING` was set, because the timer was running, and was cleared above.
                 let object = unsafe { deadline.object() };
                 if work == OVERDUE {
                     object.expired();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Error numbers of the core crate, and kfabric's own, as errors of the kernel.
+//! Converts error numbers of `kfi_core`, including kfabric's own, to errors of the kernel.
 //!
-//! kfabric's numbers above 255 (`KFI_EAVAIL`, ...) are within what the kernel's
-//! [`Error`] can hold and travel to user space unchanged.
+//! kfabric's numbers above 255 (`KFI_EAVAIL`, ...) are within the range of the kernel's [`Error`]
+//! and reach user space unchanged.
 
 use kernel::{
     bindings,
@@ -11,7 +11,7 @@ use kernel::{
 };
 use kfi_core::errno::Errno;
 
-// The numbers of the system that the core crate has are the kernel's.
+// The error numbers of the system in `kfi_core` equal the kernel's.
 macro_rules! compare {
     ($($name:ident = $number:literal;)*) => {
         $(const _: () = assert!(
@@ -23,21 +23,21 @@ macro_rules! compare {
 kfi_core::system_errnos!(compare);
 const _: () = assert!(bindings::MAX_ERRNO == Errno::MAX);
 
-/// The kernel's error for an error number of the core crate, or an error of kfi_roce.
+/// The kernel's error for an error of `kfi_core` or `kfi_roce`.
 #[inline]
 pub(crate) fn to_error(errno: impl Into<Errno>) -> Error {
     from_number(errno.into().number())
 }
 
-/// The kernel's error for a positive error number: one of errno.h, or a
-/// constant of `<uapi/kfabric.h>` such as `KFI_ETRUNC`.
+/// The kernel's error for a positive error number: one of errno.h, or a constant of
+/// `<uapi/kfabric.h>` such as `KFI_ETRUNC`.
 #[inline]
 pub(crate) fn from_number(number: u32) -> Error {
-    // A number out of range is a bug, which `from_errno` reports and makes EINVAL.
+    // A number out of range is a bug; `from_errno` reports it and returns EINVAL.
     Error::from_errno(0i32.saturating_sub_unsigned(number))
 }
 
-/// The positive number of an error, as completions and `kfabric_post` carry it.
+/// The positive number of an error, as in completions and `struct kfabric_post`.
 #[inline]
 pub(crate) fn number(error: Error) -> u32 {
     error.to_errno().unsigned_abs()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/inline_work.rs: softirqs held back, and what they see of the task
- * on top of which they run then.
+ * The C side of shim/inline_work.rs: delays softirqs, and passes the list of
+ * the interrupted task to them when they run.
  */
 
 #include "inline_work.h"
@@ -11,13 +11,14 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 
-/* Of the task that is enabling softirqs on this CPU; or NULL. */
+/* The list of the task that is enabling softirqs on this CPU, or NULL. */
 static DEFINE_PER_CPU(void *, kfabric_shim_inline_here);
 
 /**
- * kfabric_shim_bh_disable - hold back softirqs of this CPU
+ * kfabric_shim_bh_disable - delay the softirqs of this CPU
  *
- * What is sent meanwhile to a peer on this host arrives there together.
+ * Packets that are sent meanwhile to peers on this host arrive together, when
+ * softirqs run again.
  */
 void kfabric_shim_bh_disable(void)
 {
@@ -31,11 +32,11 @@ void kfabric_shim_bh_enable(void)
 }
 
 /**
- * kfabric_shim_bh_enable_with - the same, with something for those held back
- * @list: what kfabric_shim_inline_list() gives to softirqs that run now
+ * kfabric_shim_bh_enable_with - the same, with a list for the delayed softirqs
+ * @list: the result of kfabric_shim_inline_list() in softirqs that run now
  *
- * The task stays on this CPU meanwhile, and does not touch @list itself.
- * Where softirqs are threads (PREEMPT_RT) they see nothing.
+ * The task stays on this CPU during the call, and does not access @list itself.
+ * If softirqs run in threads (PREEMPT_RT) they get no list.
  */
 void kfabric_shim_bh_enable_with(void *list)
 {
@@ -51,11 +52,12 @@ void kfabric_shim_bh_enable_with(void *list)
 }
 
 /**
- * kfabric_shim_inline_list - what the task below has for a softirq
+ * kfabric_shim_inline_list - the list of the interrupted task, for a softirq
  *
- * Context: any. Return: what was given to kfabric_shim_bh_enable_with(), good until
- * this softirq is over; NULL if there is nothing, and in any other context, where
- * the task could be using it or another CPU's could be read.
+ * Context: any. Return: the argument of kfabric_shim_bh_enable_with(), valid
+ * until this softirq ends; NULL if there is none. NULL in any other context,
+ * because there the task could be using the list, or another CPU's could be
+ * read.
  */
 void *kfabric_shim_inline_list(void)
 {
@@ -66,8 +68,8 @@ void *kfabric_shim_inline_list(void)
 
 #ifdef KFI_KUNIT
 /**
- * kfabric_shim_kunit_inline_begin - show something to softirqs of this CPU
- * @list: what it is
+ * kfabric_shim_kunit_inline_begin - set the list for softirqs of this CPU
+ * @list: the list
  *
  * The task stays on this CPU until kfabric_shim_kunit_inline_end().
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a task has its own softirqs see, as the Rust code of this module does.
+ * The list of receive work that a task passes to its softirqs.
  *
- * Part of bindings.h; inline_work.c holds the bodies and says what each needs and gives.
+ * Part of bindings.h; the functions are documented in inline_work.c.
  */
 #ifndef _KFABRIC_SHIM_INLINE_WORK_H
 #define _KFABRIC_SHIM_INLINE_WORK_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kernel threads for the KUnit suites: somebody else to wake or to be woken.
+//! Kernel threads for the KUnit suites.
 //!
 //! Built with the suites only (cfg `kfi_kunit`).
 
@@ -24,7 +24,7 @@ pub(crate) struct Join {
     task: NonNull<bindings::task_struct>,
 }
 
-/// What a [`Join`]'s thread is given.
+/// The argument of the thread of a [`Join`].
 struct Start<F> {
     run: F,
     done: Arc<Completion>,
@@ -47,12 +47,12 @@ pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -
         GFP_KERNEL,
     )?;
     let start = KBox::into_raw(start);
-    // SAFETY: `main::<F>` expects what `start` is, and takes it over; the name is static.
+    // SAFETY: `main::<F>` expects `start` and takes it over; the name is static.
     let task = from_err_ptr(unsafe {
         shim::kfabric_shim_kunit_thread(Some(main::<F>), start.cast(), name.as_char_ptr())
     })
     .inspect_err(|_| {
-        // SAFETY: No thread was made, so `start` is still ours.
+        // SAFETY: No thread was created, so `start` is still owned here.
         drop(unsafe { KBox::from_raw(start) });
     })?;
     Ok(Join {
@@ -63,7 +63,7 @@ pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -
 
 /// # Safety
 ///
-/// `data` is a `Start<F>` that `spawn` made and gives away.
+/// `data` is a `Start<F>` that `spawn` has created and passes on.
 unsafe extern "C" fn main<F: FnOnce() + Send + 'static>(data: *mut c_void) -> c_int {
     // SAFETY: By the requirements.
     let start = KBox::into_inner(unsafe { KBox::from_raw(data.cast::<Start<F>>()) });
@@ -72,9 +72,9 @@ unsafe extern "C" fn main<F: FnOnce() + Send + 'static>(data: *mut c_void) -> c_
     0
 }
 
-/// Lets the current thread, which [`spawn`] made, be [killed](Join::kill).
+/// Allows the current thread, which [`spawn`] created, to be [killed](Join::kill).
 pub(crate) fn allow_kill() {
-    // SAFETY: Changes how the current task takes a signal; process context.
+    // SAFETY: Changes the signal handling of the current task; process context.
     unsafe { shim::kfabric_shim_kunit_allow_kill() }
 }
 
@@ -94,8 +94,8 @@ impl Drop for Join {
     fn drop(&mut self) {
         self.done.wait_for_completion();
         // SAFETY: The task is valid, as `kfabric_shim_kunit_thread` took a reference, which this
-        // gives back. The closure has run, so the thread ends by itself or has ended; afterwards
-        // it runs nothing of this module.
+        // puts. The closure has run, so the thread ends by itself or has ended; afterwards it runs
+        // no code of this module.
         unsafe { shim::kfabric_shim_kunit_join(self.task.as_ptr()) };
     }
 }

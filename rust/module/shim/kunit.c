@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * User memory, threads and files for the KUnit suites, which run in kernel
- * threads that have no memory of their own.
+ * threads without an mm.
  *
  * Empty unless the module is built with its suites (KFI_KUNIT=1).
  */
@@ -30,7 +30,7 @@
  * @len: bytes
  * @writable: whether it can be written
  *
- * Gives the test's thread an mm of its own first, if it has none.
+ * If the test's thread has no mm, it gets one first.
  *
  * Return: the address, or a negative error number.
  */
@@ -46,8 +46,8 @@ long kfabric_shim_kunit_map(size_t len, bool writable)
 
 /**
  * kfabric_shim_kunit_unmap - undo kfabric_shim_kunit_map()
- * @addr: what it returned
- * @len: as there
+ * @addr: the result of kfabric_shim_kunit_map()
+ * @len: the length passed to it
  */
 void kfabric_shim_kunit_unmap(unsigned long addr, size_t len)
 {
@@ -55,7 +55,7 @@ void kfabric_shim_kunit_unmap(unsigned long addr, size_t len)
 }
 
 /**
- * kfabric_shim_kunit_pinned - pages that are charged to the current mm
+ * kfabric_shim_kunit_pinned - number of pages charged to the current mm
  */
 long kfabric_shim_kunit_pinned(void)
 {
@@ -64,7 +64,7 @@ long kfabric_shim_kunit_pinned(void)
 
 /**
  * kfabric_shim_kunit_thread - start a kernel thread, holding a reference to it
- * @fn: what it runs
+ * @fn: its function
  * @data: argument of @fn
  * @name: its name
  *
@@ -84,7 +84,7 @@ struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
 
 /**
  * kfabric_shim_kunit_join - wait until a kernel thread has ended
- * @task: what kfabric_shim_kunit_thread() gave; the reference is put
+ * @task: the result of kfabric_shim_kunit_thread(); its reference is put
  */
 void kfabric_shim_kunit_join(struct task_struct *task)
 {
@@ -136,9 +136,9 @@ u32 kfabric_shim_kunit_poll(unsigned int fd)
  * @write: write rather than read
  * @nonblock: set O_NONBLOCK first
  * @addr: user memory
- * @len: its bytes
+ * @len: bytes of user memory
  *
- * Return: what the operation does, or -EBADF.
+ * Return: the result of the operation, or -EBADF.
  */
 long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
 			   unsigned long addr, size_t len)
@@ -168,7 +168,7 @@ int kfabric_shim_kunit_close(unsigned int fd)
 	return close_fd(fd);
 }
 
-/* Bytes @from to @to of @packet, at most @piece of them on a page each. */
+/* Adds bytes @from to @to of @packet, at most @piece of them on each page. */
 static bool kfabric_shim_kunit_frags(struct sk_buff *skb, const u8 *packet,
 				     u32 from, u32 to, u32 piece)
 {
@@ -188,15 +188,15 @@ static bool kfabric_shim_kunit_frags(struct sk_buff *skb, const u8 *packet,
 }
 
 /**
- * kfabric_shim_kunit_skb - a packet that has arrived, in pieces
+ * kfabric_shim_kunit_skb - create a received packet in several fragments
  * @packet: its bytes, from the IP header on
- * @len: how many
+ * @len: number of bytes
  * @ip_len: bytes of the IP header
- * @linear: bytes behind the UDP header that are in the linear part
- * @piece: bytes of each piece, at most %PAGE_SIZE - 8
+ * @linear: bytes after the UDP header that are in the linear part
+ * @piece: bytes of each fragment, at most %PAGE_SIZE - 8
  *
- * Half of what is not in the linear part is on pages of the packet's own, the
- * other half on those of a second buffer that it has on its list.
+ * Half of the other bytes are in page fragments of the packet, the other half
+ * in those of a second buffer on its frag_list.
  *
  * Return: the packet, or NULL.
  */
@@ -235,15 +235,15 @@ fail:
 /**
  * kfabric_shim_kunit_may_sleep - whether the caller may sleep
  *
- * Return: false with interrupts, preemption or bottom halves disabled, as far as
- * the kernel counts these.
+ * Return: false with interrupts, preemption or bottom halves disabled, as far
+ * as the kernel configuration counts these.
  */
 bool kfabric_shim_kunit_may_sleep(void)
 {
 	return !preempt_count() && !irqs_disabled();
 }
 
-/** kfabric_shim_kunit_nice - the nice value of current */
+/** kfabric_shim_kunit_nice - the nice value of the current task */
 int kfabric_shim_kunit_nice(void)
 {
 	return task_nice(current);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User memory and file descriptors for the KUnit suites, whose threads have none of their own.
+//! User memory and file descriptors for the KUnit suites, which run in kernel threads without an
+//! mm.
 //!
 //! Built with the suites only (cfg `kfi_kunit`).
 
@@ -20,7 +21,7 @@ pub(crate) struct UserMemory {
 }
 
 impl UserMemory {
-    /// Maps `len` bytes, zero.
+    /// Maps `len` zero bytes.
     pub(crate) fn map(len: usize, writable: bool) -> Result<Self> {
         // SAFETY: Called in the thread of a test; no other requirements.
         let addr = unsafe { shim::kfabric_shim_kunit_map(len, writable) };
@@ -35,40 +36,40 @@ impl UserMemory {
         })
     }
 
-    /// Where it begins.
+    /// The address of the first byte.
     pub(crate) fn addr(&self) -> usize {
         self.addr
     }
 
-    /// Its byte `offset`, for the functions that take user pointers.
+    /// The address of byte `offset`, for functions that take user pointers.
     pub(crate) fn ptr(&self, offset: usize) -> UserPtr {
         UserPtr::from_addr(self.addr.wrapping_add(offset))
     }
 
-    /// Writes as the program would.
+    /// Writes `bytes`, like a write of the program.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result {
         UserSlice::new(self.ptr(offset), bytes.len())
             .writer()
             .write_slice(bytes)
     }
 
-    /// Reads as the program would.
+    /// Reads to `bytes`, like a read of the program.
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result {
         UserSlice::new(self.ptr(offset), bytes.len())
             .reader()
             .read_slice(bytes)
     }
 
-    /// Pages that are charged to the current thread's memory.
+    /// Pages that are charged to the current thread's mm.
     pub(crate) fn charged() -> isize {
-        // SAFETY: Looks at the current task; no requirements.
+        // SAFETY: Only reads the current task.
         unsafe { shim::kfabric_shim_kunit_pinned() }
     }
 }
 
 impl Drop for UserMemory {
     fn drop(&mut self) {
-        // SAFETY: Mapped by this thread, and nobody has it as a slice.
+        // SAFETY: This thread has mapped it, and there is no slice of it.
         unsafe { shim::kfabric_shim_kunit_unmap(self.addr, self.len) }
     }
 }
@@ -77,14 +78,14 @@ impl Drop for UserMemory {
 pub(crate) struct UserFd(u32);
 
 impl UserFd {
-    /// Takes a descriptor over that was installed.
+    /// Takes over an installed descriptor.
     pub(crate) fn new(fd: i32) -> Self {
         Self(fd.unsigned_abs())
     }
 
     /// The events that poll(2) finds, without waiting.
     pub(crate) fn poll(&self) -> u32 {
-        // SAFETY: Any number may be given.
+        // SAFETY: Any number is allowed.
         unsafe { shim::kfabric_shim_kunit_poll(self.0) }
     }
 
@@ -109,13 +110,13 @@ impl UserFd {
 
 impl Drop for UserFd {
     fn drop(&mut self) {
-        // SAFETY: Any number may be given.
+        // SAFETY: Any number is allowed.
         unsafe { shim::kfabric_shim_kunit_close(self.0) };
     }
 }
 
-/// Whether the caller may sleep, as far as the kernel counts what forbids it.
+/// Whether the caller may sleep, as far as the kernel configuration counts what forbids it.
 pub(crate) fn may_sleep() -> bool {
-    // SAFETY: Looks at the state of this CPU and task only.
+    // SAFETY: Only reads the state of this CPU and task.
     unsafe { shim::kfabric_shim_kunit_may_sleep() }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of all kinds for the KUnit suites: pages, scatterlists, and an exporter of
- * DMA-BUFs that fails when it is told to.
+ * Memory of all kinds for the KUnit suites: pages, scatterlists, and an
+ * exporter of DMA-BUFs with failures on demand.
  *
- * Empty unless the module is built with its suites (KFI_KUNIT=1), which need a kernel
- * with CONFIG_DMA_SHARED_BUFFER.
+ * Empty unless the module is built with its suites (KFI_KUNIT=1), which need a
+ * kernel with CONFIG_DMA_SHARED_BUFFER.
  */
 
 #ifdef KFI_KUNIT
@@ -22,11 +22,11 @@
 #include <linux/vmalloc.h>
 
 /**
- * kfabric_shim_kunit_pages - allocate zeroed pages that follow each other
- * @order: 2^order of them
- * @compound: as one folio, so that each can be referenced
+ * kfabric_shim_kunit_pages - allocate contiguous zeroed pages
+ * @order: the number of pages is 2^order
+ * @compound: allocate one folio, so that each page can be referenced
  *
- * Return: the first, or NULL.
+ * Return: the first page, or NULL.
  */
 struct page *kfabric_shim_kunit_pages(unsigned int order, bool compound)
 {
@@ -34,31 +34,31 @@ struct page *kfabric_shim_kunit_pages(unsigned int order, bool compound)
 			   order);
 }
 
-/** kfabric_shim_kunit_pages_free - free what kfabric_shim_kunit_pages() gave */
+/** kfabric_shim_kunit_pages_free - free pages of kfabric_shim_kunit_pages() */
 void kfabric_shim_kunit_pages_free(struct page *page, unsigned int order)
 {
 	__free_pages(page, order);
 }
 
-/** kfabric_shim_kunit_page_count - references to a page, or to its folio */
+/** kfabric_shim_kunit_page_count - the reference count of a page or its folio */
 int kfabric_shim_kunit_page_count(struct page *page)
 {
 	return page_count(page);
 }
 
-/** kfabric_shim_kunit_slab_page - the page of something that kmalloc() gave */
+/** kfabric_shim_kunit_slab_page - the page of an object of kmalloc() */
 struct page *kfabric_shim_kunit_slab_page(const void *addr)
 {
 	return virt_to_page(addr);
 }
 
-/** kfabric_shim_kunit_sg_alloc - allocate a scatterlist of so many entries */
+/** kfabric_shim_kunit_sg_alloc - allocate a scatterlist with @entries entries */
 int kfabric_shim_kunit_sg_alloc(struct sg_table *table, unsigned int entries)
 {
 	return sg_alloc_table(table, entries, GFP_KERNEL);
 }
 
-/** kfabric_shim_kunit_sg_set - set an entry; gives the next one, or NULL */
+/** kfabric_shim_kunit_sg_set - set an entry; returns the next one, or NULL */
 struct scatterlist *kfabric_shim_kunit_sg_set(struct scatterlist *sg,
 					      struct page *page,
 					      unsigned int offset,
@@ -68,13 +68,15 @@ struct scatterlist *kfabric_shim_kunit_sg_set(struct scatterlist *sg,
 	return sg_next(sg);
 }
 
-/** kfabric_shim_kunit_sg_free - free what kfabric_shim_kunit_sg_alloc() gave */
+/** kfabric_shim_kunit_sg_free - free the list of kfabric_shim_kunit_sg_alloc() */
 void kfabric_shim_kunit_sg_free(struct sg_table *table)
 {
 	sg_free_table(table);
 }
 
-/* An exporter of one DMA-BUF: referenced by the test and by the DMA-BUF. */
+/*
+ * An exporter of one DMA-BUF. The test and the DMA-BUF have references to it.
+ */
 struct kfabric_kunit_dma {
 	struct kref ref;
 	void *memory;
@@ -171,7 +173,7 @@ static const struct dma_buf_ops kfabric_kunit_dma_ops_unmapped = {
 
 /**
  * kfabric_shim_kunit_dma_new - export memory as a DMA-BUF
- * @len: its bytes, zero
+ * @len: its length in bytes; they are zero
  * @writable: whether it may be written
  * @map: KFABRIC_KUNIT_MAP_*
  * @dmabuf: out: the DMA-BUF, with a reference
@@ -207,7 +209,7 @@ fail:
 	return NULL;
 }
 
-/** kfabric_shim_kunit_dma_memory - where the exporter has the bytes */
+/** kfabric_shim_kunit_dma_memory - the memory of the exporter */
 void *kfabric_shim_kunit_dma_memory(void *exporter)
 {
 	struct kfabric_kunit_dma *dma = exporter;
@@ -216,10 +218,10 @@ void *kfabric_shim_kunit_dma_memory(void *exporter)
 }
 
 /**
- * kfabric_shim_kunit_dma_fail - have CPU access fail from now on
+ * kfabric_shim_kunit_dma_fail - set the results of later CPU accesses
  * @exporter: the exporter
- * @begin: the error of beginning, or 0
- * @end: the error of ending, or 0
+ * @begin: the error of beginning an access, or 0
+ * @end: the error of ending an access, or 0
  */
 void kfabric_shim_kunit_dma_fail(void *exporter, int begin, int end)
 {
@@ -230,7 +232,7 @@ void kfabric_shim_kunit_dma_fail(void *exporter, int begin, int end)
 }
 
 /**
- * kfabric_shim_kunit_dma_count - what an exporter has counted
+ * kfabric_shim_kunit_dma_count - read a count of an exporter
  * @exporter: the exporter
  * @which: KFABRIC_KUNIT_DMA_*
  */
@@ -243,7 +245,7 @@ unsigned int kfabric_shim_kunit_dma_count(void *exporter, unsigned int which)
 
 /**
  * kfabric_shim_kunit_dma_put - put the test's reference to a DMA-BUF
- * @exporter: its exporter, which stays
+ * @exporter: its exporter, which is not freed
  * @dmabuf: the DMA-BUF
  */
 void kfabric_shim_kunit_dma_put(void *exporter, struct dma_buf *dmabuf)

@@ -2,7 +2,7 @@
 /*
  * Memory of all kinds for the KUnit suites.
  *
- * Part of bindings.h; kunit_memory.c holds the bodies and says what each needs and gives.
+ * Part of bindings.h; the functions are documented in kunit_memory.c.
  */
 #ifndef _KFABRIC_SHIM_KUNIT_MEMORY_H
 #define _KFABRIC_SHIM_KUNIT_MEMORY_H
@@ -25,12 +25,12 @@ struct scatterlist *kfabric_shim_kunit_sg_set(struct scatterlist *sg,
 					      unsigned int len);
 void kfabric_shim_kunit_sg_free(struct sg_table *table);
 
-/* How a DMA-BUF of a test can be mapped. */
+/* The mapping that the exporter of a test offers. */
 #define KFABRIC_KUNIT_MAP_MEMORY	0
 #define KFABRIC_KUNIT_MAP_NONE		1
 #define KFABRIC_KUNIT_MAP_IO		2
 
-/* What the exporter of a test counts. */
+/* The counts of the exporter of a test. */
 #define KFABRIC_KUNIT_DMA_BEGUN		0
 #define KFABRIC_KUNIT_DMA_ENDED		1
 #define KFABRIC_KUNIT_DMA_MAPPED	2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Lists what <uapi/kfabric.h> defines, as three macros in Rust. Kbuild appends them to the
+# Lists the names that <uapi/kfabric.h> defines, as three macros in Rust. Kbuild appends them to the
 # bindings that bindgen makes from the same header.
 #
 #   every_constant!(m)   m! { NAME ... }: each macro with a value, and each enumerator
@@ -16,7 +16,7 @@ function name_of(text) {
 	return substr(text, RSTART, RLENGTH)
 }
 
-# Comments end where they begin, or go on over several lines.
+# Removes comments, which may continue on further lines.
 {
 	while (comment || index($0, "/*")) {
 		if (comment) {
@@ -48,7 +48,7 @@ function name_of(text) {
 	next
 }
 
-# Not those with parameters, and not the header's own guard.
+# Skips macros with parameters, and the header's own guard.
 /^#[ \t]*define[ \t]+[A-Za-z_0-9]+[ \t]+[^ \t]/ {
 	constants = constants " " name_of(substr($0, index($0, "define") + 6))
 	next
@@ -68,7 +68,7 @@ function name_of(text) {
 	next
 }
 
-# Fields called as a keyword of Rust have an underscore behind, as bindgen does it.
+# Fields named like a keyword of Rust get an underscore at the end, as in bindgen's output.
 block == "struct" && /;[ \t]*$/ {
 	field = $NF
 	sub(/[[;].*/, "", field)

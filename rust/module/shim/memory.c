@@ -2,7 +2,7 @@
 /*
  * Memory of kernel consumers: addresses, pages, DMA-BUFs.
  *
- * Process context throughout.
+ * All functions need process context.
  */
 
 #include "bindings.h"
@@ -22,8 +22,8 @@ MODULE_IMPORT_NS("DMA_BUF");
  * kfabric_shim_is_memory - whether memory is mapped at a kernel address
  * @addr: any address
  *
- * Return: true in the direct map, the kernel's image, and where vmalloc() or the
- * module loader have mapped memory; false elsewhere, and for memory of devices.
+ * Return: true in the direct map, the kernel's image, and mappings of vmalloc()
+ * and of the module loader; false elsewhere, and for device memory.
  */
 bool kfabric_shim_is_memory(unsigned long addr)
 {
@@ -39,9 +39,10 @@ bool kfabric_shim_is_memory(unsigned long addr)
 }
 
 /**
- * kfabric_shim_on_stack - whether a range begins or ends on the stack of current
- * @first: its first byte
- * @last: its last byte
+ * kfabric_shim_on_stack - whether a range begins or ends on the current task's
+ * stack
+ * @first: the first byte of the range
+ * @last: the last byte of the range
  */
 bool kfabric_shim_on_stack(unsigned long first, unsigned long last)
 {
@@ -53,8 +54,8 @@ bool kfabric_shim_on_stack(unsigned long first, unsigned long last)
  * kfabric_shim_page_get - take a reference to a page
  * @addr: an address of the direct map, in the page
  *
- * Return: 0; -EINVAL if it is no page or has no reference count of its own;
- * -EOPNOTSUPP if it is memory of a device.
+ * Return: 0; -EINVAL if there is no page or it has no reference count of its
+ * own; -EOPNOTSUPP if it is device memory.
  */
 int kfabric_shim_page_get(void *addr)
 {
@@ -71,8 +72,8 @@ int kfabric_shim_page_get(void *addr)
 }
 
 /**
- * kfabric_shim_page_put - put what kfabric_shim_page_get() took
- * @addr: as there
+ * kfabric_shim_page_put - put a reference of kfabric_shim_page_get()
+ * @addr: the address passed to it
  */
 void kfabric_shim_page_put(void *addr)
 {
@@ -80,11 +81,11 @@ void kfabric_shim_page_put(void *addr)
 }
 
 /**
- * kfabric_shim_sg - look at an entry of a scatterlist
+ * kfabric_shim_sg - read an entry of a scatterlist
  * @sg: the entry
  * @page: out: its first page
- * @offset: out: its first byte, from the beginning of that page
- * @len: out: its bytes
+ * @offset: out: its first byte, as an offset in that page
+ * @len: out: its length in bytes
  *
  * Return: the next entry, or NULL.
  */
@@ -105,15 +106,15 @@ static enum dma_data_direction kfabric_shim_direction(bool write)
 }
 
 /**
- * kfabric_shim_dma_buf_map - take a reference to a DMA-BUF, and map it
+ * kfabric_shim_dma_buf_map - take a reference to a DMA-BUF and map it
  * @dmabuf: the DMA-BUF
- * @end: bytes that it must have
- * @write: whether it is to be written
- * @addr: out: where it is mapped, never NULL
+ * @end: its minimum size
+ * @write: whether it will be written
+ * @addr: out: the address of the mapping, never NULL
  *
- * Return: 0; -EINVAL if it has fewer bytes; -EACCES if it may not be written;
- * -EOPNOTSUPP if its exporter cannot map it, or not in memory, or if the kernel has
- * no DMA-BUFs; what the exporter fails with.
+ * Return: 0; -EINVAL if it is smaller; -EACCES if it may not be written;
+ * -EOPNOTSUPP if its exporter cannot map it, if it is I/O memory, or if the
+ * kernel has no DMA-BUFs; or an error of the exporter.
  */
 int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
 			     void **addr)
@@ -145,8 +146,8 @@ put:
 
 /**
  * kfabric_shim_dma_buf_unmap - undo kfabric_shim_dma_buf_map()
- * @dmabuf: as there
- * @addr: as it gave
+ * @dmabuf: the DMA-BUF
+ * @addr: the address of the mapping
  */
 void kfabric_shim_dma_buf_unmap(struct dma_buf *dmabuf, void *addr)
 {
@@ -159,9 +160,9 @@ void kfabric_shim_dma_buf_unmap(struct dma_buf *dmabuf, void *addr)
 /**
  * kfabric_shim_dma_buf_begin - begin CPU access to a mapped DMA-BUF
  * @dmabuf: the DMA-BUF
- * @write: whether it is written, and perhaps read, or read only
+ * @write: whether it may be written, or only read
  *
- * Return: 0, or what the exporter fails with.
+ * Return: 0, or an error of the exporter.
  */
 int kfabric_shim_dma_buf_begin(struct dma_buf *dmabuf, bool write)
 {
@@ -170,10 +171,10 @@ int kfabric_shim_dma_buf_begin(struct dma_buf *dmabuf, bool write)
 
 /**
  * kfabric_shim_dma_buf_end - end CPU access to a DMA-BUF
- * @dmabuf: as it was begun
- * @write: as it was begun
+ * @dmabuf: the DMA-BUF
+ * @write: as passed to kfabric_shim_dma_buf_begin()
  *
- * Return: 0, or what the exporter fails with.
+ * Return: 0, or an error of the exporter.
  */
 int kfabric_shim_dma_buf_end(struct dma_buf *dmabuf, bool write)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Memory of kernel consumers, as the Rust code of this module sees it.
+ * Memory of kernel consumers: declarations for the Rust code of this module.
  *
- * Part of bindings.h; memory.c holds the bodies and says what each needs and gives.
+ * Part of bindings.h; the functions are documented in memory.c.
  */
 #ifndef _KFABRIC_SHIM_MEMORY_H
 #define _KFABRIC_SHIM_MEMORY_H

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lowest floor: what the kernel crate does not have.
+//! The lowest layer: kernel interfaces that the kernel crate does not have.
 //!
-//! One file per thing, each a safe face over raw bindings of the kernel or over
-//! the C helpers of shim.c. Together with [`mem`](crate::mem) and the edge of
-//! the faces this is where unsafe code lives; the floors above have none.
+//! Each file provides a safe interface for one topic, on top of raw bindings of the kernel or of
+//! the C functions of this directory. Together with [`mem`](crate::mem) and the edge of the front
+//! ends, this is where unsafe code lives. Other layers use it only to initialise global locks.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | [`bindings`] | bindgen's view of `bindings.h`: the ABI and the C helpers |
-//! | [`abi`] | which structures of the ABI may be copied from and to user space |
+//! | [`bindings`] | bindgen's output for `bindings.h`: the ABI and the C functions |
+//! | [`abi`] | the structures of the ABI that can be copied from and to user space |
 //! | [`user`] | copying them, by the rules of extensible structures |
-//! | [`errno`] | error numbers of the core crate as errors of the kernel |
+//! | [`errno`] | error numbers of `kfi_core` as errors of the kernel |
 //! | [`wait`] | wait queues and single sleepers, with absolute deadlines |
-//! | [`sched`] | giving way, being killed, the clock |
-//! | [`anon_file`] | file descriptors without a name, for poll and read |
-//! | [`cred`] | who opened something, and what they have locked in memory |
+//! | [`sched`] | `cond_resched()`, pending signals, the clock |
+//! | [`anon_file`] | anonymous files, for poll, read and write |
+//! | [`cred`] | owners, principals, memory control groups, charges for locked memory |
 //! | [`word`] | 64-bit words shared without a lock |
-//! | [`net`] | network namespaces, interfaces, addresses |
-//! | [`udp`] | the UDP sockets of a namespace, and ways to peers |
-//! | [`skb`] | packets of the wire |
+//! | [`net`] | network namespaces and interfaces |
+//! | [`udp`] | the UDP sockets of a namespace, its addresses, routes to peers |
+//! | [`skb`] | packets in socket buffers |
 //! | [`rcu`] | look-ups that take no lock |
-//! | [`work`] | the module's workqueue |
-//! | [`alarm`] | one timer of an object |
-//! | [`deadline`] | has others do work that a task has accepted and does not begin |
-//! | [`percpu`] | figures that each CPU counts for itself |
+//! | [`work`] | the module's workqueues |
+//! | [`alarm`] | a timer that an object sets repeatedly |
+//! | [`deadline`] | has another task do accepted work that does not begin in time |
+//! | [`percpu`] | per-CPU statistics |
 //! | [`random`] | random numbers |
 //! | [`trace`] | tracepoints |
-//! | [`inline_work`] | runs to completion the receive work that a task's packets cause on this host |
-//! | `kthread`, `kunit`, `aids` | other threads, user memory and patience, for the test suites |
+//! | [`inline_work`] | run to completion of the receive work that a task's packets cause on this host |
+//! | `bench`, `kthread`, `kunit`, `aids` | benchmarks, threads, user memory and bounded waits, for the test suites |
 
 pub(crate) mod abi;
 #[cfg(kfi_kunit)]

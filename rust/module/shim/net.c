@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/net.rs: namespaces, interfaces, per-CPU figures.
+ * The C side of shim/net.rs: namespaces, interfaces, per-CPU statistics.
  *
- * Here because they are macros and inline functions, or headers that the kernel
- * crate does not bind.  No decisions are taken here, and no state is kept.
+ * The functions wrap macros and inline functions, or use headers that the
+ * kernel crate does not bind. They keep no state.
  */
 
 #include "net.h"
@@ -20,10 +20,11 @@
 static_assert(KFABRIC_SHIM_IFNAMSIZ == IFNAMSIZ);
 
 /**
- * kfabric_shim_net_get_current - current's network namespace
+ * kfabric_shim_net_get_current - take the current task's network namespace
  *
- * Context: process. Return: the namespace with a reference added, or NULL for a
- * task that is past its namespaces (a file's last release in an exiting task).
+ * Context: process. Return: the namespace with a reference added, or NULL if
+ * the task has no namespaces any more (the last release of a file in an exiting
+ * task).
  */
 struct net *kfabric_shim_net_get_current(void)
 {
@@ -33,10 +34,10 @@ struct net *kfabric_shim_net_get_current(void)
 }
 
 /**
- * kfabric_shim_net_put - a reference given back
+ * kfabric_shim_net_put - put a reference to a namespace
  * @net: the namespace
  *
- * Context: any; the work of the last reference is deferred.
+ * Context: any; the cleanup after the last reference is deferred.
  */
 void kfabric_shim_net_put(struct net *net)
 {
@@ -47,7 +48,7 @@ void kfabric_shim_net_put(struct net *net)
  * kfabric_shim_net_cookie - the number of a namespace
  * @net: the namespace
  *
- * Return: its cookie: not 0, and never given to another.
+ * Return: its cookie, which is not 0 and never reused.
  */
 u64 kfabric_shim_net_cookie(const struct net *net)
 {
@@ -55,10 +56,10 @@ u64 kfabric_shim_net_cookie(const struct net *net)
 }
 
 /**
- * kfabric_shim_net_current_cookie - the number of current's network namespace
+ * kfabric_shim_net_current_cookie - the number of the current task's namespace
  *
- * Context: process. Return: its cookie; 0 where kfabric_shim_net_get_current()
- * gives NULL.
+ * Context: process. Return: its cookie; 0 if kfabric_shim_net_get_current()
+ * returns NULL.
  */
 u64 kfabric_shim_net_current_cookie(void)
 {
@@ -68,11 +69,11 @@ u64 kfabric_shim_net_current_cookie(void)
 }
 
 /**
- * kfabric_shim_net_admin - may current administer a namespace?
+ * kfabric_shim_net_admin - whether the current task may administer a namespace
  * @net: a namespace to which the caller has a reference
  *
- * Context: process. Return: whether current has CAP_NET_ADMIN in the user
- * namespace that owns @net.
+ * Context: process. Return: whether it has CAP_NET_ADMIN in the user namespace
+ * that owns @net.
  */
 bool kfabric_shim_net_admin(const struct net *net)
 {
@@ -86,9 +87,10 @@ void kfabric_shim_rtnl_lock(void)
 }
 
 /**
- * kfabric_shim_rtnl_unlock - give the RTNL back
+ * kfabric_shim_rtnl_unlock - release the RTNL
  *
- * Finishes the removal of interfaces that went meanwhile, so it may sleep.
+ * Finishes the removal of interfaces that went in the meantime, so it may
+ * sleep.
  */
 void kfabric_shim_rtnl_unlock(void)
 {
@@ -106,10 +108,10 @@ static void kfabric_shim_netdev_describe(const struct net_device *dev,
 }
 
 /**
- * kfabric_shim_netdev_find - an interface by its name
+ * kfabric_shim_netdev_find - find an interface by name
  * @net: its namespace
  * @name: its name or one of its alternative names
- * @to: out
+ * @to: out: the interface
  *
  * Context: process, RTNL held. Return: whether there is one.
  */
@@ -127,10 +129,11 @@ bool kfabric_shim_netdev_find(struct net *net, const char *name,
 }
 
 /**
- * kfabric_shim_netdev_notifier_register - be told what happens to interfaces
+ * kfabric_shim_netdev_notifier_register - register for events of interfaces
  * @nb: the notifier
  *
- * Tells at once of all that there are. Context: process, RTNL not held.
+ * Calls the notifier for all existing interfaces. Context: process, RTNL not
+ * held.
  */
 int kfabric_shim_netdev_notifier_register(struct notifier_block *nb)
 {
@@ -138,11 +141,12 @@ int kfabric_shim_netdev_notifier_register(struct notifier_block *nb)
 }
 
 /**
- * kfabric_shim_netdev_notifier_unregister - be told no more
+ * kfabric_shim_netdev_notifier_unregister - unregister from events of
+ * interfaces
  * @nb: the notifier
  *
- * First tells that all there are have gone. No call is in flight afterwards.
- * Context: process, RTNL not held.
+ * The notifier is called for all existing interfaces as if they were removed.
+ * No call is running afterwards. Context: process, RTNL not held.
  */
 void kfabric_shim_netdev_notifier_unregister(struct notifier_block *nb)
 {
@@ -150,9 +154,9 @@ void kfabric_shim_netdev_notifier_unregister(struct notifier_block *nb)
 }
 
 /**
- * kfabric_shim_netdev_event - what a notifier was told, in short
- * @event: its argument (NETDEV_*)
- * @info: its argument
+ * kfabric_shim_netdev_event - classify an event of a notifier
+ * @event: argument of the notifier (NETDEV_*)
+ * @info: argument of the notifier
  * @to: out: the interface, unless the result is %KFABRIC_SHIM_NETDEV_OTHER
  *
  * Context: in a netdevice notifier.
@@ -167,7 +171,7 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 	case NETDEV_CHANGEMTU:
 	case NETDEV_CHANGENAME:
 		kfabric_shim_netdev_describe(netdev_notifier_info_to_dev(info), to);
-		/* Also told of interfaces that are up, by unregistration. */
+		/* Unregistration also sends this for interfaces that are up. */
 		if (event == NETDEV_DOWN)
 			to->up = false;
 		return KFABRIC_SHIM_NETDEV_CHANGED;
@@ -188,10 +192,10 @@ kfabric_shim_traffic_percpu(const struct kfabric_shim_traffic *traffic)
 }
 
 /**
- * kfabric_shim_traffic_alloc - per-CPU figures, all 0
+ * kfabric_shim_traffic_alloc - allocate per-CPU statistics, all 0
  *
- * Context: process, may sleep. Return: the figures, to be used with the functions
- * below only; NULL if there is no memory.
+ * Context: process, may sleep. Return: the statistics, for the functions below
+ * only; NULL if there is no memory.
  */
 struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void)
 {
@@ -200,8 +204,8 @@ struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void)
 }
 
 /**
- * kfabric_shim_traffic_free - the figures given back
- * @traffic: what kfabric_shim_traffic_alloc() gave
+ * kfabric_shim_traffic_free - free per-CPU statistics
+ * @traffic: the result of kfabric_shim_traffic_alloc()
  *
  * Context: any.
  */
@@ -212,7 +216,7 @@ void kfabric_shim_traffic_free(struct kfabric_shim_traffic *traffic)
 
 /**
  * kfabric_shim_traffic_tx - count an operation that was sent
- * @traffic: what kfabric_shim_traffic_alloc() gave
+ * @traffic: the result of kfabric_shim_traffic_alloc()
  * @bytes: its bytes
  *
  * Context: any.
@@ -227,7 +231,7 @@ void kfabric_shim_traffic_tx(struct kfabric_shim_traffic *traffic, u64 bytes)
 
 /**
  * kfabric_shim_traffic_rx - count an operation that arrived
- * @traffic: what kfabric_shim_traffic_alloc() gave
+ * @traffic: the result of kfabric_shim_traffic_alloc()
  * @bytes: its bytes
  *
  * Context: any.
@@ -241,9 +245,9 @@ void kfabric_shim_traffic_rx(struct kfabric_shim_traffic *traffic, u64 bytes)
 }
 
 /**
- * kfabric_shim_traffic_sum - the figures of all CPUs together
- * @traffic: what kfabric_shim_traffic_alloc() gave
- * @sum: out: each figure is right for some moment during the call
+ * kfabric_shim_traffic_sum - add up the statistics of all CPUs
+ * @traffic: the result of kfabric_shim_traffic_alloc()
+ * @sum: out: each value is exact for some moment during the call
  *
  * Context: any.
  */

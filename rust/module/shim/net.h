@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the Rust code of this module sees of the kernel's networking.
+ * The kernel's networking: declarations for the Rust code of this module.
  *
- * Part of bindings.h; net.c holds the bodies and says what each needs and
- * gives.  An interface is named by the cookie of its network namespace and its
- * index, so that nothing here keeps an interface or a namespace alive.
+ * Part of bindings.h; the functions are documented in net.c. An interface is
+ * identified by the cookie of its network namespace and its index, so nothing
+ * here keeps an interface or a namespace alive.
  */
 #ifndef _KFABRIC_SHIM_NET_H
 #define _KFABRIC_SHIM_NET_H
@@ -17,7 +17,7 @@ struct notifier_block;
 #define KFABRIC_SHIM_IFNAMSIZ	16
 
 /**
- * struct kfabric_shim_netdev - what there is to know about an interface
+ * struct kfabric_shim_netdev - the properties of an interface
  * @netns: cookie of its network namespace
  * @ifindex: index in that namespace
  * @mtu: MTU, bytes
@@ -32,7 +32,7 @@ struct kfabric_shim_netdev {
 	char name[KFABRIC_SHIM_IFNAMSIZ];
 };
 
-/* What a notifier was told. */
+/* The kind of an event of a notifier. */
 enum kfabric_shim_netdev_event {
 	KFABRIC_SHIM_NETDEV_OTHER,
 	KFABRIC_SHIM_NETDEV_CHANGED,
@@ -40,7 +40,7 @@ enum kfabric_shim_netdev_event {
 };
 
 /**
- * struct kfabric_shim_traffic - what passed over a link, one per CPU
+ * struct kfabric_shim_traffic - the traffic of a link, one for each CPU
  * @tx_ops: operations sent
  * @tx_bytes: their bytes
  * @rx_ops: operations that arrived

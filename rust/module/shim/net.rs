@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Networking as the module needs it: namespaces, interfaces, per-CPU figures.
+//! Networking: namespaces, interfaces, per-CPU statistics.
 //!
-//! | type | what |
+//! | type | content |
 //! |---|---|
 //! | [`NetNs`] | a reference to a network namespace, which keeps it alive |
-//! | [`NetNsId`] | the identity of one, which does not |
-//! | [`Rtnl`] | holding the RTNL: interfaces neither come nor go |
+//! | [`NetNsId`] | the identity of a namespace, which does not keep it alive |
+//! | [`Rtnl`] | a guard of the RTNL: interfaces are neither added nor removed |
 //! | [`NetdevId`] | an interface by namespace and index |
-//! | [`Notifier`] | being told what happens to interfaces |
-//! | [`Traffic`] | what passed, counted per CPU |
+//! | [`Notifier`] | a registration for events of interfaces |
+//! | [`Traffic`] | per-CPU statistics of a link |
 //!
 //! An identity keeps neither the interface nor its namespace alive: both may have gone. The
 //! addresses of an interface are looked up through the namespace's [sockets](super::udp). All
-//! functions are for process context and may sleep, unless their documentation says otherwise.
+//! functions need process context and may sleep, unless their documentation says otherwise.
 
 use crate::shim::bindings as shim;
 use core::{
@@ -31,9 +31,9 @@ use kernel::{
     }, //
 };
 
-/// The identity of a network namespace: Linux's net cookie, never given to another namespace.
+/// The identity of a network namespace: its net cookie, which is never reused.
 ///
-/// Keeps nothing alive.
+/// It keeps nothing alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct NetNsId(u64);
 
@@ -43,10 +43,10 @@ impl NetNsId {
         self.0
     }
 
-    /// The identity of current's network namespace.
+    /// The identity of the current task's network namespace. Does not sleep.
     ///
-    /// `ESRCH` in a task that is past its namespaces: the last release of a file in an exiting
-    /// task. Does not sleep.
+    /// Fails with `ESRCH` in a task that has no namespaces any more: the last release of a file in
+    /// an exiting task.
     pub(crate) fn current() -> Result<Self> {
         // SAFETY: Process context.
         match unsafe { shim::kfabric_shim_net_current_cookie() } {
@@ -56,7 +56,7 @@ impl NetNsId {
     }
 }
 
-/// A reference to a network namespace. As long as there is one, the namespace does not end.
+/// A reference to a network namespace, which keeps the namespace alive.
 ///
 /// # Invariants
 ///
@@ -65,18 +65,17 @@ pub(crate) struct NetNs {
     net: NonNull<bindings::net>,
 }
 
-// SAFETY: Namespaces are shared between tasks; their reference count and all that is read here may
-// be used from any of them.
+// SAFETY: Any task may use the reference count of a namespace and the fields that are read here.
 unsafe impl Send for NetNs {}
 // SAFETY: As above.
 unsafe impl Sync for NetNs {}
 
 impl NetNs {
-    /// Current's network namespace; `ESRCH` as [`NetNsId::current`]. Does not sleep.
+    /// The current task's network namespace. Fails as [`NetNsId::current`]. Does not sleep.
     pub(crate) fn current() -> Result<Self> {
         // SAFETY: Process context.
         let net = unsafe { shim::kfabric_shim_net_get_current() };
-        // INVARIANT: A reference was added for us.
+        // INVARIANT: The function has taken a reference for this value.
         Ok(Self {
             net: NonNull::new(net).ok_or(ESRCH)?,
         })
@@ -88,13 +87,13 @@ impl NetNs {
         NetNsId(unsafe { shim::kfabric_shim_net_cookie(self.net.as_ptr()) })
     }
 
-    /// The namespace, for calls of C while the value exists.
+    /// The namespace, for C functions while this value exists.
     pub(super) fn as_ptr(&self) -> *mut bindings::net {
         self.net.as_ptr()
     }
 
-    /// Whether current has CAP_NET_ADMIN in the user namespace that owns this namespace. Does not
-    /// sleep.
+    /// Whether the current task has CAP_NET_ADMIN in the user namespace that owns this namespace.
+    /// Does not sleep.
     pub(crate) fn capable_net_admin(&self) -> bool {
         // SAFETY: By the type invariant the namespace is alive; process context.
         unsafe { shim::kfabric_shim_net_admin(self.net.as_ptr()) }
@@ -103,19 +102,19 @@ impl NetNs {
 
 impl Drop for NetNs {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant we own the reference that is given back.
+        // SAFETY: By the type invariant this value owns the reference.
         unsafe { shim::kfabric_shim_net_put(self.net.as_ptr()) }
     }
 }
 
-/// Evidence that the RTNL is held: no interface comes, goes or changes meanwhile.
+/// A guard of the RTNL: no interface is added, removed or changed meanwhile.
 ///
-/// It is a mutex of the kernel, taken by notifiers' callers too: a lock that is taken in
+/// The RTNL is a mutex of the kernel, which callers of notifiers hold too: a lock that is taken in
 /// [`NetdevEvents::event`] is below it.
 ///
 /// # Invariants
 ///
-/// The task that made it holds the RTNL.
+/// The task that created it holds the RTNL.
 pub(crate) struct Rtnl(NotThreadSafe);
 
 impl Rtnl {
@@ -123,15 +122,15 @@ impl Rtnl {
     pub(crate) fn lock() -> Self {
         // SAFETY: Process context, may sleep.
         unsafe { shim::kfabric_shim_rtnl_lock() };
-        // INVARIANT: Just taken.
+        // INVARIANT: The RTNL was just taken.
         Self(NotThreadSafe)
     }
 
-    /// The interface called `name` in `netns`.
+    /// Finds the interface called `name` in `netns`.
     pub(crate) fn find(&self, netns: &NetNs, name: &CStr) -> Option<Netdev> {
         let mut raw = shim::kfabric_shim_netdev::default();
-        // SAFETY: The RTNL is held by our invariant, the namespace is alive by its own; `name` and
-        // `raw` are valid for the call.
+        // SAFETY: The RTNL is held by the invariant of this type, the namespace is alive by that of
+        // `NetNs`; `name` and `raw` are valid for the call.
         let found = unsafe {
             shim::kfabric_shim_netdev_find(netns.net.as_ptr(), name.as_char_ptr(), &raw mut raw)
         };
@@ -146,13 +145,13 @@ impl Drop for Rtnl {
     }
 }
 
-/// Bytes of an interface's name, with the NUL.
+/// Size of an interface's name, with the NUL.
 pub(crate) const IFNAMSIZ: usize = shim::KFABRIC_SHIM_IFNAMSIZ as usize;
 
 /// An interface by namespace and index. Keeps nothing alive.
 ///
-/// An index is not given to another interface of the namespace unless somebody asks for that
-/// index, so whoever keeps one watches for [`NetdevEvent::Gone`].
+/// The kernel reuses an index only if a user asks for that index, so a holder of one must watch for
+/// [`NetdevEvent::Gone`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NetdevId {
     /// The namespace.
@@ -161,16 +160,16 @@ pub(crate) struct NetdevId {
     pub(crate) ifindex: u32,
 }
 
-/// What there is to know about an interface at one moment.
+/// The properties of an interface at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Netdev {
-    /// Which one.
+    /// The identity of the interface.
     pub(crate) id: NetdevId,
-    /// MTU, bytes.
+    /// MTU in bytes.
     pub(crate) mtu: u32,
     /// Whether it is administratively up.
     pub(crate) up: bool,
-    /// Its name, filled up with NULs, at least one.
+    /// Its name, padded with NULs, at least one.
     pub(crate) name: [u8; IFNAMSIZ],
 }
 
@@ -188,30 +187,30 @@ impl Netdev {
     }
 }
 
-/// What has happened to an interface.
+/// An event of an interface.
 pub(crate) enum NetdevEvent {
-    /// Its state, MTU or name may have changed; it is like this now.
+    /// Its state, MTU or name may have changed to this.
     Changed(Netdev),
     /// It was removed, or is about to leave its namespace for another.
     Gone(NetdevId),
 }
 
-/// Who wants to be told.
+/// The receiver of events of interfaces.
 pub(crate) trait NetdevEvents: 'static {
-    /// Called with the RTNL held, and perhaps the lock of the interface: may sleep, must not take
-    /// the RTNL, nor wait for anybody who does.
+    /// Called with the RTNL held, and possibly the lock of the interface: may sleep, must not take
+    /// the RTNL, nor wait for a task that takes it.
     fn event(event: NetdevEvent);
 }
 
-/// Being told what happens to interfaces, of all namespaces, until it is dropped.
+/// A registration for the events of the interfaces of all namespaces, until it is dropped.
 ///
-/// Dropping first tells that every interface has gone; no call is in flight afterwards, so the
-/// module may be unloaded. Neither making nor dropping one is for holders of the RTNL or of locks
+/// Dropping it first reports every interface as gone; no call is running afterwards, so the module
+/// may be unloaded. It must not be registered or dropped with the RTNL held, or with a lock held
 /// that [`NetdevEvents::event`] takes.
 ///
 /// # Invariants
 ///
-/// `nb` is registered for `T`, exactly while the value exists.
+/// `nb` is registered for `T` while the value exists.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Notifier<T: NetdevEvents> {
     #[pin]
@@ -219,21 +218,21 @@ pub(crate) struct Notifier<T: NetdevEvents> {
     _events: PhantomData<fn(T)>,
 }
 
-// SAFETY: The notifier block belongs to the kernel while it is registered; it may be unregistered
-// by any task.
+// SAFETY: The notifier block belongs to the kernel while it is registered; any task may unregister
+// it.
 unsafe impl<T: NetdevEvents> Send for Notifier<T> {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference has no methods.
 unsafe impl<T: NetdevEvents> Sync for Notifier<T> {}
 
 impl<T: NetdevEvents> Notifier<T> {
-    /// Begins to tell `T`. `ENOMEM`.
+    /// Registers `T`. Fails with `ENOMEM`.
     pub(crate) fn register() -> Result<Pin<KBox<Self>>> {
         KBox::try_pin_init(
             try_pin_init!(Self {
-                // INVARIANT: Registered here, unregistered in drop.
+                // INVARIANT: Registered here, unregistered in `drop`.
                 nb <- Opaque::try_ffi_init(|nb: *mut bindings::notifier_block| {
-                    // SAFETY: `nb` is valid for a write; it stays where it is, being pinned, until
-                    // drop has unregistered it.
+                    // SAFETY: `nb` is valid for a write. It is pinned, so it does not move until
+                    // `drop` has unregistered it.
                     unsafe {
                         nb.write(bindings::notifier_block {
                             notifier_call: Some(Self::call),
@@ -248,11 +247,11 @@ impl<T: NetdevEvents> Notifier<T> {
         )
     }
 
-    /// What the kernel calls.
+    /// The callback of the notifier.
     ///
     /// # Safety
     ///
-    /// `event` and `info` are what a netdevice notifier is called with.
+    /// `event` and `info` are the arguments of a netdevice notifier.
     unsafe extern "C" fn call(
         _nb: *mut bindings::notifier_block,
         event: usize,
@@ -271,7 +270,7 @@ impl<T: NetdevEvents> Notifier<T> {
             }
             _ => {}
         }
-        // NOTIFY_DONE: of no interest to the caller.
+        // NOTIFY_DONE.
         0
     }
 }
@@ -284,33 +283,33 @@ impl<T: NetdevEvents> PinnedDrop for Notifier<T> {
     }
 }
 
-/// Figures of one or of all CPUs: operations and bytes, sent and arrived.
+/// Statistics of one CPU or of all CPUs: operations and bytes, sent and received.
 pub(crate) type Figures = shim::kfabric_shim_traffic;
 
-/// What passed over a link, counted per CPU.
+/// Statistics of a link, counted per CPU.
 ///
-/// All endpoints of a host may share one link, so a figure in one place would be a cache line that
-/// every operation of every CPU fights for. Here an operation touches memory of its own CPU only,
-/// without a locked instruction, and reading, which is rare, adds up.
+/// All endpoints of a host may share one link, so a single counter would be a cache line that all
+/// CPUs contend for. With per-CPU counters an operation accesses memory of its own CPU only,
+/// without a locked instruction. Reading is rare, and adds up the counters.
 ///
 /// # Invariants
 ///
-/// `percpu` is what `kfabric_shim_traffic_alloc` gave, and is freed in drop.
+/// `percpu` is a result of `kfabric_shim_traffic_alloc`, and is freed in `drop`.
 pub(crate) struct Traffic {
     percpu: NonNull<shim::kfabric_shim_traffic>,
 }
 
-// SAFETY: Each CPU counts in its own place; any CPU may read all.
+// SAFETY: Each CPU has its own counters; any CPU may read all of them.
 unsafe impl Send for Traffic {}
 // SAFETY: As above.
 unsafe impl Sync for Traffic {}
 
 impl Traffic {
-    /// Figures that are all 0. `ENOMEM`.
+    /// Statistics that are all 0. Fails with `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: Process context, may sleep.
         let percpu = unsafe { shim::kfabric_shim_traffic_alloc() };
-        // INVARIANT: Allocated just now.
+        // INVARIANT: Just allocated.
         Ok(Self {
             percpu: NonNull::new(percpu).ok_or(ENOMEM)?,
         })
@@ -319,21 +318,21 @@ impl Traffic {
     /// Counts an operation of `bytes` that was sent. Any context.
     #[inline]
     pub(crate) fn tx(&self, bytes: u64) {
-        // SAFETY: By the type invariant.
+        // SAFETY: `percpu` is valid by the type invariant.
         unsafe { shim::kfabric_shim_traffic_tx(self.percpu.as_ptr(), bytes) }
     }
 
     /// Counts an operation of `bytes` that arrived. Any context.
     #[inline]
     pub(crate) fn rx(&self, bytes: u64) {
-        // SAFETY: By the type invariant.
+        // SAFETY: `percpu` is valid by the type invariant.
         unsafe { shim::kfabric_shim_traffic_rx(self.percpu.as_ptr(), bytes) }
     }
 
-    /// All CPUs together; each figure is right for some moment during the call. Any context.
+    /// The sums of all CPUs; each value is exact for some moment during the call. Any context.
     pub(crate) fn sum(&self) -> Figures {
         let mut sum = Figures::default();
-        // SAFETY: By the type invariant; `sum` is valid for the call.
+        // SAFETY: `percpu` is valid by the type invariant; `sum` is valid for the call.
         unsafe { shim::kfabric_shim_traffic_sum(self.percpu.as_ptr(), &raw mut sum) };
         sum
     }
@@ -341,7 +340,7 @@ impl Traffic {
 
 impl Drop for Traffic {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; nobody can count any more.
+        // SAFETY: `percpu` is valid by the type invariant; nothing counts any more.
         unsafe { shim::kfabric_shim_traffic_free(self.percpu.as_ptr()) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/percpu.rs: figures that each CPU counts for itself.
+ * The C side of shim/percpu.rs: per-CPU statistics.
  */
 
 #include "percpu.h"
@@ -18,11 +18,11 @@ static u64 __percpu *kfabric_shim_figures_percpu(const u64 *figures)
 }
 
 /**
- * kfabric_shim_figures_alloc - figures, all 0
- * @count: how many
+ * kfabric_shim_figures_alloc - allocate per-CPU figures, all 0
+ * @count: number of figures
  *
- * Context: process, may sleep. Return: the figures, to be used with the functions
- * below only; NULL if there is no memory.
+ * Context: process, may sleep. Return: the figures, for the functions below
+ * only; NULL if there is no memory.
  */
 u64 *kfabric_shim_figures_alloc(u32 count)
 {
@@ -32,8 +32,8 @@ u64 *kfabric_shim_figures_alloc(u32 count)
 }
 
 /**
- * kfabric_shim_figures_free - figures given back
- * @figures: what kfabric_shim_figures_alloc() gave
+ * kfabric_shim_figures_free - free per-CPU figures
+ * @figures: the result of kfabric_shim_figures_alloc()
  *
  * Context: any.
  */
@@ -43,12 +43,12 @@ void kfabric_shim_figures_free(u64 *figures)
 }
 
 /**
- * kfabric_shim_figures_add - count
- * @figures: what kfabric_shim_figures_alloc() gave
- * @which: the figure
- * @n: how much is added
+ * kfabric_shim_figures_add - add to a figure
+ * @figures: the result of kfabric_shim_figures_alloc()
+ * @which: the index of the figure
+ * @n: the number to add
  *
- * Context: any; touches memory of this CPU only.
+ * Context: any; accesses memory of this CPU only.
  */
 void kfabric_shim_figures_add(u64 *figures, u32 which, u64 n)
 {
@@ -56,11 +56,11 @@ void kfabric_shim_figures_add(u64 *figures, u32 which, u64 n)
 }
 
 /**
- * kfabric_shim_figures_sum - a figure of all CPUs together
- * @figures: what kfabric_shim_figures_alloc() gave
- * @which: the figure
+ * kfabric_shim_figures_sum - add up a figure of all CPUs
+ * @figures: the result of kfabric_shim_figures_alloc()
+ * @which: the index of the figure
  *
- * Context: any. Return: what it was at some moment of the call.
+ * Context: any. Return: the sum, as it is at some moment of the call.
  */
 u64 kfabric_shim_figures_sum(const u64 *figures, u32 which)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Figures that each CPU counts for itself, as the Rust code of this module sees
- * them.
+ * Per-CPU figures: declarations for the Rust code of this module.
  *
- * Part of bindings.h; percpu.c holds the bodies.
+ * Part of bindings.h; the functions are documented in percpu.c.
  */
 #ifndef _KFABRIC_SHIM_PERCPU_H
 #define _KFABRIC_SHIM_PERCPU_H

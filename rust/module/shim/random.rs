@@ -2,7 +2,7 @@
 
 //! Random numbers.
 
-/// A random number that nobody can guess, for the seed of a hash.
+/// An unpredictable random number, for example for the seed of a hash.
 ///
 /// Any context.
 pub(crate) fn random_u64() -> u64 {
@@ -10,8 +10,7 @@ pub(crate) fn random_u64() -> u64 {
     unsafe { kernel::bindings::get_random_u64() }
 }
 
-/// A random number that nobody can guess, for a name that is to be known to those only who were
-/// told.
+/// An unpredictable random number, for example for a key that others must not guess.
 ///
 /// Any context.
 pub(crate) fn random_u32() -> u32 {

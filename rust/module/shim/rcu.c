@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/rcu.rs and shim/work.rs: macros and inline functions around
- * XArrays, RCU and workqueues.
+ * The C side of shim/rcu.rs and shim/work.rs: wrappers of macros and inline
+ * functions for XArrays, RCU and workqueues.
  */
 
 #include "rcu.h"
@@ -10,7 +10,7 @@
 #include <linux/rcupdate.h>
 
 /**
- * kfabric_shim_map_init - a map without entries
+ * kfabric_shim_map_init - initialise a map without entries
  * @map: the map
  */
 void kfabric_shim_map_init(struct xarray *map)
@@ -19,12 +19,12 @@ void kfabric_shim_map_init(struct xarray *map)
 }
 
 /**
- * kfabric_shim_map_insert - enter something at an index
+ * kfabric_shim_map_insert - insert an entry at an index
  * @map: the map
  * @index: the index
- * @entry: aligned to 4 bytes
+ * @entry: the entry, aligned to 4 bytes
  *
- * Context: process, may sleep. Return: 0, -EBUSY there is an entry, -ENOMEM.
+ * Context: process, may sleep. Return: 0, -EBUSY if there is an entry, -ENOMEM.
  */
 int kfabric_shim_map_insert(struct xarray *map, u32 index, void *entry)
 {
@@ -32,16 +32,16 @@ int kfabric_shim_map_insert(struct xarray *map, u32 index, void *entry)
 }
 
 /**
- * kfabric_shim_map_alloc - enter something at the next free index
+ * kfabric_shim_map_alloc - insert an entry at the next free index
  * @map: the map
  * @index: out: the index
- * @entry: aligned to 4 bytes
- * @min: the first index that may be given
- * @max: the last
- * @next: where to begin; out: where to begin next
+ * @entry: the entry, aligned to 4 bytes
+ * @min: the first allowed index
+ * @max: the last allowed index
+ * @next: in: the start of the search; out: the start of the next search
  *
- * Context: process, may sleep. Return: 0, or with a new round 1; -EBUSY none is
- * free, -ENOMEM.
+ * Context: process, may sleep. Return: 0, or 1 if the search has wrapped;
+ * -EBUSY if no index is free, -ENOMEM.
  */
 int kfabric_shim_map_alloc(struct xarray *map, u32 *index, void *entry, u32 min,
 			   u32 max, u32 *next)
@@ -51,9 +51,9 @@ int kfabric_shim_map_alloc(struct xarray *map, u32 *index, void *entry, u32 min,
 }
 
 /**
- * kfabric_shim_map_find - the next entry
+ * kfabric_shim_map_find - find the next entry
  * @map: the map
- * @index: the first index that is looked at; out: that of the entry
+ * @index: in: the first index to check; out: the index of the entry
  *
  * Context: any, in an RCU read-side section. Return: the entry, or NULL.
  */
@@ -69,7 +69,7 @@ void *kfabric_shim_map_find(struct xarray *map, u32 *index)
 /**
  * kfabric_shim_rcu_work_init - prepare work for queue_rcu_work()
  * @work: the work, on the heap
- * @run: what it does
+ * @run: its function
  */
 void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
 {
@@ -77,20 +77,20 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
 }
 
 /**
- * kfabric_shim_workqueue_alloc - make a workqueue
+ * kfabric_shim_workqueue_alloc - allocate a workqueue
  * @name: its name
- * @packets: whether it is for what arrives; else its items run on any CPU
+ * @packets: whether it processes packets; otherwise its items run on any CPU
  *
- * Items for what arrives run on the CPU that queues them: on another CPU on which
- * a program spins they would wait for the next tick, because a lazily preempted
- * kernel sends nobody an interrupt for their sake.  They have the priority of
- * ordinary tasks, because anybody on the network can cause them: a flood of
- * packets gets a share of the CPU, not all of it.  The queue has a thread of its
- * own for when memory is short: what is done for packets may be what gives memory
- * back.  Its items must not wait for each other.
+ * Items for packets run on the CPU that queues them. On another CPU on which a
+ * program spins they would wait for the next tick, because a lazily preempted
+ * kernel sends no interrupt for them. They have the priority of ordinary tasks,
+ * because any host on the network can cause them: a flood of packets gets a
+ * share of the CPU, not all of it. The queue has a rescuer thread for low
+ * memory, because processing packets may be what frees memory. Its items must
+ * not wait for each other.
  *
- * Items of other queues may wait for locks that system calls hold, each for
- * another one, so as many may run at the same time as the kernel allows.
+ * Items of other queues may wait for different locks that system calls hold, so
+ * as many may run at the same time as the kernel allows.
  *
  * Context: process, may sleep. Return: the queue, or NULL.
  */
@@ -103,7 +103,7 @@ struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
 }
 
 /**
- * kfabric_shim_workqueue_flush - wait for the items that are in a workqueue now
+ * kfabric_shim_workqueue_flush - wait for the current items of a workqueue
  * @wq: the queue
  *
  * Context: process, may sleep; not an item of @wq.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Look-ups without a lock, as the Rust code of this module sees them.
+ * Look-ups without a lock, and workqueues: declarations for the Rust code of
+ * this module.
  *
- * Part of bindings.h; rcu.c holds the bodies.
+ * Part of bindings.h; the functions are documented in rcu.c.
  */
 #ifndef _KFABRIC_SHIM_RCU_H
 #define _KFABRIC_SHIM_RCU_H

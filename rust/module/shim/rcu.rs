@@ -2,11 +2,10 @@
 
 //! Look-ups that take no lock.
 //!
-//! [`RcuMap`] holds values under numbers. They are looked up under RCU, from softirq too; entering
-//! and removing is for process context. A value that was removed is dropped when nobody can be
-//! looking at it any more, by the module's [workqueue](super::work): so its drop may sleep. An
-//! [`RcuBox`] is a single value that is dropped in the same way. No caller waits for a grace
-//! period.
+//! [`RcuMap`] maps numbers to values. Any context, softirq included, can look them up under RCU;
+//! process context inserts and removes them. A removed value is dropped when no reader can use it
+//! any more, by the module's [workqueue](super::work), so its drop may sleep. An [`RcuBox`] is a
+//! single value that is dropped in the same way. No caller waits for a grace period.
 
 use crate::shim::{
     bindings as shim,
@@ -30,17 +29,18 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `map` is initialised; its entries are pointers that [`Slot::new`] gave, each owned by the map.
+/// `map` is initialised; its entries are pointers from [`Slot::new`], each owned by the map.
 #[pin_data(PinnedDrop)]
 pub(crate) struct RcuMap<V: Send + Sync + 'static> {
     #[pin]
     map: Opaque<bindings::xarray>,
-    /// Where [`insert_next`](Self::insert_next) goes on; changed under the lock of `map`.
+    /// The start of the next search of [`insert_next`](Self::insert_next); changed under the lock
+    /// of `map`.
     next: Opaque<u32>,
     _values: PhantomData<V>,
 }
 
-// SAFETY: The map has a lock of its own, and its values may be used and dropped by any task.
+// SAFETY: The map has its own lock, and any task may use and drop its values.
 unsafe impl<V: Send + Sync + 'static> Send for RcuMap<V> {}
 // SAFETY: As above.
 unsafe impl<V: Send + Sync + 'static> Sync for RcuMap<V> {}
@@ -56,14 +56,15 @@ struct Slot<V> {
 }
 
 impl<V: Send + Sync + 'static> Slot<V> {
-    /// Makes a slot on the heap. An error of `value`; `ENOMEM`. Sleeps.
+    /// Allocates a slot. Fails with an error of `value`, `ENOMEM`. Sleeps.
     fn new<E>(value: impl PinInit<V, E>) -> Result<NonNull<Self>>
     where
         Error: From<E>,
     {
         let slot = KBox::try_pin_init(
             try_pin_init!(Self {
-                // SAFETY: `work` is valid for initialisation, and stays where it is, on the heap.
+                // SAFETY: `work` is valid for initialisation, and does not move, because it is on
+                // the heap.
                 work <- Opaque::ffi_init(|work| unsafe {
                     shim::kfabric_shim_rcu_work_init(work, Some(Self::run));
                 }),
@@ -80,20 +81,20 @@ impl<V: Send + Sync + 'static> Slot<V> {
     ///
     /// # Safety
     ///
-    /// `slot` came from `new`, and the caller gives its ownership away. RCU read-side sections that
+    /// `slot` came from `new`, and the caller passes its ownership on. RCU read-side sections that
     /// begin after this cannot find it.
     unsafe fn drop_later(slot: NonNull<Self>) {
-        // SAFETY: By the requirements the work is initialised, and not queued. The queue is there
-        // as long as there are maps and boxes.
+        // SAFETY: By the requirements the work is initialised and not queued. The queue exists as
+        // long as there are maps and boxes.
         unsafe { bindings::queue_rcu_work(work::raw_queue(), (*slot.as_ptr()).work.get()) };
     }
 
     /// # Safety
     ///
-    /// Called by the workqueue with the work of a slot that `drop_later` gave away.
+    /// Only the workqueue calls this, with the work of a slot that was passed to `drop_later`.
     unsafe extern "C" fn run(work: *mut bindings::work_struct) {
-        // The work is the first field of `rcu_work`, as that is of the slot.
-        // SAFETY: By the requirements, and as a grace period has passed nobody else uses it.
+        // The work is the first field of `rcu_work`, which is the first field of the slot. SAFETY:
+        // By the requirements; a grace period has passed, so nothing else uses the slot.
         drop(unsafe { KBox::from_raw(work.cast::<Self>()) });
     }
 }
@@ -101,37 +102,39 @@ impl<V: Send + Sync + 'static> Slot<V> {
 kernel::static_assert!(core::mem::offset_of!(bindings::rcu_work, work) == 0);
 
 impl<V: Send + Sync + 'static> RcuMap<V> {
-    /// A map without values; [`insert_next`](Self::insert_next) begins at `next`.
+    /// A map without values; the first search of [`insert_next`](Self::insert_next) starts at
+    /// `next`.
     pub(crate) fn new(next: u32) -> impl PinInit<Self> {
         pin_init!(Self {
-            // SAFETY: `map` is valid for initialisation, and pinned.
-            // INVARIANT: Initialised, and without entries.
+            // SAFETY: `map` is valid for initialisation, and pinned. INVARIANT: Initialised, and
+            // without entries.
             map <- Opaque::ffi_init(|map| unsafe { shim::kfabric_shim_map_init(map) }),
             next: Opaque::new(next),
             _values: PhantomData,
         })
     }
 
-    /// Enters `value` under `number`. `EBUSY` there is a value; `ENOMEM`. Sleeps.
+    /// Inserts `value` at `number`. Fails with `EBUSY` if there is a value, `ENOMEM`. Sleeps.
     pub(crate) fn insert(&self, number: u32, value: V) -> Result {
         let slot = Slot::new::<Infallible>(value)?.as_ptr();
         // SAFETY: The map is initialised.
-        // INVARIANT: The map owns the slot if it has taken it.
+        // INVARIANT: The map owns the slot if the call succeeds.
         let ret = unsafe { shim::kfabric_shim_map_insert(self.map.get(), number, slot.cast()) };
         to_result(ret).inspect_err(|_| {
-            // SAFETY: The map has not taken it.
+            // SAFETY: The map has not taken the slot.
             drop(unsafe { KBox::from_raw(slot) });
         })
     }
 
-    /// Enters `value` under the next number between `min` and `max`, round and round, that has
-    /// none, and returns the number. `EBUSY` all have a value; `ENOMEM`. Sleeps.
+    /// Inserts `value` at the next free number from `min` to `max`, and returns the number. The
+    /// search continues where the last one ended, and wraps. Fails with `EBUSY` if no number is
+    /// free, `ENOMEM`. Sleeps.
     pub(crate) fn insert_next(&self, min: u32, max: u32, value: V) -> Result<u32> {
         let slot = Slot::new::<Infallible>(value)?.as_ptr();
         let mut number = 0;
-        // SAFETY: The map is initialised, `number` is valid for the call, and `next` is changed by
-        // this function only, which takes the map's lock for it.
-        // INVARIANT: The map owns the slot if it has taken it.
+        // SAFETY: The map is initialised, `number` is valid for the call, and only this function
+        // changes `next`, under the map's lock. INVARIANT: The map owns the slot if the call
+        // succeeds.
         let ret = unsafe {
             shim::kfabric_shim_map_alloc(
                 self.map.get(),
@@ -143,15 +146,15 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
             )
         };
         if let Err(error) = to_result(ret) {
-            // SAFETY: The map has not taken it.
+            // SAFETY: The map has not taken the slot.
             drop(unsafe { KBox::from_raw(slot) });
             return Err(error);
         }
         Ok(number)
     }
 
-    /// Calls `f` with the value under `number`, in an RCU read-side section: it must not sleep.
-    /// Any context.
+    /// Calls `f` with the value at `number`, in an RCU read-side section: `f` must not sleep. Any
+    /// context.
     pub(crate) fn with<R>(&self, number: u32, f: impl FnOnce(&V) -> R) -> Option<R> {
         let _rcu = rcu::read_lock();
         // SAFETY: The map is initialised.
@@ -162,14 +165,14 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
         Some(f(&slot.value))
     }
 
-    /// The first value under a number from `from` on, and the number. Any context.
+    /// The first value at a number from `from` on, and the number. Any context.
     pub(crate) fn next(&self, from: u32) -> Option<(u32, V)>
     where
         V: Clone,
     {
         let mut number = from;
         let _rcu = rcu::read_lock();
-        // SAFETY: The map is initialised, `number` is valid for the call; we are in a read-side
+        // SAFETY: The map is initialised, `number` is valid for the call; this is a read-side
         // section.
         let slot = unsafe { shim::kfabric_shim_map_find(self.map.get(), &raw mut number) };
         // SAFETY: As in `with`.
@@ -177,20 +180,20 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
         Some((number, slot.value.clone()))
     }
 
-    /// Removes the value under `number`; false if there is none. It is dropped later. Any context
-    /// in which [`insert`](Self::insert) does not interrupt: process.
+    /// Removes the value at `number`, which is dropped later; false if there is none. Process
+    /// context.
     pub(crate) fn remove(&self, number: u32) -> bool {
-        // SAFETY: The map is initialised. INVARIANT: The map no longer owns what is returned.
+        // SAFETY: The map is initialised. INVARIANT: The map does not own the result any more.
         let slot = unsafe { bindings::xa_erase(self.map.get(), number as usize) };
         let Some(slot) = NonNull::new(slot.cast()) else {
             return false;
         };
-        // SAFETY: By the type invariant it is a slot, which cannot be looked up any more.
+        // SAFETY: By the type invariant it is a slot, which look-ups cannot find any more.
         unsafe { Slot::<V>::drop_later(slot) };
         true
     }
 
-    /// A clone of the value under `number`. Any context.
+    /// A clone of the value at `number`. Any context.
     pub(crate) fn get(&self, number: u32) -> Option<V>
     where
         V: Clone,
@@ -205,7 +208,7 @@ impl<V: Send + Sync + 'static> PinnedDrop for RcuMap<V> {
         let mut number = 0;
         loop {
             let guard = rcu::read_lock();
-            // SAFETY: The map is initialised, `number` is valid for the call; we are in a read-side
+            // SAFETY: The map is initialised, `number` is valid for the call; this is a read-side
             // section.
             let slot = unsafe { shim::kfabric_shim_map_find(self.map.get(), &raw mut number) };
             drop(guard);
@@ -214,34 +217,34 @@ impl<V: Send + Sync + 'static> PinnedDrop for RcuMap<V> {
             }
             self.remove(number);
         }
-        // SAFETY: The map is initialised and has no entries; nobody uses it any more.
+        // SAFETY: The map is initialised and has no entries; nothing uses it any more.
         unsafe { bindings::xa_destroy(self.map.get()) };
     }
 }
 
 /// A value that readers without a reference count may use under RCU. When the box is dropped, the
-/// module's workqueue drops the value after a grace period; so the drop of the value may sleep. The
-/// drop of the box is for any context.
+/// module's workqueue drops the value after a grace period, so the drop of the value may sleep. The
+/// box can be dropped in any context.
 ///
 /// # Invariants
 ///
-/// `slot` is what [`Slot::new`] gave, and owned.
+/// `slot` is a result of [`Slot::new`], and owned.
 pub(crate) struct RcuBox<V: Send + Sync + 'static> {
     slot: NonNull<Slot<V>>,
 }
 
-// SAFETY: The value may be used and dropped by any task.
+// SAFETY: Any task may use and drop the value.
 unsafe impl<V: Send + Sync + 'static> Send for RcuBox<V> {}
 // SAFETY: As above.
 unsafe impl<V: Send + Sync + 'static> Sync for RcuBox<V> {}
 
 impl<V: Send + Sync + 'static> RcuBox<V> {
-    /// Makes a value in place. An error of `value`; `ENOMEM`. Sleeps.
+    /// Creates a value in place. Fails with an error of `value`, `ENOMEM`. Sleeps.
     pub(crate) fn pin_init<E>(value: impl PinInit<V, E>) -> Result<Self>
     where
         Error: From<E>,
     {
-        // INVARIANT: Made just now.
+        // INVARIANT: Just created.
         Ok(Self {
             slot: Slot::new(value)?,
         })
@@ -260,7 +263,7 @@ impl<V: Send + Sync + 'static> Deref for RcuBox<V> {
 
 impl<V: Send + Sync + 'static> Drop for RcuBox<V> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the slot came from `new`; its ownership ends here.
+        // SAFETY: By the type invariant the slot came from `new`; this passes its ownership on.
         unsafe { Slot::drop_later(self.slot) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Giving way to others, noticing to be killed, and the clock.
+//! Scheduling: `cond_resched()`, pending signals, sleeping, and the clock.
 
 use crate::shim::bindings;
 use kernel::{
@@ -9,7 +9,7 @@ use kernel::{
     task, //
 };
 
-/// Nanoseconds of `CLOCK_MONOTONIC`: the clock of every deadline.
+/// The time of `CLOCK_MONOTONIC` in nanoseconds, the clock of all deadlines.
 ///
 /// Any context.
 pub(crate) fn now_ns() -> u64 {
@@ -19,12 +19,12 @@ pub(crate) fn now_ns() -> u64 {
     now as u64
 }
 
-/// The same clock as it was at the last tick, at little cost: some milliseconds old.
+/// The same clock at the last tick, some milliseconds ago. Reading it is cheap.
 ///
 /// Any context.
 pub(crate) fn coarse_now_ns() -> u64 {
     let mut now = kernel::bindings::timespec64::default();
-    // SAFETY: Fills in `now`, and reads the clock.
+    // SAFETY: Reads the clock into `now`.
     unsafe { kernel::bindings::ktime_get_coarse_ts64(&mut now) };
     // CAST: The monotonic clock is never negative, and ends in 292 years.
     (now.tv_sec as u64)
@@ -32,9 +32,9 @@ pub(crate) fn coarse_now_ns() -> u64 {
         .wrapping_add(now.tv_nsec as u64)
 }
 
-/// Lets others run if it is their turn.
+/// Calls `cond_resched()`.
 ///
-/// Process context, no spinlock held.
+/// Process context, no spin lock held.
 #[inline]
 pub(crate) fn cond_resched() {
     task::might_sleep();
@@ -47,17 +47,17 @@ pub(crate) fn cond_resched() {
 /// Process context.
 #[inline]
 pub(crate) fn fatal_signal_pending() -> bool {
-    // SAFETY: Looks at the current task; no requirements.
+    // SAFETY: Only reads the current task.
     unsafe { bindings::kfabric_shim_fatal_signal_pending() }
 }
 
-/// For work that goes on as long as a program likes: ends it where a signal asks for that.
+/// Fails if a signal is pending, to end work that a program could prolong without limit.
 ///
 /// Process context.
 ///
 /// # Errors
 ///
-/// `ERESTARTSYS` a signal is pending.
+/// `ERESTARTSYS`: a signal is pending.
 pub(crate) fn heed_signals() -> Result {
     if kernel::current!().signal_pending() {
         Err(ERESTARTSYS)
@@ -72,7 +72,7 @@ pub(crate) fn heed_signals() -> Result {
 ///
 /// # Errors
 ///
-/// `EINTR` a signal is pending.
+/// `EINTR`: a signal is pending.
 pub(crate) fn sleep_until(until: u64) -> Result {
     // SAFETY: May schedule, which the caller's context allows.
     to_result(unsafe { bindings::kfabric_shim_pause_until(until) })

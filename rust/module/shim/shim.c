@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/: bodies for what Rust cannot call itself.
+ * The C side of shim/: functions that Rust cannot call itself.
  *
- * Macros and inline functions of the kernel, each behind one plain function.
- * No decisions are taken here, and no state is kept.
+ * Most of them wrap a macro or an inline function of the kernel. They keep no
+ * state.
  */
 
 #include "bindings.h"
@@ -29,10 +29,10 @@
 #include <linux/wait.h>
 
 /**
- * kfabric_shim_set_interruptible - announce that current is about to sleep
+ * kfabric_shim_set_interruptible - announce that the current task will sleep
  *
- * A full barrier follows the store: what is looked at afterwards is newer than
- * any wake-up that could be missed.
+ * A full barrier follows the store: a condition that is checked afterwards is
+ * newer than any wake-up that could be missed.
  */
 void kfabric_shim_set_interruptible(void)
 {
@@ -40,7 +40,8 @@ void kfabric_shim_set_interruptible(void)
 }
 
 /**
- * kfabric_shim_set_uninterruptible - the same, not to be woken by signals
+ * kfabric_shim_set_uninterruptible - the same, for sleeps that signals do not
+ * end
  */
 void kfabric_shim_set_uninterruptible(void)
 {
@@ -48,7 +49,7 @@ void kfabric_shim_set_uninterruptible(void)
 }
 
 /**
- * kfabric_shim_set_running - take the announcement back
+ * kfabric_shim_set_running - withdraw the announcement
  */
 void kfabric_shim_set_running(void)
 {
@@ -56,13 +57,13 @@ void kfabric_shim_set_running(void)
 }
 
 /**
- * kfabric_shim_wake - let a sleeper go and wake it
- * @state: the sleeper's word; the sleeper may be gone when this is written
- * @value: what is written
- * @task: the sleeper's task, alive until then
+ * kfabric_shim_wake - release a sleeper and wake it
+ * @state: the sleeper's word; the sleeper may be gone after the write
+ * @value: the value to write
+ * @task: the sleeper's task, alive until the write
  *
- * What was written before is seen by who acquires @state. Tasks are freed behind
- * RCU, so this one is there until it has been woken.
+ * A reader that acquires @state sees all writes before this call. Tasks are
+ * freed after an RCU grace period, so the task exists until it has been woken.
  */
 void kfabric_shim_wake(u64 *state, u64 value, struct task_struct *task)
 {
@@ -74,10 +75,10 @@ void kfabric_shim_wake(u64 *state, u64 value, struct task_struct *task)
 }
 
 /**
- * kfabric_shim_sleep_until - sleep in the state that current has announced
+ * kfabric_shim_sleep_until - sleep in the announced state
  * @deadline: CLOCK_MONOTONIC, ns; %U64_MAX: without limit
  *
- * Return: true if the deadline has passed, false if current was woken.
+ * Return: true if the deadline has passed, false if the task was woken.
  */
 bool kfabric_shim_sleep_until(u64 deadline)
 {
@@ -94,10 +95,10 @@ bool kfabric_shim_sleep_until(u64 deadline)
 }
 
 /**
- * kfabric_shim_has_sleeper - is anybody on a wait queue
+ * kfabric_shim_has_sleeper - whether a wait queue has entries
  * @head: the wait queue
  *
- * A full barrier precedes the look.
+ * A full barrier precedes the check.
  */
 bool kfabric_shim_has_sleeper(struct wait_queue_head *head)
 {
@@ -124,7 +125,7 @@ int kfabric_shim_pause_until(u64 until)
 }
 
 /**
- * kfabric_shim_cond_resched - let others run, if it is their turn
+ * kfabric_shim_cond_resched - call cond_resched()
  */
 void kfabric_shim_cond_resched(void)
 {
@@ -132,7 +133,7 @@ void kfabric_shim_cond_resched(void)
 }
 
 /**
- * kfabric_shim_fatal_signal_pending - is current being killed
+ * kfabric_shim_fatal_signal_pending - whether the current task is being killed
  */
 bool kfabric_shim_fatal_signal_pending(void)
 {
@@ -142,7 +143,7 @@ bool kfabric_shim_fatal_signal_pending(void)
 /**
  * kfabric_shim_deadline_init - prepare the timer of a deadline
  * @timer: the timer, on the heap
- * @expired: called in softirq when it expires
+ * @expired: its callback, in softirq
  */
 void kfabric_shim_deadline_init(struct timer_list *timer,
 				void (*expired)(struct timer_list *timer))
@@ -153,9 +154,9 @@ void kfabric_shim_deadline_init(struct timer_list *timer,
 /**
  * kfabric_shim_deadline_start - start the timer of a deadline
  * @timer: the timer
- * @msecs: after so many milliseconds it expires
+ * @msecs: milliseconds until it expires
  *
- * Nothing happens after kfabric_shim_deadline_end().  Context: process or softirq.
+ * Does nothing after kfabric_shim_deadline_end(). Context: process or softirq.
  */
 void kfabric_shim_deadline_start(struct timer_list *timer, u32 msecs)
 {
@@ -163,10 +164,10 @@ void kfabric_shim_deadline_start(struct timer_list *timer, u32 msecs)
 }
 
 /**
- * kfabric_shim_deadline_end - stop the timer of a deadline for ever
+ * kfabric_shim_deadline_end - stop the timer of a deadline permanently
  * @timer: the timer
  *
- * Its function is not running when this returns.  Context: process.
+ * Its callback is not running when this returns. Context: process.
  */
 void kfabric_shim_deadline_end(struct timer_list *timer)
 {
@@ -174,9 +175,9 @@ void kfabric_shim_deadline_end(struct timer_list *timer)
 }
 
 /**
- * kfabric_shim_pagefault_disable - user memory that is not there is an error
+ * kfabric_shim_pagefault_disable - make page faults on user memory fail
  *
- * Until kfabric_shim_pagefault_enable(), in this task.
+ * Until kfabric_shim_pagefault_enable(), for this task.
  */
 void kfabric_shim_pagefault_disable(void)
 {
@@ -184,7 +185,7 @@ void kfabric_shim_pagefault_disable(void)
 }
 
 /**
- * kfabric_shim_pagefault_enable - user memory is brought in again
+ * kfabric_shim_pagefault_enable - undo kfabric_shim_pagefault_disable()
  */
 void kfabric_shim_pagefault_enable(void)
 {
@@ -193,10 +194,10 @@ void kfabric_shim_pagefault_enable(void)
 
 /**
  * kfabric_shim_clear_user - write zeros to user memory
- * @addr: where
- * @len: how many bytes
+ * @addr: user memory
+ * @len: number of bytes
  *
- * Return: false if not all of it can be written.
+ * Return: false if some of it cannot be written.
  */
 bool kfabric_shim_clear_user(const void *addr, size_t len)
 {
@@ -205,11 +206,11 @@ bool kfabric_shim_clear_user(const void *addr, size_t len)
 
 /**
  * kfabric_shim_get_words - read a small structure of 64-bit words
- * @dst: where it goes, aligned as it likes
+ * @dst: the structure, with any alignment
  * @src: user memory
- * @words: how many words
+ * @words: number of words
  *
- * Word by word: starting a string copy takes longer than this.
+ * It copies word by word: starting a string copy takes longer.
  *
  * Return: false if a word cannot be read.
  */
@@ -246,8 +247,8 @@ fault:
 /**
  * kfabric_shim_put_words - write a small structure of 64-bit words
  * @dst: user memory
- * @src: the structure, aligned as it likes
- * @words: how many words
+ * @src: the structure, with any alignment
+ * @words: number of words
  *
  * Return: false if a word cannot be written.
  */
@@ -270,11 +271,11 @@ fault:
 
 /**
  * kfabric_shim_get_bytes - read a few bytes
- * @dst: where they go
+ * @dst: the destination
  * @src: user memory
- * @len: how many
+ * @len: number of bytes
  *
- * As long as they are few, as kfabric_shim_get_words().
+ * Copies up to 64 bytes word by word, as kfabric_shim_get_words().
  *
  * Return: false if a byte cannot be read.
  */
@@ -320,9 +321,9 @@ int kfabric_shim_copy_struct_from_user(void *dst, size_t ksize,
 }
 
 /**
- * kfabric_shim_anon_file - a file without a name, open for reading and writing
+ * kfabric_shim_anon_file - open an anonymous file for reading and writing
  * @name: class of the file, as /proc/PID/fd shows it
- * @fops: its operations; their owner is held while the file is open
+ * @fops: its operations; the file holds a reference to their owner
  * @priv: private_data
  *
  * Return: the file, or an ERR_PTR.
@@ -341,8 +342,9 @@ bool kfabric_shim_may_exceed_limits(void)
 }
 
 /*
- * Whether who owns a user namespace answers for the users in it.  The administrator,
- * who makes those of containers, does not: containers would share one limit.
+ * Whether the owner of a user namespace is charged for its users. Root, who
+ * creates the namespaces of containers, is not: containers would share one
+ * limit.
  */
 static bool kfabric_shim_is_owned(const struct user_namespace *ns)
 {
@@ -350,12 +352,12 @@ static bool kfabric_shim_is_owned(const struct user_namespace *ns)
 }
 
 /**
- * kfabric_shim_namespace_owners - owners of user namespaces
- * @owners: out: of that of current and of those above it, from above, but for
- *	those that root has made
- * @max: how many fit
+ * kfabric_shim_namespace_owners - the owners of user namespaces
+ * @owners: out: the owners of the current task's namespace and of its
+ * ancestors, the topmost first; without those that root owns
+ * @max: size of @owners
  *
- * Return: how many there are.
+ * Return: number of owners.
  */
 u32 kfabric_shim_namespace_owners(kuid_t *owners, u32 max)
 {
@@ -378,9 +380,9 @@ void *kfabric_shim_memcg_current(void)
 }
 
 /**
- * kfabric_shim_user_ns_current - the number of current's user namespace
+ * kfabric_shim_user_ns_current - the ID of the current task's user namespace
  *
- * Return: a number that no other user namespace gets.
+ * Return: an ID that no other user namespace gets.
  */
 u64 kfabric_shim_user_ns_current(void)
 {
@@ -388,16 +390,18 @@ u64 kfabric_shim_user_ns_current(void)
 }
 
 /**
- * kfabric_shim_is_current - does current run for a user and a control group?
- * @uid: the user
- * @user_ns: the number of the user namespace
- * @memcg: the memory control group
+ * kfabric_shim_is_current - whether the current task runs on behalf of a
+ * principal
+ * @uid: its user
+ * @user_ns: the ID of its user namespace
+ * @memcg: its memory control group
  *
- * A worker thread runs for whoever queued its work item, which is not known here.
+ * A worker thread runs on behalf of the task that queued its work item, which
+ * is not known here.
  *
  * Context: any in which current is a task, also a softirq that interrupted it.
- * Return: whether its effective user, its user namespace and the memory control
- * group of its memory are these, and it is no worker thread.
+ * Return: whether the effective user, the user namespace and the memory control
+ * group of the task are these, and it is no worker thread.
  */
 bool kfabric_shim_is_current(kuid_t uid, u64 user_ns, const void *memcg)
 {
@@ -408,21 +412,24 @@ bool kfabric_shim_is_current(kuid_t uid, u64 user_ns, const void *memcg)
 		return false;
 	own = get_mem_cgroup_from_mm(current->mm);
 	mem_cgroup_put(own);
-	/* The caller's reference keeps @memcg from being another group by now. */
+	/*
+	 * The caller's reference to @memcg prevents the reuse of its address.
+	 */
 	return own == memcg;
 }
 
-/** kfabric_shim_memcg_put - give back what kfabric_shim_memcg_current() gave */
+/** kfabric_shim_memcg_put - put a reference of kfabric_shim_memcg_current() */
 void kfabric_shim_memcg_put(void *memcg)
 {
 	mem_cgroup_put(memcg);
 }
 
 /**
- * kfabric_shim_memcg_enter - have memory charged to another control group
- * @memcg: the group, or NULL: that of current
+ * kfabric_shim_memcg_enter - set the control group that allocations are charged
+ * to
+ * @memcg: the group, or NULL for that of the current task
  *
- * Return: what was set before, to be set again.
+ * Return: the previous group, to be set again.
  */
 void *kfabric_shim_memcg_enter(void *memcg)
 {
@@ -430,13 +437,14 @@ void *kfabric_shim_memcg_enter(void *memcg)
 }
 
 /**
- * kfabric_shim_buffer_alloc - memory for what somebody else has sent
- * @len: how many bytes
+ * kfabric_shim_buffer_alloc - allocate memory for bytes that a peer has sent
+ * @len: number of bytes
  *
- * It is charged to the active memory control group.  If that is full, no process of
- * it is killed for it: any sender could have that done.
+ * It is charged to the active memory control group. If the group is full, the
+ * allocation fails and no process of the group is killed: otherwise any sender
+ * could have one killed.
  *
- * Context: process, may sleep.  Return: the memory, to be given to
+ * Context: process, may sleep. Return: the memory, for
  * kfabric_shim_buffer_free(), or NULL.
  */
 void *kfabric_shim_buffer_alloc(size_t len)
@@ -444,20 +452,20 @@ void *kfabric_shim_buffer_alloc(size_t len)
 	return kvmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 }
 
-/** kfabric_shim_buffer_free - free what kfabric_shim_buffer_alloc() gave */
+/** kfabric_shim_buffer_free - free the memory of kfabric_shim_buffer_alloc() */
 void kfabric_shim_buffer_free(void *buffer)
 {
 	kvfree(buffer);
 }
 
 /**
- * kfabric_shim_charge - charge pinned pages to the user of current
- * @pages: how many
- * @user: out: who was charged, with a reference
- * @mm: out: whose VmPin was raised, with a reference (mmgrab)
+ * kfabric_shim_charge - charge pinned pages to the current user
+ * @pages: number of pages
+ * @user: out: the charged user, with a reference
+ * @mm: out: the mm whose VmPin was increased, with a reference (mmgrab)
  *
- * The limit is RLIMIT_MEMLOCK, for all that a user has locked in this way
- * together; CAP_IPC_LOCK lifts it.
+ * The limit is RLIMIT_MEMLOCK, for all memory that the user has locked in this
+ * way; CAP_IPC_LOCK lifts it.
  *
  * Return: 0, or -ENOMEM.
  */
@@ -482,9 +490,9 @@ int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
 
 /**
  * kfabric_shim_uncharge - undo kfabric_shim_charge()
- * @pages: as there
- * @user: as it gave
- * @mm: as it gave
+ * @pages: as passed to kfabric_shim_charge()
+ * @user: as returned by it
+ * @mm: as returned by it
  */
 void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
 			   struct mm_struct *mm)
@@ -496,7 +504,7 @@ void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
 }
 
 /**
- * kfabric_shim_page_address - where a page is in the direct map
+ * kfabric_shim_page_address - the address of a page in the direct map
  * @page: the page
  */
 void *kfabric_shim_page_address(struct page *page)
@@ -514,15 +522,16 @@ struct page *kfabric_shim_virt_to_page(void *addr)
 }
 
 /**
- * kfabric_shim_copy - copy bytes that user space may be changing meanwhile
- * @dst: where to
- * @src: where from; may overlap @dst
- * @len: how many
+ * kfabric_shim_copy - copy bytes that user space may change at the same time
+ * @dst: the destination
+ * @src: the source; may overlap @dst
+ * @len: number of bytes
  *
- * A copy in C: to Rust, memory that somebody else writes to is no slice.
+ * The copy is in C because Rust must not have a slice of memory that others
+ * write to.
  *
- * memcpy() where that is right, as it is by much the faster of the two where
- * string instructions are slow: 10 times in an emulated machine.
+ * It uses memcpy() if the ranges do not overlap, because memmove() is much
+ * slower where string instructions are slow: 10 times in an emulated machine.
  */
 void kfabric_shim_copy(void *dst, const void *src, size_t len)
 {
@@ -533,10 +542,10 @@ void kfabric_shim_copy(void *dst, const void *src, size_t len)
 }
 
 /**
- * kfabric_shim_fill - set bytes that user space may be reading meanwhile
- * @dst: where
- * @byte: to what
- * @len: how many
+ * kfabric_shim_fill - set bytes that user space may read at the same time
+ * @dst: the destination
+ * @byte: the value
+ * @len: number of bytes
  */
 void kfabric_shim_fill(void *dst, u8 byte, size_t len)
 {
@@ -544,10 +553,11 @@ void kfabric_shim_fill(void *dst, u8 byte, size_t len)
 }
 
 /**
- * kfabric_shim_equal - compare bytes that user space may be changing meanwhile
- * @a: some
- * @b: others
- * @len: how many
+ * kfabric_shim_equal - compare bytes that user space may change at the same
+ * time
+ * @a: the first range
+ * @b: the second range
+ * @len: number of bytes
  */
 bool kfabric_shim_equal(const void *a, const void *b, size_t len)
 {

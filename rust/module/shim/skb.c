@@ -2,8 +2,8 @@
 /*
  * The C side of shim/skb.rs: socket buffers.
  *
- * Here because they are macros and inline functions, or headers that the kernel
- * crate does not bind.  No decisions are taken here.
+ * Most functions wrap a macro or an inline function, or use headers that the
+ * kernel crate does not bind.
  */
 
 #include "skb.h"
@@ -14,10 +14,10 @@
 #include <linux/skbuff.h>
 
 /**
- * kfabric_shim_skb_len - bytes of a packet
- * @skb: it has arrived
+ * kfabric_shim_skb_len - length of a received packet
+ * @skb: the packet
  *
- * Return: all behind the UDP header.
+ * Return: bytes after the UDP header.
  */
 u32 kfabric_shim_skb_len(const struct sk_buff *skb)
 {
@@ -25,10 +25,11 @@ u32 kfabric_shim_skb_len(const struct sk_buff *skb)
 }
 
 /**
- * kfabric_shim_skb_truesize - memory that a packet takes
- * @skb: it has arrived
+ * kfabric_shim_skb_truesize - memory that a received packet uses
+ * @skb: the packet
  *
- * Return: bytes of the packet, its buffers and the structures that describe them.
+ * Return: bytes of the packet, its buffers and the structures that describe
+ * them.
  */
 u32 kfabric_shim_skb_truesize(const struct sk_buff *skb)
 {
@@ -37,10 +38,10 @@ u32 kfabric_shim_skb_truesize(const struct sk_buff *skb)
 
 /**
  * kfabric_shim_skb_ip - the IP header of a packet, with options or extensions
- * @skb: it has arrived
+ * @skb: a received packet
  * @len: out: its bytes
  *
- * Return: where it lies, in a piece.
+ * Return: its address; the header is contiguous.
  */
 const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len)
 {
@@ -50,9 +51,9 @@ const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len)
 
 /**
  * kfabric_shim_skb_udp - the UDP header of a packet
- * @skb: it has arrived
+ * @skb: a received packet
  *
- * Return: where its eight bytes lie.
+ * Return: the address of its eight bytes.
  */
 const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb)
 {
@@ -60,12 +61,12 @@ const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb)
 }
 
 /**
- * kfabric_shim_skb_head - the first bytes of a packet in a piece
- * @skb: it has arrived
- * @len: how many; at most as many as it has
- * @buf: room for them, used if they are not in a piece
+ * kfabric_shim_skb_head - the first bytes of a packet, contiguous
+ * @skb: a received packet
+ * @len: number of bytes
+ * @buf: room for them, used if they are not contiguous
  *
- * Return: where they lie, or NULL if there are not so many.
+ * Return: their address, or NULL if the packet has fewer.
  */
 const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf)
 {
@@ -73,11 +74,11 @@ const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf)
 }
 
 /**
- * kfabric_shim_skb_crc32 - CRC-32 over a part of a packet, wherever it lies
- * @skb: it has arrived
- * @offset: where the part begins
- * @len: its bytes, within the packet
- * @crc: CRC of what comes before
+ * kfabric_shim_skb_crc32 - CRC-32 over a part of a packet, in any fragments
+ * @skb: a received packet
+ * @offset: offset of the part
+ * @len: its length; the part is within the packet
+ * @crc: CRC of the bytes before it
  *
  * Context: any. Return: the CRC, not inverted.
  */
@@ -91,21 +92,21 @@ u32 kfabric_shim_skb_crc32(struct sk_buff *skb, u32 offset, u32 len, u32 crc)
 		return crc32(crc, skb->data + offset, len);
 	skb_prepare_seq_read(skb, offset, offset + len, &state);
 	while ((piece = skb_seq_read(done, &data, &state)) != 0) {
-		/* A piece may end behind the part. */
+		/* A fragment may extend beyond the part. */
 		piece = min(piece, len - done);
 		crc = crc32(crc, data, piece);
 		done += piece;
 	}
-	/* Having read to the end, the sequence holds no page. */
+	/* The sequence was read to its end, so it holds no page. */
 	return crc;
 }
 
 /**
- * kfabric_shim_skb_copy - copy a part of a packet, wherever it lies
- * @skb: it has arrived
- * @offset: where the part begins
- * @to: where to; user space may be changing it meanwhile
- * @len: its bytes
+ * kfabric_shim_skb_copy - copy a part of a packet, in any fragments
+ * @skb: a received packet
+ * @offset: offset of the part
+ * @to: the destination, which user space may change at the same time
+ * @len: length of the part
  *
  * Context: any. Return: whether the packet has such a part.
  */
@@ -116,8 +117,8 @@ bool kfabric_shim_skb_copy(const struct sk_buff *skb, u32 offset, void *to,
 }
 
 /**
- * kfabric_shim_skb_next - detach the first of several packets
- * @skb: the first; what kfabric_shim_inbox_take() gave, or this function
+ * kfabric_shim_skb_next - detach the first packet of a chain
+ * @skb: the packet, from kfabric_shim_inbox_take() or this function
  *
  * Return: the second, or NULL.
  */
@@ -130,8 +131,8 @@ struct sk_buff *kfabric_shim_skb_next(struct sk_buff *skb)
 }
 
 /**
- * kfabric_shim_skb_chain - put a packet behind the last of several
- * @last: the last
+ * kfabric_shim_skb_chain - append a packet to a chain
+ * @last: the last packet of the chain
  * @skb: the packet, on no list
  */
 void kfabric_shim_skb_chain(struct sk_buff *last, struct sk_buff *skb)
@@ -140,7 +141,7 @@ void kfabric_shim_skb_chain(struct sk_buff *last, struct sk_buff *skb)
 }
 
 /**
- * kfabric_shim_skb_consume - free a packet that served its purpose
+ * kfabric_shim_skb_consume - free a packet that was processed
  * @skb: not on a list
  *
  * Context: any but hard irq.
@@ -151,7 +152,7 @@ void kfabric_shim_skb_consume(struct sk_buff *skb)
 }
 
 /**
- * kfabric_shim_skb_drop - free a packet that did not
+ * kfabric_shim_skb_drop - free a packet that was dropped
  * @skb: not on a list
  *
  * Context: any but hard irq.
@@ -162,9 +163,9 @@ void kfabric_shim_skb_drop(struct sk_buff *skb)
 }
 
 /**
- * kfabric_shim_inbox_init - an inbox that is open and empty
+ * kfabric_shim_inbox_init - initialise an inbox, open and empty
  * @inbox: the inbox
- * @reserve: bytes of memory that its packets may always take
+ * @reserve: bytes of memory that its packets may always use
  */
 void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve)
 {
@@ -176,16 +177,17 @@ void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve)
 }
 
 /**
- * kfabric_shim_inbox_push - have a packet wait
- * @inbox: where
+ * kfabric_shim_inbox_push - append a packet to an inbox
+ * @inbox: the inbox
  * @skb: the packet; taken over unless the result is negative
  * @max: the limits of the inbox, however much room there is
  * @more: bytes by which the room grows, unless the result is negative
  *
  * If @more is the packet's truesize or larger, the result is never -EDQUOT.
  *
- * Context: softirq. Return: 0 others wait already, 1 it is the first, -ENOBUFS
- * a limit is reached, -EDQUOT there is not enough room, -ESHUTDOWN closed.
+ * Context: process or softirq. Return: 1 if it is the first packet, 0 if others
+ * wait already, -ENOBUFS if a limit is reached, -EDQUOT if there is not enough
+ * room, -ESHUTDOWN if the inbox is closed.
  */
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb,
@@ -214,7 +216,7 @@ int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 
 /**
  * kfabric_shim_inbox_borrowed - room beyond the reserve
- * @inbox: where
+ * @inbox: the inbox
  *
  * Context: any. Return: bytes, at some moment of the call.
  */
@@ -223,7 +225,7 @@ u32 kfabric_shim_inbox_borrowed(const struct kfabric_shim_inbox *inbox)
 	return READ_ONCE(inbox->room) - inbox->reserve;
 }
 
-/* Takes away unneeded room beyond the reserve. Return: how many bytes. */
+/* Removes unneeded room beyond the reserve. Returns the number of bytes. */
 static u32 kfabric_shim_inbox_shrink(struct kfabric_shim_inbox *inbox)
 {
 	u32 needed = max(inbox->bytes, inbox->reserve);
@@ -233,7 +235,7 @@ static u32 kfabric_shim_inbox_shrink(struct kfabric_shim_inbox *inbox)
 	return surplus;
 }
 
-/* All packets of a list, one behind the other; or NULL. */
+/* Takes all packets of an inbox as a chain; NULL if there are none. */
 static struct sk_buff *kfabric_shim_inbox_chain(struct kfabric_shim_inbox *inbox)
 {
 	struct sk_buff *first = skb_peek(&inbox->list);
@@ -245,7 +247,7 @@ static struct sk_buff *kfabric_shim_inbox_chain(struct kfabric_shim_inbox *inbox
 	return first;
 }
 
-/* The first @max packets of a list that has more. */
+/* Takes the first @max packets of an inbox that has more, as a chain. */
 static struct sk_buff *kfabric_shim_inbox_some(struct kfabric_shim_inbox *inbox,
 					       u32 max)
 {
@@ -260,9 +262,9 @@ static struct sk_buff *kfabric_shim_inbox_some(struct kfabric_shim_inbox *inbox,
 }
 
 /**
- * kfabric_shim_inbox_take - take packets that wait
- * @inbox: where
- * @max: how many at most
+ * kfabric_shim_inbox_take - take waiting packets
+ * @inbox: the inbox
+ * @max: the most packets to take
  * @surplus: out: bytes by which the room has become smaller
  *
  * Context: process. Return: the first, for kfabric_shim_skb_next(); or NULL.
@@ -273,7 +275,7 @@ struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
 	struct sk_buff *first;
 
 	*surplus = 0;
-	/* Room beyond the reserve is there only while packets wait. */
+	/* There is room beyond the reserve only while packets wait. */
 	if (skb_queue_empty_lockless(&inbox->list))
 		return NULL;
 	spin_lock_bh(&inbox->list.lock);
@@ -288,9 +290,9 @@ struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
 
 /**
  * kfabric_shim_inbox_is_empty - whether no packet waits
- * @inbox: where
+ * @inbox: the inbox
  *
- * Context: any. Return: what was so at some moment of the call.
+ * Context: any. Return: the answer at some moment of the call.
  */
 bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
 {
@@ -298,8 +300,8 @@ bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
 }
 
 /**
- * kfabric_shim_inbox_close - take no more packets
- * @inbox: where
+ * kfabric_shim_inbox_close - close an inbox and take its packets
+ * @inbox: the inbox
  * @surplus: out: bytes by which the room has become smaller; 0 if it was closed
  *
  * Context: process. Return: as kfabric_shim_inbox_take().
@@ -318,12 +320,13 @@ struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox,
 }
 
 /**
- * kfabric_shim_skb_alloc - a packet to be sent
+ * kfabric_shim_skb_alloc - allocate a packet to send
  * @len: its bytes, from the IP header to the end
- * @data: out: where they lie, in a piece; to be written, all of them
+ * @data: out: their address; they are contiguous, and the caller writes all of
+ * them
  *
- * Context: process. Does not wait for memory: who sends is who gives memory back.
- * Return: the packet, or NULL.
+ * Context: process. It does not wait for memory, because sending packets is
+ * what frees memory. Return: the packet, or NULL.
  */
 struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data)
 {
@@ -339,9 +342,9 @@ struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data)
 
 /**
  * kfabric_shim_crc32 - CRC-32 over bytes
- * @crc: CRC of what comes before
+ * @crc: CRC of the bytes before @data
  * @data: the bytes
- * @len: how many
+ * @len: number of bytes
  *
  * Context: any. Return: the CRC, not inverted.
  */

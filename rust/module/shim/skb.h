@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Packets of the wire as the Rust code of this module sees them.
+ * Socket buffers: declarations for the Rust code of this module.
  *
- * Part of bindings.h; skb.c holds the bodies and says what each needs and gives.
- * The data of a packet that has arrived begins behind its UDP header; that of one
- * to be sent, at its IP header.
+ * Part of bindings.h; the functions are documented in skb.c. The data of a
+ * received packet begins after its UDP header; that of a packet to send begins
+ * at its IP header.
  */
 #ifndef _KFABRIC_SHIM_SKB_H
 #define _KFABRIC_SHIM_SKB_H
@@ -15,10 +15,10 @@
 /**
  * struct kfabric_shim_inbox - packets that wait for their QP
  * @list: the packets, and the lock of all of this
- * @bytes: bytes of memory that they take (truesize); at most @room
- * @room: bytes of memory that they may take; at least @reserve
- * @reserve: bytes of memory that they may always take
- * @closed: takes no more
+ * @bytes: bytes of memory that they use (truesize); at most @room
+ * @room: bytes of memory that they may use; at least @reserve
+ * @reserve: bytes of memory that they may always use
+ * @closed: no packet can be appended
  */
 struct kfabric_shim_inbox {
 	struct sk_buff_head list;
@@ -30,16 +30,16 @@ struct kfabric_shim_inbox {
 
 /**
  * struct kfabric_shim_inbox_limits - the limits of an inbox
- * @packets: how many packets may wait
- * @bytes: if packets that wait take so many bytes of memory, no more may wait;
- *         the packet that reaches the limit may exceed it
+ * @packets: the most packets that may wait
+ * @bytes: when waiting packets use this many bytes of memory, no more may wait;
+ * the packet that reaches the limit may exceed it
  */
 struct kfabric_shim_inbox_limits {
 	u32 packets;
 	u32 bytes;
 };
 
-/* Packets that have arrived. */
+/* Received packets. */
 u32 kfabric_shim_skb_len(const struct sk_buff *skb);
 u32 kfabric_shim_skb_truesize(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len);
@@ -53,7 +53,7 @@ void kfabric_shim_skb_chain(struct sk_buff *last, struct sk_buff *skb);
 void kfabric_shim_skb_consume(struct sk_buff *skb);
 void kfabric_shim_skb_drop(struct sk_buff *skb);
 
-/* Packets that wait. */
+/* Inboxes. */
 void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve);
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb,
@@ -66,10 +66,10 @@ bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox);
 struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox,
 					 u32 *surplus);
 
-/* Packets to be sent. */
+/* Packets to send. */
 struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data);
 
-/* CRC-32, as the ICRC has it. */
+/* CRC-32, as for the ICRC. */
 u32 kfabric_shim_crc32(u32 crc, const void *data, size_t len);
 
 #endif /* _KFABRIC_SHIM_SKB_H */

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets of the wire: socket buffers.
+//! Packets in socket buffers.
 //!
-//! | type | what |
+//! | type | content |
 //! |---|---|
-//! | [`RxSkb`] | a packet that has arrived; its bytes begin behind the UDP header |
-//! | [`RxBatch`] | several, to be taken one by one |
-//! | [`Inbox`] | packets that wait for their QP: bounded, and closed with it |
-//! | [`InboxLimits`] | its bounds |
-//! | [`TxSkb`] | a packet to be sent: one piece, from the IP header to the last byte |
+//! | [`RxSkb`] | a received packet; its bytes begin after the UDP header |
+//! | [`RxBatch`] | several received packets, an iterator |
+//! | [`Inbox`] | packets that wait for their QP; bounded, and closed with the QP |
+//! | [`InboxLimits`] | the limits of an inbox |
+//! | [`TxSkb`] | a packet to send: contiguous, from the IP header to the last byte |
 //! | [`Room`] | a part of a [`TxSkb`] that is being written |
 //!
-//! A packet that arrived may lie in many pieces, and pieces of it may be memory that its sender, on
-//! the same host, changes meanwhile. So no slice of it is given out but of its headers, which the
-//! kernel has in a piece of its own; the rest is copied, or gone through for its CRC.
+//! A received packet may have many fragments, and some of them may be memory that its sender, on
+//! the same host, changes meanwhile. So only its headers are available as slices, because the
+//! kernel has them in the linear part. Other bytes are copied, or read for the CRC.
 
 use crate::shim::bindings as shim;
 use core::{
@@ -26,39 +26,40 @@ use kernel::{
     types::Opaque, //
 };
 
-/// CRC-32 (IEEE 802.3, reflected) of `bytes` behind bytes with the CRC `crc`; not inverted at
-/// either end. With the CPU's instructions where it has some. Any context.
+/// CRC-32 (IEEE 802.3, reflected) of `bytes` after bytes with the CRC `crc`, without inversion at
+/// the beginning or end. It uses instructions of the CPU if there are any. Any context.
 pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: The pointer and length are those of a slice.
+    // SAFETY: Pointer and length of a slice.
     unsafe { shim::kfabric_shim_crc32(crc, bytes.as_ptr().cast(), bytes.len()) }
 }
 
-/// A packet that has arrived. Freed when dropped, as one that served its purpose.
+/// A received packet. Dropping it frees the packet as consumed.
 ///
 /// # Invariants
 ///
-/// `skb` is a socket buffer on no list, which this value owns; its network and transport headers
-/// are set and in its linear part, its data begins behind the UDP header.
+/// `skb` is a socket buffer on no list, which this value owns. Its network and transport headers
+/// are set and in its linear part; its data begins after the UDP header.
 pub(crate) struct RxSkb {
     skb: NonNull<bindings::sk_buff>,
 }
 
-// SAFETY: A socket buffer belongs to whoever holds it, on whatever CPU.
+// SAFETY: The owner of a socket buffer may use it on any CPU.
 unsafe impl Send for RxSkb {}
 
 impl RxSkb {
-    /// Takes a packet over.
+    /// Takes over a packet.
     ///
     /// # Safety
     ///
-    /// As the type's invariant says; nobody else uses it any more.
+    /// `skb` is as the type's invariant says, and nothing else uses it any more.
     pub(super) unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
         // INVARIANT: By the requirements.
         Self { skb }
     }
 
-    /// A packet as if it had arrived: `packet` from the IP header on, which has `ip_len` bytes, in
-    /// pieces of `piece` bytes but for the headers and `linear` bytes behind them. For tests.
+    /// A packet as if it was received: `packet` begins with an IP header of `ip_len` bytes. All
+    /// bytes but the headers and `linear` bytes after them are in fragments of `piece` bytes. For
+    /// tests.
     #[cfg(kfi_kunit)]
     pub(crate) fn in_pieces(
         packet: &[u8],
@@ -79,7 +80,7 @@ impl RxSkb {
                 u32::try_from(piece)?,
             )
         };
-        // SAFETY: Made as the invariant wants it, for us.
+        // SAFETY: The packet is as the invariant says, and owned here.
         Ok(unsafe { Self::from_raw(NonNull::new(skb).ok_or(ENOMEM)?) })
     }
 
@@ -89,23 +90,23 @@ impl RxSkb {
         skb.as_ptr()
     }
 
-    /// Bytes of memory that it takes, with its buffers and the structures that describe them.
+    /// Bytes of memory that it uses, with its buffers and the structures that describe them.
     pub(crate) fn truesize(&self) -> u32 {
-        // SAFETY: By the type invariant.
+        // SAFETY: `skb` is valid by the type invariant.
         unsafe { shim::kfabric_shim_skb_truesize(self.skb.as_ptr()) }
     }
 
-    /// Bytes behind the UDP header.
+    /// Bytes after the UDP header.
     pub(crate) fn len(&self) -> usize {
-        // SAFETY: By the type invariant.
+        // SAFETY: `skb` is valid by the type invariant.
         unsafe { shim::kfabric_shim_skb_len(self.skb.as_ptr()) as usize }
     }
 
     /// The IP header, with its options or extension headers.
     pub(crate) fn ip(&self) -> &[u8] {
         let mut len = 0;
-        // SAFETY: By the type invariant the header is set, and in a piece; it is not written to as
-        // long as the packet lives.
+        // SAFETY: By the type invariant the header is set, and contiguous; nothing writes to it
+        // while the packet lives.
         unsafe {
             let ip = shim::kfabric_shim_skb_ip(self.skb.as_ptr(), &raw mut len);
             core::slice::from_raw_parts(ip, len as usize)
@@ -118,15 +119,15 @@ impl RxSkb {
         unsafe { &*shim::kfabric_shim_skb_udp(self.skb.as_ptr()).cast() }
     }
 
-    /// The first bytes behind the UDP header: as many as `buffer` has, or all; `buffer` is used if
-    /// they do not lie in a piece.
+    /// The first bytes after the UDP header: as many as `buffer` has, or all. `buffer` is used if
+    /// they are not contiguous.
     pub(crate) fn head<'a>(&'a self, buffer: &'a mut [u8]) -> &'a [u8] {
         let len = buffer.len().min(self.len());
-        // SAFETY: By the type invariant; `buffer` has room. The result points to so many bytes of
-        // either the packet's linear part, to which nobody writes as long as it lives, or of
-        // `buffer`; both live during `'a`.
+        // SAFETY: `skb` is valid by the type invariant; `buffer` has room. The result points to
+        // `len` bytes either of the packet's linear part, to which nothing writes while it lives,
+        // or of `buffer`; both live during `'a`.
         unsafe {
-            // Not more than a buffer for headers has room for: it fits.
+            // At most the size of a buffer for headers, so it fits.
             let len = len as u32;
             let head = shim::kfabric_shim_skb_head(self.skb.as_ptr(), len, buffer.as_mut_ptr());
             if head.is_null() {
@@ -136,36 +137,37 @@ impl RxSkb {
         }
     }
 
-    /// Offset and length of a range within the packet; `None` if it is not.
+    /// Offset and length of a range; `None` if it is not within the packet.
     fn within(&self, range: &Range<usize>) -> Option<(u32, u32)> {
         let len = range.end.checked_sub(range.start)?;
-        // Then both fit, as the packet's own length does.
+        // Both fit, as the packet's own length does.
         (range.end <= self.len()).then_some((range.start as u32, len as u32))
     }
 
-    /// The CRC of the bytes in `range` behind bytes with the CRC `crc`, see [`crc32`]; nothing is
-    /// added if they are not within the packet. Any context.
+    /// The CRC of the bytes in `range` after bytes with the CRC `crc`, see [`crc32`]; `crc` if they
+    /// are not within the packet. Any context.
     pub(crate) fn crc32(&self, crc: u32, range: Range<usize>) -> u32 {
         let Some((offset, len)) = self.within(&range) else {
             return crc;
         };
-        // SAFETY: By the type invariant; the range is within the packet.
+        // SAFETY: `skb` is valid by the type invariant; the range is within the packet.
         unsafe { shim::kfabric_shim_skb_crc32(self.skb.as_ptr(), offset, len, crc) }
     }
 
-    /// Copies the bytes from `offset` on to `to`. False if there are not so many, in which case
-    /// the bytes of `to` are unspecified. Any context.
+    /// Copies bytes from `offset` on to `to`. Returns false if there are too few; then the bytes of
+    /// `to` are unspecified. Any context.
     #[must_use]
     pub(crate) fn copy_to_slice(&self, offset: usize, to: &mut [u8]) -> bool {
         // SAFETY: The slice is valid for writes of its length.
         unsafe { self.copy_raw(offset, to.as_mut_ptr(), to.len()) }
     }
 
-    /// Copies `len` bytes from `offset` on to `to`; else as [`copy_to_slice`](Self::copy_to_slice).
+    /// Copies `len` bytes from `offset` on to `to`; otherwise as
+    /// [`copy_to_slice`](Self::copy_to_slice).
     ///
     /// # Safety
     ///
-    /// `to` is valid for writes of `len` bytes. They may be memory that others access meanwhile.
+    /// `to` is valid for writes of `len` bytes. Others may access this memory at the same time.
     #[must_use]
     pub(crate) unsafe fn copy_raw(&self, offset: usize, to: *mut u8, len: usize) -> bool {
         let Some(end) = offset.checked_add(len) else {
@@ -174,29 +176,29 @@ impl RxSkb {
         let Some((offset, len)) = self.within(&(offset..end)) else {
             return false;
         };
-        // SAFETY: By the type invariant, and by the requirements of this function.
+        // SAFETY: By the type invariant and the requirements of this function.
         unsafe { shim::kfabric_shim_skb_copy(self.skb.as_ptr(), offset, to.cast(), len) }
     }
 
-    /// Frees a packet that is good for nothing.
+    /// Frees the packet as dropped.
     pub(crate) fn reject(self) {
-        // SAFETY: By the type invariant it is ours.
+        // SAFETY: By the type invariant it is owned here.
         unsafe { shim::kfabric_shim_skb_drop(self.into_raw()) }
     }
 }
 
 impl Drop for RxSkb {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant it is ours.
+        // SAFETY: By the type invariant it is owned here.
         unsafe { shim::kfabric_shim_skb_consume(self.skb.as_ptr()) }
     }
 }
 
-/// Packets in order of arrival.
+/// Received packets in order of arrival.
 ///
 /// # Invariants
 ///
-/// `first` is null, or the first of a chain whose packets are owned by this value, and are else as
+/// `first` is null, or the first of a chain of packets that this value owns, which otherwise are as
 /// [`RxSkb`] says. `last` is the last of that chain if packets are pushed.
 pub(crate) struct RxBatch {
     first: *mut bindings::sk_buff,
@@ -206,7 +208,7 @@ pub(crate) struct RxBatch {
 impl RxBatch {
     /// No packets.
     pub(crate) const fn empty() -> Self {
-        // INVARIANT: There are none.
+        // INVARIANT: There are no packets.
         Self {
             first: core::ptr::null_mut(),
             last: core::ptr::null_mut(),
@@ -225,7 +227,7 @@ impl RxBatch {
             // INVARIANT: A chain of one.
             self.first = skb;
         } else {
-            // SAFETY: By the type invariant `last` is the end of our chain. INVARIANT: The chain is
+            // SAFETY: By the type invariant `last` is the end of the chain. INVARIANT: The chain is
             // longer by one.
             unsafe { shim::kfabric_shim_skb_chain(self.last, skb) };
         }
@@ -238,9 +240,9 @@ impl Iterator for RxBatch {
 
     fn next(&mut self) -> Option<RxSkb> {
         let skb = NonNull::new(self.first)?;
-        // SAFETY: By the type invariant. INVARIANT: The rest is a chain as before.
+        // SAFETY: `skb` is valid by the type invariant. INVARIANT: The rest is a chain as before.
         self.first = unsafe { shim::kfabric_shim_skb_next(skb.as_ptr()) };
-        // SAFETY: By the type invariant, and it is on no list any more.
+        // SAFETY: The packet is as the invariant says, and is on no list any more.
         Some(unsafe { RxSkb::from_raw(skb) })
     }
 }
@@ -251,7 +253,7 @@ impl Drop for RxBatch {
     }
 }
 
-/// Why a packet cannot wait.
+/// The reason why a packet cannot be appended to an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
     /// A limit of the inbox is reached ([`InboxLimits`]).
@@ -265,31 +267,31 @@ pub(crate) enum NoRoom {
 /// The limits of an [`Inbox`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboxLimits {
-    /// How many packets may wait.
+    /// The most packets that may wait.
     pub(crate) packets: u32,
-    /// If packets that wait take so many bytes of memory, no more may wait. The packet that reaches
-    /// the limit may exceed it.
+    /// When waiting packets use this many bytes of memory, no more may wait. The packet that
+    /// reaches the limit may exceed it.
     pub(crate) bytes: u32,
 }
 
-/// Packets that wait for their QP's worker.
+/// Packets that wait for a run of their QP.
 ///
-/// It has room for a number of bytes of memory. A reserve is always there. A caller that
-/// [pushes](Self::push) a packet can add room, and a caller that takes packets learns how much of
-/// it is no longer needed.
+/// An inbox has room for a number of bytes of memory. A reserve is always available. A caller that
+/// [pushes](Self::push) a packet can add room, and a caller that takes packets learns how much room
+/// is not needed any more.
 ///
 /// Its lock is a leaf, taken in softirq.
 ///
 /// # Invariants
 ///
-/// `raw` is initialised; its packets are as [`RxSkb`] says, and owned by this value.
+/// `raw` is initialised; it owns its packets, which are as [`RxSkb`] says.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Inbox {
     #[pin]
     raw: Opaque<shim::kfabric_shim_inbox>,
 }
 
-// SAFETY: The inbox has a lock of its own.
+// SAFETY: The inbox has its own lock.
 unsafe impl Send for Inbox {}
 // SAFETY: As above.
 unsafe impl Sync for Inbox {}
@@ -304,10 +306,10 @@ impl Inbox {
         })
     }
 
-    /// Has `skb` wait, unless a limit of `max` is reached, or there is no room for it. The room
-    /// grows by `more` bytes, unless the packet is given back; if `more` is the packet's
+    /// Appends `skb`, unless a limit of `max` is reached or there is no room for it. The room grows
+    /// by `more` bytes, unless the packet is returned; if `more` is the packet's
     /// [`truesize`](RxSkb::truesize) or larger, there is always enough. Returns whether the packet
-    /// is the first, so that the QP must be told. Softirq or process context.
+    /// is the first, so that the QP must be scheduled. Softirq or process context.
     pub(crate) fn push(
         &self,
         skb: RxSkb,
@@ -318,7 +320,8 @@ impl Inbox {
             packets: max.packets,
             bytes: max.bytes,
         };
-        // SAFETY: By the type invariants; the packet is the inbox's unless the result is negative.
+        // SAFETY: `raw` is valid by the type invariants; the inbox owns the packet unless the
+        // result is negative.
         let ret = unsafe {
             shim::kfabric_shim_inbox_push(self.raw.get(), skb.skb.as_ptr(), &raw const max, more)
         };
@@ -335,15 +338,15 @@ impl Inbox {
 
     /// Bytes of room beyond the reserve, at some moment of the call. Any context.
     pub(crate) fn borrowed(&self) -> u32 {
-        // SAFETY: By the type invariant.
+        // SAFETY: `raw` is valid by the type invariant.
         unsafe { shim::kfabric_shim_inbox_borrowed(self.raw.get()) }
     }
 
-    /// Takes the packets that wait, the first `max` of them. Returns also by how many bytes the
-    /// room has become smaller. Process context.
+    /// Takes the waiting packets, at most the first `max`. Also returns the number of bytes by
+    /// which the room has become smaller. Process context.
     pub(crate) fn take(&self, max: u32) -> (RxBatch, u32) {
         let mut surplus = 0;
-        // SAFETY: By the type invariant. INVARIANT: The packets are the batch's now.
+        // SAFETY: `raw` is valid by the type invariant. INVARIANT: The batch now owns the packets.
         let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get(), max, &raw mut surplus) };
         let batch = RxBatch {
             first,
@@ -352,17 +355,17 @@ impl Inbox {
         (batch, surplus)
     }
 
-    /// Whether none waits, at some moment of the call. Any context.
+    /// Whether no packet waits, at some moment of the call. Any context.
     pub(crate) fn is_empty(&self) -> bool {
-        // SAFETY: By the type invariant.
+        // SAFETY: `raw` is valid by the type invariant.
         unsafe { shim::kfabric_shim_inbox_is_empty(self.raw.get()) }
     }
 
-    /// Closes the inbox, so that no packet waits any more, and takes all that do, as
-    /// [`take`](Self::take). Process context.
+    /// Closes the inbox to further packets, and takes all packets, as [`take`](Self::take). Process
+    /// context.
     pub(crate) fn close(&self) -> (RxBatch, u32) {
         let mut surplus = 0;
-        // SAFETY: By the type invariant. INVARIANT: All packets are the batch's now.
+        // SAFETY: `raw` is valid by the type invariant. INVARIANT: The batch now owns all packets.
         let first = unsafe { shim::kfabric_shim_inbox_close(self.raw.get(), &raw mut surplus) };
         let batch = RxBatch {
             first,
@@ -379,13 +382,13 @@ impl PinnedDrop for Inbox {
     }
 }
 
-/// A packet to be sent, from its IP header on. It is written from the first byte to the last; the
+/// A packet to send, from its IP header on. It is written from the first byte to the last. The
 /// bytes of a new packet are not initialised, so no slice covers those that are not written yet.
 ///
 /// # Invariants
 ///
-/// `skb` is a socket buffer that this value owns, whose linear part are the `len` bytes at `data`.
-/// The first `written` of them are initialised, and `written` is at most `len`.
+/// `skb` is a socket buffer that this value owns; its linear part is the `len` bytes at `data`. The
+/// first `written` of them are initialised, and `written` is at most `len`.
 pub(crate) struct TxSkb {
     skb: NonNull<bindings::sk_buff>,
     data: NonNull<u8>,
@@ -393,17 +396,17 @@ pub(crate) struct TxSkb {
     written: usize,
 }
 
-// SAFETY: A socket buffer belongs to whoever holds it, on whatever CPU.
+// SAFETY: The owner of a socket buffer may use it on any CPU.
 unsafe impl Send for TxSkb {}
 
 impl TxSkb {
-    /// A packet of `len` bytes, none of which is written. `ENOMEM`. Does not sleep.
+    /// A packet of `len` bytes, none of them written yet. Fails with `ENOMEM`. Does not sleep.
     pub(crate) fn new(len: usize) -> Result<Self> {
         let bytes = u32::try_from(len)?;
         let mut data = core::ptr::null_mut();
         // SAFETY: `data` is valid for the call.
         let skb = unsafe { shim::kfabric_shim_skb_alloc(bytes, &raw mut data) };
-        // INVARIANT: As the function gives it.
+        // INVARIANT: The packet is as the function returns it.
         Ok(Self {
             skb: NonNull::new(skb).ok_or(ENOMEM)?,
             data: NonNull::new(data).ok_or(ENOMEM)?,
@@ -412,14 +415,14 @@ impl TxSkb {
         })
     }
 
-    /// The bytes that are written.
+    /// The written bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: By the type invariants they are initialised; they are the packet's, and so ours,
-        // alone.
+        // SAFETY: By the type invariants they are initialised, and belong to the packet, which this
+        // value owns.
         unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.written) }
     }
 
-    /// The bytes that are written, to be changed. For tests.
+    /// The written bytes, to be changed. For tests.
     #[cfg(kfi_kunit)]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: As in `bytes`.
@@ -433,7 +436,7 @@ impl TxSkb {
 
     /// Room for the next `len` bytes, or for as many as are left.
     pub(crate) fn room(&mut self, len: usize) -> Room<'_> {
-        // INVARIANT: At most what is left.
+        // INVARIANT: At most the number of bytes that are not written.
         Room {
             left: len.min(self.len - self.written),
             skb: self,
@@ -449,7 +452,7 @@ impl TxSkb {
 
 impl Drop for TxSkb {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant it is ours.
+        // SAFETY: By the type invariant it is owned here.
         unsafe { shim::kfabric_shim_skb_drop(self.skb.as_ptr()) }
     }
 }
@@ -465,45 +468,45 @@ pub(crate) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Bytes that are still to be written.
+    /// Bytes that are not written yet.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// Writes `bytes`, or as many of them as there is room for.
+    /// Writes `bytes`, as far as there is room.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
-        // SAFETY: The pointer and length are those of a slice.
+        // SAFETY: Pointer and length of a slice.
         unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Writes `len` bytes from `from`, or as many of them as there is room for. Returns how many.
+    /// Writes `len` bytes from `from`, as far as there is room. Returns the number of bytes.
     ///
     /// # Safety
     ///
-    /// `from` is valid for reads of `len` bytes. They may be memory that others access meanwhile.
+    /// `from` is valid for reads of `len` bytes. Others may access this memory at the same time.
     pub(crate) unsafe fn put_raw(&mut self, from: *const u8, len: usize) -> usize {
         let len = len.min(self.left);
-        // SAFETY: By the type invariants so many bytes of the packet follow those that are written,
-        // and nobody else has them; `from` by the requirements. Others may change what is read, which
-        // is why this is done in C.
+        // SAFETY: By the type invariants `len` more bytes of the packet follow the written ones,
+        // and nothing else uses them; `from` is valid by the requirements. Others may change the
+        // source at the same time, which is why C copies it.
         unsafe {
             let to = self.skb.data.as_ptr().add(self.skb.written);
             shim::kfabric_shim_copy(to.cast(), from.cast(), len);
         }
-        // INVARIANT: Written just now.
+        // INVARIANT: Just written.
         self.skb.written += len;
         self.left -= len;
         len
     }
 
-    /// Writes `byte` to all that is left.
+    /// Writes `byte` to the rest of the room.
     pub(crate) fn fill(&mut self, byte: u8) {
         // SAFETY: As in `put_raw`.
         unsafe {
             let to = self.skb.data.as_ptr().add(self.skb.written);
             core::ptr::write_bytes(to, byte, self.left);
         }
-        // INVARIANT: Written just now.
+        // INVARIANT: Just written.
         self.skb.written += self.left;
         self.left = 0;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The tracepoints of trace.h, and what calls them from Rust.
+ * Defines the tracepoints of trace.h, and the functions that call them from
+ * Rust.
  */
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS

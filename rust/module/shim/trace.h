@@ -2,8 +2,8 @@
 /*
  * Tracepoints: operations and packets, in /sys/kernel/tracing/events/kfabric.
  *
- * Each is a branch that is not taken until somebody traces.  shim/trace.rs has
- * the functions that call them.
+ * While a tracepoint is off, it costs a branch that is not taken. shim/trace.rs
+ * has the functions that call the tracepoints.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM kfabric
@@ -31,7 +31,7 @@ TRACE_EVENT(kfabric_post,
 		  __entry->opcode, __entry->context)
 );
 
-/* An operation ended: @error is 0 or an error number. */
+/* An operation has completed: @error is 0 or an error number. */
 TRACE_EVENT(kfabric_complete,
 	TP_PROTO(u64 ep, u64 context, u64 len, u32 error),
 	TP_ARGS(ep, context, len, error),
@@ -76,7 +76,7 @@ DEFINE_EVENT(kfabric_packet, kfabric_tx,
 	TP_ARGS(qpn, opcode, psn, len)
 );
 
-/* A packet that is whole reached the QP @qpn. */
+/* A packet with a valid ICRC has reached the QP @qpn. */
 DEFINE_EVENT(kfabric_packet, kfabric_rx,
 	TP_PROTO(u32 qpn, u32 opcode, u32 psn, u32 len),
 	TP_ARGS(qpn, opcode, psn, len)

@@ -3,11 +3,11 @@
  * The C side of shim/udp.rs: the UDP sockets of a network namespace, and the
  * routes by which packets leave through them.
  *
- * A namespace is not kept alive.  It is reached through the sockets only, which
- * are closed before it ends: whoever sends looks at them in an RCU read-side
- * section, and closing takes them away first.  A route (a dst) belongs to its
- * namespace too, so those that are remembered are listed, and closing gives them
- * back.
+ * No reference keeps the namespace alive. The functions find it by the sockets,
+ * which are closed before it ends: a sender uses them in an RCU read-side
+ * section, and closing removes the pointers to them first. A route (a dst)
+ * belongs to its namespace too, so cached routes are in a list, and closing
+ * releases them.
  */
 
 #include "udp.h"
@@ -39,21 +39,21 @@
 /* The most routes that are released with bottom halves disabled. */
 #define KFABRIC_SHIM_ROUTES 64
 
-/* From the kernel: a datagram has arrived; it is ours. */
+/* Callback of the socket: takes over a received datagram. */
 static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
 {
 	struct kfabric_shim_udp *udp = rcu_dereference_sk_user_data(sk);
 
 	/*
-	 * Headers are read more than once: they are to lie where nobody but the
-	 * packet's owner writes.
+	 * Headers are read more than once, so they must be in the linear part,
+	 * which only the packet's owner writes.
 	 */
 	if (!udp ||
 	    !pskb_may_pull(skb, min_t(u32, skb->len, KFABRIC_SHIM_RX_HEAD))) {
 		kfree_skb(skb);
 		return 0;
 	}
-	/* It may wait for long: nothing of the path that it came is kept. */
+	/* It may wait for long, so drop all references to the path it came. */
 	skb_orphan(skb);
 	skb_dst_drop(skb);
 	nf_reset_ct(skb);
@@ -71,7 +71,7 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 	struct udp_port_cfg port_cfg = {
 		.family = family,
 		.local_udp_port = htons(port),
-		/* Of the peer's choice, and 0 with all that are known. */
+		/* The peer decides whether to send one; known ones do not. */
 		.use_udp6_rx_checksums = 0,
 		.ipv6_v6only = 1,
 	};
@@ -87,9 +87,9 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 		return ret;
 	setup_udp_tunnel_sock(net, sock->sk, &sock_cfg);
 	/*
-	 * Anybody can send an ICMP error that lowers the MTU of a route.  What is
-	 * connected goes by the MTU of the interface, and finds out by itself
-	 * what gets through.  IPv6: see kfabric_shim_send6().
+	 * Any host can send an ICMP error that lowers the MTU of a route.
+	 * Connections use the MTU of the interface instead, and fail if packets
+	 * do not get through. For IPv6 see kfabric_shim_send6().
 	 */
 	ip_sock_set_mtu_discover(sock->sk, IP_PMTUDISC_PROBE);
 	rcu_assign_pointer(*sk, sock->sk);
@@ -97,8 +97,8 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 }
 
 /**
- * kfabric_shim_udp_init - sockets that are not open yet
- * @udp: receive and data are set, the rest is 0
+ * kfabric_shim_udp_init - initialise sockets that are not open
+ * @udp: receive and data are set, all other fields are 0
  *
  * Context: any.
  */
@@ -114,11 +114,11 @@ void kfabric_shim_udp_init(struct kfabric_shim_udp *udp)
  * @net: the namespace, alive during the call
  * @port: the UDP port
  *
- * Without IPv6 in the kernel or the namespace, there is IPv4 alone.
+ * Without IPv6 in the kernel or the namespace, only the IPv4 socket is opened.
  *
  * Context: process, may sleep; the RTNL may be held. Return: 0, or a negative
- * error number: -EADDRINUSE somebody else has the port, -ENOMEM.  In any case
- * kfabric_shim_udp_close() is to be called.
+ * error number: -EADDRINUSE if the port is in use, -ENOMEM. In any case the
+ * caller must call kfabric_shim_udp_close() later.
  */
 int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
 			  u16 port)
@@ -145,12 +145,13 @@ static void kfabric_shim_udp_close_one(struct sock **sk)
 }
 
 /**
- * kfabric_shim_udp_close - close the sockets, and forget all routes
- * @udp: the sockets; it may have been done already
+ * kfabric_shim_udp_close - close the sockets and release all routes
+ * @udp: the sockets, which may be closed already
  *
- * Context: process, may sleep; the RTNL may be held. Not with itself at once.
- * Waits for no grace period. Afterwards nothing is sent.  Something may still be
- * received: @udp and its data stay for another grace period.
+ * Context: process, may sleep; the RTNL may be held. Calls must not be
+ * concurrent. Does not wait for a grace period. Nothing is sent afterwards.
+ * Packets may still be received, so the caller keeps @udp and its data for
+ * another grace period.
  */
 void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 {
@@ -159,7 +160,7 @@ void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 
 	kfabric_shim_udp_close_one(&udp->sk4);
 	kfabric_shim_udp_close_one(&udp->sk6);
-	/* The number of routes is limited by memory only: some at a time. */
+	/* Only memory limits the number of routes: release some at a time. */
 	do {
 		left = KFABRIC_SHIM_ROUTES;
 		spin_lock_bh(&udp->lock);
@@ -178,9 +179,9 @@ void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 }
 
 /**
- * kfabric_shim_route_init - a way to a peer, not looked for yet
+ * kfabric_shim_route_init - initialise a route to a peer, without a look-up
  * @route: interface and addresses are set
- * @udp: sockets, which outlive the route
+ * @udp: the sockets, which outlive the route
  */
 void kfabric_shim_route_init(struct kfabric_shim_route *route,
 			     struct kfabric_shim_udp *udp)
@@ -193,8 +194,8 @@ void kfabric_shim_route_init(struct kfabric_shim_route *route,
 }
 
 /**
- * kfabric_shim_route_exit - forget a way to a peer
- * @route: nobody uses it any more
+ * kfabric_shim_route_exit - release a route to a peer
+ * @route: the route; nothing uses it any more
  */
 void kfabric_shim_route_exit(struct kfabric_shim_route *route)
 {
@@ -218,7 +219,7 @@ kfabric_shim_route_find4(const struct kfabric_shim_route *route, struct sock *sk
 	rt = ip_route_output_flow(sock_net(sk), &fl4, sk);
 	if (IS_ERR(rt))
 		return ERR_CAST(rt);
-	/* What is a broadcast address depends on the interface's subnets. */
+	/* The interface's subnets determine its broadcast addresses. */
 	if (rt->rt_flags & (RTCF_BROADCAST | RTCF_MULTICAST)) {
 		dst_release(&rt->dst);
 		return ERR_PTR(-EADDRNOTAVAIL);
@@ -271,14 +272,16 @@ static bool kfabric_shim_route_keep(struct kfabric_shim_route *route,
 		rcu_assign_pointer(route->dst, dst);
 	}
 	spin_unlock_bh(&udp->lock);
-	/* Freed after a grace period, so what is in use may be released. */
+	/*
+	 * A dst is freed after a grace period, so one in use may be released.
+	 */
 	dst_release(old);
 	return keep;
 }
 
 /*
- * Looks the route up anew, and caches it.  In an RCU read-side section.
- * Return: as kfabric_shim_route_dst().
+ * Looks the route up again, and caches it. In an RCU read-side section. Return:
+ * as kfabric_shim_route_dst().
  */
 static struct dst_entry *
 kfabric_shim_route_look_up(struct kfabric_shim_route *route, struct sock *sk)
@@ -296,8 +299,8 @@ kfabric_shim_route_look_up(struct kfabric_shim_route *route, struct sock *sk)
 }
 
 /*
- * The route, as long as the caller stays in its RCU read-side section; or an
- * ERR_PTR.
+ * The dst of the route, valid until the end of the caller's RCU read-side
+ * section; or an ERR_PTR.
  */
 static struct dst_entry *
 kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
@@ -309,7 +312,9 @@ kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
 	return kfabric_shim_route_look_up(route, sk);
 }
 
-/* The socket of a route, likewise; or NULL. */
+/*
+ * The socket of a route, valid until the end of the read-side section; or NULL.
+ */
 static struct sock *kfabric_shim_route_sk(const struct kfabric_shim_route *route)
 {
 	return route->ipv6 ? rcu_dereference(route->udp->sk6) :
@@ -317,10 +322,10 @@ static struct sock *kfabric_shim_route_sk(const struct kfabric_shim_route *route
 }
 
 /**
- * kfabric_shim_route_mtu - the MTU of the way to a peer
- * @route: the way
+ * kfabric_shim_route_mtu - the MTU of a route
+ * @route: the route
  *
- * Context: process. Return: bytes of IP packets, or 0 if there is no way.
+ * Context: process. Return: bytes of IP packets, or 0 if there is no route now.
  */
 u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
 {
@@ -338,11 +343,11 @@ u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
 }
 
 /**
- * kfabric_shim_route_check - whether a way can lead to a peer
- * @route: the way
+ * kfabric_shim_route_check - whether a route leads to a single host
+ * @route: the route
  *
- * Context: process. Return: 0, also if there is no way now; -EADDRNOTAVAIL if the
- * address is one of many hosts (broadcast, multicast).
+ * Context: process. Return: 0, also if there is no route now; -EADDRNOTAVAIL if
+ * the address is a broadcast or multicast address.
  */
 int kfabric_shim_route_check(struct kfabric_shim_route *route)
 {
@@ -358,11 +363,11 @@ int kfabric_shim_route_check(struct kfabric_shim_route *route)
 
 #ifdef KFI_KUNIT
 /**
- * kfabric_shim_kunit_route_look_up - look a route up anew, for tests
+ * kfabric_shim_kunit_route_look_up - look a route up again, for tests
  * @route: the route
  *
- * Context: process. Return: 0, or a negative error number: -ENETDOWN the sockets
- * are closed.
+ * Context: process. Return: 0, or a negative error number: -ENETDOWN if the
+ * sockets are closed.
  */
 int kfabric_shim_kunit_route_look_up(struct kfabric_shim_route *route)
 {
@@ -394,19 +399,19 @@ static void kfabric_shim_send6(struct dst_entry *dst, struct sk_buff *skb)
 	skb_set_transport_header(skb, sizeof(struct ipv6hdr));
 	skb->protocol = htons(ETH_P_IPV6);
 	ipv6_hdr(skb)->hop_limit = ip6_dst_hoplimit(dst);
-	/* Over a way that has become narrower it goes in fragments. */
+	/* If the path MTU has decreased, send fragments. */
 	skb->ignore_df = 1;
 #endif
 }
 
 /**
  * kfabric_shim_route_send - send a packet
- * @route: the way to the peer
- * @skb: from the IP header on, complete but for the TTL and the checksum of IPv4;
- *	taken over in any case
+ * @route: the route to the peer
+ * @skb: the packet, from the IP header on, complete except for TTL and the IPv4
+ * checksum; taken over in any case
  *
- * Context: process, or softirq. Return: 0, or a negative error number: what the
- * local stack would not send.
+ * Context: process or softirq. Return: 0, or a negative error number if the
+ * local stack did not send it.
  */
 int kfabric_shim_route_send(struct kfabric_shim_route *route, struct sk_buff *skb)
 {

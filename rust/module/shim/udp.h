@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * UDP sockets, routes and addresses as the Rust code of this module sees them.
+ * UDP sockets, routes and addresses: declarations for the Rust code of this
+ * module.
  *
- * Part of bindings.h; the functions are defined and documented in udp.c and
- * addr.c.
+ * Part of bindings.h; the functions are documented in udp.c and addr.c.
  */
 #ifndef _KFABRIC_SHIM_UDP_H
 #define _KFABRIC_SHIM_UDP_H
@@ -18,43 +18,43 @@ struct sk_buff;
 struct sock;
 
 /*
- * So many bytes from the UDP header on, if there are so many, lie in the linear
- * part of a packet that is received: room for all headers of RoCE.
+ * Number of bytes, from the UDP header on, that are in the linear part of a
+ * received packet, if it has that many. All headers of RoCE fit.
  */
 #define KFABRIC_SHIM_RX_HEAD	64
 
 /**
  * struct kfabric_shim_udp - the sockets of a network namespace, and their routes
- * @sk4: that for IPv4; NULL when closed
- * @sk6: that for IPv6; NULL when closed, and without IPv6
- * @receive: gets what arrives at either, in softirq and an RCU read-side section;
- *	the packet is its
+ * @sk4: the IPv4 socket; NULL when closed
+ * @sk6: the IPv6 socket; NULL when closed, and without IPv6
+ * @receive: called with each packet received by either, in softirq and an RCU
+ * read-side section; it takes over the packet
  * @data: first argument of @receive
- * @lock: of @routes, @closed and the routes' dst
- * @routes: of struct kfabric_shim_route
- * @closed: no route is remembered any more
+ * @lock: protects @routes, @closed and the routes' dst
+ * @routes: list of struct kfabric_shim_route
+ * @closed: no route is cached any more
  */
 struct kfabric_shim_udp {
 	struct sock *sk4;
 	struct sock *sk6;
 	void (*receive)(void *data, struct sk_buff *skb);
 	void *data;
-	/* Of what follows; a leaf, taken in softirq. */
+	/* Protects the following fields; a leaf, taken in softirq. */
 	spinlock_t lock;
 	struct list_head routes;
 	bool closed;
 };
 
 /**
- * struct kfabric_shim_route - the way to a peer, as routing had it last
- * @node: in the list of @udp
- * @udp: the sockets that are sent from
- * @dst: the route, or NULL
- * @cookie: what tells whether @dst holds still
- * @ifindex: the interface to leave by
- * @ipv6: the addresses are IPv6
- * @from: own address, in the order of the wire; 4 or 16 bytes
- * @to: the peer's
+ * struct kfabric_shim_route - a route to a peer, cached
+ * @node: entry in the list of @udp
+ * @udp: the sockets that send
+ * @dst: the cached route, or NULL
+ * @cookie: validates @dst
+ * @ifindex: the outgoing interface
+ * @ipv6: whether the addresses are IPv6
+ * @from: the local address, in network byte order; 4 or 16 bytes
+ * @to: the peer's address
  */
 struct kfabric_shim_route {
 	struct list_head node;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The UDP sockets of a network namespace, the ways by which packets leave through them, and the
-//! addresses of the namespace's interfaces.
+//! The UDP sockets of a network namespace, routes to peers, and the addresses of the namespace's
+//! interfaces.
 //!
-//! [`UdpSockets`] are two, for IPv4 and IPv6, at one port and all addresses. What arrives goes to
-//! their [`Receive`] in softirq. A [`Route`] is the way to one peer: it remembers what routing said
-//! as long as that holds.
+//! [`UdpSockets`] has two sockets, for IPv4 and IPv6, at one port and all addresses. It passes
+//! received packets to a [`Receive`] in softirq. A [`Route`] is the route to one peer, which is
+//! cached as long as it is valid.
 //!
-//! Neither keeps the namespace alive. [`UdpSockets::close`] is called before it ends; afterwards
-//! sending fails, and nothing of the namespace is held.
+//! Neither keeps the namespace alive. [`UdpSockets::close`] is called before the namespace ends;
+//! afterwards sending fails, and no reference to the namespace is left.
 
 use crate::shim::{
     bindings as shim,
@@ -37,30 +37,30 @@ use kernel::{
     types::Opaque, //
 };
 
-/// So many bytes of a packet that is received, from the UDP header on, are where nobody else writes
-/// to, if it has so many.
+/// Number of bytes of a received packet, from the UDP header on, that only the packet's owner
+/// writes, if it has that many.
 // rustc 1.85 does not count a use in a static_assert!.
 #[allow(dead_code)]
 pub(crate) const RX_HEAD: usize = shim::KFABRIC_SHIM_RX_HEAD as usize;
 
-/// Who gets what arrives.
+/// The receiver of datagrams.
 pub(crate) trait Receive: Send + Sync + 'static {
-    /// A datagram has arrived. Called in softirq, in an RCU read-side section, on several CPUs at
-    /// once.
+    /// Takes over a received datagram. Called in softirq, in an RCU read-side section, on several
+    /// CPUs at the same time.
     fn receive(&self, skb: RxSkb);
 }
 
-/// The sockets of a namespace. A drop closes them, if they are open, and does not wait for packets
+/// The sockets of a namespace. Dropping closes them if they are open, and does not wait for packets
 /// that are being received.
 pub(crate) struct UdpSockets<T: Receive> {
     inner: RcuBox<Inner<T>>,
 }
 
-/// The sockets and their receiver, which packets that are being received use under RCU.
+/// The sockets and their receiver. Packets that are being received use them under RCU.
 ///
 /// # Invariants
 ///
-/// `raw` is initialised, and has a pointer to what is in `receiver`.
+/// `raw` is initialised, and has a pointer to the object of `receiver`.
 #[pin_data]
 struct Inner<T: Receive> {
     #[pin]
@@ -69,17 +69,17 @@ struct Inner<T: Receive> {
     closed: Atomic<bool>,
 }
 
-// SAFETY: Sockets are used and closed by any task; the routes have a lock of their own.
+// SAFETY: Any task may use and close sockets; the routes have their own lock.
 unsafe impl<T: Receive> Send for Inner<T> {}
 // SAFETY: As above.
 unsafe impl<T: Receive> Sync for Inner<T> {}
 
 impl<T: Receive> UdpSockets<T> {
-    /// Opens the sockets of `netns` at `port`. Without IPv6 in the kernel or the namespace there is
-    /// one for IPv4 alone.
+    /// Opens the sockets of `netns` at `port`. Without IPv6 in the kernel or the namespace, it
+    /// opens only the IPv4 socket.
     ///
-    /// `EADDRINUSE` somebody else has the port; `ENOMEM`; what else opening a socket may give.
-    /// Sleeps; the RTNL may be held.
+    /// Fails with `EADDRINUSE` if the port is in use, `ENOMEM`, or another error of opening a
+    /// socket. Sleeps; the RTNL may be held.
     pub(crate) fn open(netns: &NetNs, port: u16, receiver: Arc<T>) -> Result<Arc<Self>> {
         let data = Arc::as_ptr(&receiver);
         let inner = RcuBox::pin_init(pin_init!(Inner {
@@ -99,7 +99,7 @@ impl<T: Receive> UdpSockets<T> {
             closed: Atomic::new(false),
         }))?;
         let sockets = Arc::new(Self { inner }, GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: By the type invariant of `Inner` it is initialised; this is the only call. The
+        // SAFETY: By the type invariant of `Inner` `raw` is initialised; this is the only call. The
         // namespace is alive during the call. If it fails, the drop closes a socket that is open.
         to_result(unsafe { shim::kfabric_shim_udp_open(sockets.raw(), netns.as_ptr(), port) })?;
         Ok(sockets)
@@ -109,11 +109,12 @@ impl<T: Receive> UdpSockets<T> {
         self.inner.raw.get()
     }
 
-    /// What is called with each packet.
+    /// The callback for each packet.
     ///
     /// # Safety
     ///
-    /// `data` is as `open` gave it, `skb` as [`RxSkb`] wants it, and the caller's to give away.
+    /// `data` is the pointer that `open` has set. `skb` is as [`RxSkb`] says, and the caller passes
+    /// its ownership on.
     unsafe extern "C" fn receive(data: *mut c_void, skb: *mut bindings::sk_buff) {
         if let Some(skb) = NonNull::new(skb) {
             // SAFETY: By the requirements.
@@ -129,12 +130,12 @@ impl<T: Receive> UdpSockets<T> {
         &self.inner.receiver
     }
 
-    /// Closes the sockets: after this nothing is sent, and after another grace period nothing is
-    /// received. Only the first call has an effect. Sleeps, but does not wait for a grace period;
-    /// the RTNL may be held.
+    /// Closes the sockets: nothing is sent after this, and nothing is received after another grace
+    /// period. Only the first call has an effect. Sleeps, but does not wait for a grace period; the
+    /// RTNL may be held.
     pub(crate) fn close(&self) {
         if !self.inner.closed.xchg(true, Full) {
-            // SAFETY: By the type invariant of `Inner` they are initialised; this is the only call.
+            // SAFETY: By the type invariant of `Inner` `raw` is initialised; this is the only call.
             unsafe { shim::kfabric_shim_udp_close(self.raw()) };
         }
     }
@@ -153,14 +154,14 @@ impl<T: Receive> UdpSockets<T> {
     }
 
     /// Whether an interface has the address `addr`. A loopback interface has the whole subnet of
-    /// each of its addresses (127.0.0.0/8 as a rule), as in the kernel's own routing.
+    /// each of its addresses (usually 127.0.0.0/8), as in the kernel's own routing.
     pub(crate) fn has_ipv4(&self, ifindex: u32, addr: &[u8; 4]) -> bool {
         // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has four bytes.
         unsafe { shim::kfabric_shim_udp_has_ipv4(self.raw(), ifindex, addr.as_ptr()) }
     }
 
-    /// The first IPv6 address of an interface that can be used (duplicate address detection admits
-    /// it); those of wider scope come first.
+    /// The first IPv6 address of an interface that duplicate address detection allows; addresses of
+    /// wider scope come first.
     pub(crate) fn first_ipv6(&self, ifindex: u32) -> Option<[u8; 16]> {
         let mut addr = [0; 16];
         // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has room for sixteen bytes.
@@ -168,7 +169,7 @@ impl<T: Receive> UdpSockets<T> {
             .then_some(addr)
     }
 
-    /// Whether an interface has the address `addr`, and the address can be used.
+    /// Whether an interface has the address `addr`, and duplicate address detection allows it.
     pub(crate) fn has_ipv6(&self, ifindex: u32, addr: &[u8; 16]) -> bool {
         // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has sixteen bytes.
         unsafe { shim::kfabric_shim_udp_has_ipv6(self.raw(), ifindex, addr.as_ptr()) }
@@ -200,7 +201,7 @@ impl<T: Receive> Drop for UdpSockets<T> {
     }
 }
 
-/// The way to a peer through the sockets of a namespace.
+/// The route to a peer through the sockets of a namespace.
 ///
 /// # Invariants
 ///
@@ -212,12 +213,12 @@ pub(crate) struct Route<T: Receive> {
     sockets: Arc<UdpSockets<T>>,
 }
 
-// SAFETY: What is remembered is changed under the sockets' lock, and read under RCU.
+// SAFETY: The cached dst is changed under the sockets' lock, and read under RCU.
 unsafe impl<T: Receive> Send for Route<T> {}
 // SAFETY: As above.
 unsafe impl<T: Receive> Sync for Route<T> {}
 
-/// The bytes of an address in the order of the wire, filled up with zeros.
+/// The bytes of an address in network byte order, padded with zeros.
 fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => {
@@ -229,8 +230,8 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 }
 
 impl<T: Receive> Route<T> {
-    /// The way from the own address `from` to `to`, of the same family, leaving by the interface
-    /// with `ifindex` or, to an address of this host, staying here. Process context.
+    /// The route from the local address `from` to `to`, of the same family. Packets leave by the
+    /// interface with `ifindex`, or stay on this host if `to` is its own address. Process context.
     pub(crate) fn new(
         sockets: Arc<UdpSockets<T>>,
         ifindex: u32,
@@ -257,39 +258,40 @@ impl<T: Receive> Route<T> {
         })
     }
 
-    /// The MTU of the way, bytes of IP packets; `None` if there is no way now. Process context.
+    /// The MTU of the route in bytes of IP packets; `None` if there is no route now. Process
+    /// context.
     pub(crate) fn mtu(&self) -> Option<u32> {
-        // SAFETY: By the type invariant.
+        // SAFETY: `raw` is valid by the type invariant.
         match unsafe { shim::kfabric_shim_route_mtu(self.raw.get()) } {
             0 => None,
             mtu => Some(mtu),
         }
     }
 
-    /// Whether the address is one of many hosts, as routing knows it: broadcast or multicast. Process
-    /// context.
+    /// Whether routing knows the address as a broadcast or multicast address. Process context.
     pub(crate) fn is_of_many(&self) -> bool {
-        // SAFETY: By the type invariant.
+        // SAFETY: `raw` is valid by the type invariant.
         unsafe { shim::kfabric_shim_route_check(self.raw.get()) != 0 }
     }
 
-    /// Sends a packet that is complete but for the TTL and the checksum of the IPv4 header.
+    /// Sends a packet that is complete except for the TTL and the checksum of the IPv4 header.
     ///
-    /// An error is what this host's stack says: `ENETDOWN` the sockets are closed; `ENETUNREACH`,
-    /// `EINVAL` and others from routing; `ENOBUFS` a full queue; `EMSGSIZE`; `EPERM` a packet
-    /// filter. The packet is lost then. Process context, no spin lock that is taken in softirq.
+    /// Fails with the error of this host's stack, and the packet is lost: `ENETDOWN` the sockets
+    /// are closed; `ENETUNREACH`, `EINVAL` and others from routing; `ENOBUFS` a full queue;
+    /// `EMSGSIZE`; `EPERM` a packet filter. Process context, no spin lock held that is taken in
+    /// softirq.
     pub(crate) fn send(&self, skb: TxSkb) -> Result {
-        // SAFETY: By the type invariant; the packet is given away.
+        // SAFETY: `raw` is valid by the type invariant; this passes the packet's ownership on.
         to_result(unsafe { shim::kfabric_shim_route_send(self.raw.get(), skb.into_raw()) })
     }
 }
 
 #[cfg(kfi_kunit)]
 impl<T: Receive> Route<T> {
-    /// Looks the route up anew, whether or not the cached one is valid, as a sender does when
-    /// another one caches a route at the same time. For tests. Does not sleep.
+    /// Looks the route up again, even if the cached one is valid, as a sender does when another one
+    /// caches a route at the same time. For tests. Does not sleep.
     pub(crate) fn look_up(&self) -> Result {
-        // SAFETY: By the type invariant.
+        // SAFETY: `raw` is valid by the type invariant.
         to_result(unsafe { shim::kfabric_shim_kunit_route_look_up(self.raw.get()) })
     }
 }
@@ -297,7 +299,8 @@ impl<T: Receive> Route<T> {
 #[pinned_drop]
 impl<T: Receive> PinnedDrop for Route<T> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: By the type invariant; nobody uses it any more, and `sockets` are still there.
+        // SAFETY: `raw` is valid by the type invariant; nothing uses it any more, and `sockets`
+        // still exist.
         unsafe { shim::kfabric_shim_route_exit(self.raw.get()) };
     }
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Structures of the ABI from and to user space.
+//! Copying structures of the ABI from and to user space.
 //!
-//! The rules of extensible structures (`copy_struct_from_user()`): a caller may
-//! know a shorter structure, which is filled up with zeros, or a longer one,
-//! which is taken if what this module does not know is zero. The size is read
-//! once; what comes back has that size in it, whatever the caller's other
-//! threads do to the memory meanwhile.
+//! The functions implement the rules of extensible structures (`copy_struct_from_user()`). A caller
+//! may pass a shorter structure, which is padded with zeros, or a longer one, if the bytes that
+//! this module does not know are zero. The size is read once; the result has that size, even if
+//! other threads of the caller change the memory meanwhile.
 //!
-//! Process context; all of this can fault and sleep.
+//! Process context; all functions can fault and sleep.
 
 use crate::shim::{
     abi::{
@@ -30,15 +29,15 @@ use kernel::{
     }, //
 };
 
-/// While it lives, an access of this task's to user memory that is not there fails with `EFAULT`
-/// and does not wait for the memory: for copying under a lock that others wait for.
+/// Makes accesses of this task to user memory that is not present fail with `EFAULT`, instead of
+/// waiting for the page, until it is dropped. For copying under a lock that others wait for.
 pub(crate) struct NoFaults(NotThreadSafe);
 
 impl NoFaults {
-    /// From now on.
+    /// Disables page faults.
     #[inline]
     pub(crate) fn new() -> Self {
-        // SAFETY: Undone when this is dropped, by the same task, as it cannot be sent.
+        // SAFETY: The same task undoes it when this is dropped, because the value cannot be sent.
         unsafe { bindings::kfabric_shim_pagefault_disable() };
         Self(NotThreadSafe)
     }
@@ -47,20 +46,20 @@ impl NoFaults {
 impl Drop for NoFaults {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Undoes what `new` did.
+        // SAFETY: Undoes the call in `new`.
         unsafe { bindings::kfabric_shim_pagefault_enable() };
     }
 }
 
-/// Writes zeros where results of this call are to be written, and thereby brings that memory in, as long
-/// as that takes: it may go again at any time.
+/// Writes zeros to the memory for results of this call, which faults the memory in. The pages may
+/// be swapped out again at any time.
 ///
 /// # Errors
 ///
-/// `EFAULT` it cannot be written.
+/// `EFAULT`: the memory cannot be written.
 pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
     task::might_sleep();
-    // SAFETY: A user pointer may be anything: it is checked, and faults are errors.
+    // SAFETY: Any user pointer is allowed: it is checked, and faults are errors.
     if unsafe { bindings::kfabric_shim_clear_user(ptr.as_const_ptr().cast(), len) } {
         Ok(())
     } else {
@@ -70,18 +69,18 @@ pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
 
 /// Reads a structure that begins with its size.
 ///
-/// Returns the structure, and its size as the caller knows it, which
-/// [`write_struct`] asks for.
+/// Returns the structure, and its size as the caller knows it, which [`write_struct`] needs.
 ///
 /// # Errors
 ///
-/// `EFAULT`; `EINVAL` the size is below that of the first version; `E2BIG` it is
-/// above a page, or what lies beyond this module's knowledge is not zero.
+/// - `EFAULT`.
+/// - `EINVAL`: the size is below that of the first version.
+/// - `E2BIG`: the size is above a page, or bytes that this module does not know are not zero.
 #[inline]
 pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     let mut value = T::default();
-    // Mostly both know the same, so the size is read with all the rest. If not, nothing of this
-    // first look is used.
+    // Usually both know the same version, so read the size together with the rest. Otherwise
+    // nothing of this first read is used.
     if T::IN_WORDS && get_words(ptr, &mut value) && value.size() as usize == size_of::<T>() {
         return Ok((value, size_of::<T>()));
     }
@@ -92,8 +91,7 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     Ok((value, user_size))
 }
 
-/// Writes a structure back to where [`read_struct`] read it: as many bytes as
-/// both sides know.
+/// Writes a structure back to where [`read_struct`] read it: the bytes that both sides know.
 ///
 /// # Errors
 ///
@@ -102,8 +100,8 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
 pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usize) -> Result {
     if T::IN_WORDS && user_size == size_of::<T>() {
         let words: *const T = value;
-        // No slice of words: a structure of integers of 32 bits is aligned to 4 bytes.
-        // SAFETY: So many bytes, all of them initialised (`AsBytes`).
+        // This cannot use a slice of words: a structure of 32-bit integers is aligned to 4 bytes.
+        // SAFETY: `value` has that many bytes, all of them initialised (`AsBytes`).
         return unsafe { put_words(ptr, words.cast(), T::WORDS) };
     }
     let bytes = value.as_bytes();
@@ -112,13 +110,13 @@ pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usi
     UserSlice::new(ptr, len).writer().write_slice(known)
 }
 
-/// Reads element `index` of an array whose elements are `stride` bytes long, as
-/// the caller knows them, by the rules of [`read_struct`]; `v1_size` is the size
-/// of an element's first version.  What is in `into` after an error is of no use.
+/// Reads element `index` of an array whose elements have a size of `stride` bytes, as the caller
+/// knows them, by the rules of [`read_struct`]. `v1_size` is the size of an element's first
+/// version. After an error the value of `into` is unspecified.
 ///
 /// # Errors
 ///
-/// As [`read_struct`]; `EFAULT` also where the address wraps.
+/// As [`read_struct`]; also `EFAULT` if the address wraps.
 #[inline]
 pub(crate) fn read_element<T: Abi>(
     array: UserPtr,
@@ -131,7 +129,7 @@ pub(crate) fn read_element<T: Abi>(
     read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
 
-/// Reads bytes: all of `into`, which is initialized then.
+/// Reads bytes to all of `into`, which is initialised afterwards.
 ///
 /// # Errors
 ///
@@ -139,8 +137,8 @@ pub(crate) fn read_element<T: Abi>(
 #[inline]
 pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
     let (to, len) = (into.as_mut_ptr().cast(), into.len());
-    // SAFETY: `to` is `len` bytes to be written. A user pointer may be anything: it is checked, and
-    // faults are errors.
+    // SAFETY: `to` is valid for writes of `len` bytes. Any user pointer is allowed: it is checked,
+    // and faults are errors.
     let read = unsafe { bindings::kfabric_shim_get_bytes(to, ptr.as_const_ptr().cast(), len) };
     if read {
         Ok(())
@@ -156,7 +154,7 @@ pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
 /// `EFAULT`.
 #[inline]
 pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
-    // SAFETY: That many words.
+    // SAFETY: `words` has that many words.
     unsafe { put_words(ptr, words.as_ptr().cast(), words.len()) }
 }
 
@@ -164,10 +162,10 @@ pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
 ///
 /// # Safety
 ///
-/// `from` is valid for reads of as many; it need not be aligned.
+/// `from` is valid for reads of that many words; it need not be aligned.
 #[inline]
 unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
-    // SAFETY: By the requirements. A user pointer may be anything: it is checked, and faults are
+    // SAFETY: By the requirements. Any user pointer is allowed: it is checked, and faults are
     // errors.
     if unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) } {
         Ok(())
@@ -180,8 +178,8 @@ unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
 #[inline]
 fn get_words<T: Abi>(ptr: UserPtr, into: &mut T) -> bool {
     let into: *mut T = into;
-    // SAFETY: `into` is that many words that may take any value (`FromBytes`), aligned or not. A user
-    // pointer may be anything: it is checked, and faults are errors.
+    // SAFETY: `into` has that many words, which may have any value (`FromBytes`), with any
+    // alignment. Any user pointer is allowed: it is checked, and faults are errors.
     unsafe { bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr(), T::WORDS) }
 }
 
@@ -202,8 +200,8 @@ fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut
         };
     }
     let into: *mut T = into;
-    // SAFETY: `into` is `size_of::<T>()` bytes that may take any value (`FromBytes`). A user pointer
-    // may be anything: it is checked, and faults are errors.
+    // SAFETY: `into` has `size_of::<T>()` bytes that may have any value (`FromBytes`). Any user
+    // pointer is allowed: it is checked, and faults are errors.
     to_result(unsafe {
         bindings::kfabric_shim_copy_struct_from_user(
             into.cast(),

@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sleeping until something is so, and waking those for whom it is.
+//! Sleeping until a condition holds, and waking tasks.
 //!
-//! Two things, for two needs:
+//! There are two types:
 //!
-//! - [`WaitQueue`] is a real `wait_queue_head_t`, as `KFI_WAIT_QUEUE` promises it
-//!   and poll(2) needs it. A wake-up reaches everybody on the queue; each looks
-//!   at its own condition.
-//! - [`Sleeper`] is one task that waits for one decision. Somebody else holds
-//!   its [`Waker`], sorted in whatever way tells whose turn it is, and wakes
-//!   exactly that task: one store and one `wake_up_process()`, no queue and no
-//!   lock. This is how a counter with a thousand waiters wakes one.
+//! - [`WaitQueue`] is a `wait_queue_head_t`, as `KFI_WAIT_QUEUE` and poll(2) require. A wake-up
+//!   reaches all entries of the queue; each task checks its own condition.
+//! - [`Sleeper`] is one task that waits for one decision. Another task holds its [`Waker`] in any
+//!   data structure, and wakes exactly that task: one store and one `wake_up_process()`, without a
+//!   queue or a lock. So a counter with a thousand waiters wakes one.
 //!
-//! No wake-up is lost. Who sleeps first announces it (`set_current_state()`, a
-//! full barrier), then looks at the condition; who wakes first changes the
-//! condition, then looks for the announcement (`try_to_wake_up()`, a full
-//! barrier). One of the two sees the other.
+//! No wake-up is lost. A task that sleeps first announces it (`set_current_state()`, a full
+//! barrier), then checks the condition. A task that wakes first changes the condition, then checks
+//! for the announcement (`try_to_wake_up()`, a full barrier). One of the two sees the other.
 //!
-//! Deadlines are absolute, on `CLOCK_MONOTONIC`, kept by an hrtimer. Sleeps are
-//! interruptible; [`WaitError::Interrupted`] becomes `ERESTARTSYS`, and because
-//! the deadline is absolute, the restarted call is right.
+//! Deadlines are absolute, on `CLOCK_MONOTONIC`, and use an hrtimer. Sleeps are interruptible.
+//! [`WaitError::Interrupted`] becomes `ERESTARTSYS`; because the deadline is absolute, the
+//! restarted call ends at the same time.
 
 use crate::shim::{
     bindings as shim,
@@ -53,18 +50,18 @@ pub(crate) use kfi_core::wait::Deadline;
 #[path = "../../../kunit/wait.rs"]
 mod kunit;
 
-/// Why a wait ended without what was waited for.
+/// The reason why a wait ended before its condition held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitError {
     /// The deadline has passed.
     TimedOut,
-    /// A signal is pending: a fatal one, if the wait is killable.
+    /// A signal is pending; for a killable wait, a fatal one.
     Interrupted,
 }
 
 impl From<WaitError> for Error {
-    /// `ETIMEDOUT`; `ERESTARTSYS`, which the system call layer turns into a
-    /// restart or `EINTR`.
+    /// `ETIMEDOUT`, or `ERESTARTSYS`, with which the system call layer restarts the call or returns
+    /// `EINTR`.
     fn from(error: WaitError) -> Error {
         match error {
             WaitError::TimedOut => ETIMEDOUT,
@@ -73,23 +70,22 @@ impl From<WaitError> for Error {
     }
 }
 
-/// Sleeps in the state that the current task has announced, at most until
-/// `deadline`; the task is running again afterwards.
+/// Sleeps in the state that the current task has announced, until `deadline` at the latest. The
+/// task is in state running afterwards.
 ///
 /// Returns whether the deadline has passed.
 fn sleep_until(deadline: Deadline) -> bool {
     let ns = match deadline {
         Deadline::Poll => 0,
-        // One nanosecond in 584 years is no loss: `u64::MAX` is "for ever".
+        // `u64::MAX` means "without limit"; the clock reaches it after 584 years.
         Deadline::At(ns) => ns.min(u64::MAX - 1),
         Deadline::Forever => u64::MAX,
     };
-    // SAFETY: Process context, by the requirements of this file's callers, which all have called
-    // `might_sleep()`.
+    // SAFETY: Process context: all callers in this file have called `might_sleep()`.
     unsafe { shim::kfabric_shim_sleep_until(ns) }
 }
 
-/// Makes a [`WaitQueue`] with a lock class of its own.
+/// Creates a [`WaitQueue`] with its own lock class.
 macro_rules! new_wait_queue {
     ($name:literal) => {
         $crate::shim::wait::WaitQueue::new(
@@ -104,27 +100,26 @@ pub(crate) use new_wait_queue;
 ///
 /// # Invariants
 ///
-/// `head` is initialized. Whoever is on it is a task in a method of this type,
-/// which borrows it, or a poll(2) on a file that keeps it alive
-/// ([`PollTable`](crate::shim::anon_file::PollTable)), or was put there by a
-/// consumer of [`as_ptr`](Self::as_ptr), who answers for it.
+/// `head` is initialized. Each entry belongs to a task in a method of this type, which borrows it,
+/// to a poll(2) of a file that keeps it alive ([`PollTable`](crate::shim::anon_file::PollTable)),
+/// or to a consumer of [`as_ptr`](Self::as_ptr), which is responsible for removing it.
 #[pin_data]
 pub(crate) struct WaitQueue {
     #[pin]
     head: Opaque<bindings::wait_queue_head>,
 }
 
-// SAFETY: A `wait_queue_head` may be used and destroyed on any CPU, by any task.
+// SAFETY: Any task on any CPU may use and destroy a `wait_queue_head`.
 unsafe impl Send for WaitQueue {}
 
-// SAFETY: A `wait_queue_head` has a lock of its own.
+// SAFETY: A `wait_queue_head` has its own lock.
 unsafe impl Sync for WaitQueue {}
 
 impl WaitQueue {
     /// An empty queue; see [`new_wait_queue!`].
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         pin_init!(Self {
-            // INVARIANT: Initialized here; nobody is on it yet.
+            // INVARIANT: Initialized here, without entries.
             // SAFETY: `slot` is valid while the closure runs; `name` and `key` are static.
             head <- Opaque::ffi_init(|slot| unsafe {
                 bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr())
@@ -132,34 +127,34 @@ impl WaitQueue {
         })
     }
 
-    /// The queue itself, as `KFI_GETWAIT` gives it to kernel consumers.
+    /// The queue itself, which `KFI_GETWAIT` returns to kernel consumers.
     ///
-    /// Who puts an entry of its own on the queue must take it off before the
-    /// object that owns the queue is closed.
+    /// A consumer that adds an entry to the queue must remove it before the object that owns the
+    /// queue is closed.
     pub(crate) fn as_ptr(&self) -> *mut bindings::wait_queue_head {
         self.head.get()
     }
 
-    /// Wakes everybody, whatever they poll for.
+    /// Wakes all entries, for any event.
     ///
-    /// Any context, under any spinlock.
+    /// Any context, with any spin lock held.
     #[inline]
     pub(crate) fn wake_all(&self) {
         self.wake(0);
     }
 
-    /// Wakes every sleeper, and those who poll for one of the events in `mask`
-    /// (`EPOLLIN`, ...).
+    /// Wakes all sleepers, and the tasks that poll for one of the events in `mask` (`EPOLLIN`,
+    /// ...).
     ///
-    /// Any context, under any spinlock.
+    /// Any context, with any spin lock held.
     #[inline]
     pub(crate) fn wake_poll(&self, mask: u32) {
         self.wake(mask);
     }
 
     fn wake(&self, key: u32) {
-        // SAFETY: `head` is initialized by the type invariants. The key is a set of events in the
-        // shape of a pointer, as `poll_to_key()` makes it; 0 means all.
+        // SAFETY: `head` is initialized by the type invariants. The key is a set of events cast to
+        // a pointer, as by `poll_to_key()`; 0 means all events.
         unsafe {
             bindings::__wake_up(
                 self.head.get(),
@@ -170,25 +165,23 @@ impl WaitQueue {
         }
     }
 
-    /// Whether anybody sleeps or polls here.
+    /// Whether a task sleeps or polls here.
     ///
-    /// A full barrier precedes the look: if a condition was changed before the
-    /// call and the answer is no, whoever comes later sees the change. Any
-    /// context.
+    /// A full barrier precedes the check: if a condition was changed before the call and the answer
+    /// is no, a task that comes later sees the change. Any context.
     #[inline]
     pub(crate) fn has_sleepers(&self) -> bool {
         // SAFETY: `head` is initialized by the type invariants.
         unsafe { shim::kfabric_shim_has_sleeper(self.head.get()) }
     }
 
-    /// Sleeps until `cond` gives something.
+    /// Sleeps until `cond` returns a value.
     ///
-    /// `cond` is looked at first, at each wake-up, and once more when the
-    /// deadline has passed; what it gives goes before everything else. It runs
-    /// while the task has announced that it will sleep: it may take spinlocks,
-    /// and must not sleep.
+    /// It calls `cond` first, at each wake-up, and once more when the deadline has passed. A value
+    /// of `cond` has precedence over a signal and the deadline. `cond` runs while the task has
+    /// announced that it will sleep: it may take spin locks, and must not sleep.
     ///
-    /// Process context, no spinlock held.
+    /// Process context, no spin lock held.
     pub(crate) fn wait_until<T>(
         &self,
         deadline: Deadline,
@@ -204,27 +197,24 @@ impl WaitQueue {
         self.sleep(bindings::TASK_INTERRUPTIBLE, deadline, cond)
     }
 
-    /// Sleeps until `cond` holds, signals or not: for waits that are bounded by
-    /// what the module itself does.
+    /// Sleeps until `cond` holds, regardless of signals: for waits that the module itself bounds.
     ///
-    /// `cond` as in [`wait_until`](Self::wait_until). Process context, no
-    /// spinlock held.
+    /// `cond` as in [`wait_until`](Self::wait_until). Process context, no spin lock held.
     pub(crate) fn wait_uninterruptible(&self, mut cond: impl FnMut() -> bool) {
         task::might_sleep();
         if cond() {
             return;
         }
-        // Neither a signal nor a deadline can end this one.
+        // Neither a signal nor a deadline can end this wait.
         let _ = self.sleep(bindings::TASK_UNINTERRUPTIBLE, Deadline::Forever, || {
             cond().then_some(())
         });
     }
 
-    /// Sleeps until `cond` holds, or the task is being killed: for waits that
-    /// other tasks end. `cond` goes before the signal.
+    /// Sleeps until `cond` holds, or the task is being killed: for waits that other tasks end.
+    /// `cond` has precedence over the signal.
     ///
-    /// `cond` as in [`wait_until`](Self::wait_until). Process context, no
-    /// spinlock held.
+    /// `cond` as in [`wait_until`](Self::wait_until). Process context, no spin lock held.
     pub(crate) fn wait_killable(&self, mut cond: impl FnMut() -> bool) -> Result<(), WaitError> {
         task::might_sleep();
         if cond() {
@@ -242,12 +232,11 @@ impl WaitQueue {
         mut cond: impl FnMut() -> Option<T>,
     ) -> Result<T, WaitError> {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
-        // SAFETY: `entry` is memory for an entry, which stays where it is until this function
-        // returns.
+        // SAFETY: `entry` is memory for an entry, which does not move until this function returns.
         unsafe { bindings::init_wait_entry(entry.get(), 0) };
         let result = loop {
-            // SAFETY: `head` is initialized by the type invariants, `entry` since above; its task
-            // is this one.
+            // SAFETY: `head` is initialized by the type invariants, `entry` was initialized above;
+            // it belongs to the current task.
             let interrupted = unsafe {
                 // CAST: States are small.
                 bindings::prepare_to_wait_event(self.head.get(), entry.get(), state as c_int)
@@ -262,53 +251,53 @@ impl WaitQueue {
                 break cond().ok_or(WaitError::TimedOut);
             }
         };
-        // SAFETY: As above; afterwards nobody knows `entry`, and the task is running.
+        // SAFETY: As above; afterwards no queue refers to `entry`, and the task is running.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
         result
     }
 }
 
-/// The current task, waiting for one decision of somebody else's.
+/// The current task, which waits for one decision of another task.
 ///
-/// It stands on the task's stack, and nothing is allocated for it. Others get its [`Waker`], which
-/// is used once, and the sleeper does not go before that: if there is still one when it is dropped,
-/// that waits.
+/// It is on the task's stack, and nothing is allocated for it. Others get its [`Waker`], which is
+/// used once. The sleeper outlives its waker: if there is still one when the sleeper is dropped,
+/// the drop waits.
 ///
-/// How a list of sleepers is kept without losing anybody: under the lock of the list, look at the
-/// condition; if it does not hold, put the [`Waker`] on the list; unlock; [`wait`](Self::wait). Who
-/// makes a condition true takes the waker off the list and wakes, both under the lock. After a
-/// timeout or a signal, take the lock: if the waker is on the list, take it off; if it is not,
-/// [`reason`](Self::reason) tells why.
+/// To keep a list of sleepers without losing wake-ups: Lock the list and check the condition. If it
+/// does not hold, add the [`Waker`] to the list, unlock, and call [`wait`](Self::wait). A task that
+/// makes a condition true removes the waker from the list and wakes, both under the lock. After a
+/// timeout or a signal, the sleeper takes the lock: if the waker is in the list, the sleeper
+/// removes it; otherwise [`reason`](Self::reason) returns the reason of the wake-up.
 ///
-/// It belongs to the task that made it and cannot leave it.
+/// A sleeper belongs to the task that created it and cannot leave that task.
 ///
 /// # Invariants
 ///
-/// `task` is the task on whose stack this is. While `state` is [`WAITING`](Self::WAITING) there is
-/// one [`Waker`] of it, else none.
+/// This is on the stack of `task`. While `state` is [`WAITING`](Self::WAITING) there is one
+/// [`Waker`] of it, otherwise none.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Sleeper {
-    /// What became of the waker: a reason, or one of the constants.
+    /// The state of the waker: the reason of the wake-up, or one of the constants.
     state: AtomicWord,
     task: NonNull<bindings::task_struct>,
-    /// A waker points here.
+    /// A waker points to this.
     #[pin]
     _pinned: PhantomPinned,
     _not_send: NotThreadSafe,
 }
 
 impl Sleeper {
-    /// Somebody has the waker. Not a reason, as those are not 0.
+    /// There is a waker. Not a reason, because reasons are not 0.
     const WAITING: u64 = 0;
 
-    /// Nobody has or had one since the last reason, or it was dropped. Not a reason, as those have
-    /// 32 bits.
+    /// There is no waker and no reason since: none was made, or it was dropped. Not a reason,
+    /// because reasons have 32 bits.
     const IDLE: u64 = u64::MAX;
 
     /// The current task, not woken yet; to be pinned to its stack.
     #[inline]
     pub(crate) fn new() -> impl PinInit<Self> {
-        // INVARIANT: The current task, as a sleeper cannot leave it; no waker.
+        // INVARIANT: `task` is the current task, which a sleeper cannot leave; there is no waker.
         pin_init!(Self {
             state: AtomicWord::new(Self::IDLE),
             task: current_task(),
@@ -317,24 +306,23 @@ impl Sleeper {
         })
     }
 
-    /// What wakes this sleeper, once. The last reason is forgotten.
+    /// Creates the waker of this sleeper, which is used once. The last reason is lost.
     ///
-    /// Process context. Sleeps only if there is one already.
+    /// Process context. Sleeps only if there is a waker already.
     #[inline]
     pub(crate) fn waker(self: Pin<&Self>) -> Waker {
         self.settle();
-        // INVARIANT: There was no waker, and there is one now.
+        // INVARIANT: There was no waker, and now there is one.
         self.state.store(Self::WAITING);
-        // INVARIANT: This sleeper stays where it is until it is dropped, as it is pinned, and that
-        // waits for the waker's end.
+        // INVARIANT: This sleeper is pinned, so it does not move until it is dropped, and the drop
+        // waits for the end of the waker.
         Waker(NonNull::from(self.get_ref()))
     }
 
-    /// Sleeps until somebody has woken this sleeper, and returns the reason;
-    /// at once if that was done before.
+    /// Sleeps until this sleeper is woken, and returns the reason; returns at once if it was woken
+    /// before.
     ///
-    /// A reason goes before a timeout or a signal. Process context, no spinlock
-    /// held.
+    /// A reason has precedence over a timeout or a signal. Process context, no spin lock held.
     #[link_section = ".text.hot"]
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<NonZeroU32, WaitError> {
         task::might_sleep();
@@ -345,7 +333,7 @@ impl Sleeper {
             return Err(WaitError::TimedOut);
         }
         loop {
-            // SAFETY: Announces that the current task sleeps; taken back below on every way out.
+            // SAFETY: Announces that the current task will sleep; withdrawn below on every path.
             unsafe { shim::kfabric_shim_set_interruptible() };
             let over = if let Some(reason) = self.reason() {
                 Some(Ok(reason))
@@ -355,7 +343,7 @@ impl Sleeper {
                 None
             };
             if let Some(result) = over {
-                // SAFETY: The current task does not sleep after all.
+                // SAFETY: The current task does not sleep.
                 unsafe { shim::kfabric_shim_set_running() };
                 return result;
             }
@@ -369,15 +357,15 @@ impl Sleeper {
         }
     }
 
-    /// The reason, if there was a wake-up.
+    /// The reason, if the sleeper was woken.
     #[inline]
     pub(crate) fn reason(&self) -> Option<NonZeroU32> {
-        // Acquire: what was written before the wake-up is seen after it.
+        // Acquire: writes before the wake-up are visible after it.
         let state = self.state.load_acquire();
         u32::try_from(state).ok().and_then(NonZeroU32::new)
     }
 
-    /// Waits until there is no waker. Mostly there is none.
+    /// Waits until there is no waker. Usually there is none.
     #[inline]
     fn settle(&self) {
         if self.state.load_acquire() == Self::WAITING {
@@ -389,7 +377,7 @@ impl Sleeper {
     fn wait_for_waker(&self) {
         task::might_sleep();
         loop {
-            // SAFETY: Announces that the current task sleeps; taken back below.
+            // SAFETY: Announces that the current task will sleep; withdrawn below.
             unsafe { shim::kfabric_shim_set_uninterruptible() };
             if self.state.load_acquire() != Self::WAITING {
                 break;
@@ -417,39 +405,39 @@ fn current_task() -> NonNull<bindings::task_struct> {
     NonNull::from(task).cast()
 }
 
-/// The right to wake a [`Sleeper`], once. A waker that is dropped gives it up.
+/// The right to wake a [`Sleeper`], once. Dropping the waker gives up that right.
 ///
 /// # Invariants
 ///
-/// The sleeper is valid, and its state [`Sleeper::WAITING`]; this is its only waker.
+/// The sleeper is valid, and its state is [`Sleeper::WAITING`]; this is its only waker.
 pub(crate) struct Waker(NonNull<Sleeper>);
 
-// SAFETY: A waker reads a task that does not change and writes an atomic word; any task may.
+// SAFETY: A waker reads a task pointer that does not change and writes an atomic word; any task
+// may.
 unsafe impl Send for Waker {}
 
-// SAFETY: A shared reference to a waker is good for nothing.
+// SAFETY: A shared reference to a waker has no methods.
 unsafe impl Sync for Waker {}
 
 impl Waker {
     /// Wakes the sleeper with a reason.
     ///
-    /// What was written before the call is seen by the sleeper after it learnt the reason. Any
-    /// context, under any spinlock. Once the sleeper knows the reason it goes on, without waiting
-    /// for this function to return.
+    /// The sleeper sees writes before this call when it has read the reason. Any context, with any
+    /// spin lock held. The sleeper continues as soon as it has read the reason, without waiting for
+    /// this function to return.
     #[inline]
     pub(crate) fn wake(self, reason: NonZeroU32) {
         ManuallyDrop::new(self).end(reason.get().into());
     }
 
-    /// Ends the life of the waker, and of what it may touch of the sleeper.
+    /// Ends the waker: this is the last access to the sleeper.
     #[inline]
     fn end(&self, state: u64) {
         let sleeper = self.0.as_ptr();
-        // INVARIANT: No waker any more: whoever called this forgets it.
-        // SAFETY: By the type invariants the sleeper is valid, and so is its task, until its state
-        // is written, which is the last that is done with it. The task is woken behind that, under
-        // RCU. A wake-up that it does not need any more does no harm: who sleeps looks at its
-        // condition.
+        // INVARIANT: There is no waker any more: the caller does not use it again. SAFETY: By the
+        // type invariants the sleeper is valid, and so is its task, until its state is written,
+        // which is the last access to it. The task is woken after that, under RCU. A wake-up that
+        // it does not need any more does no harm, because a sleeping task checks its condition.
         unsafe {
             let task = (*sleeper).task;
             shim::kfabric_shim_wake((*sleeper).state.as_ptr(), state, task.as_ptr());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! 64-bit words that several CPUs, or user space too, change without a lock.
+//! 64-bit words that several CPUs, or user space, change without a lock.
 //!
-//! The operations are those of the kernel's memory model, as `kernel::sync::atomic`
-//! has them, where they are calls of C functions. A counter lives from one add
-//! and one load, and a call costs as much as either; so on x86-64 they are written
-//! out here: a plain load is an acquire and a plain store a release there, and a
-//! locked instruction is a full barrier. Elsewhere the kernel's own are used.
+//! The operations follow the kernel's memory model, as in `kernel::sync::atomic`, whose operations
+//! are calls of C functions. Adding to a counter is one atomic addition and one load, and each call
+//! would cost about as much. So on x86-64 the operations are implemented here: a plain load is an
+//! acquire and a plain store is a release on that architecture, and a locked instruction is a full
+//! barrier. On other architectures the kernel's own operations are used.
 
 #[cfg(not(CONFIG_X86_64))]
 use kernel::sync::atomic::ordering;
@@ -15,8 +15,8 @@ use kfi_core::word::Word;
 
 /// A 64-bit word that is shared without a lock.
 ///
-/// While it is shared, it is accessed through this type, or atomically by
-/// somebody else, such as user space.
+/// While it is shared, it is accessed through this type, or atomically by others, such as user
+/// space.
 #[repr(transparent)]
 pub(crate) struct AtomicWord(Atomic<u64>);
 
@@ -30,8 +30,8 @@ impl AtomicWord {
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 8 bytes and valid for reads and writes during `'a`;
-    /// whoever accesses the word meanwhile does so atomically.
+    /// `ptr` is aligned to 8 bytes and valid for reads and writes during `'a`; all other accesses
+    /// to the word during that time are atomic.
     #[inline]
     pub(crate) unsafe fn from_ptr<'a>(ptr: *mut u64) -> &'a Self {
         // SAFETY: The requirements are those of `Atomic::from_ptr`, whose layout is that of `u64`;
@@ -41,7 +41,7 @@ impl AtomicWord {
 }
 
 impl AtomicWord {
-    /// Where the word is, for C.
+    /// The address of the word, for C.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut u64 {
         self.0.as_ptr()
@@ -52,16 +52,16 @@ impl AtomicWord {
 impl Word for AtomicWord {
     #[inline(always)]
     fn load(&self) -> u64 {
-        // SAFETY: The pointer is valid and aligned. A volatile read of an aligned word is one
-        // load, which is what the kernel's memory model has as READ_ONCE().
+        // SAFETY: The pointer is valid and aligned. A volatile read of an aligned word is one load:
+        // READ_ONCE() of the kernel's memory model.
         unsafe { self.0.as_ptr().read_volatile() }
     }
 
     #[inline(always)]
     fn load_acquire(&self) -> u64 {
         let value;
-        // SAFETY: Loads from a valid, aligned pointer. No later access is ahead of a load on this
-        // processor, and the compiler moves none across, as `asm!` may touch any memory.
+        // SAFETY: Loads from a valid, aligned pointer. This processor moves no later access before
+        // a load, and the compiler moves none, because `asm!` may access any memory.
         unsafe {
             core::arch::asm!(
                 "mov {value}, qword ptr [{ptr}]",
@@ -75,14 +75,14 @@ impl Word for AtomicWord {
 
     #[inline(always)]
     fn store(&self, value: u64) {
-        // SAFETY: As in `load`: WRITE_ONCE().
+        // SAFETY: As in `load`; this is WRITE_ONCE().
         unsafe { self.0.as_ptr().write_volatile(value) }
     }
 
     #[inline(always)]
     fn store_release(&self, value: u64) {
-        // SAFETY: Stores to a valid, aligned pointer. A store is not ahead of any earlier access on
-        // this processor, and the compiler moves none across.
+        // SAFETY: Stores to a valid, aligned pointer. This processor moves no store before an
+        // earlier access, and the compiler moves none, because `asm!` may access any memory.
         unsafe {
             core::arch::asm!(
                 "mov qword ptr [{ptr}], {value}",
@@ -96,8 +96,8 @@ impl Word for AtomicWord {
     #[inline(always)]
     fn fetch_add(&self, n: u64) -> u64 {
         let mut value = n;
-        // SAFETY: Changes a valid, aligned word. A locked instruction is a full barrier on either
-        // side, to the processor and, as `asm!` may touch any memory, to the compiler.
+        // SAFETY: Changes a valid, aligned word. A locked instruction is a full barrier before and
+        // after, for the processor and, as `asm!` may access any memory, for the compiler.
         unsafe {
             core::arch::asm!(
                 "lock xadd qword ptr [{ptr}], {value}",

@@ -4,14 +4,13 @@
 //!
 //! | queue | items | may wait for |
 //! |---|---|---|
-//! | [`queue`] | received packets; drops after a grace period | nothing: they free memory |
+//! | [`queue`] | received packets; drops after a grace period | nothing, because they free memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
-//! | [`slow_queue`] | calls of consumers and listeners | anything, also items of the other two |
+//! | [`slow_queue`] | calls of consumers and listeners | anything, including items of the other two |
 //!
-//! The queues exist as long as their owner, [`WorkQueues`], which `net` keeps from its start to its
-//! end. Items run in process context; one item never runs twice at once. Those of [`queue`] run on
-//! the CPU that queued them, with the priority of ordinary tasks: see
-//! `kfabric_shim_workqueue_alloc`.
+//! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
+//! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that
+//! queued them, with the priority of ordinary tasks: see `kfabric_shim_workqueue_alloc`.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/work.rs"]
@@ -48,9 +47,9 @@ static CONTROL: Atomic<usize> = Atomic::new(0);
 /// The address of [`slow_queue`], or 0.
 static SLOW: Atomic<usize> = Atomic::new(0);
 
-/// The queue, for calls of C. Any context.
+/// The address of [`queue`], for C functions. Any context.
 ///
-/// The system's if there is no [`WorkQueues`], which does not happen while somebody has work.
+/// Without a [`WorkQueues`] it is the system's queue; no owner of work exists then.
 pub(super) fn raw_queue() -> *mut bindings::workqueue_struct {
     raw(&QUEUE)
 }
@@ -58,7 +57,8 @@ pub(super) fn raw_queue() -> *mut bindings::workqueue_struct {
 fn raw(place: &Atomic<usize>) -> *mut bindings::workqueue_struct {
     match place.load(Acquire) {
         0 => {
-            // Unloading the module does not wait for items of the system's queue.
+            // Should not happen: unloading the module does not wait for items of the system's
+            // queue.
             kernel::warn_on!(true);
             // SAFETY: Reads a variable of the kernel that never changes after boot.
             unsafe { bindings::system_dfl_wq }
@@ -67,9 +67,10 @@ fn raw(place: &Atomic<usize>) -> *mut bindings::workqueue_struct {
     }
 }
 
-/// The queue for packets, and for values that are dropped after a grace period. Any context.
+/// The queue for received packets, and for values that are dropped after a grace period. Any
+/// context.
 pub(crate) fn queue() -> &'static Queue {
-    // SAFETY: Each queue exists as long as any owner of a work item, which alone calls this.
+    // SAFETY: Only owners of work items call this, and each queue exists as long as any of them.
     unsafe { Queue::from_raw(raw_queue()) }
 }
 
@@ -85,28 +86,28 @@ pub(crate) fn slow_queue() -> &'static Queue {
     unsafe { Queue::from_raw(raw(&SLOW)) }
 }
 
-/// Waits until a work item is neither due nor running. Not from the item itself, nor from an item of
-/// [`queue`]. Sleeps.
+/// Waits until a work item is neither queued nor running. Must not be called from the item itself,
+/// nor from an item of [`queue`]. Sleeps.
 pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
-    // SAFETY: The item is initialised, as every `Work` is, and lives during the call.
+    // SAFETY: The item is initialised, like every `Work`, and lives during the call.
     unsafe { bindings::flush_work(Work::raw_get(work)) };
 }
 
-/// A workqueue. Dropping it waits until all is done that was ever queued, also by its own items while
-/// it waits; nobody else may queue anything any more.
+/// A workqueue. Dropping it waits until all queued items have run, including those that its own
+/// items queue meanwhile; nothing else may queue items then.
 ///
 /// # Invariants
 ///
-/// The pointer is that of a workqueue that this value owns, and whose address stands at `place`.
+/// The pointer is that of a workqueue that this value owns, and `place` has its address.
 struct WorkQueue {
     queue: NonNull<bindings::workqueue_struct>,
     place: &'static Atomic<usize>,
     _queue: PhantomData<Queue>,
 }
 
-// SAFETY: A workqueue may be destroyed by any task.
+// SAFETY: Any task may destroy a workqueue.
 unsafe impl Send for WorkQueue {}
-// SAFETY: There is nothing to do with a shared reference.
+// SAFETY: A shared reference has no methods.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
@@ -116,7 +117,7 @@ impl WorkQueue {
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
         // Release pairs with the acquire in `raw`.
         place.store(queue.as_ptr() as usize, Release);
-        // INVARIANT: Made just now.
+        // INVARIANT: Just allocated.
         Ok(Self {
             queue,
             place,
@@ -127,30 +128,30 @@ impl WorkQueue {
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // Before the place is cleared: what its items queue must come here, and not to a queue for
-        // which nobody waits.
-        // SAFETY: By the type invariant it is ours. Runs all that is queued.
+        // Drain before clearing `place`: items that its items queue must come to this queue, and
+        // not to the system's queue, which this drop does not wait for. SAFETY: By the type
+        // invariant the queue is owned here.
         unsafe { bindings::drain_workqueue(self.queue.as_ptr()) };
         self.place.store(0, Release);
-        // SAFETY: As above; nobody finds it any more.
+        // SAFETY: As above; nothing finds the queue any more.
         unsafe { bindings::destroy_workqueue(self.queue.as_ptr()) };
     }
 }
 
-/// When it is dropped, waits until closed sockets receive no packet any more, and then until the
-/// items that are in the queue at that time have run.
+/// Dropping it waits until closed sockets receive no packet any more, and then until the items that
+/// are in the queue at that time have run.
 struct Flush(&'static Atomic<usize>);
 
 impl Drop for Flush {
     fn drop(&mut self) {
         rcu::synchronize_rcu();
-        // SAFETY: The queue exists: the owner drops this value before the queue.
+        // SAFETY: The queue exists: `WorkQueues` drops this value before the queue.
         unsafe { shim::kfabric_shim_workqueue_flush(raw(self.0)) };
     }
 }
 
-/// When it is dropped, waits for the grace periods of `queue_rcu_work()`: after that the items are
-/// in [`queue`].
+/// Dropping it waits for the grace periods of `queue_rcu_work()`: after that the items are in
+/// [`queue`].
 struct Barrier;
 
 impl Drop for Barrier {
@@ -159,15 +160,15 @@ impl Drop for Barrier {
     }
 }
 
-/// Owns the queues. A drop waits until all items have run, also those that wait for a grace period.
-/// Only items themselves may queue items then.
+/// Owns the queues. Dropping it waits until all items have run, including those that wait for a
+/// grace period. Only items themselves may queue items then.
 ///
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Dropped in this order. A service of connection management ends in the control queue, which
-    // queues the closing of QP 1 to the slow queue. When QP 1 is closed, packets do not wake the
-    // service.
+    // Fields are dropped in this order. A service of connection management ends in the control
+    // queue, which queues the closing of QP 1 to the slow queue. When QP 1 is closed, packets do
+    // not wake the service.
     _ended: Flush,
     _slow: WorkQueue,
     _control: WorkQueue,
@@ -177,7 +178,7 @@ pub(crate) struct WorkQueues {
 }
 
 impl WorkQueues {
-    /// Makes the queues. `ENOMEM`. To be called once at a time. Sleeps.
+    /// Creates the queues. Fails with `ENOMEM`. At most one value may exist at a time. Sleeps.
     pub(crate) fn new() -> Result<Self> {
         let queue = WorkQueue::new(c"kfabric", true, &QUEUE)?;
         let control = WorkQueue::new(c"kfabric_cm", false, &CONTROL)?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_AV_*`.
+//! The calls `KFABRIC_IOC_AV_*`.
 //!
-//! Inserting many addresses can succeed for some of them; each gets its own answer. What cannot be
-//! answered, because the place for the answers cannot be written to, is taken out again.
+//! A call that inserts many addresses can succeed for some of them, so it reports a result for
+//! each. If a result cannot be reported, because its memory cannot be written, the addresses are
+//! removed again.
 
 use kernel::{
     prelude::*,
@@ -55,7 +56,7 @@ use crate::{
     }, //
 };
 
-/// How many addresses are inserted before other tasks may run.
+/// Addresses that are inserted between two calls of `cond_resched()`.
 const STRIDE: usize = 256;
 
 /// `KFABRIC_IOC_AV_OPEN`.
@@ -74,7 +75,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> 
     Ok(av)
 }
 
-/// What came of each address of an insertion.
+/// The result for each address of an insertion.
 type Results = KVVec<Result<u64>>;
 
 /// `KFABRIC_IOC_AV_INSERT`.
@@ -114,8 +115,8 @@ pub(super) fn insert(file: &OpenFile, arg: &mut kfabric_av_insert) -> Result {
     }
 }
 
-/// Inserts the addresses one by one and tells the program what came of each. An error if an
-/// address cannot be read or an answer not be told; `results` has what was done until then.
+/// Inserts the addresses one by one and reports each result to the program. Fails if an address
+/// cannot be read or a result cannot be reported; `results` has the results so far.
 fn insert_all(av: &Av, arg: &kfabric_av_insert, count: usize, results: &mut Results) -> Result {
     let mut addrs = user_slice::<kfabric_sockaddr>(arg.addrs, count)?.reader();
     let mut fi_addrs = match arg.fi_addrs {
@@ -144,10 +145,10 @@ fn insert_all(av: &Av, arg: &kfabric_av_insert, count: usize, results: &mut Resu
     Ok(())
 }
 
-/// Removes what was inserted and could not be told.
+/// Removes the inserted addresses, whose results could not be reported.
 fn take_back(av: &Av, results: &Results) {
     for fi_addr in results.iter().flatten() {
-        // It was inserted, so it is there, unless the program itself removed it meanwhile.
+        // It was inserted, so it is there unless the program has removed it in the meantime.
         let _ = av.remove(&[*fi_addr]);
     }
 }
@@ -202,7 +203,8 @@ pub(super) fn straddr(file: &OpenFile, arg: &mut kfabric_av_straddr) -> Result {
     Ok(())
 }
 
-/// Flags of an insertion: `EINVAL` others than `KFI_SYNC_ERR` and `KFI_MORE`.
+/// Checks the flags of an insertion. Fails with `EINVAL` for others than `KFI_SYNC_ERR` and
+/// `KFI_MORE`.
 fn check_flags(flags: u64) -> Result {
     if flags & !(KFI_SYNC_ERR | KFI_MORE) != 0 {
         return Err(EINVAL);

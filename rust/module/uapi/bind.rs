@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_BIND`: which object may be bound to which, with which flags.
+//! `KFABRIC_IOC_BIND`: the objects that can be bound to each other, and the flags.
 //!
-//! The table of the interface, one arm per row. What the objects themselves know (another domain,
-//! a second CQ, an endpoint that is enabled) they check themselves.
+//! The function has one arm for each allowed pair. The objects themselves check their own rules
+//! (same domain, one CQ for each direction, endpoint not enabled).
 
 use kernel::prelude::*;
 
@@ -80,7 +80,8 @@ fn no_flags(flags: u64) -> Result {
     Ok(())
 }
 
-/// What a counter shall count: `EINVAL` nothing, or something unknown.
+/// Parses the flags that select the operations to count. Fails with `EINVAL` for none or unknown
+/// ones.
 fn counted(flags: u64) -> Result<CntrBind> {
     let flags = CntrBind::from_bits(flags).map_err(to_error)?;
     if flags.is_empty() {

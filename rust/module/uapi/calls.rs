@@ -2,16 +2,16 @@
 
 //! The table of calls: one line for each command of `<uapi/kfabric.h>`.
 //!
-//! | column | |
+//! | column | content |
 //! |---|---|
 //! | number, command | as in the header |
-//! | argument | its structure, and the bytes of that structure's first version: callers know at least these. They stay when the structure grows |
-//! | way | how the argument travels: a function of [`dispatch`](super::dispatch) |
-//! | function | does the call |
+//! | argument | its structure, and the size of that structure's first version, which all callers know. The size stays when the structure grows |
+//! | way | how the argument is copied: a function of [`dispatch`](super::dispatch) |
+//! | function | executes the call |
 //!
-//! [`dispatch`](super::dispatch) makes from it what an ioctl does. [`header`](super::header)
-//! compares it with the header: a command that has no line here, another number, another
-//! structure and a structure shorter than its first version do not compile.
+//! [`dispatch`](super::dispatch) creates the ioctl handler from it. [`header`](super::header)
+//! compares it with the header: a command that has no line here, another number, another structure,
+//! or a structure shorter than its first version does not compile.
 
 /// Calls the macro `$then` with the table.
 macro_rules! calls {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_CNTR_*`.
+//! The calls `KFABRIC_IOC_CNTR_*`.
 
 use kernel::{
     prelude::*,
@@ -73,7 +73,7 @@ pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_CNTR_WAIT`. The values are told whatever came of waiting.
+/// `KFABRIC_IOC_CNTR_WAIT`. The values are reported whether or not the wait succeeds.
 #[link_section = ".text.hot"]
 pub(super) fn wait(file: &OpenFile, arg: &mut kfabric_cntr_wait) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_CQ_*`.
+//! The calls `KFABRIC_IOC_CQ_*`.
 //!
-//! Reading takes entries away, so each is copied out before the CQ lets go of it, and the
-//! argument, in which the number taken comes back, is known to be writable before the first one, as
-//! in `dispatch::consume`: an address that cannot be written to costs no completion.
+//! Reading consumes entries. So each entry is copied to the program before the CQ frees it. The
+//! argument, in which the number of entries is returned, is checked to be writable before the first
+//! entry, as in `dispatch::consume`. So an address that cannot be written loses no completion.
 
 use kernel::{
     prelude::*,
@@ -73,7 +73,8 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> 
     Ok(cq)
 }
 
-/// `KFABRIC_IOC_CQ_READ`. What a call that a signal interrupted needs to go on is written back too.
+/// `KFABRIC_IOC_CQ_READ`. It also writes back the state with which an interrupted call is
+/// restarted.
 #[link_section = ".text.hot"]
 pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_cq_read>(arg)?;
@@ -83,7 +84,8 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
         Ok(()) => write_struct(arg, &value, size),
         Err(error) => {
             if value.began != began {
-                // The error tells more than that this could not be written: an overrun is told once.
+                // Return the error of the read, not of this write: an overrun is reported only
+                // once.
                 let _ = write_struct(arg, &value, size);
             }
             Err(error)
@@ -91,7 +93,7 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     }
 }
 
-/// Where a program wants its next entry, and the source of that.
+/// The addresses at which a program wants its next entry and the source of that entry.
 struct Entries {
     to: UserPtr,
     size: usize,
@@ -124,7 +126,7 @@ fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     let count = arg.count as usize;
     let sources = match arg.src_addrs {
         0 => None,
-        // Too long a list cannot be there.
+        // A list that is too long for the address space cannot exist.
         addr => {
             user_slice::<u64>(addr, count)?;
             Some(user_ptr(addr)?)
@@ -141,7 +143,7 @@ fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_CQ_READERR`: the entry goes straight to the argument, and then leaves the CQ.
+/// `KFABRIC_IOC_CQ_READERR`: the entry is copied directly to the argument, and then leaves the CQ.
 pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_cq_readerr>(arg)?;
     zero(&[value.flags])?;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/sys/kernel/debug/kfabric`: what became of packets, for a person, of all network namespaces.
+//! `/sys/kernel/debug/kfabric`: packet statistics of all network namespaces, as text.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `links` | each link, with the figures of its QPs |
-//! | `endpoints` | each endpoint of the wire, with those of its own |
+//! | `endpoints` | each endpoint that has sent or received packets, with its figures |
 //!
-//! A line names the object; figures that are not 0 follow, one a line, named as `kfi` names them.
+//! A line names the object. Its figures that are not 0 follow, one in each line, with the names
+//! that the command `kfi` uses.
 
 use kernel::{
     debugfs::{
@@ -32,7 +33,7 @@ use crate::{
     }, //
 };
 
-/// The files, as long as it lives.
+/// The files; they are removed when it is dropped.
 #[pin_data]
 pub(crate) struct Debugfs {
     #[pin]
@@ -43,7 +44,7 @@ pub(crate) struct Debugfs {
 }
 
 impl Debugfs {
-    /// Makes the files, where the kernel has debugfs. Sleeps.
+    /// Creates the files, if the kernel has debugfs. Sleeps.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         let dir = Dir::new(c"kfabric");
         try_pin_init!(Self {
@@ -93,7 +94,7 @@ fn endpoints(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// A name, which is ASCII but for what an administrator has called an interface.
+/// A name as text. It is ASCII, unless an administrator has given an interface another name.
 fn text(name: &[u8]) -> &str {
     core::str::from_utf8(name).unwrap_or("?")
 }

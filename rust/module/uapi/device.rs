@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The node `/dev/kfabric`.
+//! The device node `/dev/kfabric`.
 //!
-//! The kernel makes it with mode 0600, owner root: who besides root may use the device is the
-//! administrator's decision, taken with an ordinary mode and group (a udev rule such as
-//! `KERNEL=="kfabric", GROUP="rdma", MODE="0660"`, or chmod(1)). A user whom the node admits can
-//! do everything with objects of its own and nothing to others'; adding and removing links asks
-//! for `CAP_NET_ADMIN` on top.
+//! The kernel creates it with mode 0600 and owner root. The administrator gives other users access
+//! by mode and group (a udev rule such as `KERNEL=="kfabric", GROUP="rdma", MODE="0660"`, or
+//! chmod(1)). A user with access can do everything with their own objects and nothing with those of
+//! others; adding and removing links also requires `CAP_NET_ADMIN`.
 //!
 //! The structures of the interface are the same for 32-bit programs, so one handler serves both.
-//! The node has no poll operation: what can be waited for has descriptors of its own
-//! (`KFABRIC_IOC_GETWAIT`). The module cannot be unloaded while a file is open.
+//! The node has no poll operation: wait objects have their own descriptors (`KFABRIC_IOC_GETWAIT`).
+//! The module cannot be unloaded while a file is open.
 
 use kernel::{
     fs::File,
@@ -29,7 +28,7 @@ use super::{
     mmap, //
 };
 
-/// Registers the node; it goes when the registration is dropped.
+/// Registers the node. It is removed when the registration is dropped.
 pub(crate) fn register() -> impl PinInit<MiscDeviceRegistration<OpenFile>, Error> {
     MiscDeviceRegistration::register(MiscDeviceOptions { name: c"kfabric" })
 }

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the number of a call to the function that does it, by the table of [`calls`](super::calls).
+//! Calls the function for the number of a call, from the table in [`calls`](super::calls).
 //!
-//! A command is recognised by its type and number; the size coded in it is not looked at, because
-//! structures grow. An argument travels in one of the ways below, each of which is a function here;
-//! the table names the way of each call:
+//! A command is recognised by its type and number. The size coded in it is ignored, because
+//! structures grow. Each function of the following list copies the argument of a call in its own
+//! way; the table names the function:
 //!
-//! - [`input`]: nothing comes back;
-//! - [`query`]: results are written back if the call succeeds, and failing to do so costs nothing;
-//! - [`consume`]: as `query`, for calls that take something away or change something: the argument
-//!   is proven writable before that;
-//! - [`report`]: as `consume`, and results are written back even if the call fails;
-//! - [`tell`]: results are written back even if the call fails, and failing to do so costs nothing;
-//! - [`make`]: the call makes an object, which is published under its handle once the program has
-//!   been told the handle, and closed again if it cannot be told;
-//! - [`make_silent`]: as `make`, for objects that report no events and have no context;
-//! - [`itself`]: the function of the call reads and writes its argument itself.
+//! - [`input`]: returns no results.
+//! - [`query`]: writes results back if the call succeeds. If they cannot be written, nothing is
+//!   lost.
+//! - [`consume`]: as `query`, for calls that consume or change something: it checks before the call
+//!   that the argument is writable.
+//! - [`report`]: as `consume`, and writes results back even if the call fails.
+//! - [`tell`]: writes results back even if the call fails. If they cannot be written, nothing is
+//!   lost.
+//! - [`make`]: the call creates an object. The object is published under its handle after the
+//!   handle was written to the argument, and closed again if the handle cannot be written.
+//! - [`make_silent`]: as `make`, for objects that report no events and have no context.
+//! - [`itself`]: the function of the call reads and writes the argument itself.
 //!
 //! All but the last read the argument by the rules of the interface (`shim::user::read_struct`), so
-//! the functions of the calls see whole structures of the module's own size.
+//! the functions of the calls get complete structures of the module's version.
 
 use core::marker::PhantomData;
 
@@ -77,13 +79,13 @@ impl<T: Versioned> Arg<T> {
         }
     }
 
-    /// As [`read_struct`].
+    /// The same as [`read_struct`].
     #[inline]
     fn read(&self) -> Result<(T, usize)> {
         read_struct(self.at)
     }
 
-    /// As [`write_struct`].
+    /// The same as [`write_struct`].
     #[inline]
     fn write(&self, value: &T, size: usize) -> Result {
         write_struct(self.at, value, size)
@@ -112,7 +114,7 @@ macro_rules! dispatch {
             dispatch!(@$way $arg);
         )*
 
-        /// Does the call `command` with the argument at `at`. Process context, sleeps.
+        /// Executes the call `command` with the argument at `at`. Process context; sleeps.
         pub(super) fn dispatch(file: &OpenFile, command: u32, at: UserPtr) -> Result {
             if _IOC_TYPE(command) != KFABRIC_IOC_TYPE {
                 return Err(ENOTTY);
@@ -149,14 +151,14 @@ macro_rules! dispatch {
 }
 calls!(dispatch);
 
-/// See the list above.
+/// See the documentation of this file.
 #[link_section = ".text.hot"]
 fn input<T: Versioned>(file: &OpenFile, arg: Arg<T>, call: fn(&OpenFile, &T) -> Result) -> Result {
     let (value, _) = arg.read()?;
     call(file, &value)
 }
 
-/// See the list above.
+/// See the documentation of this file.
 fn query<T: Versioned>(
     file: &OpenFile,
     arg: Arg<T>,
@@ -167,7 +169,7 @@ fn query<T: Versioned>(
     arg.write(&value, size)
 }
 
-/// See the list above.
+/// See the documentation of this file.
 #[link_section = ".text.hot"]
 fn consume<T: Versioned>(
     file: &OpenFile,
@@ -180,7 +182,7 @@ fn consume<T: Versioned>(
     arg.write(&value, size)
 }
 
-/// See the list above.
+/// See the documentation of this file.
 #[link_section = ".text.hot"]
 fn report<T: Versioned>(
     file: &OpenFile,
@@ -194,7 +196,7 @@ fn report<T: Versioned>(
     result
 }
 
-/// See the list above.
+/// See the documentation of this file.
 #[link_section = ".text.hot"]
 fn tell<T: Versioned>(
     file: &OpenFile,
@@ -207,17 +209,17 @@ fn tell<T: Versioned>(
     result
 }
 
-/// The argument of a call that makes an object.
+/// The argument of a call that creates an object.
 trait Makes: Versioned {
-    /// The caller's context of the object.
+    /// The context that the caller gives the object.
     fn context(&self) -> u64;
-    /// Where the handle goes.
+    /// The field for the handle.
     fn handle(&mut self) -> &mut u32;
 }
 
 use self::make as make_silent;
 
-/// See the list above.
+/// See the documentation of this file.
 fn make<T: Makes, O: Into<Entry>>(
     file: &OpenFile,
     arg: Arg<T>,
@@ -229,8 +231,8 @@ fn make<T: Makes, O: Into<Entry>>(
     let entry: Entry = call(file, &mut value, ident)?.into();
     *value.handle() = handle.number();
     if let Err(error) = arg.write(&value, size) {
-        // Nothing of the program's knows the object, but a peer may: it can have guessed the key of a
-        // region. The close waits for that peer, unless the caller is being killed.
+        // The program does not know the object, but a peer may have guessed the key of a region.
+        // The close waits for that peer, unless the caller is being killed.
         if entry.close().is_err() {
             entry.force_close();
         }
@@ -241,7 +243,7 @@ fn make<T: Makes, O: Into<Entry>>(
     Ok(())
 }
 
-/// See the list above.
+/// See the documentation of this file.
 #[link_section = ".text.hot"]
 fn itself<T>(file: &OpenFile, arg: Arg<T>, call: fn(&OpenFile, UserPtr) -> Result) -> Result {
     call(file, arg.at)

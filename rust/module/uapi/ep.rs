@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_EP_*`, `KFABRIC_IOC_OPSFLAG`.
+//! The calls `KFABRIC_IOC_EP_*` and `KFABRIC_IOC_OPSFLAG`.
 
 use core::net::IpAddr;
 
@@ -103,7 +103,7 @@ pub(super) fn open(
     Endpoint::open(&file.object::<Domain>(arg.domain)?, attr, ident)
 }
 
-/// The size of a queue: `EINVAL` too large.
+/// The size of a queue. Fails with `EINVAL` if it is too large.
 fn queue_size(size: u32, default: u32) -> Result<usize> {
     let size = if size == 0 { default } else { size };
     if size > limits::MAX_QUEUE {
@@ -156,7 +156,7 @@ pub(super) fn opt(file: &OpenFile, arg: &mut kfabric_ep_opt) -> Result {
     }
 }
 
-/// The option of a QP with this number. `ENOPROTOOPT` there is none.
+/// The QP option with this number. Fails with `ENOPROTOOPT` if there is none.
 fn qp_opt(name: u32) -> Result<QpOpt> {
     Ok(match name {
         KFABRIC_OPT_QKEY => QpOpt::Qkey,
@@ -255,7 +255,7 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
             if set {
                 endpoint.set_op_flags(side, side.default_flags(flags).map_err(to_error)?)?;
             } else {
-                // What a get says besides the side has no meaning, but it must be known.
+                // A get ignores all flags but the side, but they must be valid.
                 side.default_flags(flags).map_err(to_error)?;
                 arg.flags = arg.flags & (KFI_TRANSMIT | KFI_RECV) | endpoint.op_flags(side).bits();
             }

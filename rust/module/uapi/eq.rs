@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_EQ_*`.
+//! The calls `KFABRIC_IOC_EQ_*`.
 //!
-//! An event goes straight to where the program wants it, and leaves the EQ once it is there. The EQ
-//! does not wait for the program's memory: a page that is not there is brought in here, and the read
-//! begins again.
+//! An event is copied directly to the program's memory, and leaves the EQ when the copy has
+//! succeeded. The EQ does not wait for page faults: if a page is not present, the call faults it in
+//! here, and reads again.
 
 use kernel::{
     prelude::*,
@@ -82,7 +82,7 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
             value.len = u32::try_from(data.len())?;
             value.event = event;
             if data.len() > room {
-                // The program is told how much room the event needs, and that is all.
+                // Only report the size that the event needs.
                 value.event = 0;
                 write_struct(arg, &value, size)?;
                 return Err(to_error(Errno::KFI_ETOOSMALL));
@@ -101,7 +101,7 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     }
 }
 
-/// Brings in where the data of an event goes. `EFAULT`. Sleeps.
+/// Faults in the memory for the data of an event. Fails with `EFAULT`. Sleeps.
 fn clear_slice(buf: u64, len: usize) -> Result {
     if len == 0 {
         return Ok(());
@@ -155,7 +155,7 @@ pub(super) fn write(file: &OpenFile, arg: &kfabric_eq_write) -> Result {
     eq.write(arg.event, data)
 }
 
-/// The flags of a read: `KFI_PEEK` or none.
+/// Parses the flags of a read: `KFI_PEEK` or none.
 fn peek(flags: u64) -> Result<bool> {
     match flags {
         0 => Ok(false),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_FABRIC_OPEN`, `KFABRIC_IOC_DOMAIN_OPEN`.
+//! The calls `KFABRIC_IOC_FABRIC_OPEN` and `KFABRIC_IOC_DOMAIN_OPEN`.
 
 use kernel::{
     prelude::*,
@@ -56,7 +56,7 @@ pub(super) fn domain_open(
         virt_addr: mode.contains(flags::MrMode::VIRT_ADDR),
         prov_key: mode.contains(flags::MrMode::PROV_KEY),
     };
-    // A name that no link can have is no link's name.
+    // No link has a name that is not valid.
     let name = LinkName::new(&arg.link).map_err(|_| ENODEV)?;
     let link = net::find(fabric.netns(), &name)?.open()?;
     Domain::open(&fabric, link, mode, ident)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_FIGURES`: what became of packets, of a link, an endpoint or a network namespace.
+//! `KFABRIC_IOC_FIGURES`: packet statistics of a link, an endpoint or a network namespace.
 
 use kernel::prelude::*;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One open file of `/dev/kfabric`: who opened it, and what it has made.
+//! One open file of `/dev/kfabric`: its owner, and the handles of its objects.
 //!
-//! Calls on one file may run in parallel; what they share is the table of handles, which has its
-//! own locks, and the objects, which have theirs. The file belongs to no network namespace: calls
-//! that look for links look in the caller's, and a fabric remembers the one it was opened in.
+//! Calls on one file may run in parallel. They share the table of handles and the objects, which
+//! have their own locks. The file belongs to no network namespace: calls that look for links look
+//! in the caller's namespace, and a fabric belongs to the namespace in which it was opened.
 
 use kernel::{
     prelude::*,
@@ -28,7 +28,7 @@ use crate::{
     }, //
 };
 
-/// See the module's story.
+/// An open file of the device.
 #[pin_data(PinnedDrop)]
 pub(crate) struct OpenFile {
     owner: Arc<Owner>,
@@ -38,7 +38,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// A file opened by the current process. `ENOMEM`. Sleeps.
+    /// A file opened by the current process. Fails with `ENOMEM`. Sleeps.
     pub(super) fn open() -> Result<Pin<KBox<Self>>> {
         let owner = Owner::current()?;
         let budget = Budget::current()?;
@@ -57,20 +57,20 @@ impl OpenFile {
         &self.handles
     }
 
-    /// What `handle` names. `EBADF` nothing. Does not sleep.
+    /// The object that `handle` names. Fails with `EBADF` if there is none. Does not sleep.
     #[inline]
     pub(super) fn entry(&self, handle: u32) -> Result<Entry> {
         self.handles.get(handle).ok_or(EBADF)
     }
 
-    /// The object of class `T` that `handle` names. `EBADF` nothing, or an object of another
-    /// class. Does not sleep.
+    /// The object of class `T` that `handle` names. Fails with `EBADF` if there is none, or if it
+    /// is of another class. Does not sleep.
     #[inline]
     pub(super) fn object<T: Named>(&self, handle: u32) -> Result<Arc<T>> {
         T::from_entry(self.entry(handle)?).ok_or(EBADF)
     }
 
-    /// The object of class `T` that `handle` names, none if it is 0.
+    /// As [`object`](Self::object); `None` if `handle` is 0.
     pub(super) fn optional<T: Named>(&self, handle: u32) -> Result<Option<Arc<T>>> {
         if handle == 0 {
             return Ok(None);
@@ -78,7 +78,7 @@ impl OpenFile {
         self.object(handle).map(Some)
     }
 
-    /// Who an object with this handle and context is.
+    /// The identity of an object with this handle and context.
     pub(super) fn ident(&self, handle: u32, context: u64) -> Ident {
         Ident {
             fid: u64::from(handle),

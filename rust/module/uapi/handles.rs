@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Handles: the numbers by which a program names what its open file has made.
+//! Handles: the numbers by which a program names the objects of its open file.
 //!
-//! A handle is a number from 1 to a limit, belongs to one open file and goes with it. It is handed out in two steps, because an object must know its handle when it is made, and
-//! must not be found by it before the program has been told:
+//! A handle is a number from 1 to a limit. It belongs to one open file. It is assigned in two
+//! steps, because an object needs its handle when it is created, and must not be found by the
+//! handle before the program knows it:
 //!
 //! ```text
-//!   reserve --> number taken, names nothing --publish--> names an object --remove--> free
+//!   reserve --> number taken, no object --publish--> names an object --remove--> free
 //!                       \----------------- dropped ---------------------------------^
 //! ```
 //!
-//! Numbers are given in a circle, so that one that was just freed does not come back at once and a
-//! program that uses a stale handle is told so.
+//! Numbers are assigned in ascending order, and start again after the largest. So a number that was
+//! just freed is not reused at once, and a program that uses a stale handle gets an error.
 //!
-//! Objects stand on shelves of [`SHELF`] each, which come when they are needed and stay: every call
-//! looks a handle up, and that is two loads.
+//! The objects are in arrays (shelves) of [`SHELF`] each, which are allocated when needed and stay:
+//! every call looks up a handle, and that takes two loads.
 //!
 //! # Locks
 //!
-//! The lock of the shelves is a spin lock and a leaf: a look-up takes it, loads one pointer, counts
-//! one reference. `ids` is a mutex for those who make and close objects; the shelves' lock may be
-//! taken inside it, never the other way round. Both are private to one open file.
+//! The lock of the shelves is a spin lock and a leaf: a look-up takes it, loads one pointer and
+//! increments one reference count. `ids` is a mutex for calls that create and close objects. The
+//! shelves' lock may be taken while it is held, not the other way round. Both belong to one open
+//! file.
 //!
-//! The table itself is generic, so that its tests need no fabric.
+//! The table is generic, so that its tests need no fabric.
 
 use kernel::{
     id_pool::{
@@ -38,7 +40,7 @@ use kernel::{
     }, //
 };
 
-/// Objects on a shelf: a page of them.
+/// Entries of a shelf; they fill about a page.
 const SHELF: usize = 256;
 
 type Shelf<E> = KBox<[Option<E>; SHELF]>;
@@ -46,17 +48,17 @@ type Shelf<E> = KBox<[Option<E>; SHELF]>;
 struct Ids {
     pool: IdPool,
     used: u32,
-    /// Where the search for a free number begins.
+    /// The start of the search for a free number.
     next: usize,
 }
 
-/// A table of handles; see the module's story. `E` is a counted reference, cheap to clone and
-/// allowed to be cloned under a spin lock.
+/// A table of handles, see the documentation of this file. `E` is a reference that can be cloned
+/// under a spin lock.
 ///
 /// # Invariants
 ///
-/// Number `n` is acquired in `ids` exactly if an object has place `n`, or is on its way there or
-/// away, in the hands of one task. There is a place for every number that is acquired.
+/// Number `n` is acquired in `ids` if and only if entry `n` has an object, or a task is about to
+/// store or has just removed one. Each acquired number has an entry.
 #[pin_data]
 pub(crate) struct Table<E: Clone + Send + 'static> {
     /// Shelves are added under the mutex `ids`, within the capacity.
@@ -68,12 +70,12 @@ pub(crate) struct Table<E: Clone + Send + 'static> {
 }
 
 impl<E: Clone + Send + 'static> Table<E> {
-    /// An empty table for `limit` handles. `ENOMEM`. Sleeps.
+    /// An empty table for `limit` handles. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new(limit: u32) -> impl PinInit<Self, Error> {
-        // INVARIANT: No number acquired, no object.
+        // INVARIANT: No number is acquired, and there is no object.
         try_pin_init!(Self {
             shelves <- {
-                // Numbers begin at 1.
+                // Numbers begin at 1, so number `limit` is used.
                 let most = (limit as usize / SHELF).saturating_add(1);
                 let shelves = KVec::with_capacity(most, GFP_KERNEL_ACCOUNT)?;
                 new_spinlock!(shelves, "kfabric::handles::shelves")
@@ -90,16 +92,16 @@ impl<E: Clone + Send + 'static> Table<E> {
         })
     }
 
-    /// Takes a number. `EMFILE` if all are in use, `ENOMEM`. Sleeps.
+    /// Takes a number. Fails with `EMFILE` if all are in use, `ENOMEM`. Sleeps.
     pub(crate) fn reserve(&self) -> Result<Reserved<'_, E>> {
-        // INVARIANT: From here on the number is in this task's hands, until the result is dropped.
+        // INVARIANT: From here on this task owns the number, until the result is dropped.
         Ok(Reserved {
             table: self,
             number: self.acquire()?,
         })
     }
 
-    /// What `number` names, if it names anything. Does not sleep.
+    /// The object of `number`, if there is one. Does not sleep.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<E> {
         let (shelf, place) = Self::place(number);
@@ -112,25 +114,25 @@ impl<E: Clone + Send + 'static> Table<E> {
         (number as usize / SHELF, number as usize % SHELF)
     }
 
-    /// Puts `entry` in the place of `number`, and gives what was there.
+    /// Stores `entry` at `number`, and returns the previous one.
     fn replace(&self, number: u32, entry: Option<E>) -> Option<E> {
         let (shelf, place) = Self::place(number);
         let mut shelves = self.shelves.lock();
         core::mem::replace(shelves.get_mut(shelf)?.get_mut(place)?, entry)
     }
 
-    /// Frees the number of an object that has been closed. The caller is the one who closed it, so
-    /// that nobody else frees this number. Sleeps.
+    /// Frees the number of an object that has been closed. Only the caller that has closed the
+    /// object calls this, so the number is freed once. Sleeps.
     pub(crate) fn remove(&self, number: u32) {
         let entry = self.replace(number, None);
-        // The last reference to the object may go here, so not under a lock.
+        // This may be the last reference to the object, so drop it without a lock.
         if entry.is_some() {
             drop(entry);
             self.release(number);
         }
     }
 
-    /// An upper bound of the numbers in use, for a walk over all of them. Sleeps.
+    /// An upper bound of the numbers in use, to iterate over all of them. Sleeps.
     pub(crate) fn bound(&self) -> u32 {
         u32::try_from(self.ids.lock().pool.capacity()).unwrap_or(u32::MAX)
     }
@@ -168,11 +170,11 @@ impl<E: Clone + Send + 'static> Table<E> {
         u32::try_from(number).map_err(|_| EMFILE)
     }
 
-    /// Sees to it that there is a place for `number`. Under the mutex `ids`.
+    /// Allocates shelves until `number` has an entry. Called with the mutex `ids` held.
     fn make_place(&self, number: usize) -> Result {
         while self.shelves.lock().len() <= number / SHELF {
             let shelf = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
-            // There is room, so this does not allocate.
+            // The capacity suffices, so this does not allocate.
             self.shelves.lock().push(shelf, GFP_ATOMIC)?;
         }
         Ok(())
@@ -185,12 +187,12 @@ impl<E: Clone + Send + 'static> Table<E> {
     }
 }
 
-/// The first free id from `start` on that makes a handle of at most `limit`.
+/// The first free id, from `start` on, of a handle that is at most `limit`.
 fn free_from(pool: &mut IdPool, start: usize, limit: u32) -> Option<UnusedId<'_>> {
     pool.find_unused_id(start).filter(|id| id.as_u32() < limit)
 }
 
-/// A number that is taken and names nothing yet; free again when dropped. Dropping sleeps.
+/// A number that is taken and has no object yet. Dropping frees the number; it sleeps.
 #[must_use]
 pub(crate) struct Reserved<'a, E: Clone + Send + 'static> {
     table: &'a Table<E>,
@@ -205,7 +207,7 @@ impl<E: Clone + Send + 'static> Reserved<'_, E> {
 
     /// Makes the number name `entry`. Cannot fail.
     pub(crate) fn publish(self, entry: E) {
-        // The number stays taken: it belongs to the entry now.
+        // The number stays taken: it now belongs to the entry.
         let this = core::mem::ManuallyDrop::new(self);
         let _none = this.table.replace(this.number, Some(entry));
     }

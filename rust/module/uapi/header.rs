@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The numbers of `<uapi/kfabric.h>`, compared at compile time with those of the module.
+//! Compares the numbers of `<uapi/kfabric.h>` with those of the module at compile time.
 //!
 //! The header is the source. `kfi_core` repeats its flags, enumerators, error numbers and limits,
-//! because cargo builds that crate without the header; each pair is compared here. A number that
-//! the module takes from the header itself is repeated here as a literal: programs are compiled
-//! with it, so it never changes. A change of a value in the header alone does not compile.
+//! because cargo builds that crate without the header; this file compares each pair. A number that
+//! the module uses from the header directly is repeated here as a literal: programs are compiled
+//! with it, so it never changes. If only the header changes a value, the module does not compile.
 //!
-//! A new name in the header does not compile either, until a table here has it: the lists of
-//! names are made from the header (`shim/lists.awk`). [`calls`](super::calls) is the table for
-//! commands.
+//! A new name in the header does not compile either, until a table here contains it:
+//! `shim/lists.awk` makes the lists of names from the header. [`calls`](super::calls) is the table
+//! for commands.
 //!
-//! `scripts/check-header` compiles this file and `calls.rs` alone, without the kernel, so nothing
-//! but the bindings and `kfi_core` is used here.
+//! `scripts/check-header` compiles only this file and `calls.rs`, without the kernel, so they may
+//! use only the bindings and `kfi_core`.
 
 use super::calls::calls;
 use crate::shim::bindings;
@@ -62,7 +62,7 @@ macro_rules! compare {
     };
 }
 
-/// Whether two texts are the same.
+/// Whether two texts are equal.
 const fn same(mut a: &[u8], mut b: &[u8]) -> bool {
     while let ([x, rest_a @ ..], [y, rest_b @ ..]) = (a, b) {
         if *x != *y {
@@ -74,7 +74,7 @@ const fn same(mut a: &[u8], mut b: &[u8]) -> bool {
 }
 
 compare! {
-    // Of the same name in kfi_core::flags.
+    // The names are the same in kfi_core::flags.
     flags {
         KFI_MSG KFI_RMA KFI_TAGGED KFI_ATOMIC KFI_MULTICAST KFI_TAGGED_RMA KFI_READ
         KFI_WRITE KFI_RECV KFI_SEND KFI_TRANSMIT KFI_REMOTE_READ KFI_REMOTE_WRITE
@@ -88,7 +88,7 @@ compare! {
         KFI_ORDER_WAR KFI_ORDER_WAW KFI_ORDER_WAS KFI_ORDER_SAR KFI_ORDER_SAW KFI_ORDER_SAS
         KFI_ORDER_STRICT KFI_ORDER_DATA
     }
-    // Of the same name in kfi_core::errno.
+    // The names are the same in kfi_core::errno.
     errors {
         KFI_EOTHER KFI_ETOOSMALL KFI_EOPBADSTATE KFI_EAVAIL KFI_EBADFLAGS KFI_ENOEQ
         KFI_EDOMAIN KFI_ENOCQ KFI_ECRC KFI_ETRUNC KFI_ENOKEY KFI_ENOAV KFI_EOVERRUN
@@ -231,11 +231,12 @@ compare! {
         KFABRIC_OP_FETCH_ATOMIC = op::OpType::FetchAtomic;
         KFABRIC_OP_COMPARE_ATOMIC = op::OpType::CompareAtomic;
 
-        // uapi/dispatch.rs and uapi/info.rs use the header's.
+        // uapi/dispatch.rs and uapi/info.rs use these constants.
         KFABRIC_IOC_TYPE = 0xbb;
         KFABRIC_ABI_VERSION = 1;
 
-        // uapi/ep.rs makes them values of provider/ep/options.rs, which have no numbers.
+        // uapi/ep.rs converts these to the enumerators of provider/ep/options.rs, which have no
+        // numbers.
         KFI_OPT_ENDPOINT = 0;
         KFABRIC_OPT_QP = 0x4b51;
         KFABRIC_OPT_QKEY = 0;
@@ -247,7 +248,7 @@ compare! {
         KFABRIC_OPT_RD_ATOMIC = 6;
         KFABRIC_OPT_DEST_RD_ATOMIC = 7;
 
-        // uapi/ep.rs makes them from the states of a QP.
+        // uapi/ep.rs converts the states of a QP to these.
         KFABRIC_QP_RESET = 0;
         KFABRIC_QP_INIT = 1;
         KFABRIC_QP_RTR = 2;
@@ -256,21 +257,21 @@ compare! {
         KFABRIC_QP_SQE = 5;
         KFABRIC_QP_ERR = 6;
 
-        // net/link.rs uses the header's.
+        // net/link.rs uses these constants.
         KFABRIC_LINK_DOWN = 0;
         KFABRIC_LINK_UP = 1;
         KFABRIC_LINK_GONE = 2;
 
-        // uapi/cntr.rs uses the header's: each names a function of a counter.
+        // uapi/cntr.rs uses these constants: each selects a function of a counter.
         KFABRIC_CNTR_ADD = 0;
         KFABRIC_CNTR_SET = 1;
         KFABRIC_CNTR_ADDERR = 2;
         KFABRIC_CNTR_SETERR = 3;
 
-        // uapi/op.rs uses the header's.
+        // uapi/op.rs uses this constant.
         KFABRIC_OP_EXPLICIT = 1;
 
-        // uapi/figures.rs and net/stats.rs use the header's.
+        // uapi/figures.rs and net/stats.rs use these constants.
         KFABRIC_MAX_FIGURES = 64;
         KFABRIC_FIGURES_NETNS = 0;
         KFABRIC_FIGURES_LINK = 1;
@@ -329,7 +330,7 @@ compare! {
         KFABRIC_FIGURE_RX_INLINE = 51;
     }
     texts {
-        // uapi/device.rs registers this name without the folder.
+        // uapi/device.rs registers this name without the directory.
         KFABRIC_DEVICE = b"/dev/kfabric\0";
     }
 }
@@ -362,7 +363,7 @@ macro_rules! commands {
 }
 bindings::every_command!(commands);
 
-/// Compares the table of calls with the commands of the header, and its sizes with the structures.
+/// Compares the table of calls with the commands of the header, and the sizes with the structures.
 macro_rules! compare_calls {
     ($(
         $number:literal $command:ident ($arg:ident: $v1:literal) $way:ident $file:ident::$function:ident;

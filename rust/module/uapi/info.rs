@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What there is: `KFABRIC_IOC_QUERY`, `KFABRIC_IOC_NOP`, `KFABRIC_IOC_GETINFO`.
+//! Information about the module and its links: `KFABRIC_IOC_QUERY`, `KFABRIC_IOC_NOP`,
+//! `KFABRIC_IOC_GETINFO`.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -69,7 +70,7 @@ pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
     zero(&[arg.reserved])
 }
 
-/// `KFABRIC_IOC_GETINFO`: entries that have no room are counted all the same.
+/// `KFABRIC_IOC_GETINFO`. The count includes entries for which the program has no room.
 pub(super) fn getinfo(_file: &OpenFile, arg: &mut kfabric_getinfo) -> Result {
     zero(&[arg.reserved])?;
     let (node, service) = (text(&arg.node)?, text(&arg.service)?);
@@ -92,19 +93,21 @@ pub(super) fn getinfo(_file: &OpenFile, arg: &mut kfabric_getinfo) -> Result {
     Ok(())
 }
 
-/// Reads hints. They are large, so they do not stand on the stack while providers are asked.
+/// Reads hints. They are large, so they are allocated and do not use stack while providers are
+/// asked.
 #[inline(never)]
 fn read_hints(addr: u64) -> Result<KBox<Info>> {
     let raw: kfabric_info = user_slice::<kfabric_info>(addr, 1)?.reader().read()?;
     Ok(KBox::new(info(&raw)?, GFP_KERNEL)?)
 }
 
-/// A name in a fixed field: `EINVAL` no NUL.
+/// A name in a fixed-size field. Fails with `EINVAL` if there is no NUL.
 fn name(field: &[u8]) -> Result<Name> {
     Name::from_field(field).map_err(to_error)
 }
 
-/// Hints as the core crate has them: `EINVAL` a name without end, a bad address.
+/// Converts hints to the type of `kfi_core`. Fails with `EINVAL` for a name without NUL or a bad
+/// address.
 fn info(raw: &kfabric_info) -> Result<Info> {
     Ok(Info {
         caps: raw.caps,
@@ -163,7 +166,7 @@ fn info(raw: &kfabric_info) -> Result<Info> {
     })
 }
 
-/// An entry as the interface has it.
+/// Converts an entry to the structure of the interface.
 #[inline(never)]
 fn put_info(info: &Info) -> kfabric_info {
     let Info {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_LINK_*`: links of the caller's network namespace.
+//! The calls `KFABRIC_IOC_LINK_*`: links of the caller's network namespace.
 
 use kernel::prelude::*;
 

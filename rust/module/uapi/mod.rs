@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Face two: `/dev/kfabric`, the objects of the provider for programs.
+//! The front end for programs: `/dev/kfabric`.
 //!
-//! `include/uapi/kfabric.h` says what each call takes, gives and refuses; this folder does what it
-//! says and nothing else. One call goes one way:
+//! `include/uapi/kfabric.h` defines the arguments, results and errors of each call; this folder
+//! implements it. A call goes this way:
 //!
 //! ```text
 //! ioctl(2) -> device -> dispatch: copies the argument in
-//!                         -> link, info, fabric, eq, ... , post: check, make values that cannot
-//!                                                               be bad, call the provider
-//!                       dispatch: copies the answer out, publishes the handle <-
+//!                         -> link, info, fabric, eq, ... , post: validate, convert to types without
+//!                                                               invalid values, call the provider
+//!                       dispatch: copies the results out, publishes the handle <-
 //! ```
 //!
-//! [`device`] is the node, [`file`] one open file of it: who opened it, in which network
-//! namespace, and the table of its [`handles`]. [`objects`] is what a handle can name. When the
-//! file goes, [`teardown`] takes everything down in order of dependence. [`mmap`] maps CQ rings
-//! and counters. [`parse`] has the checks that several calls share.
-//! [`calls`] is the table of calls; [`header`] compares it, and the numbers of the module, with the
-//! interface's header. [`debugfs`] shows figures to a person.
+//! [`device`] is the device node. [`file`] is one open file: its owner and the table of its
+//! [`handles`]. [`objects`] has the classes of objects that a handle can name. When a file is
+//! released, [`teardown`] closes its objects in the order of dependence. [`mmap`] maps CQ rings and
+//! counters. [`parse`] has the checks that several calls share. [`calls`] is the table of calls;
+//! [`header`] compares it, and the numbers of the module, with the header of the interface.
+//! [`debugfs`] shows statistics as text.
 //!
-//! Two rules hold in every call. What comes from the program is checked here, once, before
-//! anything is made. And a call that fails leaves nothing behind: an object whose handle could not
-//! be told is closed again, an entry that could not be copied out stays where it was.
+//! Two rules hold for every call. Input from the program is validated here, once, before anything
+//! is created. A call that fails leaves nothing behind: an object whose handle could not be
+//! reported is closed again, and an entry that could not be copied out stays in its queue.
 //!
 //! Everything here runs in process context, in the program's own task.
 

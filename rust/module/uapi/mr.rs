@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_MR_REG`.
+//! The call `KFABRIC_IOC_MR_REG`.
 
 use kernel::{
     prelude::*,
@@ -64,7 +64,7 @@ pub(super) fn reg(file: &OpenFile, arg: &mut kfabric_mr_reg, ident: Ident) -> Re
     Ok(mr)
 }
 
-/// The right to memory that somebody with `access` to it needs.
+/// The access for which memory is pinned when an operation or a peer gets `access` to it.
 pub(super) fn pin_access(access: Access) -> mem::Access {
     if access.writes_memory() {
         mem::Access::Write

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a handle can name, one of the provider's objects, and closing it.
+//! The objects that a handle can name, and closing them.
 
 use kernel::{
     prelude::*,
@@ -25,7 +25,7 @@ use crate::provider::{
 use crate::shim::bindings::kfabric_close;
 
 /// Defines [`Entry`]: `Variant(Type)`, one line per class, in the order in which a file's objects
-/// are taken down: what is used stands below what uses it.
+/// are closed: users before the objects that they use.
 macro_rules! classes {
     ($( $(#[$meta:meta])* $variant:ident($class:ty), )*) => {
         /// A counted reference to an object of any class.
@@ -34,14 +34,14 @@ macro_rules! classes {
             $( $(#[$meta])* $variant(Arc<$class>), )*
         }
 
-        /// The class of an object, in order of dependence: users before what they use.
+        /// The class of an object, in order of dependence: users before the objects that they use.
         #[derive(Clone, Copy, PartialEq)]
         pub(super) enum Class {
             $( $(#[$meta])* $variant, )*
         }
 
         impl Class {
-            /// All of them, users before what they use.
+            /// All classes, users before the objects that they use.
             pub(super) const IN_ORDER: &'static [Self] = &[$( Self::$variant, )*];
         }
 
@@ -51,27 +51,29 @@ macro_rules! classes {
                 match self { $( Self::$variant(_) => Class::$variant, )* }
             }
 
-            /// Closes the object: `EBUSY` while it is used, `EBADF` if somebody closes it too, `EINTR`
-            /// the current task is being killed. Sleeps until no operation reaches its memory.
+            /// Closes the object. Fails with `EBUSY` while it is used, `EBADF` if another task
+            /// closes it too, `EINTR` if the current task is being killed. Sleeps until no
+            /// operation accesses its memory.
             pub(super) fn close(&self) -> Result {
                 match self { $( Self::$variant(object) => object::close(&**object), )* }
             }
 
-            /// The program has been told the object's handle, and can use it.
+            /// The program knows the handle of the object and can use it.
             pub(super) fn published(&self) {
                 if let Self::Mr(mr) = self {
                     mr.registered();
                 }
             }
 
-            /// The object will be closed soon, and many others too: what takes a while can begin.
+            /// Announces that this object will be closed soon, together with many others. An
+            /// endpoint begins to disconnect from peers on other hosts.
             pub(super) fn farewell(&self) {
                 if let Self::Endpoint(endpoint) = self {
                     endpoint.farewell();
                 }
             }
 
-            /// Closes the object whatever uses it; waits for no operation.
+            /// Closes the object regardless of its users. Does not wait for operations.
             pub(super) fn force_close(&self) {
                 match self { $( Self::$variant(object) => object::force_close(&**object), )* }
             }
@@ -130,8 +132,8 @@ classes! {
 
 /// `KFABRIC_IOC_CLOSE`.
 pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
-    // Of several who close one object, one succeeds, and that one frees the number. The number of one
-    // whose close was interrupted stays, and the end of the file closes it.
+    // If several tasks close one object, one succeeds and frees the number. The number of an object
+    // whose close was interrupted stays, and is freed when the file is released.
     file.entry(arg.handle)?.close()?;
     file.handles().remove(arg.handle);
     Ok(())

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From `struct kfabric_op` to an operation of the provider.
+//! Converts `struct kfabric_op` to an operation of the provider.
 //!
-//! Everything that a program says about an operation is checked here, except what only the
-//! endpoint knows (its state, its capabilities, its default flags, its peers).
+//! Every field of an operation is validated here, except for rules that depend on the endpoint (its
+//! state, its capabilities, its default flags, its peers).
 //!
-//! # Where the bytes are
+//! # Buffers
 //!
-//! A transmit of at most [`limits::INJECT_SIZE`] bytes takes them along, whether it is injected or
-//! not: copying that little costs less than pinning pages. Larger ones, and the buffers of receives
-//! and reads, are pinned for the time of the operation, unless they lie in a memory region that the
-//! operation names: that is pinned already, and one reference is all it takes. A list of buffers in
-//! a region is checked against the region and pinned on its own. The operands of an atomic are taken
-//! along, its result's buffer is that of a read.
+//! The bytes of a transmit of at most [`limits::INJECT_SIZE`] bytes are copied when it is posted,
+//! whether it is injected or not: copying them costs less than pinning pages. Larger buffers, and
+//! those of receives and reads, are pinned for the duration of the operation. If the operation
+//! names a memory region, the region is already pinned and only a reference is taken. A list of
+//! buffers in a region is checked against the region and pinned separately. The operands of an
+//! atomic are copied; its result buffer is treated like the buffer of a read.
 
 use kernel::{
     prelude::*,
@@ -98,7 +98,7 @@ impl Ranges {
 /// Reads the operations of one call.
 pub(super) struct Reader<'a> {
     file: &'a OpenFile,
-    /// The region that the last operation named, because the next one mostly names it again.
+    /// The region of the last operation, because the next one often names the same.
     region: Option<(u32, Arc<Mr>)>,
     /// The bytes of the last small transmit.
     inline: Inline,
@@ -114,9 +114,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks `op`, makes it an operation of the provider, and posts that. In the context of the
-    /// process whose memory it names; sleeps. Errors as `struct kfabric_post` has them.
-    // Posting begins where the kind of operation is known, so that it is not asked for twice.
+    /// Validates `op`, converts it to an operation of the provider, and posts it. In the context of
+    /// the process whose memory it names; sleeps. Fails with the errors of `struct kfabric_post`.
+    // Each kind of operation is posted in its own arm, so that the kind is not checked twice.
     #[inline]
     pub(super) fn post(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What an atomic does.
+    /// Converts the operands of an atomic.
     #[inline(never)]
     fn change(
         &mut self,
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         kind.check_atomic(datatype, what, len).map_err(to_error)?;
         let operand = match self.source(kind, op.mr, ranges, len, poster)? {
             Source::Inline(bytes) => word(bytes)?,
-            // It is shorter than what is not taken along.
+            // An atomic's operand is short, so `source` returns it inline.
             Source::Mem(_) => return Err(EINVAL),
         };
         Ok(match kind {
@@ -237,14 +237,14 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The word at an address of the program's.
+    /// Reads the word at an address of the program.
     fn word_at(&mut self, addr: u64) -> Result<u64> {
         let len = ATOMIC_LEN as u64;
         self.inline.read_one(&UserRange { addr, len })?;
         word(&self.inline)
     }
 
-    /// The buffer for what was at the peer before an atomic.
+    /// The buffer for the previous value of an atomic's target.
     fn result(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result<MemRef> {
         let len = ATOMIC_LEN as u64;
         let addr = op.result;
@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         Ok((Ranges::One([range]), op.len))
     }
 
-    /// The bytes of a transmit.
+    /// The source of a transmit.
     #[inline(always)]
     fn source(
         &mut self,
@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
         poster: &mut Poster<'_>,
     ) -> Result<Source<'_>> {
         match ranges {
-            // The commonest.
+            // The most frequent case.
             Ranges::One([range]) if mr == 0 && len <= limits::INJECT_SIZE as u64 => {
                 without_peer(poster, || self.inline.read_one(range))?;
                 Ok(Source::Inline(&self.inline))
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same, for what comes less often.
+    /// The same, for the less frequent cases.
     #[inline(never)]
     fn other_source(
         &mut self,
@@ -306,7 +306,7 @@ impl<'a> Reader<'a> {
         Ok(Source::Inline(&self.inline))
     }
 
-    /// The memory of a buffer, pinned at least as long as the result lives.
+    /// The memory of a buffer. It stays pinned at least as long as the result lives.
     fn memory(
         &mut self,
         kind: OpType,
@@ -331,8 +331,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks that region `mr` allows what `kind` does with its buffer, all of it; the region's own
-    /// memory if the buffer is one range.
+    /// Checks that region `mr` allows the access of `kind` to the whole buffer. Returns the
+    /// region's memory if the buffer is one range.
     fn in_region(&mut self, kind: OpType, mr: u32, ranges: &Ranges) -> Result<Option<MemRef>> {
         let region = self.region(mr)?;
         let access = kind.local_access();
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The region `handle`, looked up once for operations in a row.
+    /// The region `handle`, looked up once for consecutive operations.
     fn region(&mut self, handle: u32) -> Result<&Mr> {
         let cached = matches!(&self.region, Some((number, _)) if *number == handle);
         if !cached {
@@ -360,7 +360,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The word that 8 bytes are: `EINVAL` there are more or fewer.
+/// Converts 8 bytes to a word. Fails with `EINVAL` for any other length.
 fn word(bytes: &Inline) -> Result<u64> {
     let bytes = bytes.as_slice().try_into().map_err(|_| EINVAL)?;
     Ok(u64::from_ne_bytes(bytes))

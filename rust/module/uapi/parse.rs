@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks that several calls share: from what a program says to values that cannot be bad.
+//! Checks that several calls share: converts input to types without invalid values.
 
 use kernel::{
     prelude::*,
@@ -40,7 +40,8 @@ use crate::{
     }, //
 };
 
-/// Checks reserved fields and flags of calls that have none: `EINVAL` if one is not zero.
+/// Checks reserved fields, and the flags of calls that have none. Fails with `EINVAL` if one is not
+/// zero.
 pub(super) fn zero<T: Copy + PartialEq + Default>(fields: &[T]) -> Result {
     if fields.iter().any(|field| *field != T::default()) {
         return Err(EINVAL);
@@ -48,7 +49,7 @@ pub(super) fn zero<T: Copy + PartialEq + Default>(fields: &[T]) -> Result {
     Ok(())
 }
 
-/// A field that says 0 for no and 1 for yes: `EINVAL` anything else.
+/// A boolean field, 0 or 1. Fails with `EINVAL` for any other value.
 pub(super) fn yes_or_no(field: u32) -> Result<bool> {
     match field {
         0 => Ok(false),
@@ -57,14 +58,14 @@ pub(super) fn yes_or_no(field: u32) -> Result<bool> {
     }
 }
 
-/// Text in a fixed field, without its NUL: `EINVAL` if there is no NUL.
+/// The text in a fixed-size field, without its NUL. Fails with `EINVAL` if there is no NUL.
 pub(super) fn text(field: &[u8]) -> Result<&[u8]> {
     let len = field.iter().position(|&c| c == 0).ok_or(EINVAL)?;
     field.get(..len).ok_or(EINVAL)
 }
 
-/// Puts `words` into a fixed field as text, cut where it would not fit, NUL-terminated and filled
-/// up with zeros.
+/// Stores `words` in a fixed-size field: truncated if they do not fit, NUL-terminated and padded
+/// with zeros.
 pub(super) fn put_text(field: &mut [u8], words: &[u8]) {
     field.fill(0);
     let room = field.len().saturating_sub(1);
@@ -73,7 +74,7 @@ pub(super) fn put_text(field: &mut [u8], words: &[u8]) {
     }
 }
 
-/// A number of list elements: `EINVAL` none, or more than an iov list may have.
+/// The length of an iov list. Fails with `EINVAL` for 0, or more than the limit.
 pub(super) fn check_count(count: u32) -> Result<usize> {
     match usize::try_from(count) {
         Ok(count @ 1..=limits::MAX_IOV) => Ok(count),
@@ -81,16 +82,17 @@ pub(super) fn check_count(count: u32) -> Result<usize> {
     }
 }
 
-/// `count` elements of type `T` at the program's `addr`: `EFAULT` if they cannot be there.
+/// `count` elements of type `T` at the program's address `addr`. Fails with `EFAULT` if they cannot
+/// be in its address space.
 pub(super) fn user_slice<T>(addr: u64, count: usize) -> Result<UserSlice> {
     let addr = usize::try_from(addr).map_err(|_| EFAULT)?;
     let bytes = count.checked_mul(size_of::<T>()).ok_or(EFAULT)?;
     Ok(UserSlice::new(UserPtr::from_addr(addr), bytes))
 }
 
-/// Reads an array of `count` `struct kfabric_iov` at `addr`, and the sum of their lengths.
+/// Reads an array of `count` `struct kfabric_iov` at `addr`; also returns the sum of their lengths.
 ///
-/// `EINVAL` the count, or lengths that wrap; `EFAULT`, `ENOMEM`.
+/// Fails with `EINVAL` if the count is not valid or the lengths overflow, `EFAULT`, `ENOMEM`.
 pub(super) fn user_ranges(addr: u64, count: u32) -> Result<(KVec<UserRange>, u64)> {
     let count = check_count(count)?;
     let mut ranges = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
@@ -104,8 +106,9 @@ pub(super) fn user_ranges(addr: u64, count: u32) -> Result<(KVec<UserRange>, u64
     Ok((ranges, sum))
 }
 
-/// The wait object of an object that is being opened: `EINVAL` unknown, or `KFI_WAIT_SET` without a
-/// wait set; `EBADF` no wait set of that number. `wait_set` is ignored unless it is `KFI_WAIT_SET`.
+/// The wait object of an object that is being opened. `wait_set` is ignored unless `wait_obj` is
+/// `KFI_WAIT_SET`. Fails with `EINVAL` for an unknown wait object, or `KFI_WAIT_SET` without a wait
+/// set; `EBADF` if the handle names no wait set.
 pub(super) fn wait_obj(file: &OpenFile, wait_obj: u32, wait_set: u32) -> Result<WaitObj> {
     let set = match enums::WaitObj::try_from(wait_obj) {
         Ok(enums::WaitObj::Set) => file.optional::<WaitSet>(wait_set)?,
@@ -114,14 +117,14 @@ pub(super) fn wait_obj(file: &OpenFile, wait_obj: u32, wait_set: u32) -> Result<
     WaitObj::new(wait_obj, set)
 }
 
-/// The deadline of a call: 0, and any time that has passed, polls.
+/// The deadline of a call. With 0, or a time that has passed, the call polls.
 #[inline]
 pub(super) fn deadline(deadline: u64) -> Deadline {
     Deadline::from_abi(deadline, if deadline == 0 { 0 } else { now_ns() })
 }
 
-/// The result of a call that had the time `limit`, which the program gave as `deadline`: a poll that
-/// finds nothing ends with `EAGAIN`, one because the deadline has passed with `ETIMEDOUT`.
+/// The result of a call that waited until `limit`, which the program passed as `deadline`. A poll
+/// that finds nothing fails with `EAGAIN`, a call whose deadline has passed with `ETIMEDOUT`.
 #[inline]
 pub(super) fn timed<T>(deadline: u64, limit: Deadline, result: Result<T>) -> Result<T> {
     match result {
@@ -130,15 +133,16 @@ pub(super) fn timed<T>(deadline: u64, limit: Deadline, result: Result<T>) -> Res
     }
 }
 
-/// A program's address, which may be anything: `EFAULT` if it is no address.
+/// An address from the program, which need not be valid. Fails with `EFAULT` if it exceeds a
+/// pointer.
 pub(super) fn user_ptr(addr: u64) -> Result<UserPtr> {
     Ok(UserPtr::from_addr(
         usize::try_from(addr).map_err(|_| EFAULT)?,
     ))
 }
 
-/// The deadline of a call that may be a restart, of which `began` tells: an interrupted wait whose
-/// time is over ends as one that was not interrupted does.
+/// The deadline of a call. `began` is not 0 if the call was restarted. A restarted wait whose time is
+/// over ends like one that was not interrupted.
 #[inline]
 pub(super) fn restarted_deadline(deadline: u64, began: u64) -> Deadline {
     if began == 0 {
@@ -148,8 +152,8 @@ pub(super) fn restarted_deadline(deadline: u64, began: u64) -> Deadline {
     }
 }
 
-/// Reads the private data of a connection, `len` bytes at the program's `addr`, into `room`: `EINVAL`
-/// more than fit, `EFAULT`.
+/// Reads the private data of a connection, `len` bytes at the program's address `addr`, into
+/// `room`. Fails with `EINVAL` if they do not fit, `EFAULT`.
 pub(super) fn private(room: &mut [u8], addr: u64, len: u32) -> Result<&[u8]> {
     let private = room.get_mut(..len as usize).ok_or(EINVAL)?;
     user_slice::<u8>(addr, private.len())?
@@ -158,19 +162,19 @@ pub(super) fn private(room: &mut [u8], addr: u64, len: u32) -> Result<&[u8]> {
     Ok(private)
 }
 
-/// An address of the interface, none if it is all zero: `EINVAL` a family that is neither IPv4 nor
-/// IPv6, a field that must be 0 and is not.
+/// Converts an address; `None` if it is all zero. Fails with `EINVAL` if the family is neither IPv4
+/// nor IPv6, or if a field that must be 0 is not.
 pub(super) fn sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<SockAddr>> {
     SockAddr::from_raw_or_none(raw(addr)?).map_err(to_error)
 }
 
-/// An address of the interface: `EINVAL` as [`sockaddr_or_none`], and none at all.
+/// Converts an address. Fails as [`sockaddr_or_none`], and with `EINVAL` if it is all zero.
 pub(super) fn sockaddr(addr: &kfabric_sockaddr) -> Result<SockAddr> {
     SockAddr::from_raw(raw(addr)?).map_err(to_error)
 }
 
-/// An address that something here shall have, none if it is all zero: `EINVAL` as
-/// [`sockaddr_or_none`], and the number of a QP, which is nobody's to choose.
+/// Converts an address for a local object; `None` if it is all zero. Fails as [`sockaddr_or_none`],
+/// and with `EINVAL` if it contains a QP number, which callers cannot choose.
 pub(super) fn own_sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<SockAddr>> {
     let addr = sockaddr_or_none(addr)?;
     match addr {
@@ -179,13 +183,13 @@ pub(super) fn own_sockaddr_or_none(addr: &kfabric_sockaddr) -> Result<Option<Soc
     }
 }
 
-/// An address that something here shall have: `EINVAL` as [`own_sockaddr_or_none`], and none at
-/// all.
+/// Converts an address for a local object. Fails as [`own_sockaddr_or_none`], and with `EINVAL` if
+/// it is all zero.
 pub(super) fn own_sockaddr(addr: &kfabric_sockaddr) -> Result<SockAddr> {
     own_sockaddr_or_none(addr)?.ok_or(EINVAL)
 }
 
-// The core crate knows the structure and the families without the headers.
+// The crate `kfi_core` repeats the size and the families, because it does not use the headers.
 kernel::static_assert!(size_of::<kfabric_sockaddr>() == RAW_LEN);
 kernel::static_assert!(kernel::bindings::AF_INET == AF_INET as u32);
 kernel::static_assert!(kernel::bindings::AF_INET6 == AF_INET6 as u32);
@@ -194,7 +198,7 @@ fn raw(addr: &kfabric_sockaddr) -> Result<&[u8; RAW_LEN]> {
     addr.as_bytes().try_into().map_err(|_| EINVAL)
 }
 
-/// An address as the interface has it; all zero for none.
+/// Converts an address to the structure of the interface; all zero for `None`.
 pub(super) fn put_sockaddr(addr: Option<SockAddr>) -> kfabric_sockaddr {
     addr.and_then(|addr| kfabric_sockaddr::from_bytes_copy(&addr.to_raw()))
         .unwrap_or_default()

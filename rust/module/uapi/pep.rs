@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_PEP_*`.
+//! The calls `KFABRIC_IOC_PEP_*`.
 
 use kernel::{
     prelude::*,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_POST`: an array of operations, done one after the other in the caller's process.
+//! `KFABRIC_IOC_POST`: posts an array of operations, in order, in the caller's context.
 //!
-//! The path of every byte that a program sends begins here, so what can be done once per call is
-//! done once: the endpoint is looked up once, and a memory region once for all operations in a row
-//! that name it, and what a [`Poster`] shares among them. Nothing is allocated for an operation that
-//! brings its bytes along. How one is read and checked stands in [`op`](super::op).
+//! This is the data path of every byte that a program sends. So work is done once for each call
+//! where possible: the endpoint is looked up once, a memory region once for consecutive operations
+//! that name it, and a [`Poster`] shares the rest among them. Nothing is allocated for an operation
+//! whose bytes are copied. [`op`](super::op) reads and validates an operation.
 //!
-//! An operation that is refused ends the call; those before it stand. A process that is being
-//! killed posts no further operation, so a call ends within the time of one.
+//! An operation that is refused ends the call; the operations before it remain posted. A process
+//! that is being killed posts no further operation, so a call ends within the time of one
+//! operation.
 
 use kernel::prelude::*;
 
@@ -41,14 +42,14 @@ use crate::{
     }, //
 };
 
-/// Bytes of the first version of `struct kfabric_op`; stays when the structure grows.
+/// Size of the first version of `struct kfabric_op`; it stays when the structure grows.
 const OP_V1_SIZE: usize = 128;
 
-/// How many operations are done before other tasks may run.
+/// Operations that are posted between two calls of `cond_resched()`.
 const STRIDE: usize = 64;
 
-/// Reads user memory with `read`, and keeps no peer if it is not there and has to be waited for:
-/// `read` is called again then.
+/// Reads user memory with `read`. If the memory is not present, `poster` forgets its peer before
+/// `read` is called again and waits for the memory.
 #[inline(always)]
 pub(super) fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
     if poster.keeps_peer() {
@@ -62,7 +63,7 @@ pub(super) fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Re
     read()
 }
 
-/// `KFABRIC_IOC_POST`. `arg.done` and `arg.error` are right whatever is returned.
+/// `KFABRIC_IOC_POST`. `arg.done` and `arg.error` are valid whatever it returns.
 #[link_section = ".text.hot"]
 pub(super) fn post(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     arg.done = 0;
@@ -80,7 +81,7 @@ pub(super) fn post(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     }
 }
 
-/// Posts until the first error, counting in `arg.done`.
+/// Posts until the first error, and counts in `arg.done`.
 fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     zero(&[arg.flags])?;
     if arg.count == 0 || arg.count > limits::MAX_POST {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_STAT`: live figures of endpoints, CQs and counters, whoever made them.
+//! `KFABRIC_IOC_STAT`: statistics of endpoints, CQs and counters.
 //!
-//! It shows what stands on links of the caller's network namespace: everything to who may
-//! administer the namespace, else what the caller's own user has made.
+//! It shows objects on links of the caller's network namespace: all of them to a caller that may
+//! administer the namespace, otherwise those of the caller's own user.
 
 use kernel::prelude::*;
 
@@ -38,7 +38,7 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
         object_class: arg.object_class,
         after: id,
         pid: ident.owner.pid_in_current_ns(),
-        // Handles are 32 bits; an object of the other face has none.
+        // Handles have 32 bits; an object of another front end has none.
         handle: u32::try_from(ident.fid).unwrap_or(0),
         link: object.domain().link().name().to_array(),
         addr: put_sockaddr(figures.addr),
@@ -47,7 +47,7 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
     Ok(())
 }
 
-/// Says which objects current, in `netns`, may look at.
+/// Whether the current task, in `netns`, may see an object.
 pub(super) fn visible(netns: &NetNs) -> impl FnMut(&dyn Listed) -> bool {
     let all = netns.capable_net_admin();
     let here = netns.id();

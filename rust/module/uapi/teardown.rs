@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of an open file: everything that it made is taken down.
+//! Release of an open file: closes all its objects.
 //!
-//! This runs when the last reference to the file goes: close(2), exit, or kill -9 in the middle of
-//! anything. No call runs on the file any more and none of its mappings is left, because each holds
-//! the file. What may still run is others' work that reaches these objects: peers that send to an
-//! endpoint or write to a region, and pollers of a descriptor from `KFABRIC_IOC_GETWAIT`, which
-//! outlives the file. `object::force_close` lets no more of the first begin, and lets the second find
-//! the object closed.
+//! This runs when the last reference to the file is dropped: by close(2), by exit, or by a kill at
+//! any moment. No call runs on the file any more and it has no mappings, because each holds a
+//! reference to the file. Other tasks may still use the objects: peers that send to an endpoint or
+//! access a region, and pollers of a descriptor from `KFABRIC_IOC_GETWAIT`, which outlives the
+//! file. `object::force_close` lets no further operation of a peer begin, and pollers find the
+//! object closed.
 //!
-//! Users go before what they use ([`Class::IN_ORDER`]), so nothing new is made with what is closed.
-//! The time is bounded: eleven walks over a table of at most 65535 handles. No object waits for
-//! a task of another user: a peer that is copying goes on, with references to what it works with
-//! ([`object`](crate::provider::object)). Endpoints say farewell to peers on other hosts, who may be
-//! gone and not answer; so all of them begin with that before the first one waits, for a bounded time.
+//! Objects are closed before the objects that they use ([`Class::IN_ORDER`]), so nothing new refers
+//! to a closed one. The time is bounded: one walk over a table of at most 65535 handles to announce
+//! the end, and one for each class. No close waits for a task of another user: a peer that is
+//! copying goes on, with references to the objects that it uses
+//! ([`object`](crate::provider::object)). An endpoint disconnects from peers on other hosts, which
+//! may not answer, and waits for them for a bounded time. So all endpoints begin to disconnect
+//! before the first one waits.
 
 use super::{
     handles::Table,
@@ -24,10 +26,10 @@ use super::{
 };
 use crate::shim::sched::cond_resched;
 
-/// How many handles are looked at before other tasks may run.
+/// Handles that are checked between two calls of `cond_resched()`.
 const STRIDE: u32 = 1024;
 
-/// Closes all that `handles` name, in order of dependence. Sleeps.
+/// Closes all objects of `handles`, in order of dependence. Sleeps.
 pub(super) fn all(handles: &Table<Entry>) {
     let bound = handles.bound();
     for handle in 1..=bound {

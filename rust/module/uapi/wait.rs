@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wait sets, poll sets, and wait objects as descriptors: `KFABRIC_IOC_WAIT*`,
-//! `KFABRIC_IOC_POLL*`, `KFABRIC_IOC_GETWAIT`.
+//! Wait sets, poll sets, and descriptors of wait objects: `KFABRIC_IOC_WAIT*`, `KFABRIC_IOC_POLL*`,
+//! `KFABRIC_IOC_GETWAIT`.
 
 use kernel::{
     prelude::*,
@@ -94,7 +94,7 @@ pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
         return Err(EINVAL);
     }
     let count = arg.count as usize;
-    // Too long a list cannot be there.
+    // A list that is too long for the address space cannot exist.
     user_slice::<u64>(arg.contexts, count)?;
     let contexts = user_ptr(arg.contexts)?;
     let place = |number: usize| contexts.wrapping_byte_add(number.wrapping_mul(size_of::<u64>()));
@@ -107,8 +107,8 @@ pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_GETWAIT`: the program is told the number before the descriptor exists, so that one
-/// that cannot be told does not come to be.
+/// `KFABRIC_IOC_GETWAIT`: reports the number of the descriptor before installing it, so that a
+/// descriptor whose number cannot be reported is not created.
 pub(super) fn getwait(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_getwait>(arg)?;
     zero(&[value.flags])?;

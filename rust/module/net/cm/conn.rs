@@ -62,48 +62,49 @@ use kfi_roce::{
     mtu::PathMtu, //
 };
 
-/// The user of a connection: an endpoint.
+/// The user of a connection, for example an endpoint.
 pub(crate) trait Consumer: Send + Sync {
     /// Handles an event of a connection. Called in process context without locks; may sleep, and
     /// call every function of [`cm`](super). The events of one connection come in order, one at a
     /// time; those of different connections may come at the same time.
     ///
-    /// [`Event::Reply`] is to be answered with [`Conn::confirm`] or [`Conn::reject`], now or later.
-    /// The last event is `Rejected`, `Unreachable`, `Disconnected` or `Released`; one of them comes
-    /// unless the connection is closed before. `Closed` is not delivered. When the link of a
-    /// connection goes, the last event is `Disconnected` if the connection was established,
-    /// `Released` if it was being disconnected, else `Unreachable`.
+    /// The consumer answers [`Event::Reply`] with [`Conn::confirm`] or [`Conn::reject`], now or
+    /// later. The last event is `Rejected`, `Unreachable`, `Disconnected` or `Released`; one of
+    /// them comes unless the consumer closes the connection before. `Closed` is not delivered. When
+    /// the link of a connection goes, the last event is `Disconnected` if the connection was
+    /// established, `Released` if it was being disconnected, else `Unreachable`.
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>);
 }
 
-/// What an active end asks for.
+/// The parameters of a connection that this end requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect<'a> {
     /// The link.
     pub(crate) link: &'a Arc<Link>,
-    /// Its address.
+    /// This end's address, an address of the link.
     pub(crate) local: IpAddr,
-    /// The peer's.
+    /// The peer's address.
     pub(crate) remote: IpAddr,
-    /// What is asked for.
+    /// The service that is requested.
     pub(crate) service_id: ServiceId,
     /// This end's QP.
     pub(crate) side: Side,
-    /// The path MTU; `None`: what the way carries, or less if the peer has less.
+    /// The path MTU. `None`: the largest that the path carries, or less if the peer supports less.
     pub(crate) mtu: Option<PathMtu>,
-    /// How often the peer's requester shall try again: 0 to 7.
+    /// How often the peer's requester shall retry: 0 to 7.
     pub(crate) retry_count: u8,
     /// The private data, at most 92 bytes.
     pub(crate) private: &'a [u8],
-    /// For the consumer to know the connection by.
+    /// A value by which the consumer recognizes the connection.
     pub(crate) context: u64,
 }
 
-/// Requests a connection. `consumer` gets its events, perhaps before this returns.
+/// Requests a connection. `consumer` gets its events, possibly before this returns.
 ///
-/// `EINVAL` addresses of two families, or a peer address that is no host's; too much private data;
-/// an MTU that the path does not carry. `ENETUNREACH` there is no route now. `ENODEV` the link has
-/// gone. `EBUSY` too many connections in the namespace. `ENOMEM`. Sleeps.
+/// Fails with `EINVAL` if the addresses are of two families, if the peer address is not a host's,
+/// if there is too much private data, or if the path does not carry the MTU; `ENETUNREACH` if there
+/// is no route now; `ENODEV` if the link has gone; `EBUSY` if the namespace has too many
+/// connections; `ENOMEM`. Sleeps.
 pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Result<Arc<Conn>> {
     let cm = Cm::of(connect.link.socket())?;
     let path = Path::new(connect.link, connect.local, connect.remote)?;
@@ -152,7 +153,7 @@ impl EventQueue {
     }
 }
 
-/// One end of a connection, see [`cm`](super). **Its consumer has to close it.**
+/// One end of a connection, see [`cm`](super). **Its consumer must close it.**
 #[pin_data]
 pub(crate) struct Conn {
     cm: Arc<Cm>,
@@ -181,8 +182,8 @@ impl WorkItem for Conn {
 
 /// Delivery of events.
 impl Conn {
-    /// Queues an event, if there is a consumer. Returns whether events are queued: then
-    /// [`wake`](Self::wake) is to be called. Does not sleep.
+    /// Queues an event, if there is a consumer. Returns whether events are queued: then the caller
+    /// calls [`wake`](Self::wake). Does not sleep.
     pub(super) fn put(&self, event: &Event<'_>) -> bool {
         let mut telling = self.telling.lock();
         if telling.consumer.is_some() {
@@ -193,7 +194,7 @@ impl Conn {
 
     /// Queues the work item, which delivers the queued events. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
-        // Refused if it is queued already.
+        // The queue refuses an item that is queued already.
         let _ = work::slow_queue().enqueue(self.clone());
     }
 
@@ -215,8 +216,8 @@ impl Conn {
         self.telling.lock().consumer = Some(consumer);
     }
 
-    /// Discards queued and later events. Returns the consumer, which is not to be dropped under a
-    /// lock. Does not sleep.
+    /// Discards queued and later events. Returns the consumer, which the caller must not drop under
+    /// a lock. Does not sleep.
     pub(super) fn take_consumer(&self) -> Option<Arc<dyn Consumer>> {
         let mut telling = self.telling.lock();
         telling.pending = PendingEvents::new();
@@ -253,7 +254,7 @@ impl Conn {
         self.id
     }
 
-    /// The consumer's context. Any context.
+    /// The value that the consumer gave it. Any context.
     pub(crate) fn context(&self) -> u64 {
         self.context.load(Relaxed)
     }
@@ -263,7 +264,7 @@ impl Conn {
         self.path.link()
     }
 
-    /// The way to the peer. Any context.
+    /// The path to the peer. Any context.
     pub(crate) fn path(&self) -> &Arc<Path> {
         &self.path
     }
@@ -278,7 +279,7 @@ impl Conn {
         self.path.way().to
     }
 
-    /// The state. Sleeps.
+    /// The state. Process context; does not sleep.
     pub(crate) fn state(&self) -> State {
         self.cm.state(self).unwrap_or(State::Closed)
     }
@@ -288,7 +289,8 @@ impl Conn {
         self.link().state() == LinkState::Gone
     }
 
-    /// Passive: see [`Request::accept`](super::Request::accept). `ECONNABORTED`.
+    /// For the passive end: see [`Request::accept`](super::Request::accept). Fails with
+    /// `ECONNABORTED`. Sleeps.
     pub(super) fn accept(
         &self,
         side: &Side,
@@ -312,8 +314,9 @@ impl Conn {
         }
     }
 
-    /// Active: sends an RTU; the QP is ready to send. `EINVAL` more than 224 bytes of private data;
-    /// `ENOTCONN` the connection has ended meanwhile, or has no reply. Sleeps.
+    /// For the active end: sends an RTU, when the QP is ready to send. Fails with `EINVAL` for more
+    /// than 224 bytes of private data, `ENOTCONN` if the connection has ended or has no reply.
+    /// Sleeps.
     pub(crate) fn confirm(&self, private: &[u8]) -> Result {
         let private = Private::new(private).ok_or(EINVAL)?;
         let confirmed = self
@@ -323,8 +326,8 @@ impl Conn {
     }
 
     /// Rejects the connection instead of accepting or confirming it: sends a REJ. Private data
-    /// beyond 148 bytes is cut off. The consumer gets no further event. `ENOTCONN` it is in another
-    /// state. Sleeps.
+    /// beyond 148 bytes is cut off. The consumer gets no further event. Fails with `ENOTCONN` in
+    /// any other state. Sleeps.
     pub(crate) fn reject(&self, reason: Reason, private: &[u8]) -> Result {
         let private = private.get(..Rej::PRIVATE_LEN).unwrap_or(private);
         let private = Private::new(private).unwrap_or(Private::NONE);
@@ -339,17 +342,17 @@ impl Conn {
         done(rejected)
     }
 
-    /// Passive: a packet of the peer has come to the QP, which proves that the peer is ready,
-    /// though its RTU has not come. Returns whether this call establishes the connection; then
-    /// there is no event for that. Sleeps.
+    /// For the passive end: the QP has received a packet of the peer, which proves that the peer is
+    /// ready although its RTU was not received. Returns whether this call establishes the
+    /// connection; then there is no event for that. Sleeps.
     pub(crate) fn communication_established(&self) -> bool {
         self.cm
             .act(self, |entry| entry.machine.communication_established())
             .unwrap_or(false)
     }
 
-    /// Established: disconnects by a DREQ. `EINVAL` more than 220 bytes of private data; `ENOTCONN`
-    /// it is in another state. Sleeps.
+    /// Disconnects an established connection by a DREQ. Fails with `EINVAL` for more than 220 bytes
+    /// of private data, `ENOTCONN` in any other state. Sleeps.
     pub(crate) fn disconnect(&self, private: &[u8]) -> Result {
         let private = Private::new(private).ok_or(EINVAL)?;
         let disconnected = self
@@ -358,12 +361,12 @@ impl Conn {
         done(disconnected)
     }
 
-    /// Ends the consumer's use of the connection, in any state: an own request is withdrawn, an
-    /// unanswered one rejected, an established connection disconnected. No call of
+    /// Ends the consumer's use of the connection, in any state: withdraws a request of this end,
+    /// rejects an unanswered request of the peer, disconnects an established connection. No call of
     /// [`Consumer::event`] begins after this; one may still run. Idempotent. Sleeps.
     pub(crate) fn close(&self) {
         let _ = self.cm.act(self, |entry| entry.machine.abandon(now_ns()));
-        // Also if it has left the table: consumer and connection may have references to each other.
+        // Even if it has left the table: consumer and connection may have references to each other.
         drop(self.take_consumer());
     }
 
@@ -374,7 +377,7 @@ impl Conn {
     }
 }
 
-/// `ENOTCONN` if the state forbade the step, or if the connection has left the table (`None`).
+/// `ENOTCONN` if the state did not allow the step, or if the connection has left the table (`None`).
 fn done(result: Option<core::result::Result<(), State>>) -> Result {
     match result {
         Some(Ok(())) => Ok(()),

@@ -2,9 +2,9 @@
 
 //! Entry: a connection in the table of a service.
 //!
-//! An entry has the state machine, its keys ([`Key`]) in the table's index, and what the
-//! connection counts as ([`Asked`]). [`Reservation`] is the memory for all of it, allocated before the
-//! table is locked.
+//! An entry has the state machine, its keys ([`Key`]) in the table's index, and the limits that the
+//! connection counts against ([`Asked`]). [`Reservation`] is the memory for all of it, allocated
+//! before the table is locked.
 
 use super::conn::Conn;
 use crate::net::socket::Way;
@@ -32,7 +32,7 @@ use kfi_roce::{
     headers::Qpn, //
 };
 
-/// A key by which a connection is found. Its local ID stands last, so that all keys differ.
+/// A key in the table's index. The local ID comes last, so that all keys differ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// The time of its next timeout, in ns. Sorts before all others.
@@ -49,7 +49,7 @@ pub(super) enum Key {
 enum KeyNode {
     Free(RBTreeNodeReservation<Key, ()>),
     Taken(Key),
-    /// While the key changes only.
+    /// Only while the key is being changed.
     None,
 }
 
@@ -58,7 +58,7 @@ impl KeyNode {
         Ok(Self::Free(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
 
-    /// Replaces the key; `None`: the connection has no such key any more.
+    /// Replaces the key; `None` removes it.
     fn set(&mut self, names: &mut RBTree<Key, ()>, name: Option<Key>) {
         let room = match (core::mem::replace(self, Self::None), name) {
             (Self::Taken(old), Some(name)) if old == name => {
@@ -75,22 +75,22 @@ impl KeyNode {
                 Self::Taken(name)
             }
             (Some(room), None) => Self::Free(room),
-            // Does not happen: outside this function a place has a key or memory.
+            // Cannot happen: outside this function the node is never `None`.
             (None, _) => Self::None,
         };
     }
 }
 
-/// Which limits a connection counts against, as one that a peer has requested.
+/// The limits that a connection requested by a peer counts against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// None: this end has requested it, or has accepted it and the peer has confirmed that.
+    /// None: this end has requested the connection, or the peer has confirmed it.
     No,
-    /// `Table::waiting` and its source: it has no answer.
+    /// `Table::waiting` and its source: the request has no answer.
     Waiting,
-    /// Its source: it was accepted, and the peer has not confirmed that.
+    /// Its source: this end has accepted the request, and the peer has not confirmed that.
     HalfOpen,
-    /// `Table::rejected`: kept to answer a repeated REQ.
+    /// `Table::rejected`: the connection is kept to answer a repeated REQ.
     Rejected,
 }
 
@@ -115,13 +115,13 @@ pub(super) struct Keys {
 }
 
 impl Reservation {
-    /// Bytes of kernel memory that it takes, with the overhead of the nodes of a tree.
+    /// Bytes of kernel memory that it uses, with the overhead of the tree nodes.
     pub(super) const BYTES: usize = size_of::<(CommId, Entry)>()
         + size_of::<(IpAddr, usize)>()
         + 3 * size_of::<Key>()
         + 5 * NODE_BYTES;
 
-    /// `ENOMEM`. Sleeps.
+    /// Allocates the memory. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             entry: Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
@@ -135,16 +135,16 @@ impl Reservation {
     }
 }
 
-/// Bytes that a node of a tree takes besides its key and value, rounded up.
+/// Bytes of a tree node without its key and value, rounded up.
 const NODE_BYTES: usize = 64;
 
 /// A connection in the table.
 pub(super) struct Entry {
     pub(super) machine: Connection,
     pub(super) conn: Arc<Conn>,
-    /// Which limits it counts against.
+    /// The limits that it counts against.
     pub(super) asked: Asked,
-    /// An event has been queued since the last step: the work item of `conn` is to be queued.
+    /// An event has been queued since the last step, so the work item of `conn` must be queued.
     pub(super) told: bool,
     names: Keys,
 }
@@ -160,7 +160,7 @@ impl Entry {
         }
     }
 
-    /// Updates its keys to its state.
+    /// Updates the keys to the current state.
     pub(super) fn update_keys(&mut self, names: &mut RBTree<Key, ()>) {
         let machine = &self.machine;
         let id = machine.local_id();
@@ -178,7 +178,7 @@ impl Entry {
         self.names.peer_qp.set(names, peer_qp);
     }
 
-    /// Which limits it counts against now, after a change of its state.
+    /// The limits that it counts against after a change of its state.
     pub(super) fn asked_now(&self) -> Asked {
         match (self.asked, self.machine.state()) {
             (Asked::No, _) => Asked::No,
@@ -195,7 +195,7 @@ impl Entry {
         self.told |= self.conn.put(event);
     }
 
-    /// Brings a message that came along `way` to the state machine, at `now` in ns. `rival`: the QP
+    /// Passes a message that came along `way` to the state machine, at `now` in ns. `rival`: the QP
     /// that a REP names has another connection with this service. Returns whether the message was a
     /// REP that accepts.
     pub(super) fn heard(
@@ -212,7 +212,7 @@ impl Entry {
             return Ok(false);
         };
         if event.is_reply() && rival {
-            // The peer has forgotten one of the two, and it is not known which.
+            // The peer has lost the state of one of the two, and this end cannot tell which.
             let reason = Reason::STALE_CONN;
             let _ = self
                 .machine
@@ -228,15 +228,15 @@ impl Entry {
         Ok(event.is_reply())
     }
 
-    /// Ends the connection, which the peer has forgotten.
+    /// Ends the connection, whose state the peer has lost.
     pub(super) fn stale(&mut self, now: u64) {
         if let Some(event) = self.machine.stale(now) {
             self.tell(&event);
         }
     }
 
-    /// Handles its timeout. Returns whether this gave an event; else the last message is sent
-    /// again.
+    /// Handles its timeout. Returns whether this produced an event; otherwise the last message is
+    /// sent again.
     pub(super) fn expired(&mut self, now: u64) -> bool {
         match self.machine.expired(now) {
             Some(event) => {

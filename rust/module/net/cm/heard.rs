@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receiving the messages of connection management: datagrams to QP 1.
+//! Receives the messages of connection management: datagrams to QP 1.
 //!
 //! The work item of QP 1 processes them one at a time. It does not call consumers or listeners:
 //! their own work items deliver events and requests.
@@ -59,7 +59,7 @@ impl ud::Consumer for GsiConsumer {
         if self.0.datagram(datagram).is_none() {
             self.0.count(Figure::DropCm);
         }
-        // A datagram without use has been counted here.
+        // A datagram that is not used was counted above.
         true
     }
 }
@@ -120,7 +120,7 @@ impl Cm {
         Some((link, path))
     }
 
-    /// Brings a message to a connection, and does what follows from it. Sleeps.
+    /// Passes a message to a connection, and does what the state machine asks for. Sleeps.
     fn heard(
         self: &Arc<Self>,
         id: CommId,
@@ -141,8 +141,8 @@ impl Cm {
         let (link, path) = self.back(way)?;
         match self.request(way, &link, &path, tid, req) {
             Ok((door, request)) => {
-                // A listener that has been closed meanwhile returns the request; dropping rejects
-                // it.
+                // A listener that was closed in the meantime returns the request; dropping it
+                // rejects it.
                 drop(door.ask(request));
             }
             Err(refusal) => self.send(&path, &refusal?.message(tid, req.local_id)),
@@ -150,8 +150,8 @@ impl Cm {
         Some(())
     }
 
-    /// Makes the passive end, and the request for the listener. The error is the REJ to send;
-    /// `None`: no answer, because the listener has too many undelivered requests, and the peer will
+    /// Creates the passive end, and the request for the listener. The error is the REJ to send, or
+    /// `None` for no answer: the listener has too many undelivered requests, and the peer will
     /// repeat its REQ. Sleeps.
     fn request(
         self: &Arc<Self>,
@@ -171,7 +171,7 @@ impl Cm {
             self.count(Figure::CmNoRoom);
             Some(Refusal::new(Reason::NO_RESOURCES))
         };
-        // Checked first, so that a REQ which is rejected for want of room allocates nothing.
+        // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
         let (door, full) = self.with(|table| {
             let door = table.listener(req.service_id, way.to);
             (door, table.is_full(Some(way.from)))
@@ -193,12 +193,12 @@ impl Cm {
         let request = Request::new(conn, req.service_id, params, *asked.private, waiting);
         let mut request = KBox::new(request, GFP_KERNEL_ACCOUNT).map_err(|_| no_room())?;
         let mut room = Reservation::new().map_err(|_| no_room())?;
-        // An ID that is taken counts as want of room: the peer may try again.
+        // An ID that is taken counts as lack of room: the peer may try again.
         self.place(request.conn(), machine, &mut room)
             .map_err(|_| no_room())?;
         request.entered();
         if request.conn().is_gone() {
-            // `Cm::sweep` may have run before the connection was entered.
+            // `Cm::sweep` may have run before the connection was in the table.
             request.conn().forget();
         }
         Ok((door, request))

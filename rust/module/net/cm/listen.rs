@@ -2,9 +2,9 @@
 
 //! Listeners for a service ID at an address, and the delivery of requests to them.
 //!
-//! Each listener has a work item that calls it ([`ListenerEntry::ask`]), so a slow listener delays only the
-//! requests to itself. Undelivered requests wait in an array with room for the backlog, which is
-//! allocated when listening begins.
+//! Each listener has a work item that calls it ([`ListenerEntry::ask`]), so a slow listener delays
+//! only the requests to itself. Undelivered requests wait in an array with room for the backlog,
+//! which is allocated when listening begins.
 
 use super::{
     super::socket::Socket,
@@ -51,8 +51,8 @@ pub(crate) trait Listener: Send + Sync {
 /// of `ip` if that is the unspecified address. At most `backlog` requests may be unanswered at a
 /// time.
 ///
-/// `EADDRINUSE` another listener has this service ID at such an address; `ENODEV` the namespace has
-/// no link any more; `ENOMEM`. Sleeps.
+/// Fails with `EADDRINUSE` if another listener has this service ID at such an address, `ENODEV` if
+/// the namespace has no link any more, `ENOMEM`. Sleeps.
 pub(crate) fn listen(
     socket: &Arc<Socket>,
     ip: IpAddr,
@@ -84,13 +84,14 @@ pub(crate) fn listen(
     Ok(Listening { cm, door })
 }
 
-/// Returns the bytes of kernel memory that a listener with this backlog takes.
+/// Returns the bytes of kernel memory that a listener with this backlog uses.
 pub(crate) const fn listening_bytes(backlog: usize) -> usize {
     size_of::<ListenerEntry>()
         .saturating_add(backlog.saturating_mul(2 * size_of::<KBox<Request>>()))
 }
 
-/// Keeps a listener until it is dropped. A call of [`Listener::request`] may still run after that.
+/// A registered listener. Dropping it ends the registration; a call of [`Listener::request`] may
+/// still run after that.
 pub(crate) struct Listening {
     cm: Arc<Cm>,
     door: Arc<ListenerEntry>,
@@ -103,20 +104,20 @@ impl Drop for Listening {
     }
 }
 
-/// A listener with so many undelivered requests, or with its whole backlog undelivered, gets no
-/// more.
+/// A listener with this many undelivered requests, or with its whole backlog undelivered, is passed
+/// no more.
 const MAX_UNDELIVERED: usize = 256;
 
-/// The requests that a listener is to be called with.
+/// The requests to pass to a listener.
 struct Asked {
     /// Undelivered requests, in order. The capacity is the backlog.
     requests: KVVec<KBox<Request>>,
-    /// Replaces `requests` while those are delivered: empty, with the same capacity. Only the work
-    /// item takes it.
+    /// Replaces `requests` while the work item delivers those: empty, with the same capacity. Only
+    /// the work item takes it.
     spare: KVVec<KBox<Request>>,
     /// The number of requests that the work item has taken and not delivered yet.
     in_delivery: usize,
-    /// [`Listener::gone`] is to be called.
+    /// [`Listener::gone`] must be called.
     gone: bool,
     /// `None`: the listener is not called any more. The workers that process messages and timeouts
     /// do not drop it, because that may take long.
@@ -159,13 +160,13 @@ impl ListenerEntry {
 
     /// Reserves room for an unanswered request; `None` if the backlog is used up. Any context.
     pub(super) fn room(&self) -> Option<BacklogSlot> {
-        // Its drop undoes the increment below, also if there is no room.
+        // Dropping it undoes the increment below, also if there is no room.
         let place = BacklogSlot(self.waiting.clone());
         (self.waiting.fetch_add(1, Full) < self.backlog).then_some(place)
     }
 
     /// Whether so many requests are undelivered that further REQs are ignored. So the peers of a
-    /// flood repeat their REQs, and are not rejected because of each other. Does not sleep.
+    /// flood repeat their REQs, instead of being rejected because of each other. Does not sleep.
     pub(super) fn is_overloaded(&self) -> bool {
         let asked = self.asked.lock();
         let undelivered = asked.requests.len().saturating_add(asked.in_delivery);
@@ -187,7 +188,7 @@ impl ListenerEntry {
         None
     }
 
-    /// Has [`Listener::gone`] called, after the requests that are queued. Does not sleep.
+    /// Has the work item call [`Listener::gone`] after the queued requests. Does not sleep.
     pub(super) fn gone(self: &Arc<Self>) {
         self.asked.lock().gone = true;
         self.wake();
@@ -204,7 +205,7 @@ impl ListenerEntry {
     }
 
     fn wake(self: &Arc<Self>) {
-        // Refused if it is queued already.
+        // The queue refuses an item that is queued already.
         let _ = work::slow_queue().enqueue(self.clone());
     }
 
@@ -222,7 +223,7 @@ impl ListenerEntry {
                 (requests, core::mem::take(&mut asked.gone))
             };
             for request in requests.drain_all() {
-                // A request that is dropped is rejected.
+                // Dropping a request rejects it.
                 if let Some(listener) = self.listener() {
                     listener.request(KBox::into_inner(request));
                 }
@@ -235,7 +236,7 @@ impl ListenerEntry {
             if let Some(listener) = self.listener().filter(|_| gone) {
                 listener.gone();
             }
-            // The value that this replaces has no memory to free.
+            // The replaced value is empty and has no memory to free.
             self.asked.lock().spare = requests;
         }
     }

@@ -2,9 +2,9 @@
 
 //! Connection management (CM): connects QPs of this host with QPs of this host and of others.
 //!
-//! Each network namespace has one service ([`Cm`]), on QP 1. It begins with the first link of the
-//! namespace and ends with the last one; without connections it is idle. The crate kfi_roce
-//! ([`kfi_roce::cm`]) has the protocol; this module adds memory, a clock, the path to the
+//! Each network namespace has one service ([`Cm`]), on QP 1. It starts with the first link of the
+//! namespace and stops with the last one; without connections it is idle. The crate kfi_roce
+//! ([`kfi_roce::cm`]) implements the protocol; this module adds memory, a clock, the path to the
 //! peer and the consumer of the events.
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! It has two users: connected endpoints ([`ServiceId::tcp`]) and reliable datagrams
-//! ([`service_id`]). Neither deals with messages, retransmissions or timers.
+//! ([`service_id`]). Neither handles messages, retransmissions or timers.
 //!
 //! # A connection
 //!
@@ -26,19 +26,18 @@
 //! stays in the service's table until the peer has acknowledged the end or does not answer, and
 //! until late messages cannot arrive any more.
 //!
-//! A [`Request`] is the passive end of a connection that a peer requests. It may be answered at
-//! once or kept; a request that is dropped is rejected.
+//! A [`Request`] is the passive end of a connection that a peer requests. A listener may answer it
+//! at once or keep it; dropping a request rejects it.
 //!
 //! # Limits
 //!
-//! A request of a peer takes memory before it is accepted. So a namespace has at most [`MAX_ASKED`]
+//! A request of a peer uses memory before it is accepted. So a namespace has at most [`MAX_ASKED`]
 //! unanswered requests, at most [`MAX_ASKED_OF_SOURCE`] unconfirmed connections of one peer
-//! address, and at each listener at most the listener's backlog of unanswered requests; a further
-//! REQ is rejected for want of resources, and counted. A REQ to a listener that has not yet been
-//! given many of its earlier requests ([`listen`]) is ignored, so that the peer repeats it.
-//! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for
-//! requests that a listener refuses by itself ([`Request::refuse`]). A namespace has at most
-//! [`MAX_CONNECTIONS`] in all states.
+//! address, and at each listener at most the listener's backlog of unanswered requests. A further
+//! REQ is rejected for lack of resources, and counted. A REQ to a listener with many undelivered
+//! requests ([`listen`]) is ignored, so that the peer repeats it. Rejected connections are limited
+//! separately: at most [`MAX_REJECTED`] are kept, and none for requests that a listener refuses
+//! itself ([`Request::refuse`]). A namespace has at most [`MAX_CONNECTIONS`] in all states.
 //!
 //! # Locks and contexts
 //!
@@ -62,7 +61,7 @@
 //!
 //! All functions run in process context.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | [`service`] | the service of a namespace: start, end, timer |
 //! | [`heard`] | receiving messages of peers |
@@ -107,7 +106,7 @@ pub(crate) use self::{
     }, //
 };
 
-/// Bytes of kernel memory that a connection takes.
+/// Bytes of kernel memory that a connection uses.
 pub(crate) const CONNECTION_BYTES: usize =
     entry::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
 
@@ -118,8 +117,8 @@ const MAX_CONNECTIONS: usize = 1 << 16;
 const MAX_ASKED: usize = 1 << 12;
 
 /// The most connections that the peer at one address has requested and not confirmed: unanswered
-/// requests, and accepted ones without an RTU. With the suites it is so few that a sanitizing kernel
-/// reaches it before the first of the peers is given up.
+/// requests, and accepted ones without an RTU. The test build has a smaller limit, which a
+/// sanitizing kernel can reach before the first of the peers gives up.
 pub(super) const MAX_ASKED_OF_SOURCE: usize = if cfg!(kfi_kunit) { 64 } else { MAX_ASKED / 4 };
 
 /// The most rejected connections of a namespace that are kept, to answer a repeated REQ in the same

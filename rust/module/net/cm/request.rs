@@ -33,7 +33,7 @@ use kfi_roce::{
     psn::Psn, //
 };
 
-/// What this end's QP has to be like for a connection.
+/// The attributes that this end's QP needs for a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Params {
     /// The peer's QP.
@@ -42,15 +42,15 @@ pub(crate) struct Params {
     pub(crate) starting_psn: Psn,
     /// The path MTU.
     pub(crate) mtu: PathMtu,
-    /// READs and atomics of the peer's that should be able to be under way.
+    /// READs and atomics that the peer may have outstanding.
     pub(crate) responder_resources: u8,
-    /// READs and atomics of this end's that may be under way.
+    /// READs and atomics that this end may have outstanding.
     pub(crate) initiator_depth: u8,
-    /// How often what is not acknowledged is sent again.
+    /// How often an unacknowledged packet is sent again.
     pub(crate) retry_count: u8,
-    /// How often a peer without a receive is tried again; 7: for ever.
+    /// How often a SEND is repeated after an RNR NAK; 7: without limit.
     pub(crate) rnr_retry_count: u8,
-    /// When what is not acknowledged is sent again.
+    /// The time after which an unacknowledged packet is sent again.
     pub(crate) ack_timeout: Timeout,
 }
 
@@ -72,14 +72,14 @@ impl Params {
 /// A request of a peer. If it is dropped without an answer, it is rejected with the reason
 /// "consumer defined" and without private data.
 ///
-/// A peer that repeats its REQ is asked to wait (MRA). It gives up after some 30 s without an
-/// answer.
+/// A peer that repeats its REQ is asked to wait (MRA). It gives up after about 30 s without
+/// an answer.
 pub(crate) struct Request {
     conn: Arc<Conn>,
     service_id: ServiceId,
     params: Params,
     private: [u8; Req::PRIVATE_LEN],
-    /// Its connection is in the table, and it has no answer.
+    /// Its connection is in the table and has no answer.
     open: bool,
     _waiting: BacklogSlot,
 }
@@ -103,57 +103,57 @@ impl Request {
         }
     }
 
-    /// The passive end that is requested.
+    /// The passive end of the requested connection.
     pub(super) fn conn(&self) -> &Arc<Conn> {
         &self.conn
     }
 
-    /// Notes that the connection is in the table: from now on a drop rejects it.
+    /// Records that the connection is in the table: from now on a drop rejects it.
     pub(super) fn entered(&mut self) {
         self.open = true;
     }
 
-    /// The link that it came to. Any context.
+    /// The link that received it. Any context.
     pub(crate) fn link(&self) -> &Arc<Link> {
         self.conn.link()
     }
 
-    /// The address that it came to. Any context.
+    /// The address that it was sent to. Any context.
     pub(crate) fn local(&self) -> IpAddr {
         self.conn.local()
     }
 
-    /// The address that it came from. Any context.
+    /// The address that it was sent from. Any context.
     pub(crate) fn remote(&self) -> IpAddr {
         self.conn.remote()
     }
 
-    /// The way from the one to the other. Any context.
+    /// The path to the peer. Any context.
     pub(crate) fn path(&self) -> &Arc<Path> {
         self.conn.path()
     }
 
-    /// What is asked for. Any context.
+    /// The requested service. Any context.
     pub(crate) fn service_id(&self) -> ServiceId {
         self.service_id
     }
 
-    /// What the QP has to be like. Any context.
+    /// The attributes that the QP needs. Any context.
     pub(crate) fn params(&self) -> &Params {
         &self.params
     }
 
-    /// The private data, filled up with zeros. Any context.
+    /// The private data, padded with zeros. Any context.
     pub(crate) fn private(&self) -> &[u8; Req::PRIVATE_LEN] {
         &self.private
     }
 
-    /// Accepts, with a QP that can receive; `consumer` is told from now on what happens, `context` is
-    /// for it to know the connection by. The READs and atomics in `side` are at most those of
-    /// [`params`](Self::params).
+    /// Accepts the request. The QP can already receive. `consumer` gets the events from now on;
+    /// `context` is the value by which it recognizes the connection. The READs and atomics in
+    /// `side` are at most those of [`params`](Self::params).
     ///
-    /// `EINVAL` more than 196 bytes of private data; `ECONNABORTED` the peer has given up meanwhile,
-    /// or its way has gone. Then it is no request any more. Sleeps.
+    /// Fails with `EINVAL` for more than 196 bytes of private data; `ECONNABORTED` if the peer has
+    /// given up or the link has gone. The request is used up, also on failure. Sleeps.
     pub(crate) fn accept(
         mut self,
         side: &Side,
@@ -167,24 +167,24 @@ impl Request {
         Ok(self.conn.clone())
     }
 
-    /// Rejects. Private data beyond 148 bytes are cut off. Sleeps.
+    /// Rejects the request. Private data beyond 148 bytes is cut off. Sleeps.
     pub(crate) fn reject(mut self, reason: Reason, private: &[u8]) {
-        // An error means that the peer has given up: there is nothing to reject.
+        // It fails if the peer has given up: then there is nothing to reject.
         let _ = self.conn.reject(reason, private);
         self.open = false;
     }
 
-    /// Rejects, and forgets it: if the rejection is lost, the peer asks again, and that is another request.
-    /// For what is refused whatever the consumer wants, so that refusing costs no memory. Private data
-    /// beyond 148 bytes are cut off. Sleeps.
+    /// Rejects the request and removes the connection from the table, so that the rejection uses no
+    /// memory. If the REJ is lost, the peer's repeated REQ is a new request. For requests that the
+    /// listener refuses itself, without its user. Private data beyond 148 bytes is cut off. Sleeps.
     pub(crate) fn refuse(mut self, reason: Reason, private: &[u8]) {
-        // An error means that the peer has given up: there is nothing to reject.
+        // It fails if the peer has given up: then there is nothing to reject.
         let _ = self.conn.reject(reason, private);
         self.conn.forget();
         self.open = false;
     }
 
-    /// Forgets it without a word: the peer asks again, and that is another request. Sleeps.
+    /// Removes the connection without an answer: the peer's repeated REQ is a new request. Sleeps.
     pub(crate) fn ignore(mut self) {
         self.conn.forget();
         self.open = false;

@@ -2,11 +2,11 @@
 
 //! Cm: the connection management service of a network namespace.
 //!
-//! The work item of QP 1 processes datagrams ([`heard`](super::heard)); the service's own work item
+//! The work item of QP 1 processes datagrams ([`heard`](super::heard)). The service's own work item
 //! processes timeouts, and links that have gone. Both change the table under its lock and send
-//! messages. Events and requests are delivered by the work items of connections and listeners, so
-//! the first two wait for no consumer. One timer is set to the earliest deadline of all
-//! connections, if there is one.
+//! messages. The work items of connections and listeners deliver events and requests, so the first
+//! two wait for no consumer. One timer is set to the earliest deadline of all connections, if there
+//! is one.
 //!
 //! The service of a namespace is in the [`Slot`] of its socket while the socket is open. The socket
 //! is closed with the RTNL held, under which consumers cannot be called. So work items end the
@@ -104,7 +104,7 @@ use kfi_roce::{
 /// The reference of a socket to the service of its namespace.
 #[pin_data]
 pub(crate) struct Slot {
-    /// `None` before the service begins, and when the socket is closed. A leaf lock.
+    /// `None` before the service starts, and after the socket is closed. A leaf lock.
     #[pin]
     cm: SpinLock<Option<Arc<Cm>>>,
 }
@@ -116,8 +116,8 @@ impl Slot {
         })
     }
 
-    /// Has the connections of a link that has gone ended; with `closed` it was the last link and
-    /// the socket is closed, so the service ends. Does not sleep; the RTNL may be held.
+    /// Has a work item end the connections of a link that has gone. `closed`: it was the last link
+    /// and the socket is closed, so the service ends. Does not sleep; the RTNL may be held.
     pub(in crate::net) fn link_gone(&self, closed: bool) {
         let cm = {
             let mut cm = self.cm.lock();
@@ -130,7 +130,7 @@ impl Slot {
         let Some(cm) = cm else {
             return;
         };
-        // Release pairs with the acquire in `work`, which looks at the state of links after that.
+        // Release pairs with the acquire in `work`, which reads the state of the links after that.
         if closed {
             cm.ended.store(true, Release);
         }
@@ -139,18 +139,18 @@ impl Slot {
     }
 }
 
-/// Begins the service of the namespace of `socket`, which has just been opened. It ends with
-/// [`Slot::link_gone`]. `ENOMEM`. Sleeps; the RTNL may be held.
+/// Starts the service of the namespace of `socket`, which was just opened. It ends with
+/// [`Slot::link_gone`]. Fails with `ENOMEM`. Sleeps; the RTNL may be held.
 pub(in crate::net) fn begin(socket: &Arc<Socket>) -> Result {
     let cm = Cm::new(socket)?;
     *socket.receiver().cm().cm.lock() = Some(cm);
     Ok(())
 }
 
-/// What the lock of the service protects.
+/// The data that the lock of the service protects.
 pub(super) struct Inner {
     table: Table,
-    /// The service has ended: connections and listeners cannot be entered any more.
+    /// The service has ended: no connection or listener can be inserted any more.
     closed: bool,
     alarm: Alarm<Cm>,
 }
@@ -159,17 +159,17 @@ pub(super) struct Inner {
 #[pin_data]
 pub(super) struct Cm {
     socket: Arc<Socket>,
-    /// The GUID of the device, as peers see it. Random, so that each service of a namespace has
-    /// another.
+    /// The GUID of the device, as peers see it. It is random, so each service of a namespace has a
+    /// different one.
     guid: u64,
     /// QP 1. Set before `new` returns.
     gsi: SetOnce<Arc<Qp<Ud>>>,
     /// Below all locks of consumers and above those of connections. No callback is called, nothing
-    /// is sent and no memory is allocated while it is held. Process context only. A spin lock, so
-    /// that no task is preempted while it holds it.
+    /// is sent and no memory is allocated while it is held. Process context only. It is a spin
+    /// lock, so that its holder is not preempted.
     #[pin]
     inner: SpinLock<Inner>,
-    /// The socket is closed, so the service is to end.
+    /// The socket is closed, so the service must end.
     ended: Atomic<bool>,
     /// No link has gone since the last sweep.
     swept: Atomic<bool>,
@@ -222,12 +222,13 @@ const PEER: Destination = Destination {
     solicited: false,
 };
 
-/// The most random IDs that are tried for a connection. One of so many is free, in all probability.
+/// The number of random IDs that are tried for a connection. Almost certainly one of them is free.
 const ID_TRIES: usize = 16;
 
 /// The start and the end of the service, and its timer.
 impl Cm {
-    /// The service of the namespace of `socket`. `ENODEV` the socket is closed. Does not sleep.
+    /// The service of the namespace of `socket`. Fails with `ENODEV` if the socket is closed. Does
+    /// not sleep.
     pub(super) fn of(socket: &Arc<Socket>) -> Result<Arc<Self>> {
         socket.receiver().cm().cm.lock().clone().ok_or(ENODEV)
     }
@@ -263,7 +264,7 @@ impl Cm {
 
     /// Queues the work item. Any context.
     fn wake(self: &Arc<Self>) {
-        // Refused if it is queued already.
+        // The queue refuses an item that is queued already.
         let _ = work::control_queue().enqueue::<_, 0>(self.clone());
     }
 
@@ -271,7 +272,8 @@ impl Cm {
     fn work(self: &Arc<Self>) {
         // Acquire pairs with the release in `Slot::link_gone`.
         let ended = self.ended.load(Acquire);
-        // Only the first run does what follows: the queues may be gone when a later one ends.
+        // Only the first run ends the service: the queues may not exist any more when a later one
+        // ends.
         let first = ended && !core::mem::replace(&mut self.inner.lock().closed, true);
         if !self.swept.xchg(true, Full) {
             self.sweep();
@@ -361,8 +363,8 @@ impl Cm {
         result
     }
 
-    /// Enters a connection. `EBUSY` a limit is reached; `EEXIST` another one has this ID; `ENODEV`
-    /// the service has ended. Does not sleep.
+    /// Inserts a connection. Fails with `EBUSY` if a limit is reached, `EEXIST` if another one has
+    /// this ID, `ENODEV` if the service has ended. Does not sleep.
     pub(super) fn place(
         self: &Arc<Self>,
         conn: &Arc<Conn>,
@@ -395,8 +397,8 @@ impl Cm {
         step.result
     }
 
-    /// Sends a message. If that fails, the message counts as lost, and is repeated like one.
-    /// Sleeps.
+    /// Sends a message. A message that cannot be sent counts as lost, and is repeated like a lost
+    /// one. Sleeps.
     pub(super) fn send(&self, path: &Path, mad: &Mad) {
         if let (Some(gsi), Some(payload)) = (self.gsi.as_ref(), Inline::from_slice(mad)) {
             let _ = gsi.send(path, &PEER, &Source::Inline(&payload));
@@ -429,8 +431,8 @@ impl Cm {
         }
     }
 
-    /// Enters a connection that `make` makes with a new ID, and sends its first message. `EBUSY` a
-    /// limit is reached; `ENODEV` its link has gone; `ENOMEM`. Sleeps.
+    /// Inserts a connection, which `make` creates with a new ID, and sends its first message. Fails
+    /// with `EBUSY` if a limit is reached, `ENODEV` if its link has gone, `ENOMEM`. Sleeps.
     pub(super) fn enter(
         self: &Arc<Self>,
         path: &Arc<Path>,
@@ -458,8 +460,8 @@ impl Cm {
         Err(EBUSY)
     }
 
-    /// Calls `act` with the entry of a connection, under the lock of the table; then sends the
-    /// message that follows, queues the delivery of the event, and sets the timer. `None` if the
+    /// Calls `act` with the entry of a connection, under the lock of the table. Then sends the
+    /// resulting message, queues the delivery of the event, and sets the timer. `None` if the
     /// connection is not in the table. Sleeps.
     pub(super) fn act<R>(
         self: &Arc<Self>,
@@ -467,7 +469,7 @@ impl Cm {
         act: impl FnOnce(&mut Entry) -> R,
     ) -> Option<R> {
         let step = self.with_deadlines(|table| {
-            // Another connection may have got its ID meanwhile.
+            // Another connection may have its ID by now.
             table.is(conn).then(|| table.step(conn.id(), act)).flatten()
         })?;
         Some(self.follow(step))
@@ -484,7 +486,7 @@ impl Cm {
         drop(left);
     }
 
-    /// See [`Table::listen`]; also `ENODEV`, `ENOMEM`. Sleeps.
+    /// See [`Table::listen`]. Also fails with `ENODEV` and `ENOMEM`. Sleeps.
     pub(super) fn listen(&self, door: &Arc<ListenerEntry>) -> Result {
         let node = ListenerNode::new(GFP_KERNEL_ACCOUNT)?;
         let mut inner = self.inner.lock();

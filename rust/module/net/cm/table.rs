@@ -3,9 +3,10 @@
 //! Table: the connections and listeners of a service, and their look-up.
 //!
 //! A connection is found by its local communication ID, and by its [`Key`]s: its next timeout, and
-//! what messages of the peer name. The memory for all keys that it can ever have comes with it when
-//! it is entered ([`Reservation`]), so nothing is allocated here, and no later step fails. Each look-up is
-//! O(log n). All functions are called with the lock of the service held, and do not sleep.
+//! the IDs and QPs that the peer's messages contain. The caller allocates the memory for all keys
+//! before a connection is inserted ([`Reservation`]). So no function here allocates, and no later
+//! step fails. Each look-up is O(log n). All functions are called with the lock of the service
+//! held, and do not sleep.
 
 use super::{
     conn::Conn,
@@ -50,29 +51,29 @@ use kfi_roce::{
     headers::Qpn, //
 };
 
-/// A connection that was removed from the table; not to be dropped under the table's lock.
+/// A connection that was removed from the table. It must not be dropped under the table's lock.
 pub(super) type Removed = RBTreeNode<CommId, Entry>;
 
-/// The result of a [step](Table::step). Not to be dropped under the table's lock.
+/// The result of a [step](Table::step). It must not be dropped under the table's lock.
 pub(super) struct Step<R> {
     pub(super) result: R,
     pub(super) conn: Arc<Conn>,
     /// The message to send to its peer.
     pub(super) mad: Option<Mad>,
-    /// An event has been queued: the work item of `conn` is to be queued.
+    /// An event was queued, so the work item of `conn` must be queued.
     pub(super) told: bool,
     /// The connection, if it is closed and was removed.
     _left: Option<Removed>,
 }
 
-/// The result of a message to a connection.
+/// The result of passing a message to a connection.
 pub(super) struct Received {
     pub(super) step: Step<Result<bool, Ignored>>,
-    /// The step of another connection with the same QP, which the peer has forgotten.
+    /// The step of another connection with the same QP, whose state the peer has lost.
     pub(super) rival: Option<Step<()>>,
 }
 
-/// Why a connection cannot be entered.
+/// The reason why a connection cannot be inserted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum EnterError {
     /// Another connection has this ID.
@@ -83,15 +84,15 @@ pub(super) enum EnterError {
 
 /// The result of a [sweep](Table::sweep) for connections whose link has gone.
 pub(super) enum SweepResult {
-    /// One, which was removed from the table.
+    /// A connection, which was removed from the table.
     Gone(Removed),
-    /// None up to this ID, and there are more to look at.
+    /// None up to this ID, and there are more to check.
     UpTo(CommId),
     /// None up to the last ID.
     Done,
 }
 
-/// Connections that a sweep looks at before the lock is released.
+/// Connections that a sweep checks before the lock is released.
 const STRIDE: usize = 64;
 
 /// The table of a service, see the module documentation.
@@ -99,8 +100,8 @@ const STRIDE: usize = 64;
 /// # Invariants
 ///
 /// `count` is the number of connections. `waiting` and `rejected` are the numbers of those whose
-/// `asked` is so. `sources` has, by the peer's address, the number of connections that [count]
-/// against their source, and no zeros. Each connection has the keys of its state in `names`.
+/// `asked` has that value. `sources` has, by the peer's address, the number of connections that
+/// [count] against their source, and no zeros. `names` has the keys of each connection's state.
 ///
 /// [count]: Asked::has_source
 pub(super) struct Table {
@@ -116,7 +117,8 @@ pub(super) struct Table {
 /// Memory for a listener in the table.
 pub(super) type ListenerNode = RBTreeNodeReservation<(ServiceId, IpAddr), Arc<ListenerEntry>>;
 
-/// Returns the unspecified address of the family of `ip`, at which a listener has all addresses.
+/// Returns the unspecified address of the family of `ip`: a listener at it listens at all
+/// addresses.
 fn any(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -148,7 +150,7 @@ impl Table {
         self.count >= MAX_CONNECTIONS || source.is_some_and(too_many_of)
     }
 
-    /// Enters a connection, with the memory in `room`, which has not been used before.
+    /// Inserts a connection, with the memory in `room`, which was not used before.
     pub(super) fn enter(
         &mut self,
         conn: &Arc<Conn>,
@@ -210,7 +212,8 @@ impl Table {
     }
 
     /// Calls `act` with a connection, takes the message that it has to send, and updates its keys
-    /// and the numbers. Removes it if it is closed then. `None` if there is no such connection.
+    /// and the counts. Removes the connection if it is closed then. `None` if there is no such
+    /// connection.
     pub(super) fn step<R>(
         &mut self,
         id: CommId,
@@ -237,9 +240,9 @@ impl Table {
         })
     }
 
-    /// Brings a message that came along `way` to a connection; `None` if there is no such
-    /// connection. If the peer accepts with a QP that has another connection, it has forgotten one
-    /// of the two: both end.
+    /// Passes a message that came along `way` to a connection; `None` if there is no such
+    /// connection. If the peer accepts with a QP that has another connection, it has lost the state
+    /// of one of the two: both end.
     pub(super) fn heard(
         &mut self,
         now: u64,
@@ -258,7 +261,7 @@ impl Table {
     }
 
     /// Ends the established connection of the QP with which the peer at `from` requests another
-    /// one, because the peer has forgotten it; `None` if there is none.
+    /// one, because the peer has lost its state; `None` if there is none.
     pub(super) fn forgotten(
         &mut self,
         now: u64,
@@ -326,8 +329,8 @@ impl Table {
         }
     }
 
-    /// Removes the first connection with an ID above `after` whose link has gone. Looks at no more
-    /// than [`STRIDE`] connections.
+    /// Removes the first connection with an ID above `after` whose link has gone. Checks at most
+    /// [`STRIDE`] connections.
     pub(super) fn sweep(&mut self, after: CommId) -> SweepResult {
         let mut at = after;
         for _ in 0..STRIDE {
@@ -346,7 +349,8 @@ impl Table {
         SweepResult::UpTo(at)
     }
 
-    /// Enters a listener. `EADDRINUSE` another one has the service ID at one of its addresses.
+    /// Inserts a listener. Fails with `EADDRINUSE` if another one has the service ID at one of its
+    /// addresses.
     pub(super) fn listen(&mut self, door: &Arc<ListenerEntry>, node: ListenerNode) -> Result {
         let (service_id, ip) = door.at();
         // The listener at all addresses sorts before the others of its family.
@@ -372,7 +376,7 @@ impl Table {
         at(ip).or_else(|| at(any(ip))).cloned()
     }
 
-    /// Removes a listener, if it is in the table. The result is not to be dropped under the lock.
+    /// Removes a listener, if it is in the table. The result must not be dropped under the lock.
     pub(super) fn unlisten(&mut self, door: &Arc<ListenerEntry>) -> Option<Arc<ListenerEntry>> {
         let key = door.at();
         let listens = self.listeners.get(&key)?;

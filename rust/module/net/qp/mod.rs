@@ -2,42 +2,43 @@
 
 //! QP: a queue pair of InfiniBand's transport, at an address of a link.
 //!
-//! What all kinds have in common is a [`Qp`]: number, address, inbox, worker, timer, figures. What a
-//! kind does with packets is a [`Kind`]: [`Ud`] or [`Rc`].
+//! [`Qp`] is the common part: number, address, inbox, worker, timer, figures. A [`Kind`], [`Ud`] or
+//! [`Rc`], processes the packets.
 //!
-//! # The way of a packet
+//! # Receiving a packet
 //!
 //! ```text
 //! wire -> softirq: Inbound finds the QP -> Qp::arrive: service, addresses, ICRC -> inbox
-//!      -> a run:   all that waits -> Kind::work: the state machine, the consumer above
+//!      -> a run:   all waiting packets -> Kind::work: the state machine, the consumer above
 //! ```
 //!
-//! The ICRC is verified before a packet waits: what was changed on the way, or is of somebody who
-//! cannot even compute it, neither fills the inbox nor wakes the worker.
+//! The ICRC is verified before a packet is queued. So a packet that was damaged, or whose sender
+//! does not compute the ICRC, neither fills the inbox nor wakes the worker.
 //!
-//! A QP is run by one task at a time, so its packets are processed in order, and those of different QPs
-//! on different CPUs. The task is the QP's worker, a work item of its own; or, if a task of the QP's
-//! [`Principal`] on the same host has just sent the packets, that task (run to completion), which saves
-//! waking the worker ([`InlineList`]). If the task does not begin in time, the worker does
-//! ([`Deadline`]). A task that finds the QP running leaves the packets to the task that runs it, which
-//! looks into the inbox again after the run, and wakes the worker if that found the QP running. Nothing
-//! runs when nothing arrives. The inbox is bounded, and what
-//! waits in it is charged to the QP's owner ([`inbox`]); what does not fit is a lost packet.
+//! One task at a time runs a QP, so its packets are processed in order, and those of different QPs
+//! on different CPUs. The task is the QP's worker (a work item of its own) or, if a task of the
+//! QP's [`Principal`] on the same host has just sent the packets, that task: it runs the receive
+//! work to completion, which saves waking the worker ([`InlineList`]). If the task does not begin
+//! in time, the worker does ([`Deadline`]). A task that finds the QP running leaves the packets to
+//! the task that runs it. That task checks the inbox again after the run, and wakes the worker if
+//! the worker has found the QP running. Nothing runs when no packets arrive. The inbox is bounded,
+//! and the packets in it are charged to the QP's owner ([`inbox`]); a packet that does not fit is
+//! lost.
 //!
-//! # The end
+//! # Closing
 //!
-//! [`Qp::close`] takes the QP out of the table, empties and closes its inbox, tells the kind, and
-//! waits for the run to end, which is done with at most one inbox of packets. Afterwards the consumer
-//! above is not called any more. A QP is not closed by its link's going: its worker runs once more
-//! and sees it, and what it sends is lost. **Every QP is to be closed**; one that is only dropped
-//! stays in the table for ever.
+//! [`Qp::close`] removes the QP from the table, empties and closes its inbox, notifies the kind,
+//! and waits for the current run, which processes at most [`BUDGET`] packets. Afterwards the
+//! consumer is not called any more. A QP is not closed when its link goes: its worker runs once
+//! more and sees that, and packets that it sends are lost. **Every QP must be closed**; one that is
+//! only dropped stays in the table for ever.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | [`ud`] | unreliable datagrams |
 //! | [`rc`] | reliable connections |
-//! | [`inbox`] | packets that wait, and who is charged for them |
-//! | [`payload`] | what a packet brings |
+//! | [`inbox`] | waiting packets, and their charge |
+//! | [`payload`] | the payload of a received packet |
 
 mod inbox;
 mod payload;
@@ -126,62 +127,63 @@ use kfi_roce::{
     packet::Packet, //
 };
 
-/// The first UDP source port of packets that are sent; the bits below say which QP sent them, so
-/// that networks with several ways keep those of one QP on one.
+/// The first UDP source port of sent packets. The bits below depend on the QP, so that a network
+/// with several routes uses one of them for all packets of a QP.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// Packets that a QP takes from its inbox in one run. The worker serves other QPs before it takes more;
-/// it also runs at most two QPs of the same principal to which the run has sent something.
+/// Packets that a QP takes from its inbox in one run. The worker serves other QPs before it takes
+/// more. It also runs at most two QPs of the same principal to which the run has sent packets.
 const BUDGET: u32 = 256;
 
-/// What a kind of QP does.
+/// The behaviour of a kind of QP.
 pub(crate) trait Kind: Send + Sync + Sized + 'static {
-    /// The transport service whose packets it takes.
+    /// The transport service of the packets that it accepts.
     const SERVICE: Service;
 
-    /// Whether it takes the packets of one peer only, see [`Qp::connect`].
+    /// Whether it accepts packets of one peer only, see [`Qp::connect`].
     const CONNECTED: bool;
 
-    /// The same QP as one of any kind.
+    /// Converts to the type for any kind.
     fn any(qp: Arc<Qp<Self>>) -> AnyQp;
 
-    /// The limits of one QP's inbox, besides that of its owner's account.
+    /// The limits of a QP's inbox, in addition to that of its owner's account.
     const INBOX: InboxLimits;
 
-    /// The QP has its number, and is about to be found by packets.
+    /// The QP has its number; packets will find it soon.
     fn started(qp: &Qp<Self>, number: Qpn);
 
-    /// Deals with packets that arrived and, if it was woken, with all else: the timer, the link's
-    /// going, what was posted and cannot be sent. A run: process context, no lock is held, never
-    /// twice at once. There may be no packets. What it sends may add work to `inline`.
+    /// Processes received packets and, if the QP was woken, everything else: the timer, a link that
+    /// has gone, work requests that were posted and cannot be sent. Called for each run: process
+    /// context, only the lock of the run held, never twice at once. There may be no packets. The
+    /// packets that it sends may add work to `inline`.
     fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, inline: &InlineList);
 
-    /// Lets go of the consumer and of the timer. Called once, when the QP is closed; process
-    /// context. The QP may still be run, and finds nobody to call then.
+    /// Drops the consumer and stops the timer. Called once, when the QP is closed; process context.
+    /// The QP may still run afterwards, and then has no consumer to call.
     fn detach(qp: &Qp<Self>);
 
-    /// Lets go of all memory. Called once, behind `detach`, when the last run has ended.
+    /// Frees all memory. Called once, after `detach`, when the last run has ended.
     fn release(qp: &Qp<Self>);
 }
 
-/// Why a QP runs.
+/// The reason for a run of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// Packets have arrived.
     Arrived,
-    /// It was woken, for whatever reason.
+    /// The worker was woken, for any reason.
     Woken,
 }
 
-/// Where a QP is.
+/// The addresses that a QP uses.
 pub(super) enum Home {
-    /// At an address of a link.
+    /// An address of a link.
     Link(Arc<Link>, IpAddr),
-    /// At all addresses of all links of a namespace: that of connection management.
+    /// All addresses of all links of a namespace: the QP of connection management.
     Namespace,
 }
 
-/// A QP of some kind, as the table has it.
+/// A QP of any kind, for the table.
 #[derive(Clone)]
 pub(crate) enum AnyQp {
     /// Unreliable datagrams.
@@ -199,7 +201,7 @@ impl AnyQp {
         }
     }
 
-    /// A packet to its number has arrived. Softirq.
+    /// Receives a packet to its number. Softirq.
     pub(super) fn arrive(&self, packet: &Packet, way: &Way, skb: RxSkb) {
         match self {
             Self::Ud(qp) => qp.arrive(packet, way, skb),
@@ -207,7 +209,7 @@ impl AnyQp {
         }
     }
 
-    /// A link has gone; perhaps it was this QP's. Process context.
+    /// Handles the end of a link, which may be that of another QP. Process context.
     pub(super) fn link_gone(&self, link: &Link) {
         match self {
             Self::Ud(qp) => qp.told_gone(link),
@@ -216,20 +218,20 @@ impl AnyQp {
     }
 }
 
-/// See the module's story.
+/// A queue pair, see the module documentation.
 #[pin_data]
 pub(crate) struct Qp<K: Kind> {
-    /// 0 until the QP has one.
+    /// 0 until the QP has a number.
     number: Atomic<u32>,
     socket: Arc<Socket>,
     home: Home,
-    /// Whose packets it takes, if its kind is connected.
+    /// The peer whose packets it accepts, if its kind is connected.
     peer: SetOnce<IpAddr>,
     closed: Atomic<bool>,
-    /// For whom it works; `None` for connection management.
+    /// The user and memory control group for which it works; `None` for connection management.
     principal: Option<Arc<Principal>>,
     figures: Holder,
-    /// When `timer` rings.
+    /// The time at which `timer` expires.
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
@@ -237,16 +239,18 @@ pub(crate) struct Qp<K: Kind> {
     inbox: QpInbox,
     #[pin]
     work: Work<Self>,
-    /// Until when a task should begin a run that it has accepted. Otherwise the worker does.
+    /// The time until which a task should begin a run that it has accepted. Then the worker begins
+    /// it.
     #[pin]
     deadline: Deadline<Self>,
-    /// Held during a run. Outermost but for those of who closes.
+    /// Held during a run. Outermost, except for locks of a caller that closes the QP.
     ///
-    /// Its holder may be a task that is preempted for a long time. So no worker waits for it: it leaves
-    /// its run to the holder (see `left`), and tries again when the deadline expires. The holder is a worker or a task of the QP's own principal,
-    /// and so are the holders of the locks of the kind, which are taken in runs and in calls of the
-    /// owner. So a caller of [`close`](Self::close) or [`settle`](Self::settle), which wait for this lock,
-    /// waits for no task of another user.
+    /// The holder may be a task that is preempted for a long time. So no worker waits for this
+    /// lock: it leaves its run to the holder (see `left`), and tries again when the deadline
+    /// expires. The holder is a worker or a task of the QP's own principal, and so are the holders
+    /// of the locks of the kind, which are taken in runs and in calls of the owner. So a caller of
+    /// [`close`](Self::close) or [`settle`](Self::settle), which wait for this lock, waits for no
+    /// task of another user.
     #[pin]
     running: Mutex<()>,
     /// The worker has found the QP running. The task that runs it wakes the worker afterwards.
@@ -287,7 +291,7 @@ impl<K: Kind> WorkItem for Qp<K> {
                     this.wake();
                 }
             }
-            // This work item alone runs such a QP.
+            // Only this work item runs such a QP.
             Home::Namespace => {
                 K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &inline);
                 if this.missed() {
@@ -304,7 +308,7 @@ impl<K: Kind> InlineWork for Qp<K> {
         self.deadline.begin();
         for _ in 0..list.runs() {
             // Pairs with the barrier in `missed`: either this task gets the lock, or the task that
-            // has it sees there what has arrived.
+            // holds it sees the new packets there.
             smp_mb(Full);
             let Some(running) = self.running.try_lock() else {
                 return;
@@ -333,29 +337,30 @@ impl_alarm! {
 }
 
 impl<K: Kind> Qp<K> {
-    /// The lock of a run, for the worker. `None`: another task runs the QP, and wakes the worker when
-    /// it ends.
+    /// Takes the lock of a run, for the worker. `None`: another task runs the QP, and wakes the
+    /// worker when its run ends.
     fn try_run(&self) -> Option<MutexGuard<'_, ()>> {
         if let Some(running) = self.running.try_lock() {
             return Some(running);
         }
-        // Pairs with the barrier in `missed`: either the run has ended by now, or its task sees this.
+        // Pairs with the barrier in `missed`: either the run has ended by now, or its task sees
+        // this.
         self.left.xchg(true, Full);
         let running = self.running.try_lock()?;
         self.left.store(false, Relaxed);
         Some(running)
     }
 
-    /// Runs the QP. [`missed`](Self::missed) is to be called afterwards.
+    /// Runs the QP. The caller calls [`missed`](Self::missed) afterwards.
     fn process(self: &Arc<Self>, running: MutexGuard<'_, ()>, cause: Cause, inline: &InlineList) {
         K::work(self, self.inbox.take(BUDGET), cause, inline);
         drop(running);
     }
 
-    /// Whether packets wait after a run: there were more than a run takes, or they have arrived meanwhile,
+    /// Whether packets wait after a run: there were more than a run takes, or more have arrived,
     /// and another task may have left them to this one. Wakes the worker if it has left its run.
     fn missed(self: &Arc<Self>) -> bool {
-        // The end of the run comes before the look: see `InlineWork::run` and `try_run`.
+        // The run must end before the checks: see `InlineWork::run` and `try_run`.
         smp_mb(Full);
         if self.left.load(Relaxed) && self.left.xchg(false, Full) {
             self.wake();
@@ -363,9 +368,11 @@ impl<K: Kind> Qp<K> {
         !self.inbox.is_empty()
     }
 
-    /// Makes a QP, and lets packets find it. `ENODEV` the link has gone; `EBUSY` there are too many
-    /// in the namespace, or it has one with this number; `ENOMEM`. Sleeps. It counts in `figures`, and
-    /// `owner` is charged for the packets that wait in its inbox.
+    /// Creates a QP and inserts it into the table. It counts in `figures`. `owner` is charged for
+    /// the packets that wait in its inbox.
+    ///
+    /// Fails with `ENODEV` if the link has gone, `EBUSY` if the namespace has too many QPs or one
+    /// with this number, `ENOMEM`. Sleeps.
     fn new(
         socket: &Arc<Socket>,
         home: Home,
@@ -400,9 +407,9 @@ impl<K: Kind> Qp<K> {
         )?;
         let number = socket.receiver().enter(K::any(qp.clone()), number)?;
         K::started(&qp, number);
-        // Release pairs with the acquire in `number`: who finds the QP finds it whole.
+        // Release pairs with the acquire in `number`: a caller that reads it sees a complete QP.
         qp.number.store(number.get(), Release);
-        // A link that went before the QP was in the table has told it nothing.
+        // A link that went before the QP was in the table has not notified it.
         if link.is_some_and(|link| link.state() == LinkState::Gone) {
             qp.close();
             return Err(ENODEV);
@@ -415,12 +422,12 @@ impl<K: Kind> Qp<K> {
         Qpn::new(self.number.load(Acquire))
     }
 
-    /// What it counted, or all of its owner. Any context.
+    /// The figures of this QP, or those of its owner that it counts in. Any context.
     pub(crate) fn figures(&self) -> &QpFigures {
         &self.figures
     }
 
-    /// The figures in which all is counted once more.
+    /// The figures of the link or namespace, which count everything a second time.
     fn outer_figures(&self) -> &Figures {
         match &self.home {
             Home::Link(link, _) => link.figures(),
@@ -428,24 +435,24 @@ impl<K: Kind> Qp<K> {
         }
     }
 
-    /// Counts what becomes of packets.
+    /// A counter for sent and received packets.
     fn tally(&self) -> Tally<'_> {
         Tally::new(&self.figures, self.outer_figures())
     }
 
-    /// The UDP source port of what it sends: one of 2^14, by its number.
+    /// The UDP source port of its packets: one of 2^14, a hash of its number.
     fn source_port(&self) -> u16 {
-        // A multiplicative hash: numbers that follow each other are spread.
+        // A multiplicative hash: it spreads consecutive numbers.
         let hash = self.number().get().wrapping_mul(0x9e37_79b1) >> 18;
         SOURCE_PORTS | hash as u16
     }
 
-    /// Says whose packets it takes from now on. `EISCONN` it was said before. Any context.
+    /// Sets the peer whose packets it accepts. Fails with `EISCONN` if it has one. Any context.
     fn connect(&self, peer: IpAddr) -> Result {
         self.peer.populate(peer).then_some(()).ok_or(EISCONN)
     }
 
-    /// Whether a packet may wait for the worker. What costs most comes last.
+    /// Whether a packet may be queued. The most expensive check comes last.
     fn judge(&self, packet: &Packet, way: &Way, skb: &RxSkb) -> Result<(), Figure> {
         if packet.opcode().service() != K::SERVICE {
             return Err(Figure::DropService);
@@ -464,7 +471,7 @@ impl<K: Kind> Qp<K> {
         packet::verify(skb, packet)
     }
 
-    /// A packet to this QP has arrived. Softirq.
+    /// Receives a packet to this QP. Softirq.
     fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
         let refused = match self.judge(packet, way, &skb) {
             Ok(()) => match self.inbox.push(skb) {
@@ -480,42 +487,42 @@ impl<K: Kind> Qp<K> {
         packet::reject(skb, cause);
     }
 
-    /// Something has arrived: the QP is to run. Softirq.
+    /// Schedules a run after packets have arrived. Softirq.
     fn due(self: &Arc<Self>) {
         let offered = match (&self.home, &self.principal) {
             (Home::Link(..), Some(principal)) => InlineList::offer(self.clone(), principal).is_ok(),
             _ => false,
         };
         if offered {
-            // The task does not go on before this softirq is over.
+            // The task cannot take the work before this softirq ends.
             Deadline::offer(self);
         } else {
             self.wake();
         }
     }
 
-    /// Has the worker run soon. Any context.
+    /// Queues the worker. Any context.
     fn wake(self: &Arc<Self>) {
         let queue = match &self.home {
             Home::Link(..) => work::queue(),
             Home::Namespace => work::control_queue(),
         };
-        // Refused if it is due already.
+        // The queue refuses an item that is queued already.
         let _ = queue.enqueue(self.clone());
     }
 
-    /// `link` has gone; it may be another QP's.
+    /// Handles the end of `link`, which may be that of another QP.
     fn told_gone(self: &Arc<Self>, link: &Link) {
         if matches!(&self.home, Home::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
             self.wake();
         }
     }
 
-    /// Waits until the packets that have arrived before have been processed: what the peer has said
-    /// before it disconnected. As [`close`](Self::close), it is neither for consumers that are being
-    /// called nor for holders of locks that they take. Sleeps.
+    /// Waits until all packets that arrived before the call are processed, for example those that
+    /// the peer sent before it disconnected. A consumer must not call it while it is being called,
+    /// and no caller may hold a lock that consumers take (as for [`close`](Self::close)). Sleeps.
     pub(crate) fn settle(self: &Arc<Self>) {
-        // Work that it causes is left to workers.
+        // Leave the work that this causes to workers.
         let inline = InlineList::of_worker(None);
         for _ in 0..K::INBOX.packets.div_ceil(BUDGET) {
             if self.inbox.is_empty() {
@@ -523,16 +530,17 @@ impl<K: Kind> Qp<K> {
             }
             self.process(self.running.lock(), Cause::Woken, &inline);
         }
-        // Another task may have taken the last packets.
+        // Another task may have taken the last packets: wait for its run.
         drop(self.running.lock());
         if self.missed() {
             self.wake();
         }
     }
 
-    /// Ends it: when this returns, its consumer is not called any more, and will not be. What was
-    /// under way is lost. Idempotent; waits for a run to end, so it is neither for consumers that are
-    /// being called nor for holders of locks that they take. Sleeps.
+    /// Closes the QP: when this returns, its consumer is not being called, and will not be called
+    /// any more. Operations in progress are lost. Idempotent. It waits for a run to end, so a
+    /// consumer must not call it while it is being called, and no caller may hold a lock that
+    /// consumers take. Sleeps.
     pub(crate) fn close(&self) {
         if self.closed.xchg(true, Full) {
             return;
@@ -542,7 +550,7 @@ impl<K: Kind> Qp<K> {
         K::detach(self);
         self.deadline.end();
         work::flush(&self.work);
-        // Another task may run it; the next one finds nothing.
+        // Another task may be running it; a later run finds no packets.
         drop(self.running.lock());
         K::release(self);
     }

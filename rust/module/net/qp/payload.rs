@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The payload of a packet that has arrived, where it lies.
+//! The payload of a received packet, in its socket buffer.
 
 use crate::{
     mem::{
@@ -11,24 +11,24 @@ use crate::{
 };
 use core::ops::Range;
 
-/// See the module's story.
+/// The payload of a received packet.
 pub(crate) struct Payload<'a> {
     skb: &'a RxSkb,
     range: Range<usize>,
 }
 
 impl<'a> Payload<'a> {
-    /// The bytes of a packet in `range` behind its UDP header.
+    /// The bytes of a packet in `range`, counted from the end of its UDP header.
     pub(super) fn new(skb: &'a RxSkb, range: Range<usize>) -> Self {
         Self { skb, range }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// The part of it in `range`, as much of that as there is.
+    /// The part of it in `range`, clipped to its length.
     pub(crate) fn part(&self, range: Range<usize>) -> Self {
         let start = range.start.min(self.range.len());
         let end = range.end.clamp(start, self.range.len());
@@ -38,13 +38,13 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies it to `dst` from byte `at` on: as much as there is room for. Returns how many bytes;
-    /// none if `dst` is not writable.
+    /// Copies it to `dst` from byte `at` on, as far as there is room. Returns the number of bytes;
+    /// 0 if `dst` is not writable.
     pub(crate) fn place(&self, dst: &MemRef, at: usize) -> usize {
         wire::place(dst, at, self.skb, self.range.start, self.range.len())
     }
 
-    /// Copies its beginning to `to`; false if that is longer than it.
+    /// Copies its first bytes to `to`; false if `to` is longer than the payload.
     #[must_use]
     pub(crate) fn copy_to_slice(&self, to: &mut [u8]) -> bool {
         to.len() <= self.len() && self.skb.copy_to_slice(self.range.start, to)

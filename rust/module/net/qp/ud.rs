@@ -2,11 +2,11 @@
 
 //! UD: unreliable datagrams.
 //!
-//! One packet is one message, from anybody who knows the Q key to anybody. A datagram that arrives
-//! is handed to the [`Consumer`] at once; if that has no use for it, it is dropped, which is no error.
-//! A datagram that is sent is on its way, or lost, when sending returns.
+//! One packet is one message, from any QP that knows the Q key to any QP. A received datagram is
+//! passed to the [`Consumer`] at once; if the consumer does not use it, it is dropped, which is not
+//! an error. When sending returns, a datagram is on its way or lost.
 //!
-//! Rules, Q keys and the GRH are kfi_roce's ([`kfi_roce::ud`]).
+//! kfi_roce implements the protocol, Q keys and the GRH ([`kfi_roce::ud`]).
 
 use super::{
     super::{
@@ -74,10 +74,11 @@ use kfi_roce::{
     }, //
 };
 
-/// Who gets what arrives at a UD QP: the provider's endpoint, or connection management.
+/// The user of a UD QP: the provider's endpoint, or connection management.
 pub(crate) trait Consumer: Send + Sync {
-    /// A datagram has arrived. Returns whether it was of use. In a run of the QP, one after
-    /// the other: process context, no lock is held; may sleep, must not close the QP.
+    /// Handles a received datagram. Returns whether the datagram was used. Called in a run of the
+    /// QP, for one datagram at a time: process context, no lock held by the caller; may sleep, must
+    /// not close the QP.
     fn datagram(&self, datagram: &Datagram<'_>) -> bool;
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Ud {
     #[pin]
     machine: SpinLock<ud::Qp>,
     qkey: u32,
-    /// A leaf but for `Consumer`'s reference count; none when closed.
+    /// A leaf, except for the reference count of `Consumer`; `None` when closed.
     #[pin]
     consumer: Mutex<Option<Arc<dyn Consumer>>>,
 }
@@ -96,7 +97,7 @@ pub(crate) struct Ud {
 impl Kind for Ud {
     const SERVICE: Service = Service::Ud;
     const CONNECTED: bool = false;
-    /// Some hundred full packets, whoever sent them.
+    /// About a hundred packets of the largest size, from all senders.
     const INBOX: InboxLimits = InboxLimits {
         packets: 1 << 10,
         bytes: 1 << 20,
@@ -122,12 +123,12 @@ impl Kind for Ud {
         let mut tally = qp.tally();
         tally.set_inline(cause == Cause::Arrived);
         for skb in batch {
-            // It was read before, when it arrived, and its headers have not changed.
+            // It was parsed when it arrived, and its headers have not changed.
             let Ok(packet) = packet::parse(&skb) else {
                 continue;
             };
             tally.received(packet.len());
-            // Whether there is a receive, and whether it is long enough, is the consumer's business.
+            // The consumer checks whether there is a receive, and whether it is long enough.
             match machine.receive(&packet, Some(usize::MAX)) {
                 Ok(received) => {
                     let datagram = Datagram {
@@ -168,7 +169,7 @@ fn ready(number: Qpn, qkey: u32, sq_psn: Psn) -> ud::Qp {
             sq_psn,
             ..ud::Attr::default()
         };
-        // These are the attributes that these transitions want.
+        // These transitions need exactly these attributes, so this cannot fail.
         let _ = qp.modify(&attr, mask);
     }
     qp
@@ -187,16 +188,17 @@ impl From<ud::Dropped> for Figure {
 }
 
 impl Qp<Ud> {
-    /// Bytes of kernel memory that a QP for datagrams takes, with the reserve of its inbox.
+    /// Bytes of kernel memory of a QP for datagrams, with the reserve of its inbox.
     pub(crate) const BYTES: usize = size_of::<Self>() + inbox::RESERVE as usize;
 
-    /// A QP for datagrams at `addr`, whose IP address is `link`'s and whose port says which number
-    /// it has ([`SockAddr::qpn`]), 0: that of any port; what arrives with `qkey` is for `consumer`.
-    /// The caller checks who may have a controlled Q key ([`ud::is_controlled`]). `owner`, which has
-    /// been charged [`BYTES`](Self::BYTES), is charged for packets that wait.
+    /// A QP for datagrams at `addr`. The IP address is `link`'s, and the port determines its number
+    /// ([`SockAddr::qpn`]); port 0 stands for any free port. `consumer` gets the datagrams that
+    /// arrive with `qkey`. The caller checks who may use a controlled Q key
+    /// ([`ud::is_controlled`]). `owner`, which has been charged [`BYTES`](Self::BYTES), is charged
+    /// for packets that wait.
     ///
-    /// `ENODEV` the link has gone; `EBUSY` a QP in the namespace has the port, or all are taken;
-    /// `ENOMEM`. Sleeps.
+    /// Fails with `ENODEV` if the link has gone, `EBUSY` if a QP of the namespace has the port or
+    /// all are taken, `ENOMEM`. Sleeps.
     pub(crate) fn datagrams(
         link: &Arc<Link>,
         addr: &SockAddr,
@@ -220,7 +222,7 @@ impl Qp<Ud> {
     /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses.
     /// It has no owner.
     ///
-    /// `EBUSY` there is one; `ENOMEM`. Sleeps.
+    /// Fails with `EBUSY` if there is one, `ENOMEM`. Sleeps.
     pub(crate) fn gsi(socket: &Arc<Socket>, consumer: Arc<dyn Consumer>) -> Result<Arc<Self>> {
         Self::new(
             socket,
@@ -232,12 +234,12 @@ impl Qp<Ud> {
         )
     }
 
-    /// Sends a datagram along `path`, which begins at this QP's address. When this returns the
-    /// memory of `payload` is not needed any more.
+    /// Sends a datagram along `path`, which begins at this QP's address. The memory of `payload` is
+    /// not used after this returns.
     ///
-    /// `EMSGSIZE` longer than the path MTU; `ENETUNREACH` there is no way now, or the interface is
-    /// too small for any path MTU. What is lost besides, on this host or behind it, is no error.
-    /// Process context, no spin lock that is taken in softirq.
+    /// Fails with `EMSGSIZE` if it is longer than the path MTU, `ENETUNREACH` if there is no route
+    /// now or the interface is too small for any path MTU. A datagram that is lost, on this host or
+    /// later, is not an error. Process context, no spin lock held that is taken in softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
         let mtu = path.mtu().ok_or(ENETUNREACH)?;
         let send = ud::Send {
@@ -250,11 +252,11 @@ impl Qp<Ud> {
         let packet = self.kind.machine.lock().send(&send, mtu);
         let packet = packet.map_err(|why| match why {
             ud::Unsent::TooLong => EMSGSIZE,
-            // Not so: it is ready from the beginning to the end.
+            // Cannot happen: the QP is in state RTS for its lifetime.
             ud::Unsent::Refused | ud::Unsent::State => EINVAL,
         })?;
-        // The identification need not be unique where fragments are forbidden; the lower half of
-        // the PSN will do.
+        // The identification need not be unique, because fragmentation is forbidden; the lower half
+        // of the PSN will do.
         let id = packet.bth.psn.get() as u16;
         let sent = path
             .build(self.source_port(), id, &packet, |room| {
@@ -281,7 +283,7 @@ impl Ud {
     }
 }
 
-/// Whom a datagram goes to, at the end of its path, and what it says besides its payload.
+/// The destination of a datagram at the end of its path, and the header fields besides the payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination {
     /// The QP.
@@ -290,11 +292,11 @@ pub(crate) struct Destination {
     pub(crate) qkey: u32,
     /// Immediate data.
     pub(crate) imm: Option<u32>,
-    /// The receiver's solicited event.
+    /// Whether the receiver gets a solicited event.
     pub(crate) solicited: bool,
 }
 
-/// A datagram that arrived.
+/// A received datagram.
 pub(crate) struct Datagram<'a> {
     skb: &'a RxSkb,
     payload: Payload<'a>,
@@ -317,7 +319,7 @@ impl<'a> Datagram<'a> {
         self.received.imm
     }
 
-    /// Whether those are to be woken who wait for solicited events.
+    /// Whether it wakes those who wait for solicited events.
     #[cfg(kfi_kunit)]
     pub(crate) fn solicited(&self) -> bool {
         self.received.solicited
@@ -335,7 +337,7 @@ impl<'a> Datagram<'a> {
         match (ip.try_into(), ip.try_into()) {
             (Ok(ip), _) => ud::grh_ipv4(ip),
             (_, Ok(ip)) => ud::grh_ipv6(ip),
-            // Such a packet does not get so far.
+            // Such a packet is dropped before it gets here.
             _ => [0; ud::GRH_LEN],
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an RC QP asks of the floor above.
+//! The trait by which an RC QP calls the layer above.
 
 use super::super::payload::Payload;
 use crate::shim::skb::Room;
@@ -21,16 +21,16 @@ use kfi_roce::{
     }, //
 };
 
-/// Receives and memory for the peer's requests, and ears for what becomes of one's own: the
-/// provider's endpoint.
+/// The user of an RC QP, the provider's endpoint: provides receives and memory for the peer's
+/// requests, and is notified of the results of its own.
 ///
-/// All of it is called by the one who runs the QP, its worker or a task that sent to it on the same
-/// host, one after the other: process context, may sleep but for [`read`](Self::read) and
-/// [`end_read`](Self::end_read). What the peer asks for is asked with the lock of the QP's responder held; what has ended is told with no
-/// lock held. None of it may close the QP or change its state; posting is allowed while being told,
-/// not while being asked.
+/// The task that runs the QP (its worker, or a task that sent to it on the same host) calls all of
+/// these functions, one at a time: process context, may sleep except for [`read`](Self::read) and
+/// [`end_read`](Self::end_read). The functions that serve the peer's requests are called with the
+/// lock of the QP's responder held, those that report results with no lock held. None of them may
+/// close the QP or change its state. The latter may post work requests, the former may not.
 ///
-/// Where [`Target`] says what a function means, it means the same here.
+/// Where [`Target`] defines a function, it means the same here.
 pub(crate) trait Consumer: Send + Sync {
     /// [`Target::begin_receive`]. `payload` is that of the first packet.
     fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> Result<(), Refusal>;
@@ -56,48 +56,48 @@ pub(crate) trait Consumer: Send + Sync {
     /// [`Target::check_read`].
     fn check_read(&self, reth: &Reth) -> Result<(), Refusal>;
 
-    /// Copies what `reth` names, a part of what [`check_read`](Self::check_read) was asked for, to
-    /// `room`, all of it. Bottom halves are disabled: must not sleep, and takes no mutex.
+    /// Copies the range of `reth`, a part of a range that [`check_read`](Self::check_read) has
+    /// allowed, to `room`, all of it. Bottom halves are disabled: must not sleep, and takes no mutex.
     ///
-    /// Fails if the key has gone since, or the memory cannot be read; then
+    /// Fails if the key is not valid any more, or the memory cannot be read; then
     /// [`abort_receive`](Self::abort_receive) may follow, when bottom halves are enabled again.
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Result<(), Refusal>;
 
-    /// The peer is being sent all that it wanted to read with one request: the packets leave when this
-    /// has been told. `more`: it says that others of the same operation follow. Bottom halves are
+    /// The last response to a READ request of the peer was built; the packets are sent after this
+    /// call. `more`: the request says that others of the same operation follow. Bottom halves are
     /// disabled, as for [`read`](Self::read): must not sleep.
     fn end_read(&self, reth: &Reth, more: bool);
 
     /// [`Target::atomic`].
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Result<u64, Refusal>;
 
-    /// A work request has ended; its memory is not used any more, and the reference to it has been
-    /// dropped. In the order of posting.
+    /// A work request has completed. The QP does not use its memory any more, and has dropped its
+    /// reference to it. Called in the order of posting.
     fn completed(&self, context: u64, status: Status);
 
-    /// The QP went to ERR, and not because it was told to. Once; what was posted is completed, as
-    /// flushed, before and after.
+    /// The QP has entered ERR, not by a call of the consumer. Called once. Posted work requests
+    /// complete as flushed, before and after this.
     fn failed(&self);
 
-    /// The peer has no receive for a SEND of this QP's (RNR NAK): it is sent again later. Told like the
-    /// end of a work request, with no lock held.
+    /// The peer has no receive for a SEND of this QP (RNR NAK); the QP sends it again later. Called
+    /// with no lock held, as for a completion.
     fn not_ready(&self) {}
 
-    /// The run of the QP ends: what was asked for is answered, what has ended is told. No lock is
-    /// held, so what could not be done while being asked can be done now.
+    /// The run of the QP ends: all requests are answered, all completions reported. No lock is
+    /// held, so the consumer can do here what the functions above may not.
     fn run_ended(&self) {}
 }
 
-/// A consumer, with the payload of one packet: what kfi_roce's responder acts on.
+/// A consumer and the payload of one packet: the [`Target`] of kfi_roce's responder.
 pub(super) struct Asked<'a> {
-    /// None: the QP is being closed.
+    /// `None` when the QP is being closed.
     pub(super) consumer: Option<&'a dyn Consumer>,
-    /// None: no packet is being dealt with.
+    /// `None` when no packet is being processed.
     pub(super) payload: Option<Payload<'a>>,
 }
 
 impl Asked<'_> {
-    /// Both, for a request.
+    /// Both of them, for a request.
     fn both(&self) -> Result<(&dyn Consumer, &Payload<'_>), Refusal> {
         self.consumer
             .zip(self.payload.as_ref())

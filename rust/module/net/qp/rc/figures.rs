@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What kfi_roce's state machines have counted, as figures.
+//! Adds the statistics of kfi_roce's state machines to the figures.
 
 use super::{
     super::super::stats::{
@@ -11,7 +11,7 @@ use super::{
     Sending, //
 };
 
-/// Adds what has grown since `settled`.
+/// Adds the increase since `settled`.
 macro_rules! add {
     ($tally:ident, $now:ident, $settled:ident: $($field:ident => $figure:ident,)*) => {
         $(
@@ -23,7 +23,7 @@ macro_rules! add {
     };
 }
 
-/// Counts what the requester has counted since the last call.
+/// Adds what the requester has counted since the last call.
 pub(super) fn requester(sending: &mut Sending, tally: &Tally<'_>) {
     let now = *sending.requester.stats();
     let settled = core::mem::replace(&mut sending.settled, now);
@@ -43,7 +43,7 @@ pub(super) fn requester(sending: &mut Sending, tally: &Tally<'_>) {
     );
 }
 
-/// Counts what the responder has counted since the last call.
+/// Adds what the responder has counted since the last call.
 pub(super) fn responder(receiving: &mut Receiving, tally: &Tally<'_>) {
     let now = *receiving.responder.stats();
     let settled = core::mem::replace(&mut receiving.settled, now);

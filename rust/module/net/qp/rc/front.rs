@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fronts: bytes of the owner's own that stand before a work request's memory, in one message.
+//! Inline headers: bytes that are sent before a work request's memory, in the same message.
 //!
-//! What speaks a protocol of its own over a QP begins each SEND with a header, and has the bytes of
-//! the message somewhere else. A front is that header: it is copied when the work request is posted
-//! and may be changed until that has ended ([`Qp::rewrite`](super::Qp::rewrite)).
+//! A user with its own protocol over a QP begins each SEND with a header, and has the bytes of the
+//! message elsewhere. The inline header (`Front`) is copied when the work request is posted. It may
+//! be changed until the work request has completed ([`Qp::rewrite`](super::Qp::rewrite)).
 
 use crate::{
     mem::{
@@ -15,10 +15,10 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// Bytes of the longest front.
+/// Size of the longest inline header in bytes.
 pub(crate) const FRONT_MAX: usize = 56;
 
-/// The front of one work request.
+/// The inline header of one work request.
 #[derive(Clone, Copy)]
 pub(super) struct Front {
     bytes: [u8; FRONT_MAX],
@@ -36,26 +36,27 @@ impl Front {
     }
 }
 
-/// The fronts of a QP's work requests, by place; none for a QP that was made without.
+/// The inline headers of a QP's work requests, by place; empty for a QP that was created without
+/// them.
 pub(super) struct Fronts(KVec<Front>);
 
 impl Fronts {
-    /// Room for `len` fronts. `ENOMEM`. Sleeps.
+    /// Room for `len` inline headers. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(len: usize) -> Result<Self> {
         Ok(Self(super::filled(len, Front::EMPTY)?))
     }
 
-    /// Bytes that room for `len` fronts takes.
+    /// Bytes of memory for `len` inline headers.
     pub(super) const fn bytes(len: usize) -> usize {
         len.saturating_mul(size_of::<Front>())
     }
 
-    /// Whether a front of `len` bytes can stand there: an empty one always can.
+    /// Whether an inline header of `len` bytes can be stored: an empty one always can.
     pub(super) fn fits(&self, len: usize) -> bool {
         len == 0 || (len <= FRONT_MAX && !self.0.is_empty())
     }
 
-    /// Sets the front at `place` to `bytes`, which [fit](Self::fits).
+    /// Sets the inline header at `place` to `bytes`, which [fit](Self::fits).
     pub(super) fn set(&mut self, place: usize, bytes: &[u8]) {
         if let Some(front) = self.0.get_mut(place) {
             if let Some(room) = front.bytes.get_mut(..bytes.len()) {
@@ -65,14 +66,14 @@ impl Fronts {
         }
     }
 
-    /// The front at `place`, to be changed.
+    /// The inline header at `place`, to be changed.
     pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut [u8]> {
         let front = self.0.get_mut(place)?;
         front.bytes.get_mut(..front.len)
     }
 
-    /// Copies a part of a message to `room`: the front at `place` and behind it `memory`, from byte
-    /// `offset` on.
+    /// Copies a part of a message to `room`: the inline header at `place` followed by `memory`,
+    /// from byte `offset` on.
     pub(super) fn gather(&self, place: usize, memory: &MemRef, offset: usize, room: &mut Room<'_>) {
         let front = self.0.get(place).map_or(&[][..], Front::as_slice);
         let Some(rest) = front.get(offset..) else {

@@ -2,34 +2,34 @@
 
 //! RC: a reliable connection to one peer.
 //!
-//! The protocol is kfi_roce's: a requester and a responder, each under a mutex of its own, so
-//! that somebody can post while the worker places what the peer sends. Here they get packets, time,
+//! kfi_roce implements the protocol: a requester and a responder. Each is under its own mutex, so a
+//! task can post while the worker places what the peer sends. This module gives them packets, time,
 //! memory and a [`Consumer`].
 //!
 //! ```text
-//!   queue, push -> Sending: requester, memory of work requests -> packets, sent by the poster itself
-//!   a run:  requests  -> Receiving: responder -> Consumer: receives and memory -> answers
+//!   queue, push -> Sending: requester, memory of work requests -> packets, sent by the posting task
+//!   a run:  requests  -> Receiving: responder -> Consumer: receives and memory -> responses
 //!           responses -> Sending: requester -> packets that had to wait
-//!           then, with no lock held, what has ended -> Consumer::completed
+//!           then, with no lock held, completed work requests -> Consumer::completed
 //!   timer:  the worker
 //! ```
 //!
-//! What is sent is sent under the lock of its half: so packets leave in the order of their PSNs.
+//! Each half sends its packets with its lock held, so they are sent in the order of their PSNs.
 //!
 //! A packet that the local stack refuses is lost, and sent again a little later; the QP does not
-//! suffer. A QP is connected once: to talk to another peer, make another.
+//! fail. A QP has one peer in its lifetime: for another peer, create another QP.
 //!
 //! # Locks
 //!
-//! Receiving, then sending. The consumer's locks come below the former. No spin lock is held while
-//! either is taken.
+//! `receiving`, then `sending`. The consumer's locks are below `receiving`. No spin lock is held
+//! while either is taken.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `consumer.rs` | what the floor above has to do |
-//! | `front.rs` | bytes before a work request's memory |
+//! | `consumer.rs` | the trait of the layer above |
+//! | `front.rs` | inline headers |
 //! | `worker.rs` | packets, timers, completions |
-//! | `figures.rs` | what is counted |
+//! | `figures.rs` | statistics |
 
 mod consumer;
 mod figures;
@@ -125,22 +125,22 @@ use kfi_roce::{
     }, //
 };
 
-/// READs and atomics that a QP may have outstanding, and its peer at it: what fits in a CM's REQ
-/// would be 255; more than a few do not make anything faster.
+/// READs and atomics that a QP, and its peer at the QP, may have outstanding. A REQ of CM could
+/// carry up to 255; more than a few do not increase the speed.
 pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 
-/// Most work requests that a QP can have queued.
+/// The most work requests that a QP can have queued.
 pub(crate) const MAX_SENDS: usize = 1 << 14;
 
 /// The kind of a QP for a reliable connection.
 #[pin_data]
 pub(crate) struct Rc {
-    /// Under it, [`Sending`] may be taken, and the consumer is asked.
+    /// While it is held, [`Sending`] may be taken and the consumer is called.
     #[pin]
     receiving: Mutex<Receiving>,
     #[pin]
     sending: Mutex<Sending>,
-    /// A leaf but for `Consumer`'s reference count; none when closed.
+    /// A leaf, except for the reference count of `Consumer`; `None` when closed.
     #[pin]
     consumer: Mutex<Option<Arc<dyn Consumer>>>,
     path: SetOnce<Arc<Path>>,
@@ -151,39 +151,38 @@ pub(crate) struct Rc {
 /// The half that executes the peer's requests.
 struct Receiving {
     responder: Responder<KVec<Replay>>,
-    /// What of its counters has been added up.
+    /// The statistics already added to the figures.
     settled: ResponderStats,
 }
 
-/// The half that has its own requests executed.
+/// The half that sends this QP's requests.
 struct Sending {
     requester: Requester<KVec<Wqe>, KVec<Slot>>,
-    /// As many places as there are WQEs, taken and left in turn: a work request's `wr_id` is its
-    /// place.
+    /// As many places as there are WQEs, used round-robin: a work request's `wr_id` is its place.
     works: KVec<Option<Work>>,
-    /// By the same places.
+    /// Inline headers, by the same places.
     fronts: Fronts,
     /// The place of the next work request.
     next: usize,
     alarm: Alarm<Qp<Rc>>,
-    /// What of its counters has been added up.
+    /// The statistics already added to the figures.
     settled: RequesterStats,
-    /// Whether the consumer knows of the state ERR: it ordered it, or has been told.
+    /// Whether the consumer knows of the state ERR: it asked for it, or was notified.
     told: bool,
 }
 
-/// A work request that has not ended.
+/// A work request that has not completed.
 struct Work {
     context: u64,
     memory: MemRef,
 }
 
-/// What is to be done.
+/// A work request, as it is posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The operation.
     pub(crate) op: Op,
-    /// Begin only when all READs and atomics before it are done.
+    /// Begin only when all READs and atomics posted before have completed.
     pub(crate) fence: bool,
     /// The peer's completion is a solicited event.
     pub(crate) solicited: bool,
@@ -192,8 +191,8 @@ pub(crate) struct Request {
 impl Kind for Rc {
     const SERVICE: Service = Service::Rc;
     const CONNECTED: bool = true;
-    /// A window of the largest packets, of which each takes twice its payload, and as much again:
-    /// so the window is what keeps a peer back, not loss. 4,096 small packets take no more memory.
+    /// A window of the largest packets, each of which uses twice its payload, and as much again. So
+    /// the window limits a peer before packets are lost. 4,096 small packets use no more memory.
     const INBOX: InboxLimits = InboxLimits {
         packets: window::DEFAULT_LARGEST * 16,
         bytes: window::DEFAULT_LARGEST * 4 * PathMtu::Mtu4096.bytes(),
@@ -220,7 +219,7 @@ impl Kind for Rc {
     fn release(qp: &Qp<Self>) {
         let works = {
             let mut sending = qp.kind.sending.lock();
-            // Whoever posts now has nobody to keep the memory for, so nothing must be sent.
+            // A task that posts from now on cannot store its memory, so nothing may be sent.
             sending.requester.error();
             core::mem::take(&mut sending.works)
         };
@@ -228,13 +227,14 @@ impl Kind for Rc {
     }
 }
 
-/// `len` copies of `value`. `ENOMEM`.
+/// `len` copies of `value`. Fails with `ENOMEM`. Sleeps.
 fn filled<T: Clone>(len: usize, value: T) -> Result<KVec<T>> {
     Ok(KVec::from_elem(value, len, GFP_KERNEL_ACCOUNT)?)
 }
 
 impl Rc {
-    /// With room for `sends` work requests, a power of two, and for `fronts` fronts: as many, or none.
+    /// With room for `sends` work requests, a power of two, and for `fronts` inline headers: the
+    /// same number, or 0.
     fn new(
         sends: usize,
         fronts: usize,
@@ -279,18 +279,18 @@ impl Rc {
     }
 
     fn next_ip_id(&self) -> u16 {
-        // The lower half of it.
+        // The lower half.
         self.ip_id.fetch_add(1, Relaxed) as u16
     }
 }
 
 impl Qp<Rc> {
-    /// A QP for a connection from `ip`, an address of `link`, in state RESET; `sends` work requests
-    /// can be queued, a number that is rounded up to a power of two. `owner`, which has been
-    /// charged [`bytes`](Self::bytes), is charged for packets that wait.
+    /// A QP for a connection from `ip`, an address of `link`, in state RESET. `sends` work requests
+    /// can be queued; the number is rounded up to a power of two. `owner`, which has been charged
+    /// [`bytes`](Self::bytes), is charged for packets that wait.
     ///
-    /// `EINVAL` no or more than [`MAX_SENDS`] work requests; `ENODEV` the link has gone; `EBUSY` there
-    /// are too many QPs in the namespace; `ENOMEM`. Sleeps.
+    /// Fails with `EINVAL` for 0 or more than [`MAX_SENDS`] work requests, `ENODEV` if the link has
+    /// gone, `EBUSY` if the namespace has too many QPs, `ENOMEM`. Sleeps.
     pub(crate) fn connection(
         link: &Arc<Link>,
         ip: IpAddr,
@@ -302,7 +302,8 @@ impl Qp<Rc> {
         Self::make(link, ip, sends, false, figures, owner, consumer)
     }
 
-    /// The same, whose work requests can have fronts. It counts in `figures`, as others may.
+    /// The same, for work requests with inline headers. It counts in `figures`, which other QPs may
+    /// share.
     pub(crate) fn connection_with_fronts(
         link: &Arc<Link>,
         ip: IpAddr,
@@ -334,8 +335,8 @@ impl Qp<Rc> {
         Self::new(link.socket(), home, Number::Any, figures, Some(owner), kind)
     }
 
-    /// Bytes of kernel memory that a QP with room for `sends` work requests takes, with the reserve
-    /// of its inbox.
+    /// Bytes of kernel memory of a QP with room for `sends` work requests, with the reserve of its
+    /// inbox.
     pub(crate) const fn bytes(sends: usize) -> usize {
         const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
         let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
@@ -345,7 +346,8 @@ impl Qp<Rc> {
             .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
     }
 
-    /// Bytes of kernel memory that fronts for `sends` work requests take besides.
+    /// Bytes of kernel memory of the inline headers for `sends` work requests, in addition to
+    /// `bytes`.
     pub(crate) const fn front_bytes(sends: usize) -> usize {
         Fronts::bytes(sends.next_power_of_two())
     }
@@ -355,16 +357,16 @@ impl Qp<Rc> {
         self.kind.sending.lock().requester.state()
     }
 
-    /// Goes to state `attr.state` with those attributes that are in `mask`, as
-    /// [`rc::Qp::modify`](kfi_roce::rc::Qp::modify) has it. [`Mask::AV`] goes with `path`, the
-    /// way to the peer, from this QP's address.
+    /// Changes to state `attr.state` with the attributes in `mask`, as
+    /// [`rc::Qp::modify`](kfi_roce::rc::Qp::modify) defines it. [`Mask::AV`] requires `path`, the
+    /// path to the peer from this QP's address, and the other way round.
     ///
-    /// To ERR: all that is posted completes as flushed; [`Consumer::failed`] is not called. To RESET:
-    /// all that is posted is forgotten, and nobody is told.
+    /// To ERR: all posted work requests complete as flushed; [`Consumer::failed`] is not called. To
+    /// RESET: all posted work requests are dropped without a completion.
     ///
-    /// `EINVAL` not from this state, or not with these attributes; `EISCONN` the QP has or had a
-    /// peer; `ENODEV` the link has gone. Nothing has changed then. Not for a consumer that is being
-    /// called. Sleeps.
+    /// Fails with `EINVAL` if the transition from this state or the attributes are not allowed,
+    /// `EISCONN` if the QP has or had a peer, `ENODEV` if the link has gone. Nothing has changed
+    /// then. A consumer must not call it while it is being called. Sleeps.
     pub(crate) fn modify(
         self: &Arc<Self>,
         attr: &Attr,
@@ -392,11 +394,11 @@ impl Qp<Rc> {
             }
             if let Some(path) = path {
                 self.connect(path.way().to)?;
-                // Nobody else does, as nobody else has connected it.
+                // Only the call that has set the peer gets here, so `path` is not set yet.
                 self.kind.path.populate(path.clone());
             }
             if attr.state == State::Reset {
-                // All places are free again, in whatever order they are given.
+                // All places are free again; they may be dropped in any order.
                 for work in &mut sending.works {
                     if let Some(work) = work.take() {
                         let _ = forgotten.push(work, GFP_KERNEL);
@@ -415,16 +417,18 @@ impl Qp<Rc> {
         Ok(())
     }
 
-    /// Posts a work request on `front` and `memory`, one behind the other: what is sent from them, or
-    /// where an answer is placed. How it ends is told with [`Consumer::completed`] and `context`.
+    /// Posts a work request with the inline header `front` and `memory`, which follows it in the
+    /// message: the source of a SEND or WRITE, or the destination of a response.
+    /// [`Consumer::completed`] reports its result with `context`.
     ///
-    /// Nothing is sent yet: [`push`](Self::push) is to be called soon, so that work requests that come
-    /// together are sent together.
+    /// This only queues it: the caller calls [`push`](Self::push) soon, so that work requests
+    /// posted together are sent together.
     ///
-    /// `EINVAL` the state does not allow it, both are longer than a message can be, or their length is
-    /// not that of the operation, or the front is longer than [`FRONT_MAX`], or the QP has
-    /// [none](Self::connection_with_fronts); `EAGAIN` so much is queued already. No spin lock that is
-    /// taken in softirq; may sleep.
+    /// Fails with `EINVAL` if the state does not allow it, if the length is not that of the
+    /// operation or longer than a message can be, if the inline header is longer than
+    /// [`FRONT_MAX`], or if the QP has [no inline headers](Self::connection_with_fronts); `EAGAIN`
+    /// if the queue is full. Must not be called with a spin lock held that is taken in softirq; may
+    /// sleep.
     pub(crate) fn queue(
         self: &Arc<Self>,
         request: &Request,
@@ -454,36 +458,37 @@ impl Qp<Rc> {
         let places = sending.works.len();
         sending.next = (place + 1) & places.wrapping_sub(1);
         if let Some(slot) = sending.works.get_mut(place) {
-            // As there was room for the work request, its place is free.
+            // The requester had room for the work request, so its place is free.
             *slot = Some(Work { context, memory });
         }
         sending.fronts.set(place, front);
         if sending.requester.state().post_send() == Posting::Flushed {
             drop(sending);
-            // Completions are the worker's.
+            // The worker reports completions.
             self.wake();
         }
         Ok(())
     }
 
-    /// Sends what was queued, as much of it as may be sent now, and runs the receive work of a peer of
-    /// the same principal on this host to completion ([`InlineList`]). Sleeps; no lock is held, and no
-    /// consumer is being called.
+    /// Sends queued work requests, as far as the window allows, and runs the receive work of a peer
+    /// of the same principal on this host to completion ([`InlineList`]). Sleeps. The caller holds
+    /// no lock, and is not a consumer that is being called.
     pub(crate) fn push(self: &Arc<Self>) {
         let inline = InlineList::new();
         worker::send(self, &mut self.kind.sending.lock(), Some(&inline));
         inline.run();
     }
 
-    /// The same for who holds locks, or is a consumer that is being called: the peer's worker does the
-    /// receive work. Sleeps.
+    /// The same for callers that hold locks, and for consumers that are being called: the peer's
+    /// worker does the receive work. Sleeps.
     pub(crate) fn push_only(self: &Arc<Self>) {
         worker::send(self, &mut self.kind.sending.lock(), None);
     }
 
-    /// Has `change` change the fronts of work requests that have not ended, with the context of each:
-    /// what is sent from now on, for the first time or again, has the changed ones. Some that have
-    /// ended and were not told may be among them. A front keeps its length. Sleeps.
+    /// Calls `change` with the context and the inline header of each work request that has not
+    /// completed. Packets sent from now on, for the first time or again, have the changed headers.
+    /// The calls may include work requests that have completed and were not reported yet. The
+    /// length of an inline header does not change. Sleeps.
     pub(crate) fn rewrite(&self, mut change: impl FnMut(u64, &mut [u8])) {
         let mut sending = self.kind.sending.lock();
         let Sending { works, fronts, .. } = &mut *sending;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A run of an RC QP: packets, the timer, the end of work requests.
+//! A run of an RC QP: packets, the timer, completions.
 
 use super::{
     super::{
@@ -62,16 +62,16 @@ use kfi_roce::{
     state::State, //
 };
 
-/// Packets that are sent before what arrives on this CPU is processed.
+/// Packets that are sent before packets that arrive on this CPU are processed.
 const BATCH: usize = 16;
 
-/// Answers that are sent before the QP's own requests are.
+/// Responses that are sent before the QP's own requests.
 const ANSWERS: usize = 128;
 
 /// Completions that are taken at a time.
 const COMPLETIONS: usize = 16;
 
-/// A run. See [`Kind::work`](super::super::Kind::work).
+/// Runs the QP. See [`Kind::work`](super::super::Kind::work).
 pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &InlineList) {
     let consumer = qp.kind.consumer();
     let consumer = consumer.as_deref();
@@ -80,7 +80,8 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &Inli
     let now = now_ns();
 
     let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, inline);
-    // Requests alone concern the other half as little as responses do the one above.
+    // Requests alone do not concern the sending half, as responses do not concern the receiving
+    // half.
     if cause == Cause::Woken || !responses.is_empty() || served != Served::default() {
         proceed(qp, responses, &served, consumer, tally, now, inline);
     } else {
@@ -91,16 +92,17 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &Inli
     }
 }
 
-/// What the receiving half leaves to the sending one.
+/// The results of the receiving half that the sending half needs.
 #[derive(Default, PartialEq, Eq)]
 struct Served {
-    /// When an answer is due.
+    /// The time at which a response is due.
     answers_at: Option<u64>,
-    /// The QP has failed.
+    /// The responder is in state ERR.
     refused: bool,
 }
 
-/// Executes the requests among some packets, and answers; gives the responses back.
+/// Executes the requests in `batch`, and sends responses to them. Returns the packets that are
+/// responses.
 fn serve(
     qp: &Arc<Qp<Rc>>,
     batch: RxBatch,
@@ -122,7 +124,7 @@ fn serve(
         }
     }
     for skb in batch {
-        // It was read before, when it arrived, and its headers have not changed.
+        // It was parsed when it arrived, and its headers have not changed.
         let Ok(packet) = packet::parse(&skb) else {
             continue;
         };
@@ -150,7 +152,7 @@ fn serve(
     (responses, served)
 }
 
-/// Takes in responses, sends what they or the time allow, and tells what has ended.
+/// Processes responses, sends the packets that they or the time allow, and reports completions.
 fn proceed(
     qp: &Arc<Qp<Rc>>,
     responses: RxBatch,
@@ -180,7 +182,7 @@ fn proceed(
         let kept_waiting = sending.requester.stats().rnr != rnr;
         (sending.requester.state() == State::Error, kept_waiting)
     };
-    // Who is told of an end may look at the figures.
+    // Add up the figures first: the consumer may read them when a completion is reported.
     drop(tally);
 
     if failed && !served.refused {
@@ -195,15 +197,15 @@ fn proceed(
     }
 }
 
-/// Sends what a poster's work request allows to be sent.
+/// Sends queued work requests, as far as the window allows.
 pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending, inline: Option<&InlineList>) {
     let now = now_ns();
     transmit(qp, sending, &mut qp.tally(), now, inline);
     set_alarm(qp, sending, now, None);
 }
 
-/// Has the worker run when it is to do something though nothing arrives. `now` may be as old as the
-/// run: the alarm rings later by that then.
+/// Sets the timer to the next time at which the worker has something to do. `now` may be as old as
+/// the run; then the timer expires later by the same time.
 fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Option<u64>) {
     let at = [sending.requester.deadline(), answers_at];
     let Some(at) = at.into_iter().flatten().min() else {
@@ -212,12 +214,12 @@ fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Opti
     if at <= now {
         qp.wake();
     } else if !qp.is_closed() {
-        // Who closes takes the alarm away afterwards, under this lock.
+        // `detach` drops the alarm after `closed` is set, under this lock.
         sending.alarm.set(qp, &qp.due, now, at);
     }
 }
 
-/// Sends what was built, and counts it. False: it is lost.
+/// Sends the packet that was built, and counts it. Returns false if it is lost.
 fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally<'_>) -> bool {
     let sent = built.and_then(|skb| path.send(skb)).is_ok();
     if sent {
@@ -260,7 +262,7 @@ fn transmit(
     }
 }
 
-/// Sends answers, some at a time: what is left is due at once.
+/// Sends responses, at most [`ANSWERS`] of them: the rest is due at once.
 fn answer(
     qp: &Qp<Rc>,
     receiving: &mut Receiving,
@@ -297,7 +299,7 @@ fn answer(
     }
 }
 
-/// Sends an answer. An error: its memory cannot be read, and nothing else is to be sent before the
+/// Sends a response. It fails if the memory cannot be read; then nothing else may be sent until the
 /// responder is told. Does not sleep.
 fn answer_one(
     qp: &Qp<Rc>,
@@ -328,7 +330,7 @@ fn answer_one(
     Ok(())
 }
 
-/// Fetches the payload of an answer.
+/// Copies the payload of a response.
 fn read(
     consumer: Option<&dyn Consumer>,
     answering: &Answering,
@@ -340,7 +342,7 @@ fn read(
     }
 }
 
-/// Takes in a response.
+/// Processes a response.
 fn take_in(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
     let (wqe, placed) = match sending.requester.receive(now, packet) {
         Received::Nothing => return,
@@ -371,7 +373,7 @@ impl Sending {
         Some(&self.works.get(place)?.as_ref()?.memory)
     }
 
-    /// Fetches the payload of a request.
+    /// Copies the payload of a request.
     fn fetch(&self, outgoing: &Outgoing, room: &mut Room<'_>) {
         if room.left() == 0 {
             return;
@@ -381,29 +383,30 @@ impl Sending {
                 let (place, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
                 self.fronts.gather(place, memory, offset, room);
             }
-            // Not so: it is there until the work request is taken.
+            // Cannot happen: the memory stays until the completion is taken.
             None => room.fill(0),
         }
     }
 }
 
-/// Whether packets of the path MTU are longer than the way to the peer carries by now, as far as routers
-/// have said so. They may have been forged: this is asked only when the peer has not answered.
+/// Whether packets of the path MTU are longer than the path to the peer carries now, according to
+/// ICMP messages of routers. Those may be forged, so this is checked only when the peer has not
+/// answered.
 fn is_too_long(qp: &Qp<Rc>, sending: &Sending) -> bool {
     let carried = qp.kind.path.as_ref().and_then(|path| path.mtu());
     carried.is_some_and(|carried| carried < sending.requester.mtu())
 }
 
-/// Work requests that have ended, and how.
+/// Completed work requests and their status.
 struct Ended([Option<(Work, Status)>; COMPLETIONS]);
 
 impl Ended {
-    /// None.
+    /// No work requests.
     fn none() -> Self {
         Self([const { None }; COMPLETIONS])
     }
 
-    /// Takes as many as there is room for.
+    /// Takes completions, as many as there is room for.
     fn take(&mut self, qp: &Qp<Rc>, sending: &mut Sending) {
         for room in &mut self.0 {
             let Some(completion) = sending.requester.take() else {
@@ -419,13 +422,13 @@ impl Ended {
         }
     }
 
-    /// Tells the consumer. Returns whether there may be more.
+    /// Reports them to the consumer. Returns whether there may be more.
     fn tell(&mut self, consumer: Option<&dyn Consumer>) -> bool {
         for room in &mut self.0 {
             let Some((work, status)) = room.take() else {
                 return false;
             };
-            // Who is told may take it for granted that the memory is free.
+            // The consumer may rely on the memory being released.
             drop(work.memory);
             if let Some(consumer) = consumer {
                 consumer.completed(work.context, status);
@@ -435,7 +438,7 @@ impl Ended {
     }
 }
 
-/// Tells the consumer what has ended, and that the QP has.
+/// Reports completions to the consumer, and that the QP has failed.
 fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, mut ended: Ended, failed: bool) {
     while ended.tell(consumer) {
         ended.take(qp, &mut qp.kind.sending.lock());
