@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Address vector: the peers that an owner's operations can name.
+//! Address vector: the peers that the operations of an owner can name.
 //!
-//! The meaning of a `kfi_addr_t` is the core's ([`kfi_core::av`]); here are its memory and its
-//! locks. Every transmit looks an address up, so the table is behind a spin lock, a leaf, held for
-//! a look-up. Those who change it hold a mutex besides, under which larger tables are allocated
-//! before the spin lock is taken, and old ones freed after.
+//! The core defines what a `kfi_addr_t` means ([`kfi_core::av`]). This file adds memory and locks.
+//! Every transmit looks up an address, so a spin lock protects the table. It is a leaf and is held
+//! for one look-up. A task that changes the table also holds a mutex. Under the mutex it allocates
+//! a larger table before it takes the spin lock, and frees the old table after it has released the
+//! spin lock.
 //!
-//! An AV opened with KFI_EVENT reports insertions to the EQ that it is bound to. They are done
-//! when the call returns all the same; the event says how many were.
+//! An AV that is opened with KFI_EVENT reports insertions to the EQ that it is bound to. The
+//! addresses are inserted when the call returns in this case too. The event gives their number.
 
 use kernel::{
     new_mutex,
@@ -58,28 +59,28 @@ use crate::{
     }, //
 };
 
-/// What an AV is opened with; checked by the face.
+/// The attributes of an AV. The front end has checked them.
 pub(crate) struct AvAttr {
     /// Table or map.
     pub(crate) kind: AvType,
-    /// Addresses to make room for at once; 0: default. At most [`MAX_AV`].
+    /// Addresses to make room for when the AV is opened. 0: the default. At most [`MAX_AV`].
     pub(crate) count: u32,
-    /// Insertions report to the EQ.
+    /// Insertions are reported to the EQ.
     pub(crate) events: bool,
 }
 
 type Slots = KVVec<AvSlot>;
 type Index = KVVec<IndexSlot>;
 
-/// What those who change the table look at.
+/// State that only a change of the table uses.
 struct Change {
     /// The EQ for events.
     eq: Option<Used<Eq>>,
-    /// What the AV takes of its owner's budget.
+    /// The memory of the table, charged to the owner's budget.
     memory: Allowance,
 }
 
-/// Storage for `count` addresses, charged to `budget`. `ENOMEM`. Sleeps.
+/// Allocates storage for `count` addresses and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
 fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
     let bytes = count * size_of::<AvSlot>() + index_len(count) * size_of::<IndexSlot>();
     let memory = budget.take_for::<Av>(bytes)?;
@@ -90,7 +91,7 @@ fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
     ))
 }
 
-/// See the module's story.
+/// An address vector.
 #[pin_data]
 pub(crate) struct Av {
     ident: Ident,
@@ -99,14 +100,14 @@ pub(crate) struct Av {
     events: bool,
     #[pin]
     table: SpinLock<Table<Slots, Index>>,
-    /// Held by those who change the table.
+    /// Held while the table is changed. Taken before `table`.
     #[pin]
     change: Mutex<Change>,
 }
 
 impl Av {
-    /// Opens an AV. `EINVAL` room for more than [`MAX_AV`] wanted, `EBADF` the domain is closed,
-    /// `ENOMEM`. Sleeps.
+    /// Opens an AV. Fails with `EINVAL` for more than [`MAX_AV`] addresses; `EBADF` if the domain
+    /// is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: AvAttr, ident: Ident) -> Result<Arc<Self>> {
         let count = match attr.count {
             0 => DEFAULT_AV,
@@ -129,15 +130,15 @@ impl Av {
         )
     }
 
-    /// Binds the EQ for events. `EINVAL` another fabric or a second EQ, `EBADF` it or the EQ is
-    /// closed. Sleeps.
+    /// Binds the EQ for events. Fails with `EINVAL` if the EQ belongs to another fabric, or the AV
+    /// has an EQ; `EBADF` if the AV or the EQ is closed. Sleeps.
     pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
         if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
             return Err(EINVAL);
         }
         let mut change = self.change.lock();
-        // Under the mutex, which teardown takes after the AV was marked closed: a use that came
-        // later would stay.
+        // Teardown takes this mutex after the AV was marked closed. A use that is added later would
+        // never be released.
         if self.uses.is_closed() {
             return Err(EBADF);
         }
@@ -148,8 +149,8 @@ impl Av {
         Ok(())
     }
 
-    /// Whether insertions report to the EQ; `KFI_ENOEQ` they would, but there is none. To be asked
-    /// before anything is inserted. Sleeps.
+    /// Whether insertions are reported to the EQ. The caller asks before it inserts anything. Fails
+    /// with `KFI_ENOEQ` if they are, but no EQ is bound. Sleeps.
     pub(crate) fn reports(&self) -> Result<bool> {
         if self.events && self.change.lock().eq.is_none() {
             return Err(to_error(Errno::KFI_ENOEQ));
@@ -157,7 +158,8 @@ impl Av {
         Ok(self.events)
     }
 
-    /// Inserts an address; gives its `kfi_addr_t`. `ENOSPC` there are [`MAX_AV`], `ENOMEM`. Sleeps.
+    /// Inserts an address and returns its `kfi_addr_t`. Fails with `ENOSPC` if the AV has
+    /// [`MAX_AV`] addresses, `ENOMEM`. Sleeps.
     pub(crate) fn insert(&self, addr: SockAddr) -> Result<u64> {
         let mut change = self.change.lock();
         let room = {
@@ -172,15 +174,15 @@ impl Av {
             return Err(ENOSPC);
         }
         let (slots, index, memory) = storage(larger, &self.ident.budget)?;
-        // The mutex keeps others from changing it meanwhile, so it fits.
+        // The mutex keeps other tasks from changing the table meanwhile, so the entries fit.
         let old = self.table.lock().grow(slots, index);
         drop(old);
         change.memory = memory;
         self.table.lock().insert(addr).map_err(to_error)
     }
 
-    /// Reports the end of an insertion with `context` to the EQ: each address that failed, as its
-    /// index and why, and how many were inserted. Sleeps.
+    /// Reports the end of an insertion with `context` to the EQ: the index and the error of each
+    /// address that failed, and the number of addresses that were inserted. Sleeps.
     pub(crate) fn report(
         &self,
         context: u64,
@@ -195,12 +197,13 @@ impl Av {
         }
     }
 
-    /// Removes addresses, all or none. `ENOENT` one of them is not there, or stands in the list
-    /// twice. Sleeps.
+    /// Removes all of the addresses or none. Fails with `ENOENT` if one of them is not in the AV,
+    /// or is in the list twice. Sleeps.
     pub(crate) fn remove(&self, fi_addrs: &[u64]) -> Result {
         let _change = self.change.lock();
-        // One by one, so that the spin lock is not held for long; those who look up meanwhile may
-        // see some of them gone. The mutex keeps others from marking or removing.
+        // The spin lock is taken for one address at a time, so it is not held for long. A look-up
+        // at the same time may find some of them removed. The mutex keeps other tasks from marking
+        // or removing.
         for (marked, fi_addr) in fi_addrs.iter().enumerate() {
             let mark = self.table.lock().mark(*fi_addr);
             if let Err(error) = mark {
@@ -216,13 +219,13 @@ impl Av {
         Ok(())
     }
 
-    /// The address of a `kfi_addr_t`. `ENOENT`. Does not sleep.
+    /// The address of a `kfi_addr_t`. Fails with `ENOENT`. Does not sleep.
     #[link_section = ".text.hot"]
     pub(crate) fn lookup(&self, fi_addr: u64) -> Result<SockAddr> {
         self.table.lock().lookup(fi_addr).map_err(to_error)
     }
 
-    /// The `kfi_addr_t` of a source, or `KFI_ADDR_NOTAVAIL`. Does not sleep.
+    /// The `kfi_addr_t` of a source address, or `KFI_ADDR_NOTAVAIL`. Does not sleep.
     pub(super) fn source(&self, addr: &SockAddr) -> u64 {
         self.table.lock().source(addr)
     }
@@ -232,7 +235,7 @@ impl Av {
         self.table.lock().kind()
     }
 
-    /// The domain that it was made from.
+    /// The domain of the AV.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }

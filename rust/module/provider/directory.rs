@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The directory: which endpoint has which address.
+//! The directory: the enabled endpoints of a network namespace, by address.
 //!
-//! One directory per network namespace, shared by its domains; it comes with the first of them and
-//! goes with the last. An endpoint enters when it is enabled and leaves first thing when it
-//! closes. A message finds its peer here: an address that is in the directory is on this host, and
-//! delivery is a function call; any other address belongs to the wire.
+//! The domains of a network namespace share its directory. The first domain creates it and the last
+//! one frees it. An endpoint enters when it is enabled, and leaves as the first step of closing. A
+//! message finds its peer here: if the address is in the directory, the peer is on this host and
+//! delivery is a function call. Any other address is reached over the network.
 //!
-//! Entries are spread over buckets by a hash of the address, each an ordered tree under a spin
-//! lock of its own, so that senders to different endpoints do not meet. The buckets' locks are
-//! leaves, held for a look-up.
+//! A hash of the address selects one of several buckets. Each is an ordered tree under its own spin
+//! lock, so that senders to different endpoints do not contend. The locks of the buckets are leaves
+//! and are held for one look-up.
 
 use core::net::IpAddr;
 
@@ -38,13 +38,13 @@ use crate::{
     shim::sched::cond_resched, //
 };
 
-/// How many buckets a directory has; a power of two.
+/// The number of buckets of a directory. A power of two.
 const BUCKETS: usize = 64;
 
-/// Ports that are given to endpoints which do not ask for one: the dynamic range of RFC 6335.
+/// The ports for endpoints that do not request one: the dynamic range of RFC 6335.
 const EPHEMERAL: core::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// How many ports are tried before other tasks may run.
+/// The number of ports that are tried between two calls of `cond_resched()`.
 const STRIDE: u32 = 256;
 
 type Bucket = SpinLock<RBTree<SockAddr, Arc<Endpoint>>>;
@@ -55,8 +55,8 @@ pub(crate) struct Directory {
     netns: NetNsId,
     #[pin]
     buckets: [Bucket; BUCKETS],
-    /// Where the search for a free port goes on, counted from the first of them. It is no lock: a task
-    /// that is preempted in its search delays nobody.
+    /// The place of the next port to try among those of [`EPHEMERAL`]. It is no lock, so a task that is
+    /// preempted in its search delays no other task.
     next_port: Atomic<u32>,
 }
 
@@ -65,12 +65,12 @@ struct Space {
     directory: Arc<Directory>,
 }
 
-/// `None` until the first directory comes: a tree cannot be made in a constant.
+/// `None` until the first directory is made, because a tree cannot be made in a constant.
 type Spaces = Option<RBTree<NetNsId, Space>>;
 
 kernel::sync::global_lock! {
-    // A spin lock, so that no task is preempted while it holds it: the end of a process may take it. A
-    // leaf.
+    // A spin lock, because the end of a process may take it: no task is preempted while it holds
+    // it. The lock is a leaf.
     // SAFETY: `init` is called by the module's init before anything else of the provider.
     unsafe(uninit) static SPACES: SpinLock<Spaces> = None;
 }
@@ -79,7 +79,7 @@ kernel::sync::global_lock! {
 ///
 /// # Safety
 ///
-/// To be called once, before any other function of the provider.
+/// Must be called once, before any other function of the provider.
 pub(super) unsafe fn init() {
     // SAFETY: Called once, by the requirement above.
     unsafe { SPACES.init() }
@@ -89,7 +89,8 @@ pub(super) unsafe fn init() {
 pub(crate) struct DirectoryUse(Arc<Directory>);
 
 impl DirectoryUse {
-    /// The directory of `netns`, made if there is none yet. `ENOMEM`. Sleeps.
+    /// Uses the directory of `netns` and makes it if there is none yet. Fails with `ENOMEM`.
+    /// Sleeps.
     pub(crate) fn of(netns: NetNsId) -> Result<Self> {
         if let Some(known) = Self::known(&mut SPACES.lock(), netns) {
             return Ok(known);
@@ -101,9 +102,9 @@ impl DirectoryUse {
         };
         let node = RBTreeNode::new(netns, space, GFP_KERNEL)?;
         let mut spaces = SPACES.lock();
-        // Somebody else may have made one meanwhile.
+        // Another task may have made the directory meanwhile.
         if let Some(known) = Self::known(&mut spaces, netns) {
-            // What was made is not dropped under the lock.
+            // The new directory is not dropped under the lock.
             drop(spaces);
             return Ok(known);
         }
@@ -111,7 +112,7 @@ impl DirectoryUse {
         Ok(Self(directory))
     }
 
-    /// One more use of the directory of `netns`, if there is one.
+    /// Takes one more use of the directory of `netns`, if there is one.
     fn known(spaces: &mut Spaces, netns: NetNsId) -> Option<Self> {
         let space = spaces.as_mut()?.get_mut(&netns)?;
         space.users = space.users.wrapping_add(1);
@@ -141,7 +142,7 @@ impl Drop for DirectoryUse {
             }
             None => None,
         };
-        // Not under the lock.
+        // The directory is not dropped under the lock.
         drop(spaces);
         drop(left);
     }
@@ -157,18 +158,19 @@ impl Directory {
     }
 
     fn bucket(&self, addr: &SockAddr) -> &Bucket {
-        // Endpoints of one host differ in their ports above all.
+        // Endpoints of one host differ mostly in their ports.
         let low = match addr.ip() {
             IpAddr::V4(ip) => ip.to_bits(),
             IpAddr::V6(ip) => ip.to_bits() as u32,
         };
         let index = (low ^ u32::from(addr.port())) as usize % BUCKETS;
-        // `index` is below BUCKETS, so the fallback is never taken; it stands for a panic that the
-        // compiler would have to keep otherwise.
+        // `index` is below BUCKETS, so the fallback is never used. Without it the compiler would
+        // keep a panic.
         self.buckets.get(index).unwrap_or(&self.buckets[0])
     }
 
-    /// Enters `endpoint` under `addr`, whose port is not 0. `EADDRINUSE`, `ENOMEM`. Sleeps.
+    /// Enters `endpoint` under `addr`, whose port is not 0. Fails with `EADDRINUSE`, `ENOMEM`.
+    /// Sleeps.
     fn enter_at(&self, addr: SockAddr, endpoint: &Arc<Endpoint>) -> Result {
         let node = RBTreeNode::new(addr, endpoint.clone(), GFP_KERNEL_ACCOUNT)?;
         let mut tree = self.bucket(&addr).lock();
@@ -180,8 +182,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Enters `endpoint` under `addr`, with a port of the directory's choice if that has none;
-    /// gives the address as entered. `EADDRINUSE`, `ENOMEM`. Sleeps.
+    /// Enters `endpoint` under `addr` and returns the address. If the port is 0, the directory
+    /// chooses one. Fails with `EADDRINUSE`, `ENOMEM`. Sleeps.
     pub(crate) fn enter(&self, addr: SockAddr, endpoint: &Arc<Endpoint>) -> Result<SockAddr> {
         if addr.port() != 0 {
             return self.enter_at(addr, endpoint).map(|()| addr);
@@ -208,14 +210,14 @@ impl Directory {
         Err(EADDRINUSE)
     }
 
-    /// Takes the entry at `addr` out. Sleeps not.
+    /// Removes the entry of `addr`. Does not sleep.
     pub(crate) fn leave(&self, addr: &SockAddr) {
         let endpoint = self.bucket(addr).lock().remove_node(addr);
-        // The last reference may go here, so not under the lock.
+        // This may be the last reference, so it is not dropped under the lock.
         drop(endpoint);
     }
 
-    /// The endpoint at `addr`, if it is on this host. Sleeps not.
+    /// The endpoint at `addr`, if it is on this host. Does not sleep.
     #[link_section = ".text.hot"]
     pub(crate) fn find(&self, addr: &SockAddr) -> Option<Arc<Endpoint>> {
         self.bucket(addr).lock().get(addr).cloned()

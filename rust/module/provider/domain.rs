@@ -2,13 +2,13 @@
 
 //! Domain: the objects on one link.
 //!
-//! Endpoints, address vectors, memory regions, CQs, counters and poll sets are made from a domain,
-//! and objects of different domains are never bound to each other. A domain holds its link in use
-//! and its namespace's directory; it owns the table of memory keys, because a key means the same
-//! region to every endpoint of the domain.
+//! Endpoints, address vectors, memory regions, CQs, counters and poll sets are made from a domain.
+//! Objects of different domains are never bound to each other. A domain holds its link and the
+//! directory of its namespace in use. It owns the table of memory keys, because a key names the
+//! same region for every endpoint of the domain.
 //!
-//! The table is an ordered tree under a spin lock, a leaf, held for one look-up: an RMA operation
-//! takes a reference to the region there and works outside.
+//! The table is an ordered tree under a spin lock. The lock is a leaf and is held for one look-up:
+//! an RMA operation takes a reference to the region under it and accesses the region outside.
 
 use kernel::{
     new_mutex,
@@ -58,22 +58,22 @@ use crate::{
     }, //
 };
 
-/// Random keys that are tried for a region. Each is one in use with a chance of one in 65536 at
-/// most, as an open file has no more regions than handles.
+/// The number of random keys that are tried for a region. The chance that a key is in use is at
+/// most one in 65536, because an open file has no more regions than handles.
 const KEY_TRIES: u32 = 16;
 
-/// How a domain's memory is addressed and who chooses keys (`mr_mode`).
+/// How the memory of a domain is addressed, and whether it chooses keys (`mr_mode`).
 #[derive(Clone, Copy)]
 pub(crate) struct MrMode {
-    /// Peers name bytes by their owner's virtual address instead of by offset.
+    /// Peers address bytes by the owner's virtual address instead of by offset.
     pub(crate) virt_addr: bool,
-    /// The domain chooses keys instead of the caller.
+    /// The domain chooses the keys instead of the caller.
     pub(crate) prov_key: bool,
 }
 
 type Keys = RBTree<u32, Arc<Mr>>;
 
-/// See the module's story.
+/// A domain on a link.
 #[pin_data]
 pub(crate) struct Domain {
     fabric: Used<Fabric>,
@@ -83,17 +83,17 @@ pub(crate) struct Domain {
     uses: Uses,
     #[pin]
     keys: SpinLock<Keys>,
-    /// The EQ that reports registrations, and whether it was bound with KFI_REG_MR.
+    /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(Used<Eq>, bool)>>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl Domain {
     /// Opens a domain on `link`, which must belong to the fabric's namespace.
     ///
-    /// `EBADF` the fabric is closed, `ENOMEM`. Sleeps.
+    /// Fails with `EBADF` if the fabric is closed, `ENOMEM`. Sleeps.
     pub(crate) fn open(
         fabric: &Arc<Fabric>,
         link: LinkUse,
@@ -117,17 +117,18 @@ impl Domain {
         )
     }
 
-    /// Binds the domain to an EQ; with `reg_mr`, registration is asynchronous and reports there.
+    /// Binds the domain to an EQ. With `reg_mr`, registration is asynchronous and is reported to
+    /// the EQ.
     ///
-    /// `EINVAL` it is bound already, or the EQ belongs to another fabric; `EBADF` it or the EQ is
-    /// closed. Sleeps.
+    /// Fails with `EINVAL` if the domain is bound to an EQ, or the EQ belongs to another fabric;
+    /// `EBADF` if the domain or the EQ is closed. Sleeps.
     pub(crate) fn bind_eq(&self, eq: &Arc<Eq>, reg_mr: bool) -> Result {
         if !Arc::ptr_eq(eq.fabric(), self.fabric.arc()) {
             return Err(EINVAL);
         }
         let mut bound = self.eq.lock();
-        // Under the mutex, which teardown takes after the domain was marked closed: a use that came
-        // later would stay.
+        // Teardown takes this mutex after the domain was marked closed. A use that is added later
+        // would never be released.
         if self.uses.is_closed() {
             return Err(EBADF);
         }
@@ -138,24 +139,24 @@ impl Domain {
         Ok(())
     }
 
-    /// Calls `report` with the EQ that registrations report to, if there is one. Sleeps.
+    /// Calls `report` with the EQ for registrations, if there is one. Sleeps.
     pub(super) fn with_mr_eq(&self, report: impl FnOnce(&Eq)) {
         if let Some((eq, true)) = &*self.eq.lock() {
             report(eq);
         }
     }
 
-    /// The fabric that it was made from.
+    /// The fabric of the domain.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
 
-    /// The link that it is on.
+    /// The link of the domain.
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }
 
-    /// Where its endpoints find their peers.
+    /// The directory in which its endpoints find their peers.
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -165,10 +166,10 @@ impl Domain {
         self.mr_mode
     }
 
-    /// Enters `region` under `requested`, or under a key of the domain's choice: a random one, as a
-    /// key is what peers must have been told to reach the region.
+    /// Enters `region` under `requested`, or under a random key. The key is random because a peer
+    /// that knows it can access the region.
     ///
-    /// `KFI_ENOKEY` the key is in use, `ENOMEM`. Sleeps.
+    /// Fails with `KFI_ENOKEY` if the key is in use, `ENOMEM`. Sleeps.
     pub(super) fn enter_key(&self, requested: Option<u32>, region: &Arc<Mr>) -> Result<u32> {
         let reservation = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         for _ in 0..KEY_TRIES {
@@ -185,26 +186,26 @@ impl Domain {
         Err(to_error(Errno::KFI_ENOKEY))
     }
 
-    /// Takes the region under `key` out of the table. Does not sleep.
+    /// Removes the region under `key` from the table. Does not sleep.
     pub(super) fn leave_key(&self, key: u32) {
         let region = self.keys.lock().remove_node(&key);
-        // The last reference may go here, so not under the lock.
+        // This may be the last reference, so it is not dropped under the lock.
         drop(region);
     }
 
-    /// The region under `key`. Does not sleep; dropping the result may.
+    /// The region under `key`. Does not sleep. Dropping the result may sleep.
     pub(super) fn region(&self, key: u64) -> Option<Arc<Mr>> {
         let key = u32::try_from(key).ok()?;
         self.keys.lock().get(&key).cloned()
     }
 
-    /// A peer was refused access to the domain's memory. Any context.
+    /// Counts that a peer was refused access to the domain's memory. Any context.
     pub(super) fn count_refusal(&self) {
         self.link().count(Figure::MrRefused);
     }
 
-    /// Runs `work` inside the region under `key`; gives its answer, or [`Refusal::Key`]. Does not
-    /// sleep if `work` does not.
+    /// Calls `work` inside the region under `key` and returns its result, or [`Refusal::Key`]. Does
+    /// not sleep if `work` does not.
     pub(super) fn in_region<T>(
         &self,
         key: u64,

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event queue: control events, as fi_eq(3) has it.
+//! Event queue: control events, as specified by fi_eq(3).
 //!
-//! Memory regions, address vectors, passive endpoints and connected ones report to the EQ that they
-//! are bound to; a program that opened it with `KFI_WRITE` writes events of its own. What the queue answers, and in which order,
-//! is the core crate's ([`kfi_core::eq`]); here it gets memory, locks, and tasks to wake.
+//! Memory regions, address vectors, passive and connected endpoints report to the EQ that they are
+//! bound to. A program that opened it with `KFI_WRITE` writes events of its own. The core defines
+//! the behaviour of the queue ([`kfi_core::eq`]). This file adds memory, locks, and tasks to wake.
 //!
-//! Reading takes an event away once its reader has it: it is copied under the spin lock, given to
-//! the reader under a mutex that keeps readers apart, and then taken out. So a program whose buffer
-//! is too short, or not there, loses nothing. Under the mutex nothing waits for a program's memory:
-//! a page that is not there ends the read with `EFAULT`, and the caller brings it in and reads again.
+//! A reader first gets a copy of an event, and then the event is removed. It is copied under the
+//! spin lock and given to the reader under a mutex, which serialises readers. So a program whose
+//! buffer is too short or not accessible loses no event. Under the mutex no page of the program is
+//! faulted in: a page that is not present ends the read with `EFAULT`, and the caller faults it in
+//! and reads again.
 //!
 //! # Locks
 //!
-//! `Eq::reader` (mutex) -> `Eq::state` (spin lock). A wait queue's or wait set's lock is taken
-//! under neither spin lock.
+//! `Eq::reader` (mutex) -> `Eq::state` (spin lock). The locks of wait queues and wait sets are not
+//! taken under the spin lock.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/eq.rs"]
@@ -99,9 +100,9 @@ use crate::{
     }, //
 };
 
-/// What an EQ is to be.
+/// The attributes of an EQ.
 pub(crate) struct EqAttr {
-    /// Events it holds; 0: the default.
+    /// The number of events that it holds; 0: the default.
     pub(crate) entries: u32,
     /// Its wait object.
     pub(crate) wait: WaitObj,
@@ -109,13 +110,13 @@ pub(crate) struct EqAttr {
     pub(crate) writable: bool,
 }
 
-/// What is told of a connection.
+/// The content of a connection event.
 pub(super) struct Connection<'a> {
-    /// The number of a request; 0 of what is none.
+    /// The number of a connection request; 0 for other events.
     pub(super) connreq: u32,
     /// This end's address.
     pub(super) local: SockAddr,
-    /// The peer's.
+    /// The peer's address.
     pub(super) peer: SockAddr,
     /// The link.
     pub(super) link: &'a LinkName,
@@ -123,17 +124,17 @@ pub(super) struct Connection<'a> {
     pub(super) private: &'a [u8],
 }
 
-// An entry and the longest private data that are told are an event.
+// An event has room for an entry and the longest private data.
 kernel::static_assert!(size_of::<kfabric_eq_cm_entry>() + limits::MAX_ACCEPT_DATA <= MAX_EVENT);
 
-/// An address as the interface has it.
+/// An address in the format of the interface.
 fn raw(addr: &SockAddr) -> kfabric_sockaddr {
     kernel::transmute::FromBytes::from_bytes_copy(&addr.to_raw()).unwrap_or_default()
 }
 
 type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, Line<Waker>>;
 
-/// See the module's story.
+/// An event queue of a fabric.
 #[pin_data]
 pub(crate) struct Eq {
     fabric: Used<Fabric>,
@@ -147,18 +148,18 @@ pub(crate) struct Eq {
     reader: Mutex<()>,
     #[pin]
     readable: WaitQueue,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
-/// Wakes a sleeper. Under the lock of the state.
+/// Wakes a sleeper. The caller holds the lock of `state`.
 fn wake(left: Left<Waker>) {
     left.who.wake(Why::Ready.reason());
 }
 
 impl Eq {
-    /// Opens an EQ of `fabric`. `EINVAL` more than `KFABRIC_MAX_EQ` events, or a wait set of
-    /// another fabric; `EBADF` the fabric is closed; `ENOMEM`. Sleeps.
+    /// Opens an EQ of `fabric`. Fails with `EINVAL` for more than `KFABRIC_MAX_EQ` events, or a
+    /// wait set of another fabric; `EBADF` if the fabric is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(fabric: &Arc<Fabric>, attr: EqAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(fabric)?;
         let entries = match attr.entries {
@@ -192,27 +193,29 @@ impl Eq {
         )
     }
 
-    /// The fabric that it was made from.
+    /// The fabric of the EQ.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
 
-    /// Events it holds.
+    /// The number of events that it holds.
     pub(crate) fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The memory region `mr` is registered. Does not sleep.
+    /// Reports that the memory region `mr` is registered. Does not sleep.
     pub(super) fn mr_complete(&self, mr: &Ident) {
         self.post(EqEvent::MrComplete, mr, mr.context, 0);
     }
 
-    /// A call with `context` has inserted that many addresses in `av`. Does not sleep.
+    /// Reports that a call with `context` has inserted `inserted` addresses in `av`. Does not
+    /// sleep.
     pub(super) fn av_complete(&self, av: &Ident, context: u64, inserted: u64) {
         self.post(EqEvent::AvComplete, av, context, inserted);
     }
 
-    /// A call with `context` could not insert its address `index` in `av`. Does not sleep.
+    /// Reports that a call with `context` could not insert its address `index` in `av`. Does not
+    /// sleep.
     pub(super) fn av_error(&self, av: &Ident, context: u64, index: u64, error: Error) {
         self.post_error(ErrEvent {
             handle: handle(av),
@@ -224,7 +227,7 @@ impl Eq {
         });
     }
 
-    /// Something has happened to a connection. Returns whether that found room. Does not sleep.
+    /// Reports an event of a connection. Returns whether the queue had room. Does not sleep.
     pub(super) fn connection(&self, event: EqEvent, about: &Ident, what: &Connection<'_>) -> bool {
         let mut bytes = [0; MAX_EVENT];
         let head = kfabric_eq_cm_entry {
@@ -247,8 +250,8 @@ impl Eq {
         pushed == Ok(Push::Queued)
     }
 
-    /// `about` has not been connected: `prov_errno` says why, the reason in the peer's REJ, and
-    /// `private` what came with that. Does not sleep.
+    /// Reports that `about` has not been connected. `prov_errno` is the reason in the peer's REJ,
+    /// and `private` its private data. Does not sleep.
     pub(super) fn not_connected(&self, about: &Ident, err: Errno, prov_errno: u32, private: &[u8]) {
         self.post_error(ErrEvent {
             handle: handle(about),
@@ -260,11 +263,11 @@ impl Eq {
         });
     }
 
-    /// Queues an event of the module's own. One that finds no room is lost, which the EQ counts and
-    /// tells its readers.
+    /// Queues an event of the module. If there is no room, the event is lost; the EQ counts that
+    /// and reports it to its readers.
     fn post(&self, event: EqEvent, about: &Ident, context: u64, data: u64) {
         let words = Self::entry_bytes(handle(about), context, data);
-        // An entry is no longer than an event can be, so this is an event or an overrun.
+        // An entry is not longer than an event can be, so it is queued or an overrun.
         let pushed: Result<Push, _> = self.state.lock().push(event.into(), &words, wake);
         debug_assert!(pushed.is_ok());
         self.arrived();
@@ -284,14 +287,14 @@ impl Eq {
     }
 
     fn post_error(&self, error: ErrEvent) {
-        // Queued or lost; the queue remembers which.
+        // The event is queued or lost; the queue counts losses.
         let _ = self.state.lock().push_err(error, wake);
         self.arrived();
     }
 
-    /// Queues an event of the owner's (kfi_eq_write). `EINVAL` the EQ was opened without
-    /// `KFI_WRITE`, or more than `KFABRIC_MAX_EVENT` bytes; `EAGAIN` the queue is full. Does not
-    /// sleep.
+    /// Queues an event of the owner (kfi_eq_write). Fails with `EINVAL` if the EQ was opened
+    /// without `KFI_WRITE`, or for more than `KFABRIC_MAX_EVENT` bytes; `EAGAIN` if the queue is
+    /// full. Does not sleep.
     pub(crate) fn write(&self, event: u32, data: &[u8]) -> Result {
         if !self.writable {
             return Err(EINVAL);
@@ -304,22 +307,22 @@ impl Eq {
         Ok(())
     }
 
-    /// There is something to read. Outside the lock.
+    /// Wakes pollers and signals the wait set. The caller does not hold the lock.
     fn arrived(&self) {
-        // Polling begins with a look at the queue after getting on the wait queue, so either the
-        // poller saw what arrived or it is found here.
+        // A poller enters the wait queue before it looks at the queue. So either it saw the new
+        // event, or this check finds it on the wait queue.
         if self.readable.has_sleepers() {
             self.readable.wake_poll(READABLE);
         }
         self.wait.signal();
     }
 
-    /// Gives `sink` the oldest event, number and data, and then takes it out, unless `peek`
-    /// (kfi_eq_read).
+    /// Gives the number and the data of the oldest event to `sink`, and then removes the event
+    /// unless `peek` is set (kfi_eq_read).
     ///
-    /// `KFI_EAVAIL` an error event is to be read first; the error of `sink`, and the event stays,
-    /// among them `EFAULT` if memory of the program's is not there now; `KFI_EOVERRUN` events were
-    /// lost, told once; `EAGAIN` nothing there. Sleeps.
+    /// Fails with `KFI_EAVAIL` if an error event must be read first; the error of `sink`, after
+    /// which the event stays, among them `EFAULT` if the program's memory is not present;
+    /// `KFI_EOVERRUN` if events were lost, reported once; `EAGAIN` if the queue is empty. Sleeps.
     pub(crate) fn read(&self, peek: bool, sink: impl FnOnce(u32, &[u8]) -> Result) -> Result {
         let _reader = self.reader.lock();
         let mut data = [0; MAX_EVENT];
@@ -329,7 +332,7 @@ impl Eq {
                 Ok(read) => read,
                 Err(error) => {
                     if !peek && error == Errno::KFI_EOVERRUN {
-                        // Told, so it is not told again.
+                        // The loss was reported and is not reported again.
                         let _ = state.read(&mut [], Mode::Take);
                     }
                     return Err(to_error(error));
@@ -339,17 +342,17 @@ impl Eq {
         let _no_faults = NoFaults::new();
         sink(read.event, data.get(..read.len).unwrap_or_default())?;
         if !peek {
-            // Events are taken out by readers only, and this is the one reader.
+            // Only readers remove events, and this thread is the only reader.
             self.state.lock().drop_front();
         }
         Ok(())
     }
 
-    /// [`read`](Self::read), and sleeps until there is something (kfi_eq_sread).
+    /// [`read`](Self::read) that sleeps until there is something to read (kfi_eq_sread).
     ///
-    /// Also `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`;
-    /// `EBADF` closed, before or meanwhile; `ENOMEM`. With [`Deadline::Poll`] it is `read`. Who
-    /// waits uses the EQ.
+    /// Also fails with `EINVAL` for a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ETIMEDOUT`;
+    /// `ERESTARTSYS`; `EBADF` if the EQ was closed before or during the wait; `ENOMEM`. With
+    /// [`Deadline::Poll`] the call does not wait. A wait is a use of the EQ.
     pub(crate) fn sread(
         self: &Arc<Self>,
         peek: bool,
@@ -375,7 +378,7 @@ impl Eq {
         }
     }
 
-    /// Sleeps until there is, or was, something to read.
+    /// Sleeps until there is something to read. Another reader may take it before this returns.
     fn wait_ready(&self, deadline: Deadline) -> Result {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let armed = with_memory(|memory| {
@@ -400,9 +403,9 @@ impl Eq {
         }
     }
 
-    /// Gives `sink` the oldest error event, and then takes it out, unless `peek` (kfi_eq_readerr).
-    /// `EAGAIN` there is none; the error of `sink`, and the event stays, as with
-    /// [`read`](Self::read). Sleeps.
+    /// Gives the oldest error event to `sink`, and then removes it unless `peek` is set
+    /// (kfi_eq_readerr). Fails with `EAGAIN` if there is no error event; the error of `sink` as for
+    /// [`read`](Self::read), after which the event stays. Sleeps.
     pub(crate) fn readerr(&self, peek: bool, sink: impl FnOnce(&ErrEvent) -> Result) -> Result {
         let _reader = self.reader.lock();
         let error = self.state.lock().read_err(Mode::Peek).map_err(to_error)?;
@@ -414,14 +417,15 @@ impl Eq {
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
-    /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor (KFI_GETWAIT), which is a use of the EQ; with `KFI_WAIT_SET`, a
+    /// descriptor of the wait set. Fails with `EINVAL` if the EQ has `KFI_WAIT_NONE`; `EBADF` if it
+    /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || fd::open(self))
     }
 }
 
-/// The handle of an object, as events name it. Handles are 32 bits.
+/// The handle of an object in events. Handles have 32 bits.
 fn handle(ident: &Ident) -> u32 {
     u32::try_from(ident.fid).unwrap_or(0)
 }

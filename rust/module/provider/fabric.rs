@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fabric: what can be reached from one network namespace.
+//! Fabric: the links and peers that can be reached from one network namespace.
 //!
-//! Domains, event queues and wait sets are made from it. It holds no resource of its own beyond
-//! the identity of its namespace.
+//! Domains, event queues and wait sets are made from a fabric. It has no resource besides the
+//! identity of its namespace.
 
 use kernel::{
     prelude::*,
@@ -20,19 +20,19 @@ use crate::{
     net::NetNsId, //
 };
 
-/// See the module's story.
+/// The fabric of a network namespace.
 pub(crate) struct Fabric {
     netns: NetNsId,
     uses: Uses,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl Fabric {
-    /// The name that all fabrics of this provider have.
+    /// The name of all fabrics of this provider.
     pub(crate) const NAME: &'static str = "kfabric";
 
-    /// Opens the fabric of `netns`. `ENOMEM`. Sleeps.
+    /// Opens the fabric of `netns`. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn open(netns: NetNsId, ident: Ident) -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The provider: the objects of kfabric, and the one way that operations take through them.
+//! The provider: the objects of kfabric, and the path of operations through them.
 //!
-//! A face (`uapi`, later `capi`) makes objects and calls their methods; it never reaches past
-//! them. Below is `net` with the links. One file is one object:
+//! A front end (`uapi`, later `capi`) makes objects and calls their methods, and nothing below
+//! them. The provider uses `net`, which has the links and QPs. Each object has a file:
 //!
 //! ```text
 //! fabric -> domain -> ep  -> av, cq, cntr, mr   (an arrow: "is made from" or "is bound to")
@@ -11,36 +11,48 @@
 //!        -> pep -> eq
 //! ```
 //!
-//! An operation enters at [`ep::post::Poster::post`], meets its peer through [`directory`], or goes to
-//! another host over the wire, and ends
-//! in [`ep::complete`], which alone feeds CQs, counters and, through them, wait objects.
+//! An operation enters at [`ep::post::Poster::post`]. It finds its peer on this host through
+//! [`directory`], or goes to another host over the network. It ends in [`ep::complete`]. Only that
+//! reports to CQs and counters; they signal the wait objects.
 //!
-//! # Life
+//! The documentation of a function lists its errors after "Fails with", each with its cause unless
+//! that is evident. "Sleeps" means that the function may sleep.
 //!
-//! Objects are reference-counted inside ([`Arc`](kernel::sync::Arc)) and closed explicitly
-//! outside: [`object`] says how use is counted and what closing means. All runs in process context,
-//! with two exceptions. The timer of a session rings in hard interrupt context, and queues a work item
-//! only. What a peer reads is copied with bottom halves disabled, where nothing may sleep
-//! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Spin locks are leaves unless a lock says
-//! otherwise, and none is held while memory is allocated or a consumer is called back, nor while data
-//! is copied, but for one packet of a granted message (`ep/rdm/remote/session.rs`).
+//! # Lifetime
+//!
+//! Objects are reference-counted internally ([`Arc`](kernel::sync::Arc)) and closed explicitly by
+//! their owners. [`object`] describes how uses are counted and what a close does.
+//!
+//! All functions run in process context, with two exceptions. The timer of a session expires in
+//! hard interrupt context and only queues a work item. Memory that a peer reads is copied with
+//! bottom halves disabled, where nothing may sleep
+//! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Spin locks are leaves unless their
+//! documentation says otherwise. None is held while memory is allocated or a consumer is called, or
+//! while data are copied, except one packet of a granted message (`ep/rdm/remote/session.rs`).
 //!
 //! # Lock order
 //!
-//! Mutexes: an object's own (an endpoint's stage, a passive endpoint's, an AV's change, the readers of
-//! a CQ, an EQ, a poll set or a counter's descriptor), then those of connection management. A session
-//! with another host has one of its own; below it are those of its QPs and connections and what a
-//! completion takes, and none of the others. Below them spin locks: of a CQ, an EQ or a counter, and
-//! under it wait queues' own; of a wait set, taken when its member's lock has been let go. An
-//! endpoint's receive side, and under it that of a multi-receive buffer; under the latter alone, those
-//! of a CQ, a counter and a wait set, one after the other. An endpoint's transmit side, and under it
-//! that of a waiting send. The locks of an AV, of the keys, of the directories, of their list and of
-//! the roster are leaves. Otherwise no two of these lines are held at once.
+//! An arrow means "is taken before". Locks of different items are not held together, except as
+//! stated.
 //!
-//! Locks that objects of several users share, and that the end of a process takes, are spin locks: no
-//! task is preempted while it holds one, so a process does not wait for a task that is not scheduled.
-//! The mutexes that it takes are its own objects'. Its calls have ended then; workers hold them, and
-//! whoever takes a turn of one of its QPs ([`qp`](crate::net::qp)).
+//! - Mutexes of one object: an endpoint's stage, a passive endpoint's stage, an AV's change, the
+//!   readers of a CQ, an EQ or a poll set -> those of connection management -> spin locks.
+//! - The mutex of a session with another host -> the locks of its QPs and connections, and those of
+//!   a completion. No other mutex is taken under it.
+//! - The spin lock of a CQ, an EQ or a counter -> the locks of wait queues.
+//! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
+//! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
+//!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer
+//!   only.
+//! - The lock of an endpoint's transmit side -> that of a waiting send.
+//! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
+//!   object list are leaves.
+//!
+//! Locks that objects of several users share, and that the end of a process takes, are spin locks.
+//! No task is preempted while it holds one, so the end of a process does not wait for a task that
+//! is not scheduled. The mutexes that the end of a process takes belong to its own objects. Its
+//! calls have returned by then. Only workers hold these mutexes, and tasks that run one of its QPs
+//! ([`qp`](crate::net::qp)).
 
 pub(crate) mod av;
 pub(crate) mod cntr;
@@ -72,14 +84,15 @@ use crate::net::{
     LinkEvents, //
 };
 
-/// What happens to the provider's objects when a link's interface goes.
+/// Handles the removal of a link for the provider's objects.
 pub(crate) static LINK_EVENTS: LinkWatch = LinkWatch;
 
-/// See [`LINK_EVENTS`].
+/// The type of [`LINK_EVENTS`].
 pub(crate) struct LinkWatch;
 
 impl LinkEvents for LinkWatch {
-    /// Fails the sends that wait at their peers; what is posted from now on is refused. Sleeps.
+    /// Fails the operations that are outstanding on the link. Operations that are posted later are
+    /// refused. Sleeps.
     fn link_gone(&self, link: &Arc<Link>) {
         let mut after = 0;
         let on_link = |object: &dyn roster::Listed| Arc::ptr_eq(object.domain().link(), link);
@@ -94,7 +107,7 @@ impl LinkEvents for LinkWatch {
 ///
 /// # Safety
 ///
-/// To be called once, before anything else of the provider.
+/// Must be called once, before anything else of the provider.
 pub(crate) unsafe fn init() {
     // SAFETY: Called once and first, by the requirement above.
     unsafe {

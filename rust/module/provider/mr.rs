@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory region: bytes that operations may touch, and who may.
+//! Memory region: memory that operations may access, and the accesses that are allowed.
 //!
-//! A region names memory of any kind ([`Memory`]), the access it grants, and the address under which
-//! peers know its first byte. Its key is good from registration to close. Local operations use it
-//! to save pinning their buffers anew; remote ones are checked here, and nowhere else, before they
-//! touch a byte ([`Mr::remote`]).
+//! A region has memory of any kind ([`Memory`]), the access that it grants, and the address of its
+//! first byte for peers. Its key is valid from registration to close. A local operation uses a
+//! region to avoid pinning its buffer again. [`Mr::remote`] checks every access of a peer before it
+//! touches a byte; no other place does.
 //!
-//! Closing a region takes its key away first, so that no operation can begin. A close by its owner
-//! then waits for those that are still placing bytes: when it has succeeded, no peer reads or writes
-//! the region any more. If the owner is gone, they go on, each with a reference to the region, whose
-//! pages stay pinned so long.
+//! Closing a region removes its key first, so that no operation can begin. A close by its owner
+//! then waits for the operations that are copying: after it has succeeded, no peer accesses the
+//! region. After a close by force they continue. Each has a reference to the region, whose pages
+//! stay pinned until the last reference is dropped.
 
 use kernel::{
     new_mutex,
@@ -65,30 +65,30 @@ use crate::{
     }, //
 };
 
-/// See the module's story.
+/// A memory region of a domain.
 #[pin_data]
 pub(crate) struct Mr {
     ident: Ident,
     domain: Used<Domain>,
     /// Open for access ([`Memory::Open`]) if peers may access the region.
     memory: Memory,
-    /// What the bytes of `memory` are called by their owner, in the same order.
+    /// The owner's addresses of the bytes of `memory`, in the same order.
     ranges: KVec<UserRange>,
     region: Region,
     key: SetOnce<u32>,
     uses: Uses,
     #[pin]
     run: Rundown,
-    /// Counters of remote accesses; set while nobody counts yet, read by every remote access.
+    /// Counters of remote accesses. Set at most once, and read by every remote access.
     remote_read: SetOnce<Used<Cntr>>,
     remote_write: SetOnce<Used<Cntr>>,
     /// Serialises binding.
     #[pin]
     binding: Mutex<()>,
-    /// See [`Mr::let_go`].
+    /// Drops the last reference. See [`Mr::let_go`].
     #[pin]
     end: Work<Self>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -104,14 +104,15 @@ impl WorkItem for Mr {
 }
 
 impl Mr {
-    /// Registers `memory`, which its owner calls `ranges`.
+    /// Registers `memory`, whose bytes have the owner's addresses `ranges`. With rights for peers,
+    /// CPU access to DMA-BUFs begins here. The caller calls [`registered`](Self::registered) once
+    /// the owner knows the region's handle.
     ///
-    /// `KFI_ENOKEY` the requested key is in use, `EKEYREJECTED` it does not fit in 4 bytes (RKEYs
-    /// have no more), `EBADF` the domain is closed, `EACCES` the memory may not be written as `access`
-    /// wants, `EINVAL` no bytes or too many, or `ranges` have another length, `ENOMEM`, also if the
-    /// owner's account is used up by the memory's lists. With rights for peers, CPU access to DMA-BUFs
-    /// begins here, and the error is that of an exporter which fails. To be followed by
-    /// [`registered`](Self::registered) once the owner can name the region. Sleeps.
+    /// Fails with `KFI_ENOKEY` if the requested key is in use; `EKEYREJECTED` if it has more than 4
+    /// bytes, the size of an RKEY; `EBADF` if the domain is closed; `EACCES` if `access` needs
+    /// memory that can be written; `EINVAL` for no bytes or too many, or if `ranges` have another
+    /// length; `ENOMEM`, also if the memory's lists exceed the limit of the owner's account; the
+    /// error of a DMA-BUF's exporter. Sleeps.
     pub(crate) fn reg(
         domain: &Arc<Domain>,
         memory: impl Into<Memory>,
@@ -173,7 +174,7 @@ impl Mr {
         Ok(mr)
     }
 
-    /// With an EQ bound for registrations (KFI_REG_MR), reports KFI_MR_COMPLETE there. Sleeps.
+    /// Reports KFI_MR_COMPLETE to the EQ for registrations (KFI_REG_MR), if one is bound. Sleeps.
     pub(crate) fn registered(&self) {
         self.domain.with_mr_eq(|eq| eq.mr_complete(&self.ident));
     }
@@ -190,15 +191,15 @@ impl Mr {
 
     /// Binds a counter for remote reads, remote writes or both.
     ///
-    /// `EINVAL` another domain, or a counter is bound for one of them already; `EBADF` the region or
-    /// the counter is closed. Sleeps.
+    /// Fails with `EINVAL` if the counter belongs to another domain, or a counter is bound for one
+    /// of them already; `EBADF` if the region or the counter is closed. Sleeps.
     pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, read: bool, write: bool) -> Result {
         if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || !(read || write) {
             return Err(EINVAL);
         }
         let _binding = self.binding.lock();
-        // Under the mutex, which teardown takes after the region was marked closed: a use that came
-        // later would stay.
+        // Teardown takes this mutex after the region was marked closed. A use that is added later
+        // would never be released.
         if self.uses.is_closed() {
             return Err(EBADF);
         }
@@ -219,21 +220,21 @@ impl Mr {
         Ok(())
     }
 
-    /// Enters the region for as long as an operation touches its memory; `None` if it is closing.
+    /// Enters the region for the duration of an access to its memory. `None`: it is closing.
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         self.run.enter()
     }
 
-    /// Lets go of a region where one must not sleep: if this is the last of it, a worker drops it,
-    /// since its pages have to be unpinned. Does not sleep.
+    /// Drops a reference where the caller must not sleep. The last reference is dropped by a
+    /// worker, because the pages have to be unpinned. Does not sleep.
     pub(super) fn let_go(this: Arc<Self>) {
         if let Some(last) = Arc::into_unique_or_drop(this) {
-            // Not refused: nobody else had it, so it is not queued.
+            // Not refused: this was the last reference, so the work item is not queued already.
             let _ = work::queue().enqueue(Arc::from(last));
         }
     }
 
-    /// The bytes that a peer names by `addr` and `len`, if the region grants `access` to them.
+    /// The memory at a peer's `addr` and `len`, if the region grants `access` to it.
     ///
     /// See [`Region::check`].
     pub(super) fn remote(
@@ -245,19 +246,19 @@ impl Mr {
         let offset = self.region.check(addr, len, access)?;
         match &self.memory {
             Memory::Open(memory) => Ok(memory.slice(offset as usize, len as usize)),
-            // Not so: it is open if it grants a right to peers.
+            // Unreachable: the memory is open if the region grants a right to peers.
             _ => Err(Refusal::Rights),
         }
     }
 
-    /// The `len` bytes that the owner calls `addr`, for a local operation that needs `access`.
+    /// The `len` bytes at the owner's address `addr`, for a local operation that needs `access`.
     ///
     /// The result keeps the memory, not the region: closing the region does not wait for local
     /// operations that were posted with it. CPU access to a DMA-BUF begins here, and ends when the
-    /// operation lets go of the result.
+    /// operation drops the result.
     ///
-    /// `EACCES` no right; `EINVAL` not within one of the region's ranges; what the exporter of a DMA-BUF
-    /// fails with, `ENOMEM`. Sleeps.
+    /// Fails with `EACCES` if the region does not grant the access; `EINVAL` if the bytes are not
+    /// within one of the region's ranges; the error of a DMA-BUF's exporter; `ENOMEM`. Sleeps.
     pub(crate) fn local(&self, addr: u64, len: u64, access: Access) -> Result<MemRef> {
         let mut before = 0u64;
         for range in self.ranges.iter() {
@@ -293,7 +294,7 @@ impl Mr {
     }
 }
 
-/// The right to memory that `access` needs.
+/// The access to memory that operations with `access` need.
 fn pin_access(access: Access) -> mem::Access {
     if access.writes_memory() {
         mem::Access::Write
@@ -308,7 +309,7 @@ impl Object for Mr {
     }
 
     fn shut(&self) {
-        // Only once: another region may have the key afterwards.
+        // Only on the first call. Another region may have the key afterwards.
         if self.run.shut() {
             if let Some(key) = self.key.copy() {
                 self.domain.leave_key(key);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all objects have in common: who made them, who uses them, how they end.
+//! Common code of all objects: owner, uses, closing.
 //!
-//! An object lives in an [`Arc`], so memory is never the question. The question is *use*: an
-//! object may be closed only when nothing is made from it, bound to it or waiting on it. Use is
-//! counted by binding and never guessed from references: whoever builds on an object holds a
-//! [`Used`], taken while the object was open, and gives it back at a moment of its own choosing.
+//! An object is in an [`Arc`], which keeps its memory. A separate count of *uses* determines
+//! whether it may be closed: only when nothing is made from it, bound to it or waiting on it. Uses
+//! are counted explicitly and not derived from references. An object that depends on another one
+//! holds a [`Used`]. It takes that while the other one is open, and releases it at a defined time.
 //!
 //! ```text
 //!            take            take/put
@@ -18,33 +18,32 @@
 //!   open,n --force_close (the owner is gone)-------------------------------> closed
 //! ```
 //!
-//! [`close`] refuses while there is use and changes nothing then. It waits until no operation
-//! places data for the object any more. These operations are other tasks', which may not be
-//! scheduled, so a fatal signal ends the wait, and `close` fails with `EINTR`. The object is useless
-//! then, but not torn down: `halted`. Another [`close`] goes on from there.
+//! [`close`] fails while there are uses, and changes nothing then. Otherwise it waits until no
+//! operation places data for the object. These operations belong to other tasks, which may not be
+//! scheduled. So a fatal signal ends the wait, and `close` fails with `EINTR`. The object cannot be
+//! used any more, but is not torn down: `halted`. Another [`close`] continues.
 //!
-//! [`force_close`] is for an owner that has gone (exit, kill): faces call it in order of dependence,
-//! so that the only uses still there are those of wait descriptors, which find the object closed.
-//! It waits for no operation. No call of the owner is running then, so those that are still inside
-//! ([`Rundown`](super::rundown::Rundown)) are of peers, and of the module's workers. They find this:
+//! [`force_close`] is for an owner that is gone (exit, kill). Front ends call it in the order of
+//! dependence, so that the only remaining uses are those of wait descriptors, which report that the
+//! object is closed. It does not wait for operations. No call of the owner is running. The
+//! operations that are still inside ([`Rundown`](super::rundown::Rundown)) belong to peers and to
+//! the module's workers. For these the following holds:
 //!
-//! - **Memory.** An operation has references to the objects that it works with, and these to all
-//!   that they are bound to. The bytes that it copies are in pages which are pinned until the
-//!   last [`MemRef`](crate::mem::MemRef) goes, also if the process that mapped them has ended. So
-//!   they are not anybody else's.
-//! - **Charges** to the owner's account, its cgroup and its `RLIMIT_MEMLOCK` end with the memory that
-//!   they are for: the owner's user pays for it until the copy has ended. The count of locked pages
-//!   keeps the `mm_struct`, but not its mappings.
-//! - **Completions** go to a CQ and counters which are closed, or will be soon. They store what is
-//!   told in memory that these still have, and wake nobody: whoever slept there was woken with the
-//!   close.
-//! - **What is left behind.** An operation that puts something into an object looks behind that
-//!   whether the object has been shut, and takes it out again (`arrive` of an endpoint). Either it
-//!   sees that, or the teardown sees what was put in.
-//! - **The module.** A peer's operation is a call of the peer's open file, which holds the module;
-//!   that of a worker is waited for by the module's end
-//!   ([`WorkQueues`](crate::shim::work::WorkQueues)). The link and its namespace may go
-//!   before: they are only counted in.
+//! - **Memory.** An operation has references to its objects, and these to all objects that they are
+//!   bound to. The pages that it copies are pinned until the last [`MemRef`](crate::mem::MemRef) is
+//!   dropped, also if the process that mapped them has ended. So no other process gets these pages.
+//! - **Charges** to the owner's account, its cgroup and its `RLIMIT_MEMLOCK` end with the memory
+//!   that they are for: they stay until the copy has ended. The count of locked pages keeps the
+//!   `mm_struct`, but not its mappings.
+//! - **Completions** go to a CQ and to counters that are closed or will be soon. They are stored in
+//!   the memory of these objects and wake no task: the sleepers were woken by the close.
+//! - **Additions.** An operation that adds something to an object checks afterwards whether the
+//!   object has been shut, and removes it again (`arrive` of an endpoint). Either this check sees
+//!   that, or the teardown finds the addition.
+//! - **The module.** An operation of a peer is a call of the peer's open file, which holds a
+//!   reference to the module. The module's exit waits for workers
+//!   ([`WorkQueues`](crate::shim::work::WorkQueues)). The link and its namespace may be removed
+//!   before; the operation only updates statistics of the link.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/object.rs"]
@@ -71,27 +70,28 @@ use crate::{
     }, //
 };
 
-/// Who an object is to its owner.
+/// The identity of an object for its owner.
 #[derive(Clone)]
 pub(crate) struct Ident {
-    /// The object's name at the face that made it (a handle; later the address of a `struct kfid`).
+    /// The object's identifier in the front end that made it (a handle; later the address of a
+    /// `struct kfid`).
     pub(crate) fid: u64,
     /// The owner's context, returned in events.
     pub(crate) context: u64,
     /// The process that made it.
     pub(crate) owner: Arc<Owner>,
-    /// What its memory is charged to.
+    /// The budget that its memory is charged to.
     pub(crate) budget: Budget,
 }
 
 impl Ident {
-    /// A peer has refused the endpoint access to its memory. Does not sleep.
+    /// Notes that a peer has refused the endpoint access to its memory. Does not sleep.
     pub(crate) fn refused(&self) {
         self.budget.refused(self.number());
     }
 
-    /// Whether an access of the endpoint to a peer's memory has to [enter](Self::enter_access). Any
-    /// context.
+    /// Whether an access of the endpoint to a peer's memory has to call
+    /// [`enter_access`](Self::enter_access). Any context.
     #[inline]
     pub(crate) fn is_delayed(&self) -> bool {
         self.budget.is_delayed(self.number())
@@ -110,30 +110,30 @@ impl Ident {
     }
 }
 
-/// Counts the uses of an object and knows whether it is open.
+/// Counts the uses of an object, and records whether it is open.
 ///
 /// # Invariants
 ///
-/// `state` is the number of uses, or one of the constants from [`Uses::HALTED`] on: then it is
-/// never a number again, and [`Uses::CLOSED`] stays.
+/// `state` is the number of uses, or one of the constants from [`Uses::HALTED`] on. Then it never
+/// is a number again. [`Uses::CLOSED`] never changes.
 pub(crate) struct Uses {
     state: AtomicWord,
 }
 
 impl Uses {
-    /// Closed for ever, and torn down by whoever made it so.
+    /// Closed. The task that set this state tears the object down.
     const CLOSED: u64 = u64::MAX;
 
-    /// Somebody is in [`close`].
+    /// A task is in [`close`].
     const CLOSING: u64 = u64::MAX - 1;
 
-    /// A [`close`] was ended by a signal, and nobody goes on with it yet.
+    /// A signal ended a [`close`], and no other one continues it yet.
     const HALTED: u64 = u64::MAX - 2;
 
-    /// More are too many to count.
+    /// The limit of the count.
     const MOST: u64 = i32::MAX as u64;
 
-    /// An open object without uses.
+    /// Makes the count of an open object without uses.
     pub(crate) const fn new() -> Self {
         // INVARIANT: Open, no uses.
         Self {
@@ -141,7 +141,8 @@ impl Uses {
         }
     }
 
-    /// Adds a use; `EBADF` if the object is closed, `EBUSY` if there are too many to count.
+    /// Adds a use. Fails with `EBADF` if the object is closed, `EBUSY` if the count is at its
+    /// limit.
     #[inline]
     fn take(&self) -> Result {
         let mut seen = self.state.load();
@@ -156,7 +157,7 @@ impl Uses {
         }
     }
 
-    /// Gives a use back; nothing if the object has been closed by force meanwhile.
+    /// Releases a use. Does nothing if the object has been closed by force meanwhile.
     #[inline]
     fn put(&self) {
         let mut seen = self.state.load();
@@ -168,8 +169,8 @@ impl Uses {
         }
     }
 
-    /// Begins to close an object without uses, or goes on with a close that was halted: `EBUSY` if
-    /// there are uses, `EBADF` if it was closed already, or somebody is closing it.
+    /// Begins to close an object without uses, or continues a halted close. Fails with `EBUSY` if
+    /// there are uses; `EBADF` if the object is closed, or another task is closing it.
     fn begin_to_close(&self) -> Result {
         match self.state.compare_exchange(0, Self::CLOSING) {
             Ok(_) => Ok(()),
@@ -182,13 +183,13 @@ impl Uses {
         }
     }
 
-    /// Ends what [`begin_to_close`](Self::begin_to_close) began.
+    /// Ends the close that [`begin_to_close`](Self::begin_to_close) began.
     fn end_close(&self, state: u64) {
-        // INVARIANT: Nobody changes what is CLOSING, and `state` is HALTED or CLOSED.
+        // INVARIANT: No other task changes CLOSING, and `state` is HALTED or CLOSED.
         self.state.store(state);
     }
 
-    /// Closes in any state; `false` if it was closed already, or somebody is closing it.
+    /// Closes in any state. Returns `false` if the object is closed, or another task is closing it.
     fn force_close(&self) -> bool {
         let mut seen = self.state.load();
         while seen < Self::CLOSING {
@@ -212,25 +213,26 @@ pub(crate) trait Object: Send + Sync {
     /// Its uses.
     fn uses(&self) -> &Uses;
 
-    /// Lets no operation of others reach the object's memory any more. Called after it has been
-    /// marked closed; again, if a wait was ended by a signal. Does not wait for operations. Sleeps.
+    /// Keeps operations of others from beginning to access the object's memory. Called after the
+    /// object was marked closed, and again if a signal ended the wait. Does not wait for
+    /// operations. Sleeps.
     fn shut(&self) {}
 
-    /// Waits until no operation places data on behalf of the object, which has been shut. `EINTR`
-    /// the current task is being killed. Sleeps.
+    /// Waits until no operation places data for the object, which has been shut. Fails with `EINTR`
+    /// if the current task is being killed. Sleeps.
     fn wait(&self) -> Result {
         Ok(())
     }
 
-    /// Ends it: called once, after it has been shut. Gives back what it uses, and wakes who sleeps
-    /// on it. If the owner is gone, operations of others may still be under way inside, and nothing
-    /// waits for them: see the module documentation. Sleeps.
+    /// Tears the object down. Called once, after it has been shut. Releases the objects that it
+    /// uses, and wakes its sleepers. If the owner is gone, operations of others may still be
+    /// inside, and nothing waits for them: see the module documentation. Sleeps.
     fn teardown(&self);
 }
 
-/// Closes `object`, and waits until no operation places data on its behalf any more. `EBUSY` while
-/// it is used (nothing has changed then); `EBADF` it was closed, or somebody closes it; `EINTR` the
-/// current task is being killed, and the object is to be closed once more. Sleeps.
+/// Closes `object`, and waits until no operation places data for it. Fails with `EBUSY` if it is in
+/// use, without any change; `EBADF` if it is closed, or another task is closing it; `EINTR` if the
+/// current task is being killed, and the object has to be closed again. Sleeps.
 pub(crate) fn close<T: Object>(object: &T) -> Result {
     object.uses().begin_to_close()?;
     object.shut();
@@ -243,8 +245,8 @@ pub(crate) fn close<T: Object>(object: &T) -> Result {
     Ok(())
 }
 
-/// Closes `object` whatever uses it, without waiting for operations of others. For an object of an
-/// owner of which no call is running. Sleeps.
+/// Closes `object` even if it is in use, without waiting for operations of others. No call of its
+/// owner may be running. Sleeps.
 pub(crate) fn force_close<T: Object>(object: &T) {
     if object.uses().force_close() {
         object.shut();
@@ -252,11 +254,11 @@ pub(crate) fn force_close<T: Object>(object: &T) {
     }
 }
 
-/// A use of an object by a call, for as long as that takes.
+/// A use of an object for the duration of a call.
 pub(crate) struct Using<'a>(&'a Uses);
 
 impl<'a> Using<'a> {
-    /// Takes a use of `object`; `EBADF` if it is closed.
+    /// Takes a use of `object`. Fails with `EBADF` if it is closed.
     #[inline]
     pub(crate) fn new<T: Object>(object: &'a T) -> Result<Self> {
         let uses = object.uses();
@@ -279,7 +281,7 @@ pub(crate) struct Used<T: Object> {
 }
 
 impl<T: Object> Used<T> {
-    /// Takes a use of `object`; `EBADF` if it is closed.
+    /// Takes a use of `object`. Fails with `EBADF` if it is closed.
     pub(crate) fn new(object: Arc<T>) -> Result<Self> {
         object.uses().take()?;
         Ok(Self {
@@ -288,14 +290,14 @@ impl<T: Object> Used<T> {
         })
     }
 
-    /// Ends the use now, though others may still hold a reference to the user. Idempotent.
+    /// Releases the use, even if there are references to the object that holds it. Idempotent.
     pub(crate) fn release(&self) {
         if self.held.xchg(0, Full) == 1 {
             self.object.uses().put();
         }
     }
 
-    /// The object itself, for comparing and for references that are no uses.
+    /// The object itself, to be compared or referenced without a use.
     pub(crate) fn arc(&self) -> &Arc<T> {
         &self.object
     }

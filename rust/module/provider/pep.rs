@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Passive endpoint: where peers ask for connections, as fi_endpoint(3) and fi_cm(3) have it.
+//! Passive endpoint: listens for connection requests, as specified by fi_endpoint(3) and fi_cm(3).
 //!
 //! ```text
-//!   open --bind--> EQ --listen--> a peer asks: KFI_CONNREQ on the EQ, with a number
+//!   open --bind--> EQ --listen--> a peer's request: KFI_CONNREQ on the EQ, with a number
 //!                                   |
-//!                                   +--> an endpoint accepts (`Endpoint::accept`)
+//!                                   +--> an endpoint accepts it (`Endpoint::accept`)
 //!                                   +--> reject
 //!                                   '--> the passive endpoint closes: rejected
 //! ```
 //!
-//! It is made from a fabric, so it may listen on several links: at one of their addresses, or, with an
-//! unspecified one, at all of a family. What the wire calls it is a port of the RDMA CM's TCP port
-//! space, so a peer need not be kfabric's.
+//! A passive endpoint is made from a fabric, so it may listen on several links: at an address of
+//! one of them or, with the unspecified address, at all addresses of a family. Its service ID is a
+//! port of the RDMA CM's TCP port space, so its peers can be programs that use the RDMA CM.
 //!
-//! A request waits here until somebody takes it by its number. So many wait as the backlog says, and
-//! memory for them is there from the beginning; connection management refuses more. One for whose event
-//! the EQ has no room is refused too, since nobody would ever hear of it.
+//! A request waits here until the program accepts or rejects it by its number. The backlog limits
+//! their count, and their memory is allocated when the passive endpoint is opened. Connection
+//! management refuses further requests. A request is also refused if the EQ has no room for its
+//! event, because the program would never learn of it.
 //!
 //! # Locks
 //!
-//! `Pep::stage`, a mutex, is above those of connection management. `Pep::requests` is a spin lock, so
-//! that no task is preempted while it holds it; it is above the locks that an EQ takes to report an
-//! event. Requests are answered and dropped outside it.
+//! `Pep::stage` is a mutex. The locks of connection management are taken under it. `Pep::requests`
+//! is a spin lock, so that no task is preempted while it holds it. The locks that an EQ takes to
+//! report an event are taken under it. Requests are answered and dropped outside it.
 
 use kernel::{
     new_mutex,
@@ -78,28 +79,28 @@ use crate::{
     }, //
 };
 
-/// Ports for those who do not ask for one: the dynamic range of RFC 6335.
+/// The ports for passive endpoints that do not request one: the dynamic range of RFC 6335.
 const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// What a passive endpoint is opened with; checked by the face.
+/// The attributes of a passive endpoint. The front end has checked them.
 pub(crate) struct PepAttr {
-    /// Where it is to listen.
+    /// The address to listen at.
     pub(crate) addr: SockAddr,
-    /// Requests that may wait; 0: the default.
+    /// The most requests that wait; 0: the default.
     pub(crate) backlog: u32,
 }
 
-/// How far it is.
+/// The state of a passive endpoint.
 struct Stage {
-    /// Where it listens, or shall.
+    /// The address that it listens at, or will.
     addr: SockAddr,
     listening: Option<Listening>,
     closed: bool,
 }
 
-/// What is asked of it.
+/// The waiting requests, and the EQ that reports them.
 struct Requests {
-    /// None: not bound, or closed.
+    /// `None`: not bound, or closed.
     eq: Option<Used<Eq>>,
     waiting: Waiting,
 }
@@ -109,8 +110,8 @@ struct Requests {
 ///
 /// # Invariants
 ///
-/// The number of slot `n` is `n` more than a multiple of the number of slots, plus 1; so no two have one
-/// number, and none has 0. `free` has room for as many numbers as there are slots.
+/// The number of slot `n` is `n + 1` plus a multiple of the number of slots. So the numbers of two
+/// slots differ, and none is 0. `free` has room for as many numbers as there are slots.
 struct Waiting {
     slots: KVVec<Slot>,
     /// Slots without a request.
@@ -118,13 +119,13 @@ struct Waiting {
 }
 
 struct Slot {
-    /// Of the request, or of the next one.
+    /// The number of the request, or of the next one.
     number: u32,
     request: Option<Request>,
 }
 
 impl Waiting {
-    /// Room for `room` requests. `ENOMEM`. Sleeps.
+    /// Makes room for `room` requests. Fails with `ENOMEM`. Sleeps.
     fn new(room: u32) -> Result<Self> {
         let mut slots = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
         let mut free = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
@@ -140,19 +141,19 @@ impl Waiting {
         Ok(Self { slots, free })
     }
 
-    /// Bytes that room for one request takes.
+    /// Bytes of the room for one request.
     const fn bytes() -> usize {
         size_of::<Slot>() + size_of::<u32>()
     }
 
-    /// The number that the next request gets; `None` there is no room.
+    /// The number of the next request. `None`: there is no room.
     fn next(&self) -> Option<u32> {
         let index = *self.free.last()?;
         Some(self.slots.get(index as usize)?.number)
     }
 
-    /// Has `request` wait under the number that [`next`](Self::next) gave; gives it back if there is no
-    /// room.
+    /// Stores `request` under the number that [`next`](Self::next) returned. Returns it if there is
+    /// no room.
     fn put(&mut self, request: Request) -> Option<Request> {
         let index = self.free.pop();
         match index.and_then(|index| self.slots.get_mut(index as usize)) {
@@ -178,7 +179,7 @@ impl Waiting {
         self.slot(number)?.1.request.as_ref()
     }
 
-    /// Takes the request with this number out.
+    /// Removes the request with this number.
     fn take(&mut self, number: u32) -> Option<Request> {
         let room = self.slots.len() as u32;
         let (index, slot) = self.slot(number)?;
@@ -191,7 +192,7 @@ impl Waiting {
     }
 }
 
-/// See the module's story.
+/// A passive endpoint of a fabric.
 #[pin_data]
 pub(crate) struct Pep {
     ident: Ident,
@@ -202,13 +203,13 @@ pub(crate) struct Pep {
     stage: Mutex<Stage>,
     #[pin]
     requests: SpinLock<Requests>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl Pep {
-    /// Opens a passive endpoint of `fabric` (kfi_passive_ep). `EINVAL` a backlog of more than
-    /// `KFABRIC_MAX_BACKLOG`; `EBADF` the fabric is closed; `ENOMEM`. Sleeps.
+    /// Opens a passive endpoint of `fabric` (kfi_passive_ep). Fails with `EINVAL` for a backlog of
+    /// more than `KFABRIC_MAX_BACKLOG`; `EBADF` if the fabric is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(fabric: &Arc<Fabric>, attr: PepAttr, ident: Ident) -> Result<Arc<Self>> {
         let backlog = match attr.backlog {
             0 => limits::DEFAULT_BACKLOG,
@@ -243,12 +244,13 @@ impl Pep {
         )
     }
 
-    /// Requests that may wait.
+    /// The most requests that wait.
     pub(crate) fn backlog(&self) -> u32 {
         self.backlog
     }
 
-    /// Does something before it listens. `KFI_EOPBADSTATE` it listens, `EBADF` it is closed. Sleeps.
+    /// Calls `change` with the state before it listens. Fails with `KFI_EOPBADSTATE` if it listens,
+    /// `EBADF` if it is closed. Sleeps.
     fn set_up(&self, change: impl FnOnce(&mut Stage) -> Result) -> Result {
         let mut stage = self.stage.lock();
         if stage.closed {
@@ -260,14 +262,14 @@ impl Pep {
         change(&mut stage)
     }
 
-    /// Binds it to an EQ. `EINVAL` another fabric, or a second EQ; `KFI_EOPBADSTATE` it listens;
-    /// `EBADF` one of them is closed. Sleeps.
+    /// Binds it to an EQ. Fails with `EINVAL` if the EQ belongs to another fabric, or an EQ is
+    /// bound; `KFI_EOPBADSTATE` if it listens; `EBADF` if it or the EQ is closed. Sleeps.
     pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
         if !Arc::ptr_eq(eq.fabric(), self.fabric.arc()) {
             return Err(EINVAL);
         }
         self.set_up(|_| {
-            // Made before the lock is taken, so that it is dropped after the lock if there is an EQ
+            // Taken before the lock, so that it is dropped after the lock if an EQ is bound
             // already.
             let used = Used::new(eq.clone())?;
             let mut requests = self.requests.lock();
@@ -279,7 +281,8 @@ impl Pep {
         })
     }
 
-    /// Chooses where it shall listen (kfi_setname). `KFI_EOPBADSTATE` it listens, `EBADF`. Sleeps.
+    /// Sets the address to listen at (kfi_setname). Fails with `KFI_EOPBADSTATE` if it listens,
+    /// `EBADF`. Sleeps.
     pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
         self.set_up(|stage| {
             stage.addr = addr;
@@ -287,16 +290,16 @@ impl Pep {
         })
     }
 
-    /// Where it listens, or shall (kfi_getname). Sleeps.
+    /// The address that it listens at, or will (kfi_getname). Sleeps.
     pub(crate) fn name(&self) -> SockAddr {
         self.stage.lock().addr
     }
 
-    /// Listens (kfi_listen); from now on there are events.
+    /// Begins to listen (kfi_listen). Requests are reported from now on.
     ///
-    /// `KFI_ENOEQ` it is not bound to an EQ; `EADDRNOTAVAIL` no link of the namespace has the address;
-    /// `ENODEV` the namespace has no link; `EADDRINUSE` somebody listens there, or, at any port,
-    /// everywhere; `KFI_EOPBADSTATE` it listens; `EBADF`; `ENOMEM`. Sleeps.
+    /// Fails with `KFI_ENOEQ` if no EQ is bound; `EADDRNOTAVAIL` if no link of the namespace has
+    /// the address; `ENODEV` if the namespace has no link; `EADDRINUSE` if the port, or with port 0
+    /// every port, is in use; `KFI_EOPBADSTATE` if it listens; `EBADF`; `ENOMEM`. Sleeps.
     pub(crate) fn listen(self: &Arc<Self>) -> Result {
         self.set_up(|stage| {
             if self.requests.lock().eq.is_none() {
@@ -321,9 +324,9 @@ impl Pep {
         })
     }
 
-    /// Takes the request with this number, to accept or to reject it. `ENOENT` no such request is
-    /// waiting; the error of `check`, and then the request keeps waiting. `check` runs under the
-    /// spin lock and must not sleep. Does not sleep.
+    /// Removes the request with this number, to be accepted or rejected. Fails with `ENOENT` if no
+    /// such request waits; the error of `check`, after which the request still waits. `check` is
+    /// called under the spin lock and must not sleep. Does not sleep.
     pub(crate) fn take(
         &self,
         number: u32,
@@ -334,20 +337,21 @@ impl Pep {
         requests.waiting.take(number).ok_or(ENOENT)
     }
 
-    /// The address of who asks, with the port that it names; `None` its link has gone.
+    /// The address of the requesting peer, with the port in its request. `None`: the link was
+    /// removed.
     pub(crate) fn peer(request: &Request) -> Option<SockAddr> {
         addresses(request).map(|(_, peer)| peer)
     }
 
-    /// Rejects the request with this number (kfi_reject), with private data. `ENOENT` it does not wait.
-    /// Sleeps.
+    /// Rejects the request with this number (kfi_reject), with private data. Fails with `ENOENT` if
+    /// no such request waits. Sleeps.
     pub(crate) fn reject(&self, number: u32, private: &[u8]) -> Result {
         let request = self.take(number, |_| Ok(()))?;
         request.reject(Reason::CONSUMER_DEFINED, private);
         Ok(())
     }
 
-    /// Has a request wait, and tells of it; gives it back if there is no room for that.
+    /// Stores a request and reports it. Returns it if there is no room for either.
     fn admit(&self, request: Request) -> Option<Request> {
         let Some((local, peer)) = addresses(&request) else {
             return Some(request);
@@ -361,7 +365,7 @@ impl Pep {
         let Some(connreq) = waiting.next() else {
             return Some(request);
         };
-        // It waits before the program can have heard of it.
+        // The request is stored before the program can learn of it.
         if let Some(request) = waiting.put(request) {
             return Some(request);
         }
@@ -383,14 +387,14 @@ impl Pep {
     }
 }
 
-/// The private data that are the program's, if there is a header of the RDMA CM before them.
+/// The private data of the program: those after the header of the RDMA CM.
 fn private(request: &Request) -> &[u8] {
     IpHeader::parse(request.private()).map_or(&[], |(_, private)| private)
 }
 
-/// The addresses of both ends of a request: this one's, and the peer's. The ports are those that the
-/// peer names, the addresses those from which and to which it came. `None` it has no header of the RDMA
-/// CM, or the link has gone.
+/// The addresses of both ends of a request: this end's and the peer's. The request names the ports;
+/// the IP addresses are those of its packet. `None`: it has no header of the RDMA CM, or the link
+/// was removed.
 fn addresses(request: &Request) -> Option<(SockAddr, SockAddr)> {
     let (header, _) = IpHeader::parse(request.private()).ok()?;
     let port = request.service_id().tcp_port()?;
@@ -399,7 +403,7 @@ fn addresses(request: &Request) -> Option<(SockAddr, SockAddr)> {
     Some((local.with_port(port), peer.with_port(header.src_port)))
 }
 
-/// Listens at a port that nobody has. `EADDRINUSE` there is none; an error of `listen`.
+/// Listens at a free port. Fails with `EADDRINUSE` if no port is free, an error of `listen`.
 fn at_any_port(listen: impl Fn(u16) -> Result<Listening>) -> Result<(u16, Listening)> {
     let begin = random_u32() as usize % DYNAMIC_PORTS.len();
     for port in DYNAMIC_PORTS.cycle().skip(begin).take(DYNAMIC_PORTS.len()) {
@@ -422,7 +426,7 @@ impl Listener for Pep {
         }
     }
 
-    /// Nobody will ask any more: an error on the EQ says so.
+    /// Reports to the EQ that the last link was removed and no more requests will come.
     fn gone(&self) {
         if let Some(eq) = &self.requests.lock().eq {
             eq.not_connected(&self.ident, Errno::ENODEV, 0, &[]);
@@ -435,7 +439,7 @@ impl Object for Pep {
         &self.uses
     }
 
-    /// What waits is rejected.
+    /// Rejects the waiting requests.
     fn teardown(&self) {
         let listening = {
             let mut stage = self.stage.lock();

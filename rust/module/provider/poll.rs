@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Poll set: which of many CQs and counters have something to read, as fi_poll(3) has it.
+//! Poll set: reports which of several CQs and counters have something to read, as specified by
+//! fi_poll(3).
 //!
-//! A poll set is asked; nobody waits on it. A CQ has something while an entry or an error is
-//! queued, a counter if a value was written since the poll that told of it last (or since it was
-//! added). Members are of the set's domain, and in use by it.
+//! A task queries a poll set and does not sleep on it. A CQ has something to read while an entry or
+//! an error is queued. A counter has something to read if a value was written since the last poll
+//! that reported it, or since it was added. The members belong to the domain of the set, and the
+//! set holds them in use.
 //!
-//! A poll that has no room for all goes on behind the last one it told when it is called again, so
-//! that busy members do not hide others.
+//! If a poll has no room for all members, the next poll continues after the last one that was
+//! reported. So busy members do not hide others.
 //!
 //! # Locks
 //!
-//! `PollSet::members` is a mutex, held while contexts are copied out, which does not wait for memory
-//! that is not there; a member's spin lock is taken under it.
+//! `PollSet::members` is a mutex. It is held while contexts are copied out; the copy does not fault
+//! pages in. The spin lock of a member is taken under it.
 
 use kernel::{
     new_mutex,
@@ -46,12 +48,12 @@ use crate::{
     }, //
 };
 
-/// Members that a poll set can have.
+/// The most members of a poll set.
 pub(crate) const MAX_MEMBERS: usize = 1024;
 
 enum Member {
     Cq(Used<Cq>),
-    /// With the values that were told last.
+    /// With the values that were reported last.
     Cntr(Used<Cntr>, Seen),
 }
 
@@ -64,7 +66,7 @@ impl Member {
         matches!(self, Self::Cntr(member, _) if Arc::ptr_eq(member.arc(), cntr))
     }
 
-    /// If it has something to read, gives `sink` its context. Whether it had.
+    /// Gives the member's context to `sink` if it has something to read. Returns whether it has.
     fn tell(&mut self, sink: &mut impl FnMut(u64) -> Result) -> Result<bool> {
         match self {
             Self::Cq(cq) => {
@@ -87,30 +89,30 @@ impl Member {
 
 struct Members {
     list: KVVec<Member>,
-    /// Where the next poll begins.
+    /// The member at which the next poll begins.
     next: usize,
 }
 
-/// How far a poll has come.
+/// The progress of a poll.
 #[derive(Default)]
 struct Round {
-    /// Members that it has looked at, and those that had something to read.
+    /// The number of members that were checked, and of those that had something to read.
     visited: usize,
     told: usize,
-    /// Where it began, once it has.
+    /// The member at which it began, once it has.
     start: Option<usize>,
 }
 
 impl Members {
-    /// Goes on with `round`: gives `sink` the contexts of members that have something to read, until
-    /// `count` have been told or all looked at. The error of `sink`.
+    /// Continues `round`: gives `sink` the contexts of members that have something to read, until
+    /// `count` have been reported or all checked. Fails with the error of `sink`.
     fn go(
         &mut self,
         round: &mut Round,
         count: usize,
         sink: &mut impl FnMut(usize, u64) -> Result,
     ) -> Result {
-        // Members may have come and gone since it began.
+        // Members may have been added and removed since it began.
         let len = self.list.len();
         let next = if self.next < len { self.next } else { 0 };
         let start = *round.start.get_or_insert(next);
@@ -135,19 +137,19 @@ impl Members {
     }
 }
 
-/// See the module's story.
+/// A poll set of a domain.
 #[pin_data]
 pub(crate) struct PollSet {
     domain: Used<Domain>,
     uses: Uses,
     #[pin]
     members: Mutex<Members>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl PollSet {
-    /// Opens a poll set of `domain`. `EBADF` the domain is closed, `ENOMEM`. Sleeps.
+    /// Opens a poll set of `domain`. Fails with `EBADF` if the domain is closed, `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, ident: Ident) -> Result<Arc<Self>> {
         let domain = Used::new(domain.clone())?;
         Arc::pin_init(
@@ -167,8 +169,9 @@ impl PollSet {
         )
     }
 
-    /// Adds a CQ. `EINVAL` another domain; `EEXIST` it is there; `ENOSPC` [`MAX_MEMBERS`]; `EBADF`
-    /// it, or the set, is closed; `ENOMEM`. Sleeps.
+    /// Adds a CQ. Fails with `EINVAL` if it belongs to another domain; `EEXIST` if it is a member;
+    /// `ENOSPC` if the set has [`MAX_MEMBERS`]; `EBADF` if the CQ or the set is closed; `ENOMEM`.
+    /// Sleeps.
     pub(crate) fn add_cq(&self, cq: &Arc<Cq>) -> Result {
         self.check_domain(cq.domain())?;
         self.add(
@@ -177,7 +180,7 @@ impl PollSet {
         )
     }
 
-    /// Adds a counter; else as [`add_cq`](Self::add_cq).
+    /// Adds a counter. Otherwise as [`add_cq`](Self::add_cq).
     pub(crate) fn add_cntr(&self, cntr: &Arc<Cntr>) -> Result {
         self.check_domain(cntr.domain())?;
         self.add(
@@ -186,13 +189,14 @@ impl PollSet {
         )
     }
 
-    /// Removes a CQ. `EINVAL` another domain; `ENOENT` it is not there. Sleeps.
+    /// Removes a CQ. Fails with `EINVAL` if it belongs to another domain, `ENOENT` if it is not a
+    /// member. Sleeps.
     pub(crate) fn remove_cq(&self, cq: &Arc<Cq>) -> Result {
         self.check_domain(cq.domain())?;
         self.remove(|member| member.is_cq(cq))
     }
 
-    /// Removes a counter; else as [`remove_cq`](Self::remove_cq).
+    /// Removes a counter. Otherwise as [`remove_cq`](Self::remove_cq).
     pub(crate) fn remove_cntr(&self, cntr: &Arc<Cntr>) -> Result {
         self.check_domain(cntr.domain())?;
         self.remove(|member| member.is_cntr(cntr))
@@ -212,7 +216,7 @@ impl PollSet {
         make: impl FnOnce() -> Result<Member>,
     ) -> Result {
         let mut members = self.members.lock();
-        // Under the mutex, which teardown takes after the set was marked closed.
+        // Teardown takes this mutex after the set was marked closed.
         if self.uses.is_closed() {
             return Err(EBADF);
         }
@@ -233,12 +237,12 @@ impl PollSet {
         Ok(())
     }
 
-    /// Gives `sink` the contexts of at most `count` members that have something to read, each with its
-    /// number in the order of this call. How many they were; the error of `sink` if it took none.
-    /// `EBADF` closed. Sleeps. It uses the set.
+    /// Gives `sink` the contexts of at most `count` members that have something to read, each with
+    /// its number in the order of this call. Returns how many there were. Fails with `EBADF` if the
+    /// set is closed, the error of `sink` if it took none. Sleeps. The call is a use of the set.
     ///
-    /// `sink` does not wait for memory of the program's: `EFAULT`, and `bring_in` does that without a
-    /// lock.
+    /// `sink` does not fault pages of the program in: it returns `EFAULT`, and then `bring_in`
+    /// faults them in while no lock is held.
     pub(crate) fn poll(
         &self,
         count: usize,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The roster: objects that can be looked at from outside.
+//! The object list: the objects whose statistics can be read.
 //!
-//! Endpoints, CQs and counters put themselves on the roster when they open and take themselves off
-//! in teardown, so that `kfi top` can show live figures of all of them. Being on the roster is no
-//! use of an object, and a look takes figures that are each right but not taken at one instant.
+//! Endpoints, CQs and counters are entered when they are opened and removed in teardown, so that
+//! `kfi top` can show the statistics of all of them. An entry is not a use of the object. Each
+//! value of the statistics is exact, but they are not read at one instant.
 //!
-//! Ids grow and are never given twice, so that a walk ([`next`]) meets each object at most once
-//! however the roster changes meanwhile. A lock guards it; it is taken when objects open and
-//! close and when somebody looks, never by operations. It is a spin lock, so that no task is
-//! preempted while it holds it: the end of every process takes it.
+//! IDs grow and are never reused, so that a walk ([`next`]) meets each object at most once even if
+//! the object list changes meanwhile. Its lock is taken when objects are opened and closed and when
+//! statistics are read, never by operations. It is a spin lock, because the end of every process
+//! takes it: no task is preempted while it holds it.
 
 use kernel::{
     prelude::*,
@@ -34,7 +34,7 @@ use crate::{
     shim::sched::cond_resched, //
 };
 
-/// The classes of objects that are on the roster, numbered as `KFI_CLASS_*`.
+/// The classes of objects on the object list, numbered as `KFI_CLASS_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// An endpoint.
@@ -45,35 +45,35 @@ pub(crate) enum Class {
     Cntr,
 }
 
-/// The live figures of one object; what they are stands with `struct kfabric_stat`.
+/// The current statistics of one object. `struct kfabric_stat` defines them.
 pub(crate) struct Figures {
     /// The address of an endpoint that has one.
     pub(crate) addr: Option<SockAddr>,
-    /// The figures.
+    /// The values.
     pub(crate) values: [u64; 8],
 }
 
-/// An object that can be on the roster.
+/// An object that can be on the object list.
 pub(crate) trait Listed: Send + Sync {
     /// Its class.
     fn class(&self) -> Class;
-    /// Its name at its face, and its owner.
+    /// Its identifier in its front end, and its owner.
     fn ident(&self) -> &Ident;
     /// The domain that it belongs to.
     fn domain(&self) -> &Domain;
-    /// Its figures now. May take its locks.
+    /// Its current statistics. May take its locks.
     fn figures(&self) -> Figures;
-    /// What became of the packets of its QPs; all 0 if it has none.
+    /// The packet statistics of its QPs; all 0 if it has none.
     fn packets(&self) -> Values {
         [0; FIGURES]
     }
-    /// Its link's interface has gone. Sleeps.
+    /// Handles the removal of its link. Sleeps.
     fn link_gone(&self) {}
 }
 
 struct Roster {
     last_id: u64,
-    /// `None` until the first object comes: a tree cannot be made in a constant.
+    /// `None` until the first object is entered, because a tree cannot be made in a constant.
     objects: Option<RBTree<u64, Arc<dyn Listed>>>,
 }
 
@@ -85,38 +85,38 @@ kernel::sync::global_lock! {
     };
 }
 
-/// Prepares the roster.
+/// Prepares the object list.
 ///
 /// # Safety
 ///
-/// To be called once, before any other function of the provider.
+/// Must be called once, before any other function of the provider.
 pub(super) unsafe fn init() {
     // SAFETY: Called once, by the requirement above.
     unsafe { ROSTER.init() }
 }
 
-/// A place on the roster; given up with [`Place::leave`].
+/// An entry of the object list. [`Place::leave`] removes it.
 ///
-/// It does not leave by itself when dropped: the roster holds a reference to the object, so the
-/// object, which holds its place, would never be dropped. Teardown leaves.
+/// Dropping it does not remove the entry: the object list has a reference to the object, which
+/// holds its `Place` and so would never be dropped. Teardown removes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Place(u64);
 
 impl Place {
-    /// Takes the object off the roster. Idempotent. Sleeps.
+    /// Removes the object from the object list. Idempotent. Sleeps.
     pub(crate) fn leave(self) {
         let object = match &mut ROSTER.lock().objects {
             Some(objects) => objects.remove(&self.0),
             None => None,
         };
-        // The last reference may go here, so not under the lock.
+        // This may be the last reference, so it is not dropped under the lock.
         drop(object);
     }
 }
 
-/// Puts `object` on the roster. `ENOMEM`. Sleeps.
+/// Enters `object` in the object list. Fails with `ENOMEM`. Sleeps.
 pub(crate) fn enter(object: Arc<dyn Listed>) -> Result<Place> {
-    // The key is not known before the lock is held, so the node is made from a reservation.
+    // The key is known only under the lock, so the node is preallocated.
     let reservation = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
     let mut roster = ROSTER.lock();
     let id = roster.last_id.wrapping_add(1);
@@ -126,11 +126,11 @@ pub(crate) fn enter(object: Arc<dyn Listed>) -> Result<Place> {
     Ok(Place(id))
 }
 
-/// Objects that are looked at before others may have the lock: one user can have a great many.
+/// The number of objects that are checked under one hold of the lock. A user can have many.
 const STRIDE: u32 = 64;
 
-/// The first object of `class` with an id above `after` that `wanted` accepts, with its id. `wanted`
-/// is called under the lock, and does not sleep. Sleeps.
+/// The first object of `class` with an ID above `after` that `wanted` accepts, with its ID.
+/// `wanted` is called under the lock and does not sleep. Sleeps.
 pub(crate) fn next(
     class: Class,
     after: u64,

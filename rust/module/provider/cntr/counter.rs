@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counter: two values and those who wait for them.
+//! Counter: two values, and the waiters for them.
 //!
-//! This is the primitive under all that counts: `kfi_cntr` ([`Cntr`](super::Cntr)), and later the
-//! completion counters of verbs and the source of triggered operations. What its values and
-//! conditions mean is the core crate's ([`kfi_core::cntr`]); here it gets memory, a lock, and tasks
-//! to wake.
+//! `kfi_cntr` ([`Cntr`](super::Cntr)) is built on this primitive. The completion counters of verbs
+//! and the source of triggered operations are to use it too. The core defines the values and the
+//! conditions ([`kfi_core::cntr`]). This file adds memory, a lock, and tasks to wake.
 //!
 //! ```text
 //!   add: one atomic add, one compare --- below every threshold ---> done, no lock
-//!                                   \--- a threshold was met --> lock, wake who is due, unlock
+//!                                   \--- a threshold is reached --> lock, wake waiters, unlock
 //! ```
 //!
-//! The values stand at the beginning of a page that programs map read-only, so reading them costs
-//! a program a load. Who waits stands in line under a spin lock in the order of the thresholds: a
-//! task in a call, or a descriptor ([`Fd`](super::fd::Fd)); exactly those that are due are taken
-//! out and woken, in O(log n) each, whatever the number of those that are not.
+//! The values are at the beginning of a page that programs map read-only, so a program reads them
+//! with a load. Waiters are queued under a spin lock in the order of their thresholds. A waiter is
+//! a task in a call or a descriptor ([`Fd`](super::fd::Fd)). Exactly the waiters that are due are
+//! removed and woken, in O(log n) each, however many others wait.
 //!
 //! # Context
 //!
 //! Reading and adding: process context, under any lock that is not the counter's. Nothing here
-//! allocates or sleeps except where it says so.
+//! allocates or sleeps unless its documentation says so.
 //!
 //! # Locks
 //!
-//! `Counter::line` is a spin lock; under it those of a descriptor are taken: its place in line, then
-//! its wait queue.
+//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its place
+//! in the queue (`Bell::place`), then that of its wait queue.
 
 use core::mem::offset_of;
 
@@ -90,30 +89,32 @@ use crate::{
     }, //
 };
 
-/// Who stands in line.
+/// A waiter of a counter.
 pub(super) enum Token {
     /// A task that sleeps in a call.
     Sleeper(Waker),
-    /// A descriptor.
+    /// A descriptor, `Fd`.
     Fd(Arc<Bell>),
 }
 
-/// The line of a counter.
+/// The waiters of a counter.
 type Line = Waiters<line::Line<Token>>;
 
-/// Wakes those who are due, under the lock of the line, but the last descriptor after it.
+/// Wakes the waiters that are due. All but the last descriptor are woken under the lock of the
+/// waiters, the last descriptor after its release.
 ///
-/// Who polls a descriptor reads it next and takes the lock; mostly one alone is due, and then it
-/// is not made to wait for who woke it. A task that sleeps in a call does not need the lock.
+/// A task that polls a descriptor reads it next and takes the lock. In most cases only one waiter
+/// is due, and then it need not wait until the waking task releases the lock. A task that sleeps in
+/// a call does not take the lock after it was woken.
 #[derive(Default)]
 struct Due {
     bell: Option<Arc<Bell>>,
-    /// Of the last sleeper: to be freed when the lock has been dropped.
+    /// The memory of the last sleeper. It is freed when the lock has been released.
     memory: Option<Memory<Token>>,
 }
 
 impl Due {
-    /// Takes one who is due.
+    /// Handles one waiter that is due. The caller holds the lock of the waiters.
     #[inline(always)]
     fn one(&mut self, left: Left<Token>, outcome: Outcome) {
         let Left { who, memory } = left;
@@ -138,7 +139,7 @@ impl Due {
         }
     }
 
-    /// The lock has been dropped.
+    /// Wakes the last descriptor. The caller has released the lock.
     #[inline(always)]
     fn finish(self) {
         if let Some(bell) = self.bell {
@@ -147,19 +148,20 @@ impl Due {
     }
 }
 
-/// See the module's story.
+/// The counter primitive.
 #[pin_data]
 pub(crate) struct Counter {
     gate: Gate<SharedWord, AtomicWord>,
     page: Arc<SharedPages>,
-    /// Set under the lock of `line`, which nobody enters any more afterwards.
+    /// Set under the lock of `line`. No waiter enters afterwards.
     closed: AtomicFlag,
     #[pin]
     line: SpinLock<Line>,
 }
 
 impl Counter {
-    /// A counter of (0, 0) that wraps after `max_value`; 0 stands for 2^64 - 1. `ENOMEM`. Sleeps.
+    /// Makes a counter with both values 0. It wraps after `max_value`; 0 stands for 2^64 - 1. Fails
+    /// with `ENOMEM`. Sleeps.
     pub(crate) fn new(max_value: u64) -> Result<impl PinInit<Self>> {
         let page = SharedPages::new(size_of::<kfabric_cntr_values>())?;
         let word = |offset| page.word(offset).ok_or(EINVAL);
@@ -197,7 +199,7 @@ impl Counter {
         self.gate.read_err()
     }
 
-    /// Adds to the success value and wakes who is due.
+    /// Adds to the success value and wakes the waiters that are due.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         if let Some(crossed) = self.gate.add(n) {
@@ -216,7 +218,7 @@ impl Counter {
         due.finish();
     }
 
-    /// Adds to the error value; if that changes it, ends every wait. Whether it changed.
+    /// Adds to the error value. A change of the value ends every wait. Returns whether it changed.
     pub(crate) fn adderr(&self, n: u64) -> bool {
         let mut due = Due::default();
         let changed = self
@@ -227,7 +229,7 @@ impl Counter {
         changed
     }
 
-    /// Sets the success value. `EINVAL` above the maximum.
+    /// Sets the success value. Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
         let mut due = Due::default();
         let set = self
@@ -238,8 +240,8 @@ impl Counter {
         set.map_err(to_error)
     }
 
-    /// Sets the error value; if that changes it, ends every wait. Whether it changed. `EINVAL` above
-    /// the maximum.
+    /// Sets the error value. A change of the value ends every wait. Returns whether it changed.
+    /// Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result<bool> {
         let mut due = Due::default();
         let set = self
@@ -250,31 +252,31 @@ impl Counter {
         set.map_err(to_error)
     }
 
-    /// Both values as they are now, for [`changed`](Self::changed).
+    /// Both values as they are now, to be given to [`changed`](Self::changed).
     pub(crate) fn seen(&self) -> Seen {
         self.line.lock().seen(&self.gate)
     }
 
-    /// Both values as they are now, if anything was written since `since`.
+    /// Both values as they are now, if either was written since `since`.
     pub(crate) fn changed(&self, since: &Seen) -> Option<Seen> {
         let line = self.line.lock();
         line.changed(&self.gate, since)
             .then(|| line.seen(&self.gate))
     }
 
-    /// How often the error value has changed, for a wait that begins now.
+    /// The number of changes of the error value so far, for a wait that begins now.
     pub(super) fn entered(&self) -> Entered {
         self.line.lock().entered()
     }
 
     /// Waits until the success value reaches `threshold`.
     ///
-    /// `ETIMEDOUT`; `KFI_EAVAIL` the error value changed since the call began; `ERESTARTSYS` a signal
-    /// is pending; `EBADF` the counter was closed by force; `ENOMEM`. Success goes before all of
-    /// these. Sleeps, unless the deadline polls.
+    /// Fails with `ETIMEDOUT`; `KFI_EAVAIL` if the error value changed since the call began;
+    /// `ERESTARTSYS` if a signal is pending; `EBADF` if the counter was closed by force; `ENOMEM`.
+    /// Success takes precedence over all of these. Sleeps, unless the deadline polls.
     ///
-    /// `began` is 0, or what an interrupted call has left there, which then goes on; it is 0
-    /// afterwards if the call was not interrupted.
+    /// `began` is 0, or the value that an interrupted call left there, which this call continues.
+    /// It is 0 afterwards unless the call was interrupted.
     pub(crate) fn wait(&self, threshold: u64, deadline: Deadline, began: &mut u64) -> Result {
         let number = core::mem::replace(began, 0);
         if self.read() >= threshold {
@@ -283,7 +285,7 @@ impl Counter {
         if deadline == Deadline::Poll && number == 0 {
             return Err(ETIMEDOUT);
         }
-        // Before everything that takes time: changes of the error value from now on end this wait.
+        // Taken before anything that takes time: a later change of the error value ends this wait.
         let entered = match number {
             0 => self.entered(),
             number => Entered::again(number),
@@ -295,7 +297,7 @@ impl Counter {
         result
     }
 
-    /// [`wait`](Self::wait), by a thread that has entered.
+    /// [`wait`](Self::wait) for a thread that has `entered`.
     fn wait_since(&self, threshold: u64, deadline: Deadline, entered: Entered) -> Result {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
@@ -311,8 +313,9 @@ impl Counter {
         }
     }
 
-    /// Gets in line, or tells what has come of the wait already (`Some(Err)`); `None`: it takes memory
-    /// to get in line. `EBADF` the counter was closed by force.
+    /// Queues a waiter, or returns the outcome if the wait is over already (`Some(Err)`). `None`:
+    /// the caller must bring memory for the waiter. Fails with `EBADF` if the counter was closed by
+    /// force.
     fn enter(
         &self,
         cond: Cond,
@@ -336,14 +339,15 @@ impl Counter {
         ))
     }
 
-    /// Leaves the line. False: was taken out and woken before.
+    /// Removes a waiter. False: it was removed and woken before.
     fn leave(&self, waiter: &Waiter) -> bool {
         self.line.lock().disarm(&self.gate, waiter).is_some()
     }
 
-    /// Arms a descriptor for `cond`, whatever it was armed for. It is rung already if the condition
-    /// holds. False: there is no memory for its place; nothing has changed, bring it in `spare`.
-    /// `EBADF` the counter was closed by force.
+    /// Arms a descriptor for `cond` instead of its previous condition. The descriptor becomes
+    /// readable at once if the condition holds. False: the waiter has no memory, and nothing has
+    /// changed; the caller repeats the call with memory in `spare`. Fails with `EBADF` if the
+    /// counter was closed by force.
     pub(super) fn arm(
         &self,
         bell: &Arc<Bell>,
@@ -353,8 +357,9 @@ impl Counter {
         self.arm_locked(&mut self.line.lock(), bell, cond, spare)
     }
 
-    /// Both values as they are now, and arms a descriptor that was rung for a change since. `EAGAIN`
-    /// it was not rung; else as [`arm`](Self::arm), `None` for false.
+    /// Returns both values as they are now and arms a readable descriptor for the next change.
+    /// Fails with `EAGAIN` if the descriptor is not readable. Otherwise as [`arm`](Self::arm), with
+    /// `None` in place of false.
     #[link_section = ".text.hot"]
     pub(super) fn take(
         &self,
@@ -410,20 +415,20 @@ impl Counter {
         }
     }
 
-    /// Makes a descriptor readable, as if what it is armed for had happened.
+    /// Makes a descriptor readable, as if its condition held.
     pub(super) fn ring(&self, bell: &Bell) {
         let mut line = self.line.lock();
         self.disarm(&mut line, &mut bell.place());
         bell.ring();
     }
 
-    /// Takes a descriptor out of the line, if it is there.
+    /// Removes the waiter of a descriptor, if there is one.
     pub(super) fn leave_bell(&self, bell: &Bell) {
         let mut line = self.line.lock();
         self.disarm(&mut line, &mut bell.place());
     }
 
-    /// Ends it by force: all who wait are woken and get `EBADF`, as does who comes later.
+    /// Closes the counter by force. All waits, and those that begin later, end with `EBADF`.
     /// Idempotent.
     pub(crate) fn close(&self) {
         let mut line = self.line.lock();
@@ -437,13 +442,13 @@ impl Counter {
         });
     }
 
-    /// Whether it was ended by force.
+    /// Whether the counter was closed by force.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
 
-    /// How many wait, and the lowest threshold that is waited for.
+    /// The number of waiters, and the lowest threshold of a waiter.
     pub(crate) fn waiting(&self) -> (u32, Option<u64>) {
         let line = self.line.lock();
         (line.len(), line.lowest())

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A counter as a descriptor: `KFI_GETWAIT` of a counter.
+//! A counter as a file descriptor: `KFI_GETWAIT` of a counter.
 //!
-//! A descriptor is armed for one thing at a time, and readable once that has happened:
+//! A descriptor is armed for one condition at a time. It is readable once the condition has held:
 //!
 //! ```text
-//!               armed for the next change of a value since what was read last
+//!               armed for a change of a value since the last read
 //!                  |                                         ^
-//!   write(2) of    |            it happens                   | read(2): struct kfabric_cntr_values
+//!   write(2) of    |       the value changes                 | read(2): struct kfabric_cntr_values
 //!   a threshold    v                                         |
 //!               armed for a value of at least t ---------> readable
-//!                               it happens, or the
+//!                               the value reaches t, or the
 //!                               error value changes
 //! ```
 //!
-//! A new one is armed for the next change. It stays readable until it is read or armed anew, also
-//! if the value falls again meanwhile.
+//! A new descriptor is armed for the next change. A readable one stays readable until it is read or
+//! armed again, also if the value falls meanwhile.
 //!
-//! An armed descriptor stands in the counter's line as a task in a call does ([`Bell`]), so an
-//! add that it does not wait for costs the adder nothing. While it is readable it does not stand in
-//! line. Each has a wait queue of its own, so that a wake-up reaches only those who wait for a
+//! An armed descriptor is a waiter of the counter like a task in a call ([`Bell`]), so an add that
+//! does not reach its threshold does no work for it. A readable descriptor is not a waiter. Each
+//! descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
 //! descriptor that has become readable.
 //!
-//! Nothing is lost in read(2): taking the values and arming for a change since is one step, and if
-//! the values cannot be copied out, the descriptor is readable again.
+//! read(2) loses no change: it takes the values and arms the descriptor for later changes in one
+//! step. If the values cannot be copied to the program, the descriptor becomes readable again.
 //!
-//! A descriptor is a use of its counter. If the counter is closed by force (its owner's device file
-//! is gone, and another process has the descriptor), poll(2) gives `POLLERR | POLLHUP`, read(2) and
-//! write(2) `EBADF`.
+//! A descriptor is a use of its counter. The counter can be closed by force while another process
+//! holds the descriptor, when the owner's device file is released. Then poll(2) gives `POLLERR |
+//! POLLHUP`, and read(2) and write(2) give `EBADF`.
 //!
-//! Arming and taking are one hold of the counter's lock each. The memory of the place in line
-//! travels with the descriptor: between its counter and one reader nothing is allocated.
+//! Arming and taking the values each hold the counter's lock once. The memory of the waiter stays
+//! with the descriptor, so nothing is allocated while one reader uses it.
 
 use kernel::{
     new_spinlock,
@@ -83,17 +83,17 @@ use crate::{
     }, //
 };
 
-/// Where a descriptor stands in its counter's line.
+/// The waiter of a descriptor in its counter's queue.
 #[derive(Default)]
 pub(super) struct Place {
-    /// Set while it stands in line.
+    /// Set while the descriptor is a waiter.
     pub(super) waiter: Option<Waiter>,
-    /// Memory to get in line with, while it does not stand there.
+    /// Memory for a waiter while the descriptor is not one.
     pub(super) memory: Option<Memory<Token>>,
 }
 
 impl Place {
-    /// It has left the line, and got memory back.
+    /// The waiter was removed from the queue; `memory` is what it gave back.
     pub(super) fn left(&mut self, memory: Option<Memory<Token>>) {
         self.waiter = None;
         if memory.is_some() {
@@ -102,12 +102,13 @@ impl Place {
     }
 }
 
-/// What a counter has of a descriptor in its line: whether it is readable, and who waits for that.
+/// The part of a descriptor that its counter refers to: whether it is readable, and the tasks that
+/// wait for that.
 #[pin_data]
 pub(super) struct Bell {
     /// Changed under the counter's line lock.
     rung: AtomicFlag,
-    /// Locked under the counter's line lock, and never waited for there.
+    /// Locked under the counter's line lock, where it is never contended.
     #[pin]
     place: SpinLock<Place>,
     #[pin]
@@ -123,61 +124,66 @@ impl Bell {
         })
     }
 
-    /// Its place. Under the counter's line lock.
+    /// Its waiter. The caller holds the counter's line lock.
     pub(super) fn place(&self) -> SpinLockGuard<'_, Place> {
         self.place.lock()
     }
 
-    /// It has happened: [`set`](Self::set) and [`wake`](Self::wake).
+    /// Makes the descriptor readable and wakes its pollers: [`set`](Self::set) and
+    /// [`wake`](Self::wake).
     pub(super) fn ring(&self) {
         self.set();
         self.wake();
     }
 
-    /// It has happened. Under the counter's line lock; to be followed by [`wake`](Self::wake).
+    /// Makes the descriptor readable. The caller holds the counter's line lock, and calls
+    /// [`wake`](Self::wake) next.
     pub(super) fn set(&self) {
         self.rung.store(true, Release);
     }
 
-    /// Wakes who waits for it to happen.
+    /// Wakes the tasks that wait until the descriptor is readable.
     pub(super) fn wake(&self) {
-        // The wait queue's lock orders this with who gets on the queue and then looks.
+        // The wait queue's lock orders this wake-up with a task that enters the queue and then
+        // looks at the flag.
         self.queue.wake_poll(READABLE);
     }
 
-    /// The counter is closed by force: also who waits for that alone is told.
+    /// The counter is closed by force. Wakes all tasks on the wait queue, also those that poll only
+    /// for that.
     pub(super) fn hang_up(&self) {
         self.set();
         self.queue.wake_all();
     }
 
-    /// Armed anew. Under the counter's line lock.
+    /// The descriptor was armed and is not readable any more. The caller holds the counter's line
+    /// lock.
     pub(super) fn silence(&self) {
         self.rung.store(false, Release);
     }
 
-    /// Whether it has happened.
+    /// Whether the descriptor is readable.
     #[inline]
     pub(super) fn is_rung(&self) -> bool {
         self.rung.load(Acquire)
     }
 }
 
-/// What keeps a counter for a descriptor: a use of a [`Cntr`](super::Cntr).
+/// Keeps a counter for a descriptor. Implemented by a use of a [`Cntr`](super::Cntr).
 pub(super) trait Holder: Send + Sync + 'static {
     /// The counter.
     fn counter(&self) -> &Counter;
 }
 
-/// See the module's story.
+/// A descriptor of a counter.
 pub(super) struct Fd<H: Holder> {
     holder: H,
     bell: Arc<Bell>,
 }
 
 impl<H: Holder> Fd<H> {
-    /// A descriptor of `holder`'s counter, armed for the next change. `EBADF` the counter was
-    /// closed by force, `ENOMEM`. Sleeps.
+    /// Makes a descriptor of `holder`'s counter, armed for the next change. Fails with `EBADF` if
+    /// the counter was closed by force, `ENOMEM`. Sleeps.
     pub(super) fn new(holder: H) -> Result<Arc<Self>> {
         let bell = Arc::pin_init(Bell::new(), GFP_KERNEL_ACCOUNT)?;
         let fd = Arc::new(Self { holder, bell }, GFP_KERNEL_ACCOUNT)?;
@@ -197,13 +203,15 @@ impl<H: Holder> Fd<H> {
         Ok(())
     }
 
-    /// Arms it for a value of at least `threshold`. `EBADF`, `ENOMEM`. Sleeps.
+    /// Arms the descriptor for a value of at least `threshold`. Fails with `EBADF`, `ENOMEM`.
+    /// Sleeps.
     pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
         self.arm(Cond::AtLeast(threshold, self.counter().entered()))
     }
 
-    /// Arms it for the next change and gives `sink` the values that are there. `EAGAIN` it is not
-    /// readable; `EBADF`; `ENOMEM`; the error of `sink`, and it is readable again. Sleeps.
+    /// Gives the current values to `sink` and arms the descriptor for the next change. Fails with
+    /// `EAGAIN` if it is not readable; `EBADF`; `ENOMEM`; the error of `sink`, after which the
+    /// descriptor is readable again. Sleeps.
     pub(super) fn take(&self, sink: impl FnOnce(&kfabric_cntr_values) -> Result) -> Result {
         if !self.is_readable() {
             return Err(EAGAIN);
@@ -222,7 +230,7 @@ impl<H: Holder> Fd<H> {
         sink(&values).inspect_err(|_| self.counter().ring(&self.bell))
     }
 
-    /// Whether it is readable. Does not sleep.
+    /// Whether the descriptor is readable. Does not sleep.
     #[inline]
     pub(super) fn is_readable(&self) -> bool {
         self.bell.is_rung()
@@ -250,8 +258,8 @@ impl<H: Holder> AnonFile for Fd<H> {
         }
     }
 
-    /// `EINVAL` less room than `struct kfabric_cntr_values`; `EAGAIN`; `EBADF`; `ERESTARTSYS`;
-    /// `EFAULT`, `ENOMEM` and nothing has changed.
+    /// Fails with `EINVAL` for less room than `struct kfabric_cntr_values`; `EAGAIN`; `EBADF`;
+    /// `ERESTARTSYS`; `EFAULT` and `ENOMEM`, after which nothing has changed.
     #[link_section = ".text.hot"]
     fn read(&self, to: &mut UserSliceWriter, nonblock: bool) -> Result<usize> {
         const SIZE: usize = size_of::<kfabric_cntr_values>();
@@ -272,7 +280,8 @@ impl<H: Holder> AnonFile for Fd<H> {
         }
     }
 
-    /// `EINVAL` not 8 bytes; `EBADF`; `EFAULT`, `ENOMEM` and nothing has changed.
+    /// Fails with `EINVAL` if the length is not 8 bytes; `EBADF`; `EFAULT` and `ENOMEM`, after
+    /// which nothing has changed.
     fn write(&self, from: &mut UserSliceReader, _nonblock: bool) -> Result<usize> {
         const SIZE: usize = size_of::<u64>();
         if from.len() != SIZE {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counter: `kfi_cntr`, as kfi_cntr(3) has it.
+//! Counter: `kfi_cntr`, as specified by kfi_cntr(3).
 //!
-//! [`Cntr`] is a [`Counter`] that belongs to a domain, has a wait object, and can be closed. What
-//! counts into it is bound to it: endpoints and memory regions hold it in use.
+//! A [`Cntr`] is a [`Counter`] that belongs to a domain, has a wait object, and can be closed. The
+//! endpoints and memory regions that count into it are bound to it and hold it in use.
 //!
-//! | file | what |
+//! | file | topic |
 //! |---|---|
 //! | [`counter`] | the primitive: values, waiters, waking |
-//! | [`fd`] | a counter as a descriptor for poll(2), epoll and io_uring |
+//! | [`fd`] | a counter as a file descriptor for poll(2), epoll and io_uring |
 
 mod counter;
 mod fd;
@@ -71,15 +71,15 @@ use crate::{
 
 pub(crate) use self::counter::Counter;
 
-/// What a counter is to be.
+/// The attributes of a counter.
 pub(crate) struct CntrAttr {
     /// Its wait object.
     pub(crate) wait: WaitObj,
-    /// Its largest value, after which it wraps to 0; 0 stands for 2^64 - 1.
+    /// Its largest value, after which it wraps to 0. 0 stands for 2^64 - 1.
     pub(crate) max_value: u64,
 }
 
-/// See the module's story.
+/// A counter of a domain.
 #[pin_data]
 pub(crate) struct Cntr {
     #[pin]
@@ -90,13 +90,13 @@ pub(crate) struct Cntr {
     domain: Used<Domain>,
     ident: Ident,
     place: SetOnce<Place>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl Cntr {
-    /// Opens a counter of `domain`. `EINVAL` a wait set of another fabric; `EBADF` the domain is
-    /// closed; `ENOMEM`. Sleeps.
+    /// Opens a counter of `domain`. Fails with `EINVAL` if the wait set belongs to another fabric;
+    /// `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: CntrAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = Used::new(domain.clone())?;
@@ -116,23 +116,23 @@ impl Cntr {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // Programs may map the page, and keep it behind the counter's end.
+        // A program may map the page and keep it after the counter was closed.
         cntr.page().keep(page_memory);
         cntr.place.populate(roster::enter(cntr.clone())?);
         Ok(cntr)
     }
 
-    /// The domain that it was made from.
+    /// The domain of the counter.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }
 
-    /// Who it is to its owner.
+    /// Its identity for its owner.
     pub(crate) fn ident(&self) -> &Ident {
         &self.ident
     }
 
-    /// The page with its values, to be mapped read-only.
+    /// The page with its values. Programs map it read-only.
     pub(crate) fn page(&self) -> &Arc<SharedPages> {
         self.counter.page()
     }
@@ -149,7 +149,8 @@ impl Cntr {
         self.counter.err()
     }
 
-    /// Adds to the success value (kfi_cntr_add, and each success of what is bound). Does not sleep.
+    /// Adds to the success value (kfi_cntr_add, and each success of a bound object). Does not
+    /// sleep.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         self.counter.add(n);
@@ -161,7 +162,7 @@ impl Cntr {
         }
     }
 
-    /// Adds to the error value (kfi_cntr_adderr, and each failure of what is bound). Does not
+    /// Adds to the error value (kfi_cntr_adderr, and each failure of a bound object). Does not
     /// sleep.
     pub(crate) fn adderr(&self, n: u64) {
         // An add of 0 changes nothing.
@@ -170,16 +171,18 @@ impl Cntr {
         }
     }
 
-    /// Sets the success value (kfi_cntr_set). `EINVAL` above the maximum. Does not sleep.
+    /// Sets the success value (kfi_cntr_set). Fails with `EINVAL` for a value above the maximum.
+    /// Does not sleep.
     pub(crate) fn set(&self, value: u64) -> Result {
         self.counter.set(value)?;
         self.wait.signal();
         Ok(())
     }
 
-    /// Sets the error value (kfi_cntr_seterr). `EINVAL` above the maximum. Does not sleep.
+    /// Sets the error value (kfi_cntr_seterr). Fails with `EINVAL` for a value above the maximum.
+    /// Does not sleep.
     pub(crate) fn seterr(&self, value: u64) -> Result {
-        // Nor does setting it to what it was.
+        // Setting the same value changes nothing.
         if self.counter.seterr(value)? {
             self.wait.signal();
         }
@@ -188,11 +191,11 @@ impl Cntr {
 
     /// Waits until the success value reaches `threshold` (kfi_cntr_wait).
     ///
-    /// `EINVAL` the counter has `KFI_WAIT_NONE` and the deadline does not poll; `ETIMEDOUT`;
-    /// `KFI_EAVAIL` the error value changed since the call began; `ERESTARTSYS` a signal is pending;
-    /// `EBADF` closed, before or meanwhile; `ENOMEM`. Sleeps, unless the deadline polls. The counter
-    /// is in use during the wait. `began`: 0, or what a call that was interrupted has left there, to
-    /// go on with it.
+    /// Fails with `EINVAL` if the counter has `KFI_WAIT_NONE` and the deadline does not poll;
+    /// `ETIMEDOUT`; `KFI_EAVAIL` if the error value changed since the call began; `ERESTARTSYS` if
+    /// a signal is pending; `EBADF` if the counter was closed before or during the wait; `ENOMEM`.
+    /// Sleeps, unless the deadline polls. The counter is in use during the wait. `began` is 0, or
+    /// the value that an interrupted call left there, which this call continues.
     pub(crate) fn wait(
         self: &Arc<Self>,
         threshold: u64,
@@ -214,28 +217,29 @@ impl Cntr {
         self.flags.load(Relaxed)
     }
 
-    /// Sets its default operation flags (KFI_SETOPSFLAG). No operation of a counter looks at them.
-    /// `EINVAL` one that is no operation flag. Does not sleep.
+    /// Sets its default operation flags (KFI_SETOPSFLAG). No operation of a counter uses them.
+    /// Fails with `EINVAL` for a bit that is not an operation flag. Does not sleep.
     pub(crate) fn set_flags(&self, flags: u64) -> Result {
         let flags = OpFlags::from_bits(flags).map_err(to_error)?;
         self.flags.store(flags.bits(), Relaxed);
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
-    /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor (KFI_GETWAIT), which is a use of the counter; with `KFI_WAIT_SET`, a
+    /// descriptor of the wait set. Fails with `EINVAL` if the counter has `KFI_WAIT_NONE`; `EBADF`
+    /// if it is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || {
             PendingFd::new(Fd::new(Used::new(self.clone())?)?)
         })
     }
 
-    /// Both values as they are now, for [`changed`](Self::changed). Does not sleep.
+    /// Both values as they are now, to be given to [`changed`](Self::changed). Does not sleep.
     pub(super) fn seen(&self) -> Seen {
         self.counter.seen()
     }
 
-    /// Both values as they are now, if anything was written since `since`. Does not sleep.
+    /// Both values as they are now, if either was written since `since`. Does not sleep.
     pub(super) fn changed(&self, since: &Seen) -> Option<Seen> {
         self.counter.changed(since)
     }

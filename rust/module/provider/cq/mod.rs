@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queue: `kfi_cq`, as fi_cq(3) has it.
+//! Completion queue: `kfi_cq`, as specified by fi_cq(3).
 //!
-//! [`Cq`] is a [`Queue`] that belongs to a domain, has a wait object, and can be closed. Endpoints
-//! are bound to it and hold it in use; an operation that will make an entry takes a [`Credit`] when it
-//! is posted and spends it when it completes, and one whose success is silent has a [`Record`] for its
-//! error entry. So a completion that was asked for, or that is an error, is never lost.
+//! A [`Cq`] is a [`Queue`] that belongs to a domain, has a wait object, and can be closed.
+//! Endpoints are bound to it and hold it in use. An operation whose success makes an entry takes a
+//! [`Credit`] when it is posted and uses it when it completes. An operation whose success is silent
+//! has a [`Record`] for its error entry. So no requested completion and no error is lost.
 //!
-//! | file | what |
+//! | file | topic |
 //! |---|---|
 //! | [`queue`] | the queue: ring, error entries, credits, waking |
-//! | [`read`] | reading it by call, and sleeping |
+//! | [`read`] | reads by a call, with and without sleeping |
 //! | [`record`] | memory for the error entries of silent operations |
 
 mod queue;
@@ -84,7 +84,7 @@ pub(crate) use self::{
 };
 pub(crate) use kfi_core::cq::Credit;
 
-/// What a CQ is to be.
+/// The attributes of a CQ.
 pub(crate) struct CqAttr {
     entries: u32,
     format: Format,
@@ -93,11 +93,11 @@ pub(crate) struct CqAttr {
 }
 
 impl CqAttr {
-    /// Makes one of what a caller gave: completions to hold (0: the default), `enum
-    /// kfi_cq_format`, the wait object, `enum kfi_cq_wait_cond`.
+    /// Checks the attributes that a caller gave: the number of completions to hold (0: the
+    /// default), `enum kfi_cq_format`, the wait object, `enum kfi_cq_wait_cond`.
     ///
-    /// `EINVAL` more than `KFABRIC_MAX_CQ` completions, no such format or condition. The condition
-    /// is ignored with `KFI_WAIT_NONE`. Does not sleep.
+    /// Fails with `EINVAL` for more than `KFABRIC_MAX_CQ` completions, an unknown format or an
+    /// unknown condition. The condition is ignored with `KFI_WAIT_NONE`. Does not sleep.
     pub(crate) fn new(entries: u32, format: u32, wait: WaitObj, cond: u32) -> Result<Self> {
         Ok(Self {
             entries: match entries {
@@ -115,7 +115,7 @@ impl CqAttr {
     }
 }
 
-/// See the module's story.
+/// A completion queue of a domain.
 #[pin_data]
 pub(crate) struct Cq {
     #[pin]
@@ -126,13 +126,13 @@ pub(crate) struct Cq {
     domain: Used<Domain>,
     ident: Ident,
     place: SetOnce<Place>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl Cq {
-    /// Opens a CQ of `domain`. `EINVAL` a wait set of another fabric; `EBADF` the domain is closed;
-    /// `ENOMEM`. Sleeps.
+    /// Opens a CQ of `domain`. Fails with `EINVAL` if the wait set belongs to another fabric;
+    /// `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: CqAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = Used::new(domain.clone())?;
@@ -153,23 +153,23 @@ impl Cq {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // Programs may map the ring, and keep it behind the CQ's end.
+        // A program may map the ring and keep it after the CQ was closed.
         cq.ring().keep(ring_memory);
         cq.place.populate(roster::enter(cq.clone())?);
         Ok(cq)
     }
 
-    /// The domain that it was made from.
+    /// The domain of the CQ.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }
 
-    /// Who it is to its owner.
+    /// Its identity for its owner.
     pub(crate) fn ident(&self) -> &Ident {
         &self.ident
     }
 
-    /// Completions it holds.
+    /// The number of completions that it holds.
     pub(crate) fn entries(&self) -> u32 {
         self.queue.size()
     }
@@ -179,19 +179,20 @@ impl Cq {
         self.queue.format
     }
 
-    /// Its ring, to be mapped for reading and writing: `struct kfabric_cq_ring` and the entries.
+    /// Its ring: `struct kfabric_cq_ring` and the entries. Programs map it for reading and writing.
     pub(crate) fn ring(&self) -> &Arc<SharedPages> {
         self.queue.ring()
     }
 
-    /// Takes room for a completion; it is given back with the completion or by
-    /// [`unreserve`](Self::unreserve). `EAGAIN` there is none. Does not sleep.
+    /// Reserves room for a completion. [`push`](Self::push), [`push_err`](Self::push_err) or
+    /// [`unreserve`](Self::unreserve) uses the credit up. Fails with `EAGAIN` if there is no room.
+    /// Does not sleep.
     #[inline]
     pub(crate) fn reserve(&self) -> Result<Credit> {
         self.queue.reserve()
     }
 
-    /// Gives a credit back unused. Does not sleep.
+    /// Returns an unused credit. Does not sleep.
     #[inline]
     pub(crate) fn unreserve(&self, credit: Credit) {
         self.queue.unreserve(credit);
@@ -210,37 +211,40 @@ impl Cq {
         self.wait.signal();
     }
 
-    /// Queues the error of an operation that took no credit, and has a record. Does not sleep.
+    /// Queues the error of an operation that has a record instead of a credit. Does not sleep.
     pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
         self.queue.push_err_recorded(record, entry);
         self.wait.signal();
     }
 
-    /// Queues a completion that nobody posted for. If there is no room it is lost, which the CQ
-    /// counts and tells its readers. Does not sleep.
+    /// Queues a completion that belongs to no posted operation. If there is no room, the completion
+    /// is lost; the CQ counts that and reports it to its readers. Does not sleep.
     #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) {
         let _ = self.queue.push_unposted(entry);
         self.wait.signal();
     }
 
-    /// Queues an error that nobody posted for; else as [`push_unposted`](Self::push_unposted).
+    /// Queues an error that belongs to no posted operation. Otherwise as
+    /// [`push_unposted`](Self::push_unposted).
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) {
         let _ = self.queue.push_err_unposted(entry);
         self.wait.signal();
     }
 
-    /// Takes at most `count` entries when there are some, with `KFI_CQ_COND_THRESHOLD` at least
-    /// `cond` of them, or an error entry (kfi_cq_sread, kfi_cq_sreadfrom); with [`Deadline::Poll`] without waiting (kfi_cq_read,
-    /// kfi_cq_readfrom). Of each, `sink` is given the words that the format has, and the source;
-    /// what it refuses stays queued. `count` 0 takes nothing and only waits. `began`: 0, or what a
-    /// call that was interrupted has left there, to go on with it.
+    /// Takes at most `count` entries (kfi_cq_sread, kfi_cq_sreadfrom). Waits until there are some,
+    /// with `KFI_CQ_COND_THRESHOLD` at least `cond` of them, or until there is an error entry. With
+    /// [`Deadline::Poll`] it does not wait (kfi_cq_read, kfi_cq_readfrom). `sink` gets, for each
+    /// entry, the words of the format and the source address. An entry that `sink` refuses stays
+    /// queued. With `count` 0 the call takes nothing and only waits. `began` is 0, or the value
+    /// that an interrupted call left there, which this call continues.
     ///
-    /// `EIO` the mapped head is spoilt; `KFI_EAVAIL` an error entry is to be read first;
-    /// `KFI_EOVERRUN` completions were lost, told once; `EAGAIN` nothing there, or
-    /// [`signal`](Self::signal) was called and there is nothing; the error of `sink` if it took
-    /// nothing; `EINVAL` a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` closed, before or meanwhile;
-    /// `ENOMEM`. Sleeps. Who waits uses the CQ.
+    /// Fails with `EIO` if the program wrote an impossible head to the mapped ring; `KFI_EAVAIL` if
+    /// an error entry must be read first; `KFI_EOVERRUN` if completions were lost, reported once;
+    /// `EAGAIN` if the queue is empty, also after [`signal`](Self::signal) ended the wait; the
+    /// error of `sink` if it took nothing; `EINVAL` for a wait with `KFI_WAIT_NONE` or
+    /// `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` if the CQ was closed before or during
+    /// the wait; `ENOMEM`. Sleeps. A wait is a use of the CQ.
     pub(crate) fn sread(
         self: &Arc<Self>,
         count: usize,
@@ -263,9 +267,10 @@ impl Cq {
         self.queue.sread(count, cond, deadline, began, sink)
     }
 
-    /// Takes the oldest error entry, once `sink` has got it (kfi_cq_readerr). `EAGAIN` there is
-    /// none, or the error of `sink`, and the entry stays. `sink` does not wait for memory of the
-    /// program's, which `bring_in` does after `EFAULT`, as of a [`Sink`]. Sleeps.
+    /// Takes the oldest error entry after `sink` has accepted it (kfi_cq_readerr). `sink` does not
+    /// fault pages in: it returns `EFAULT`, and then `bring_in` faults them in, as for a [`Sink`].
+    /// Fails with `EAGAIN` if there is no error entry; the error of `sink`, after which the entry
+    /// stays. Sleeps.
     pub(crate) fn readerr(
         &self,
         sink: impl FnMut(&ErrEntry) -> Result,
@@ -274,9 +279,9 @@ impl Cq {
         self.queue.readerr(sink, bring_in)
     }
 
-    /// Ends the waits of all threads that are inside [`sread`](Self::sread); if there is none, of the
-    /// next that would sleep there (kfi_cq_signal). `EINVAL` the CQ has `KFI_WAIT_NONE`. Does not
-    /// sleep.
+    /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
+    /// would sleep there does not (kfi_cq_signal). Fails with `EINVAL` if the CQ has
+    /// `KFI_WAIT_NONE`. Does not sleep.
     pub(crate) fn signal(&self) -> Result {
         if matches!(self.wait, WaitObj::None) {
             return Err(EINVAL);
@@ -286,14 +291,15 @@ impl Cq {
         Ok(())
     }
 
-    /// What a `prov_errno` of an error entry means (kfi_cq_strerror), see
+    /// The text for a `prov_errno` of an error entry (kfi_cq_strerror). See
     /// [`prov_errno`](kfi_core::prov_errno). Does not sleep.
     pub(crate) fn strerror(&self, number: u32) -> &'static str {
         prov_errno::text(number)
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use; with `KFI_WAIT_SET` it is the wait set's.
-    /// `EINVAL` it has `KFI_WAIT_NONE`; `EBADF` closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor (KFI_GETWAIT), which is a use of the CQ; with `KFI_WAIT_SET`, a
+    /// descriptor of the wait set. Fails with `EINVAL` if the CQ has `KFI_WAIT_NONE`; `EBADF` if it
+    /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || fd::open(self))
     }

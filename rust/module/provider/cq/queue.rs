@@ -2,35 +2,35 @@
 
 //! The completion queue itself: ring, error entries, credits, sleepers.
 //!
-//! What they mean is the core crate's ([`kfi_core::cq`]); here they get memory, locks, and tasks to
-//! wake. [`Cq`](super::Cq) is this in a domain.
+//! The core defines their behaviour ([`kfi_core::cq`]). This file adds memory, locks, and tasks to
+//! wake. A [`Cq`](super::Cq) is a queue in a domain.
 //!
 //! ```text
-//!   push:  spin lock; entry into its slot; tail, with release; sleepers whose number is there;
-//!          unlock; who polls a descriptor
-//!   read:  reader mutex { spin lock, what is there, unlock; copy out; spin lock, head, unlock };
-//!          if a page of the program's was not there: bring it in, and once more
+//!   push:  spin lock; write the entry into its slot; store-release the tail; wake the sleepers
+//!          whose number is reached; unlock; wake the pollers of descriptors
+//!   read:  reader mutex { spin lock, find entries, unlock; copy out; spin lock, move the head,
+//!          unlock }; if a page of the program was not present: fault it in, and repeat
 //! ```
 //!
-//! The ring stands in pages that a program maps, `struct kfabric_cq_ring` and then the entries. A
-//! reader by call copies entries from there, a chunk at a time, and gives their slots back when
-//! they are copied out: if copying fails, what was not copied is still queued. The mutex keeps
-//! readers by call apart; a program that reads its mapping at the same time gets some entries
-//! twice. What a program writes to the entries it gets back as it is; the head that it writes, and
-//! the number of losses that it says it knows of, are believed only where they can be true.
+//! Programs map the pages of the ring: `struct kfabric_cq_ring`, followed by the entries. A reader
+//! by a call copies entries from there, a chunk at a time, and frees their slots after they were
+//! copied out. If copying fails, the rest stays queued. The mutex serialises readers by a call. A
+//! program that reads its mapping at the same time gets some entries twice. If a program overwrites
+//! entries, it reads what it wrote. The module uses the head that a program writes, and the number
+//! of losses that it claims to know, only if they are possible values.
 //!
-//! A thread that wants a number of entries is woken when they are there. If another reader was faster,
-//! so that they are not there any more, it goes to sleep again.
+//! A thread that waits for a number of entries is woken when they are queued. If another reader has
+//! taken them meanwhile, the thread sleeps again.
 //!
 //! # Context
 //!
-//! Credits and completions: process context, under any lock that is none of these; they neither
-//! allocate nor sleep. Reading sleeps.
+//! Credits and completions: process context, under any lock that is not one of the queue's. These
+//! functions neither allocate nor sleep. Reading sleeps.
 //!
 //! # Locks
 //!
-//! `Queue::reader` (mutex) -> `Queue::state` (spin lock). The wait queue's lock is taken under
-//! neither spin lock.
+//! `Queue::reader` (mutex) -> `Queue::state` (spin lock). The wait queue's lock is not taken under
+//! the spin lock.
 
 use core::mem::offset_of;
 
@@ -95,24 +95,24 @@ use crate::{
     }, //
 };
 
-/// Where the entries begin in the ring, bytes: behind its head, on a cache line of their own.
+/// Offset of the entries in the ring in bytes. They begin on a cache line after the head's.
 const ENTRY_OFFSET: usize = size_of::<kfabric_cq_ring>();
 
-/// Bytes of an entry in the ring; a power of two, so no entry lies across two pages.
+/// Bytes of an entry in the ring. A power of two, so no entry crosses a page boundary.
 const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
 type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Waker>, Tree>;
 
-/// See the module's story.
+/// Ring, error entries and sleepers of a CQ.
 #[pin_data]
 pub(crate) struct Queue {
     pub(super) format: Format,
     size: u32,
-    /// Whether descriptors may poll it.
+    /// Whether descriptors may poll the queue.
     pollable: bool,
-    /// Set under the lock of `state`, where nobody goes to sleep any more afterwards.
+    /// Set under the lock of `state`. No thread goes to sleep there afterwards.
     closed: AtomicFlag,
     ring: Arc<SharedPages>,
     #[pin]
@@ -123,7 +123,7 @@ pub(crate) struct Queue {
     readable: WaitQueue,
 }
 
-/// What wakes sleepers, under the lock of the state.
+/// Returns the function that wakes sleepers. It is called under the lock of `state`.
 fn waker(wakeup: &mut Wakeup) -> impl FnMut(Left<Waker>, Woken) + '_ {
     |left, woken| {
         let why = match woken {
@@ -135,8 +135,8 @@ fn waker(wakeup: &mut Wakeup) -> impl FnMut(Left<Waker>, Woken) + '_ {
 }
 
 impl Queue {
-    /// An empty queue of `size` completions, rounded up to a power of two. `EINVAL` there is none,
-    /// `ENOMEM`. Sleeps.
+    /// Makes an empty queue of `size` completions, rounded up to a power of two. Fails with
+    /// `EINVAL` if no such power of two exists, `ENOMEM`. Sleeps.
     pub(crate) fn new(size: u32, format: Format, pollable: bool) -> Result<impl PinInit<Self>> {
         let size = size.max(1).checked_next_power_of_two().ok_or(EINVAL)?;
         let slots = size as usize;
@@ -170,34 +170,34 @@ impl Queue {
         }))
     }
 
-    /// Bytes of a ring of `size` completions.
+    /// Bytes of the ring of a queue of `size` completions.
     pub(crate) const fn ring_bytes(size: u32) -> usize {
         ENTRY_OFFSET + size.next_power_of_two() as usize * ENTRY_SIZE
     }
 
-    /// Bytes of an error queue of `size` completions.
+    /// Bytes of the error queue of a queue of `size` completions.
     pub(crate) const fn extra(size: u32) -> usize {
         size.next_power_of_two() as usize * size_of::<ErrEntry>()
     }
 
-    /// Completions it holds.
+    /// The number of completions that it holds.
     pub(crate) fn size(&self) -> u32 {
         self.size
     }
 
-    /// The pages of the ring, to be mapped for reading and writing.
+    /// The pages of the ring. Programs map them for reading and writing.
     pub(crate) fn ring(&self) -> &Arc<SharedPages> {
         &self.ring
     }
 
-    /// Takes room for a completion. `EAGAIN` there is none.
+    /// Reserves room for a completion. Fails with `EAGAIN` if there is no room.
     #[inline]
     #[link_section = ".text.hot"]
     pub(crate) fn reserve(&self) -> Result<Credit> {
         self.state.lock().reserve().map_err(to_error)
     }
 
-    /// Gives a credit back unused.
+    /// Returns an unused credit.
     #[inline]
     pub(crate) fn unreserve(&self, credit: Credit) {
         self.state.lock().release(credit);
@@ -222,11 +222,11 @@ impl Queue {
         self.arrived();
     }
 
-    /// Queues the error entry of an operation that has no credit: where there is room, or in its
-    /// record.
+    /// Queues the error entry of an operation without a credit: in the error queue if it has room,
+    /// otherwise in the operation's record.
     pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
         let mut wakeup = Wakeup::default();
-        // A record that is not used is dropped outside the lock.
+        // A record that was not used is dropped outside the lock.
         let mut record = Some(record);
         self.state
             .lock()
@@ -234,7 +234,8 @@ impl Queue {
         self.arrived();
     }
 
-    /// Queues a completion that nobody posted for; if there is no room, it is lost and counted.
+    /// Queues a completion that belongs to no posted operation. If there is no room, it is lost and
+    /// counted.
     #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
         let mut wakeup = Wakeup::default();
@@ -246,7 +247,8 @@ impl Queue {
         push
     }
 
-    /// Queues an error entry that nobody posted for; if there is no room, it is lost and counted.
+    /// Queues an error entry that belongs to no posted operation. If there is no room, it is lost
+    /// and counted.
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) -> Push {
         let mut wakeup = Wakeup::default();
         let push = self
@@ -257,24 +259,24 @@ impl Queue {
         push
     }
 
-    /// Ends the waits of all threads that are inside [`sread`](Self::sread), or of the next that
-    /// would sleep there (kfi_cq_signal).
+    /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
+    /// would sleep there does not (kfi_cq_signal).
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::default();
         self.state.lock().signal(waker(&mut wakeup));
     }
 
-    /// There is something to read. Outside the lock.
+    /// Wakes pollers, because there is something to read. The caller does not hold the lock.
     #[inline]
     fn arrived(&self) {
-        // Polling begins with a look at the queue after getting on the wait queue, so either the
-        // poller saw what arrived or it is found here.
+        // A poller enters the wait queue before it looks at the queue. So either it saw the new
+        // entry, or this check finds it on the wait queue.
         if self.pollable && self.readable.has_sleepers() {
             self.readable.wake_poll(READABLE);
         }
     }
 
-    /// Who polls; woken when there is something to read.
+    /// The wait queue of pollers. They are woken when there is something to read.
     pub(super) fn readable(&self) -> &WaitQueue {
         &self.readable
     }
@@ -285,7 +287,7 @@ impl Queue {
     }
 
     fn offset(slot: u32) -> usize {
-        // Slots are below the size, for which there was memory.
+        // Slots are below the size, and the ring was allocated for the size.
         (slot as usize)
             .wrapping_mul(ENTRY_SIZE)
             .wrapping_add(ENTRY_OFFSET)
@@ -297,14 +299,14 @@ impl Queue {
         debug_assert!(stored.is_ok());
     }
 
-    /// The words of an entry in the ring, whatever a program has made of them. Does not sleep.
+    /// The words of an entry in the ring. A program may have overwritten them. Does not sleep.
     #[inline]
     pub(super) fn load(&self, slot: u32) -> Result<[u64; Entry::WORDS]> {
         self.ring.read_words(Self::offset(slot))
     }
 
-    /// Ends it by force: all who sleep are woken and get `EBADF`, as does who would go to sleep
-    /// later; who polls is told. Idempotent.
+    /// Closes the queue by force. All sleepers, and threads that would sleep later, get `EBADF`.
+    /// Pollers are woken. Idempotent.
     pub(crate) fn close(&self) {
         let mut wakeup = Wakeup::default();
         let mut state = self.state.lock();
@@ -314,15 +316,15 @@ impl Queue {
         self.readable.wake_all();
     }
 
-    /// Whether it was ended by force.
+    /// Whether the queue was closed by force.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
 
-    /// Its live figures, as `struct kfabric_stat` has them.
+    /// Its current statistics, in the order of `struct kfabric_stat`.
     pub(super) fn figures(&self) -> [u64; 8] {
         let mut state = self.state.lock();
-        // Looks where the reader of the mapping is.
+        // Reads the head that the program wrote to the mapped ring.
         state.ready();
         [
             u64::from(state.size()),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reading a CQ by call: entries, error entries, sleeping until they come.
+//! Reads of a CQ by a call: entries, error entries, and sleeping until they come.
 //!
-//! The order of answers, first match: `EIO` the mapped head is spoilt; `KFI_EAVAIL` an error entry
-//! is to be read first; entries; `KFI_EOVERRUN` completions that nobody posted for were lost, told
-//! once; `EAGAIN`. A read that has taken entries gives their number, whatever it then met: the next
-//! read tells.
+//! A read returns the first of these that applies: `EIO` if the head in the mapped ring is
+//! impossible; `KFI_EAVAIL` if an error entry must be read first; entries; `KFI_EOVERRUN` if
+//! completions that belong to no posted operation were lost, reported once; `EAGAIN`. A read that
+//! has taken entries returns their number and no error; the next read returns the error.
 //!
-//! Entries are copied out under the reader mutex, so that each is taken once and in order. There
-//! the copying does not wait for a program's memory: a page that is not there ends it with `EFAULT`,
-//! the mutex is given back, and the page is brought in before the reader goes on ([`Sink`]). So a
-//! reader whose memory takes long delays nobody but itself.
+//! Entries are copied out under the reader mutex, so that each is taken once and in order. Under
+//! the mutex no page of the program is faulted in: a page that is not present ends the copy with
+//! `EFAULT`, the reader releases the mutex, and faults the page in before it continues ([`Sink`]).
+//! So a reader whose memory is slow delays no other reader.
 //!
-//! Everything here sleeps.
+//! All functions here sleep.
 
 use kernel::prelude::*;
 
@@ -51,17 +51,18 @@ use crate::{
     }, //
 };
 
-/// Entries whose slots are given back at once.
+/// The number of entries that a reader takes under one hold of the mutex.
 const CHUNK: usize = 64;
 
-/// Where a reader's entries go. A closure is one whose memory is always there.
+/// The destination of a reader's entries. A closure is a sink whose memory is always present.
 pub(crate) trait Sink {
-    /// Takes the words of an entry that the format has, and the source. Does not wait for memory of
-    /// the program's: `EFAULT` if it is not there.
+    /// Takes the words of an entry that belong to the format, and the source. Does not fault pages
+    /// in. Fails with `EFAULT` if the memory of the program is not present.
     fn take(&mut self, words: &[u64], source: u64) -> Result;
 
-    /// Brings in the memory for the next entry, after [`take`](Self::take) gave `EFAULT`. `EFAULT` it
-    /// cannot be. Sleeps as long as it takes; no lock is held.
+    /// Faults in the memory for the next entry, after [`take`](Self::take) returned `EFAULT`. Fails
+    /// with `EFAULT` if the memory is not accessible. Sleeps without bound. The caller holds no
+    /// lock.
     fn bring_in(&mut self) -> Result {
         Err(EFAULT)
     }
@@ -74,36 +75,38 @@ impl<F: FnMut(&[u64], u64) -> Result> Sink for F {
     }
 }
 
-/// What the reading of a chunk came to.
+/// The result of reading a chunk.
 struct Chunk {
     /// Entries taken.
     taken: usize,
     /// Whether there may be more.
     more: bool,
-    /// What ended it.
+    /// The error that ended the chunk, if any.
     result: Result,
 }
 
 impl Queue {
-    /// Takes at most `count` entries; of each, `sink` is given the words that the format has, and
-    /// the source. `count` 0 takes nothing and tells whether there is something.
+    /// Takes at most `count` entries. `sink` gets, for each, the words of the format and the
+    /// source. With `count` 0 the call takes nothing and reports whether there is something.
     ///
-    /// The module's errors above, or that of `sink` for the first entry; what `sink` refuses stays
-    /// queued.
+    /// Fails with the errors listed above, or that of `sink` for the first entry. An entry that
+    /// `sink` refuses stays queued.
     pub(crate) fn read(&self, count: usize, mut sink: impl Sink) -> Result<usize> {
         self.drain(count, &mut sink)
     }
 
-    /// Takes entries when at least `want` (0 counts as 1) are queued; sleeps until they are, or an
-    /// error entry is, or completions were lost, and goes on sleeping if another reader was faster.
+    /// Takes entries once at least `want` (0 counts as 1) are queued. Sleeps until they are, or an
+    /// error entry is queued, or completions were lost. If another reader was faster, it sleeps
+    /// again.
     ///
-    /// As [`read`](Self::read) once it need not sleep. When the deadline has passed, or
-    /// [`signal`](Self::signal) was called since the call began, it takes what there is; `ETIMEDOUT`
-    /// or `EAGAIN` if there is nothing. `ERESTARTSYS` a signal of the system's is pending; `EBADF` the
-    /// queue was closed by force; `ENOMEM`.
+    /// The results are those of [`read`](Self::read). When the deadline has passed, or
+    /// [`signal`](Self::signal) was called since the call began, the call takes the entries that
+    /// are queued; if there are none, it returns `ETIMEDOUT` or `EAGAIN`. Also fails with
+    /// `ERESTARTSYS` if a signal of the process is pending; `EBADF` if the queue was closed by
+    /// force; `ENOMEM`.
     ///
-    /// `began` is 0, or what an interrupted call has left there, which then goes on; it is 0
-    /// afterwards if the call was not interrupted.
+    /// `began` is 0, or the value that an interrupted call left there, which this call continues.
+    /// It is 0 afterwards unless the call was interrupted.
     pub(crate) fn sread(
         &self,
         count: usize,
@@ -116,7 +119,7 @@ impl Queue {
         if deadline == Deadline::Poll {
             return self.read(count, sink);
         }
-        // Before everything that takes time: signals from now on release this thread.
+        // Taken before anything that takes time: a later `signal()` releases this thread.
         let inside = {
             let mut state = self.state.lock();
             match number {
@@ -132,7 +135,7 @@ impl Queue {
         result
     }
 
-    /// [`sread`](Self::sread), by a thread that is inside.
+    /// [`sread`](Self::sread) for a thread that is `inside`.
     fn wait(
         &self,
         inside: &Inside,
@@ -187,14 +190,15 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest error entry, once `sink` has got it. `EAGAIN` there is none, or the error
-    /// of `sink`, and the entry stays. `sink` and `bring_in` are what [`Sink`] has.
+    /// Takes the oldest error entry after `sink` has accepted it. `sink` and `bring_in` behave as
+    /// the functions of a [`Sink`]. Fails with `EAGAIN` if there is no error entry; the error of
+    /// `sink`, after which the entry stays.
     pub(crate) fn readerr(
         &self,
         mut sink: impl FnMut(&ErrEntry) -> Result,
         mut bring_in: impl FnMut() -> Result,
     ) -> Result {
-        // What remains of its record, which is dropped outside the locks.
+        // The rest of the operation's record. It is dropped outside the locks.
         let mut _spent = None;
         loop {
             let result = {
@@ -202,7 +206,7 @@ impl Queue {
                 let entry = self.state.lock().peek_err().map_err(to_error)?;
                 let _no_faults = NoFaults::new();
                 sink(&entry).and_then(|()| {
-                    // Error entries are taken by call only, and this is the one reader.
+                    // Error entries are taken only by a call, and this thread is the only reader.
                     let (_, record) = self.state.lock().read_err().map_err(to_error)?;
                     _spent = record;
                     Ok(())
@@ -227,7 +231,7 @@ impl Queue {
             let result = match chunk.result {
                 Err(error) if error == EFAULT => heed_signals().and_then(|()| sink.bring_in()),
                 Ok(()) if !chunk.more => return Ok(done),
-                // There may always be more: a signal ends it here.
+                // More entries may come without end, so the loop checks for signals.
                 Ok(()) => heed_signals(),
                 result => result,
             };
@@ -239,11 +243,11 @@ impl Queue {
         }
     }
 
-    /// Takes a chunk of at most `count` entries, as the one who is the reader. `first`: if there is
-    /// nothing, that is an error.
+    /// Takes a chunk of at most `count` entries under the reader mutex. With `first`, an empty
+    /// queue is an error.
     fn chunk(&self, count: usize, first: bool, sink: &mut impl Sink) -> Chunk {
         let _reader = self.reader.lock();
-        // A chunk fits in any integer.
+        // A chunk fits in every integer type.
         let want = count.min(CHUNK) as u32;
         let batch = {
             let mut state = self.state.lock();
@@ -273,7 +277,8 @@ impl Queue {
         }
     }
 
-    /// Gives `sink` the entries of `batch`. How many it took, and its error if not all.
+    /// Gives the entries of `batch` to `sink`. Returns how many it took, and the error if it did
+    /// not take all.
     fn copy(&self, batch: &Batch, sink: &mut impl Sink) -> (u32, Result) {
         const SOURCE: usize = core::mem::offset_of!(kfabric_cq_entry, src_addr) / size_of::<u64>();
         let _no_faults = NoFaults::new();

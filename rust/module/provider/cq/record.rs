@@ -2,15 +2,15 @@
 
 //! Records: memory for the error entries of operations whose success is silent.
 //!
-//! Such an operation has no room in its CQ. It gets a [`Record`] before it starts, so that its error
-//! entry can be queued whatever the CQ holds, and nothing is allocated then. The record is charged to
-//! the owner of the endpoint until the operation has succeeded or its error entry has been read: a
-//! program that lets operations fail and never reads the errors uses up its own limit, and then
-//! `ENOMEM` refuses the next operation.
+//! Such an operation has no room reserved in its CQ. It gets a [`Record`] before it starts, so that
+//! its error entry can be queued without an allocation when the CQ is full. The record is charged
+//! to the owner of the endpoint until the operation has succeeded or its error entry has been read.
+//! A program that lets operations fail and never reads the errors therefore uses up its own limit,
+//! and its next operation is refused with `ENOMEM`.
 //!
 //! # Context
 //!
-//! A record is made in process context. It is queued under the lock of the CQ, and what remains of it
+//! A record is allocated in process context. It is queued under the lock of the CQ. The rest of it
 //! is dropped outside that lock.
 
 #[cfg(kfi_kunit)]
@@ -36,7 +36,7 @@ use crate::mem::{
     Budget, //
 };
 
-/// Bytes that a record takes, with what the kernel adds to a node of a tree.
+/// Bytes that a record takes, with the kernel's overhead for a tree node.
 const BYTES: u64 = size_of::<Recorded>() as u64 + 64;
 
 /// An error entry in a record.
@@ -52,7 +52,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Gets one, which is charged to `budget`. `ENOMEM`. Sleeps.
+    /// Allocates a record and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new(budget: &Budget) -> Result<Self> {
         let memory = budget.take(BYTES)?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
@@ -64,7 +64,7 @@ impl Record {
 pub(super) struct Tree(RBTree<u64, Recorded>);
 
 impl Tree {
-    /// An empty one.
+    /// Makes an empty tree.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }
@@ -80,7 +80,7 @@ impl Records for Tree {
             entry,
             _memory: memory,
         };
-        // Numbers are unique, so the tree gives nothing back.
+        // Numbers are unique, so `insert` replaces no node.
         self.0.insert(node.into_node(number, recorded));
     }
 

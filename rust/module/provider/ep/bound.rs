@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is bound to an endpoint: AV, EQ, CQs and counters.
+//! The objects that are bound to an endpoint: AV, EQ, CQs and counters.
 //!
-//! [`Bindings`] gather until the endpoint is enabled; then they become its [`Bound`], which never
-//! changes, so that operations read it without a lock. Each is a use of the object that is bound,
-//! and given back when the endpoint closes.
+//! [`Bindings`] collects them until the endpoint is enabled. Then they become its [`Bound`], which
+//! never changes, so that operations read it without a lock. Each binding is a use of the bound
+//! object. It is released when the endpoint closes.
 
 use kernel::{
     prelude::*,
@@ -39,11 +39,11 @@ use crate::{
 /// A CQ bound to one side of an endpoint.
 pub(super) struct CqBinding {
     pub(super) cq: Used<Cq>,
-    /// Successes are reported on request only.
+    /// Success is reported only on request (KFI_SELECTIVE_COMPLETION).
     pub(super) selective: bool,
 }
 
-/// The counters bound to an endpoint, by what they count.
+/// The counters bound to an endpoint, by the operations that they count.
 #[derive(Default)]
 pub(super) struct Counters {
     send: Option<Used<Cntr>>,
@@ -55,7 +55,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// The places of `what`, in a fixed order.
+    /// All counters, in a fixed order.
     fn all_mut(&mut self) -> [(CntrBind, &mut Option<Used<Cntr>>); 6] {
         [
             (CntrBind::SEND, &mut self.send),
@@ -83,7 +83,7 @@ impl Counters {
     }
 }
 
-/// What is bound to an endpoint before it is enabled.
+/// The bindings of an endpoint that is not enabled yet.
 #[derive(Default)]
 pub(super) struct Bindings {
     pub(super) av: Option<Used<Av>>,
@@ -94,7 +94,7 @@ pub(super) struct Bindings {
 }
 
 impl Bindings {
-    /// Whether anything reports the ends of a side's operations: its CQ, or a counter.
+    /// Whether a CQ or a counter reports the completions of the operations of a side.
     pub(super) fn report(&self, side: Side) -> bool {
         let c = &self.counters;
         match side {
@@ -106,9 +106,9 @@ impl Bindings {
     }
 }
 
-/// What an enabled endpoint works with; never changes.
+/// The bindings of an enabled endpoint. They never change.
 pub(super) struct Bound {
-    /// None: the endpoint is connected.
+    /// `None`: a connected endpoint.
     pub(super) av: Option<Used<Av>>,
     pub(super) eq: Option<Used<Eq>>,
     pub(super) tx_cq: Option<CqBinding>,
@@ -118,13 +118,14 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Its AV. `KFI_ENOAV` it is connected, and has none.
+    /// Its AV. Fails with `KFI_ENOAV` for a connected endpoint, which has none.
     #[inline(always)]
     pub(super) fn av(&self) -> Result<&Av> {
         self.av.as_deref().ok_or_else(|| to_error(Errno::KFI_ENOAV))
     }
 
-    /// `KFI_ENOEQ` it has no EQ, which is to tell of its connection.
+    /// Checks that an EQ is bound, which reports the events of the connection. Fails with
+    /// `KFI_ENOEQ`.
     pub(super) fn require_eq(&self) -> Result {
         match &self.eq {
             Some(_) => Ok(()),
@@ -132,7 +133,7 @@ impl Bound {
         }
     }
 
-    /// What is bound is not used any more.
+    /// Releases the uses of all bound objects.
     pub(super) fn release(&self) {
         if let Some(av) = &self.av {
             av.release();
@@ -161,8 +162,8 @@ impl Bound {
 }
 
 impl Endpoint {
-    /// Runs `change` on the bindings of an endpoint that is not enabled yet; `KFI_EOPBADSTATE` if
-    /// it is, `EBADF` if it is closed.
+    /// Calls `change` with the bindings of an endpoint that is not enabled yet. Fails with
+    /// `KFI_EOPBADSTATE` if it is enabled, `EBADF` if it is closed.
     pub(super) fn set_up<T>(
         &self,
         change: impl FnOnce(&mut Bindings, &mut Option<SockAddr>) -> Result<T>,
@@ -174,7 +175,8 @@ impl Endpoint {
         }
     }
 
-    /// Binds the AV. `EINVAL` another domain or a second AV, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
+    /// Binds the AV. Fails with `EINVAL` if the AV belongs to another domain, or the endpoint has
+    /// an AV; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_av(&self, av: &Arc<Av>) -> Result {
         if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
             return Err(EINVAL);
@@ -182,7 +184,8 @@ impl Endpoint {
         self.set_up(|bindings, _| put_once(&mut bindings.av, || Used::new(av.clone())))
     }
 
-    /// Binds an EQ. `EINVAL` another fabric or a second EQ, `KFI_EOPBADSTATE`, `EBADF`. Sleeps.
+    /// Binds an EQ. Fails with `EINVAL` if the EQ belongs to another fabric, or the endpoint has an
+    /// EQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_eq(&self, eq: &Arc<Eq>) -> Result {
         if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
             return Err(EINVAL);
@@ -192,7 +195,8 @@ impl Endpoint {
 
     /// Binds a CQ to the sides in `flags`.
     ///
-    /// `EINVAL` no side, another domain, a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    /// Fails with `EINVAL` for no side, a CQ of another domain, or a side that has a CQ;
+    /// `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_cq(&self, cq: &Arc<Cq>, flags: CqBind) -> Result {
         let tx = flags.contains(CqBind::TRANSMIT);
         let rx = flags.contains(CqBind::RECV);
@@ -219,10 +223,10 @@ impl Endpoint {
         })
     }
 
-    /// Binds a counter to what is in `flags`.
+    /// Binds a counter to the kinds of operations in `flags`.
     ///
-    /// `EINVAL` nothing, another domain, something that has a counter; `KFI_EOPBADSTATE`;
-    /// `EBADF`. Sleeps.
+    /// Fails with `EINVAL` for no kind, a counter of another domain, or a kind that has a counter;
+    /// `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, flags: CntrBind) -> Result {
         if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || flags.is_empty() {
             return Err(EINVAL);
@@ -238,8 +242,8 @@ impl Endpoint {
             }
             for (what, place) in &mut places {
                 if wanted(what) {
-                    // Fails for the first or, if somebody closes the counter meanwhile by force,
-                    // for a later one; then the endpoint is on its way out as well.
+                    // Fails for the first kind. It fails for a later one only if the counter is
+                    // closed by force meanwhile; then the endpoint is about to be closed too.
                     **place = Some(Used::new(cntr.clone())?);
                 }
             }
@@ -248,7 +252,7 @@ impl Endpoint {
     }
 }
 
-/// Fills an empty place; `EINVAL` if it is not empty.
+/// Fills an empty place. Fails with `EINVAL` if the place is not empty.
 fn put_once<T>(place: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
     if place.is_some() {
         return Err(EINVAL);

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where operations end.
+//! Completion of operations.
 //!
-//! Whatever became of an operation, here or at its peer, its end is a call of
-//! [`Endpoint::complete`], which alone feeds CQs and counters; wait objects follow from those. An
-//! operation that was accepted has a [`Ticket`], taken before anything else was done, so that its end
-//! can always be reported. What the ticket contains depends on how the operation can end:
+//! Every operation, local or of a peer, ends in a function of this file, mostly in
+//! [`Endpoint::complete`]. Only this file reports to CQs and counters; they signal the wait
+//! objects. An accepted operation has a [`Ticket`], which is taken before the operation does
+//! anything else, so that its completion can always be reported. The content of a ticket depends on
+//! how the operation can end:
 //!
 //! ```text
 //!   its success makes an entry        a credit: room for one entry in the CQ of its side
 //!   silent, and it may be kept        a record: memory for an error entry
-//!   silent, and it ends in its call   nothing; before it fails, it gets one of the two, or is refused
+//!   silent, and it ends in its call   nothing; before it fails, it gets one of these or is refused
 //!   its side has no CQ                nothing; counters count it
 //! ```
 //!
-//! A ticket is spent by completing, or given back when the operation was refused after all or its
-//! endpoint closes.
+//! A completion uses the ticket up. The ticket is given back if the operation is refused after all,
+//! or its endpoint closes.
 //!
-//! What arrives without having been posted for (remote CQ data of a write, the parts of a
-//! multi-receive buffer) has no ticket; an entry that finds no room then is an overrun of the CQ.
+//! Completions that belong to no posted operation (remote CQ data of a write, the parts of a
+//! multi-receive buffer) have no ticket. If such an entry finds no room, the CQ counts an overrun.
 
 use kernel::prelude::*;
 
@@ -58,7 +59,7 @@ use crate::{
     shim::trace, //
 };
 
-/// What an operation has for its entry in the CQ of its side.
+/// The means of an operation to make an entry in the CQ of its side.
 enum Means {
     /// Room for an entry or an error entry.
     Credit(Credit),
@@ -90,37 +91,37 @@ impl Ticket {
     }
 }
 
-/// What is told about an operation, besides what its ticket says.
+/// The result of an operation, in addition to the content of its ticket.
 pub(super) struct Outcome {
-    /// Flags beyond those of its kind.
+    /// Flags besides those of the operation's kind.
     pub(super) flags: CompFlags,
-    /// Bytes placed, for receives; else 0.
+    /// Bytes placed by a receive; otherwise 0.
     pub(super) len: u64,
-    /// Where they were placed, for multi-receive; else 0.
+    /// Address of the bytes of a multi-receive buffer's part; otherwise 0.
     pub(super) buf: u64,
-    /// Remote CQ data, if a flag says that there is.
+    /// Remote CQ data, if the flags have KFI_REMOTE_CQ_DATA.
     pub(super) data: u64,
     /// The tag of a received message.
     pub(super) tag: u64,
-    /// Who sent it.
+    /// The source address of a received message.
     pub(super) src: u64,
-    /// What went wrong.
+    /// The error, if the operation failed.
     pub(super) error: Option<Failure>,
 }
 
-/// What went wrong with an operation.
+/// The error of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Failure {
     /// The error.
     pub(super) errno: Errno,
-    /// Why, in the provider's own numbers; 0: nothing to add.
+    /// The provider's own error number (`prov_errno`); 0: none.
     pub(super) prov_errno: u32,
     /// Bytes of the message that did not fit.
     pub(super) olen: u64,
 }
 
 impl Outcome {
-    /// A success of an operation that received nothing.
+    /// Success of an operation; `len` are the bytes that a receive placed.
     pub(super) const fn done(len: u64) -> Self {
         Self {
             flags: CompFlags::EMPTY,
@@ -133,7 +134,7 @@ impl Outcome {
         }
     }
 
-    /// A failure of an operation that moved nothing.
+    /// Failure of an operation that moved no bytes.
     pub(super) const fn failed(errno: Errno) -> Self {
         let mut outcome = Self::done(0);
         outcome.error = Some(Failure {
@@ -144,7 +145,7 @@ impl Outcome {
         outcome
     }
 
-    /// A failure because the target's memory is not open to the operation.
+    /// Failure because the target refused access to its memory.
     pub(super) const fn refused(refusal: Refusal) -> Self {
         let mut outcome = Self::done(0);
         outcome.error = Some(Failure {
@@ -196,8 +197,8 @@ impl Bound {
 }
 
 impl Endpoint {
-    /// Takes a ticket for an operation that may be kept. `EAGAIN` no room in the CQ for its entry;
-    /// `ENOMEM`. Sleeps.
+    /// Takes a ticket for an operation that may be kept after its call returns. Fails with `EAGAIN`
+    /// if the CQ has no room for its entry, `ENOMEM`. Sleeps.
     #[inline(always)]
     pub(super) fn ticket(
         &self,
@@ -212,8 +213,9 @@ impl Endpoint {
         Ok(ticket)
     }
 
-    /// [`ticket`](Self::ticket) for an operation that ends before its call returns, unless it gets
-    /// to [`keep`](Self::keep) it. `EAGAIN` no room in the CQ for its entry. Does not sleep.
+    /// [`ticket`](Self::ticket) for an operation that ends before its call returns. If it does not,
+    /// the caller calls [`keep`](Self::keep). Fails with `EAGAIN` if the CQ has no room for its
+    /// entry. Does not sleep.
     #[inline(always)]
     pub(super) fn ticket_at_once(
         &self,
@@ -240,8 +242,8 @@ impl Endpoint {
         Ok(ticket)
     }
 
-    /// Prepares a ticket for the operation's failure, and for being kept when the call returns.
-    /// `ENOMEM`: the operation is to be refused. Sleeps.
+    /// Prepares a ticket for the failure of its operation, and for being kept after the call
+    /// returns. Fails with `ENOMEM`; the caller then refuses the operation. Sleeps.
     #[inline]
     pub(super) fn keep(&self, bound: &Bound, ticket: &mut Ticket) -> Result {
         if matches!(ticket.means, Means::None) && bound.cq(ticket.kind.side()).is_some() {
@@ -250,7 +252,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives a ticket back: the operation never was. Does not sleep.
+    /// Gives back the ticket of an operation that was refused. Nothing is reported. Does not sleep.
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
         if let (Some(binding), Means::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.means)
         {
@@ -258,14 +260,14 @@ impl Endpoint {
         }
     }
 
-    /// Ends an operation. Does not sleep.
+    /// Completes an operation. Does not sleep.
     pub(super) fn complete(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
         let (kind, success) = (ticket.kind, outcome.error.is_none());
         self.complete_uncounted(bound, ticket, outcome);
         self.count(bound, kind.counts(), success);
     }
 
-    /// Ends an operation that no counter counts: one that looked for a message, and received none.
+    /// Completes an operation that no counter counts: a search for a message that received none.
     /// Does not sleep.
     pub(super) fn complete_uncounted(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
         self.trace(ticket.context, outcome.len, outcome.error.as_ref());
@@ -285,8 +287,8 @@ impl Endpoint {
                 match means {
                     Means::Credit(credit) => binding.cq.push_err(credit, &entry),
                     Means::Record(record) => binding.cq.push_err_recorded(record, &entry),
-                    // A ticket is kept before its operation fails. An error entry that finds no room
-                    // all the same is counted as an overrun.
+                    // `keep` prepares a ticket before its operation fails, so this case is a bug.
+                    // If the error entry finds no room, it is counted as an overrun.
                     Means::None => {
                         kernel::warn_on!(true);
                         binding.cq.push_err_unposted(&entry);
@@ -296,16 +298,15 @@ impl Endpoint {
         }
     }
 
-    /// Ends an operation whose end is told even if its success is silent: the release of a
+    /// Completes an operation that is reported even if its success is silent: the release of a
     /// multi-receive buffer. Does not sleep.
     pub(super) fn complete_reported(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
         ticket.report = true;
         self.complete(bound, ticket, outcome);
     }
 
-    /// Tells that a multi-receive buffer is released, by an entry of its own that stands for no
-    /// message: fi_cq(3) has such an entry with no flag but this one, and nothing is counted. Does
-    /// not sleep.
+    /// Reports the release of a multi-receive buffer with an entry of its own that belongs to no
+    /// message. By fi_cq(3) its only flag is KFI_MULTI_RECV. No counter counts it. Does not sleep.
     pub(super) fn release(&self, bound: &Bound, ticket: Ticket) {
         if let (Some(binding), Means::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.means)
         {
@@ -314,7 +315,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends a transmit well: all its bytes have gone. Does not sleep.
+    /// Completes a successful transmit. Does not sleep.
     pub(super) fn complete_transmit(&self, bound: &Bound, ticket: Ticket) {
         let len = ticket.len;
         self.tally_tx(len);
@@ -322,8 +323,8 @@ impl Endpoint {
         self.complete(bound, ticket, Outcome::done(0));
     }
 
-    /// [`complete_transmit`](Self::complete_transmit) for one that did not have to wait. Does not
-    /// sleep.
+    /// [`complete_transmit`](Self::complete_transmit) for a transmit that ends within its call.
+    /// Does not sleep.
     #[inline(always)]
     pub(super) fn complete_transmit_at_once(&self, bound: &Bound, ticket: Ticket) {
         if ticket.report {
@@ -334,8 +335,9 @@ impl Endpoint {
         self.count(bound, ticket.kind.counts(), true);
     }
 
-    /// Ends an operation with an error before its call returns, and before anything has moved.
-    /// `ENOMEM`: it is refused, and the error is not reported. Sleeps.
+    /// Completes an operation with an error before its call returns and before any bytes have
+    /// moved. Fails with `ENOMEM`; the operation is then refused, and the error is not reported.
+    /// Sleeps.
     #[cold]
     pub(super) fn fail_at_once(
         &self,
@@ -353,7 +355,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Reports a part of a multi-receive buffer that is not its last. Does not sleep.
+    /// Completes a part of a multi-receive buffer that is not the last one. Does not sleep.
     #[inline(always)]
     pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
         self.trace(context, part.len, part.error.as_ref());
@@ -373,8 +375,8 @@ impl Endpoint {
         self.count(bound, CntrBind::RECV, part.error.is_none());
     }
 
-    /// Tells the target of RMA: its counter, and its CQ if the operation brought data. Does not
-    /// sleep.
+    /// Reports an RMA operation at its target: to the counter, and to the CQ if the operation
+    /// brought data. Does not sleep.
     pub(super) fn complete_remote(
         &self,
         bound: &Bound,
@@ -389,7 +391,7 @@ impl Endpoint {
                 // fi_cq(3): `len` is for receives only.
                 let mut outcome = Outcome::done(0);
                 outcome.data = data;
-                // For want of room it is counted there as an overrun.
+                // If the CQ has no room, it counts an overrun.
                 binding.cq.push_unposted(&outcome.entry(0, comp_flags));
             }
         }
@@ -404,8 +406,7 @@ impl Endpoint {
         });
     }
 
-    /// Tells the target of a write that it brought data, where there is room in the CQ for that.
-    /// Does not sleep.
+    /// Reports the data of a write at its target, with a credit of the CQ. Does not sleep.
     pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Credit, data: u64) {
         if let (Some(binding), Some(flags)) = (
             bound.cq(Side::Receive),

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams: one UD QP.
+//! Datagram endpoints: one UD QP.
 //!
-//! A message is one packet. Sending is done when the packet has left, or was lost on its way out;
-//! what arrives goes to the oldest posted receive, and is dropped and counted if there is none. The
-//! endpoint's port is its QP's number in another form ([`SockAddr::qpn`]), so an address in the AV
-//! says all that has to be known of a peer. Everybody on this host is reached through the network
-//! too, as everybody else.
+//! A message is one packet. A send completes when its packet was handed to the network stack, also
+//! if the stack dropped it. A message that arrives goes to the oldest posted receive. If there is
+//! none, it is dropped and counted. The port of the endpoint is another form of its QP number
+//! ([`SockAddr::qpn`]), so an address in the AV identifies the peer's QP. Packets to peers on the
+//! same host go through the network stack too.
 //!
-//! A datagram carries the endpoint's own Q key, and only what has it is received.
+//! A datagram carries the Q key of the sending endpoint. Only datagrams with the Q key of the
+//! receiving endpoint are received.
 //!
-//! The paths to the peers that were sent to last are kept, a few of them: finding one is a walk
-//! through routing.
+//! The paths to some recent destinations are cached, because finding a path needs a routing
+//! look-up.
 
 use core::net::IpAddr;
 
@@ -76,31 +77,31 @@ use crate::{
     shim::errno::to_error, //
 };
 
-/// The Q key of an endpoint that has not been given one: that of the RDMA CM's UD QPs.
+/// The default Q key of an endpoint: that of the RDMA CM's UD QPs.
 const DEFAULT_QKEY: u32 = 0x0123_4567;
 
-/// Paths that are kept; a power of two.
+/// The number of cached paths. A power of two.
 const PATHS: usize = 64;
 
-/// A path, and where it leads.
+/// A cached path and its destination.
 type Known = Option<(IpAddr, Arc<Path>)>;
 
-/// See the module's story.
+/// The state of a datagram endpoint.
 #[pin_data]
 pub(super) struct Dgram {
     qkey: Atomic<u32>,
-    /// Once enabled.
+    /// Set when the endpoint is enabled.
     qp: SetOnce<Arc<Qp<Ud>>>,
-    /// By a hash of the IP address.
+    /// Indexed by a hash of the IP address.
     #[pin]
     paths: Mutex<[Known; PATHS]>,
 }
 
 impl Dgram {
-    /// Bytes that one takes, with its QP.
+    /// Bytes of the state and its QP.
     pub(super) const BYTES: usize = size_of::<Self>() + Qp::<Ud>::BYTES;
 
-    /// One without a QP.
+    /// Makes the state without a QP.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             qkey: Atomic::new(DEFAULT_QKEY),
@@ -114,8 +115,8 @@ impl Dgram {
         self.qkey.load(Relaxed)
     }
 
-    /// Sets the Q key, of an endpoint that is not enabled. `EINVAL` more than 32 bits, `EPERM` a
-    /// controlled one.
+    /// Sets the Q key. The endpoint is not enabled. Fails with `EINVAL` for more than 32 bits,
+    /// `EPERM` for a controlled Q key.
     pub(super) fn set_qkey(&self, qkey: u64) -> Result {
         let qkey = u32::try_from(qkey).map_err(|_| EINVAL)?;
         if is_controlled(qkey) {
@@ -125,8 +126,8 @@ impl Dgram {
         Ok(())
     }
 
-    /// Makes the QP, at `addr`; gives the address with the port that it has. `EADDRINUSE`, `ENODEV`,
-    /// `ENOMEM`. Sleeps.
+    /// Makes the QP at `addr`. Returns the address with the port of the QP. Fails with
+    /// `EADDRINUSE`, `ENODEV`, `ENOMEM`. Sleeps.
     pub(super) fn enable(&self, endpoint: &Arc<Endpoint>, addr: &SockAddr) -> Result<SockAddr> {
         let link = endpoint.domain.link();
         let owner = &endpoint.ident.budget;
@@ -137,21 +138,21 @@ impl Dgram {
         Ok(addr.with_port(port))
     }
 
-    /// What became of the packets of the QP. Does not sleep.
+    /// The packet statistics of the QP. Does not sleep.
     pub(super) fn packets(&self) -> Values {
         self.qp
             .as_ref()
             .map_or([0; FIGURES], |qp| qp.figures().values())
     }
 
-    /// Nothing arrives any more when this returns. Sleeps.
+    /// Closes the QP. Nothing arrives after this has returned. Sleeps.
     pub(super) fn close(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.close();
         }
     }
 
-    /// What there is to know of the QP. `KFI_EOPBADSTATE` not enabled.
+    /// The attributes of the QP. Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled.
     pub(super) fn qp_info(&self, endpoint: &Endpoint) -> Result<QpInfo> {
         let (Some(qp), Some(bound)) = (self.qp.as_ref(), endpoint.bound.as_ref()) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
@@ -166,8 +167,8 @@ impl Dgram {
         })
     }
 
-    /// The path from `from` to `to`: `EHOSTUNREACH` it is nobody's address, or of another family;
-    /// `ENOMEM`. Sleeps.
+    /// The path from `from` to `to`. Fails with `EHOSTUNREACH` if `to` is not the address of a
+    /// host, or has another family; `ENOMEM`. Sleeps.
     fn path(&self, endpoint: &Endpoint, from: IpAddr, to: IpAddr) -> Result<Arc<Path>> {
         let low = match to {
             IpAddr::V4(ip) => ip.to_bits(),
@@ -192,7 +193,7 @@ impl Dgram {
         }
     }
 
-    /// Does an operation. See [`Poster::post`](super::post::Poster::post) for errors. Sleeps.
+    /// Posts an operation. Errors: see [`Poster::post`](super::post::Poster::post). Sleeps.
     pub(super) fn post(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: Op<'_>) -> Result {
         match op {
             Op::Send(op) => self.send(endpoint, bound, op),
@@ -224,7 +225,7 @@ impl Dgram {
             endpoint.give_back(bound, ticket);
             return Err(error);
         }
-        // What is complete has let go of its memory.
+        // The memory is released before the completion is visible.
         drop(op.from);
         endpoint.complete_transmit_at_once(bound, ticket);
         Ok(())
@@ -244,7 +245,7 @@ impl Consumer for Endpoint {
         let message = Message {
             tagged: false,
             envelope: Envelope {
-                // One that cannot be an address is in no AV.
+                // A source that is not a valid address is in no AV.
                 src: source.unwrap_or(bound.name.with_port(0)),
                 tag: 0,
             },

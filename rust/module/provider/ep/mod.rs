@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Endpoint: where operations enter, meet their peer and end.
+//! Endpoint: posts operations, matches them with those of its peers, and completes them.
 //!
 //! ```text
-//!  face -> Poster::post ---+-> rdm/ ------> peer's receive.rs -+-> complete.rs -> CQ, counters
-//!                          |          '---> peer's regions ----+
-//!                          +-> receive.rs (waits, or finds) ---+
+//!  front end -> Poster::post -+-> rdm/ ----> receive/ of the peer -+-> complete.rs
+//!                             |         '--> regions of the peer --+   (CQ, counters)
+//!                             +-> receive/ (queued, or matched) ---+
 //! ```
 //!
-//! An endpoint is opened, bound to its AV, CQs and counters, and enabled; then its bindings never
-//! change, so operations read them without a lock ([`bound`]). It has a receive side with the
-//! posted receives and the messages that came before their receive ([`receive`]), and a transmit
-//! side with the sends that wait at their peer ([`rdm`]). Each has one spin lock, a leaf; bytes
-//! are copied outside both.
+//! An endpoint is opened, bound to its AV, CQs and counters, and enabled. Its bindings do not
+//! change afterwards, so operations read them without a lock ([`bound`]). The receive side has the
+//! posted receives and the unexpected messages ([`receive`]). The transmit side has the sends that
+//! wait at their peers ([`rdm`]). Each side has one spin lock, a leaf. Bytes are copied under
+//! neither.
 //!
-//! What types of endpoints do not share stands apart: [`rdm`], reliable datagrams; [`msg`], connected
-//! endpoints; [`dgram`], datagrams. The latter two are one QP each ([`wire`]).
+//! Code for one type of endpoint only is in [`rdm`] (reliable datagrams), [`msg`] (connected
+//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]).
 //!
-//! Every operation runs inside the endpoint's [`Rundown`], and inside its peer's while it touches
-//! that. Closing takes the endpoint out of the directory and shuts the rundown. A close by its owner
-//! waits then until nobody is inside, so that no bytes are placed for this endpoint any more; a
-//! close by force does not. Then receives are dropped, sends that wait here fail at their senders,
-//! and sends of its own that wait elsewhere are taken back.
+//! Every operation runs inside the endpoint's [`Rundown`], and inside that of its peer while it
+//! accesses the peer. Closing removes the endpoint from the directory and shuts the drain. A
+//! close by the owner then waits until no operation is inside, so that no more bytes are placed for
+//! this endpoint. A close by force does not wait. Afterwards receives are dropped, sends that wait
+//! here fail at their senders, and the endpoint's own sends that wait at peers are taken back.
 //!
-//! A peer that is still inside after a close by force has taken one receive, or one send, and is
-//! copying its bytes. It completes the operation on both sides, and the endpoint goes with its last
-//! reference. No lock is held during the copy, so the teardown waits for none. A message that a peer
-//! leaves here behind the teardown is found by the peer itself ([`arrive`](Endpoint::arrive)).
+//! A peer that is still inside after a close by force has taken one receive or one send and copies
+//! its bytes. It completes the operation on both sides, and the endpoint is freed with its last
+//! reference. No lock is held during the copy, so the teardown does not wait. If the peer leaves a
+//! message here after the teardown, it removes that itself ([`arrive`](Endpoint::arrive)).
 //!
-//! Everything is process context, but for the exceptions in [`provider`](crate::provider). Functions
-//! that copy, allocate or drop pinned memory may sleep.
+//! All functions run in process context, with the exceptions in [`provider`](crate::provider).
+//! Functions that copy, allocate or drop pinned memory may sleep.
 
 mod bound;
 mod complete;
@@ -114,37 +114,37 @@ use crate::{
     }, //
 };
 
-/// What an endpoint is opened with; checked by the face.
+/// The attributes of an endpoint. The front end has checked them.
 pub(crate) struct EpAttr {
     /// Its type.
     pub(crate) ep_type: EpType,
-    /// Capabilities, expanded (no zero).
+    /// Capabilities. The front end has replaced 0 by the default.
     pub(crate) caps: Caps,
     /// Default flags of transmits.
     pub(crate) tx_op_flags: OpFlags,
     /// Default flags of receives.
     pub(crate) rx_op_flags: OpFlags,
-    /// Sends that can wait at their peers.
+    /// The number of sends that can wait at their peers.
     pub(crate) tx_size: usize,
-    /// Receives that can be posted, of each kind (plain, tagged).
+    /// The number of receives that can be posted, of each kind (plain, tagged).
     pub(crate) rx_size: usize,
-    /// Bytes of unexpected messages that are kept here.
+    /// Bytes of unexpected messages that the endpoint buffers.
     pub(crate) total_buffered_recv: u64,
-    /// The address to have; `None`: the link's first. Port 0: any.
+    /// The requested address; `None`: the first one of the link. Port 0: any.
     pub(crate) src_addr: Option<SockAddr>,
 }
 
-/// How far an endpoint is.
+/// The state of an endpoint.
 enum Stage {
-    /// Being bound; the address that it shall have.
+    /// Being bound. The address is the requested one.
     Setup(Bindings, Option<SockAddr>),
-    /// Enabled: counted on its link.
+    /// Enabled, and counted on its link.
     Enabled { _on_link: EndpointCount },
     /// Closed.
     Closed,
 }
 
-/// What an endpoint has done, for a look from outside.
+/// Statistics of an endpoint.
 struct Tally {
     tx: AtomicWord,
     tx_bytes: AtomicWord,
@@ -163,19 +163,19 @@ impl Tally {
     }
 }
 
-/// See the module's story.
+/// An endpoint.
 #[pin_data]
 pub(crate) struct Endpoint {
     ident: Ident,
     domain: Used<Domain>,
     uses: Uses,
     caps: Caps,
-    /// Its QP; none for reliable datagrams.
+    /// Its QP; `None` for reliable datagrams.
     wire: Option<Wire>,
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
     min_multi_recv: Atomic<u64>,
-    /// Serialises binding, enabling and closing; held while sleeping.
+    /// Serialises binding, enabling and closing. Held across sleeps.
     #[pin]
     stage: Mutex<Stage>,
     bound: SetOnce<Bound>,
@@ -185,20 +185,20 @@ pub(crate) struct Endpoint {
     rx: RxSide,
     #[pin]
     tx: TxSide,
-    /// Reliable datagrams to other hosts.
+    /// The sessions with peers on other hosts.
     #[pin]
     remote: Remote,
     tally: Tally,
     place: SetOnce<Place>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl Endpoint {
     /// Opens an endpoint.
     ///
-    /// `EADDRNOTAVAIL` an address that the link does not have, `EBADF` the domain is closed,
-    /// `ENOMEM`. Sleeps.
+    /// Fails with `EADDRNOTAVAIL` if the link does not have the address; `EBADF` if the domain is
+    /// closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
         let domain = Used::new(domain.clone())?;
         if let Some(addr) = &attr.src_addr {
@@ -249,12 +249,12 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Enables the endpoint: from now on it has its address and takes operations.
+    /// Enables the endpoint. It has its address and takes operations afterwards.
     ///
-    /// `KFI_ENOCQ` a direction of its capabilities has neither a CQ nor a counter, `KFI_ENOAV`,
-    /// `EADDRINUSE`, `EADDRNOTAVAIL` the link has no address or not the one wanted, `ENODEV` the
-    /// link is gone, `EBUSY` too many QPs in the network namespace, `KFI_EOPBADSTATE` enabled
-    /// already, `EBADF`. Sleeps.
+    /// Fails with `KFI_ENOCQ` if a direction of its capabilities has neither a CQ nor a counter;
+    /// `KFI_ENOAV`; `EADDRINUSE`; `EADDRNOTAVAIL` if the link has no address, or not the requested
+    /// one; `ENODEV` if the link was removed; `EBUSY` if there are too many QPs in the network
+    /// namespace; `KFI_EOPBADSTATE` if it is enabled; `EBADF`. Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut stage = self.stage.lock();
         let (bindings, want) = match &mut *stage {
@@ -276,7 +276,7 @@ impl Endpoint {
             return Err(ENODEV);
         }
         let addr = match want {
-            // The link can have lost it since it was chosen.
+            // The link may have lost the address since the endpoint was opened.
             Some(addr) if !link.has_address(addr) => return Err(EADDRNOTAVAIL),
             Some(addr) => *addr,
             None => link
@@ -311,10 +311,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Cancels the oldest receive, else the oldest waiting send, with `context`: it completes with
-    /// ECANCELED.
+    /// Cancels the oldest receive with `context`, or if there is none, the oldest waiting send. It
+    /// completes with ECANCELED.
     ///
-    /// `ENOENT` there is none that can still be cancelled, `KFI_EOPBADSTATE` not enabled. Sleeps.
+    /// Fails with `ENOENT` if there is no such operation that can still be cancelled,
+    /// `KFI_EOPBADSTATE` if the endpoint is not enabled. Sleeps.
     pub(crate) fn cancel(&self, context: u64) -> Result {
         let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
@@ -329,8 +330,9 @@ impl Endpoint {
         }
     }
 
-    /// Begins to close by force: nothing can be posted any more, and peers on other hosts are told. For
-    /// who closes many, because telling may take a while. Waits for no operation. Sleeps.
+    /// Begins a close by force: no operation can be posted any more, and peers on other hosts are
+    /// informed. Called for all endpoints of a file before they are closed, because informing the
+    /// peers takes time. Does not wait for operations. Sleeps.
     pub(crate) fn farewell(&self) {
         self.stop_listening();
         self.run.shut();
@@ -361,12 +363,12 @@ impl Object for Endpoint {
         if let Some(place) = self.place.copy() {
             place.leave();
         }
-        // Bindings of an endpoint that was never enabled, or its count on the link.
+        // Releases the bindings of an endpoint that was never enabled, or its count on the link.
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
         match (&self.wire, self.bound.as_ref()) {
             (None, Some(bound)) => {
                 self.stop_listening();
-                // Only once: another endpoint may have the address afterwards.
+                // Only on the first call. Another endpoint may have the address afterwards.
                 if matches!(stage, Stage::Enabled { .. }) {
                     self.domain.directory().leave(&bound.name);
                 }
@@ -384,7 +386,7 @@ impl Object for Endpoint {
     }
 
     fn teardown(&self) {
-        // Nobody of the owner's is inside, and nobody else posts to other hosts.
+        // No operation of the owner is inside, and only the owner posts to other hosts.
         self.leave_remote();
         if let Some(bound) = self.bound.as_ref() {
             if let Some(Wire::Msg(msg)) = &self.wire {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A multi-receive buffer, posted once and filled by several messages.
+//! A multi-receive buffer: posted once and filled by several messages.
 //!
-//! It stays posted while it has room; each message takes a part of it. Its release is always
-//! reported, once: with the completion of the part that is finished last, or when it is cancelled.
-//! The ticket of the operation is for that; the other parts have none.
+//! The buffer stays posted while it has room. Each message takes a part of it. Its release is
+//! always reported once: with the completion of the part that is finished last, or when the buffer
+//! is cancelled. The ticket of the operation is for that; the other parts have none.
 //!
-//! Parts are placed at the same time and finish one after the other: [`MultiBuffer::finish`] has
-//! the completion of a part written under the buffer's lock. So the one that says that the buffer
-//! is released is behind those of all other parts, and the owner may use the buffer anew when it
-//! sees it. The memory is let go of before, lest the owner be at its limit of pinned memory.
+//! Parts are filled concurrently and finish one after the other: [`MultiBuffer::finish`] writes the
+//! completion of a part under the buffer's lock. So the completion that reports the release comes
+//! after those of all other parts, and the owner may reuse the buffer when it sees it. The memory
+//! is released before, because the owner may be at its limit of pinned memory.
 //!
 //! # Locks
 //!
-//! The lock of the state is taken under the endpoint's receive lock; under it are taken those of
-//! the CQ, the counters and the wait set that completions go to.
+//! The lock of the state is taken under the endpoint's receive lock. The locks of the CQ, of the
+//! counters and of the wait set that completions go to are taken under it.
 
 use kernel::{
     new_spinlock,
@@ -36,22 +36,22 @@ use crate::mem::MemRef;
 
 struct State {
     room: MultiRecv,
-    /// All of the buffer, until it is released.
+    /// The whole buffer, until it is released.
     memory: MemRef,
     ticket: Option<Ticket>,
 }
 
-/// What the end of a part means.
+/// The meaning of the end of a part.
 pub(super) enum End {
-    /// More parts are to come, or are being filled.
+    /// More parts will come, or are being filled.
     Part,
     /// The buffer is released with this part.
     Last(Ticket),
-    /// The buffer was cancelled, and is released behind this part.
+    /// The buffer was cancelled. Its release is reported after this part.
     LastOfCancelled(Ticket),
 }
 
-/// See the module's story.
+/// A posted multi-receive buffer.
 #[pin_data]
 pub(super) struct MultiBuffer {
     addr: u64,
@@ -62,8 +62,8 @@ pub(super) struct MultiBuffer {
 }
 
 impl MultiBuffer {
-    /// Makes one of `memory`, which its owner calls `addr`; it is released when less than `min`
-    /// bytes are left. `ENOMEM` gives the ticket back. Sleeps.
+    /// Makes a buffer of `memory` with the owner's address `addr`. It is released when less than
+    /// `min` bytes are left. Fails with `ENOMEM` and the ticket. Sleeps.
     pub(super) fn new(
         memory: MemRef,
         addr: u64,
@@ -72,7 +72,7 @@ impl MultiBuffer {
     ) -> core::result::Result<Arc<Self>, (Error, Ticket)> {
         let room = MultiRecv::new(memory.len() as u64, min);
         let (context, reports) = (ticket.context(), ticket.reports());
-        // The ticket must come back if there is no memory, so it moves in after the allocation.
+        // The ticket must be returned if there is no memory, so it is stored after the allocation.
         let made = Arc::pin_init(
             pin_init!(Self {
                 addr,
@@ -108,13 +108,13 @@ impl MultiBuffer {
         self.reports
     }
 
-    /// What the owner calls the byte at `offset`.
+    /// The owner's address of the byte at `offset`.
     pub(super) fn address(&self, offset: u64) -> u64 {
         self.addr.wrapping_add(offset)
     }
 
-    /// Takes a part for a message of `len` bytes, and its memory, which is to be dropped before the
-    /// part is finished; `None` if the buffer is closed. Does not sleep.
+    /// Takes a part for a message of `len` bytes, and its memory. `None`: the buffer is closed. The
+    /// caller drops the memory before it finishes the part. Does not sleep.
     #[inline(always)]
     pub(super) fn take(&self, len: u64) -> Option<(Part, MemRef)> {
         let mut state = self.state.lock();
@@ -125,18 +125,19 @@ impl MultiBuffer {
         Some((part, memory))
     }
 
-    /// Whether it takes no more messages. Does not sleep.
+    /// Whether the buffer takes no more messages. Does not sleep.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().room.is_closed()
     }
 
-    /// A part has been placed: `complete` writes its completion, under the lock. Sleeps.
+    /// Finishes a part that was placed: calls `complete` under the lock, which writes the
+    /// completion. Sleeps.
     #[inline(always)]
     pub(super) fn finish(&self, complete: impl FnOnce(End)) {
         let mut state = self.state.lock();
         if state.room.is_closed() && state.room.outstanding() == 1 {
-            // This is the last part, and nothing can change that. Memory is not let go of under the
-            // lock.
+            // This is the last part, and no other task can change that. Memory is not released
+            // under the lock.
             let memory = core::mem::replace(&mut state.memory, MemRef::empty());
             drop(state);
             drop(memory);
@@ -149,8 +150,8 @@ impl MultiBuffer {
         });
     }
 
-    /// Takes no more messages; gives the ticket, and lets go of the memory, if no part is being
-    /// filled, else the last of them will. Sleeps.
+    /// Closes the buffer for messages. If no part is being filled, releases the memory and returns
+    /// the ticket; otherwise the last part does that. Sleeps.
     pub(super) fn cancel(&self) -> Option<Ticket> {
         let mut state = self.state.lock();
         if !state.room.cancel() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an endpoint is asked to do: one typed value per operation.
+//! Operations: one typed value for each operation that is posted to an endpoint.
 //!
-//! A face makes these from what its callers say; what is in them is checked. An operation is taken
-//! apart at the endpoint's door ([`Poster::post`](super::post::Poster::post)): a transmit goes to
-//! its peer, a receive waits for one.
+//! A front end makes these values from the requests of its callers and checks their content.
+//! [`Poster::post`](super::post::Poster::post) takes an operation: a transmit goes to its peer, a
+//! receive is matched or queued.
 
 use kernel::prelude::*;
 
@@ -21,22 +21,22 @@ use crate::mem::{
 /// Flags of an operation, and whether the endpoint's default flags are added.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags {
-    /// The operation's own.
+    /// The flags of the operation itself.
     pub(crate) own: OpFlags,
-    /// `own` is all there is (`kfi_sendmsg` and the like).
+    /// The endpoint's default flags are not added (`kfi_sendmsg` and the like).
     pub(crate) explicit: bool,
 }
 
-/// The tag of a message, or of a receive with the bits of it that do not matter.
+/// The tag of a message, or the tag of a receive with its ignored bits.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tag {
     /// The tag.
     pub(crate) tag: u64,
-    /// Bits that need not match; receives only.
+    /// Bits that are not compared. Receives only.
     pub(crate) ignore: u64,
 }
 
-/// SEND, and with a tag TSEND.
+/// SEND, or TSEND if it has a tag.
 pub(crate) struct Send<'a> {
     /// Flags.
     pub(crate) flags: Flags,
@@ -53,7 +53,7 @@ pub(crate) struct Send<'a> {
 }
 
 impl Send<'_> {
-    /// Which of both it is.
+    /// Its kind: SEND or TSEND.
     pub(super) fn kind(&self) -> OpType {
         match self.tag {
             None => OpType::Send,
@@ -62,13 +62,13 @@ impl Send<'_> {
     }
 }
 
-/// RECV, and with a tag TRECV.
+/// RECV, or TRECV if it has a tag.
 pub(crate) struct Receive {
     /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
-    /// Where the bytes go.
+    /// The destination of the bytes.
     pub(crate) into: MemRef,
     /// The owner's address of `into`, for multi-receive completions.
     pub(crate) addr: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Receive {
 /// A piece of a peer's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct RemoteRange {
-    /// Virtual address or offset, as the peer's domain has it.
+    /// Virtual address or offset, depending on `mr_mode` of the peer's domain.
     pub(crate) addr: u64,
     /// Bytes.
     pub(crate) len: u64,
@@ -89,11 +89,11 @@ pub(crate) struct RemoteRange {
     pub(crate) key: u64,
 }
 
-/// The peer's memory that an operation names: mostly one piece, which needs no list.
+/// The peer's memory of an operation. Most operations have one piece, which needs no list.
 pub(crate) enum Remote {
     /// One piece.
     One(RemoteRange),
-    /// Several pieces in a row.
+    /// Several pieces, one after the other.
     List(KVVec<RemoteRange>),
 }
 
@@ -106,7 +106,7 @@ impl Remote {
         }
     }
 
-    /// The bytes of all pieces; `None` if they wrap.
+    /// The bytes of all pieces; `None`: the sum overflows.
     pub(crate) fn len(&self) -> Option<u64> {
         self.pieces()
             .iter()
@@ -120,11 +120,11 @@ pub(crate) struct Read {
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
-    /// Where the bytes go.
+    /// The destination of the bytes.
     pub(crate) into: MemRef,
     /// The peer.
     pub(crate) peer: u64,
-    /// Where they come from.
+    /// The source of the bytes, at the peer.
     pub(crate) remote: Remote,
 }
 
@@ -138,33 +138,33 @@ pub(crate) struct Write<'a> {
     pub(crate) from: Source<'a>,
     /// The peer.
     pub(crate) peer: u64,
-    /// Where they go.
+    /// The destination of the bytes, at the peer.
     pub(crate) remote: Remote,
     /// Data for the peer's completion; valid with `KFI_REMOTE_CQ_DATA`.
     pub(crate) data: u64,
 }
 
-/// What an atomic does with the 8 bytes at the peer, and where it puts what they were before.
+/// The function of an atomic on the peer's 8 bytes, and the destination of their old value.
 pub(crate) enum Change {
     /// ATOMIC: adds.
     Sum {
-        /// What is added.
+        /// The summand.
         add: u64,
     },
     /// FETCH_ATOMIC: adds.
     FetchSum {
-        /// What is added.
+        /// The summand.
         add: u64,
-        /// 8 bytes.
+        /// The destination of the old value, 8 bytes.
         result: MemRef,
     },
-    /// COMPARE_ATOMIC: swaps them for others if they are what they are compared with.
+    /// COMPARE_ATOMIC: replaces the value if it equals `compare`.
     CompareSwap {
-        /// What they must be.
+        /// The expected value.
         compare: u64,
-        /// What they become then.
+        /// The new value.
         swap: u64,
-        /// 8 bytes.
+        /// The destination of the old value, 8 bytes.
         result: MemRef,
     },
 }
@@ -175,14 +175,14 @@ pub(crate) struct Atomic {
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
-    /// What it does.
+    /// The function.
     pub(crate) change: Change,
-    /// The 8 bytes.
+    /// The peer's 8 bytes.
     pub(crate) remote: Remote,
 }
 
 impl Atomic {
-    /// What it is called in the interface.
+    /// Its kind.
     pub(super) fn kind(&self) -> OpType {
         match self.change {
             Change::Sum { .. } => OpType::Atomic,
@@ -207,13 +207,13 @@ pub(crate) enum Op<'a> {
 }
 
 impl Op<'_> {
-    /// Whether it accesses a peer's memory, under a key.
+    /// Whether it accesses a peer's memory by a key.
     #[inline]
     pub(super) fn accesses_memory(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Write(_) | Self::Atomic(_))
     }
 
-    /// What it is called in the interface, and its context.
+    /// Its kind and its context.
     pub(super) fn name(&self) -> (OpType, u64) {
         match self {
             Self::Send(op) => (op.kind(), op.context),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be asked of an endpoint and changed: its name, options and default flags.
+//! Attributes of an endpoint that a caller can read or set: its name, options and default flags.
 
 use kernel::{
     prelude::*,
@@ -32,33 +32,33 @@ pub(crate) enum Opt {
     MinMultiRecv,
     /// `KFI_OPT_CM_DATA_SIZE`, bytes; cannot be set.
     CmDataSize,
-    /// Of its QP (level `KFABRIC_OPT_QP`).
+    /// An option of its QP (level `KFABRIC_OPT_QP`).
     Qp(QpOpt),
 }
 
 /// The options of a QP, `KFABRIC_OPT_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QpOpt {
-    /// Q key, of datagrams; all others are of connected endpoints.
+    /// Q key, of datagram endpoints. All others are of connected endpoints.
     Qkey,
-    /// Path MTU, bytes; 0: what the way allows.
+    /// Path MTU in bytes; 0: the largest that the path allows.
     PathMtu,
-    /// Local ACK timeout, a code.
+    /// Local ACK timeout, as its InfiniBand code.
     Timeout,
-    /// How often what was not answered is sent again.
+    /// The number of times that an unanswered packet is sent again.
     RetryCnt,
-    /// How often a peer without a receive is tried again.
+    /// The number of times that a send is tried again after an RNR NAK.
     RnrRetry,
-    /// How long a peer waits that found no receive here, a code.
+    /// The time after which a peer tries again that got an RNR NAK, as its InfiniBand code.
     MinRnrTimer,
-    /// READs and atomics under way.
+    /// The most outstanding READs and atomics of this end.
     RdAtomic,
-    /// READs and atomics of the peer's under way.
+    /// The most outstanding READs and atomics of the peer.
     DestRdAtomic,
 }
 
 impl Endpoint {
-    /// Its address. `KFI_EOPBADSTATE` before it is enabled. Does not sleep.
+    /// Its address. Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled. Does not sleep.
     pub(crate) fn name(&self) -> Result<SockAddr> {
         match self.bound.as_ref() {
             Some(bound) => Ok(bound.name),
@@ -66,8 +66,9 @@ impl Endpoint {
         }
     }
 
-    /// Chooses the address that it shall have. `EADDRNOTAVAIL` the link does not have it,
-    /// `KFI_EOPBADSTATE` it is enabled, `EBADF` it is closed. Sleeps.
+    /// Sets the address that it will have when it is enabled. Fails with `EADDRNOTAVAIL` if the
+    /// link does not have the address; `KFI_EOPBADSTATE` if the endpoint is enabled; `EBADF` if it
+    /// is closed. Sleeps.
     pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
         if !self.domain.link().has_address(&addr) {
             return Err(EADDRNOTAVAIL);
@@ -78,8 +79,8 @@ impl Endpoint {
         })
     }
 
-    /// The value of an option. `ENOPROTOOPT` an endpoint of its type does not have it. Does not
-    /// sleep.
+    /// The value of an option. Fails with `ENOPROTOOPT` if endpoints of this type do not have it.
+    /// Does not sleep.
     pub(crate) fn opt(&self, opt: Opt) -> Result<u64> {
         match (opt, &self.wire) {
             (Opt::MinMultiRecv, _) => Ok(self.min_multi_recv.load(Relaxed)),
@@ -90,14 +91,16 @@ impl Endpoint {
         }
     }
 
-    /// The room below which a multi-receive buffer is released, bytes. Does not sleep.
+    /// The room in bytes below which a multi-receive buffer is released. Does not sleep.
     pub(super) fn min_multi_recv(&self) -> u64 {
         self.min_multi_recv.load(Relaxed)
     }
 
-    /// Sets an option; buffers posted before keep what they were posted with. `ENOPROTOOPT` it
-    /// cannot be set, or an endpoint of its type does not have it; of a QP also `EINVAL` out of
-    /// range, `EPERM` a controlled Q key, `KFI_EOPBADSTATE` too late, `EBADF`. Sleeps.
+    /// Sets an option. Buffers that were posted before keep the old value. Fails with `ENOPROTOOPT`
+    /// if the option is read-only, or endpoints of this type do not have it. For options of a QP
+    /// also with `EINVAL` if the value is out of range; `EPERM` for a controlled Q key;
+    /// `KFI_EOPBADSTATE` if the endpoint is enabled (Q key) or was connected (the others); `EBADF`.
+    /// Sleeps.
     pub(crate) fn set_opt(&self, opt: Opt, value: u64) -> Result {
         match (opt, &self.wire) {
             (Opt::MinMultiRecv, _) => {
@@ -121,16 +124,16 @@ impl Endpoint {
         OpFlags::from_bits_truncate(flags.load(Relaxed))
     }
 
-    /// The effective flags of an operation: its own, with the endpoint's defaults unless they are
-    /// all there is. `EINVAL` a flag that `kind` cannot have. Does not sleep.
+    /// The effective flags of an operation: its own and, unless they are explicit, the defaults of
+    /// the endpoint. Fails with `EINVAL` for a flag that `kind` cannot have. Does not sleep.
     pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> Result<OpFlags> {
         let defaults = self.op_flags(kind.side());
         kind.flags(flags.own.bits(), flags.explicit, defaults)
             .map_err(to_error)
     }
 
-    /// The same of a transmit of `len` bytes, checked: besides `EINVAL` what
-    /// [`OpType::check_caps`] and [`OpType::check_len`] say. Does not sleep.
+    /// The effective flags of a transmit of `len` bytes, with all checks. Fails with `EINVAL`, and
+    /// those of [`OpType::check_caps`] and [`OpType::check_len`]. Does not sleep.
     #[inline]
     pub(super) fn checked_flags_of(
         &self,
@@ -145,8 +148,8 @@ impl Endpoint {
         Ok(flags)
     }
 
-    /// Sets the default flags of a side, checked with [`Side::default_flags`]. `EOPNOTSUPP` a
-    /// datagram's delivery cannot be told. Does not sleep.
+    /// Sets the default flags of a side, which [`Side::default_flags`] has checked. Fails with
+    /// `EOPNOTSUPP` for KFI_DELIVERY_COMPLETE of a datagram endpoint. Does not sleep.
     pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result {
         if matches!(self.wire, Some(Wire::Dgram(_))) && flags.contains(OpFlags::DELIVERY_COMPLETE) {
             return Err(EOPNOTSUPP);

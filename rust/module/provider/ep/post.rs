@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posting: the endpoint's door.
+//! Posting of operations to an endpoint.
 //!
-//! Operations come in calls, one or many at a time, and those of a call mostly go to one peer and
-//! say nothing when they succeed. A [`Poster`] is one such call: it remembers the last peer, so that
-//! it need not be looked up again; and what goes out on the wire is sent together, at its end. The
-//! peer is good for one call only: the next call sees an AV that has changed meanwhile.
+//! A call posts one operation or several. Most of them go to one peer and make no entry when they
+//! succeed. A [`Poster`] is one such call. It caches the last peer, so that the next operation need
+//! not look it up. It hands packets to the network once, at the end of the call. The peer is cached
+//! for one call only, because the AV may change before the next one.
 
 use kernel::{
     prelude::*,
@@ -28,41 +28,41 @@ use crate::{
     }, //
 };
 
-/// Whom an operation goes to.
+/// The peer of an operation.
 pub(super) enum Peer {
-    /// An endpoint of this host.
+    /// An endpoint on this host.
     Here(Arc<Endpoint>),
-    /// One of another host.
+    /// A session with an endpoint on another host.
     There(Arc<Session>),
 }
 
-/// The peer that a poster's last operation went to.
+/// The peer of the last operation of a poster, by its `kfi_addr_t`.
 #[derive(Default)]
 pub(super) struct LastPeer(Option<(u64, Peer)>);
 
-/// Who posts operations to an endpoint, in a row; see the module's story.
+/// One call that posts operations to an endpoint. Sends the queued packets when it is dropped.
 pub(crate) struct Poster<'a> {
     endpoint: &'a Arc<Endpoint>,
-    /// None: not enabled.
+    /// `None`: the endpoint is not enabled.
     bound: Option<&'a Bound>,
     pub(super) last: LastPeer,
-    /// What is to be sent at the end.
+    /// Work to be sent at the end of the call.
     pub(super) unsent: Unsent,
-    /// Whether an operation of this call has waited for its turn to access a peer's memory.
+    /// Whether an operation of this call has waited for the delay after a refused access.
     has_waited: bool,
 }
 
-/// What operations have queued and nobody has sent yet.
+/// Work that operations have queued and that has not been sent.
 pub(super) enum Unsent {
     Nothing,
     /// Work for the endpoint's own QP.
     Own,
-    /// Work for those of a session.
+    /// Work for the QPs of a session.
     To(Arc<Session>),
 }
 
 impl<'a> Poster<'a> {
-    /// Somebody who posts to `endpoint`.
+    /// Begins a call that posts to `endpoint`.
     pub(crate) fn new(endpoint: &'a Arc<Endpoint>) -> Self {
         Self {
             endpoint,
@@ -73,22 +73,23 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// Whether the call keeps the peer of its last operation.
+    /// Whether the call remembers the peer of its last operation.
     #[inline(always)]
     pub(crate) fn keeps_peer(&self) -> bool {
         self.last.0.is_some()
     }
 
-    /// Lets go of the last peer. To be called before this task waits for memory of its program, which can
-    /// take for ever: the peer may close meanwhile, and what is left of it is charged to its owner.
+    /// Drops the reference to the last peer. To be called before this task waits for memory of its
+    /// program, which can take forever: the peer may be closed meanwhile, and the memory of an endpoint
+    /// is charged to its owner until the last reference is dropped.
     pub(crate) fn forget_peer(&mut self) {
         self.last = LastPeer::default();
     }
 
-    /// Does an operation, in the caller's process.
+    /// Posts an operation, in the caller's process.
     ///
-    /// What is accepted (`Ok`) ends in exactly one completion, reported as asked; what is refused
-    /// has no effect. See `struct kfabric_post` for every error. Sleeps.
+    /// An accepted operation (`Ok`) ends in exactly one completion, reported as requested. A
+    /// refused operation has no effect. `struct kfabric_post` lists the errors. Sleeps.
     #[inline(always)]
     pub(crate) fn post(&mut self, op: Op<'_>) -> Result {
         let endpoint = self.endpoint;
@@ -114,7 +115,8 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// An operation was queued to a peer on another host. Sleeps.
+    /// Notes that an operation was queued to a session. Sends the work of another session first.
+    /// Sleeps.
     pub(super) fn queued_to(&mut self, session: Arc<Session>) {
         if !matches!(&self.unsent, Unsent::To(last) if Arc::ptr_eq(last, &session)) {
             self.push();
@@ -122,10 +124,11 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// Sends what was queued. Sleeps.
+    /// Sends the queued work. Sleeps.
     fn push(&mut self) {
         let unsent = core::mem::replace(&mut self.unsent, Unsent::Nothing);
-        // Who closes meanwhile drops what was queued, or sends it with the farewell.
+        // A task that closes the endpoint meanwhile drops the queued work, or sends it before the
+        // BYE.
         let Some(_inside) = self.endpoint.run.enter() else {
             return;
         };
@@ -140,8 +143,10 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// Waits for the turn of an access to a peer's memory, the first time; no other task waits for this
-    /// one meanwhile. `EAGAIN` that takes too long, or has been done; `EINTR` a signal is pending. Sleeps.
+    /// Waits, at most once per call, for the delay that a refused access to a peer's memory causes.
+    /// The queued work is sent before, so no other task waits for this one. Fails with `EAGAIN` if
+    /// the delay is too long, or this call has waited before; `EINTR` if a signal is pending.
+    /// Sleeps.
     #[cold]
     fn enter_access(&mut self) -> Result {
         self.push();
@@ -152,8 +157,9 @@ impl<'a> Poster<'a> {
 }
 
 impl Endpoint {
-    /// The peer at `fi_addr`, if it can be reached from here: `ENOENT` not in the AV,
-    /// `EHOSTUNREACH` nobody there, `ENETDOWN`, `ENODEV`; `ENOMEM` for one of another host. Sleeps.
+    /// The peer at `fi_addr`. Fails with `ENOENT` if it is not in the AV; `EHOSTUNREACH` if no
+    /// endpoint has the address, or it cannot be reached; `ENETDOWN`, `ENODEV` by the state of the
+    /// link; `ENOMEM` for a peer on another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
         self: &Arc<Self>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What endpoints of the wire have in common: connected ones and datagrams.
+//! Common code of endpoints that are one QP: connected endpoints and datagram endpoints.
 //!
-//! Such an endpoint is one QP ([`Wire`]). It has no header of its own on the wire, so it carries what
-//! InfiniBand's packets do.
+//! Such an endpoint ([`Wire`]) adds no header of its own, so its messages have what the headers of
+//! InfiniBand's packets have.
 
 use core::net::IpAddr;
 
@@ -35,7 +35,7 @@ use crate::net::{
     Values, //
 };
 
-/// The QP of an endpoint, and what goes with it.
+/// The QP of an endpoint, with its state.
 pub(super) enum Wire {
     /// An RC QP.
     Msg(Pin<KBox<Msg>>),
@@ -43,25 +43,25 @@ pub(super) enum Wire {
     Dgram(Pin<KBox<Dgram>>),
 }
 
-/// What there is to know of a QP.
+/// The attributes of a QP.
 pub(crate) struct QpInfo {
     /// Its number.
     pub(crate) qpn: u32,
-    /// PSN of the first packet that it sends; 0 for datagrams.
+    /// The first PSN that it sends; 0 for datagrams.
     pub(crate) psn: u32,
     /// Its address.
     pub(crate) ip: IpAddr,
-    /// The peer's number; 0: none.
+    /// The peer's QP number; 0: none.
     pub(crate) dest_qpn: u32,
     /// Its state.
     pub(crate) state: State,
-    /// Towards its peer, or the longest datagram.
+    /// The path MTU to its peer, or the longest datagram.
     pub(crate) path_mtu: Option<PathMtu>,
 }
 
 impl Wire {
-    /// What an endpoint of a type needs for `tx_size` transmits; `None` for reliable datagrams.
-    /// `ENOMEM`. Sleeps.
+    /// Makes the state of an endpoint of a type, for `tx_size` transmits. `None` for reliable
+    /// datagrams. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(ep_type: EpType, tx_size: usize) -> Result<Option<Self>> {
         Ok(match ep_type {
             EpType::Unspec | EpType::Rdm => None,
@@ -76,8 +76,8 @@ impl Wire {
         })
     }
 
-    /// Makes the QP of an endpoint at `addr`; gives the address that it has then. `EADDRINUSE`,
-    /// `EBUSY` too many QPs, `ENODEV`, `ENOMEM`. Sleeps.
+    /// Makes the QP of an endpoint at `addr`. Returns the final address. Fails with `EADDRINUSE`;
+    /// `EBUSY` if there are too many QPs; `ENODEV`; `ENOMEM`. Sleeps.
     pub(super) fn enable(&self, endpoint: &Arc<Endpoint>, addr: &SockAddr) -> Result<SockAddr> {
         match self {
             Self::Msg(msg) => msg.enable(endpoint, addr),
@@ -85,7 +85,7 @@ impl Wire {
         }
     }
 
-    /// Does an operation. See [`Poster::post`] for errors. Sleeps.
+    /// Posts an operation. Errors: see [`Poster::post`]. Sleeps.
     pub(super) fn post(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -99,7 +99,7 @@ impl Wire {
         }
     }
 
-    /// Sends what operations have queued. Sleeps.
+    /// Sends the work that operations have queued. Sleeps.
     pub(super) fn push(&self) {
         match self {
             Self::Msg(msg) => msg.push(),
@@ -107,7 +107,7 @@ impl Wire {
         }
     }
 
-    /// Transmits that have not ended. Does not sleep.
+    /// The number of outstanding transmits. Does not sleep.
     pub(super) fn under_way(&self) -> u64 {
         match self {
             Self::Msg(msg) => msg.under_way(),
@@ -115,7 +115,7 @@ impl Wire {
         }
     }
 
-    /// What became of the packets of the QP. Does not sleep.
+    /// The packet statistics of the QP. Does not sleep.
     pub(super) fn packets(&self) -> Values {
         match self {
             Self::Msg(msg) => msg.packets(),
@@ -123,7 +123,7 @@ impl Wire {
         }
     }
 
-    /// Closes the QP; it has no part in anything when this returns. Sleeps.
+    /// Closes the QP. It accesses no memory after this has returned. Sleeps.
     pub(super) fn close(&self) {
         match self {
             Self::Msg(msg) => msg.close(),
@@ -133,7 +133,8 @@ impl Wire {
 }
 
 impl Endpoint {
-    /// Its QP: `EOPNOTSUPP` it has none of its own. `KFI_EOPBADSTATE` not enabled. Sleeps.
+    /// The attributes of its QP. Fails with `EOPNOTSUPP` if the endpoint is not one QP,
+    /// `KFI_EOPBADSTATE` if it is not enabled. Sleeps.
     pub(crate) fn qp_info(&self) -> Result<QpInfo> {
         match &self.wire {
             None => Err(EOPNOTSUPP),
@@ -142,7 +143,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the link can send: `ENETDOWN`, `ENODEV`. Does not sleep.
+    /// Checks that the link can send. Fails with `ENETDOWN`, `ENODEV`. Does not sleep.
     pub(super) fn check_link(&self) -> Result {
         match self.domain.link().state() {
             LinkState::Up => Ok(()),
@@ -152,7 +153,7 @@ impl Endpoint {
     }
 }
 
-/// The immediate data of an operation: `EINVAL` its CQ data have more than 32 bits.
+/// The immediate data of an operation. Fails with `EINVAL` if its CQ data have more than 32 bits.
 pub(super) fn imm_data(flags: OpFlags, data: u64) -> Result<Option<u32>> {
     if !flags.contains(OpFlags::REMOTE_CQ_DATA) {
         return Ok(None);

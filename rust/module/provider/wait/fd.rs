@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A CQ or an EQ as a descriptor.
+//! A CQ or an EQ as a file descriptor.
 //!
-//! It is readable while there is something to be read from the queue, by call or through the
-//! mapped ring; nothing is read from, or written to, the descriptor itself (`EINVAL`). All
-//! descriptors of a queue share its wait queue, because they all wait for the same thing.
+//! The descriptor is readable while the queue has something to read, by a call or through the
+//! mapped ring. read(2) and write(2) on the descriptor itself fail with `EINVAL`. All descriptors
+//! of a queue share its wait queue, because they wait for the same condition.
 //!
-//! A descriptor is a use of its queue. If the queue is closed by force (its owner's device file is
-//! gone, and another process has the descriptor), the descriptor hangs up: `POLLERR | POLLHUP`.
+//! A descriptor is a use of its queue. The queue can be closed by force while another process holds
+//! the descriptor, when the owner's device file is released. Then poll(2) gives `POLLERR |
+//! POLLHUP`.
 
 use kernel::{
     prelude::*,
@@ -33,20 +34,20 @@ use crate::{
     }, //
 };
 
-/// A queue whose descriptors are readable while it has something to read.
+/// A queue with descriptors that are readable while it has something to read.
 pub(in crate::provider) trait Readable: Object + 'static {
-    /// Class of its descriptors, as `/proc/PID/fd` shows it.
+    /// The name of its descriptors in `/proc/PID/fd`.
     const NAME: &'static CStr;
 
-    /// Woken with `EPOLLIN | EPOLLRDNORM` after something to read has come, and with everything
-    /// after the queue was closed.
+    /// The wait queue of pollers. It is woken with `EPOLLIN | EPOLLRDNORM` when there is something
+    /// to read, and with all events when the queue was closed.
     fn readable(&self) -> &WaitQueue;
 
     /// Whether there is something to read. Does not sleep.
     fn is_ready(&self) -> bool;
 }
 
-/// The events that [`Readable::readable`] is woken with.
+/// The events that wake [`Readable::readable`].
 pub(in crate::provider) const READABLE: u32 = EPOLLIN | EPOLLRDNORM;
 
 /// The file behind a descriptor.
@@ -54,8 +55,8 @@ struct QueueFd<T: Readable> {
     queue: Used<T>,
 }
 
-/// Makes a descriptor for `queue`; it is a use. `EBADF` the queue is closed, `EMFILE`, `ENFILE`,
-/// `ENOMEM`. Sleeps.
+/// Makes a descriptor for `queue`, which is a use of it. Fails with `EBADF` if the queue is closed;
+/// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
 pub(in crate::provider) fn open<T: Readable>(queue: &Arc<T>) -> Result<PendingFd> {
     let queue = Used::new(queue.clone())?;
     PendingFd::new(Arc::new(QueueFd { queue }, GFP_KERNEL_ACCOUNT)?)

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A line: who waits on an object, in the order in which they become due.
+//! A line: the waiters of an object, in the order in which they become due.
 //!
-//! The order is the core crate's ([`kfi_core::due`]); this is the map under it. Mostly nobody waits
-//! or one does, sometimes a thousand do. So who is due first stands in the line itself, where it
-//! is found by a load, and the others in a red-black tree:
+//! The core defines the order ([`kfi_core::due`]). This file is the map that it uses. In most cases
+//! there is no waiter or one, sometimes there are a thousand. So the first waiter is in the line
+//! itself, where a load finds it, and the others are in a red-black tree:
 //!
 //! ```text
 //!   first ---> lowest key of all        others ---> red-black tree, empty unless `first` is there
 //! ```
 //!
-//! Nothing is allocated under the lock of a line: who gets in line brings the memory of a tree node
-//! ([`Memory`]), unless nobody else is there. It gets it back when it leaves, unless it had to stand
-//! in the tree. So who is alone allocates nothing, nor does who gets in line over and over with what
-//! it got back. [`with_memory`] gets memory only where it is needed.
+//! Nothing is allocated under the lock of a line. A waiter brings the memory of a tree node
+//! ([`Memory`]), unless the line is empty. It gets the memory back when it leaves, unless it was in
+//! the tree. So a single waiter allocates nothing, and a waiter that enters repeatedly can reuse
+//! its memory. [`with_memory`] allocates memory only if it is needed.
 //!
-//! All operations are O(log n), and O(1) without a call if one waits.
+//! All operations are O(log n). With one waiter they are O(1) and make no call.
 //!
 //! # Context
 //!
@@ -38,18 +38,18 @@ use kfi_core::due::{
     Key, //
 };
 
-/// The memory of a place in line.
+/// The memory of a waiter in the tree.
 pub(in crate::provider) struct Memory<T>(RBTreeNodeReservation<Key, T>);
 
 impl<T> Memory<T> {
-    /// Gets it. `ENOMEM`. Sleeps.
+    /// Allocates it. Fails with `ENOMEM`. Sleeps.
     pub(in crate::provider) fn new() -> Result<Self> {
         Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
 }
 
-/// Calls `enter` until it gives something: first without memory, then with it. `ENOMEM`, or the
-/// error of `enter`. Sleeps.
+/// Calls `enter` until it returns a result: first without memory, then with it. Fails with
+/// `ENOMEM`, and those of `enter`. Sleeps.
 #[inline]
 pub(in crate::provider) fn with_memory<T, R>(
     mut enter: impl FnMut(&mut Option<Memory<T>>) -> Result<Option<R>>,
@@ -63,19 +63,19 @@ pub(in crate::provider) fn with_memory<T, R>(
     }
 }
 
-/// Who gets in line.
+/// A waiter that enters the line.
 pub(in crate::provider) struct Enters<T> {
-    /// Who.
+    /// The waiter.
     pub(in crate::provider) who: T,
-    /// The memory of its place; there must be some if somebody is in line already.
+    /// The memory of its node. Required if the line is not empty.
     pub(in crate::provider) memory: Option<Memory<T>>,
 }
 
-/// Who has left the line.
+/// A waiter that has left the line.
 pub(in crate::provider) struct Left<T> {
-    /// Who.
+    /// The waiter.
     pub(in crate::provider) who: T,
-    /// The memory of its place, if it is still there.
+    /// The memory of its node, if it was not in the tree.
     pub(in crate::provider) memory: Option<Memory<T>>,
 }
 
@@ -84,7 +84,7 @@ struct First<T> {
     left: Left<T>,
 }
 
-/// See the module's story.
+/// The waiters of an object.
 ///
 /// # Invariants
 ///
@@ -105,10 +105,10 @@ impl<T> Line<T> {
         }
     }
 
-    /// The first of the others becomes first.
+    /// Moves the first of the others to `first`.
     #[inline(never)]
     fn move_up(&mut self) {
-        // INVARIANT: The lowest key that is left, if any is.
+        // INVARIANT: The lowest remaining key, if there is one.
         self.first = self.others.cursor_front_mut().map(|cursor| {
             let (key, who) = cursor.remove_current().1.to_key_value();
             First {
@@ -134,18 +134,19 @@ impl<T> DueMap for Line<T> {
             });
             return;
         };
-        // Who gets in line answers for this. If not, who it was is dropped, and sleeps no more.
+        // The caller must bring memory. Without it the waiter is dropped, and its task does not
+        // sleep.
         let Some(memory) = memory else {
             kernel::warn_on!(true);
             return;
         };
-        // Keys are unique, so the tree gives nothing back.
+        // Keys are unique, so `insert` replaces no node.
         if first.key < key {
             self.others.insert(memory.0.into_node(key, who));
             return;
         }
-        // INVARIANT: Lower than the first, so lower than all; the first goes to the others, with
-        // one of the two memories.
+        // INVARIANT: The key is lower than the first, so lower than all. The previous first is
+        // moved to the others, with one of the two memories.
         let left = Left { who, memory: None };
         let before = core::mem::replace(first, First { key, left });
         let node = match before.left.memory {

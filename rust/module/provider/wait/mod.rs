@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wait objects: how a caller learns that there is something for it.
+//! Wait objects: how a caller waits until an object has something for it.
 //!
 //! A counter, CQ or EQ is opened with one of four wait objects ([`WaitObj`]):
 //!
@@ -11,24 +11,24 @@
 //! | `KFI_WAIT_QUEUE` | yes | yes | no |
 //! | `KFI_WAIT_SET` | counter only | the set's | yes |
 //!
-//! Who sleeps in a call is one task that waits for one decision: it stands in a line of the object
-//! that it waits on, in the order of what it waits for, and who makes its condition true takes it
-//! out of the line and wakes it, and nobody else. The lines are state machines of the core crate
-//! under the object's spin lock; a place in one is memory that was got before the lock was taken.
+//! A task that sleeps in a call waits for one condition. It is in a line of the object that it
+//! waits on, in the order of the conditions. The task that makes its condition true removes it from
+//! the line and wakes it, and no other one. The lines are state machines of the core under the
+//! object's spin lock. The memory of a waiter is allocated before the lock is taken.
 //!
 //! Two rules make every line safe:
 //!
-//! - Who takes a sleeper out of a line wakes it before it lets go of the line's lock. So a sleeper
-//!   whose time is over, or that got a signal, and that does not find itself in the line any more
-//!   ([`sleep`]) has been woken and knows why.
-//! - An object that is closed by force marks itself closed and then empties its lines under their
-//!   locks; nobody enters a line of a closed object. So nobody sleeps on something that is gone.
+//! - A task that removes a sleeper from a line wakes it before it releases the line's lock. So a
+//!   sleeper that has reached its deadline or got a signal, and finds that it is not in the line
+//!   any more ([`sleep`]), has been woken and knows the reason.
+//! - An object that is closed by force is marked closed, and then its lines are emptied under their
+//!   locks. No task enters a line of a closed object. So no task sleeps on an object that is gone.
 //!
-//! | file | what |
+//! | file | topic |
 //! |---|---|
-//! | [`line`] | the line: who waits, in the order in which they become due |
-//! | [`set`] | the wait set: one thing to wait on for many objects |
-//! | [`fd`] | a CQ or EQ as a descriptor for poll(2), epoll and io_uring |
+//! | [`line`] | the line: waiters in the order in which they become due |
+//! | [`set`] | the wait set: one object to wait on for many |
+//! | [`fd`] | a CQ or EQ as a file descriptor for poll(2), epoll and io_uring |
 
 pub(crate) mod fd;
 pub(super) mod line;
@@ -78,11 +78,11 @@ use line::{
 
 pub(crate) use set::WaitSet;
 
-/// The wait object that a counter, CQ or EQ was opened with.
+/// The wait object of a counter, CQ or EQ.
 pub(crate) enum WaitObj {
-    /// Nobody waits.
+    /// No waiting.
     None,
-    /// Calls that sleep.
+    /// Calls that sleep, and descriptors.
     Unspec,
     /// The object signals this wait set.
     Set(Used<WaitSet>),
@@ -91,11 +91,11 @@ pub(crate) enum WaitObj {
 }
 
 impl WaitObj {
-    /// Makes one of what a caller gave: `enum kfi_wait_obj`, and the wait set, which is ignored
-    /// unless it is `KFI_WAIT_SET`.
+    /// Makes a wait object from a caller's values: `enum kfi_wait_obj`, and the wait set, which is
+    /// ignored unless the former is `KFI_WAIT_SET`.
     ///
-    /// `EINVAL` no such wait object, or `KFI_WAIT_SET` without a set; `EBADF` the set is closed.
-    /// Does not sleep.
+    /// Fails with `EINVAL` for an unknown wait object, or `KFI_WAIT_SET` without a set; `EBADF` if
+    /// the set is closed. Does not sleep.
     pub(crate) fn new(wait_obj: u32, set: Option<Arc<WaitSet>>) -> Result<Self> {
         match enums::WaitObj::try_from(wait_obj).map_err(to_error)? {
             enums::WaitObj::None => Ok(Self::None),
@@ -105,7 +105,8 @@ impl WaitObj {
         }
     }
 
-    /// `EINVAL` if it is a wait set of another fabric than `fabric`.
+    /// Checks the fabric of a wait set. Fails with `EINVAL` if it belongs to another fabric than
+    /// `fabric`.
     pub(super) fn check_fabric(&self, fabric: &Arc<Fabric>) -> Result {
         match self {
             Self::Set(set) if !Arc::ptr_eq(set.fabric(), fabric) => Err(EINVAL),
@@ -123,11 +124,11 @@ impl WaitObj {
         matches!(self, Self::Unspec | Self::Queue)
     }
 
-    /// Makes a descriptor of what `object`, with this wait object, is waited for with (KFI_GETWAIT):
-    /// that of the wait set, or the one that `open` makes.
+    /// Makes a descriptor for waiting on `object`, which has this wait object (KFI_GETWAIT): that
+    /// of the wait set, or the one that `open` makes.
     ///
-    /// `EINVAL` there is no wait object; `EBADF` closed; the errors of `open` and of
-    /// [`WaitSet::getwait`]. Sleeps.
+    /// Fails with `EINVAL` for `KFI_WAIT_NONE`; `EBADF` if the object is closed; those of `open`
+    /// and of [`WaitSet::getwait`]. Sleeps.
     pub(super) fn getwait(
         &self,
         object: &impl Object,
@@ -143,8 +144,8 @@ impl WaitObj {
         }
     }
 
-    /// Signals the wait set, if there is one. Does not sleep. Process context, no spin lock of a counter,
-    /// CQ or EQ held; that of a multi-receive buffer may be.
+    /// Signals the wait set, if there is one. Does not sleep. Process context. The caller holds no
+    /// spin lock of a counter, CQ or EQ; it may hold that of a multi-receive buffer.
     #[inline]
     pub(super) fn signal(&self) {
         if let Self::Set(set) = self {
@@ -152,7 +153,7 @@ impl WaitObj {
         }
     }
 
-    /// Ends the use of the wait set, if there is one. Idempotent.
+    /// Releases the use of the wait set, if there is one. Idempotent.
     pub(super) fn release(&self) {
         if let Self::Set(set) = self {
             set.release();
@@ -160,21 +161,21 @@ impl WaitObj {
     }
 }
 
-/// Why a sleeper was woken.
+/// The reason for waking a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// What it waits for is there.
+    /// Its condition holds.
     Ready,
     /// The error value of the counter has changed.
     ErrorChanged,
-    /// Somebody called `kfi_cq_signal()`.
+    /// `kfi_cq_signal()` was called.
     Signalled,
     /// The object was closed by force.
     Closed,
 }
 
 impl Why {
-    /// As a [`Waker`](crate::shim::wait::Waker) carries it.
+    /// The reason as a [`Waker`](crate::shim::wait::Waker) carries it.
     #[inline]
     pub(super) const fn reason(self) -> NonZeroU32 {
         NonZeroU32::MIN.saturating_add(self as u32)
@@ -190,15 +191,15 @@ impl Why {
     }
 }
 
-/// Wakes sleepers that have left a line, under the line's lock, and gives back the memory of the
-/// last of them when the lock has been dropped: mostly there is one at most.
+/// Wakes sleepers that have left a line, under the lock of the line. The memory of the last one is
+/// freed after the lock was released; in most cases there is at most one.
 #[derive(Default)]
 pub(super) struct Wakeup {
     last: Option<Memory<Waker>>,
 }
 
 impl Wakeup {
-    /// Wakes one.
+    /// Wakes one sleeper.
     #[inline]
     pub(super) fn one(&mut self, left: Left<Waker>, why: Why) {
         left.who.wake(why.reason());
@@ -208,10 +209,11 @@ impl Wakeup {
     }
 }
 
-/// Sleeps in a line until woken; at once if that was done before.
+/// Sleeps in a line until woken. Returns at once if that was done before.
 ///
-/// `leave` takes the sleeper out of the line and tells whether it was still there; it is called
-/// when the deadline has passed or a signal is pending. Being woken goes before both. Sleeps.
+/// `leave` removes the sleeper from the line and returns whether it was still there. It is called
+/// when the deadline has passed or a signal is pending. A wake-up takes precedence over both.
+/// Sleeps.
 pub(super) fn sleep(
     sleeper: &Sleeper,
     deadline: Deadline,
@@ -220,7 +222,7 @@ pub(super) fn sleep(
     match sleeper.wait(deadline) {
         Ok(reason) => Ok(Why::from_reason(reason)),
         Err(error) if leave() => Err(error),
-        // Whoever took it out woke it under the lock that `leave` has just held.
+        // The sleeper was removed and woken under the lock that `leave` has just held.
         Err(error) => sleeper.reason().map(Why::from_reason).ok_or(error),
     }
 }

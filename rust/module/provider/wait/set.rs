@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wait set: one thing to wait on for many counters, CQs and EQs.
+//! Wait set: one object to wait on for many counters, CQs and EQs.
 //!
-//! Members are the objects that were opened with `KFI_WAIT_SET` and this set; each holds it in use.
-//! A member signals the set when something happens to it: an entry, an event or an error arrives, a
-//! value changes. The set does not know what its members hold, and remembers one signal:
+//! Its members are the objects that were opened with `KFI_WAIT_SET` and this set. Each holds the
+//! set in use. A member signals the set when an entry, an event or an error arrives or a value
+//! changes. The set does not know the state of its members. It remembers one signal:
 //!
 //! ```text
-//!   signal --- somebody sleeps ----> the one that sleeps longest has taken it, and runs
-//!         \--- nobody sleeps ------> pending, until somebody takes it; more signals add nothing
+//!   signal --- a task sleeps ----> the task that has slept longest takes it and runs
+//!         \--- no task sleeps ---> pending until a task takes it; more signals add nothing
 //! ```
 //!
-//! Who takes a signal, by [`WaitSet::wait`] or read(2) on a descriptor, looks at all members and
-//! takes what is there. It can find nothing, where another was faster; it cannot miss anything,
-//! because whatever comes after it took the signal makes a new one.
+//! A task that has taken a signal, by [`WaitSet::wait`] or read(2) on a descriptor, checks all
+//! members. It may find nothing if another task was faster. It misses nothing, because everything
+//! that happens later makes a new signal.
 //!
 //! A descriptor is readable while a signal is pending. read(2) of 8 bytes or more takes the signal
-//! and gives a `__u64` 1; it waits for one, or gives `EAGAIN` with `O_NONBLOCK`. So a descriptor is
-//! used as an eventfd is: poll, read, look at the members.
+//! and gives a `__u64` 1. It waits for a signal, or gives `EAGAIN` with `O_NONBLOCK`. So a
+//! descriptor is used like an eventfd: poll, read, check the members.
 //!
 //! # Locks
 //!
-//! The spin lock of the set is taken by members that hold no spin lock of their own. Who completes a
-//! part of a multi-receive buffer holds that buffer's, and may hold the endpoint's receive lock above
-//! it (`ep/multi_recv.rs`). Under the lock of the set only tasks are woken; poll waiters are told after
-//! it is given back.
+//! Members signal the set while they hold no spin lock of their own. A task that completes a part
+//! of a multi-receive buffer holds the lock of that buffer, which other tasks take under the
+//! endpoint's receive lock (`ep/multi_recv.rs`). Only sleepers are woken under the lock of the set.
+//! Pollers are woken after its release.
 
 use kernel::{
     new_spinlock,
@@ -87,22 +87,22 @@ use crate::{
     }, //
 };
 
-/// See the module's story.
+/// A wait set of a fabric.
 #[pin_data]
 pub(crate) struct WaitSet {
     fabric: Used<Fabric>,
     uses: Uses,
     #[pin]
     line: SpinLock<wait::WaitSet<Line<Waker>>>,
-    /// Who polls.
+    /// The wait queue of pollers.
     #[pin]
     readable: WaitQueue,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
 impl WaitSet {
-    /// Opens a wait set. `EBADF` the fabric is closed, `ENOMEM`. Sleeps.
+    /// Opens a wait set. Fails with `EBADF` if the fabric is closed, `ENOMEM`. Sleeps.
     pub(crate) fn open(fabric: &Arc<Fabric>, ident: Ident) -> Result<Arc<Self>> {
         let fabric = Used::new(fabric.clone())?;
         Arc::pin_init(
@@ -117,13 +117,12 @@ impl WaitSet {
         )
     }
 
-    /// The fabric that it was made from.
+    /// The fabric of the set.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
 
-    /// Something happened to a member. Process context; the caller holds no spin lock that a member
-    /// or the set has.
+    /// Signals the set. Process context. The caller holds no spin lock of a member or of the set.
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::default();
         let mut line = self.line.lock();
@@ -134,8 +133,8 @@ impl WaitSet {
             }
             None => {
                 drop(line);
-                // Polling begins with a look at the set after getting on the queue, so either the
-                // poller saw the signal or it is found here.
+                // A poller enters the wait queue before it looks at the set. So either it saw the
+                // signal, or this check finds it on the wait queue.
                 if self.readable.has_sleepers() {
                     self.readable.wake_poll(EPOLLIN | EPOLLRDNORM);
                 }
@@ -145,14 +144,15 @@ impl WaitSet {
 
     /// Waits until a member is signalled, and takes the signal.
     ///
-    /// `ETIMEDOUT` the deadline has passed; `ERESTARTSYS` a signal (of the system's) is pending;
-    /// `EBADF` the set was closed by force; `ENOMEM`. Sleeps, unless the deadline polls.
+    /// Fails with `ETIMEDOUT` if the deadline has passed; `ERESTARTSYS` if a signal of the process
+    /// is pending; `EBADF` if the set was closed by force; `ENOMEM`. Sleeps, unless the deadline
+    /// polls.
     pub(crate) fn wait(self: &Arc<Self>, deadline: Deadline) -> Result {
         let _using = Using::new(&**self)?;
         self.take(deadline)
     }
 
-    /// Takes a signal, [`wait`](Self::wait) for who holds a use already.
+    /// [`wait`](Self::wait) for a caller that holds a use already.
     pub(super) fn take(&self, deadline: Deadline) -> Result {
         if self.line.lock().take() {
             return Ok(());
@@ -172,8 +172,8 @@ impl WaitSet {
         }
     }
 
-    /// Takes a pending signal (`Some(None)`) or gets in line; `None`: that takes memory. `EBADF`
-    /// closed by force.
+    /// Takes a pending signal (`Some(None)`) or enters the line. `None`: the caller must bring
+    /// memory. Fails with `EBADF` if the set was closed by force.
     fn enter(
         &self,
         sleeper: Pin<&Sleeper>,
@@ -199,14 +199,14 @@ impl WaitSet {
         self.line.lock().pending()
     }
 
-    /// How many sleep. Does not sleep.
+    /// The number of sleepers. Does not sleep.
     #[cfg(kfi_kunit)]
     pub(super) fn sleepers(&self) -> u32 {
         self.line.lock().sleepers()
     }
 
-    /// Makes a descriptor; it is a use of the set. `EBADF` the set is closed, `EMFILE`, `ENFILE`,
-    /// `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the set. Fails with `EBADF` if the set is closed;
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         let set = Used::new(self.clone())?;
         PendingFd::new(Arc::new(SetFd { set }, GFP_KERNEL_ACCOUNT)?)
@@ -247,8 +247,8 @@ impl AnonFile for SetFd {
         }
     }
 
-    /// Takes the signal. `EINVAL` less than 8 bytes; `EAGAIN`; `EBADF` the set was closed by force;
-    /// `ERESTARTSYS`; `EFAULT`, and the signal is pending again.
+    /// Takes the signal. Fails with `EINVAL` for less than 8 bytes; `EAGAIN`; `EBADF` if the set
+    /// was closed by force; `ERESTARTSYS`; `EFAULT`, after which the signal is pending again.
     fn read(&self, to: &mut UserSliceWriter, nonblock: bool) -> Result<usize> {
         const ONE: u64 = 1;
         if to.len() < size_of_val(&ONE) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The attributes of a connected endpoint's QP that its owner may choose (`KFABRIC_OPT_QP`).
+//! The attributes of a connected endpoint's QP that its owner can set (`KFABRIC_OPT_QP`).
 //!
-//! They are words without a lock: each is used once, when the QP is connected, and choosing while
-//! that goes on is the owner's own doing.
+//! They are words that are read without a lock. They are set under `Msg::connecting`, and only
+//! before the endpoint is connected ([`Msg::set_opt`](super::Msg::set_opt)). So all functions that
+//! connect the QP read the same values.
 
 use kernel::{
     prelude::*,
@@ -38,7 +39,7 @@ const DEFAULT_TIMEOUT: u32 = 14;
 /// 0.64 ms.
 const DEFAULT_MIN_RNR_TIMER: u32 = 12;
 
-/// See the module's story. The numbers are those of the interface, and good.
+/// The attributes of the QP, in the units of the interface. All values are valid.
 pub(super) struct Attrs {
     path_mtu: Atomic<u32>,
     timeout: Atomic<u32>,
@@ -62,7 +63,7 @@ impl Attrs {
         }
     }
 
-    /// Where a value is, and the greatest one.
+    /// The word of an attribute and its largest value.
     fn place(&self, opt: QpOpt) -> Option<(&Atomic<u32>, u32)> {
         Some(match opt {
             QpOpt::Qkey => return None,
@@ -76,7 +77,7 @@ impl Attrs {
         })
     }
 
-    /// A value. `ENOPROTOOPT` there is no such attribute.
+    /// The value of an attribute. Fails with `ENOPROTOOPT` if there is no such attribute.
     pub(super) fn get(&self, opt: QpOpt) -> Result<u64> {
         let (place, _) = self
             .place(opt)
@@ -84,7 +85,8 @@ impl Attrs {
         Ok(u64::from(place.load(Relaxed)))
     }
 
-    /// Chooses a value. `ENOPROTOOPT` there is no such attribute, `EINVAL` it cannot have the value.
+    /// Sets an attribute. Fails with `ENOPROTOOPT` if there is no such attribute, `EINVAL` if the
+    /// value is out of range.
     pub(super) fn set(&self, opt: QpOpt, value: u64) -> Result {
         let (place, max) = self
             .place(opt)
@@ -98,13 +100,14 @@ impl Attrs {
         Ok(())
     }
 
-    /// The path MTU that was chosen.
+    /// The path MTU that the owner set.
     pub(super) fn chosen_mtu(&self) -> Option<PathMtu> {
         let chosen = self.path_mtu.load(Relaxed);
         PathMtu::ALL.into_iter().find(|mtu| mtu.bytes() == chosen)
     }
 
-    /// The path MTU on a way that carries `way`: `EINVAL` more was chosen.
+    /// The path MTU of the connection on a path with the MTU `way`. Fails with `EINVAL` if the
+    /// owner set a larger one.
     pub(super) fn path_mtu(&self, way: PathMtu) -> Result<PathMtu> {
         match self.path_mtu.load(Relaxed) {
             0 => Ok(way),
@@ -115,9 +118,9 @@ impl Attrs {
         }
     }
 
-    /// All of them but the path MTU.
+    /// The attributes except the path MTU.
     pub(super) fn attr(&self, access: Access) -> Attr {
-        // None has more than 5 bits.
+        // No value has more than 5 bits.
         let code = |value: &Atomic<u32>| value.load(Relaxed) as u8;
         let default = Attr::default();
         Attr {

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a connected endpoint gets its peer, and loses it.
+//! Connecting and disconnecting a connected endpoint.
 //!
 //! ```text
 //!  connect -> REQ                                   a request of a passive endpoint -> accept
 //!             REP -> QP ready, RTU, KFI_CONNECTED   QP ready, REP
 //!             REJ -> ECONNREFUSED                   RTU, or a packet -> KFI_CONNECTED
-//!             silence -> ETIMEDOUT                  REJ, silence -> the same errors
+//!             no answer -> ETIMEDOUT                REJ, no answer -> the same errors
 //!
 //!  shutdown -> DREQ                                 DREQ -> KFI_SHUTDOWN
 //! ```
 //!
-//! Either by connection management ([`cm`]), with services of the RDMA CM's TCP port space and its
-//! header, so that programs of the RDMA CM are peers; or by hand, where the programs of both ends tell
-//! each other their QPs, and the module neither sends nor hears of it.
+//! There are two ways to connect. Connection management ([`cm`]) uses the service IDs of the RDMA
+//! CM's TCP port space and its header, so that programs that use the RDMA CM are possible peers. Or
+//! the programs of both ends exchange the attributes of their QPs by other means and set them
+//! (`KFABRIC_IOC_EP_CONNECT_QP`); then the module exchanges no messages for the connection.
 //!
-//! Whoever moves the phase to Connected or to Over tells the EQ, and sees to what is posted; so each is
-//! told once. The end that a program brings about itself, by shutdown or close, is told to the peer
-//! alone.
+//! The task that changes the phase to Connected or Over reports that to the EQ, so each event is
+//! reported once. The task that changes it to Over also ends the posted receives. Connecting
+//! without connection management is not reported, and an end that the program itself brings about,
+//! by shutdown or close, is reported to the peer only.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/heard_first.rs"]
@@ -91,8 +93,8 @@ use crate::{
 };
 
 impl Msg {
-    /// Whether it can be given a peer: `EALREADY` it is being connected, `EISCONN` it is or was. With
-    /// `connecting` held.
+    /// Checks that the endpoint has no peer yet. Fails with `EALREADY` if it is being connected,
+    /// `EISCONN` if it is or was connected. The caller holds `connecting`.
     fn check_idle(&self) -> Result {
         match self.phase() {
             Phase::Idle if self.peer.as_ref().is_none() => Ok(()),
@@ -101,8 +103,8 @@ impl Msg {
         }
     }
 
-    /// Makes the QP ready for a peer. `EINVAL`, `ENODEV`; then it is as before. With `connecting`
-    /// held. Sleeps.
+    /// Moves the QP to RTS for a peer. Fails with `EINVAL`, `ENODEV`. The caller holds
+    /// `connecting`. Sleeps.
     fn ready(&self, path: &Arc<Path>, addr: SockAddr, attr: &Attr) -> Result {
         let qp = self.qp()?;
         let rtr = Attr {
@@ -122,8 +124,8 @@ impl Msg {
         qp.modify(&rts, Mask::RC_TO_RTS, None)
     }
 
-    /// The attributes for a peer, as far as its owner chose them. `psn` is that of the first packet that
-    /// is sent: connection management has each end say with which one the other begins.
+    /// The attributes for a peer, including those that the owner set. `psn` is the first PSN that
+    /// this end sends: with connection management the receiver of packets chooses their first PSN.
     fn attr(&self, endpoint: &Endpoint, qpn: Qpn, psn: Psn, path_mtu: PathMtu) -> Attr {
         Attr {
             path_mtu,
@@ -134,7 +136,7 @@ impl Msg {
         }
     }
 
-    /// This end, as a peer is to know it.
+    /// The parameters of this end for the peer.
     fn side(&self, attr: &Attr) -> Result<Side> {
         Ok(Side {
             qpn: self.qp()?.number(),
@@ -146,7 +148,7 @@ impl Msg {
         })
     }
 
-    /// Connects by hand. See [`Endpoint::connect_qp`].
+    /// Connects with a QP that the programs agreed on. See [`Endpoint::connect_qp`].
     fn connect_qp(&self, endpoint: &Endpoint, bound: &Bound, peer: SockAddr, psn: u32) -> Result {
         if psn >> 24 != 0 || !peer.is_qp() {
             return Err(EINVAL);
@@ -161,21 +163,22 @@ impl Msg {
         }
         let path = Path::new(endpoint.domain.link(), bound.name.ip(), peer.ip())?;
         let mtu = self.attrs.path_mtu(path.mtu().ok_or(ENETUNREACH)?)?;
-        // By hand each end says with which one it begins itself.
+        // Without connection management each end chooses the first PSN that it sends.
         let attr = Attr {
             rq_psn: Psn::new(psn),
             ..self.attr(endpoint, Qpn::new(qpn), self.psn, mtu)
         };
         self.ready(&path, peer, &attr)?;
         self.phase.store(Phase::Connected as u32, Relaxed);
-        // Who ended it meanwhile found nothing to end.
+        // The QP may have failed before the phase was Connected. Then the failure did not end the
+        // connection.
         if self.qp()?.state() == State::Error {
             self.end(endpoint, bound);
         }
         Ok(())
     }
 
-    /// Asks a peer. See [`Endpoint::connect`].
+    /// Sends a REQ to a peer. See [`Endpoint::connect`].
     fn connect(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -205,7 +208,7 @@ impl Msg {
             private: &private,
             context: 0,
         };
-        // What happens to it waits for `connecting`.
+        // Events of the connection wait for `connecting`.
         self.phase.store(Phase::Asking as u32, Relaxed);
         match cm::connect(&asks, endpoint.clone()) {
             Ok(conn) => {
@@ -221,8 +224,8 @@ impl Msg {
     }
 
     /// Makes the QP ready for a connection that the peer has accepted, and confirms it. Returns
-    /// whether it is confirmed: it is not if the connection has ended meanwhile, and the event for
-    /// that comes next. `connecting` is held. Sleeps.
+    /// whether it is confirmed. It is not if the connection has ended meanwhile; the event for that
+    /// comes next. The caller holds `connecting`. Sleeps.
     fn accepted(&self, endpoint: &Endpoint, conn: &Conn, reply: &Reply<'_>) -> Result<bool> {
         let peer = *self.asked.as_ref().ok_or(ENOTCONN)?;
         let mut attr = self.attr(endpoint, reply.qpn, reply.starting_psn, reply.mtu);
@@ -268,7 +271,7 @@ impl Msg {
         let peer = Pep::peer(&request).ok_or(ECONNABORTED)?;
         self.ready(request.path(), peer, &attr)?;
         let side = self.side(&attr)?;
-        // What happens to it waits for `connecting`.
+        // Events of the connection wait for `connecting`.
         self.phase.store(Phase::Accepting as u32, Relaxed);
         match request.accept(&side, private, 0, endpoint.clone()) {
             Ok(conn) => {
@@ -282,7 +285,8 @@ impl Msg {
         }
     }
 
-    /// The peer has shown that it is ready. Does not sleep but for the locks of connection management.
+    /// The peer has sent a packet, so it is ready. Sleeps only for the locks of connection
+    /// management.
     #[inline]
     pub(super) fn heard(&self, endpoint: &Endpoint, bound: &Bound) {
         if self.phase() == Phase::Accepting {
@@ -292,14 +296,14 @@ impl Msg {
 
     #[cold]
     fn heard_first(&self, endpoint: &Endpoint, bound: &Bound) {
-        // If it is not there yet, the next packet says it, or the RTU.
+        // If the connection is not set yet, the next packet or the RTU establishes it.
         let conn = self.conn.as_ref();
         if conn.is_some_and(|conn| conn.communication_established()) {
             self.connected(endpoint, bound, Phase::Accepting, &[]);
         }
     }
 
-    /// It is connected, if it was in phase `from`: tells so.
+    /// Changes the phase from `from` to Connected and reports that. Does nothing in another phase.
     fn connected(&self, endpoint: &Endpoint, bound: &Bound, from: Phase, private: &[u8]) {
         let connected = Phase::Connected as u32;
         if self.phase.cmpxchg(from as u32, connected, Full).is_ok() {
@@ -320,8 +324,8 @@ impl Msg {
         }
     }
 
-    /// The connection is over; gives the phase that it was in, `None` if it was over, or never began.
-    /// Ends posted receives. Sleeps.
+    /// Changes the phase to Over and ends the posted receives. Returns the previous phase; `None`
+    /// if the connection was over or never began. Sleeps.
     pub(super) fn end(&self, endpoint: &Endpoint, bound: &Bound) -> Option<Phase> {
         let mut from = self.phase();
         loop {
@@ -338,7 +342,7 @@ impl Msg {
         Some(from)
     }
 
-    /// The QP does no more; what is under way ends. Sleeps.
+    /// Moves the QP to the error state. Outstanding operations are flushed. Sleeps.
     fn stop(&self) -> Result {
         let error = Attr {
             state: State::Error,
@@ -347,8 +351,8 @@ impl Msg {
         self.qp()?.modify(&error, Mask::NONE, None)
     }
 
-    /// The connection is over, and not because this end's program wants it: tells so. The
-    /// peer is told, if it does not know. Sleeps.
+    /// Ends the connection for a reason other than a call of this end's program, and reports that.
+    /// Informs the peer if it does not know. Sleeps.
     pub(super) fn lost(&self, endpoint: &Endpoint, bound: &Bound, why: &Lost<'_>) {
         let Some(from) = self.end(endpoint, bound) else {
             return;
@@ -375,13 +379,13 @@ impl Msg {
     }
 }
 
-/// How a connection is lost.
+/// The reason for the loss of a connection.
 pub(super) enum Lost<'a> {
-    /// The peer says no, or disconnects, with private data.
+    /// The peer rejected the connection, with private data.
     Refused(Reason, &'a [u8]),
-    /// The peer does not answer.
+    /// The peer did not answer.
     Silent,
-    /// This end cannot go on.
+    /// An error of this end, or the peer disconnected.
     Failed(Errno),
 }
 
@@ -391,14 +395,14 @@ fn not_connected(bound: &Bound, endpoint: &Endpoint, errno: Errno, why: Reason, 
     }
 }
 
-/// The local ACK timeout that connection management found; it and that of a QP are the same codes. The
-/// peer has chosen it, so it has a limit.
+/// The local ACK timeout from connection management as that of a QP; both use the same codes. It is
+/// limited because the peer has chosen it.
 fn timeout(found: kfi_roce::cm::Timeout) -> AckTimeout {
     AckTimeout::from_peer(found.code())
 }
 
 impl Endpoint {
-    /// Enables it, if it is not yet, and does something with its QP.
+    /// Enables the endpoint if necessary, and calls `act` with its QP.
     fn with_msg<T>(self: &Arc<Self>, act: impl FnOnce(&Msg, &Bound) -> Result<T>) -> Result<T> {
         let msg = self.msg()?;
         match self.enable() {
@@ -411,14 +415,14 @@ impl Endpoint {
         act(msg, bound)
     }
 
-    /// Connects with a QP by hand (`KFABRIC_IOC_EP_CONNECT_QP`, which has the errors). Enables the
-    /// endpoint if need be. Sleeps.
+    /// Connects with a QP without connection management (`KFABRIC_IOC_EP_CONNECT_QP`, which lists
+    /// the errors). Enables the endpoint if necessary. Sleeps.
     pub(crate) fn connect_qp(self: &Arc<Self>, peer: SockAddr, psn: u32) -> Result {
         self.with_msg(|msg, bound| msg.connect_qp(self, bound, peer, psn))
     }
 
-    /// Asks a peer for a connection (kfi_connect; `KFABRIC_IOC_EP_CONNECT` has the errors). Enables the
-    /// endpoint if need be. What comes of it is told on the EQ. Sleeps.
+    /// Sends a connection request to a peer (kfi_connect; `KFABRIC_IOC_EP_CONNECT` lists the
+    /// errors). Enables the endpoint if necessary. The EQ reports the result. Sleeps.
     pub(crate) fn connect(self: &Arc<Self>, peer: SockAddr, private: &[u8]) -> Result {
         self.with_msg(|msg, bound| {
             bound.require_eq()?;
@@ -426,8 +430,8 @@ impl Endpoint {
         })
     }
 
-    /// Accepts the request `connreq` of a passive endpoint (kfi_accept; `KFABRIC_IOC_EP_ACCEPT` has the
-    /// errors). Enables the endpoint if need be. Sleeps.
+    /// Accepts the request `connreq` of a passive endpoint (kfi_accept; `KFABRIC_IOC_EP_ACCEPT`
+    /// lists the errors). Enables the endpoint if necessary. Sleeps.
     pub(crate) fn accept(self: &Arc<Self>, pep: &Pep, connreq: u32, private: &[u8]) -> Result {
         self.with_msg(|msg, bound| {
             bound.require_eq()?;
@@ -435,9 +439,9 @@ impl Endpoint {
         })
     }
 
-    /// Ends the connection (kfi_shutdown): what is under way ends with `ECANCELED`, and the peer is
-    /// told, if connection management knows it. `EOPNOTSUPP` another type, `ENOTCONN` it is not
-    /// connected. Sleeps.
+    /// Ends the connection (kfi_shutdown). Outstanding operations complete with `ECANCELED`. The
+    /// peer is informed if connection management made the connection. Fails with `EOPNOTSUPP` for
+    /// another endpoint type, `ENOTCONN` if it is not connected. Sleeps.
     pub(crate) fn shutdown(&self) -> Result {
         let msg = self.msg()?;
         let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
@@ -454,7 +458,7 @@ impl Endpoint {
     }
 }
 
-/// What connection management tells.
+/// Events from connection management.
 impl Consumer for Endpoint {
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) {
         let (Some(Wire::Msg(msg)), Some(_inside), Some(bound)) =
@@ -463,7 +467,8 @@ impl Consumer for Endpoint {
             return;
         };
         if let (Event::Disconnected(_), Ok(qp)) = (event, msg.qp()) {
-            // The peer may have refused an access before, which ends with that refusal.
+            // The peer may have refused an access before it disconnected. That operation completes
+            // with the refusal.
             qp.settle();
         }
         let _connecting = msg.connecting.lock();
@@ -492,11 +497,11 @@ impl Consumer for Endpoint {
             } => Lost::Refused(*reason, private),
             Event::Unreachable => Lost::Silent,
             Event::Disconnected(_) => Lost::Failed(Errno::ECONNRESET),
-            // It was this end's wish.
+            // This end closed the connection itself.
             Event::Released | Event::Closed => return,
         };
         msg.lost(self, bound, &lost);
-        // One that was never ready stays as it is.
+        // A QP that never left INIT does not change.
         let _ = msg.stop();
     }
 }

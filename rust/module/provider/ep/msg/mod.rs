@@ -3,13 +3,13 @@
 //! Connected endpoints: one RC QP.
 //!
 //! ```text
-//!  transmits: post.rs --> QP --> peer       ends: completed() --> complete.rs
+//!  transmits: post.rs --> QP --> peer       completions: completed() --> complete.rs
 //!  the peer's requests: QP --> serve.rs --> posted receives, regions --> complete.rs
 //! ```
 //!
-//! A transmit keeps its place in [`Tickets`] until the QP says how it ended. Receives wait in the
-//! endpoint's queue of plain receives, in the order of posting, as on every type of endpoint; where
-//! there is none the QP answers "receiver not ready", and the peer tries again.
+//! A transmit keeps its ticket in [`Tickets`] until the QP reports its status. Receives are in the
+//! endpoint's queue of plain receives, in the order of posting, as on every endpoint type. If there
+//! is none, the QP answers "receiver not ready" (RNR NAK), and the peer tries again.
 //!
 //! # The connection
 //!
@@ -17,19 +17,20 @@
 //!  Idle --connect--> Asking --REP---------------v
 //!    |                                      Connected --shutdown, DREQ, failure--> Over
 //!    |--accept---> Accepting --RTU, packet------^
-//!    '--connect by hand-------------------------'   (and to Over from wherever it fails)
+//!    '--connect_qp------------------------------'   (and to Over from wherever it fails)
 //! ```
 //!
-//! An endpoint is connected once. When its connection is over, what is under way ends with
-//! `ECANCELED`, and so do posted receives: whoever makes it [`Over`](Phase::Over) sees to them, and
-//! who has posted a receive looks at the phase once more.
+//! An endpoint is connected once. When its connection is over, outstanding operations and posted
+//! receives complete with `ECANCELED`. The task that changes the phase to [`Over`](Phase::Over)
+//! ends the receives. A task that posts a receive checks the phase afterwards, because the phase
+//! may have changed before.
 //!
-//! | file | what |
+//! | file | topic |
 //! |---|---|
 //! | [`attr`] | attributes of the QP |
-//! | [`connect`] | peers: by connection management, or by hand |
+//! | [`connect`] | connecting and disconnecting, with and without connection management |
 //! | [`post`] | transmits |
-//! | [`serve`] | the peer's requests, and what the QP tells |
+//! | [`serve`] | the peer's requests, and the events of the QP |
 
 mod attr;
 mod connect;
@@ -103,14 +104,14 @@ use crate::{
     }, //
 };
 
-/// How far a connection is.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Phase {
     Idle = 0,
-    /// A peer was asked.
+    /// A REQ was sent.
     Asking = 1,
-    /// A peer was accepted, and has not said yet that it is ready.
+    /// A request was accepted. The peer has not confirmed that yet.
     Accepting = 2,
     Connected = 3,
     Over = 4,
@@ -124,38 +125,38 @@ struct Peer {
     attr: Attr,
 }
 
-/// See the module's story.
+/// The state of a connected endpoint.
 #[pin_data]
 pub(super) struct Msg {
     attrs: Attrs,
-    /// PSN of the first packet that is sent, if it is connected by hand; else of the first that is
-    /// received.
+    /// Without connection management the PSN of the first packet that this end sends; with it that
+    /// of the first packet that this end receives.
     psn: Psn,
-    /// Once enabled.
+    /// Set when the endpoint is enabled.
     qp: SetOnce<Arc<Qp<Rc>>>,
-    /// A [`Phase`]. Written with `connecting` held, but for the end.
+    /// A [`Phase`]. Written with `connecting` held, except Over.
     phase: Atomic<u32>,
-    /// Once connected.
+    /// Set when the endpoint is connected.
     peer: SetOnce<Peer>,
-    /// Who was asked.
+    /// The address that the REQ was sent to.
     asked: SetOnce<SockAddr>,
-    /// Once a peer was asked or accepted.
+    /// Set when a REQ was sent or a request was accepted.
     conn: SetOnce<Arc<Conn>>,
-    /// Held by who connects.
+    /// Serialises the functions that connect and disconnect.
     #[pin]
     connecting: Mutex<()>,
     #[pin]
     tickets: SpinLock<Tickets>,
-    /// The message that is being received. The QP's worker alone takes it, but for teardown.
+    /// The message that is being received. Locked by a run of the QP and by teardown.
     #[pin]
     incoming: Mutex<Option<Incoming>>,
-    /// Bytes of the requests of the peer's present READ that have been answered. Changed by the
-    /// receiving half of the QP alone, under its lock.
+    /// The bytes of the peer's current READ for which responses were sent. Only the receiving half
+    /// of the QP changes it, under its lock.
     read_bytes: Atomic<u64>,
 }
 
 impl Msg {
-    /// One without a QP, for `tx_size` transmits. `ENOMEM`. Sleeps.
+    /// Makes the state without a QP, for `tx_size` transmits. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(tx_size: usize) -> Result<impl PinInit<Self>> {
         let tickets = Tickets::new(tx_size)?;
         Ok(pin_init!(Self {
@@ -173,7 +174,7 @@ impl Msg {
         }))
     }
 
-    /// Bytes that one for `tx_size` transmits takes, with its QP.
+    /// Bytes of the state for `tx_size` transmits and of its QP.
     pub(super) const fn bytes(tx_size: usize) -> usize {
         size_of::<Self>()
             .saturating_add(Tickets::bytes(tx_size))
@@ -191,14 +192,14 @@ impl Msg {
         }
     }
 
-    /// Its QP. `KFI_EOPBADSTATE` not enabled.
+    /// Its QP. Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled.
     fn qp(&self) -> Result<&Arc<Qp<Rc>>> {
         self.qp
             .as_ref()
             .ok_or_else(|| to_error(Errno::KFI_EOPBADSTATE))
     }
 
-    /// Makes the QP at `addr`, in state INIT. `EBUSY`, `ENODEV`, `ENOMEM`. Sleeps.
+    /// Makes the QP at `addr`, in state INIT. Fails with `EBUSY`, `ENODEV`, `ENOMEM`. Sleeps.
     pub(super) fn enable(&self, endpoint: &Arc<Endpoint>, addr: &SockAddr) -> Result<SockAddr> {
         let link = endpoint.domain.link();
         let sends = self.tickets.lock().size().max(1);
@@ -216,7 +217,8 @@ impl Msg {
         Ok(*addr)
     }
 
-    /// What there is to know of the QP. `KFI_EOPBADSTATE` not enabled. Sleeps.
+    /// The attributes of the QP. Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled.
+    /// Sleeps.
     pub(super) fn qp_info(&self, endpoint: &Endpoint) -> Result<QpInfo> {
         let qp = self.qp()?;
         let bound = endpoint
@@ -234,12 +236,13 @@ impl Msg {
         })
     }
 
-    /// An attribute. `ENOPROTOOPT` it has no such.
+    /// An attribute. Fails with `ENOPROTOOPT` if there is no such attribute.
     pub(super) fn opt(&self, opt: QpOpt) -> Result<u64> {
         self.attrs.get(opt)
     }
 
-    /// Chooses an attribute. `ENOPROTOOPT`, `EINVAL`, `KFI_EOPBADSTATE` it was connected. Sleeps.
+    /// Sets an attribute. Fails with `ENOPROTOOPT`; `EINVAL`; `KFI_EOPBADSTATE` if the endpoint was
+    /// connected. Sleeps.
     pub(super) fn set_opt(&self, opt: QpOpt, value: u64) -> Result {
         let _connecting = self.connecting.lock();
         self.attrs.get(opt)?;
@@ -249,27 +252,27 @@ impl Msg {
         self.attrs.set(opt, value)
     }
 
-    /// Transmits that have not ended. Does not sleep.
+    /// The number of outstanding transmits. Does not sleep.
     pub(super) fn under_way(&self) -> u64 {
         self.tickets.lock().used() as u64
     }
 
-    /// What became of the packets of the QP. Does not sleep.
+    /// The packet statistics of the QP. Does not sleep.
     pub(super) fn packets(&self) -> Values {
         self.qp
             .as_ref()
             .map_or([0; FIGURES], |qp| qp.figures().values())
     }
 
-    /// Closes the QP. What it had not ended is not reported. Sleeps.
+    /// Closes the QP. Operations that have not completed are not reported. Sleeps.
     pub(super) fn close(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.close();
         }
     }
 
-    /// At teardown: the QP is closed, and no call that posts is inside. Lets the connection go, and
-    /// gives back the tickets of what never ended. Sleeps.
+    /// For teardown. The QP is closed, and no posting call is inside. Closes the connection and
+    /// gives back the tickets of operations that did not complete. Sleeps.
     pub(super) fn drop_all(&self, endpoint: &Endpoint, bound: &Bound) {
         if let Some(conn) = self.conn.as_ref() {
             conn.close();
@@ -290,7 +293,7 @@ impl Msg {
     }
 }
 
-/// What a peer may do with the memory of an endpoint that has `caps`: atomics too, if it may do both.
+/// The access that a peer has to the memory of an endpoint with `caps`. Atomics need both rights.
 fn access(caps: Caps) -> Access {
     let write = caps.contains(Caps::REMOTE_WRITE);
     let read = caps.contains(Caps::REMOTE_READ);
@@ -302,7 +305,7 @@ fn access(caps: Caps) -> Access {
 }
 
 impl Endpoint {
-    /// `EOPNOTSUPP` it is of another type.
+    /// The state of a connected endpoint. Fails with `EOPNOTSUPP` for another endpoint type.
     fn msg(&self) -> Result<&Msg> {
         match &self.wire {
             Some(Wire::Msg(msg)) => Ok(msg),
@@ -310,8 +313,8 @@ impl Endpoint {
         }
     }
 
-    /// The address of the peer (kfi_getpeer). `EOPNOTSUPP` another type, `ENOTCONN` it was never
-    /// connected. Does not sleep.
+    /// The address of the peer (kfi_getpeer). Fails with `EOPNOTSUPP` for another endpoint type,
+    /// `ENOTCONN` if it was never connected. Does not sleep.
     pub(crate) fn peer_addr(&self) -> Result<SockAddr> {
         let peer = self.msg()?.peer.as_ref().ok_or(ENOTCONN)?;
         Ok(peer.addr)

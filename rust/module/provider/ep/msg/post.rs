@@ -2,9 +2,9 @@
 
 //! Transmits of a connected endpoint.
 //!
-//! Each is one work request of the QP. Its ticket stands in a place of [`Tickets`], whose number
-//! goes with the work request; when the QP says how that ended, the ticket is taken out and the
-//! operation completes. `tx_size` is how many there may be.
+//! A transmit is one work request of the QP. Its ticket is in a slot of [`Tickets`], and the number
+//! of the slot is the ID of the work request. When the QP reports the status, the ticket is taken
+//! out and the operation completes. There are `tx_size` slots.
 
 use kernel::{
     prelude::*,
@@ -62,27 +62,27 @@ use crate::{
     shim::errno::to_error, //
 };
 
-/// The tickets of transmits that have not ended.
+/// The tickets of outstanding transmits.
 ///
 /// # Invariants
 ///
-/// `used` is how many places have a ticket.
+/// `used` is the number of places with a ticket.
 pub(super) struct Tickets {
     places: KVVec<Option<Ticket>>,
-    /// Where the next one goes: transmits end in the order of posting, so this place is free unless
-    /// all are taken, or nearly.
+    /// The place of the next ticket. Transmits end in the order of posting, so this place is free
+    /// unless all, or almost all, are in use.
     next: usize,
     used: usize,
 }
 
 impl Tickets {
-    /// Room for `size` tickets. `ENOMEM`. Sleeps.
+    /// Makes room for `size` tickets. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(size: usize) -> Result<Self> {
         let mut places = KVVec::with_capacity(size, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..size {
             places.push(None, GFP_KERNEL_ACCOUNT)?;
         }
-        // INVARIANT: None has a ticket.
+        // INVARIANT: No place has a ticket.
         Ok(Self {
             places,
             next: 0,
@@ -90,22 +90,22 @@ impl Tickets {
         })
     }
 
-    /// Bytes that room for `size` tickets takes.
+    /// Bytes of room for `size` tickets.
     pub(super) const fn bytes(size: usize) -> usize {
         size.saturating_mul(size_of::<Option<Ticket>>())
     }
 
-    /// How many there is room for.
+    /// The number of places.
     pub(super) fn size(&self) -> usize {
         self.places.len()
     }
 
-    /// How many there are.
+    /// The number of tickets.
     pub(super) fn used(&self) -> usize {
         self.used
     }
 
-    /// Puts a ticket in; gives its place, or the ticket back if there is none.
+    /// Stores a ticket and returns its place, or returns the ticket if the place is not free.
     fn put(&mut self, ticket: Ticket) -> core::result::Result<usize, Ticket> {
         let at = self.next;
         match self.places.get_mut(at) {
@@ -127,7 +127,7 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// Takes a ticket out of the places from `at` on, which becomes the place behind it.
+    /// Takes out the first ticket at or behind the place `at`, which becomes the place behind it.
     pub(super) fn drain(&mut self, at: &mut usize) -> Option<Ticket> {
         if self.used == 0 {
             return None;
@@ -139,7 +139,7 @@ impl Tickets {
     }
 }
 
-/// A transmit, taken apart.
+/// The parameters of a transmit besides its memory.
 struct Transmit {
     kind: OpType,
     flags: OpFlags,
@@ -148,7 +148,7 @@ struct Transmit {
 }
 
 impl Msg {
-    /// Does an operation. See [`Poster::post`] for errors. Sleeps.
+    /// Posts an operation. Errors: see [`Poster::post`]. Sleeps.
     pub(in crate::provider::ep) fn post(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -163,7 +163,7 @@ impl Msg {
                 }
                 endpoint.receive(bound, op)?;
                 if self.phase() == Phase::Over {
-                    // It ended meanwhile, perhaps before this receive was there to be seen.
+                    // The connection ended meanwhile, perhaps before it could see this receive.
                     endpoint.cancel_receives(bound);
                 }
                 Ok(())
@@ -231,7 +231,7 @@ impl Msg {
             return Err(EINVAL);
         }
         let (wire_op, result) = match op.change {
-            // What the wire brings all the same goes where nobody looks.
+            // The wire returns the old value in any case. This buffer is not read.
             Change::Sum { add } => {
                 let result = MemRef::to_be_filled(ATOMIC_LEN)?;
                 (WireOp::FetchAdd { va, rkey, add }, result)
@@ -260,8 +260,8 @@ impl Msg {
         self.transmit(endpoint, bound, &transmit, Memory::Kept(result), poster)
     }
 
-    /// Whether READs and atomics may be under way, as its owner chose and the peer agreed.
-    /// `EOPNOTSUPP`.
+    /// Checks that READs and atomics may be outstanding, as the owner set and the peer agreed.
+    /// Fails with `EOPNOTSUPP`.
     fn check_rd_atomic(&self) -> Result {
         let most = match self.peer.as_ref() {
             Some(peer) => u64::from(peer.attr.max_rd_atomic),
@@ -317,7 +317,7 @@ impl Msg {
             if let Some(ticket) = ticket {
                 endpoint.give_back(bound, ticket);
             }
-            // The QP's state does not allow it: it has just been closed.
+            // The state of the QP does not allow it: it has just been closed.
             if error == EINVAL {
                 ESHUTDOWN
             } else {
@@ -326,18 +326,18 @@ impl Msg {
         })
     }
 
-    /// Sends what was queued. Sleeps.
+    /// Sends the queued packets. Sleeps.
     pub(in crate::provider::ep) fn push(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.push();
         }
     }
 
-    /// A transmit has ended. Does not sleep.
+    /// Completes a transmit. Does not sleep.
     pub(super) fn ended(&self, endpoint: &Endpoint, bound: &Bound, place: u64, status: Status) {
         let ticket = self.tickets.lock().take(place as usize);
         if status == Status::RemoteAccess {
-            // Before the program sees it.
+            // Counted before the program sees the completion.
             endpoint.ident.refused();
         }
         let Some(ticket) = ticket else {
@@ -354,7 +354,7 @@ impl Msg {
     }
 }
 
-/// What is told of an error and its `prov_errno`; `None` for success.
+/// The error entry for an errno and its `prov_errno`; `None` for success.
 pub(super) fn failure(told: Option<(Errno, u32)>) -> Option<Failure> {
     let (errno, prov_errno) = told?;
     Some(Failure {
@@ -366,14 +366,14 @@ pub(super) fn failure(told: Option<(Errno, u32)>) -> Option<Failure> {
 
 /// The memory of a transmit.
 enum Memory<'a> {
-    /// What is sent.
+    /// The source of a send or write.
     Of(Source<'a>),
-    /// Where an answer goes.
+    /// The destination of a response.
     Kept(MemRef),
 }
 
 impl Memory<'_> {
-    /// The memory, to be kept until the transmit has ended. `ENOMEM`. Sleeps.
+    /// The memory, to be kept until the transmit completes. Fails with `ENOMEM`. Sleeps.
     fn keep(self) -> Result<MemRef> {
         match self {
             Self::Of(source) => source.keep(),
@@ -382,8 +382,9 @@ impl Memory<'_> {
     }
 }
 
-/// The one piece of a peer's memory that an operation on `len` bytes can name, and its key. `EINVAL`
-/// more pieces, or another length; `EKEYREJECTED` a key that is none of the wire's is no region's.
+/// The address and key of the peer's memory for an operation on `len` bytes. Fails with `EINVAL`
+/// for more than one piece, or another length; `EKEYREJECTED` for a key of more than 32 bits, which
+/// no region has.
 fn one_piece(remote: &Remote, len: usize) -> Result<(u64, u32)> {
     match remote.pieces() {
         [piece] if piece.len == len as u64 => {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the peer of a connected endpoint wants, and what the QP tells.
+//! The requests of a connected endpoint's peer, and the events of its QP.
 //!
-//! All of it is called by the QP's worker, one after the other, and runs inside the endpoint's
-//! rundown. A message begins with its first packet, which takes the oldest receive; its bytes are
-//! placed there as they come. A write with CQ data takes no receive, but room for its entry in the
-//! CQ, so that the entry cannot be lost: where there is none, the peer tries again. Without a CQ the
-//! data are dropped.
+//! The QP calls all of these functions, one after the other. They run inside the endpoint's
+//! drain. A message begins with its first packet, which takes the oldest receive; the bytes of
+//! each packet are placed there. A write with CQ data takes no receive. It reserves room for its
+//! entry in the CQ, so that the entry cannot be lost; if there is no room, the peer tries again.
+//! Without a CQ the data are dropped.
 //!
-//! The peer reaches memory through regions, under their keys. A region is looked up for each packet,
-//! since its owner may close it at any time. An atomic reads and writes, so it needs both rights; it
-//! changes the word with one instruction of this CPU, and counts as a read, as fi_cntr(3) has it for
-//! atomics that fetch.
+//! The peer accesses memory through regions, by their keys. A region is looked up for each packet,
+//! because its owner may close it at any time. An atomic reads and writes, so it needs both rights.
+//! It changes the word with one atomic instruction of this CPU. It counts as a read, as fi_cntr(3)
+//! specifies for atomics that fetch.
 
 use kernel::sync::atomic::Relaxed;
 
@@ -82,19 +82,19 @@ type Answer<T = ()> = core::result::Result<T, Refusal>;
 
 /// A message, or a write with CQ data, that is being received.
 pub(super) enum Incoming {
-    /// A message for this receive.
+    /// A message, and the receive that it goes to.
     Message {
         into: Single,
         /// Bytes that were placed, and bytes that did not fit.
         placed: u64,
         lost: u64,
     },
-    /// A write, and room for its entry; without a CQ there is none.
+    /// A write, and room for its entry; `None` without a CQ.
     Write(Option<Credit>),
 }
 
 impl Incoming {
-    /// Gives back what it has of the CQ, at teardown.
+    /// Gives back its ticket or credit. For teardown.
     pub(super) fn give_back(self, endpoint: &Endpoint, bound: &Bound) {
         match self {
             Self::Message { into, .. } => endpoint.give_back(bound, into.into_ticket()),
@@ -109,7 +109,7 @@ fn give_back_credit(bound: &Bound, credit: Option<Credit>) {
     }
 }
 
-/// What the functions below work with, inside the endpoint.
+/// An endpoint that a function below is inside of.
 struct At<'a> {
     msg: &'a Msg,
     bound: &'a Bound,
@@ -117,14 +117,15 @@ struct At<'a> {
 }
 
 impl Endpoint {
-    /// `None`: it is closing. What comes from the peer says that the peer is ready. Sleeps.
+    /// Enters the endpoint and notes that the peer is ready, because it has sent a packet. `None`:
+    /// the endpoint is closing. Sleeps.
     fn at(&self) -> Option<At<'_>> {
         let at = self.at_silently()?;
         at.msg.heard(self, at.bound);
         Some(at)
     }
 
-    /// The same, but says nothing about the peer. Does not sleep.
+    /// Enters the endpoint without noting that the peer is ready. Does not sleep.
     fn at_silently(&self) -> Option<At<'_>> {
         let (Some(Wire::Msg(msg)), Some(inside), Some(bound)) =
             (&self.wire, self.run.enter(), self.bound.as_ref())
@@ -138,7 +139,7 @@ impl Endpoint {
         })
     }
 
-    /// Runs `work` inside the region under `rkey`.
+    /// Calls `work` inside the region under `rkey`.
     fn with_rkey<T>(
         &self,
         rkey: u32,
@@ -148,8 +149,8 @@ impl Endpoint {
         self.in_named_region(rkey, work)
     }
 
-    /// Runs `work` inside the region under `rkey`, for who is inside the endpoint. Does not sleep if
-    /// `work` does not.
+    /// Calls `work` inside the region under `rkey`. The caller is inside the endpoint. Does not
+    /// sleep if `work` does not.
     fn in_named_region<T>(
         &self,
         rkey: u32,
@@ -161,13 +162,13 @@ impl Endpoint {
         })
     }
 
-    /// Counts an operation of the peer's on `len` bytes, at its end. Does not sleep.
+    /// Counts an operation of the peer on `len` bytes at its end. Does not sleep.
     fn count_access(&self, kind: OpType, reth: &Reth, len: u64) {
         let Some(at) = self.at_silently() else {
             return;
         };
-        // The region may have been closed meanwhile; and nobody has checked it yet if no byte was
-        // accessed.
+        // The region may have been closed meanwhile. If no byte was accessed, the access is checked
+        // here for the first time.
         let _ = self.domain.in_region(u64::from(reth.rkey), |region| {
             region.remote(reth.va, u64::from(reth.len), kind.target_access())?;
             region.count(kind == OpType::Write);
@@ -206,7 +207,7 @@ impl Consumer for Endpoint {
         let at = self.at().ok_or(Refusal::Operation)?;
         match &mut *at.msg.incoming.lock() {
             Some(Incoming::Message { into, placed, lost }) => {
-                // The message is refused at its end: then it is known how long it was.
+                // A message that is too long is refused at its end, when its length is known.
                 let fits = payload.place(into.memory(), offset as usize);
                 *placed = placed.saturating_add(fits as u64);
                 *lost = lost.saturating_add(payload.len().saturating_sub(fits) as u64);
@@ -220,14 +221,14 @@ impl Consumer for Endpoint {
         let data = match ended.end {
             SendEnd::Plain => None,
             SendEnd::Imm(imm) => Some(u64::from(imm)),
-            // No region here can be invalidated by a peer.
+            // A peer cannot invalidate a region of this module.
             SendEnd::Invalidate(_) => return Err(Refusal::Access),
         };
         let at = self.at().ok_or(Refusal::Operation)?;
         let incoming = {
             let mut incoming = at.msg.incoming.lock();
             if let Some(Incoming::Message { lost: 1.., .. }) = &*incoming {
-                // Longer than its receive: `abort_receive` ends it.
+                // Longer than its receive. `abort_receive` ends it.
                 return Err(Refusal::Invalid);
             }
             incoming.take()
@@ -281,7 +282,8 @@ impl Consumer for Endpoint {
 
     fn check_write(&self, reth: &Reth) -> Answer {
         if reth.len == 0 {
-            // InfiniBand has no key checked for no bytes. The peer is heard.
+            // InfiniBand does not check the key of an access to no bytes. The call notes that the
+            // peer is ready.
             drop(self.at());
             return Ok(());
         }
@@ -310,7 +312,8 @@ impl Consumer for Endpoint {
 
     fn check_read(&self, reth: &Reth) -> Answer {
         if reth.len == 0 {
-            // InfiniBand has no key checked for no bytes. The peer is heard.
+            // InfiniBand does not check the key of an access to no bytes. The call notes that the
+            // peer is ready.
             drop(self.at());
             return Ok(());
         }
@@ -322,12 +325,13 @@ impl Consumer for Endpoint {
     }
 
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
-        // Connection management has mutexes, so the peer is heard when the READ is checked, which is
-        // before.
+        // Connection management has mutexes, and this function must not sleep. `check_read` has
+        // noted before that the peer is ready.
         let _at = self.at_silently().ok_or(Refusal::Operation)?;
         self.in_named_region(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
-            // The region outlives this reference, so its pages are not unpinned here.
+            // The caller of `work` holds another reference to the region, so its pages are not
+            // unpinned here.
             wire::gather_mem(room, &memory, 0);
             Ok(())
         })
@@ -355,7 +359,8 @@ impl Consumer for Endpoint {
                     .unwrap_or_else(|found| found),
             }))
         })?;
-        // The peer's address is aligned, but the memory behind it is not.
+        // The peer checked the alignment of the address, but the memory behind it may not be
+        // aligned.
         let found = found.ok_or(Refusal::Access)?;
         let reth = Reth {
             va: eth.va,

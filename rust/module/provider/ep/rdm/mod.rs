@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reliable datagrams: messages and RMA to any endpoint that the AV names.
+//! Reliable datagrams: messages and RMA to any endpoint in the AV.
 //!
-//! A peer on this host is reached by a function call, in the poster's process:
+//! An operation reaches a peer on this host by a function call, in the poster's process:
 //!
 //! ```text
-//!  send.rs ---> peer's receive.rs        a message finds a receive, a buffer, or waits (pending.rs)
-//!  rma.rs  ---> peer's regions
+//!  send.rs ---> receive/ of the peer   a message is placed, buffered, or waits (pending.rs)
+//!  rma.rs  ---> regions of the peer
 //! ```
 //!
-//! | file | what |
+//! | file | topic |
 //! |---|---|
-//! | [`send`] | how a message gets to its peer |
+//! | [`send`] | messages to a peer |
 //! | [`pending`] | a message that waits at its peer for a receive |
 //! | [`transmit`] | the sends of an endpoint that wait at their peers |
 //! | [`rma`] | reading and writing a peer's memory |
 //! | [`remote`] | peers on other hosts: sessions, connections |
 //!
-//! An address that nobody on this host has is another host's.
+//! An address is on another host if no endpoint of this host has it and it is not an address of
+//! this host's links.
 
 pub(super) mod pending;
 pub(super) mod remote;

@@ -2,10 +2,10 @@
 
 //! A message that waits at its peer for a receive.
 //!
-//! A small message that nobody waits for is copied into a buffer at the peer and its send is done.
-//! A large one, or one whose sender wants to know of its delivery, stays where it is: the sender
-//! keeps it in its transmit queue, and the peer has it in its queue of unexpected messages. Both
-//! hold the same [`WaitingSend`], and whoever first takes its [`Cargo`] out decides its fate:
+//! If no receive matches a small message, it is copied into a buffer at the peer, and its send
+//! completes. A large message, or one with KFI_DELIVERY_COMPLETE, stays with its sender: it is in
+//! the sender's transmit queue and in the peer's queue of unexpected messages. Both refer to the
+//! same [`WaitingSend`]. The first party that takes its [`Cargo`] ends the operation:
 //!
 //! ```text
 //!   the peer's receive     takes the cargo   copies it, completes both sides
@@ -14,7 +14,7 @@
 //!   the sender closes      takes the cargo   gives the ticket back, no completion
 //! ```
 //!
-//! Those who come later find nothing and go on. The lock around the cargo is a leaf.
+//! Parties that come later find no cargo and do nothing. The lock around the cargo is a leaf.
 
 use kernel::{
     new_spinlock,
@@ -40,40 +40,40 @@ use crate::mem::{
     Source, //
 };
 
-/// What exactly one party may have.
+/// The memory and the ticket of a waiting send. Exactly one party takes them.
 pub(in crate::provider::ep) struct Cargo {
     /// The bytes.
     pub(in crate::provider::ep) from: MemRef,
-    /// The sender's right to a completion.
+    /// The sender's ticket.
     pub(in crate::provider::ep) ticket: Ticket,
 }
 
 impl Cargo {
-    /// Lets go of the bytes, which may be all that the sender can pin, and gives what is completed
-    /// then. Sleeps.
+    /// Releases the memory and returns the ticket to be completed. The memory goes first because
+    /// the sender may be at its limit of pinned memory. Sleeps.
     pub(in crate::provider::ep) fn into_ticket(self) -> Ticket {
         drop(self.from);
         self.ticket
     }
 }
 
-/// See the module's story.
+/// A send that waits at its peer.
 #[pin_data]
 pub(in crate::provider::ep) struct WaitingSend {
-    /// Who sent it.
+    /// The sending endpoint.
     pub(in crate::provider::ep) sender: Arc<Endpoint>,
-    /// Where it waits.
+    /// The peer at which it waits.
     pub(in crate::provider::ep) target: Arc<Endpoint>,
     /// The context of the operation, for cancelling.
     pub(in crate::provider::ep) context: u64,
-    /// Its place in the sender's transmit side.
+    /// Its number in the sender's transmit side.
     pub(in crate::provider::ep) number: u64,
     #[pin]
     cargo: SpinLock<Option<Cargo>>,
 }
 
 impl WaitingSend {
-    /// Makes one. `ENOMEM`. Sleeps.
+    /// Makes a waiting send. Fails with `ENOMEM` and the cargo. Sleeps.
     pub(in crate::provider::ep) fn new(
         sender: &Arc<Endpoint>,
         target: &Arc<Endpoint>,
@@ -81,7 +81,7 @@ impl WaitingSend {
         number: u64,
         cargo: Cargo,
     ) -> core::result::Result<Arc<Self>, (Error, Cargo)> {
-        // The cargo must come back if there is no memory, so it moves in after the allocation.
+        // The cargo must be returned if there is no memory, so it is stored after the allocation.
         let made = Arc::pin_init(
             pin_init!(Self {
                 sender: sender.clone(),
@@ -101,7 +101,7 @@ impl WaitingSend {
         }
     }
 
-    /// Takes the cargo, if nobody has. Does not sleep.
+    /// Takes the cargo, unless another party has taken it. Does not sleep.
     pub(in crate::provider::ep) fn take(&self) -> Option<Cargo> {
         self.cargo.lock().take()
     }
@@ -111,8 +111,8 @@ impl WaitingSend {
         self.cargo.lock().is_some()
     }
 
-    /// Delivers the message: `put` places its bytes, then the send completes. `false`, without
-    /// calling `put`, if its fate was decided otherwise. Called by the target. Sleeps.
+    /// Delivers the message: `put` places its bytes, then the send completes. Returns `false`
+    /// without calling `put` if another party has taken the cargo. Called by the target. Sleeps.
     pub(in crate::provider::ep) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
         self.end(|sender, bound, cargo| {
             put(&Source::Mem(cargo.from));
@@ -127,8 +127,8 @@ impl WaitingSend {
         });
     }
 
-    /// Decides the send's fate for the target, unless it has been decided. A sender that is closing
-    /// takes its cargo itself.
+    /// Takes the cargo for the target and calls `end` with it, unless another party has taken it. A
+    /// sender that is closing takes its cargo itself.
     fn end(&self, end: impl FnOnce(&Endpoint, &Bound, Cargo)) -> bool {
         let (Some(_inside), Some(bound)) = (self.sender.run.enter(), self.sender.bound.as_ref())
         else {
@@ -137,7 +137,7 @@ impl WaitingSend {
         let Some(cargo) = self.take() else {
             return false;
         };
-        // Before the completion, so that whoever sees that finds the place free.
+        // Before the completion: a program that sees the completion finds the place free.
         self.sender.tx.remove(self.number);
         end(&self.sender, bound, cargo);
         true

@@ -2,14 +2,14 @@
 
 //! RMA: reading and writing a peer's memory.
 //!
-//! The peer's regions say what may be touched; its endpoint only says that RMA is allowed at all
-//! and counts it. All pieces are checked before the first byte moves. Bytes move in the poster's
-//! process, from or to pages that are pinned on both sides, inside the region, so that its owner
-//! cannot close it meanwhile.
+//! The peer's regions determine the bytes that may be accessed. The peer's endpoint only determines
+//! whether RMA is allowed, and counts it. All pieces are checked before the first byte is copied.
+//! Bytes are copied in the poster's process, between pages that are pinned on both sides. The copy
+//! runs inside the region, so that a close by its owner waits for it.
 //!
-//! What the peer does not allow is the operation's error, told by its completion, as it would be
-//! over the wire: `EACCES`, and the same `prov_errno` whatever the reason ([`Refusal`]). To a peer on
-//! another host it goes over the wire ([`remote`](super::remote)).
+//! An access that the peer does not allow is an error of the operation, reported by its completion,
+//! as over the network: `EACCES`, and the same `prov_errno` for all reasons ([`Refusal`]). An
+//! operation to a peer on another host goes over the network ([`remote`](super::remote)).
 
 use kernel::{
     prelude::*,
@@ -47,7 +47,7 @@ use crate::{
     provider::mr::Mr, //
 };
 
-/// What both kinds of RMA have in common.
+/// The common parameters of a READ and a WRITE.
 pub(super) struct Rma {
     pub(super) kind: OpType,
     pub(super) flags: OpFlags,
@@ -58,7 +58,8 @@ pub(super) struct Rma {
 }
 
 impl Rma {
-    /// `EINVAL` the peer's memory has another length.
+    /// Checks the length of the peer's memory. Fails with `EINVAL` if it differs from that of the
+    /// local memory.
     fn check_remote(&self) -> Result {
         if self.remote.len() != Some(self.len as u64) {
             return Err(EINVAL);
@@ -68,7 +69,7 @@ impl Rma {
 }
 
 impl Endpoint {
-    /// READ. See [`Poster::post`] for errors. Sleeps.
+    /// READ. Errors: see [`Poster::post`]. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn read(
         self: &Arc<Self>,
@@ -100,7 +101,7 @@ impl Endpoint {
         }
     }
 
-    /// WRITE. See [`Poster::post`] for errors. Sleeps.
+    /// WRITE. Errors: see [`Poster::post`]. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn write(
         self: &Arc<Self>,
@@ -132,8 +133,8 @@ impl Endpoint {
         }
     }
 
-    /// Moves the bytes of each remote piece with `transfer(offset of the piece, its memory)`, which
-    /// has the local memory and is let go of before the operation completes.
+    /// Calls `transfer(offset of the piece, its memory)` for each remote piece, to copy its bytes.
+    /// `transfer` owns the local memory and is dropped before the operation completes. Sleeps.
     fn rma(
         &self,
         bound: &Bound,
@@ -151,7 +152,7 @@ impl Endpoint {
         let len = rma.len as u64;
         let mut ticket = self.ticket_at_once(bound, rma.kind, rma.flags, rma.context, len)?;
         if rma.remote.pieces().len() > 1 {
-            // It may fail when bytes have moved, and cannot be refused then.
+            // The operation may fail after bytes were copied, and then it cannot be refused.
             self.keep(bound, &mut ticket)?;
         }
         let transferred = target.transfer_all(rma, &mut transfer);
@@ -164,14 +165,14 @@ impl Endpoint {
             }
             Err(refusal) => {
                 target.domain.count_refusal();
-                // Before the program sees it.
+                // Counted before the program sees the completion.
                 self.ident.refused();
                 self.fail_at_once(bound, ticket, Outcome::refused(refusal))
             }
         }
     }
 
-    /// Does an RMA operation on this endpoint's domain, as the target.
+    /// Copies the bytes of an RMA operation. `self` is the target.
     fn transfer_all(
         &self,
         rma: &Rma,
@@ -183,8 +184,8 @@ impl Endpoint {
         let access = rma.kind.target_access();
         let pieces = rma.remote.pieces();
         if pieces.len() > 1 {
-            // Nothing may move if any piece is refused. What is checked here can only be refused
-            // below if its owner closes the region in between.
+            // No byte may be copied if any piece is refused. A piece that passes here is refused
+            // below only if its owner closes the region in between.
             for piece in pieces {
                 self.with_region(piece.key, |region| {
                     region.remote(piece.addr, piece.len, access).map(|_| ())
@@ -198,14 +199,15 @@ impl Endpoint {
                 transfer(offset, &memory);
                 Ok(())
             })?;
-            // The sum of all lengths is the length of a buffer.
+            // The sum of all lengths is the length of the local memory.
             offset = offset.wrapping_add(piece.len as usize);
         }
-        // All of it has succeeded: it counts once at each region, however many pieces lie there.
+        // The whole operation has succeeded. It counts once at each region, however many pieces are
+        // there.
         for (index, piece) in pieces.iter().enumerate() {
             let before = pieces.get(..index).unwrap_or_default();
             if before.iter().all(|other| other.key != piece.key) {
-                // Its owner may have closed it meanwhile.
+                // The owner may have closed the region meanwhile.
                 let _ = self.with_region(piece.key, |region| {
                     region.count(access.contains(Access::REMOTE_WRITE));
                     Ok(())
@@ -215,7 +217,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Runs `work` inside the region under `key`.
+    /// Calls `work` inside the region under `key`.
     fn with_region(
         &self,
         key: u64,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sending: how a message gets to its peer, on this host; to other hosts leads
-//! [`remote`](super::remote).
+//! Sends to a peer on this host. [`remote`](super::remote) sends to other hosts.
 //!
 //! ```text
-//!  a receive waits for it -------------------------> placed at once, both sides complete
-//!  nobody waits, it is small and may be buffered --> copied to the peer, the send completes
-//!  nobody waits, otherwise ------------------------> stays here, waits there (pending.rs)
+//!  a posted receive matches ------------------> placed at once, both sides complete
+//!  none, the message is small and buffered ---> copied to the peer, the send completes
+//!  none, otherwise ---------------------------> stays here and waits at the peer (pending.rs)
 //! ```
 //!
-//! "May be buffered" is: up to [`EAGER_SIZE`] bytes, no wish to know of its delivery, and room in
-//! the peer's budget. An injected message cannot wait, because its sender may reuse the bytes and
-//! never asks again: where it would have to, posting it gives `EAGAIN`.
+//! A message is buffered if it has at most [`EAGER_SIZE`] bytes, does not have
+//! KFI_DELIVERY_COMPLETE, and the peer's budget has room. An injected message cannot wait, because
+//! its sender may reuse the bytes when the call returns. If it would have to, posting it gives
+//! `EAGAIN`.
 //!
-//! Messages between two endpoints keep their order because a sender's operations are posted one
-//! after another, and each is in the peer's hands, in one of its two queues, when its call
-//! returns.
+//! Messages between two endpoints keep their order: the operations of a sender are posted one after
+//! another, and when the call of each returns, it is in one of the peer's two queues or was
+//! matched.
 
 use kernel::{
     prelude::*,
@@ -60,7 +60,7 @@ use crate::{
     net::LinkState, //
 };
 
-/// A message on its way: what is needed beyond the message to complete its send.
+/// The parameters that a send needs, besides the message, to complete.
 struct Departure<'a> {
     target: &'a Arc<Endpoint>,
     target_bound: &'a Bound,
@@ -69,7 +69,7 @@ struct Departure<'a> {
 }
 
 impl Endpoint {
-    /// SEND and TSEND. See [`Poster::post`] for errors. Sleeps.
+    /// SEND and TSEND. Errors: see [`Poster::post`]. Sleeps.
     #[inline]
     #[link_section = ".text.hot"]
     pub(in crate::provider::ep) fn send(
@@ -121,7 +121,7 @@ impl Endpoint {
         match target.offer(&message, eager) {
             Offer::Taken(place) => {
                 target.place_at_once(target_bound, place, &message, &op.from);
-                // What is complete has let go of its memory.
+                // The memory is released before the completion is visible.
                 drop(op.from);
                 self.complete_transmit_at_once(bound, ticket);
                 Ok(())
@@ -131,7 +131,7 @@ impl Endpoint {
         }
     }
 
-    /// Leaves a copy with the peer, whose budget has been charged for it.
+    /// Leaves a copy at the peer, whose budget has been charged for it.
     #[inline(never)]
     fn send_eager(
         self: &Arc<Self>,
@@ -203,7 +203,7 @@ impl Endpoint {
             }
         };
         let kept = self.keep(bound, &mut ticket).and_then(|()| from.keep());
-        // Whoever takes the cargo has the last reference.
+        // Dropped here, so that the party that takes the cargo has the last reference.
         drop(from);
         let from = match kept {
             Ok(from) => from,
@@ -227,18 +227,18 @@ impl Endpoint {
                 let number = seat.number;
                 self.tx.seat(seat, send.clone());
                 if !send.is_waiting() {
-                    // Somebody was quick.
+                    // The peer or a cancel has taken the cargo already.
                     self.tx.remove(number);
                 } else if self.domain.link().state() == LinkState::Gone {
-                    // It may have gone after it was looked at, and its sends been failed before
-                    // this one took its seat.
+                    // The link may have been removed after the check above, and its sends failed
+                    // before this one was entered.
                     self.end_send(bound, &send, Errno::ENODEV);
                 }
                 Ok(())
             }
             Arrival::Taken(place) => {
                 self.tx.unreserve(seat);
-                // Nobody else has seen it.
+                // The send is not visible to others yet.
                 if let Some(cargo) = send.take() {
                     target.place(target_bound, place, &message, &Source::Mem(cargo.from));
                     self.complete_transmit(bound, cargo.ticket);

@@ -2,9 +2,9 @@
 
 //! The transmit side of an endpoint: its sends that wait at their peers.
 //!
-//! Most sends are done when the call returns and never stand here. One that waits takes a place
-//! ([`Seat`]) in the order of posting; `tx_size` is how many there may be, together with those that
-//! are under way to other hosts. The spin lock is a leaf, held for a look at the tree.
+//! Most sends complete before the call returns and are never entered here. A send that waits takes
+//! a place ([`Seat`]) in the order of posting. There are `tx_size` places, which outstanding
+//! operations to other hosts use too. The spin lock is a leaf and is held for one look-up.
 
 use kernel::{
     new_spinlock,
@@ -38,7 +38,7 @@ struct Waiting {
     last: u64,
 }
 
-/// A place for one send.
+/// A place for one waiting send.
 #[must_use = "a place is used or given back"]
 pub(in crate::provider::ep) struct Seat {
     /// Its number, in the order of posting.
@@ -46,7 +46,7 @@ pub(in crate::provider::ep) struct Seat {
     node: RBTreeNodeReservation<u64, Arc<WaitingSend>>,
 }
 
-/// See the module's story.
+/// The transmit side of an endpoint.
 #[pin_data]
 pub(in crate::provider::ep) struct TxSide {
     #[pin]
@@ -55,7 +55,7 @@ pub(in crate::provider::ep) struct TxSide {
 }
 
 impl TxSide {
-    /// A side with room for `size` sends.
+    /// Makes a transmit side with room for `size` sends.
     pub(in crate::provider::ep) fn new(size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             waiting <- new_spinlock!(
@@ -70,14 +70,14 @@ impl TxSide {
         })
     }
 
-    /// Bytes that `size` transmits take, here or to other hosts.
+    /// Bytes of `size` transmits, to this host or to others.
     pub(in crate::provider::ep) const fn bytes(size: usize) -> usize {
         let (here, there) = (size_of::<WaitingSend>(), Transmit::BYTES);
         size.saturating_mul(if here > there { here } else { there })
     }
 
-    /// Takes the room of a transmit to another host, which does not stand here. `EAGAIN` there is none.
-    /// Does not sleep.
+    /// Takes the room of a transmit to another host, which is not entered here. Fails with `EAGAIN`
+    /// if there is no room. Does not sleep.
     pub(in crate::provider::ep) fn take_room(&self) -> Result {
         let mut waiting = self.waiting.lock();
         if waiting.count >= self.size {
@@ -87,13 +87,14 @@ impl TxSide {
         Ok(())
     }
 
-    /// Gives that room back. Does not sleep.
+    /// Returns the room of a transmit to another host. Does not sleep.
     pub(in crate::provider::ep) fn give_back_room(&self) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
     }
 
-    /// Takes a place for a send that may have to wait. `EAGAIN` all are taken, `ENOMEM`. Sleeps.
+    /// Takes a place for a send that may have to wait. Fails with `EAGAIN` if no place is free,
+    /// `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn reserve(&self) -> Result<Seat> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let number = {
@@ -107,26 +108,26 @@ impl TxSide {
                 Some(number)
             }
         };
-        // Without a number the node goes here, not under the lock.
+        // Without a number the node is dropped here, outside the lock.
         let number = number.ok_or(EAGAIN)?;
         Ok(Seat { number, node })
     }
 
-    /// Gives a place back: the send did not have to wait. Does not sleep.
+    /// Returns the place of a send that did not have to wait. Does not sleep.
     pub(in crate::provider::ep) fn unreserve(&self, _seat: Seat) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
     }
 
-    /// Seats a send that waits at its peer already. Does not sleep.
+    /// Enters a send that waits at its peer already. Does not sleep.
     ///
-    /// Its fate may have been decided by then; the caller looks, and removes it.
+    /// Its cargo may have been taken before; the caller checks that, and removes the send.
     pub(in crate::provider::ep) fn seat(&self, seat: Seat, send: Arc<WaitingSend>) {
         let node = seat.node.into_node(seat.number, send);
         self.waiting.lock().sends.insert(node);
     }
 
-    /// Takes a send out, if it is still there. Does not sleep.
+    /// Removes a send, if it is still there. Does not sleep.
     pub(in crate::provider::ep) fn remove(&self, number: u64) -> Option<Arc<WaitingSend>> {
         let node = {
             let mut waiting = self.waiting.lock();
@@ -144,12 +145,12 @@ impl TxSide {
         found
     }
 
-    /// How many there are. Does not sleep.
+    /// The number of outstanding sends. Does not sleep.
     pub(in crate::provider::ep) fn waiting(&self) -> u64 {
         self.waiting.lock().count as u64
     }
 
-    /// Whether one waits at `target`. Does not sleep.
+    /// Whether a send waits at `target`. Does not sleep.
     pub(in crate::provider::ep) fn waits_at(&self, target: &Arc<Endpoint>) -> bool {
         self.find(|send| Arc::ptr_eq(&send.target, target))
             .is_some()
@@ -157,8 +158,8 @@ impl TxSide {
 }
 
 impl Endpoint {
-    /// Ends a waiting send of this endpoint with an error; `false` if its fate was decided before.
-    /// Sleeps.
+    /// Completes a waiting send of this endpoint with an error. Returns `false` if its cargo was
+    /// taken before. Sleeps.
     pub(in crate::provider::ep) fn end_send(
         &self,
         bound: &Bound,
@@ -174,10 +175,10 @@ impl Endpoint {
         true
     }
 
-    /// Cancels the oldest waiting send with `context`; `false` if there is none. Sleeps.
+    /// Cancels the oldest waiting send with `context`. Returns `false` if there is none. Sleeps.
     pub(in crate::provider::ep) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
         while let Some(send) = self.tx.find(|send| send.context == context) {
-            // If its fate was decided just before, there may be another with the same context.
+            // If its cargo was just taken, there may be another send with the same context.
             if self.end_send(bound, &send, Errno::ECANCELED) {
                 return true;
             }
@@ -185,8 +186,9 @@ impl Endpoint {
         false
     }
 
-    /// Ends all waiting sends, at teardown: their tickets go back, and nothing is reported. No call
-    /// that posts is inside. A send whose bytes a peer is copying is completed by the peer. Sleeps.
+    /// For teardown: removes all waiting sends without completions and gives back their tickets. No
+    /// posting call is inside. A send whose bytes a peer is copying is completed by the peer.
+    /// Sleeps.
     pub(in crate::provider::ep) fn take_back_sends(&self, bound: &Bound) {
         while let Some(send) = self.tx.find(|_| true) {
             self.tx.remove(send.number);
@@ -198,7 +200,7 @@ impl Endpoint {
         }
     }
 
-    /// Fails all waiting sends: the link is gone. Sleeps.
+    /// Fails all waiting sends because the link was removed. Sleeps.
     pub(in crate::provider::ep) fn fail_sends(&self) {
         let Some(_inside) = self.run.enter() else {
             return;

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive side of an endpoint: where messages and receives meet.
+//! The receive side of an endpoint: matches messages with receives.
 //!
-//! It has two pairs of queues, one for plain and one for tagged messages: receives that wait for a
-//! message ([`Posted`]), and messages that wait for a receive ([`Unexpected`]). Whoever comes,
-//! message or receive, looks into the other queue and, finding nothing there, joins its own, both
-//! under one lock. So no posted receive ever matches a message that waits, and order is kept.
+//! There are two pairs of queues, one for plain and one for tagged messages: posted receives
+//! ([`Posted`]) and unexpected messages ([`Unexpected`]). A message or a receive first searches the
+//! other queue. If nothing matches, it is added to its own queue, under the same hold of the lock.
+//! So a posted receive never matches an unexpected message, and the order is kept.
 //!
-//! What is found is taken out under the lock and placed outside it: a [`Place`] is a receive, or a
-//! part of a multi-receive buffer, on its way to completion. A message that waits lies here in a
-//! buffer ([`Held::Here`], charged to this endpoint's budget) or with its sender
-//! ([`Held::There`], [`Held::Remote`]). How a message comes from another host tells [`remote`].
+//! A match is removed under the lock, and its bytes are placed outside it. A [`Place`] is a
+//! receive, or a part of a multi-receive buffer, between its match and its completion. An
+//! unexpected message is in a buffer here ([`Held::Here`], charged to this endpoint's budget) or
+//! with its sender ([`Held::There`], [`Held::Remote`]). [`remote`] receives messages from other
+//! hosts.
 //!
-//! Here stands how messages come, from this host; [`post`] is about receives: posting, searching,
-//! cancelling, the end.
+//! This file has the messages from this host. [`post`] has the receives: posting, searching,
+//! cancelling, teardown.
 //!
-//! The lock is a spin lock; only that of a multi-receive buffer is taken under it. Nothing that
-//! can sleep, dropping memory included, happens under it.
+//! The lock is a spin lock. Only that of a multi-receive buffer is taken under it. No memory is
+//! dropped under it, because that can sleep.
 
 mod post;
 pub(super) mod remote;
@@ -77,7 +78,7 @@ use crate::mem::{
     Source, //
 };
 
-/// A message that comes to this endpoint.
+/// A message to this endpoint.
 pub(super) struct Message {
     pub(super) tagged: bool,
     pub(super) envelope: Envelope<SockAddr>,
@@ -85,22 +86,22 @@ pub(super) struct Message {
     pub(super) len: u64,
 }
 
-/// Where a message is that waits for its receive.
+/// The location of an unexpected message.
 pub(super) enum Held {
-    /// Here.
+    /// In a buffer of this endpoint.
     Here(Buffered),
-    /// With its sender.
+    /// With its sender, on this host.
     There(Arc<WaitingSend>),
     /// With its sender, on another host.
     Remote(Owed),
 }
 
-/// A message that was copied: charged to the endpoint's budget of buffered bytes, and to its
-/// owner's of kernel memory.
+/// A buffered message. Charged to the endpoint's budget of buffered bytes and to its owner's budget
+/// of kernel memory.
 pub(super) struct Buffered {
     pub(super) copy: MemRef,
     _memory: Allowance,
-    /// What its sender is owed, if that is on another host and wants to know.
+    /// The answer to its sender, if that is on another host and waits for one.
     owed: Option<Owed>,
 }
 
@@ -111,20 +112,20 @@ pub(super) struct Single {
 }
 
 impl Single {
-    /// Lets go of the memory, which may be all that the owner can pin, and gives what is completed
-    /// then. Sleeps.
+    /// Releases the memory and returns the ticket to be completed. The memory goes first because
+    /// the owner may be at its limit of pinned memory. Sleeps.
     pub(super) fn into_ticket(self) -> Ticket {
         drop(self.into);
         self.ticket
     }
 
-    /// Where the bytes go.
+    /// The destination of the bytes.
     pub(super) fn memory(&self) -> &MemRef {
         &self.into
     }
 }
 
-/// What waits for messages.
+/// A posted receive.
 enum Waiting {
     Single(Single),
     Multi(Arc<MultiBuffer>),
@@ -139,16 +140,16 @@ impl Waiting {
     }
 }
 
-/// Where a message goes.
+/// The destination of a message.
 pub(super) enum Place {
-    /// Into a receive of its own.
+    /// A receive for one message.
     Single(Single),
-    /// Into a part of a multi-receive buffer.
+    /// A part of a multi-receive buffer.
     Part(Arc<MultiBuffer>, Part, MemRef),
 }
 
 impl Place {
-    /// Where the bytes go.
+    /// The destination of the bytes.
     pub(super) fn memory(&self) -> &MemRef {
         match self {
             Self::Single(single) => &single.into,
@@ -156,7 +157,7 @@ impl Place {
         }
     }
 
-    /// How a message of `len` bytes fits.
+    /// The bytes of a message of `len` bytes that fit, and those that do not.
     pub(super) fn fit(&self, len: u64) -> Placement {
         match self {
             Self::Single(single) => Placement::new(len, single.into.len() as u64),
@@ -165,40 +166,40 @@ impl Place {
     }
 }
 
-/// What a message meets when it comes.
+/// The result of the first search for a message's receive.
 pub(super) enum Offer {
-    /// A receive: place it.
+    /// A receive matches. The caller places the message.
     Taken(Place),
-    /// No receive, but the budget has been charged for a copy.
+    /// No receive matches. The budget has been charged for a copy.
     Charged,
-    /// No receive, and no copy wanted or no budget for it.
+    /// No receive matches. No copy was requested, or the budget has no room.
     NoRoom,
 }
 
-/// What becomes of a message that shall wait.
+/// The result of adding a message to the unexpected ones.
 pub(super) enum Arrival {
-    /// It waits.
+    /// The message was added.
     Kept,
-    /// A receive has come meanwhile: place it.
+    /// A receive was posted meanwhile. The caller places the message.
     Taken(Place),
-    /// There is no slot for it.
+    /// No slot is free.
     Full,
 }
 
 type PostedQueue = Posted<SockAddr, Waiting, KVVec<PostedSlot<SockAddr, Waiting>>>;
 type UnexpectedQueue = Unexpected<SockAddr, Held, KVVec<UnexpectedSlot<SockAddr, Held>>>;
 
-/// Unexpected messages that each queue of an endpoint for `rx_size` receives keeps.
+/// The number of unexpected messages in each queue of an endpoint for `rx_size` receives.
 fn messages(rx_size: usize) -> usize {
     rx_size.clamp(64, MAX_UNEXPECTED as usize)
 }
 
-/// One pair of queues.
+/// The queues for plain or for tagged messages.
 struct Pair {
     posted: PostedQueue,
     unexpected: UnexpectedQueue,
-    /// How many messages there can be, and how many of these places are kept for messages of which
-    /// not all has come yet.
+    /// The most unexpected messages, and the number of these places that are reserved for messages
+    /// that have not arrived completely.
     room: u32,
     reserved: u32,
 }
@@ -226,12 +227,12 @@ impl Pair {
         })
     }
 
-    /// Whether there is no place for another message.
+    /// Whether no place is free for another message.
     fn is_full(&self) -> bool {
         self.unexpected.len().saturating_add(self.reserved) >= self.room
     }
 
-    /// Takes the receive, or the part of one, that `message` goes to.
+    /// Removes the receive, or takes the part of a buffer, that `message` matches.
     #[inline(always)]
     fn take_place(&mut self, message: &Message) -> Option<Place> {
         let mut found = self.posted.match_message(&message.envelope)?;
@@ -242,10 +243,10 @@ impl Pair {
             return Some(Place::Single(single));
         };
         let buffer = buffer.clone();
-        // A buffer that has closed is not in the queue.
+        // A closed buffer is not in the queue.
         let (part, memory) = buffer.take(message.len)?;
         if part.closes {
-            // The queue's reference goes here; the clone above keeps the buffer, so nothing is
+            // Drops the reference of the queue. The clone above keeps the buffer, so nothing is
             // freed under the lock.
             let _ = found.take();
         }
@@ -260,17 +261,17 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Queues for `rx_size` receives of each kind, and `budget` bytes of buffered messages of both
-    /// together. `ENOMEM`. Sleeps.
+    /// Makes queues for `rx_size` receives of each kind, and `budget` bytes of buffered messages of
+    /// both kinds together. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(rx_size: usize, budget: u64) -> Result<Self> {
         Ok(Self {
-            // The budget is kept by the plain queue for both.
+            // The plain queue accounts for the budget of both.
             plain: Pair::new(rx_size, budget)?,
             tagged: Pair::new(rx_size, 0)?,
         })
     }
 
-    /// Bytes that queues for `rx_size` receives of each kind take, without what they buffer.
+    /// Bytes of the queues for `rx_size` receives of each kind, without buffered messages.
     pub(super) fn bytes(rx_size: usize) -> usize {
         let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Held>>();
         Self::wire_bytes(rx_size)
@@ -278,8 +279,8 @@ impl Queues {
             .saturating_mul(2)
     }
 
-    /// Queues of an endpoint of the wire: for `rx_size` plain receives; nothing waits for them.
-    /// `ENOMEM`. Sleeps.
+    /// Makes the queues of an endpoint that is one QP: `rx_size` plain receives, and no unexpected
+    /// messages. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new_wire(rx_size: usize) -> Result<Self> {
         Ok(Self {
             plain: Pair::with_room(rx_size, 0, 0)?,
@@ -287,7 +288,7 @@ impl Queues {
         })
     }
 
-    /// Bytes that these take.
+    /// Bytes of the queues of [`new_wire`](Self::new_wire).
     pub(super) fn wire_bytes(rx_size: usize) -> usize {
         rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, Waiting>>())
     }
@@ -301,17 +302,17 @@ impl Queues {
     }
 }
 
-/// See the module's story.
+/// The receive side of an endpoint.
 #[pin_data]
 pub(super) struct RxSide {
     #[pin]
     queues: SpinLock<Queues>,
-    /// Messages that may wait for a receive, of all senders.
+    /// The most unexpected messages of all senders.
     pub(super) waiting_max: u32,
 }
 
 impl RxSide {
-    /// A side with `queues`.
+    /// Makes a receive side with `queues`.
     pub(super) fn new(queues: Queues) -> impl PinInit<Self> {
         let waiting_max = queues.plain.room.saturating_add(queues.tagged.room);
         pin_init!(Self {
@@ -320,7 +321,8 @@ impl RxSide {
         })
     }
 
-    /// Receives posted, messages that wait, bytes of them that are buffered. Does not sleep.
+    /// The numbers of posted receives, of unexpected messages, and of their buffered bytes. Does
+    /// not sleep.
     pub(super) fn figures(&self) -> [u64; 3] {
         let queues = self.queues.lock();
         let (plain, tagged) = (&queues.plain, &queues.tagged);
@@ -332,10 +334,10 @@ impl RxSide {
     }
 }
 
-/// As the target of messages.
+/// The endpoint as the target of messages.
 impl Endpoint {
-    /// Shows a message to the receives that wait; with `eager`, charges the budget for a copy if
-    /// there is none for it. Does not sleep.
+    /// Searches a receive for a message. If there is none and `eager` is set, charges the budget
+    /// for a copy. Does not sleep.
     #[inline(always)]
     pub(super) fn offer(&self, message: &Message, eager: bool) -> Offer {
         let mut queues = self.rx.queues.lock();
@@ -348,8 +350,8 @@ impl Endpoint {
         Offer::NoRoom
     }
 
-    /// Takes the receive, or the part of one, that a message goes to; nothing waits for one that
-    /// comes later. Does not sleep.
+    /// Removes the receive, or takes the part of a buffer, that a message matches. The message
+    /// cannot wait if there is none. Does not sleep.
     pub(super) fn take(&self, message: &Message) -> Option<Place> {
         self.rx
             .queues
@@ -358,18 +360,18 @@ impl Endpoint {
             .take_place(message)
     }
 
-    /// Takes a receive of its own for a plain message whose length is not known yet. Does not sleep.
+    /// Removes the receive for a plain message whose length is not known yet. Does not sleep.
     pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
         let mut queues = self.rx.queues.lock();
         match queues.plain.posted.match_message(envelope)?.take()?.token {
             Waiting::Single(single) => Some(single),
-            // Endpoints that receive so have none.
+            // Connected endpoints have no multi-receive buffers.
             Waiting::Multi(_) => None,
         }
     }
 
-    /// Copies a message that [`Offer::Charged`] was said to; `None` if that is more than the owner
-    /// may take of the kernel's memory. It is charged to this endpoint's owner, not to who sends.
+    /// Copies a message after [`Offer::Charged`]. `None`: the owner's budget of kernel memory has
+    /// no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
     pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
         let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
@@ -382,7 +384,7 @@ impl Endpoint {
         }))
     }
 
-    /// Gives back what [`Offer::Charged`] charged. Does not sleep.
+    /// Returns the charge of [`Offer::Charged`]. Does not sleep.
     pub(super) fn uncharge(&self, message: &Message) {
         self.uncharge_bytes(message.len);
     }
@@ -391,11 +393,11 @@ impl Endpoint {
         self.rx.queues.lock().plain.unexpected.uncharge(bytes);
     }
 
-    /// Lets a message wait, unless a receive has come for it meanwhile. Sleeps (drops `held` if it
-    /// is not kept).
+    /// Adds a message to the unexpected ones, unless a receive was posted for it meanwhile. Drops
+    /// `held` if it is not kept. Sleeps.
     ///
-    /// If the endpoint has been closed by force, the message is kept and then fails, unless the
-    /// teardown has done that already.
+    /// If the endpoint has been closed by force, the message is added and then fails, unless the
+    /// teardown has failed it already.
     #[inline(never)]
     pub(super) fn arrive(&self, message: &Message, held: Held) -> Arrival {
         let known = Known {
@@ -420,7 +422,8 @@ impl Endpoint {
             }
         };
         drop(not_kept);
-        // Behind the lock: whoever has emptied the queue before had shut the endpoint.
+        // Checked after the message was added: the teardown shuts the endpoint before it empties
+        // the queue.
         if matches!(arrival, Arrival::Kept) && !self.run.is_open() {
             self.fail_unexpected();
         }
@@ -433,7 +436,7 @@ impl Endpoint {
         self.place_at_once(bound, place, message, from);
     }
 
-    /// [`place`](Self::place), on the way of most messages.
+    /// [`place`](Self::place), inlined for the path of most messages.
     #[inline(always)]
     pub(super) fn place_at_once(
         &self,
@@ -447,7 +450,7 @@ impl Endpoint {
         });
     }
 
-    /// Has `put` place a message, and completes its receive. Sleeps.
+    /// Calls `put` to place a message, and completes its receive. Sleeps.
     #[inline(always)]
     pub(super) fn place_by(
         &self,
@@ -476,7 +479,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes a part of a multi-receive buffer, and the buffer with its last one. Sleeps.
+    /// Completes a part of a multi-receive buffer, and releases the buffer with its last one.
+    /// Sleeps.
     #[inline(always)]
     fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
         buffer.finish(|end| match end {
@@ -522,7 +526,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a message that waited here: its sender takes it back. Sleeps.
+    /// Removes an unexpected message that its sender takes back. Sleeps.
     pub(super) fn forget(&self, send: &Arc<WaitingSend>) {
         let is_it = |held: &Held| match held {
             Held::There(there) => Arc::ptr_eq(there, send),
@@ -539,7 +543,7 @@ impl Endpoint {
     }
 }
 
-/// How a multi-receive buffer that was cancelled completes.
+/// The outcome of a multi-receive buffer that was cancelled.
 fn cancelled_buffer() -> Outcome {
     let mut outcome = Outcome::failed(Errno::ECANCELED);
     outcome.flags = CompFlags::MULTI_RECV;

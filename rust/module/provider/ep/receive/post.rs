@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receives: how they are posted, search, are cancelled and dropped.
+//! Receives: posting, searching, cancelling and dropping.
 //!
-//! A receive looks at the messages that wait, and joins the posted ones if none of them is for it. What
-//! it finds is brought to it outside the lock, from wherever it is: a buffer, its sender on this host, or
-//! one on another, from which it has to be read first.
+//! A receive searches the unexpected messages. If none matches, it is added to the posted receives.
+//! A matching message is copied to it outside the lock from its location: a buffer, a sender on
+//! this host, or a sender on another host, from which it is read first.
 
 use kernel::prelude::*;
 
@@ -57,12 +57,12 @@ use crate::{
     }, //
 };
 
-/// The `prov_errno` of what ends with its connection.
+/// The `prov_errno` of operations that end with their connection.
 const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
 
-/// As the one who receives.
+/// The endpoint as the receiver.
 impl Endpoint {
-    /// RECV and TRECV. See [`Poster::post`](super::super::post::Poster::post) for errors. Sleeps.
+    /// RECV and TRECV. Errors: see [`Poster::post`](super::super::post::Poster::post). Sleeps.
     pub(in crate::provider::ep) fn receive(&self, bound: &Bound, op: Receive) -> Result {
         let kind = match op.tag {
             None => OpType::Recv,
@@ -134,7 +134,7 @@ impl Endpoint {
                     self.give_back(bound, single.ticket);
                     return Err(EAGAIN);
                 }
-                // What was put in was a single one.
+                // Unreachable: the receive that was posted is a single one.
                 Err(Waiting::Multi(_)) => return Err(EAGAIN),
             };
             single = receive;
@@ -146,7 +146,7 @@ impl Endpoint {
                         receive.take().map(Place::Single)
                     });
                     match receive {
-                        // The sender took it back just before; look again.
+                        // The sender took the message back just before. Search again.
                         Some(again) => single = again,
                         None => return Ok(()),
                     }
@@ -174,7 +174,7 @@ impl Endpoint {
         }
     }
 
-    /// Posts a multi-receive buffer, after it has taken what waits for it.
+    /// Posts a multi-receive buffer. It takes the matching unexpected messages first.
     fn receive_multi(
         &self,
         bound: &Bound,
@@ -208,8 +208,8 @@ impl Endpoint {
                         let posted = pair.posted.post(want, Waiting::Multi(buffer.clone()));
                         drop(queues);
                         if posted.is_err() {
-                            // Others took the last slots while this buffer took messages. It
-                            // cannot be refused any more, so it is released.
+                            // Other receives took the last slots while this buffer took messages.
+                            // It cannot be refused any more, so it is released.
                             if let Some(ticket) = buffer.cancel() {
                                 self.release(bound, ticket);
                             }
@@ -219,7 +219,7 @@ impl Endpoint {
                 }
             };
             self.bring(bound, false, &known, held, |message| {
-                // Nobody else knows the buffer yet, and it is open, so there is a part.
+                // The buffer is not visible to others yet and it is open, so it has a part.
                 let (part, memory) = buffer.take(message.len)?;
                 used = true;
                 Some(Place::Part(buffer.clone(), part, memory))
@@ -231,8 +231,8 @@ impl Endpoint {
         }
     }
 
-    /// Brings a message that waited to the place that `take` gives; `false`, without calling it, if its
-    /// sender has taken it back. Sleeps.
+    /// Moves an unexpected message to the place that `take` returns. Returns `false` without
+    /// calling it if the sender has taken the message back. Sleeps.
     fn bring(
         &self,
         bound: &Bound,
@@ -277,7 +277,7 @@ impl Endpoint {
         }
     }
 
-    /// Throws a message away; `false` if its sender has taken it back. Sleeps.
+    /// Discards a message. Returns `false` if its sender has taken it back. Sleeps.
     fn discard(&self, known: &Known<SockAddr>, held: Held) -> bool {
         match held {
             Held::Here(buffer) => {
@@ -297,8 +297,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes a search that found `known`. A message that was claimed is received by that, also
-    /// if it is thrown away, and counts; a look at one does not. Does not sleep.
+    /// Completes a search that found `known`. A search with KFI_CLAIM receives the message, also if
+    /// it discards it, and is counted. A search that only looks is not. Does not sleep.
     fn complete_search(
         &self,
         bound: &Bound,
@@ -322,7 +322,7 @@ impl Endpoint {
         }
     }
 
-    /// Cancels the oldest receive with `context`; `false` if there is none. Sleeps.
+    /// Cancels the oldest receive with `context`. Returns `false` if there is none. Sleeps.
     pub(in crate::provider::ep) fn cancel_receive(&self, bound: &Bound, context: u64) -> bool {
         let wanted = |waiting: &Waiting| waiting.context() == context;
         let cancelled = {
@@ -340,7 +340,7 @@ impl Endpoint {
                 true
             }
             Some(Waiting::Multi(buffer)) => {
-                // If parts are still being filled, the last of them releases the buffer.
+                // If parts are being filled, the last of them releases the buffer.
                 if let Some(ticket) = buffer.cancel() {
                     self.complete(bound, ticket, cancelled_buffer());
                 }
@@ -349,7 +349,7 @@ impl Endpoint {
         }
     }
 
-    /// Cancels all posted receives: the connection is over. Sleeps.
+    /// Cancels all posted receives because the connection is over. Sleeps.
     pub(in crate::provider::ep) fn cancel_receives(&self, bound: &Bound) {
         loop {
             let waiting = self.rx.queues.lock().plain.posted.drain();
@@ -372,8 +372,8 @@ impl Endpoint {
         }
     }
 
-    /// Drops all posted receives without completions, at teardown: no call that posts is inside. A
-    /// receive that a peer has taken is completed by it. Sleeps.
+    /// For teardown: drops all posted receives without completions. No posting call is inside. A
+    /// receive that a peer has taken is completed by the peer. Sleeps.
     pub(in crate::provider::ep) fn drop_receives(&self, bound: &Bound) {
         loop {
             let waiting = {
@@ -395,8 +395,8 @@ impl Endpoint {
         }
     }
 
-    /// Drops the messages that wait, at teardown or behind it; the sends of those that are with
-    /// their senders fail. Sleeps.
+    /// Drops the unexpected messages, during or after teardown. The sends that wait at their
+    /// senders on this host fail. Sleeps.
     pub(in crate::provider::ep) fn fail_unexpected(&self) {
         loop {
             let message = {

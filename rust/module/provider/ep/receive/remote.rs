@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that come from other hosts.
+//! Messages from other hosts.
 //!
-//! Such a message comes in pieces, and where it goes is decided with the first of them ([`Berth`]):
+//! Such a message arrives packet by packet. Its destination ([`Berth`]) is determined with the
+//! first packet:
 //!
 //! ```text
-//!  berth() --+-- a posted receive ----------------------> arrived(): complete, or to be read first
-//!            +-- a place among the messages that wait, -> arrived(): a receive that has come
-//!            |   and a buffer unless it is long            meanwhile, or it waits there
-//!            '-- None: its sender is to wait
+//!  berth() --+-- a posted receive ----------------> arrived(): completed, or read first
+//!            +-- a place among the unexpected ----> arrived(): placed in a receive that was
+//!            |   messages, and a buffer unless      posted meanwhile, or added to the
+//!            |   the message is long                unexpected messages
+//!            '-- None: the sender has to wait (RNR NAK)
 //! ```
 //!
-//! or [`not_arrived`](Endpoint::not_arrived), if its connection fails before.
+//! If the connection fails before the message has arrived, [`not_arrived`](Endpoint::not_arrived)
+//! is called instead of `arrived`.
 
 use kernel::sync::Arc;
 
@@ -45,18 +48,18 @@ use super::{
 };
 use crate::mem::MemRef;
 
-/// Where a message goes that is coming in.
+/// The destination of a message that is arriving.
 pub(in crate::provider::ep) enum Berth {
-    /// Into a receive.
+    /// A receive.
     Place(Place),
-    /// Into a buffer; a place among the messages that wait is kept.
+    /// A buffer. A place among the unexpected messages is reserved.
     Buffer(Buffered),
-    /// It stays with its sender; a place among the messages that wait is kept.
+    /// The message stays with its sender. A place among the unexpected messages is reserved.
     Away(MemRef),
 }
 
 impl Berth {
-    /// Where its bytes go.
+    /// The destination of the bytes.
     pub(in crate::provider::ep) fn memory(&self) -> &MemRef {
         match self {
             Self::Place(place) => place.memory(),
@@ -67,8 +70,8 @@ impl Berth {
 }
 
 impl Endpoint {
-    /// Finds a place for a message; `here`: its bytes come with it. `None`: there is none now, or the
-    /// endpoint closes. Sleeps.
+    /// Finds the destination of a message. `here`: its bytes come with it. `None`: there is no room
+    /// now, or the endpoint is closing. Sleeps.
     pub(in crate::provider::ep) fn berth(&self, message: &Message, here: bool) -> Option<Berth> {
         let _inside = self.run.enter()?;
         {
@@ -99,7 +102,7 @@ impl Endpoint {
     fn empty_buffer(&self, len: u64) -> Option<Buffered> {
         let memory = self.ident.budget.take(len).ok()?;
         Some(Buffered {
-            // In a worker, or in the sender's task.
+            // The current task is a worker or the sender. The owner's memory cgroup is charged.
             copy: self
                 .ident
                 .owner
@@ -111,7 +114,7 @@ impl Endpoint {
         })
     }
 
-    /// Gives back the place that was kept for a message, and what it was charged.
+    /// Returns the place that was reserved for a message, and its charge.
     fn give_up_place(&self, tagged: bool, charged: u64) {
         let mut queues = self.rx.queues.lock();
         let pair = queues.pair(tagged);
@@ -119,7 +122,8 @@ impl Endpoint {
         queues.plain.unexpected.uncharge(charged);
     }
 
-    /// All of a message has come. Gives what its sender is to be answered now, if anything. Sleeps.
+    /// Handles a message that has arrived completely. Returns the reply to its sender, if it gets
+    /// one now. Sleeps.
     pub(in crate::provider::ep) fn arrived(
         &self,
         bound: &Bound,
@@ -133,14 +137,14 @@ impl Endpoint {
                 let buffer = Buffered { owed, ..buffer };
                 (Held::Here(buffer), message.len)
             }
-            // One whose bytes are away is always answered.
+            // A message that stays with its sender always has an answer.
             Berth::Away(_) => (Held::Remote(owed?), 0),
         };
         let (place, held) = {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
             pair.reserved = pair.reserved.saturating_sub(1);
-            // A receive may have come meanwhile.
+            // A receive may have been posted meanwhile.
             match pair.take_place(&message) {
                 Some(place) => (place, held),
                 None => {
@@ -152,7 +156,7 @@ impl Endpoint {
                     };
                     let kept = pair.unexpected.arrive(known, held);
                     drop(queues);
-                    // There is room: a place was kept.
+                    // There is room, because a place was reserved.
                     drop(kept);
                     return None;
                 }
@@ -174,7 +178,7 @@ impl Endpoint {
         }
     }
 
-    /// A message has come for which there was a receive from the beginning.
+    /// Handles the end of a message that was matched with its first packet.
     fn land(
         &self,
         bound: &Bound,
@@ -191,8 +195,8 @@ impl Endpoint {
         }
     }
 
-    /// Has a receive filled with a message whose bytes are with its sender. Gives what the sender is to
-    /// be answered. Sleeps.
+    /// Begins to fill a receive with a message that is with its sender. Returns the reply to the
+    /// sender. Sleeps.
     pub(super) fn fill(&self, bound: &Bound, place: Place, message: Message, owed: Owed) -> Reply {
         if place.fit(message.len).len == 0 {
             self.finish(bound, place, &message);
@@ -201,7 +205,7 @@ impl Endpoint {
         owed.fill(place, message)
     }
 
-    /// A message will not come after all. Sleeps.
+    /// Handles the failure of a message that was arriving. Sleeps.
     pub(in crate::provider::ep) fn not_arrived(
         &self,
         bound: &Bound,
@@ -222,7 +226,7 @@ impl Endpoint {
         }
     }
 
-    /// Completes a receive whose bytes are in place. Sleeps.
+    /// Completes a receive whose bytes have been placed. Sleeps.
     pub(in crate::provider::ep) fn finish(&self, bound: &Bound, place: Place, message: &Message) {
         self.place_by(bound, place, message, |_| ());
     }
@@ -248,7 +252,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives up a receive, at teardown: nothing is told. Sleeps.
+    /// For teardown: drops a receive without a completion. Sleeps.
     pub(in crate::provider::ep) fn drop_place(&self, bound: &Bound, place: Place) {
         match place {
             Place::Single(single) => self.give_back(bound, single.into_ticket()),
@@ -264,9 +268,9 @@ impl Endpoint {
         }
     }
 
-    /// A peer wants message `id` back that came over `conn`, as its receiver knows it from `found`.
-    /// Gives the answer, unless the message has been matched: then it has been answered, or will be.
-    /// Sleeps.
+    /// Handles a CANCEL of message `id`, which came over `conn`. `found` is the state of the
+    /// message on the connection. Returns the reply, unless the message has been matched: then it
+    /// has been answered, or will be. Sleeps.
     pub(in crate::provider::ep) fn withdraw(
         &self,
         session: &Arc<Session>,
@@ -285,7 +289,7 @@ impl Endpoint {
         Some(owed.withdraw())
     }
 
-    /// Forgets the messages whose bytes are with a peer to which the connection has gone. Sleeps.
+    /// Drops the messages that are still with a peer whose connection has gone. Sleeps.
     pub(in crate::provider::ep) fn forget_messages(&self, session: &Arc<Session>, conn: Conn) {
         while let Some(held) =
             self.take_held(|owed| owed.is_away() && owed.is_of(session, conn, None))
@@ -294,8 +298,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes out the oldest message that waits for whose sender `wanted` holds, and gives back what it
-    /// was charged.
+    /// Removes the oldest unexpected message whose answer `wanted` accepts, and returns its charge.
     fn take_held(&self, wanted: impl Fn(&Owed) -> bool) -> Option<Held> {
         let is_it = |held: &Held| match held {
             Held::Here(buffer) => buffer.owed.as_ref().is_some_and(&wanted),

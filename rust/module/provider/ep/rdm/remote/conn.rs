@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection of a session: an RC QP, connection management's part of it, and what comes in.
+//! A connection of a session: an RC QP, its connection in connection management, and the messages
+//! that arrive on it.
 //!
-//! It is made by `manage.rs` and closed there. The QP asks it for the peer's requests (`serve.rs`),
-//! under the lock of the QP's responder; what follows from them for the session waits in the [`Inbox`]
-//! until the QP's run is over, as the session's lock stands above the QP's.
+//! `manage.rs` makes and closes connections. The QP calls the connection for requests of the peer
+//! (`serve.rs`), under the lock of its responder. The session's lock is taken before the QP's, so
+//! events for the session wait in the [`Inbox`] until the run of the QP is over.
 //!
-//! `inbox` is a mutex: taken under the lock of the QP's responder and under that of the session; under it
-//! are taken the endpoint's receive lock and what a completion takes. `cm` and `half_open` are leaves.
+//! `inbox` is a mutex. It is taken under the lock of the QP's responder and under that of the
+//! session. The endpoint's receive lock and the locks of a completion are taken under it. `cm` and
+//! `half_open` are leaves.
 
 use kernel::{
     new_mutex,
@@ -110,62 +112,63 @@ use crate::{
     }, //
 };
 
-/// Code of the local ACK timeout: 67 ms, and up to four times as long when there is no answer. With
-/// [`RETRIES`] a peer that is silent is given up after about two seconds.
+/// Code of the local ACK timeout: 67 ms, and up to four times as long without a response. With
+/// [`RETRIES`] the connection to a silent peer fails after about two seconds.
 const TIMEOUT: u8 = 14;
 
-/// How often what is not acknowledged is sent again.
+/// The number of times that an unacknowledged packet is sent again.
 pub(super) const RETRIES: u8 = 7;
 
-/// A peer without room is tried again for ever: it says when.
+/// 7 stands for no limit: a peer that has no room names the time of the next try.
 pub(super) const RNR_RETRIES: u8 = 7;
 
-// Each header stands before the memory of its message.
+// Each header is sent from the inline header in front of the message's memory.
 kernel::static_assert!(MAX_HEADER <= FRONT_MAX);
 
-/// A message, or something else, that is coming in.
+/// A SEND or WRITE that is being received.
 pub(super) enum Coming {
     Nothing,
-    /// A message, where it goes, and what its sender is owed when it has come.
+    /// A message, its destination, and the answer that its sender gets when it has arrived.
     Message(Berth, Message, Option<Owed>),
-    /// A write that is to be counted.
+    /// A write that is counted at its end.
     Write,
-    /// The peer wants a message back; this is what it is answered with.
+    /// A CANCEL, and the answer to it.
     Cancel(Owed),
 }
 
-/// Something for the session.
+/// An event for the session.
 pub(super) enum Said {
     Event(Event),
     Cancel(u64, Found, Owed),
     Reply(Reply),
 }
 
-/// What has come in.
+/// The receiving state of a connection.
 pub(super) struct Inbox {
     pub(super) inbound: Inbound,
     pub(super) coming: Coming,
-    /// What the session is to be told, in order.
+    /// The events for the session, in order.
     pub(super) said: KVec<Said>,
-    /// Regions that the peer's present write has written to.
+    /// The regions that the peer's current write has accessed.
     pub(super) written: Regions,
     /// Whether the WRITE that ends next is the last of its operation.
     pub(super) write_ends: bool,
 }
 
-/// What an operation of the peer's has accessed so far: it counts once at each region when all of it has
-/// succeeded. There is room for as many regions as an operation can name.
+/// The regions that one operation of the peer has accessed so far. The operation counts once at
+/// each region when all of it has succeeded. There is room for the most regions that an operation
+/// can name.
 pub(super) struct Regions {
     keys: KVec<u32>,
-    /// Bytes, in all of them.
+    /// Bytes accessed in all regions.
     bytes: u64,
 }
 
 impl Regions {
-    /// Bytes that the room takes.
+    /// Bytes of memory for the keys.
     const BYTES: usize = MAX_IOV * size_of::<u32>();
 
-    /// None, with the room. `ENOMEM`. Sleeps.
+    /// Makes an empty list with room for the keys. Fails with `ENOMEM`. Sleeps.
     fn new() -> Result<Self> {
         Ok(Self {
             keys: KVec::with_capacity(MAX_IOV, GFP_KERNEL_ACCOUNT)?,
@@ -173,29 +176,29 @@ impl Regions {
         })
     }
 
-    /// Whether nothing has been accessed.
+    /// Whether no region has been accessed.
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Bytes that have been accessed.
+    /// The bytes that have been accessed.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A piece has been accessed. Does not sleep.
+    /// Adds an accessed piece. Does not sleep.
     pub(super) fn add(&mut self, reth: &Reth) {
         self.bytes = self.bytes.saturating_add(u64::from(reth.len));
         if !self.keys.contains(&reth.rkey) {
-            // There is room for what a peer that keeps to the protocol can name.
+            // The room suffices for every peer that follows the protocol.
             let _ = self.keys.push_within_capacity(reth.rkey);
         }
     }
 
-    /// The operation has ended: counts it at each region. Its bytes. Does not sleep.
+    /// Counts the finished operation at each region. Returns its bytes. Does not sleep.
     pub(super) fn count(&mut self, domain: &Domain, write: bool) -> u64 {
         for rkey in self.keys.iter() {
-            // It may have been closed meanwhile.
+            // The region may have been closed meanwhile.
             let _ = domain.in_region(u64::from(*rkey), |region| {
                 region.count(write);
                 Ok(())
@@ -206,60 +209,62 @@ impl Regions {
     }
 }
 
-/// Connection management's part.
+/// The connection in connection management.
 enum Managed {
-    /// Nothing yet.
+    /// Not made yet.
     No,
     Yes(Arc<cm::Conn>),
     /// The connection has been closed.
     Closed,
 }
 
-/// What the peer's end is like.
+/// The parameters of the peer's end.
 pub(super) struct Far {
     pub(super) qpn: Qpn,
-    /// PSN that it wants this end to begin with.
+    /// The first PSN that this end sends. The peer has chosen it.
     pub(super) psn: Psn,
     pub(super) mtu: PathMtu,
-    /// READs that it serves at once, and that it may ask for.
+    /// The READs that the peer serves at the same time, and those that it may have outstanding.
     pub(super) serves: u8,
     pub(super) asks: u8,
 }
 
-/// See the module's story.
+/// A connection of a session.
 #[pin_data]
 pub(in crate::provider::ep) struct Connection {
     session: Arc<Session>,
     conn: Conn,
-    /// PSN that the peer shall begin with, which is what REQ and REP tell it.
+    /// The first PSN that the peer sends. REQ and REP tell it to the peer.
     psn: Psn,
     qp: SetOnce<Arc<Qp<Rc>>>,
     #[pin]
     cm: Mutex<Managed>,
     #[pin]
     pub(super) inbox: Mutex<Inbox>,
-    /// Regions that the peer's present read has read from; of its own, because READs are answered
-    /// where nothing may sleep. The locks of the domain's regions and of counters are taken under it.
+    /// The regions that the peer's current READ has accessed. They are not in `inbox` because READs
+    /// are answered where nothing may sleep. The locks of the domain's keys and of counters are
+    /// taken under this lock.
     #[pin]
     pub(super) read: SpinLock<Regions>,
-    /// When something last came from the peer, ns, by the coarse clock; 0: nothing has.
+    /// The time of the peer's last packet by the coarse clock, ns; 0: none has come.
     heard: Atomic<u64>,
-    /// Whether the peer is known to be connected.
+    /// Whether the peer is known to have established the connection.
     established: Atomic<bool>,
-    /// Whether this end refused the peer access to memory.
+    /// Whether this end refused the peer an access to memory.
     pub(super) refused: Atomic<bool>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
-    /// What it takes of the part for connections that the peer has not confirmed, as long as it has not.
+    /// Its charge to the part for unconfirmed connections, until the peer has confirmed it.
     #[pin]
     half_open: Mutex<Option<PartAllowance>>,
-    /// What it takes of the part for peers, if the peer has asked for it.
+    /// Its charge to the part for peers, if the peer requested the connection.
     _of_peers: Option<PartAllowance>,
 }
 
 impl Connection {
-    /// Makes one with a QP that has no peer yet; `established`: this end asks. `EBUSY` too many QPs in
-    /// the namespace, `ENODEV` the link has gone, `ENOMEM`. Sleeps.
+    /// Makes a connection with a QP in INIT. `established`: this end requests the connection. Fails
+    /// with `EBUSY` if there are too many QPs in the namespace; `ENODEV` if the link was removed;
+    /// `ENOMEM`. Sleeps.
     pub(super) fn new(session: &Arc<Session>, conn: Conn, established: bool) -> Result<Arc<Self>> {
         let endpoint = session.endpoint();
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
@@ -269,7 +274,7 @@ impl Connection {
             + Works::BYTES
             + 2 * Regions::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
-        // With the session, which may have been made for it.
+        // Includes the session, which may have been made for this connection.
         let all = bytes + size_of::<Self>() + size_of::<Session>();
         let budget = &endpoint.ident.budget;
         let part = |part| budget.take_part(part, all as u64);
@@ -331,22 +336,23 @@ impl Connection {
         self.session.endpoint()
     }
 
-    /// What the session calls it. Any context.
+    /// Its name in the session. Any context.
     pub(super) fn conn(&self) -> Conn {
         self.conn
     }
 
-    /// When something last came from the peer. Any context.
+    /// The time of the peer's last packet, ns. Any context.
     pub(super) fn heard(&self) -> u64 {
         self.heard.load(Relaxed)
     }
 
-    /// Something has come from the peer. Any context.
+    /// Notes that a packet of the peer has come. Any context.
     pub(super) fn hear(&self) {
         self.heard.store(coarse_now_ns(), Relaxed);
     }
 
-    /// This end, as the peer shall know it, with so many READs each way.
+    /// The parameters of this end for the peer. `serves` and `asks` are the most READs in each
+    /// direction.
     pub(super) fn side(&self, serves: u8, asks: u8) -> kfi_roce::cm::Side {
         kfi_roce::cm::Side {
             qpn: self.qp.as_ref().map_or(Qpn::default(), |qp| qp.number()),
@@ -358,7 +364,7 @@ impl Connection {
         }
     }
 
-    /// Makes the QP ready to receive and to send. `EINVAL`, `ENODEV`. Sleeps.
+    /// Moves the QP to RTS. Fails with `EINVAL`, `ENODEV`. Sleeps.
     pub(super) fn ready(&self, path: &Arc<Path>, far: &Far) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         let attr = Attr {
@@ -383,8 +389,8 @@ impl Connection {
         qp.modify(&rts, Mask::RC_TO_RTS, None)
     }
 
-    /// Connection management knows it as `conn`. Closes that, if the connection has been closed
-    /// meanwhile. Sleeps.
+    /// Stores its connection in connection management. Closes that if this connection has been
+    /// closed meanwhile. Sleeps.
     pub(super) fn managed_by(&self, conn: Arc<cm::Conn>) {
         let mut cm = self.cm.lock();
         if let Managed::Closed = *cm {
@@ -395,8 +401,8 @@ impl Connection {
         *cm = Managed::Yes(conn);
     }
 
-    /// Hands work to the QP, which is to be pushed then. `more`: READs of the same operation follow.
-    /// `EINVAL`, `EAGAIN`. Sleeps.
+    /// Queues a work request to the QP. The caller pushes the QP afterwards. `more`: READs of the
+    /// same operation follow. Fails with `EINVAL`, `EAGAIN`. Sleeps.
     pub(super) fn queue(
         &self,
         op: WireOp,
@@ -414,29 +420,30 @@ impl Connection {
         qp.queue(&request, front, memory, context)
     }
 
-    /// Waits until what has come from the peer has been processed. Sleeps; no lock is held, and no
-    /// QP's consumer is being called.
+    /// Waits until all packets that have come from the peer are processed. Sleeps. The caller holds
+    /// no lock and is not called by a QP.
     pub(super) fn settle(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.settle();
         }
     }
 
-    /// Sends what was queued. Sleeps; no lock is held, and no QP's consumer is being called.
+    /// Sends the queued packets. Sleeps. The caller holds no lock and is not called by a QP.
     pub(super) fn push(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.push();
         }
     }
 
-    /// The same, under locks, or by a QP's consumer. Sleeps.
+    /// Sends the queued packets. The caller may hold the session's lock or be called by a QP.
+    /// Sleeps.
     pub(super) fn push_only(&self) {
         if let Some(qp) = self.qp.as_ref() {
             qp.push_only();
         }
     }
 
-    /// Makes the messages void that are with the QP. Sleeps.
+    /// Marks the messages in the QP's send queue as void. Sleeps.
     pub(super) fn make_void(&self, works: &mut Works) {
         let Some(qp) = self.qp.as_ref() else {
             return;
@@ -451,34 +458,34 @@ impl Connection {
         });
     }
 
-    /// Takes no message any more; the last one that was taken. Sleeps.
+    /// Accepts no further messages. Returns the ID of the last accepted one. Sleeps.
     pub(super) fn shut(&self) -> u64 {
         self.inbox.lock().inbound.shut()
     }
 
-    /// If a packet of the peer's has come, it is connected. Whether that is news. Sleeps; no lock is
-    /// held.
+    /// If a packet of the peer has come, the connection is established. Returns whether that was
+    /// not known before. Sleeps. The caller holds no lock.
     pub(super) fn communication_established(&self) -> bool {
         if self.established.load(Relaxed) || self.heard() == 0 {
             return false;
         }
         let conn = match &*self.cm.lock() {
             Managed::Yes(conn) => conn.clone(),
-            // It is being accepted: the RTU, or the next packet, will tell.
+            // The connection is being accepted. The RTU or the next packet establishes it.
             _ => return false,
         };
         self.is_established();
         conn.communication_established()
     }
 
-    /// It is known now. Sleeps.
+    /// Notes that the connection is established. Sleeps.
     pub(super) fn is_established(&self) {
         self.established.store(true, Relaxed);
         let half_open = self.half_open.lock().take();
         drop(half_open);
     }
 
-    /// Why it failed, if no work request of this end's did. Any context.
+    /// The cause of the failure, unless a work request of this end failed. Any context.
     pub(super) fn cause(&self) -> Cause {
         if self.endpoint().domain.link().state() == LinkState::Gone {
             Cause::LinkGone
@@ -489,8 +496,8 @@ impl Connection {
         }
     }
 
-    /// Lets connection management's part and the QP go: the peer is told, and nothing comes any more.
-    /// Sleeps; no lock is held.
+    /// Closes the connection in connection management, which informs the peer, and the QP. Nothing
+    /// arrives afterwards. Sleeps. The caller holds no lock.
     pub(super) fn close(&self) {
         let managed = core::mem::replace(&mut *self.cm.lock(), Managed::Closed);
         if let Managed::Yes(conn) = managed {
@@ -502,8 +509,8 @@ impl Connection {
     }
 }
 
-/// What a peer may do. Reading is always among it: it reads long messages, which is checked by
-/// [`Grant`](kfi_core::rdm::Grant).
+/// The access that a peer has. It can always read: the receiver of a long message reads it, which
+/// [`Grant`](kfi_core::rdm::Grant) restricts.
 fn access(caps: Caps) -> Access {
     Access {
         write: caps.contains(Caps::REMOTE_WRITE),

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections come and go: what a session has done about them, and what connection management says.
+//! Making and closing the connections of a session, and events from connection management.
 //!
-//! A session's work item makes and closes connections, one thing after the other. The peer's requests and
-//! connection management's events come in that room's own context, with none of our locks held.
+//! The work item of a session makes and closes its connections, one after the other. The peer's
+//! requests and the events are delivered by work items of connection management, with no lock of
+//! the provider held.
 //!
-//! | the protocol says | here |
+//! | action of the protocol | implementation |
 //! |---|---|
-//! | [`Manage::Connect`] | a QP, a REQ; REP: the QP is made ready, RTU |
-//! | [`Reply::Accept`] | a QP that is ready, a REP; RTU, or a first packet: established |
-//! | [`Manage::Close`] | connection management lets go (DREQ, if need be), the QP is closed |
+//! | [`Manage::Connect`] | a QP, a REQ; after the REP: the QP is made ready, RTU |
+//! | [`Reply::Accept`] | a QP that is ready, a REP; established by the RTU or a first packet |
+//! | [`Manage::Close`] | a DREQ if connected; the QP is closed |
 
 use core::net::IpAddr;
 
@@ -66,15 +67,15 @@ use crate::{
     shim::sched::now_ns, //
 };
 
-/// What there is of a greeting.
+/// The bytes of a hello, which is the private data of REQ and REP.
 fn bytes_of(hello: &Hello) -> [u8; HELLO_LEN] {
     let mut bytes = [0; HELLO_LEN];
-    // It has so many.
+    // The buffer has the length of a hello.
     let _ = hello.put(&mut bytes);
     bytes
 }
 
-/// The cause that an error in asking for a connection is; `None`: it may be better soon.
+/// The cause for an error of a connection attempt; `None`: another attempt may succeed.
 fn cause_of(error: Error) -> Option<Cause> {
     match error {
         ENODEV => Some(Cause::LinkGone),
@@ -84,7 +85,7 @@ fn cause_of(error: Error) -> Option<Cause> {
 }
 
 impl Session {
-    /// Does what is to be done about connections, and what is due. The work item. Sleeps.
+    /// Handles expired timeouts, and makes and closes connections. Called by the work item. Sleeps.
     pub(super) fn manage(self: &Arc<Self>) {
         if self.endpoint().domain.link().state() == LinkState::Gone {
             self.with(|state, _| state.core.fail_all(Cause::LinkGone));
@@ -104,7 +105,8 @@ impl Session {
         self.retire_if_spare();
     }
 
-    /// Puts a connection in, so that work can be handed to its QP and it can be closed.
+    /// Enters a connection in the session, so that work can be queued to its QP and it can be
+    /// closed.
     fn enter(
         self: &Arc<Self>,
         state: &mut State,
@@ -128,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Asks the peer for a connection.
+    /// Requests a connection from the peer.
     fn ask(self: &Arc<Self>, conn: Conn, hello: &Hello) {
         let asked = self.try_ask(conn, hello);
         if let Err(error) = asked {
@@ -159,12 +161,12 @@ impl Session {
         Ok(())
     }
 
-    /// Closes a connection: when this returns, its QP has no part in anything.
+    /// Closes a connection. Its QP accesses no memory after this has returned.
     fn close(self: &Arc<Self>, conn: Conn, cause: Cause) {
         let connection = self.with(|state, _| Some(state.line(conn)?.connection.clone()));
         if let Some(connection) = &connection {
             connection.close();
-            // What had come and was not told.
+            // Handles the events that had come before.
             self.with(|state, now| connection.tell(state, now));
             connection.abort(match cause {
                 Cause::Closed => cause,
@@ -180,11 +182,11 @@ impl Session {
         drop(line);
     }
 
-    /// The peer asks for a connection.
+    /// Handles the peer's request for a connection.
     fn requested(self: &Arc<Self>, request: cm::Request, hello: &Hello) {
         let mut state = self.lock();
         if state.is_gone() {
-            // It comes again, and to another session.
+            // The peer repeats the request, and another session gets it.
             drop(state);
             return request.ignore();
         }
@@ -210,7 +212,7 @@ impl Session {
         }
     }
 
-    /// Makes a connection that the peer has asked for, ready to receive.
+    /// Makes a connection that the peer has requested, ready to receive.
     fn prepare(
         self: &Arc<Self>,
         state: &mut State,
@@ -226,7 +228,7 @@ impl Session {
             serves: params.initiator_depth,
             asks: params.responder_resources,
         };
-        // If that fails, the connection is closed as the protocol says.
+        // If this fails, the protocol closes the connection.
         connection.ready(request.path(), &far)?;
         Ok(connection)
     }
@@ -239,24 +241,24 @@ impl Session {
         );
         match request.accept(&side, &bytes_of(mine), 0, connection.clone()) {
             Ok(managed) => connection.managed_by(managed),
-            // The peer has given up meanwhile.
+            // The peer has ended the attempt meanwhile.
             Err(_) => {
                 self.with(|state, _| state.core.failed(connection.conn(), Cause::Superseded));
             }
         }
     }
 
-    /// The peer has accepted.
+    /// Handles the peer's REP.
     fn replied(self: &Arc<Self>, connection: &Connection, managed: &Arc<cm::Conn>, rep: &Rep<'_>) {
         let conn = connection.conn();
         let result = self.try_reply(connection, managed, rep);
         match result {
             Ok(true) => {
-                // Who cannot be told any more has gone, and that is told as an event.
+                // If the peer has gone meanwhile, an event reports that.
                 let _ = managed.confirm(&[]);
                 self.settle();
             }
-            // It comes too late.
+            // The reply is too late.
             Ok(false) => {
                 let _ = managed.reject(Reason::CONSUMER_DEFINED, &[]);
             }
@@ -286,12 +288,12 @@ impl Session {
             asks: rep.responder_resources,
         };
         connection.ready(path, &far).map_err(|_| Cause::Reset)?;
-        // Nothing is handed to the QP yet: the peer is to hear of it first.
+        // No work is queued to the QP before the RTU is sent.
         let mut state = self.lock();
         Ok(state.core.accepted(now_ns(), connection.conn(), &hello))
     }
 
-    /// The peer says no.
+    /// Handles the peer's REJ.
     fn rejected(self: &Arc<Self>, conn: Conn, reason: Reason, private: &[u8]) {
         let refusal = match (reason, Refusal::parse(private)) {
             (Reason::CONSUMER_DEFINED, Some(refusal)) => Some(refusal),
@@ -303,7 +305,7 @@ impl Session {
         };
         self.with(|state, now| match refusal {
             Some(refusal) => state.core.rejected(now, conn, refusal),
-            // It has another connection with us, or has given this one up.
+            // The peer uses another connection with this end, or has given this one up.
             None => state.core.failed(conn, Cause::Superseded),
         });
     }
@@ -326,7 +328,8 @@ impl cm::Consumer for Connection {
                 session.with(|state, _| state.core.failed(conn, Cause::Unanswered));
             }
             Event::Disconnected(_) => {
-                // The peer may have refused an access before, which ends with that refusal.
+                // The peer may have refused an access before it disconnected. That operation
+                // completes with the refusal.
                 self.settle();
                 session.with(|state, _| state.core.failed(conn, self.cause()));
             }
@@ -335,16 +338,16 @@ impl cm::Consumer for Connection {
     }
 }
 
-/// Says no, and why.
+/// Rejects a request with the reason.
 fn refuse(request: cm::Request, refusal: Refusal) {
     request.refuse(Reason::CONSUMER_DEFINED, &refusal.to_bytes());
 }
 
-/// Where an endpoint is asked for connections.
+/// Handles the connection requests to an endpoint.
 pub(super) struct Door(pub(super) Arc<Endpoint>);
 
 impl Door {
-    /// The session with the peer that asks, and what it says.
+    /// The session with the peer that sent the request, and the hello of the request.
     fn answer(
         &self,
         request: &cm::Request,
@@ -387,7 +390,7 @@ impl cm::Listener for Door {
     }
 }
 
-/// Whether there is a way from an address of a link to a peer. Sleeps.
+/// Whether there is a route from the endpoint's address to a peer. Sleeps.
 pub(super) fn has_way(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool {
     Path::new(endpoint.domain.link(), bound.name.ip(), to).is_ok_and(|path| path.mtu().is_some())
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Peers on other hosts: reliable datagrams over the wire.
+//! Peers on other hosts: reliable datagrams over the network.
 //!
-//! An address that no endpoint of this host has, and that is not an address of its links either, is
-//! another host's. For each such peer an endpoint has a [`Session`]: it comes with the first operation to
-//! the peer, or when the peer asks for a connection, and goes when it has had nothing to do for a while.
-//! What it does is the core's ([`kfi_core::rdm`]): connections on demand, messages with a header of
-//! the module's own in SENDs, long ones read by their receiver, RMA as RDMA.
+//! An address is an address on another host if no endpoint of this host has it and it is not an
+//! address of this host's links. An endpoint has a [`Session`] for each such peer. The session is
+//! made by the first operation to the peer, or by a connection request of the peer. It is freed
+//! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
+//! connections on demand, SENDs of messages with a header of the module's own, long messages read
+//! by their receiver, RMA as RDMA.
 //!
 //! ```text
 //!  post.rs ----> session.rs ----> conn.rs ----> QP ----> peer
@@ -16,31 +17,33 @@
 //!                                              '--> receive/remote.rs: matching
 //! ```
 //!
-//! | file | what |
+//! | file | topic |
 //! |---|---|
 //! | [`post`] | transmits to such peers |
-//! | [`session`] | one peer: the lock, what is to be done |
-//! | [`conn`] | one connection: the QP |
-//! | [`serve`] | what the peer wants over it |
-//! | [`manage`] | connections come and go |
-//! | [`op`] | operations under way, and what is owed to the peer |
-//! | [`owing`] | how many answers are owed to the peer |
-//! | [`works`] | what is with a QP |
+//! | [`session`] | one peer: its lock, the actions of the protocol |
+//! | [`conn`] | one connection: its QP |
+//! | [`serve`] | the peer's requests on a connection |
+//! | [`manage`] | making and closing connections |
+//! | [`op`] | operations, and answers to the peer |
+//! | [`owing`] | the count of the answers to the peer |
+//! | [`works`] | work requests of a QP |
 //! | [`store`] | memory of operations |
 //!
 //! # Limits
 //!
-//! Transmits under way count against `tx_size` with those that wait on this host. Sessions and
-//! connections are charged to the endpoint's owner, and messages that nobody has received yet stand
-//! against the same limits as on one host: who finds no room waits, at its own host. Answers to the
-//! peer are charged too, and their number is limited for each peer: what would need one more waits.
+//! Outstanding transmits count against `tx_size`, together with those that wait on this host.
+//! Sessions and connections are charged to the endpoint's owner. Unexpected messages from other
+//! hosts have the same limits as those from this host; a message that finds no room waits at its
+//! sender. Answers to the peer are charged too, and their number is limited for each peer. A
+//! message whose answer would exceed the limit waits.
 //!
 //! # Closing
 //!
-//! An endpoint that closes says so to its peers and waits until they know, or for
-//! [`LINGER_TIME`](kfi_core::rdm::times::LINGER_TIME). Then no QP of its is left, and what was
-//! under way is dropped without a word. Workers of the module do that. If the task that closes the
-//! endpoint is killed, it waits once more when its file goes: in all not longer than before.
+//! An endpoint that closes sends a BYE to its peers and waits until they acknowledge it, at most
+//! [`LINGER_TIME`](kfi_core::rdm::times::LINGER_TIME). Afterwards it has no QP, and its outstanding
+//! operations have been dropped without completions. Workers of the module do this. If the task
+//! that closes the endpoint is killed, it waits again when its file is released. The total wait is
+//! not longer.
 
 pub(super) mod conn;
 mod manage;
@@ -109,33 +112,33 @@ use crate::{
     }, //
 };
 
-/// The most requests for connections that wait for an answer. Each is answered when it is
-/// delivered; in a larger burst further REQs are ignored, and their senders repeat them.
+/// The most connection requests that wait for delivery. Each is answered when it is delivered. In a
+/// larger burst further REQs are ignored, and their senders repeat them.
 const BACKLOG: u32 = 64;
 
 struct Sessions {
     tree: RBTree<SockAddr, Arc<Session>>,
-    /// The endpoint closes: no session comes any more.
+    /// The endpoint is closing: no session can be added.
     closed: bool,
 }
 
-/// What an endpoint for reliable datagrams has to do with other hosts.
+/// The sessions of an endpoint for reliable datagrams.
 #[pin_data]
 pub(in crate::provider::ep) struct Remote {
-    /// Which life of the endpoint this is.
+    /// A random number that identifies this instance of the endpoint to its peers.
     incarnation: u64,
     /// The last epoch that was used.
     epoch: Atomic<u64>,
     /// A leaf.
     #[pin]
     sessions: SpinLock<Sessions>,
-    /// Who waits until the last session has gone.
+    /// The tasks that wait until there is no session.
     #[pin]
     empty: WaitQueue,
-    /// Taken by who enables and who closes.
+    /// Taken when the endpoint is enabled and closed.
     #[pin]
     listening: Mutex<Option<Listening>>,
-    /// What became of the packets of all its connections; there with [`Endpoint::listen`].
+    /// The packet statistics of all its connections. Set by [`Endpoint::listen`].
     figures: SetOnce<Arc<QpFigures>>,
 }
 
@@ -143,7 +146,7 @@ impl Remote {
     /// Bytes of kernel memory that the listener takes.
     pub(in crate::provider::ep) const BYTES: usize = cm::listening_bytes(BACKLOG as usize);
 
-    /// Nobody is known yet.
+    /// Makes an empty table.
     pub(in crate::provider::ep) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             incarnation: random_u64(),
@@ -161,7 +164,7 @@ impl Remote {
         })
     }
 
-    /// What became of the packets of all its connections. Does not sleep.
+    /// The packet statistics of all its connections. Does not sleep.
     pub(in crate::provider::ep) fn packets(&self) -> Values {
         self.figures
             .as_ref()
@@ -172,7 +175,7 @@ impl Remote {
         self.incarnation
     }
 
-    /// An epoch that is larger than all before. Any context.
+    /// Returns an epoch that is larger than all previous ones. Any context.
     fn next_epoch(&self) -> u64 {
         self.epoch.fetch_add(1, Full).wrapping_add(1)
     }
@@ -182,8 +185,8 @@ impl Remote {
         self.sessions.lock().tree.get(peer).cloned()
     }
 
-    /// Puts a session in, unless there is one with this peer: gives that which is there. `EBADF` the
-    /// endpoint closes, `ENOMEM`. Sleeps.
+    /// Adds a session, unless there is one with this peer. Returns the one in the table. Fails with
+    /// `EBADF` if the endpoint is closing, `ENOMEM`. Sleeps.
     fn enter(&self, session: Arc<Session>) -> Result<Arc<Session>> {
         let node = RBTreeNode::new(*session.peer(), session.clone(), GFP_KERNEL_ACCOUNT)?;
         let mut sessions = self.sessions.lock();
@@ -200,7 +203,7 @@ impl Remote {
         Ok(session)
     }
 
-    /// Takes a session out. Sleeps.
+    /// Removes a session. Sleeps.
     fn forget(&self, session: &Arc<Session>) {
         let (node, empty) = {
             let mut sessions = self.sessions.lock();
@@ -221,8 +224,8 @@ impl Remote {
         }
     }
 
-    /// Runs `work` on each session, until it gives true; whether it did. Those that come meanwhile may
-    /// be left out. Sleeps.
+    /// Calls `work` for each session until it returns true. Returns whether it did. Sessions that
+    /// are added meanwhile may be left out. Sleeps.
     fn any(&self, mut work: impl FnMut(&Arc<Session>) -> bool) -> bool {
         let mut next = self.first();
         while let Some(session) = next {
@@ -240,7 +243,7 @@ impl Remote {
         Some(first)
     }
 
-    /// The first one whose peer's address is above `peer`.
+    /// The first session whose peer's address is above `peer`.
     fn after(&self, peer: &SockAddr) -> Option<Arc<Session>> {
         let sessions = self.sessions.lock();
         let cursor = sessions.tree.cursor_lower_bound(peer)?;
@@ -255,20 +258,21 @@ impl Remote {
 }
 
 impl Endpoint {
-    /// Starts to listen for connections of other hosts at `name`. `EADDRINUSE` another endpoint
-    /// listens there; `ENODEV` the namespace has no link; `ENOMEM`. Sleeps.
+    /// Begins to accept connections from other hosts at `name`. Fails with `EADDRINUSE` if another
+    /// endpoint listens there; `ENODEV` if the namespace has no link; `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
         let door = Arc::new(Door(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
         let service = service_id(name.port());
-        // It may have been tried before.
+        // A previous attempt to enable the endpoint may have set it.
         let _ = self.remote.figures.populate(QpFigures::shared()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())
     }
 
-    /// The session with the peer at `addr`, made if there is none. `ENOMEM`, `EBADF`. Sleeps.
+    /// The session with the peer at `addr`; makes one if there is none. Fails with `ENOMEM`,
+    /// `EBADF`. Sleeps.
     fn session(self: &Arc<Self>, bound: &Bound, addr: &SockAddr) -> Result<Arc<Session>> {
         if let Some(session) = self.remote.find(addr) {
             return Ok(session);
@@ -276,8 +280,8 @@ impl Endpoint {
         self.remote.enter(Session::new(self, bound, *addr)?)
     }
 
-    /// The session with the peer at `addr`, to post to. `EHOSTUNREACH` it is an address of this host,
-    /// and nobody is there, or there is no way to it; `ENOMEM`. Sleeps.
+    /// The session with the peer at `addr`, for posting. Fails with `EHOSTUNREACH` for an address
+    /// of this host that no endpoint has, or an address without a route; `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn remote_peer(
         self: &Arc<Self>,
@@ -288,7 +292,7 @@ impl Endpoint {
             return Ok(session);
         }
         let nobody = addr.is_qp() || addr.port() == 0;
-        // Whatever is reached through a loopback interface is here.
+        // Every address that is reached through a loopback interface is on this host.
         if nobody || bound.name.is_loopback() || net::is_local(self.domain.link().netns(), addr) {
             return Err(EHOSTUNREACH);
         }
@@ -298,14 +302,14 @@ impl Endpoint {
         self.session(bound, addr)
     }
 
-    /// Takes back the oldest operation to a peer on another host with `context`; false if there is none
-    /// that can be. Sleeps.
+    /// Cancels the oldest operation with `context` to a peer on another host. Returns false if
+    /// there is none that can be cancelled. Sleeps.
     pub(in crate::provider::ep) fn cancel_remote(&self, context: u64) -> bool {
         self.remote.any(|session| session.cancel(context))
     }
 
-    /// The link has gone: has each session's worker fail what is under way, so that no session
-    /// waits for another one's lock. Sleeps.
+    /// Fails all outstanding operations because the link was removed. The worker of each session
+    /// does that, so that no session waits for the lock of another one. Sleeps.
     pub(in crate::provider::ep) fn fail_remote(&self) {
         self.remote.any(|session| {
             session.wake();
@@ -313,13 +317,14 @@ impl Endpoint {
         });
     }
 
-    /// Nobody connects any more. Sleeps.
+    /// Stops to accept connections. Sleeps.
     pub(in crate::provider::ep) fn stop_listening(&self) {
         let listening = self.remote.listening.lock().take();
         drop(listening);
     }
 
-    /// Says farewell to all peers. No call that posts is inside. Idempotent. Sleeps.
+    /// Sends a BYE to all peers. The caller ensures that no posting call is inside. Idempotent.
+    /// Sleeps.
     pub(in crate::provider::ep) fn begin_to_leave(&self) {
         if core::mem::replace(&mut self.remote.sessions.lock().closed, true) {
             return;
@@ -330,16 +335,16 @@ impl Endpoint {
         });
     }
 
-    /// Waits until no session is left, after [`begin_to_leave`](Self::begin_to_leave). `EINTR` the
-    /// current task is being killed. Sleeps.
+    /// Waits until there is no session, after [`begin_to_leave`](Self::begin_to_leave). Fails with
+    /// `EINTR` if the current task is being killed. Sleeps.
     pub(in crate::provider::ep) fn wait_for_sessions(&self) -> Result {
         let remote = &self.remote;
         let is_empty = || remote.sessions.lock().tree.is_empty();
         remote.empty.wait_killable(is_empty).map_err(|_| EINTR)
     }
 
-    /// Says farewell to all peers, and waits until no session is left. No call that posts is inside.
-    /// Sleeps.
+    /// Sends a BYE to all peers, and waits until there is no session. The caller ensures that no
+    /// posting call is inside. Sleeps.
     pub(in crate::provider::ep) fn leave_remote(&self) {
         self.begin_to_leave();
         self.remote

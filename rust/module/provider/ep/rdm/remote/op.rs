@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations of an endpoint and a peer on another host: transmits, receives that are being filled, and
-//! what is owed to the peer for its messages.
+//! Operations between an endpoint and a peer on another host: transmits, receives that are being
+//! filled, and answers to the peer's messages.
 
 use kernel::{
     prelude::*,
@@ -51,30 +51,30 @@ use super::{
 };
 use crate::mem::MemRef;
 
-/// The memory of a peer's that RMA names.
+/// The peer's memory of an RMA operation.
 pub(super) struct Target {
-    /// Whether it is read, not written.
+    /// Whether the operation reads it. Otherwise it writes.
     pub(super) read: bool,
     pub(super) remote: Remote,
 }
 
-/// A transmit under way.
+/// An outstanding transmit.
 pub(in crate::provider::ep) struct Transmit {
     pub(super) ticket: Ticket,
-    /// What is sent or written, or where goes what is read.
+    /// The source of a send or write, the destination of a read.
     pub(super) memory: MemRef,
-    /// For RMA.
+    /// Set for RMA.
     pub(super) target: Option<Target>,
-    /// The number under which the peer may read the memory, if it may.
+    /// The number by which the peer may read the memory, if it may.
     pub(super) grant: Option<u64>,
 }
 
 impl Transmit {
-    /// Bytes of kernel memory that one takes at most while it is under way.
+    /// The most bytes of kernel memory of an outstanding transmit.
     pub(in crate::provider::ep) const BYTES: usize =
         size_of::<ops::Send<Self>>() + size_of::<MemRef>() + kfi_core::limits::INJECT_SIZE + 128;
 
-    /// The peer's part of a piece of RMA, and this host's.
+    /// A piece of an RMA operation: the peer's memory and the local memory.
     pub(super) fn piece(&self, piece: u32) -> Option<(RemoteRange, MemRef)> {
         let pieces = self.target.as_ref()?.remote.pieces();
         let index = piece as usize;
@@ -88,7 +88,7 @@ impl Transmit {
     }
 }
 
-/// A receive that is being filled with bytes that are read from the peer's memory.
+/// A receive that is being filled by READs from the peer's memory.
 pub(in crate::provider::ep) struct Filling {
     pub(super) place: Place,
     pub(super) message: Message,
@@ -101,25 +101,25 @@ impl Filling {
     }
 }
 
-/// What a peer is owed for a message of its own: a FIN, and before it the reading of the bytes, if they
-/// are still with the peer.
+/// The answer that a peer will get for its message: a FIN. If the bytes are still with the peer,
+/// they are read before.
 pub(in crate::provider::ep) struct Owed(KBox<Debt>);
 
 struct Debt {
     session: Arc<Session>,
     conn: Conn,
     id: u64,
-    /// Where the bytes are, if they are not here.
+    /// The peer's memory with the bytes, if they are still there.
     at: Option<RemotePlace>,
     slot: AnswerSlot,
 }
 
 impl Owed {
-    /// Bytes that one takes.
+    /// Bytes of memory of one answer.
     const BYTES: usize = size_of::<Debt>() + ANSWER_BYTES;
 
-    /// What is owed for message `id`, which came over `conn`. `ENOMEM`, also if it would be more than the
-    /// endpoint's owner may have. Sleeps.
+    /// Makes the answer for message `id`, which came over `conn`. Fails with `ENOMEM`, also if the
+    /// answer exceeds the limits of the endpoint's owner. Sleeps.
     pub(super) fn new(
         session: &Arc<Session>,
         conn: Conn,
@@ -131,8 +131,8 @@ impl Owed {
         Self::with(share, session, conn, id, at)
     }
 
-    /// What is owed for a CANCEL of message `id`, which came over `conn`. `ENOMEM`: the host has none.
-    /// Sleeps.
+    /// Makes the answer for a CANCEL of message `id`, which came over `conn`. Fails with `ENOMEM`
+    /// if the host has no memory. Sleeps.
     pub(super) fn for_cancel(session: &Arc<Session>, conn: Conn, id: u64) -> Result<Self> {
         let budget = &session.endpoint().ident.budget;
         let share = session.owing.share_of_cancel(budget, Self::BYTES);
@@ -146,7 +146,8 @@ impl Owed {
         id: u64,
         at: Option<RemotePlace>,
     ) -> Result<Self> {
-        // In a worker, or in a task of the sender's user.
+        // The current task is a worker or a task of the sender's user. The owner's memory cgroup is
+        // charged.
         session.endpoint().ident.owner.memcg().charge(|| {
             let debt = Debt {
                 session: session.clone(),
@@ -159,8 +160,8 @@ impl Owed {
         })
     }
 
-    /// Whether it is owed to this session's peer for a message of this connection; of this number, if
-    /// there is one.
+    /// Whether the answer belongs to a message of this session and connection, and, if `id` is set,
+    /// to this message.
     pub(in crate::provider::ep) fn is_of(
         &self,
         session: &Arc<Session>,
@@ -177,7 +178,7 @@ impl Owed {
         self.0.at.is_some()
     }
 
-    /// The message has been received, or nobody wants it.
+    /// The reply for a message that was received or discarded.
     pub(in crate::provider::ep) fn finish(self) -> Reply {
         Reply {
             owed: self,
@@ -186,7 +187,7 @@ impl Owed {
         }
     }
 
-    /// The message has been taken back.
+    /// The reply for a message that its sender has cancelled.
     pub(in crate::provider::ep) fn withdraw(self) -> Reply {
         Reply {
             owed: self,
@@ -195,7 +196,7 @@ impl Owed {
         }
     }
 
-    /// Its bytes are to be read into `place` first.
+    /// The reply for a message whose bytes are first read into `place`.
     pub(in crate::provider::ep) fn fill(self, place: Place, message: Message) -> Reply {
         Reply {
             owed: self,
@@ -205,7 +206,7 @@ impl Owed {
     }
 }
 
-/// An answer to the peer.
+/// A reply to the peer.
 #[must_use = "the peer waits for it"]
 pub(in crate::provider::ep) struct Reply {
     owed: Owed,
@@ -214,13 +215,13 @@ pub(in crate::provider::ep) struct Reply {
 }
 
 impl Reply {
-    /// Gives it. Sleeps; no lock is held.
+    /// Hands the reply to the session. Sleeps. The caller holds no lock.
     pub(in crate::provider::ep) fn give(self) {
         let session = self.owed.0.session.clone();
         session.answer(self);
     }
 
-    /// What the protocol wants of it.
+    /// The reply in the form of the protocol.
     pub(super) fn into_parts(self) -> (Due, Option<Filling>, AnswerSlot) {
         let Self {
             owed,
@@ -245,7 +246,7 @@ impl Reply {
     }
 }
 
-/// What is told of an error of a remote operation.
+/// The outcome for an error of a remote operation.
 fn failed(errno: Errno) -> Outcome {
     let mut outcome = Outcome::failed(errno);
     let status = match errno {
@@ -265,7 +266,7 @@ fn failed(errno: Errno) -> Outcome {
 }
 
 impl Endpoint {
-    /// A transmit has ended; while the endpoint closes, nothing is told. Sleeps.
+    /// Completes a transmit. Reports nothing while the endpoint closes. Sleeps.
     pub(super) fn end_transmit(
         &self,
         bound: &Bound,
@@ -278,12 +279,14 @@ impl Endpoint {
             target,
             ..
         } = transmit;
-        // Who is told may take it for granted that the memory and the place are free.
+        // Before the completion: a program that sees the completion finds the memory and the place
+        // free.
         drop(memory);
         drop(target);
         self.tx.give_back_room();
         if matches!(result, Err(Errno::EACCES)) {
-            // Whoever looks for a key may have closed the endpoint meanwhile.
+            // Counted before the check below, because a program that guesses keys may have closed
+            // the endpoint meanwhile.
             self.ident.refused();
         }
         match result {
@@ -293,7 +296,8 @@ impl Endpoint {
         }
     }
 
-    /// The filling of a receive has ended; while the endpoint closes, nothing is told. Sleeps.
+    /// Completes a receive that was being filled. Reports nothing while the endpoint closes.
+    /// Sleeps.
     pub(super) fn end_filling(
         &self,
         bound: &Bound,

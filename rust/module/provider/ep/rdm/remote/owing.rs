@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many answers a session owes to its peer.
+//! The count of the answers that a session owes to its peer.
 //!
-//! An answer takes memory from the first packet of the message, or of the CANCEL, until the peer has
-//! acknowledged the FIN, and the peer decides when that is. So each holds a [`Share`] for that time: it
-//! is counted, which the core limits ([`ANSWERS`](kfi_core::rdm::times::ANSWERS)), and charged to
-//! the owner of the endpoint, in the part of the limit that peers can take. A CANCEL is charged whatever
-//! the limit: it cannot step aside, and everything else would wait behind it. A peer has at most
-//! [`RECALLS`](kfi_core::rdm::times::RECALLS) of them beyond the others.
+//! An answer takes memory from the first packet of the message, or of the CANCEL, until the peer
+//! has acknowledged the FIN. The peer decides when that is. So each answer holds a [`Share`] for
+//! that time. It is counted, and the core limits the count
+//! ([`ANSWERS`](kfi_core::rdm::times::ANSWERS)). It is charged to the owner of the endpoint, in the
+//! part of the limit that peers can use. The answer to a CANCEL is charged even above the limit,
+//! because a CANCEL cannot be sent again later like a message, and everything else would wait
+//! behind it. A peer has at most [`RECALLS`](kfi_core::rdm::times::RECALLS) of them in addition.
 //!
-//! The count is atomic, because it is read under the lock of a QP's responder, below which the lock of
-//! the session cannot be taken. One QP's responder adds at a time, or two for the moment in which one
-//! connection takes the place of another.
+//! The count is atomic because it is read under the lock of a QP's responder, where the lock of the
+//! session cannot be taken. The responder of one QP adds at a time, or of two while one connection
+//! replaces another.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../../kunit/owing.rs"]
@@ -35,10 +36,10 @@ use crate::mem::{
     PartAllowance, //
 };
 
-/// How many answers a session owes. See the module documentation.
+/// The count of a session's answers. See the module documentation.
 pub(super) struct Owing(Arc<Atomic<u32>>);
 
-/// What an answer holds from when it is owed until it is gone.
+/// The count and the charge of an answer, for its lifetime.
 pub(super) struct Share {
     count: Arc<Atomic<u32>>,
     _memory: Allowance,
@@ -46,17 +47,17 @@ pub(super) struct Share {
 }
 
 impl Owing {
-    /// Nothing is owed. `ENOMEM`. Sleeps.
+    /// Makes a count of 0. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self(Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?))
     }
 
-    /// How many answers are owed. Any context.
+    /// The number of answers. Any context.
     pub(super) fn count(&self) -> u32 {
         self.0.load(Relaxed)
     }
 
-    /// One more is owed for a message, which takes so many bytes. `ENOMEM`: more than the owner may have.
+    /// Counts and charges the answer to a message. Fails with `ENOMEM` above the owner's limit.
     /// Does not sleep.
     pub(super) fn share(&self, budget: &Budget, bytes: usize) -> Result<Share> {
         let bytes = bytes as u64;
@@ -64,7 +65,7 @@ impl Owing {
         Ok(self.count_share(budget.take(bytes)?, Some(of_peers)))
     }
 
-    /// One more is owed for a CANCEL, which takes so many bytes. Does not sleep.
+    /// Counts and charges the answer to a CANCEL. Does not sleep.
     pub(super) fn share_of_cancel(&self, budget: &Budget, bytes: usize) -> Share {
         self.count_share(budget.take_anyway(bytes as u64), None)
     }

@@ -2,9 +2,9 @@
 
 //! Transmits to peers on other hosts.
 //!
-//! All that one needs is got before its session sees it: its place among `tx_size`, its right to a
-//! completion, memory. It ends in [`end_transmit`](Endpoint::end_transmit). Memory of the program stays
-//! pinned until then; what is injected or small was copied when it was posted.
+//! A transmit acquires everything it needs before its session sees it: room among `tx_size`, its
+//! ticket, memory. It ends in [`end_transmit`](Endpoint::end_transmit). Memory of the program stays
+//! pinned until then. Injected and small messages were copied when they were posted.
 
 use kernel::{
     prelude::*,
@@ -53,9 +53,9 @@ use super::{
 use crate::mem::MemRef;
 
 impl Endpoint {
-    /// SEND and TSEND, whose flags, capabilities and length are good. Gives the session that is to be
-    /// [pushed](Session::push) soon: the peer may have a new one. `EAGAIN` so many transmits are
-    /// under way, or there is no room in the CQ; `ENOMEM`. Sleeps.
+    /// SEND and TSEND. The caller has checked flags, capabilities and length. Returns the session,
+    /// which may be a new one; the caller [pushes](Session::push) it soon. Fails with `EAGAIN` if
+    /// `tx_size` transmits are outstanding, or the CQ has no room; `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep::rdm) fn send_remote(
         self: &Arc<Self>,
@@ -81,7 +81,7 @@ impl Endpoint {
         let outgoing = Outgoing {
             tag: op.tag.map(|tag| tag.tag),
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
-            // At most 2^30, as was checked.
+            // At most 2^30; the length was checked.
             len: memory.len() as u32,
             delivery: Level::of(flags) == Level::Delivery,
             fence: flags.contains(OpFlags::FENCE),
@@ -107,7 +107,8 @@ impl Endpoint {
         self.hand_over(bound, session, new, post, |new| new.transmit)
     }
 
-    /// READ and WRITE of `memory`. Gives what a SEND gives. `EAGAIN`, `ENOMEM` as for that. Sleeps.
+    /// READ and WRITE of `memory`. Returns the session as a SEND does. Fails with `EAGAIN`,
+    /// `ENOMEM` as for a SEND. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep::rdm) fn rma_remote(
         self: &Arc<Self>,
@@ -138,7 +139,7 @@ impl Endpoint {
                 OpType::Read => RmaKind::Read,
                 _ => RmaKind::Write(data.then_some(rma.data)),
             },
-            // At most 2^30, as was checked.
+            // At most 2^30; the length was checked.
             len: memory.len() as u32,
             pieces: u32::try_from(pieces.len()).map_err(|_| EINVAL)?,
             fence: rma.flags.contains(OpFlags::FENCE),
@@ -146,7 +147,7 @@ impl Endpoint {
         let slot = slot(())?;
         let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory)?;
         if !has_keys {
-            // Keys of the wire have 4 bytes, so no region has this one.
+            // RKEYs have 4 bytes, so no region has this key.
             drop(memory);
             self.tx.give_back_room();
             self.complete(bound, ticket, Outcome::refused(Refusal::Key));
@@ -169,9 +170,10 @@ impl Endpoint {
         self.hand_over(bound, session, new, post, |new| new.transmit)
     }
 
-    /// Has a session take `new`: `post` gives back what one that has gone does not take, and then
-    /// there is a new one. Gives the one that took it. `transmit` is what a refusal ends. An error of
-    /// the new session. Sleeps.
+    /// Hands `new` to a session. If the session has been removed meanwhile, `post` returns `new`,
+    /// and a new session is made. Returns the session that took it. `transmit` extracts the
+    /// transmit to be refused if there is no new session. Fails with the errors of
+    /// [`remote_peer`](Self::remote_peer). Sleeps.
     fn hand_over<N>(
         self: &Arc<Self>,
         bound: &Bound,
@@ -195,7 +197,7 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// The right of a transmit to be under way, and to be reported. `EAGAIN`, `ENOMEM`. Sleeps.
+    /// Takes the room and the ticket of a transmit. Fails with `EAGAIN`, `ENOMEM`. Sleeps.
     fn remote_ticket(
         &self,
         bound: &Bound,
@@ -210,7 +212,7 @@ impl Endpoint {
             .inspect_err(|_| self.tx.give_back_room())
     }
 
-    /// A transmit is refused after all. Sleeps.
+    /// Gives back the room and the ticket of a transmit that is refused. Sleeps.
     fn refuse_remote(&self, bound: &Bound, transmit: Transmit) {
         self.tx.give_back_room();
         self.give_back(bound, transmit.ticket);

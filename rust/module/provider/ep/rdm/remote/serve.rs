@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the peer wants over a connection, and what the QP tells.
+//! The peer's requests on a connection, and events of its QP.
 //!
-//! A SEND begins with a header. If that is a message's, the endpoint has a place for it at once, or the
-//! peer is to wait: a posted receive, into which the bytes go as they come; or a buffer of the endpoint's;
-//! or, for a long message, only room to remember it. Anything else is said to the session, when the
-//! QP's run is over ([`Consumer::run_ended`]).
+//! A SEND begins with a header. If it is the header of a message, the endpoint must have room for
+//! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
+//! arrive; or a buffer of the endpoint; or, for a long message, only a place among the unexpected
+//! messages. All other headers are events for the session, which gets them when the run of the QP
+//! is over ([`Consumer::run_ended`]).
 //!
-//! The peer reaches memory through regions, under their keys, and its receives read long messages
-//! through grants.
+//! The peer accesses memory through regions, by their keys. Its receives read long messages through
+//! grants.
 
 use kernel::{
     prelude::*,
@@ -90,7 +91,8 @@ impl Connection {
         self.endpoint().bound.as_ref().ok_or(Refusal::Operation)
     }
 
-    /// Runs `work` inside the region that `reth` names, if the endpoint lets peers do so.
+    /// Calls `work` inside the region that `reth` names, if the endpoint's capabilities allow the
+    /// access.
     fn in_region<T>(
         &self,
         reth: &Reth,
@@ -124,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// What the peer is owed.
+    /// The number of answers to the peer, and the limit for waiting messages.
     fn owing(&self) -> Owing {
         Owing {
             owed: self.session().owing.count(),
@@ -132,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// A message comes: finds it a place. `NotReady`: there is none, or no memory.
+    /// Finds room for a message. `NotReady`: there is no room, or no memory.
     fn offer(&self, message: &header::Message, source: Source) -> Answer<Coming> {
         let endpoint = self.endpoint();
         let known = Message {
@@ -160,9 +162,9 @@ impl Connection {
         Ok(Coming::Message(berth, known, owed))
     }
 
-    /// A SEND begins with these bytes.
+    /// Handles the beginning of a SEND.
     fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> Answer {
-        // What it comes to can be said then.
+        // Reserves room for the event at the end.
         if inbox.said.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
             return Err(Refusal::NotReady);
         }
@@ -188,7 +190,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A SEND has ended.
+    /// Handles the end of a SEND.
     fn ended(&self, inbox: &mut Inbox, len: u32) -> Answer {
         let bound = self.bound()?;
         let end = inbox.inbound.end(len).map_err(|_| Refusal::Invalid)?;
@@ -203,7 +205,7 @@ impl Connection {
             }
             (End::Event(Event::Note { data, .. }), _) => {
                 if inbox.written.is_empty() {
-                    // Only a write that a region allowed brings data.
+                    // Data without a preceding write that a region allowed violate the protocol.
                     return Err(Refusal::Invalid);
                 }
                 let (kind, flags) = (OpType::Write, OpFlags::REMOTE_CQ_DATA);
@@ -216,13 +218,13 @@ impl Connection {
             _ => None,
         };
         if let Some(said) = said {
-            // There is room for it since the SEND began.
+            // The room was reserved when the SEND began.
             let _ = inbox.said.push(said, GFP_KERNEL_ACCOUNT);
         }
         Ok(())
     }
 
-    /// What was coming in will not come.
+    /// Gives up the message that was being received.
     pub(super) fn abort(&self, why: Cause) {
         let coming = {
             let mut inbox = self.inbox.lock();
@@ -235,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Tells the session what the peer has said, under the session's lock.
+    /// Hands the peer's events to the session. The caller holds the session's lock.
     pub(super) fn tell(&self, state: &mut State, now: u64) {
         let said = core::mem::take(&mut self.inbox.lock().said);
         for said in said {
@@ -258,7 +260,8 @@ impl Connection {
         }
     }
 
-    /// What becomes of a work request that ended with `status`, and of the connection.
+    /// The result of a work request that ended with `status`, and the cause if the connection
+    /// fails.
     fn done(status: Status, void: bool) -> (Done, Option<Cause>) {
         let cause = match status {
             Status::Success if void => return (Done::Void, None),
@@ -299,7 +302,7 @@ impl Consumer for Connection {
             .payload(offset, payload.len() as u32)
             .map_err(|_| Refusal::Invalid)?;
         if let (Some((range, at)), Coming::Message(berth, ..)) = (part, &inbox.coming) {
-            // What does not fit is cut off, and told at the end.
+            // Bytes that do not fit are dropped. The completion reports that.
             payload.part(range).place(berth.memory(), at as usize);
         }
         Ok(())
@@ -311,7 +314,7 @@ impl Consumer for Connection {
             inbox.coming = Coming::Nothing;
             inbox.write_ends = true;
             let bound = self.bound()?;
-            // The present piece is not among those that have been written yet.
+            // The bytes of the current piece are not in `written` yet.
             let len = inbox.written.bytes().saturating_add(u64::from(ended.len));
             let kind = OpType::Write;
             self.endpoint()
@@ -396,7 +399,7 @@ impl Consumer for Connection {
         }
     }
 
-    /// The QP does not allow it.
+    /// Unreachable: the QP does not allow atomics.
     fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> Answer<u64> {
         Err(Refusal::Access)
     }

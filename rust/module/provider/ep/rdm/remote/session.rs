@@ -2,31 +2,33 @@
 
 //! A session: an endpoint and one peer on another host.
 //!
-//! What is to be done says the core's [`rdm::Session`]; here it has a lock, memory, a timer, and somebody
-//! who does it:
+//! The core's [`rdm::Session`] decides what to do. This file adds a lock, memory, a timer, and the
+//! execution of its decisions:
 //!
 //! ```text
-//!  post, cancel, answer  (process)    ---.
-//!  completed, run_ended  (QP's worker) --+--> state: core --> pump: work for QPs, ends of operations
-//!  event, request        (CM)         ---'             '----> work item: connections (manage.rs)
+//!  post, cancel, answer  (process)     ---.
+//!  completed, run_ended  (run of a QP) ---+--> state: core --> pump: work for QPs, completions
+//!  event, request        (CM)          ---'             '----> work item: connections (manage.rs)
 //!  timer ------------------------------------------------------^
 //! ```
 //!
 //! # Locks
 //!
-//! `state` is a mutex; under it are taken the locks of the session's QPs, of [`Connection`]s, and what a
-//! completion takes. So nobody may post in the context of a completion, only who is woken by it. It is
-//! not for a consumer that is being asked by a QP: what is to be said then is kept by the connection
-//! until its run is over. What programs post is sent when they have let go of the lock, so that they
-//! can run the receive work of peers on the same machine
-//! ([`InlineList`](crate::shim::inline_work::InlineList)); what others
-//! want is sent under it. `grants` is a spin lock and a leaf; bytes are copied under it, at most a path
-//! MTU, because the memory that is read there must not go meanwhile, and dropping it would sleep.
+//! `state` is a mutex. The locks of the session's QPs, of [`Connection`]s and of a completion are
+//! taken under it. So a callback of a completion must not post; a task that the completion wakes
+//! may. A consumer that a QP calls under its own lock must not take `state`: the connection keeps
+//! its events for the session until the run of the QP is over. Programs send their operations after
+//! they have released `state`, so that they can run the receive work of peers on the same machine
+//! ([`InlineList`](crate::shim::inline_work::InlineList)). All other packets are sent under it.
+//!
+//! `grants` is a spin lock and a leaf. Bytes are copied under it, at most a path MTU: the memory
+//! must not be released during the copy, and dropping a reference to it here could sleep.
 //!
 //! # The end
 //!
-//! A session that has nothing to do and no connection is taken out of its endpoint's table, under its
-//! lock, and gives back what comes late.
+//! A session that has nothing to do and no connection is marked as gone under its lock, and then
+//! removed from its endpoint's table. An operation that is posted to it later is returned to the
+//! poster.
 
 use kernel::{
     new_mutex,
@@ -128,37 +130,37 @@ use crate::{
     }, //
 };
 
-/// The protocol.
+/// The state machine of the protocol.
 pub(super) type Core = rdm::Session<Trees>;
 
-/// A message, and the memory for it.
+/// A message to be sent, and its preallocated memory.
 pub(super) struct NewSend {
     pub(super) transmit: Transmit,
     pub(super) slot: SendSlot,
-    /// For one whose bytes do not go with it.
+    /// For a message that the receiver reads.
     pub(super) grant: Option<GrantSlot>,
 }
 
-/// An RMA operation, and the memory for it.
+/// An RMA operation, and its preallocated memory.
 pub(super) struct NewRma {
     pub(super) transmit: Transmit,
     pub(super) slot: RmaSlot,
 }
 
-/// A connection, and the work that is with its QP.
+/// A connection, and the work that its QP has.
 pub(super) struct Line {
     pub(super) connection: Arc<Connection>,
     pub(super) works: Works,
-    /// Why it failed, if a work request did.
+    /// The cause of its failure, if a work request failed.
     pub(super) cause: Option<Cause>,
-    /// The QP has work that it has not been told to send.
+    /// The QP has work that was queued but not sent.
     pub(super) unsent: bool,
 }
 
-/// Connections that there can be: one in use, and one that takes its place.
+/// The most connections: one in use, and one that replaces it.
 const LINES: usize = 2;
 
-/// What the lock guards.
+/// The state under the lock.
 pub(super) struct State {
     pub(super) core: Core,
     lines: [Option<Line>; LINES],
@@ -167,12 +169,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The line of a connection.
+    /// The entry of a connection.
     pub(super) fn line(&mut self, conn: Conn) -> Option<&mut Line> {
         find(&mut self.lines, conn)
     }
 
-    /// Puts a line in; gives it back if there is no room, which there is by the protocol.
+    /// Adds a connection. Returns it if there is no room, which the protocol rules out.
     pub(super) fn enter(&mut self, line: Line) -> core::result::Result<(), Line> {
         match self.lines.iter_mut().find(|place| place.is_none()) {
             Some(place) => {
@@ -183,18 +185,18 @@ impl State {
         }
     }
 
-    /// Takes the line of a connection out.
+    /// Removes a connection.
     pub(super) fn leave(&mut self, conn: Conn) -> Option<Line> {
         let is_it = |line: &mut Line| line.connection.conn() == conn;
         self.lines.iter_mut().find_map(|place| place.take_if(is_it))
     }
 
-    /// Whether the session has been taken out of its endpoint's table.
+    /// Whether the session is gone: no longer in its endpoint's table, or about to be removed.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// When something last came from the peer.
+    /// The time of the peer's last packet, ns.
     pub(super) fn heard(&self) -> u64 {
         let lines = self.lines.iter().flatten();
         lines.map(|line| line.connection.heard()).max().unwrap_or(0)
@@ -208,7 +210,7 @@ fn find(lines: &mut [Option<Line>; LINES], conn: Conn) -> Option<&mut Line> {
         .find(|line| line.connection.conn() == conn)
 }
 
-/// What a QP does.
+/// A work request for a QP.
 struct Order {
     op: WireOp,
     /// READs of the same operation follow.
@@ -219,7 +221,7 @@ struct Order {
 }
 
 impl Order {
-    /// A SEND of `header`, and of `memory` behind it.
+    /// A SEND of `header`, followed by `memory`.
     fn send(header: &Header, memory: MemRef) -> Self {
         let mut front = [0; MAX_HEADER];
         let front_len = header.put(&mut front).unwrap_or(0);
@@ -242,7 +244,7 @@ impl Order {
         }
     }
 
-    /// What is to be done for a request of the session.
+    /// The work request for a request of the protocol.
     fn of(core: &Core, connection: &Connection, request: &Request) -> Option<Self> {
         Some(match *request {
             Request::Send(header) => {
@@ -294,13 +296,13 @@ impl Order {
     }
 }
 
-/// Memory that the peer may read, by the number of the message.
+/// Memory that the peer may read, by the ID of the message.
 type Grants = RBTree<u64, MemRef>;
 
-/// Room for one of them.
+/// Preallocated memory for a grant.
 pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
 
-/// See the module's story.
+/// A session with a peer.
 #[pin_data]
 pub(in crate::provider::ep) struct Session {
     endpoint: Arc<Endpoint>,
@@ -309,14 +311,14 @@ pub(in crate::provider::ep) struct Session {
     state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
-    /// What is owed to the peer.
+    /// The count of the answers that are owed to the peer.
     pub(super) owing: Owing,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
     #[pin]
     work: Work<Self>,
-    /// What it takes of its owner's budget.
+    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -339,7 +341,7 @@ impl_alarm! {
 }
 
 impl Session {
-    /// The session of `endpoint` with the peer at `peer`. `ENOMEM`. Sleeps.
+    /// Makes a session of `endpoint` with the peer at `peer`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
@@ -383,23 +385,24 @@ impl Session {
         &self.endpoint
     }
 
-    /// Its peer. Any context.
+    /// The peer's address. Any context.
     pub(in crate::provider::ep) fn peer(&self) -> &SockAddr {
         &self.peer
     }
 
-    /// Has the work item run soon. Any context.
+    /// Queues the work item. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
-        // Refused if it is due already.
+        // Not queued if it is already.
         let _ = work::slow_queue().enqueue(self.clone());
     }
 
-    /// Takes the lock. Who changes something does what follows: [`follow`](Self::follow). Sleeps.
+    /// Takes the lock. A caller that changes the state calls [`follow`](Self::follow) afterwards.
+    /// Sleeps.
     pub(super) fn lock(&self) -> Guard<'_, State, MutexBackend> {
         self.state.lock()
     }
 
-    /// Runs `work` on the protocol, and does what follows. Sleeps.
+    /// Calls `work` with the state under the lock, and then [`follow`](Self::follow). Sleeps.
     pub(super) fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.state.lock();
         let now = now_ns();
@@ -408,13 +411,15 @@ impl Session {
         result
     }
 
-    /// Nothing was posted after all: if it was made for that, it can go. Sleeps.
+    /// Lets an unused session be freed, after an operation was refused for which it may have been
+    /// made. Sleeps.
     pub(super) fn settle(self: &Arc<Self>) {
         self.with(|_, _| ());
     }
 
-    /// Posts a message, and opens its memory to the peer if it does not go with it. Gives it back if the
-    /// session has gone: there may be a new one. [`push`](Self::push) is to be called soon. Sleeps.
+    /// Posts a message. Grants the peer access to its memory if the peer reads it. Returns the
+    /// message if the session has been removed; the caller then uses a new session. The caller
+    /// calls [`push`](Self::push) soon. Sleeps.
     pub(super) fn send(self: &Arc<Self>, outgoing: Outgoing, new: NewSend) -> Option<NewSend> {
         let mut state = self.state.lock();
         if state.gone {
@@ -438,8 +443,8 @@ impl Session {
         None
     }
 
-    /// Posts an RMA operation. Gives it back if the session has gone. [`push`](Self::push) is to be
-    /// called soon. Sleeps.
+    /// Posts an RMA operation. Returns it if the session has been removed. The caller calls
+    /// [`push`](Self::push) soon. Sleeps.
     pub(super) fn rma(self: &Arc<Self>, transfer: Transfer, new: NewRma) -> Option<NewRma> {
         let mut state = self.state.lock();
         if state.gone {
@@ -452,7 +457,7 @@ impl Session {
         None
     }
 
-    /// Sends what was posted. Sleeps; no lock is held, and no QP's consumer is being called.
+    /// Sends the queued work. Sleeps. The caller holds no lock and is not called by a QP.
     pub(in crate::provider::ep) fn push(&self) {
         let unsent = {
             let mut state = self.state.lock();
@@ -466,12 +471,12 @@ impl Session {
         }
     }
 
-    /// Gives the peer an answer. Sleeps.
+    /// Answers the peer. Sleeps.
     pub(super) fn answer(self: &Arc<Self>, reply: Reply) {
         self.with(|state, now| self.answer_locked(state, now, reply));
     }
 
-    /// The same, for who has the lock and will do what follows.
+    /// [`answer`](Self::answer) for a caller that holds the lock and calls `follow` afterwards.
     pub(super) fn answer_locked(&self, state: &mut State, now: u64, reply: Reply) {
         let (due, filling, slot) = reply.into_parts();
         if let Some(filling) = state.core.answer(now, due, filling, slot) {
@@ -479,8 +484,8 @@ impl Session {
         }
     }
 
-    /// Takes the oldest operation with this context back; false if there is none, or it is too late.
-    /// Sleeps.
+    /// Cancels the oldest operation with `context`. Returns false if there is none, or it is too
+    /// late. Sleeps.
     pub(super) fn cancel(self: &Arc<Self>, context: u64) -> bool {
         self.with(|state, _| {
             let mut from = 0;
@@ -499,9 +504,8 @@ impl Session {
         })
     }
 
-    /// Reads bytes that the peer has been granted to `room`. Those of a message that has ended are
-    /// zeros: the peer has said that it needs them no more, and what asks for them is an old packet.
-    /// Does not sleep.
+    /// Copies granted bytes to `room`. Bytes of a message that has ended are replaced by zeros: the
+    /// peer has reported that it has them, so the request is an old packet. Does not sleep.
     pub(super) fn read_grant(&self, grant: &Grant, room: &mut Room<'_>) {
         match self.grants.lock().get(&grant.id) {
             Some(memory) => {
@@ -511,7 +515,7 @@ impl Session {
         }
     }
 
-    /// Whether the peer has been granted these bytes. Does not sleep.
+    /// Whether the peer has a grant for these bytes. Does not sleep.
     pub(super) fn has_grant(&self, grant: &Grant) -> bool {
         let grants = self.grants.lock();
         let end = u64::from(grant.offset).saturating_add(u64::from(grant.len));
@@ -520,7 +524,8 @@ impl Session {
             .is_some_and(|memory| end <= memory.len() as u64)
     }
 
-    /// Does all that the protocol wants, but for connections. Under the lock.
+    /// Executes the decisions of the protocol, except those about connections. The caller holds the
+    /// lock.
     pub(super) fn follow(self: &Arc<Self>, state: &mut State, now: u64) {
         self.pump(state, now);
         for line in state.lines.iter_mut().flatten() {
@@ -530,7 +535,7 @@ impl Session {
         }
     }
 
-    /// The same, but what is handed to QPs is not sent yet.
+    /// [`follow`](Self::follow) without sending the work that is queued to QPs.
     fn pump(self: &Arc<Self>, state: &mut State, now: u64) {
         while let Some(next) = state.core.next(now) {
             match next {
@@ -547,7 +552,7 @@ impl Session {
             }
         }
         if state.gone {
-            // Whoever comes late has nothing to do here.
+            // A session that was removed makes no connections.
         } else if state.core.wants_manage(now) || state.core.is_spare() {
             self.wake();
         } else if let Some(at) = state.core.deadline() {
@@ -559,7 +564,7 @@ impl Session {
         }
     }
 
-    /// Hands work to a QP, which sends it later. What it does not take has failed, with its connection.
+    /// Queues work to a QP, which sends it later. If the QP refuses it, the connection fails.
     fn post(&self, state: &mut State, now: u64, conn: Conn, piece: Piece, request: &Request) {
         let State { core, lines, .. } = state;
         if let Some(line) = find(lines, conn) {
@@ -582,9 +587,9 @@ impl Session {
         core.failed(conn, Cause::Reset);
     }
 
-    /// An operation or a receive has ended. Sleeps.
+    /// Completes an operation or a receive. Sleeps.
     pub(super) fn end(&self, ended: Ended<Transmit, super::op::Filling>) {
-        // Whoever has sessions is bound.
+        // An endpoint that has sessions is enabled.
         let Some(bound) = self.endpoint.bound.as_ref() else {
             return;
         };
@@ -592,7 +597,7 @@ impl Session {
             Ended::Op(transmit, result) => {
                 if let Some(number) = transmit.grant {
                     let node = self.grants.lock().remove_node(&number);
-                    // Not under the lock.
+                    // The memory is not dropped under the lock.
                     drop(node);
                 }
                 self.endpoint.end_transmit(bound, transmit, result);
@@ -601,7 +606,7 @@ impl Session {
         }
     }
 
-    /// Takes it out of its endpoint's table if there is nothing left to be done. Sleeps.
+    /// Removes the session from its endpoint's table if it has nothing to do. Sleeps.
     pub(super) fn retire_if_spare(self: &Arc<Self>) {
         let alarm = {
             let mut state = self.state.lock();
@@ -611,7 +616,7 @@ impl Session {
             state.gone = true;
             core::mem::replace(&mut state.alarm, Alarm::new())
         };
-        // Cancels the timer, whose callback takes no lock.
+        // Cancels the timer. Its callback takes no lock.
         drop(alarm);
         self.endpoint.remote.forget(self);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a session keeps its operations: red-black trees, whose nodes are got beforehand.
+//! The memory of a session's operations: red-black trees with preallocated nodes.
 //!
-//! So nothing is allocated while a session's lock is held for them, and nothing can fail half-way.
+//! So nothing is allocated under a session's lock, and no step can fail for want of memory.
 
 use kernel::{
     prelude::*,
@@ -27,10 +27,10 @@ use super::{
     owing::Share, //
 };
 
-/// Operations by number; with each of them something is kept until it is taken out.
+/// Operations by number. Each entry keeps a value of type `K` until it is removed.
 pub(super) struct Tree<V, K = ()>(RBTree<u64, (V, K)>);
 
-/// Memory for one of them, and what is kept with it.
+/// Preallocated memory for one entry, and the value that is kept with it.
 pub(super) struct Slot<V, K = ()> {
     node: RBTreeNodeReservation<u64, (V, K)>,
     kept: K,
@@ -42,20 +42,20 @@ pub(super) type SendSlot = Slot<ops::Send<Transmit>>;
 /// Memory for an RMA operation.
 pub(super) type RmaSlot = Slot<ops::Rma<Transmit>>;
 
-/// Memory for what is owed to the peer.
+/// Memory for an answer to the peer.
 pub(super) type AnswerSlot = Slot<Answer<Filling>, Share>;
 
-/// Bytes that an [`AnswerSlot`] takes, with what the kernel adds to a node of a tree.
+/// Bytes of an [`AnswerSlot`], with the kernel's overhead for a tree node.
 pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<Filling>, Share)>() + 64;
 
-/// Gets memory for one entry. `ENOMEM`. Sleeps.
+/// Allocates memory for one entry. Fails with `ENOMEM`. Sleeps.
 pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
     let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
     Ok(Slot { node, kept })
 }
 
 impl<V, K> Tree<V, K> {
-    /// Nothing.
+    /// Makes an empty tree.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }
@@ -65,7 +65,7 @@ impl<V, K> Store<V> for Tree<V, K> {
     type Slot = Slot<V, K>;
 
     fn insert(&mut self, key: u64, value: V, slot: Self::Slot) {
-        // Its key is not there yet.
+        // The caller ensures that there is no entry with this key.
         let Slot { node, kept } = slot;
         let _ = self.0.insert(node.into_node(key, (value, kept)));
     }
@@ -87,7 +87,7 @@ impl<V, K> Store<V> for Tree<V, K> {
     }
 }
 
-/// See the module's story.
+/// The stores of a session.
 pub(super) struct Trees;
 
 impl Stores for Trees {

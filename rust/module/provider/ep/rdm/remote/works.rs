@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work that is with a QP, in the order in which it was handed over.
+//! The work that a QP has, in the order in which it was queued.
 //!
-//! Each piece is known to the QP by a number, which counts up. A QP ends its work requests in that
-//! order, and holds at most [`DEPTH`], so they stand in a ring.
+//! The number of a piece of work, which counts up, is the ID of its work request. A QP completes
+//! its work requests in this order and holds at most [`DEPTH`], so the pieces are in a ring.
 
 use kernel::prelude::*;
 
@@ -12,25 +12,25 @@ use kfi_core::rdm::{
     times::DEPTH, //
 };
 
-/// A piece of work that is with a QP.
+/// A piece of work that was queued to a QP.
 #[derive(Clone, Copy)]
 pub(super) struct Posted {
     pub(super) work: Work,
-    /// It is a message that has been made void since.
+    /// A message that has been marked as void since.
     pub(super) void: bool,
 }
 
-/// See the module's story.
+/// The work of a QP.
 pub(super) struct Works {
     ring: KVec<Option<Posted>>,
     next: u64,
 }
 
 impl Works {
-    /// Bytes that one takes.
+    /// Bytes of memory of the ring.
     pub(super) const BYTES: usize = DEPTH as usize * size_of::<Option<Posted>>();
 
-    /// Room for all that a QP holds. `ENOMEM`. Sleeps.
+    /// Makes room for all work requests that a QP holds. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             ring: KVec::from_elem(None, DEPTH as usize, GFP_KERNEL_ACCOUNT)?,
@@ -43,7 +43,7 @@ impl Works {
         self.ring.get_mut(index as usize)
     }
 
-    /// Work that is about to be handed over; gives its number.
+    /// Adds work that is about to be queued. Returns its number.
     pub(super) fn put(&mut self, work: Work) -> u64 {
         let number = self.next;
         self.next = number.wrapping_add(1);
@@ -53,12 +53,12 @@ impl Works {
         number
     }
 
-    /// Takes work out that has ended.
+    /// Removes work that has completed.
     pub(super) fn take(&mut self, number: u64) -> Option<Posted> {
         self.place(number)?.take()
     }
 
-    /// Work of this number, to be changed.
+    /// The work with this number, to be changed.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Posted> {
         self.place(number)?.as_mut()
     }
