@@ -4,9 +4,9 @@
 //! It covers the IP and UDP headers and the packet up to its pad. Fields that may change in transit
 //! are replaced by ones:
 //!
-//!  | header | replaced by ones |
+//! | header | replaced by ones |
 //! |---|---|
-//!  | (before IP) | 8 bytes in place of InfiniBand's local route header |
+//! | (before IP) | 8 bytes in place of InfiniBand's local route header |
 //! | IPv4 | type of service, time to live, header checksum |
 //! | IPv6 | traffic class, flow label, hop limit |
 //! | UDP | checksum |

@@ -28,18 +28,18 @@
 //!   Packet::write, payload from the consumer's memory, Icrc::trailer: a datagram to the peer
 //! ```
 //!
-//!  | module | contents |
+//! | module | contents |
 //! |---|---|
-//!  | [`error`] | errors of calls |
-//!  | [`bytes`] | reading and writing fields in wire format |
+//! | [`error`] | errors of calls |
+//! | [`bytes`] | reading and writing fields in wire format |
 //! | [`opcode`] | the opcodes of RC and UD |
 //! | [`headers`] | BTH and extended headers, AETH syndromes |
-//!  | [`packet`] | parsing, checking and building whole packets |
+//! | [`packet`] | parsing, checking and building whole packets |
 //! | [`cm`] | connection management |
-//!  | [`icrc`] | the invariant CRC of a packet |
+//! | [`icrc`] | the invariant CRC of a packet |
 //! | [`psn`] | packet sequence numbers: 24 bits that wrap |
-//!  | [`mtu`] | the path MTU, and the segmentation of messages |
-//!  | [`state`] | the states of a QP and the transitions between them |
+//! | [`mtu`] | the path MTU, and the segmentation of messages |
+//! | [`state`] | the states of a QP and the transitions between them |
 //! | [`rc`] | reliable connections: requester and responder |
 //! | [`ud`] | unreliable datagrams |
 

@@ -7,7 +7,7 @@
 //!                              '----- SQE  (UD: a send failed)
 //! ```
 //!
-//!  | state | send posts | receive posts | incoming requests | sends transmitted |
+//! | state | send posts | receive posts | incoming requests | sends transmitted |
 //! |---|---|---|---|---|
 //! | RESET | refused | refused | dropped | no |
 //! | INIT | refused | queued | dropped | no |

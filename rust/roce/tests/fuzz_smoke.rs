@@ -5,7 +5,7 @@
 //! `PROPTEST_CASES` sets the number of cases.
 
 #[path = "../fuzz/src/lib.rs"]
-#[expect(unreachable_pub, reason = "a crate of its own for the fuzzer")]
+#[expect(unreachable_pub, reason = "a separate crate for the fuzzer")]
 mod targets;
 
 use proptest::prelude::*;

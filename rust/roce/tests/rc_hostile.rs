@@ -9,7 +9,7 @@
 #[allow(
     dead_code,
     unreachable_pub,
-    reason = "a crate of its own for the fuzzer"
+    reason = "a separate crate for the fuzzer"
 )]
 mod targets;
 

@@ -2,11 +2,11 @@
 //! RC over a simulated network that loses, duplicates, reorders, delays and corrupts packets; see
 //! `sim`.
 //!
-//!  | variable | meaning |
+//! | variable | meaning |
 //! |---|---|
-//!  | `KFI_SIM_SEEDS` | the number of seeds, by default 50,000 |
-//!  | `KFI_SIM_FIRST` | the first seed, by default 0 |
-//!  | `KFI_SIM_SEED` | run only this seed, print its trace and write its packets to a file |
+//! | `KFI_SIM_SEEDS` | the number of seeds, by default 50,000 |
+//! | `KFI_SIM_FIRST` | the first seed, by default 0 |
+//! | `KFI_SIM_SEED` | run only this seed, print its trace and write its packets to a file |
 //!
 //! A failed seed prints the command that runs it alone.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What operations permit, by kind, flag and capability.
+//! Tests of operations: properties by kind, flag and capability.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_op))]
 mod suite {
@@ -29,7 +29,7 @@ mod suite {
     }
 
     #[test]
-    fn completion_flags_are_what_consumers_compare_with() {
+    fn completion_flags_follow_from_the_kind() {
         assert_eq!(OpType::Recv.comp_flags(false).bits(), (1 << 1) | (1 << 10));
         assert_eq!(
             OpType::Recv.comp_flags(true).bits(),
@@ -205,7 +205,7 @@ mod suite {
         assert_eq!(OpType::Write.counts_at_target(), CntrBind::REMOTE_WRITE);
         assert_eq!(OpType::TSend.counts_at_target(), CntrBind::EMPTY);
         for kind in ALL.into_iter().filter(|kind| !kind.is_atomic()) {
-            // A counter's bind flags and a region's access are the same bits.
+            // A counter's bind flags and a region's access rights are the same bits.
             assert_eq!(kind.local_access().bits(), kind.counts().bits());
             assert_eq!(kind.target_access().bits(), kind.counts_at_target().bits());
             assert_eq!(kind.target_access().is_empty(), !kind.is_rma());
@@ -317,7 +317,7 @@ mod suite {
     }
 
     #[test]
-    fn open_capabilities_are_completed() {
+    fn incomplete_capabilities_are_completed() {
         let directions = MESSAGE_DIRECTIONS | RMA_DIRECTIONS;
         let whole = |caps| expand_caps(caps, Caps::ALL);
         assert_eq!(whole(Caps::EMPTY), DEFAULT_KINDS | directions);
@@ -336,7 +336,8 @@ mod suite {
         );
         assert_eq!(whole(Caps::SEND), Caps::SEND | Caps::MSG | Caps::TAGGED);
         assert_eq!(whole(Caps::READ), Caps::READ | Caps::RMA);
-        // What the type does not have is not added, but kept where it was asked for.
+        // Capabilities that the type does not have are not added, but they are kept if they were
+        // requested.
         let of = Caps::MSG | Caps::SEND;
         assert_eq!(expand_caps(Caps::EMPTY, of), of);
         assert_eq!(expand_caps(Caps::SEND, of), of);

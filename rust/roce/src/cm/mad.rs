@@ -8,8 +8,8 @@
 //! | 2 | class version | 2 |
 //! | 3 | method | 3, send |
 //! | 4 | status, class specific | 0 |
-//!  | 8 | transaction ID | that of a request is repeated in its answers |
-//!  | 16 | attribute ID | the message, see [`Attribute`] |
+//! | 8 | transaction ID | that of a request is repeated in its answers |
+//! | 16 | attribute ID | the message, see [`Attribute`] |
 //! | 18 | reserved, attribute modifier | 0 |
 //!
 //! Source: InfiniBand specification, volume 1, sections 13.4.2, 16.7.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The messages of connection management, read from and written into management datagrams.
 //!
-//!  | message | meaning | bytes of private data |
+//! | message | meaning | bytes of private data |
 //! |---|---|---|
-//!  | [`Req`] | connection request with the sender's QP | 92 |
-//!  | [`Mra`] | message received, the answer takes time | 222 |
-//!  | [`Rej`] | rejection | 148 |
-//!  | [`Rep`] | acceptance with the sender's QP | 196 |
+//! | [`Req`] | connection request with the sender's QP | 92 |
+//! | [`Mra`] | message received, the answer takes time | 222 |
+//! | [`Rej`] | rejection | 148 |
+//! | [`Rep`] | acceptance with the sender's QP | 196 |
 //! | [`Rtu`] | ready to use | 224 |
-//!  | [`Dreq`] | disconnection request | 220 |
-//!  | [`Drep`] | disconnection confirmed | 224 |
+//! | [`Dreq`] | disconnection request | 220 |
+//! | [`Drep`] | disconnection confirmed | 224 |
 //!
 //! Each message carries the communication ID of its sender, and each but REQ that of its receiver.
 //! A [`CommId`] identifies a connection at the end that chose it.
@@ -381,7 +381,7 @@ impl<'a> Drep<'a> {
 
 /// The contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as what they hold")]
+#[expect(missing_docs, reason = "named after their contents")]
 pub enum Body<'a> {
     Req(Req<'a>),
     Mra(Mra<'a>),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Connection management (CM): the messages with which two QPs establish and end a connection.
 //!
-//!  | file | contents |
+//! | file | contents |
 //! |---|---|
 //! | `mad` | the header common to management datagrams |
 //! | `message`, `req` | the messages: [`Req`], [`Mra`], [`Rej`], [`Rep`], [`Rtu`], [`Dreq`], [`Drep`] |
 //! | `connection` | the state machine of either end: [`Connection`]; its event queue: [`PendingEvents`] |
-//!  | `timing` | timeouts and retransmission: [`Timing`] |
-//!  | `route` | finding the connection to which a message belongs: [`Route`] |
-//!  | `refusal` | rejecting a REQ without keeping a connection: [`Refusal`] |
-//!  | `reason` | the reasons of rejections: [`Reason`] |
-//!  | `service_id` | the service that a request names: [`ServiceId`] |
+//! | `timing` | timeouts and retransmission: [`Timing`] |
+//! | `route` | finding the connection to which a message belongs: [`Route`] |
+//! | `refusal` | rejecting a REQ without keeping a connection: [`Refusal`] |
+//! | `reason` | the reasons of rejections: [`Reason`] |
+//! | `service_id` | the service that a request names: [`ServiceId`] |
 //! | `ip_header` | the RDMA CM's IP addresses and port in a REQ: [`IpHeader`] |
-//!  | `gid`, `timeout` | the InfiniBand forms of IP addresses and times: [`Gid`], [`Timeout`] |
+//! | `gid`, `timeout` | the InfiniBand forms of IP addresses and times: [`Gid`], [`Timeout`] |
 //!
 //! Messages are UD datagrams of [`MAD_LEN`] bytes from QP 1 to QP 1.
 //!

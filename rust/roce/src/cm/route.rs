@@ -4,7 +4,7 @@
 //! The owner of the connections keeps three maps: by the local [`CommId`], by the peer's GUID and
 //! `CommId`, and by the peer's GUID and QP. [`Message::route`] returns the key for a message:
 //!
-//!  | route | key | if there is one | if there is none |
+//! | route | key | if there is one | if there is none |
 //! |---|---|---|---|
 //! | [`Request`](Route::Request) | GUID and ID | [`Connection::receive`] | the rule for new requests |
 //! | [`Local`](Route::Local) | own ID | [`Connection::receive`] | send [`Message::unknown`] |

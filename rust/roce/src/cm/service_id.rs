@@ -4,10 +4,10 @@
 //! A service ID has 64 bits; its first byte says which authority assigns it. Consumers that are
 //! identified by a port have a range (space) of IDs whose last 16 bits are the port:
 //!
-//!  | space | ID | assigned by |
+//! | space | ID | assigned by |
 //! |---|---|---|
-//!  | [`tcp`](ServiceId::tcp) | `0x0000_0000_0106_pppp` | the RDMA CM: its TCP port space, port `pppp` |
-//!  | [`with_port`](ServiceId::with_port) | first byte 0x02 | the local operating system |
+//! | [`tcp`](ServiceId::tcp) | `0x0000_0000_0106_pppp` | the RDMA CM: its TCP port space, port `pppp` |
+//! | [`with_port`](ServiceId::with_port) | first byte 0x02 | the local operating system |
 //!
 //! Source: InfiniBand specification, volume 1, annex A3 (service IDs), annex A11 (RDMA IP CM
 //! service).

@@ -6,8 +6,8 @@
 //! | bits 6 5 | kind | bits 4 to 0 |
 //! |---|---|---|
 //! | 0 0 | ACK | end-to-end flow control [`Credits`] |
-//!  | 0 1 | RNR NAK | time to wait, [`RnrTimer`] |
-//!  | 1 1 | NAK | reason, [`Nak`] |
+//! | 0 1 | RNR NAK | time to wait, [`RnrTimer`] |
+//! | 1 1 | NAK | reason, [`Nak`] |
 //!
 //! All other syndromes are reserved, and a packet with one is malformed.
 //!

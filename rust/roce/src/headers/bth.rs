@@ -6,7 +6,7 @@
 //! | 0 | 8 | opcode |
 //! | 1 | 1, 1, 2, 4 | SE, M (MigReq), PadCnt, TVer |
 //! | 2 | 16 | P_Key |
-//!  | 4 | 1, 1, 6 | FECN, BECN, reserved (not covered by the ICRC) |
+//! | 4 | 1, 1, 6 | FECN, BECN, reserved (not covered by the ICRC) |
 //! | 5 | 24 | DestQP |
 //! | 8 | 1, 7 | A (AckReq), reserved |
 //! | 9 | 24 | PSN |

@@ -181,7 +181,7 @@ pub enum SendEnd {
 ///
 /// Immediate data is `Option<u32>`, in the byte order of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the opcodes are")]
+#[expect(missing_docs, reason = "named after the opcodes")]
 pub enum Headers {
     SendFirst,
     SendMiddle,

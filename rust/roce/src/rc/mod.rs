@@ -11,18 +11,18 @@
 //!   take <-- queue <-- Requester::receive <-- packet <-- (network) <-- Responder::poll <------'
 //! ```
 //!
-//!  | file | contents |
+//! | file | contents |
 //! |---|---|
 //! | [`attr`] | attributes of a QP |
 //! | [`queue`] | work requests, WQEs, completions |
-//!  | [`requester`] | sending requests, handling responses and losses |
-//!  | [`window`], [`rtt`] | the number of packets outstanding; the time before a retransmission |
-//!  | [`outstanding`] | READ requests and atomics that are outstanding |
-//!  | `gap` | packets that arrive behind a missing one |
-//!  | [`responder`] | executing requests, answering and replaying them |
-//!  | [`target`] | the caller's receives and memory, on which a responder acts |
+//! | [`requester`] | sending requests, handling responses and losses |
+//! | [`window`], [`rtt`] | the number of packets outstanding; the time before a retransmission |
+//! | [`outstanding`] | READ requests and atomics that are outstanding |
+//! | `gap` | packets that arrive behind a missing one |
+//! | [`responder`] | executing requests, answering and replaying them |
+//! | [`target`] | the caller's receives and memory, on which a responder acts |
 //! | [`stats`] | counters |
-//!  | [`qp`] | a requester and a responder that share a state |
+//! | [`qp`] | a requester and a responder that share a state |
 //!
 //! # Usage
 //!
@@ -30,12 +30,12 @@
 //! for the packets to send. After each event (a post, packets, a timer) it does the following:
 //!
 //! ```text
-//!  for each received packet:       requester.receive() or responder.receive()
+//! for each received packet:       requester.receive() or responder.receive()
 //! if a deadline has passed:       requester.expired()
-//!  repeat:                         responder.poll(), requester.poll()   send the packets returned
-//!      if the local stack refuses one:  not_sent()
-//!  repeat:                         requester.take()                     report completions
-//!  arm one timer for the earlier of requester.deadline() and responder.deadline(); none: cancel it
+//! repeat:                         responder.poll(), requester.poll()   send the packets returned
+//!     if the local stack refuses one:  not_sent()
+//! repeat:                         requester.take()                     report completions
+//! arm one timer for the earlier of requester.deadline() and responder.deadline(); none: cancel it
 //! ```
 //!
 //! Both halves may be under one lock, or each under its own. No call sleeps. Only

@@ -3,20 +3,20 @@
 //!
 //! ```text
 //!              una              next             max
-//!  answered     |  outstanding   |  to be sent    |  not sent yet
-//!   answered     |  outstanding   | to retransmit  |  not sent yet
-//!   -------------+----------------+----------------+----------------> PSN
+//!  answered     |  outstanding   | to retransmit  |  not sent yet
+//!  -------------+----------------+----------------+----------------> PSN
+//! ```
 //!
 //! The requester cuts packets from the send queue on demand: [`Requester::poll`] returns the next
 //! packet that the window, the limits of the peer and the timers allow, and says which bytes of
 //! which work request are its payload. The only transmission state is the queue and three PSNs, so
 //! going back means setting `next`.
 //!
-//!  | file | contents |
+//! | file | contents |
 //! |---|---|
-//!  | `send.rs` | choosing and building the next packet |
-//!  | `receive.rs` | matching responses with requests |
-//!  | `recover.rs` | losses: NAKs, timers, packets that the local stack refused |
+//! | `send.rs` | choosing and building the next packet |
+//! | `receive.rs` | matching responses with requests |
+//! | `recover.rs` | losses: NAKs, timers, packets that the local stack refused |
 //!
 //! # Losses
 //!

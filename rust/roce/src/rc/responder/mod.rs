@@ -10,11 +10,11 @@
 //! PSNs, packet by packet, then one ACK or NAK for all other requests. A thousand requests of one
 //! batch therefore cost one ACK, and an answer never overtakes one to an earlier request.
 //!
-//!  | file | contents |
+//! | file | contents |
 //! |---|---|
-//!  | `receive.rs` | checking and executing requests |
-//!  | `reply.rs` | answers: READ data, results of atomics, ACKs, NAKs |
-//!  | `replay.rs` | READs and atomics that may be repeated |
+//! | `receive.rs` | checking and executing requests |
+//! | `reply.rs` | answers: READ data, results of atomics, ACKs, NAKs |
+//! | `replay.rs` | READs and atomics that may be repeated |
 //!
 //! # Errors
 //!

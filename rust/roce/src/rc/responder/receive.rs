@@ -248,7 +248,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a packet's, taken apart")]
+    #[expect(clippy::too_many_arguments, reason = "the fields of a packet")]
     fn write<T: Target>(
         &mut self,
         target: &mut T,
