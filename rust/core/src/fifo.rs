@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slots_at_all() {
+    fn a_queue_without_slots_is_full_and_empty() {
         let mut slots: [u32; 0] = [];
         let mut fifo = Fifo::new(&mut slots[..]);
         assert!(!fifo.push_with(|slot| *slot = 1));

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slots_at_all() {
+    fn a_slab_without_slots_is_full_and_empty() {
         let mut slab: Slab<u32, &mut [Slot<u32>]> = Slab::new(&mut []);
         assert_eq!(slab.capacity(), 0);
         assert!(slab.is_full());

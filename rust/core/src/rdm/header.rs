@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_headers_are_parsed_again() {
         for (header, len) in all() {
             let mut bytes = [0xff; MAX_HEADER];
             assert_eq!(header.len(), len);
