@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_checked() -> Result {
+    fn attributes_are_checked() -> Result {
         assert_eq!(queue(0)?.size(), 1);
         assert_eq!(queue(1)?.size(), 1);
         assert_eq!(queue(1000)?.size(), 1024);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_kept() -> Result {
+    fn a_read_returns_at_most_the_requested_number() -> Result {
         let queue = queue(256)?;
         assert_eq!(queue.read(0, ignore), Err(EAGAIN));
         for n in 0..100 {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_are_kept() -> Result {
+    fn a_read_ends_at_its_deadline() -> Result {
         let queue = queue(8)?;
         assert_eq!(
             queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_atomics() -> Result {
+    fn atomics_need_an_aligned_word() -> Result {
         let memory = user(PAGE_SIZE)?;
         let pinned = Pinned::new(&[range(&memory, 8, 20)], Access::Write)?;
         let pinned = MemRef::pinned(pinned);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_region() -> Result {
+    fn a_large_region_can_be_pinned() -> Result {
         const LEN: usize = 16 << 20;
         let memory = user(LEN)?;
         let all = MemRef::pinned(Pinned::new(&[range(&memory, 1, LEN - 1)], Access::Write)?);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_word() -> Result {
+    fn a_shared_word_is_read_and_written() -> Result {
         let pages = SharedPages::new(8)?;
         let word = pages.word(16).ok_or(EINVAL)?;
         let same = word.clone();

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_names() {
+    fn link_names_are_checked() {
         assert!(LinkName::new(&raw(b"roce0")).is_ok_and(|n| n.as_bytes() == b"roce0"));
         assert!(LinkName::new(&raw(b"123456789012345")).is_ok_and(|n| n.as_bytes().len() == 15));
         // Empty, not terminated, blanks, '/', a control character, not ASCII.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_names() {
+    fn interface_names_are_checked() {
         assert!(IfName::new(&raw(b"veth-0.1@x")).is_ok_and(|n| n.to_array() == raw(b"veth-0.1@x")));
         assert!(IfName::new(&raw(b"")) == Err(EINVAL));
         assert!(IfName::new(&raw(b"1234567890123456")) == Err(EINVAL));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces() -> Result {
+    fn the_current_namespace_is_known() -> Result {
         let here = NetNs::current()?;
         assert!(here.id() == NetNsId::current()?);
         assert!(here.capable_net_admin());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn add_and_del() -> Result {
+    fn links_are_added_and_removed() -> Result {
         let here = NetNsId::current()?;
         assert!(next(here, 0).is_err_and(|e| e == ENOENT));
         let link = add_lo(b"t0")?;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() -> Result {
+    fn a_second_link_on_an_interface_is_refused() -> Result {
         let ifname = IfName::new(&raw(b"nonesuch"))?;
         let none = add(&NetNs::current()?, link_name(b"t0")?, ifname);
         assert!(none.is_err_and(|e| e == ENODEV));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn iteration() -> Result {
+    fn links_are_iterated_in_order() -> Result {
         let here = NetNsId::current()?;
         let first = add_lo(b"t0")?;
         assert!(next(here, 0).is_ok_and(|found| Arc::ptr_eq(&found, &first)));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn use_is_counted() -> Result {
+    fn a_link_in_use_is_not_removed() -> Result {
         let link = add_lo(b"t0")?;
         let one = link.open()?;
         let two = link.open()?;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic() -> Result {
+    fn traffic_of_a_link_is_counted() -> Result {
         let link = add_lo(b"t0")?;
         link.count_tx(100);
         link.count_tx(0);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() -> Result {
+    fn a_link_has_the_addresses_of_its_interface() -> Result {
         let link = add_lo(b"t0")?;
         let lo = v4([127, 0, 0, 1], 7471);
         assert!(link.first_ipv4() == Some(v4([127, 0, 0, 1], 0)));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_changes() -> Result {
+    fn a_link_follows_its_interface() -> Result {
         let link = add_lo(b"t0")?;
         happens(NetdevEvent::Changed(netdev(&link, false, 1500, b"lo1")));
         assert!(link.state() == LinkState::Down);

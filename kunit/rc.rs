@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics() -> Result {
+    fn atomics_return_the_old_value() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         mem::wire::store(&b.peer.region, 16, &40u64.to_ne_bytes());
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn states() -> Result {
+    fn state_transitions_are_checked() -> Result {
         let link = TestLink::new()?;
         let end = End::new(&link, ONE, 1)?;
         let payload = buffer(1)?;
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn many_posters() -> Result {
+    fn many_threads_can_post() -> Result {
         assert!(posters(2, 300, 100, 700, |end, memory, number| {
             let op = match number % 3 {
                 0 => SEND,

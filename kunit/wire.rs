@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn qp_numbers() -> Result {
+    fn qp_numbers_are_unique_and_not_reused_soon() -> Result {
         let link = TestLink::new()?;
         let (a, b) = (End::new(&link, ONE)?, End::new(&link, ONE)?);
         let (first, second) = (a.qp.number(), b.qp.number());

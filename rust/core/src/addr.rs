@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_text() {
+    fn the_longest_text_has_text_max_bytes() {
         let node = "fe80:1111:1111:1111:1111:1111:1111:1111%4294967295";
         let addr = SockAddr::parse(node.as_bytes(), b"65535");
         let mut buf = [0xff; TEXT_MAX];
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_ipv4() {
+    fn an_ipv4_address_converts_to_bytes_and_back() {
         let mut raw = [0; RAW_LEN];
         raw[..2].copy_from_slice(&2u16.to_ne_bytes());
         raw[2..8].copy_from_slice(&[0x1d, 0x2f, 10, 0, 0, 1]);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_ipv6() {
+    fn an_ipv6_address_converts_to_bytes_and_back() {
         let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
         let addr = SockAddr::v6(ip, 0x1234, 7);
         assert!(addr.is_ok());
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_qp() {
+    fn an_address_with_a_qp_number_converts_to_bytes_and_back() {
         let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 0);
         let mut raw = addr.to_raw();
         raw[28..].copy_from_slice(&0xa2u32.to_ne_bytes());

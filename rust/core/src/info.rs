@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn names_have_a_maximum_length_and_no_nul() {
         let longest = [b'x'; limits::NAME_MAX - 1];
         assert_eq!(
             Name::new(&longest).as_ref().map(Name::as_bytes),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn newer_api_versions_are_refused() {
         for version in [0, 1, 1 << 16, (1 << 16) | 7] {
             assert!(Request::new(version, 0, b"", b"").is_ok());
         }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_text() {
+    fn invalid_flags_and_texts_are_refused() {
         let einval = Err(Errno::EINVAL);
         let source = flags::KFI_SOURCE;
         assert_eq!(Request::new(0, 0, b"", b""), Ok(Request::ANY));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn accesses_outside_the_bounds_are_refused() {
         let bounds = Err(Refusal::Bounds);
         let region = region(0x1000, 0x100);
         assert!(region.is_ok());

@@ -164,7 +164,7 @@ mod tests {
     use crate::testing::ArrayMap;
 
     #[test]
-    fn deadline_of_the_abi() {
+    fn deadlines_of_the_abi_are_converted() {
         for now in [0, 7, u64::MAX] {
             assert_eq!(Deadline::from_abi(0, now), Deadline::Poll);
             assert_eq!(Deadline::from_abi(u64::MAX, now), Deadline::Forever);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_of_the_kernel_interface() {
+    fn timeouts_of_the_kernel_interface_are_converted() {
         assert_eq!(Deadline::from_timeout(0, 5), Deadline::Poll);
         assert_eq!(Deadline::from_timeout(-1, 5), Deadline::Forever);
         assert_eq!(Deadline::from_timeout(i32::MIN, 5), Deadline::Forever);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_passes() {
+    fn deadlines_pass_and_have_time_left() {
         assert!(Deadline::Poll.passed(0));
         assert!(!Deadline::At(7).passed(6));
         assert!(Deadline::At(7).passed(7));

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn known_packets() {
+    fn the_icrc_of_known_packets_is_correct() {
         assert_eq!(icrc(&V4_UC), Some([0x78, 0xf3, 0x53, 0xf3]));
         assert_eq!(icrc(&V4_CNP), Some([0x82, 0xfd, 0x00, 0x2a]));
         assert_eq!(icrc(&V4_UD), Some([0x1a, 0xdf, 0x70, 0x5b]));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers() {
+    fn a_trailer_has_the_pad_and_the_icrc() {
         // The payload of 5 bytes has a pad of 3, that of 18 bytes a pad of 2; the others have none.
         for (packet, pad) in ALL.iter().zip([2, 0, 0, 3, 0]) {
             let Some((mut icrc, rest, _)) = begin(packet) else {

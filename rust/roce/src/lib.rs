@@ -12,8 +12,8 @@
 //! self`), no clock and no unsafe code. The caller lends the storage. No input from a peer causes a
 //! panic.
 //!
-//! Cargo compiles it for any host; kfabric's Kbuild compiles the same files for the Linux kernel. The
-//! unit tests inside the files run in both worlds: under `cargo test`, and as KUnit suites with the cfg
+//! Cargo compiles the crate for any host; kfabric's Kbuild compiles the same files for the Linux
+//! kernel. The unit tests inside the files run under `cargo test`, and as KUnit suites with the cfg
 //! `kfi_kunit`.
 //!
 //! ```text

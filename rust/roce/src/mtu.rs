@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_bytes() {
+    fn path_mtus_have_codes_and_sizes() {
         let mut bytes = 256;
         for (code, mtu) in (1..).zip(PathMtu::ALL) {
             assert_eq!(mtu.code(), code);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_that_an_interface_carries() {
+    fn the_largest_path_mtu_of_an_interface() {
         for (interface, path) in [
             (0, None),
             (335, None),

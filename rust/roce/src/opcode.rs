@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_headers() {
+    fn each_opcode_has_its_header_length() {
         for (byte, len) in [
             (0x00, 12),
             (0x03, 16),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_and_payloads() {
+    fn responses_and_payloads_follow_from_the_opcode() {
         for opcode in Opcode::ALL {
             let byte = opcode.byte();
             assert_eq!(opcode.is_response(), matches!(byte, 0x0d..=0x12));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn positions() {
+    fn each_opcode_has_its_position() {
         use Position::*;
         for (byte, position) in [
             (0x00, First),

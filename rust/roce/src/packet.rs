@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn short_datagrams() {
+    fn short_datagrams_are_refused() {
         for (headers, _) in EACH {
             let (bytes, len) = datagram(headers, 0);
             for short in 0..len {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn other_transport_versions_are_refused() {
         for version in 1..16 {
             let packet = changed(Headers::SendFirst, 1, version);
             assert_eq!(packet, Err(Malformed::Version));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn opcodes() {
+    fn unknown_opcodes_are_refused() {
         for byte in 0..=u8::MAX {
             let refused = changed(Headers::SendFirst, 0, byte) == Err(Malformed::Opcode);
             assert_eq!(refused, Opcode::from_byte(byte).is_none());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions() {
+    fn other_partitions_are_refused() {
         // The P_Key of a limited member of the default partition.
         assert!(changed(Headers::SendFirst, 2, 0x7f).is_ok());
         for (at, byte) in [(2, 0xfe), (2, 0), (3, 0xfe), (3, 0)] {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn pads() {
+    fn pads_are_not_part_of_the_payload() {
         for pad in 0..4 {
             let packet = changed(Headers::SendFirst, 1, (pad as u8) << 4);
             assert_eq!(packet.map(|packet| packet.payload_len()), Ok(8 - pad));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn syndromes() {
+    fn packets_with_reserved_syndromes_are_refused() {
         for (headers, _) in EACH {
             let (mut bytes, len) = datagram(headers, 0);
             if let Some(place) = bytes.get_mut(12) {

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn states() {
+    fn states_permit_sending_and_receiving() {
         let packet = packet(&SEND);
         for (state, send, receive) in [
             (State::Reset, Err(Unsent::Refused), false),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn q_keys() {
+    fn datagrams_need_the_right_q_key() {
         let mut qp = qp(0x22, State::Rts);
         for (qkey, ok) in [(QKEY, true), (QKEY ^ 1, false), (0, false)] {
             let packet = packet(&Send { qkey, ..SEND });
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn network_headers() {
+    fn a_receive_begins_with_the_network_header() {
         let mut v4 = [0; 20];
         let mut v6 = [0; 40];
         for (byte, place) in (1..).zip(&mut v4) {

@@ -122,7 +122,7 @@ fn every_packet_is_written_as_it_was_parsed() {
 }
 
 #[test]
-fn acknowledgements_and_reads() {
+fn captured_acknowledgements_and_reads_are_parsed() {
     for packet in &session() {
         let (packet, payload) = Datagram::new(packet).parse();
         match packet.headers() {

@@ -6,11 +6,7 @@
 //! `KFI_HOSTILE` is how many runs, instead of 20,000.
 
 #[path = "../fuzz/src/lib.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "a separate crate for the fuzzer"
-)]
+#[allow(dead_code, unreachable_pub, reason = "a separate crate for the fuzzer")]
 mod targets;
 
 use std::panic::{
@@ -23,7 +19,7 @@ use std::panic::{
 mod rng;
 
 #[test]
-fn hostile_packets() {
+fn hostile_packets_cause_no_defect() {
     let runs = std::env::var("KFI_HOSTILE").map_or(20_000, |runs| runs.parse().unwrap());
     for seed in 0..runs {
         let mut rng = rng::Rng::new(seed);

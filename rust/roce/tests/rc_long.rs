@@ -188,14 +188,14 @@ fn exchange(op: Op) -> (u64, Count, u64) {
 }
 
 #[test]
-fn send() {
+fn a_send_of_the_maximum_length_succeeds() {
     let (packets, target, _) = exchange(Op::Send(SendEnd::Plain));
     assert_eq!((target.bytes, target.ended), (u64::from(MAX_LEN), 1));
     assert!(packets < u64::from(MAX_LEN / MTU) + 10_000);
 }
 
 #[test]
-fn write() {
+fn a_write_of_the_maximum_length_succeeds() {
     let op = Op::Write {
         va: u64::MAX,
         rkey: 0,
@@ -206,7 +206,7 @@ fn write() {
 }
 
 #[test]
-fn read() {
+fn a_read_of_the_maximum_length_succeeds() {
     let (packets, target, read) = exchange(Op::Read { va: 0, rkey: 0 });
     assert_eq!(read, u64::from(MAX_LEN));
     assert_eq!(target.reads, read);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn an_index_has_at_least_twice_as_many_slots() {
         assert_eq!(index_len(0), 2);
         assert_eq!(index_len(1), 2);
         assert_eq!(index_len(3), 8);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn placement() {
+    fn placement_truncates_long_messages() {
         let fits = Placement::new(10, 10);
         assert_eq!(fits, Placement { len: 10, olen: 0 });
         assert_eq!(fits.status(), Ok(()));

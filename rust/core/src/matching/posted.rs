@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn directed_receives() {
+    fn directed_receives_match_their_source_only() {
         let mut slots = slots();
         let mut queue = Posted::new(&mut slots[..]);
         assert!(queue.post(Criteria::plain(Some(9)), 1).is_ok());

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_by_flags() {
+    fn flags_select_the_search() {
         let (p, c, d) = (OpFlags::PEEK, OpFlags::CLAIM, OpFlags::DISCARD);
         assert_eq!(Search::of(OpFlags::COMPLETION), Search::Receive);
         assert_eq!(Search::of(p), Search::Peek);

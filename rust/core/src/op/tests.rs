@@ -163,7 +163,7 @@ mod suite {
     }
 
     #[test]
-    fn selective_completion() {
+    fn selective_completion_reports_on_request() {
         let none = OpFlags::EMPTY;
         assert!(reports_success(none, false));
         assert!(!reports_success(none, true));
@@ -176,7 +176,7 @@ mod suite {
     }
 
     #[test]
-    fn levels() {
+    fn completion_levels_are_ordered() {
         assert_eq!(Level::of(OpFlags::EMPTY), Level::Transmit);
         assert_eq!(Level::of(OpFlags::INJECT), Level::Transmit);
         assert_eq!(Level::of(OpFlags::INJECT_COMPLETE), Level::Inject);
@@ -194,7 +194,7 @@ mod suite {
     }
 
     #[test]
-    fn counters_and_access() {
+    fn counters_and_access_follow_from_the_kind() {
         assert_eq!(OpType::TSend.counts(), CntrBind::SEND);
         assert_eq!(OpType::Send.counts(), CntrBind::SEND);
         assert_eq!(OpType::Recv.counts(), CntrBind::RECV);
@@ -251,7 +251,7 @@ mod suite {
     }
 
     #[test]
-    fn capabilities_needed() {
+    fn operations_without_their_capabilities_are_refused() {
         let none = OpFlags::EMPTY;
         for kind in ALL {
             assert!(kind.check_caps(Caps::ALL, none, true).is_ok());
@@ -293,7 +293,7 @@ mod suite {
     }
 
     #[test]
-    fn sides() {
+    fn capabilities_determine_the_used_sides() {
         assert!(Side::Transmit.is_used_by(Caps::WRITE));
         assert!(!Side::Transmit.is_used_by(Caps::RMA | Caps::REMOTE_WRITE | Caps::RECV));
         assert!(Side::Receive.is_used_by(Caps::RECV));
@@ -301,7 +301,7 @@ mod suite {
     }
 
     #[test]
-    fn lengths() {
+    fn lengths_above_the_limits_are_refused() {
         let none = OpFlags::EMPTY;
         assert!(OpType::Send.check_len(none, 1 << 30).is_ok());
         assert_eq!(

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_bytes() {
+    fn truncated_greetings_are_refused() {
         let mut bytes = [0; HELLO_LEN];
         assert_eq!(HELLO.put(&mut bytes), Some(()));
         for len in 0..HELLO_LEN {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn refusals_convert_to_bytes_and_back() {
         for refusal in [Refusal::Nobody, Refusal::Busy, Refusal::Version] {
             assert_eq!(Refusal::parse(&refusal.to_bytes()), Some(refusal));
         }

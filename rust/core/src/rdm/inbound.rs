@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  begin    with the first bytes: a message to be matched, a SEND to be ignored, or another header
-//!  take     the endpoint has room for the message (otherwise the peer is told to wait, as if the SEND
+//!  take     the endpoint has room for the message (otherwise the peer must wait, as if the SEND
 //!           had not arrived)
 //!  payload  for each packet: the place of its bytes in the message
 //!  end      after the last packet: the message is complete, or the event of the header is returned

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_reasons() {
+    fn reasons_have_codes_and_texts() {
         let named = |code: &u16| Reason::new(*code).text() != "unknown reason";
         assert_eq!((0..=u16::MAX).filter(named).count(), 34);
         assert!(!named(&0) && !named(&34) && !named(&36));

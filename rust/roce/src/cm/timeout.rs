@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn codes_convert_to_times_and_back() {
         assert_eq!(Timeout::new(0).ns(), 4_096);
         assert_eq!(Timeout::new(14).ns(), 67_108_864);
         assert_eq!(Timeout::new(20).ns(), 4_294_967_296);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn ack_timeouts() {
+    fn ack_timeouts_cover_travel_and_delay() {
         // The same values as in-tree rxe: a life time of 16 and no delay give 17.
         for (life, delay, ack) in [
             (16, 0, 17),

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn syndromes_are_their_bytes() {
+    fn syndromes_convert_to_bytes_and_back() {
         let mut known = 0;
         for byte in 0..=u8::MAX {
             if let Some(syndrome) = Syndrome::from_byte(byte) {
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn reserved_syndromes() {
+    fn reserved_syndromes_are_refused() {
         for byte in [0x40, 0x5f, 0x64, 0x65, 0x7f, 0x80, 0x9f, 0xa0, 0xe0, 0xff] {
             assert_eq!(Syndrome::from_byte(byte), None);
         }
     }
 
     #[test]
-    fn credits_count() {
+    fn credits_decode_to_a_number_of_receives() {
         for (code, count) in [
             (0, 0),
             (1, 1),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_in_nanoseconds() {
+    fn rnr_timers_convert_to_nanoseconds_and_back() {
         for (code, ns) in [
             (0, 655_360_000),
             (1, 10_000),

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts() {
+    fn timeout_codes_convert_to_nanoseconds() {
         assert_eq!(AckTimeout::NONE.ns(), None);
         for (code, ns) in [(1, 8_192), (14, 67_108_864), (31, 4096 << 31)] {
             let timeout = AckTimeout::from_code(code);

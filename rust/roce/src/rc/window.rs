@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits() {
+    fn a_window_stays_within_its_limits() {
         for (largest, size) in [
             (0, 1),
             (1, 1),

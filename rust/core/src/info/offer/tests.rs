@@ -121,7 +121,7 @@ mod suite {
     }
 
     #[test]
-    fn capabilities() {
+    fn capabilities_are_completed() {
         let caps = |hint: Caps| ask(|i| i.caps = hint.bits()).map(|i| i.caps);
         let all = Caps::MSG | Caps::SEND | Caps::RECV | Caps::LOCAL_COMM;
         assert_eq!(caps(Caps::MSG), Ok(all.bits()));
@@ -212,7 +212,7 @@ mod suite {
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_must_match() {
         let asks = |flags: u64, node: &str, service: &str| {
             let request = Request::new(0, flags, node.as_bytes(), service.as_bytes());
             let request = request.unwrap_or(Request::ANY);
@@ -253,7 +253,7 @@ mod suite {
     }
 
     #[test]
-    fn connected_endpoints() {
+    fn hints_for_connected_endpoints() {
         let ask = |change: fn(&mut Info)| ask_for(Kind::MSG, change);
         let info = ask(|i| i.ep.ep_type = 1);
         assert_eq!(info, ask(|_| ()));
@@ -284,7 +284,7 @@ mod suite {
     }
 
     #[test]
-    fn datagrams() {
+    fn hints_for_datagram_endpoints() {
         let kind = Kind {
             max_msg_size: 1024,
             ..Kind::DGRAM

@@ -350,7 +350,7 @@ mod suite {
     }
 
     #[test]
-    fn attributes_and_kinds() {
+    fn each_attribute_id_has_its_message() {
         for id in 0..=u16::MAX {
             if let Some(attribute) = Attribute::from_id(id) {
                 assert_eq!(attribute as u16, id);

@@ -174,7 +174,7 @@ mod suite {
     }
 
     #[test]
-    fn lengths() -> Result {
+    fn packets_of_a_wrong_length_are_refused() -> Result {
         let invalid = Verdict::Refused(Nak::InvalidRequest);
         let good = Verdict::Executed;
         let plain = SendEnd::Plain;
