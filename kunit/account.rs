@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_account`: what users are charged for their objects.
+//! Suite `kfabric_account`: the accounts to which users are charged for their objects.
 
 use super::*;
 use crate::shim::aids::user;
@@ -15,9 +15,9 @@ fn is_listed(user: Kuid) -> bool {
 mod tests {
     use super::*;
 
-    /// Up to the limit and not a byte more; what is dropped can be had again.
+    /// An account accepts charges up to its limit. Memory that is released can be charged again.
     #[test]
-    fn the_limit() -> Result {
+    fn an_account_has_a_limit() -> Result {
         let budget = Budget::of(user(1), Some(100))?;
         let most = budget.take(60)?;
         assert_eq!(budget.take(41).err(), Some(ENOMEM));
@@ -33,9 +33,10 @@ mod tests {
         Ok(())
     }
 
-    /// Peers have a part of the limit; what may be forged, also of a user without one.
+    /// The charges of peers have a part of the limit. Half-open connections, whose requests may be
+    /// forged, have a part also for a user without a limit.
     #[test]
-    fn peers_have_a_part() -> Result {
+    fn charges_of_peers_have_a_part_of_the_limit() -> Result {
         let limit = ACCOUNTS.lock().limit;
         let unlimited = Budget::of(user(9), Some(u64::MAX))?;
         let limited = Budget::of(user(13), Some(1000))?;
@@ -47,13 +48,13 @@ mod tests {
             let most = budget.take_part(part, share)?;
             assert_eq!(budget.take_part(part, 1).err(), Some(ENOMEM));
             assert_eq!(budget.clone().take_part(part, 1).err(), Some(ENOMEM));
-            // The rest of the account is for others.
+            // The rest of the account is available to the owner.
             assert!(budget.take(1000).is_ok());
             drop(most);
             assert!(budget.take_part(part, share).is_ok());
         }
         assert!(unlimited.take_part(Part::Peers, limit).is_ok());
-        // What cannot be refused is charged all the same.
+        // A charge that cannot be refused is made even above the limit.
         let anyway = limited.take_anyway(2000);
         assert_eq!(limited.take(1).err(), Some(ENOMEM));
         drop(anyway);
@@ -61,10 +62,10 @@ mod tests {
         Ok(())
     }
 
-    /// Packets that wait may take a part of the limit, also of a user without one, and take nothing
-    /// from other users.
+    /// Waiting packets may use a part of the limit, also of a user without a limit, and affect no
+    /// other users.
     #[test]
-    fn packets_that_wait_have_a_part() -> Result {
+    fn waiting_packets_have_a_part_of_the_limit() -> Result {
         let limit = ACCOUNTS.lock().limit;
         let limited = Budget::of(user(14), Some(1000))?;
         let other = Budget::of(user(15), Some(1000))?;
@@ -76,11 +77,11 @@ mod tests {
             assert_eq!(budget.charged(Part::Inboxes), (part, part));
             assert!(other.charge_inbox(250, 0).is_ok());
             other.uncharge_inbox(250);
-            // A part of it.
+            // Memory that was released can be charged again.
             budget.uncharge_inbox(1);
             assert!(budget.charge_inbox(1, 0).is_ok());
         }
-        // An inbox leaves as much free as it has.
+        // An inbox leaves as much free as it has charged.
         limited.uncharge_inbox(130);
         assert_eq!(limited.charge_inbox(11, 120), Err(ENOMEM));
         assert!(limited.charge_inbox(10, 120).is_ok());
@@ -103,9 +104,9 @@ mod tests {
         Ok(())
     }
 
-    /// Users of a namespace share the part of its owner.
+    /// The users of a namespace share the part of its owner.
     #[test]
-    fn packets_that_wait_in_namespaces() -> Result {
+    fn waiting_packets_in_namespaces_share_a_part() -> Result {
         let owner = Budget::of(user(17), Some(1000))?;
         let above = || Budget::of(user(17), Some(1000)).map(|budget| Some(budget.hold));
         let one = Budget::below(above()?, user(18), Some(1000))?;
@@ -113,7 +114,7 @@ mod tests {
         one.charge_inbox(200, 0)?;
         assert_eq!(owner.charged(Part::Inboxes), (200, 200));
         assert_eq!(other.charge_inbox(51, 0), Err(ENOMEM));
-        // A charge that the account above refuses is not made below it either.
+        // A charge that the account above refuses is not made in the account below it either.
         assert_eq!(other.charged(Part::Inboxes), (0, 0));
         assert!(other.charge_inbox(50, 0).is_ok());
         one.uncharge_inbox(200);
@@ -122,18 +123,18 @@ mod tests {
         Ok(())
     }
 
-    /// A sum that would not fit in its number is over every limit.
+    /// A sum that does not fit in its number exceeds every limit.
     #[test]
-    fn no_limit_does_not_wrap() -> Result {
+    fn charges_without_a_limit_do_not_wrap() -> Result {
         let budget = Budget::of(user(2), Some(u64::MAX))?;
         let _most = budget.take(u64::MAX)?;
         assert_eq!(budget.take(1).err(), Some(ENOMEM));
         Ok(())
     }
 
-    /// All files of a user share one account; nobody else's is touched.
+    /// All files of a user share one account; those of other users are not affected.
     #[test]
-    fn one_account_for_a_user() -> Result {
+    fn all_files_of_a_user_share_an_account() -> Result {
         let (one, two) = (
             Budget::of(user(3), Some(10))?,
             Budget::of(user(3), Some(10))?,
@@ -148,7 +149,7 @@ mod tests {
         Ok(())
     }
 
-    /// Closing the file and opening another does not begin at nothing.
+    /// Closing a file and opening another one does not start a new account.
     #[test]
     fn an_allowance_keeps_the_account() -> Result {
         let held = Budget::of(user(5), Some(10))?.take(10)?;
@@ -160,27 +161,27 @@ mod tests {
         Ok(())
     }
 
-    /// What a user in a namespace takes counts for the owner of the namespace too, whoever the users of
-    /// the namespace are.
+    /// Charges of a user in a namespace also count for the owner of the namespace, whoever the
+    /// users of the namespace are.
     #[test]
     fn namespaces_share_the_account_of_their_owner() -> Result {
         let owner = Budget::of(user(7), Some(100))?;
         let above = || Budget::of(user(7), Some(100)).map(|budget| Some(budget.hold));
         let one = Budget::below(above()?, user(8), Some(100))?;
         let other = Budget::below(above()?, user(9), Some(100))?;
-        // The same user outside of the namespace has an account of its own.
+        // The same user outside of the namespace has another account.
         let outside = Budget::of(user(8), Some(100))?;
         let held = one.take(60)?;
         assert_eq!(other.take(41).err(), Some(ENOMEM));
         assert_eq!(owner.take(41).err(), Some(ENOMEM));
         let rest = other.take(40)?;
         assert!(outside.take(100).is_ok());
-        // What was refused above was not charged below.
+        // A charge that was refused above was not made below.
         drop(held);
         let all = one.take(60)?;
         drop((rest, all));
         assert!(other.take(100).is_ok() && owner.take(100).is_ok());
-        // A second file of the user finds the same account.
+        // A second file of the user gets the same account.
         let again = Budget::below(above()?, user(8), Some(100))?;
         let held = again.take(100)?;
         assert_eq!(one.take(1).err(), Some(ENOMEM));
@@ -191,7 +192,7 @@ mod tests {
         Ok(())
     }
 
-    /// Refusals are those of the owner of the namespace; who has no limit is not delayed.
+    /// The owner of the namespace is delayed for refusals; a user without a limit is not.
     #[test]
     fn refusals_delay_the_user() -> Result {
         let above = Budget::of(user(10), Some(100))?;
@@ -214,9 +215,9 @@ mod tests {
         Ok(())
     }
 
-    /// The last that holds an account ends it.
+    /// An account ends with its last reference.
     #[test]
-    fn an_account_ends() -> Result {
+    fn an_account_ends_with_its_last_reference() -> Result {
         let budget = Budget::of(user(6), None)?;
         let copy = budget.clone();
         drop(budget);

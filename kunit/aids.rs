@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the suites of all floors stand on: threads that can be waited for, and patience.
+//! Helpers of the suites of all layers: threads, and waiting with a time limit.
 
 pub(crate) use super::kthread::allow_kill;
 use super::{
@@ -31,10 +31,10 @@ use kernel::{
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Time in which everything that must happen has happened, or it never does.
+/// A time in ns after which an event that has not happened never will.
 pub(crate) const LONG: u64 = 10_000 * MS;
 
-/// Sleeps until `holds`; false: it never did.
+/// Sleeps until `holds` returns true. Returns false if it does not within [`LONG`].
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     let end = now_ns() + LONG;
     while !holds() {
@@ -46,12 +46,12 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Gives those time who would do what they must not.
+/// Sleeps for a short time, in which unwanted events would happen.
 pub(crate) fn a_while() {
     fsleep(Delta::from_millis(20));
 }
 
-/// A number that threads count with.
+/// A counter for threads.
 pub(crate) struct Count(Atomic<u32>);
 
 impl Count {
@@ -68,12 +68,12 @@ impl Count {
     }
 }
 
-/// Runs `run` in a thread.
+/// Runs `run` in a kernel thread.
 pub(crate) fn thread(run: impl FnOnce() + Send + 'static) -> Result<Join> {
     kthread::spawn(c"kfi-test", run)
 }
 
-/// A user that no task has. Those of different suites have different numbers.
+/// Returns a user that no task has. Suites use different numbers.
 pub(crate) fn user(n: u32) -> Kuid {
     Kuid::from_raw(bindings::kuid_t {
         val: 0xf00d_0000 + n,

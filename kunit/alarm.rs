@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_alarm`: whose timer an alarm sets.
+//! Suite `kfabric_alarm`: an alarm sets the timer of one object.
 
 use super::{
     impl_alarm,
@@ -22,7 +22,7 @@ use kernel::{
     time::hrtimer::HrTimer, //
 };
 
-/// An object with a timer, which counts how often it rings.
+/// An object with a timer, which counts the expirations.
 #[pin_data]
 struct Bell {
     rung: Arc<Count>,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_rings_again_and_again() -> Result {
+    fn an_alarm_expires_repeatedly() -> Result {
         let bell = Bell::new()?;
         let mut alarm = Alarm::new();
         for round in 1..4 {
@@ -77,18 +77,18 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_is_of_the_first_object() -> Result {
+    fn an_alarm_sets_the_timer_of_its_first_object_only() -> Result {
         let (first, second) = (Bell::new()?, Bell::new()?);
         let mut alarm = Alarm::new();
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);
         assert!(eventually(|| first.rung.get() == 1));
-        // Its timer would ring without anything that keeps the object.
+        // The timer of the second object would expire without a reference to that object.
         let now = now_ns();
         alarm.set(&second, &second.due, now, now + MS);
         a_while();
         assert_eq!(second.rung.get(), 0);
-        // The alarm still serves the first.
+        // The alarm still works for the first object.
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);
         assert!(eventually(|| first.rung.get() == 2));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_anon_file`: descriptors without a name, from reservation to release.
+//! Suite `kfabric_anon_file`: anonymous file descriptors, from reservation to release.
 //!
-//! What sleeps in poll(2), epoll and io_uring is shown by guest scenarios.
+//! Guest scenarios test sleeping in poll(2), epoll and io_uring.
 
 use super::*;
 use crate::shim::{
@@ -25,7 +25,7 @@ use kernel::sync::atomic::{
     Atomic, //
 };
 
-/// What has become of a [`Mailbox`].
+/// The state of a [`Mailbox`] after its release.
 #[pin_data]
 struct Fate {
     #[pin]
@@ -33,7 +33,7 @@ struct Fate {
     released: Atomic<u32>,
 }
 
-/// A number that can be written and read: 0 is none.
+/// A file with a number that can be written and read; 0 means none.
 #[pin_data(PinnedDrop)]
 struct Mailbox {
     #[pin]
@@ -102,7 +102,7 @@ impl AnonFile for Mailbox {
     }
 }
 
-/// Nothing can be read or written.
+/// A file that supports neither reading nor writing.
 struct Silent;
 
 impl AnonFile for Silent {
@@ -113,7 +113,8 @@ impl AnonFile for Silent {
     }
 }
 
-/// Waits until the object is released: the file system does that a little after the close.
+/// Waits until the object is released, which the file system does a little after the close. Returns
+/// the number of releases.
 fn released(fate: &Fate) -> u32 {
     let soon = Deadline::At(now_ns() + 10_000_000_000);
     let count = || fate.released.load(Acquire);
@@ -126,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_undone() -> Result {
+    fn a_descriptor_that_is_not_installed_is_released() -> Result {
         let (mailbox, fate) = Mailbox::new()?;
         let pending = PendingFd::new(mailbox)?;
         let number = pending.fd();
         assert!(number >= 0);
-        // Reserved, and nobody's yet.
+        // The descriptor is reserved, and not open yet.
         assert_eq!(UserFd::new(number).poll(), 0);
         assert_eq!(fate.released.load(Acquire), 0);
         drop(pending);
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(u32::from_ne_bytes(bytes), 77);
         assert_eq!(fd.read(&memory, 4, true), Err(EAGAIN));
 
-        // The file holds the object, and nothing else does any more.
+        // Only the file holds a reference to the object now.
         drop(mailbox);
         assert_eq!(fd.poll(), EPOLLHUP);
         assert_eq!(fate.released.load(Acquire), 0);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_cannot_be_read_or_written() -> Result {
+    fn unsupported_reads_and_writes_fail() -> Result {
         let memory = UserMemory::map(4096, true)?;
         let silent = Arc::new(Silent, GFP_KERNEL)?;
         let pending = PendingFd::new(silent)?;

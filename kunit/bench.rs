@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters measured in the kernel: debugfs `kfabric-bench/`.
+//! Benchmarks of counters in the kernel: debugfs `kfabric-bench/`.
 //!
-//! Reading a file runs one benchmark once and gives two numbers: nanoseconds per operation, and how
-//! many times a sleeper ran per operation (0 where nobody sleeps). What is measured is the path
-//! that every user of a counter takes, [`Cntr::add`] and [`Cntr::wait`]; beside each stands what
-//! it is compared with, in C. `qemu-test/bench` reads them in turn.
+//! Reading a file runs one benchmark once and returns two numbers: nanoseconds per operation, and
+//! how often a sleeper ran per operation (0 without sleepers). The benchmarks measure the functions
+//! that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the operations in C to
+//! which they are compared. `qemu-test/bench` reads the files in turn.
 //!
-//! The reader is to be bound to one CPU. Built with the suites only (cfg `kfi_kunit`).
+//! The reader should be bound to one CPU. The benchmarks are built only with the suites (cfg
+//! `kfi_kunit`).
 
 use kernel::{
     debugfs::{
@@ -46,20 +47,20 @@ use crate::shim::{
     sched::now_ns, //
 };
 
-/// Adds that are timed together.
+/// The number of adds that are timed together.
 const ADDS: u64 = 200_000;
 
-/// Wake-ups that are timed, each by itself.
+/// The number of wake-ups, each timed separately.
 const WAKES: u32 = 400;
 
-/// The crowd of which one is woken.
+/// The number of sleepers of which one is woken.
 const CROWD: u32 = 1_000;
 
-/// What a run gives.
+/// The results of a run.
 struct Figures {
-    /// Picoseconds per operation: an add takes few nanoseconds.
+    /// Picoseconds per operation, because an add takes only few nanoseconds.
     ps: u64,
-    /// Sleepers that ran, per thousand operations.
+    /// How often sleepers ran, per thousand operations.
     ran: u64,
 }
 
@@ -93,7 +94,7 @@ fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The files, in a folder of their own; they go when it is dropped.
+/// The files, in a directory of their own; dropping this removes them.
 #[pin_data]
 pub(crate) struct Bench {
     dir: Dir,
@@ -114,7 +115,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Makes the files.
+    /// Creates the files.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             dir: Dir::new(c"kfabric-bench"),
@@ -149,7 +150,7 @@ impl Bench {
     }
 }
 
-/// A counter of a domain on a link, and both.
+/// A counter of a domain on a link, with both.
 struct OnLink {
     cntr: Arc<Cntr>,
     _test: TestDomain,
@@ -177,7 +178,7 @@ impl Drop for OnLink {
 
 impl Number for Arc<Cntr> {
     fn wait(&self, round: u64) {
-        // Nobody closes it, nobody signals: there is nothing else that could end this.
+        // The counter is neither closed nor signalled, so only the threshold can end this wait.
         let _ = Cntr::wait(self, round, Deadline::Forever, &mut 0);
     }
 
@@ -186,7 +187,7 @@ impl Number for Arc<Cntr> {
     }
 }
 
-/// Adding while somebody waits for a value that is far away.
+/// Measures adds while a waiter has a threshold far above.
 fn adds() -> Result<Figures> {
     let counter = OnLink::open()?;
     let far = counter.cntr.clone();
@@ -206,13 +207,13 @@ fn adds() -> Result<Figures> {
     })
 }
 
-/// An add that one of `sleepers` waits for.
+/// Measures adds that each wake one of `sleepers`.
 fn wakes(sleepers: u32, rotate: bool) -> Result<Figures> {
     let counter = OnLink::open()?;
     bench::wake(&counter.cntr, sleepers, rotate, WAKES).map(Figures::from)
 }
 
-/// What `adds` is compared with.
+/// Measures the operation to which `adds` is compared.
 fn atomic_adds() -> Result<Figures> {
     Ok(Figures {
         ps: per(bench::atomic_adds(ADDS).saturating_mul(1000), ADDS),
@@ -220,7 +221,7 @@ fn atomic_adds() -> Result<Figures> {
     })
 }
 
-/// What `wakes` is compared with: all `sleepers` on one wait queue.
+/// Measures the operation to which `wakes` is compared: all `sleepers` on one wait queue.
 fn queue_wakes(sleepers: u32) -> Result<Figures> {
     bench::wait_event(sleepers, WAKES).map(Figures::from)
 }

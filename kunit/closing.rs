@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_closing`: endpoints that are closed by force while operations of peers are inside.
+//! Suite `kfabric_closing`: closing endpoints by force while peers' operations are in progress.
 
 use super::{
     complete::Ticket,
@@ -64,10 +64,10 @@ use kfi_core::{
     op::OpType, //
 };
 
-/// Bytes of a message.
+/// The length of a message in bytes.
 const LEN: usize = 64;
 
-/// An endpoint for messages, with a CQ of its own.
+/// An endpoint for messages with its own CQ.
 struct End {
     endpoint: Arc<Endpoint>,
     cq: Arc<Cq>,
@@ -112,7 +112,7 @@ impl End {
         self.endpoint.bound.as_ref().ok_or(EBADF)
     }
 
-    /// Completions and errors in the CQ, and credits that are taken.
+    /// Returns the numbers of completions and errors in the CQ, and of credits that are taken.
     fn cq(&self) -> (u64, u64, u64) {
         let [_, queued, errors, _, _, reserved, ..] = self.cq.figures().values;
         (queued, errors, reserved)
@@ -125,7 +125,7 @@ impl End {
             .ticket(self.bound()?, OpType::Send, flags, 7, len)
     }
 
-    /// A message of this endpoint that waits at `target`, which does not know it yet.
+    /// Makes a waiting send of this endpoint to `target`, which is not queued there yet.
     fn waiting_send(&self, target: &Self) -> Result<Arc<WaitingSend>> {
         let cargo = Cargo {
             from: filled(0x5a)?,
@@ -151,13 +151,13 @@ impl End {
         Poster::new(&self.endpoint).post(Op::Receive(receive))
     }
 
-    /// Closes all but the endpoint by force, as when its file goes.
+    /// Closes all other objects by force, like the release of the file.
     fn close_rest(&self) {
         force_close(&*self.av);
         force_close(&*self.cq);
     }
 
-    /// Whether nobody else has a reference to the endpoint.
+    /// Returns whether this is the last reference to the endpoint.
     fn is_last(self) -> bool {
         Arc::into_unique_or_drop(self.endpoint).is_some()
     }
@@ -169,7 +169,7 @@ fn filled(byte: u8) -> Result<MemRef> {
     Ok(memory)
 }
 
-/// A message from `from`.
+/// Makes a message from `from`.
 fn message(from: &End) -> Result<Message> {
     Ok(Message {
         tagged: false,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_comes_behind_the_close_of_its_target_fails() -> Result {
+    fn a_message_after_the_close_of_its_target_fails() -> Result {
         let test = TestDomain::open()?;
         let (sender, target) = (End::open(&test)?, End::open(&test)?);
         let send = sender.waiting_send(&target)?;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_placed_though_its_target_has_been_closed() -> Result {
+    fn a_message_is_placed_although_its_target_was_closed() -> Result {
         let test = TestDomain::open()?;
         let (sender, target) = (End::open(&test)?, End::open(&test)?);
         let memory = filled(0)?;
@@ -234,7 +234,7 @@ mod tests {
                 .place(target.bound()?, place, &message, &from);
         }
         assert!(mem::memref::equal(&memory, &filled(0x5a)?));
-        // The CQ still exists, and has what was told.
+        // The CQ still exists, and has the completion.
         assert_eq!(target.cq(), (1, 0, 0));
         assert!(target.is_last());
         force_close(&*sender.endpoint);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_delivered_though_its_sender_has_been_closed() -> Result {
+    fn a_message_is_delivered_although_its_sender_was_closed() -> Result {
         let test = TestDomain::open()?;
         let (sender, target) = (End::open(&test)?, End::open(&test)?);
         let send = sender.waiting_send(&target)?;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_whose_close_was_ended_by_a_signal_is_useless() -> Result {
+    fn an_endpoint_is_unusable_after_an_interrupted_close() -> Result {
         let test = TestDomain::open()?;
         let end = End::open(&test)?;
         let name = end.bound()?.name;
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(interrupted.get(), 1);
         assert!(end.receive(&filled(0)?).is_err());
         assert!(end.endpoint.enable() == Err(EBADF));
-        // Another endpoint can have its address, which the rest of the close does not take away.
+        // Another endpoint can get its address, and finishing the close does not remove that.
         assert!(test.domain.directory().find(&name).is_none());
         let other = End::open(&test)?;
         let _ = test.domain.directory().enter(name, &other.endpoint)?;

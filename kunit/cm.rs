@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_cm`: connections of two ends on a link on the loopback interface, which talk through
-//! their own QP 1. No QP is connected: the service knows QPs by number only.
+//! Suite `kfabric_cm`: connections between two ends on a link on the loopback interface, whose
+//! messages go through its QP 1. No QP is connected, because connection management knows QPs only
+//! by their number.
 
 use super::{
     cm::{
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life() -> Result {
+    fn a_connection_is_established_used_and_ended() -> Result {
         for ip in [TWO, SIX] {
             let ends = Ends::new(ip)?;
             let active = ends.ask(0x123, 1)?;
@@ -109,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn rejections() -> Result {
+    fn either_end_can_reject() -> Result {
         let ends = Ends::new(TWO)?;
         let first = ends.ask(2, 0)?;
         ends.keeper.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
         let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
         assert!(ends.active.sees(&[no]));
-        // Who drops a request rejects it.
+        // Dropping a request rejects it.
         let second = ends.ask(3, 0)?;
         drop(ends.keeper.next()?);
         let silent = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
         assert!(ends.active.sees(&[no, silent]));
-        // The active end can say no too.
+        // The active end can reject the connection too.
         let third = ends.ask(4, 0)?;
         let passive = ends.accept(ends.keeper.next()?, 5, 6)?;
         let reply = Seen::Reply(Qpn::new(5), 6);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens() -> Result {
+    fn a_request_without_a_listener_is_rejected() -> Result {
         let mut ends = Ends::new(TWO)?;
         ends.listening = None;
         let conn = ends.ask(2, 0)?;
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_listens_at_an_address() -> Result {
+    fn one_listener_per_address_and_service() -> Result {
         let mut ends = Ends::new(TWO)?;
         let socket = ends.link.0.socket().clone();
         let keeper = Keeper::new()?;
@@ -156,14 +157,14 @@ mod tests {
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         assert!(at(TWO, SERVICE).is_err_and(|error| error == EADDRINUSE));
         assert!(at(any, SERVICE).is_err_and(|error| error == EADDRINUSE));
-        // Another address, another family, another service.
+        // Listeners at another address, of another family, and of another service.
         let others = (at(ONE, SERVICE)?, at(SIX, SERVICE)?);
         let all = at(any, ServiceId::tcp(7))?;
         assert!(at(TWO, ServiceId::tcp(7)).is_err_and(|error| error == EADDRINUSE));
         drop(all);
         drop(at(TWO, ServiceId::tcp(7))?);
         drop(others);
-        // Who listens at all addresses is asked.
+        // A listener for all addresses gets the request.
         ends.listening = None;
         let all = listen(&socket, any, SERVICE, 2, ends.keeper.clone())?;
         let (active, passive) = ends.connected(2)?;
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ignored_asks_again() -> Result {
+    fn a_request_without_an_answer_is_repeated() -> Result {
         let ends = Ends::new(TWO)?;
         let active = ends.ask(2, 1)?;
         ends.keeper.next()?.ignore();
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_wait_and_no_more() -> Result {
+    fn the_backlog_of_a_listener_is_limited() -> Result {
         let ends = Ends::new(TWO)?;
         let waiting = [ends.ask(2, 0)?, ends.ask(3, 0)?];
         assert!(eventually(|| ends.keeper.asked.get() == 2));
@@ -196,7 +197,7 @@ mod tests {
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         assert!(ends.active.sees(&[no]));
         assert!(ends.figure(Figure::CmNoRoom) == 1);
-        // One that has its answer does not wait any more.
+        // A request that was answered does not count any more.
         let passive = ends.accept(ends.keeper.next()?, 5, 0)?;
         let fourth = ends.ask(6, 0)?;
         assert!(eventually(|| ends.keeper.asked.get() == 3));
@@ -209,8 +210,8 @@ mod tests {
         Ok(())
     }
 
-    /// Requests of one address are limited until they are confirmed or gone, and those of other
-    /// addresses are not affected.
+    /// The unconfirmed requests from one address are limited; requests from other addresses are not
+    /// affected.
     #[test]
     fn unconfirmed_requests_of_an_address_are_limited() -> Result {
         const QPN: u32 = 0x1000;
@@ -228,12 +229,12 @@ mod tests {
         assert!(ends.active.sees(&[no]) && ends.figure(Figure::CmNoRoom) == 1);
         let last = ends.keeper.next()?;
         let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
-        // Another address.
+        // A request from another address.
         conns.push(ends.ask_from(THREE, 3, 0)?, GFP_KERNEL)?;
         assert!(asked(MAX + 1));
         let other = ends.keeper.next()?;
         assert!(other.remote() == THREE);
-        // One that is accepted counts until it is confirmed.
+        // An accepted request counts until it is confirmed.
         let passive = ends.accept(last, 4, 5)?;
         let reply = Seen::Reply(Qpn::new(4), 5);
         assert!(ends.active.sees(&[no, reply]));
@@ -245,7 +246,7 @@ mod tests {
         assert!(asked(MAX + 2));
         conns.push(ends.ask(8, 0)?, GFP_KERNEL)?;
         assert!(ends.active.sees(&[no, reply, no, no]));
-        // One that is rejected does not count any more.
+        // A rejected request does not count any more.
         drop(ends.keeper.next()?);
         let rejected = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
         assert!(ends.active.sees(&[no, reply, no, no, rejected]));
@@ -261,12 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_cannot_be_accepted() -> Result {
+    fn a_withdrawn_request_cannot_be_accepted() -> Result {
         let ends = Ends::new(TWO)?;
         let active = ends.ask(2, 0)?;
         let request = ends.keeper.next()?;
         active.close();
-        // The REQ is taken back.
+        // The REQ is withdrawn.
         assert!(eventually(|| active.state() == State::Closed));
         a_while();
         let accepted = ends.accept(request, 3, 0);
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_packet_establishes() -> Result {
+    fn the_first_packet_establishes_a_connection() -> Result {
         let ends = Ends::new(TWO)?;
         let active = ends.ask(2, 0)?;
         let passive = ends.accept(ends.keeper.next()?, 3, 0)?;
@@ -288,17 +289,17 @@ mod tests {
         assert!(ends
             .active
             .sees(&[Seen::Reply(Qpn::new(3), 0), Seen::Disconnected(0)]));
-        // It has been told, or closed, before the RTU.
+        // The consumer has been told before the RTU, or the connection was closed.
         assert!(ends.passive.is(&[]));
         active.close();
         Ok(())
     }
 
     #[test]
-    fn a_qp_of_another_address_has_forgotten_nothing() -> Result {
+    fn a_request_from_another_address_does_not_end_a_connection() -> Result {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
-        // The same GUID and QP number, which are no secret, from another address.
+        // Another address uses the same GUID and QP number, which are not secret.
         let stranger = ends.ask_from(THREE, 2, 0)?;
         let request = ends.keeper.next()?;
         assert!(request.remote() == THREE);
@@ -312,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn a_qp_that_asks_again_has_forgotten() -> Result {
+    fn a_second_request_of_a_qp_ends_its_connection() -> Result {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
-        // The same QP asks for another connection: both ends hear that the first one is over.
+        // The same QP requests another connection: both ends are told that the first one has ended.
         let again = ends.ask(2, 0)?;
         let reply = Seen::Reply(Qpn::new(3), 2);
         assert!(ends
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_goes() -> Result {
+    fn removing_the_link_ends_connections() -> Result {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
         let asked = ends.ask(4, 0)?;
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_dropped() -> Result {
+    fn invalid_datagrams_to_qp_1_are_dropped() -> Result {
         struct Deaf;
         impl ud::Consumer for Deaf {
             fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
@@ -377,7 +378,7 @@ mod tests {
             }
         }
         let ends = Ends::new(TWO)?;
-        // Who has the Q key but is not QP 1, and too few bytes.
+        // A datagram with the Q key that does not come from QP 1, and one that is too short.
         let addr = SockAddr::new(ONE, 0, 0).map_err(|_| EINVAL)?;
         let deaf = Arc::new(Deaf, GFP_KERNEL)?;
         let qp = datagrams(&ends.link, &addr, GSI_QKEY, deaf)?;
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked() -> Result {
+    fn invalid_requests_are_refused() -> Result {
         let ends = Ends::new(TWO)?;
         let ask = |remote: IpAddr, private: &[u8], mtu| {
             let connect_to = Connect {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Two ends of connection management on a link on the loopback interface, for suite `kfabric_cm`: a
-//! listener that keeps requests, and consumers that record events. No QP is connected: the service
-//! knows QPs by number only.
+//! listener that keeps requests, and consumers that record events. No QP is connected, because
+//! connection management knows QPs only by their number.
 
 use super::{
     cm::{
@@ -56,7 +56,7 @@ pub(super) const SERVICE: ServiceId = service_id(7);
 /// Another address of the loopback interface.
 pub(super) const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
-/// What happened, and the first byte of private data.
+/// An event with the first byte of its private data.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Seen {
     Reply(Qpn, u8),
@@ -67,7 +67,7 @@ pub(super) enum Seen {
     Released,
 }
 
-/// A consumer that remembers.
+/// A consumer that records events.
 #[pin_data]
 pub(super) struct Memory {
     #[pin]
@@ -88,7 +88,7 @@ impl Memory {
         self.seen.lock().as_slice() == seen
     }
 
-    /// Whether it comes to have seen just that.
+    /// Waits until exactly these events are recorded. Returns false if they are not in time.
     pub(super) fn sees(&self, seen: &[Seen]) -> bool {
         eventually(|| self.is(seen))
     }
@@ -106,14 +106,14 @@ impl Consumer for Memory {
             Event::Unreachable => Seen::Unreachable,
             Event::Disconnected(private) => Seen::Disconnected(first(private)),
             Event::Released => Seen::Released,
-            // Is not told.
+            // The consumer is not told of this event.
             Event::Closed => return,
         };
         let _ = self.seen.lock().push(seen, GFP_KERNEL);
     }
 }
 
-/// A listener that keeps what is asked of it.
+/// A listener that keeps requests.
 #[pin_data]
 pub(super) struct Keeper {
     #[pin]
@@ -135,7 +135,7 @@ impl Keeper {
         )
     }
 
-    /// The next request, once it has come.
+    /// Waits for the next request. `ETIMEDOUT`.
     pub(super) fn next(&self) -> Result<Request> {
         let mut request = None;
         eventually(|| {
@@ -168,7 +168,7 @@ pub(super) fn side(qpn: u32) -> Side {
     }
 }
 
-/// A link, somebody who listens on it at `ip`, and who asks.
+/// A link with a listener at `ip`, and consumers for both ends.
 pub(super) struct Ends {
     pub(super) keeper: Arc<Keeper>,
     pub(super) listening: Option<Listening>,
@@ -183,7 +183,7 @@ impl Ends {
         Self::with_backlog(ip, 2)
     }
 
-    /// One whose listener may have so many unanswered requests.
+    /// Makes the ends with a limit of unanswered requests for the listener.
     pub(super) fn with_backlog(ip: IpAddr, backlog: u32) -> Result<Self> {
         let link = TestLink::new()?;
         let keeper = Keeper::new()?;
@@ -198,13 +198,13 @@ impl Ends {
         })
     }
 
-    /// Asks for a connection of QP `qpn`, with a byte of private data.
+    /// Requests a connection of QP `qpn`, with one byte of private data.
     pub(super) fn ask(&self, qpn: u32, private: u8) -> Result<Arc<Conn>> {
         let local = if self.ip.is_ipv4() { ONE } else { SIX };
         self.ask_from(local, qpn, private)
     }
 
-    /// The same, from the address `local` of the link.
+    /// Like [`Self::ask`], from the address `local` of the link.
     pub(super) fn ask_from(&self, local: IpAddr, qpn: u32, private: u8) -> Result<Arc<Conn>> {
         let connect_to = Connect {
             link: &self.link.0,
@@ -224,7 +224,7 @@ impl Ends {
         request.accept(&side(qpn), &[private], u64::from(qpn), self.passive.clone())
     }
 
-    /// A connection: the active end and the passive one.
+    /// Makes a connection. Returns the active and the passive end.
     pub(super) fn connected(&self, qpn: u32) -> Result<(Arc<Conn>, Arc<Conn>)> {
         let active = self.ask(qpn, 1)?;
         let passive = self.accept(self.keeper.next()?, qpn + 1, 2)?;

@@ -95,7 +95,7 @@ impl Slow {
         )
     }
 
-    /// Lets so many callbacks return.
+    /// Allows this many callbacks to return.
     fn let_go(&self, calls: i64) {
         self.tickets.fetch_add(calls, Full);
     }
@@ -117,7 +117,7 @@ impl Slow {
         self.inside.fetch_sub(1, Full);
     }
 
-    /// Waits until so many callbacks have begun; false if that does not happen.
+    /// Waits until this many callbacks have begun. Returns false if they have not in time.
     fn begins(&self, calls: u32) -> bool {
         eventually(|| self.begun.get() == calls)
     }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_consumer_that_stands_still_delays_no_other() -> Result {
+    fn a_blocked_consumer_delays_no_other() -> Result {
         let link = TestLink::new()?;
         let door = Door::open(&link, 7)?;
         let (slow, peer) = (Slow::new()?, Slow::new()?);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_meanwhile_is_told_behind() -> Result {
+    fn events_during_a_callback_are_delivered_after_it() -> Result {
         let link = TestLink::new()?;
         let door = Door::open(&link, 7)?;
         let (slow, peer) = (Slow::new()?, Slow::new()?);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_stands_still_delays_no_other() -> Result {
+    fn a_blocked_listener_delays_no_other() -> Result {
         let link = TestLink::new()?;
         let (slow, other) = (Door::new(&link, 7)?, Door::open(&link, 8)?);
         let active = Slow::new()?;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_in_the_middle_hears_no_more() -> Result {
+    fn a_connection_closed_during_a_callback_gets_no_more_events() -> Result {
         let link = TestLink::new()?;
         let door = Door::open(&link, 7)?;
         let (slow, peer) = (Slow::new()?, Slow::new()?);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_goes_rejects_what_it_was_not_asked() -> Result {
+    fn a_closed_listener_rejects_undelivered_requests() -> Result {
         let link = TestLink::new()?;
         let mut door = Door::new(&link, 7)?;
         let (first, second) = (Slow::new()?, Slow::new()?);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_goes_while_somebody_stands_still() -> Result {
+    fn removing_the_link_does_not_wait_for_a_blocked_consumer() -> Result {
         let link = TestLink::new()?;
         let (door, other) = (Door::new(&link, 7)?, Door::open(&link, 8)?);
         let (slow, active, passive) = (Slow::new()?, Slow::new()?, Slow::new()?);

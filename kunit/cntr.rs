@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_cntr`: counters with the scheduler, the clock and user memory as they are.
+//! Suite `kfabric_cntr`: counters with the real scheduler, clock and user memory.
 //!
-//! What values, thresholds and wrapping mean is tested in the core crate. Signals, poll(2) and
-//! mappings are shown by guest scenarios: the threads of these tests have none.
+//! The core crate tests the semantics of values, thresholds and wrapping. Guest scenarios test
+//! signals, poll(2) and mappings, because the threads of these tests have none of them.
 
 use super::{
     counter::Counter,
@@ -66,7 +66,7 @@ fn error_changed() -> Error {
     to_error(Errno::KFI_EAVAIL)
 }
 
-/// How many stand in line.
+/// Returns the number of waiters.
 fn waiting(counter: &Counter) -> u32 {
     counter.waiting().0
 }
@@ -77,7 +77,7 @@ impl Holder for Arc<Counter> {
     }
 }
 
-/// What a descriptor gives: both values.
+/// Reads both values from a descriptor.
 fn take<H: Holder>(fd: &Fd<H>) -> Result<(u64, u64)> {
     let mut values = (0, 0);
     fd.take(|taken| {
@@ -87,7 +87,7 @@ fn take<H: Holder>(fd: &Fd<H>) -> Result<(u64, u64)> {
     Ok(values)
 }
 
-/// The values as a program that maps them sees them.
+/// Returns the values in the page that programs map.
 fn mapped(counter: &Counter) -> Result<(u64, u64)> {
     let (mut value, mut err) = ([0; 8], [0; 8]);
     counter.page().read_bytes(0, &mut value)?;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stand_in_the_page() -> Result {
+    fn values_are_in_the_mapped_page() -> Result {
         let counter = counter(0)?;
         assert_eq!(mapped(&counter)?, (0, 0));
         counter.add(5);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_maximum_is_kept() -> Result {
+    fn a_counter_wraps_after_its_maximum() -> Result {
         let counter = counter(9)?;
         counter.add(9);
         counter.add(1);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_met_threshold_needs_no_wait() -> Result {
+    fn a_reached_threshold_needs_no_wait() -> Result {
         let counter = counter(0)?;
         counter.add(3);
         assert!(counter.adderr(1));
@@ -144,21 +144,21 @@ mod tests {
             assert_eq!(counter.wait(4, Deadline::At(1), &mut 0), unmet);
         };
         check(&counter, Ok(()), Err(ETIMEDOUT));
-        // In a closed counter nobody can get in line: a met threshold does not try to.
+        // A closed counter accepts no waiter, but a threshold that is reached needs none.
         counter.close();
         check(&counter, Ok(()), Err(EBADF));
         Ok(())
     }
 
     #[test]
-    fn a_deadline_is_kept_and_leaves_no_one_in_line() -> Result {
+    fn a_wait_that_times_out_leaves_no_waiter() -> Result {
         let counter = counter(0)?;
         assert_eq!(counter.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
         assert_eq!(counter.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
         let Deadline::At(end) = within(20) else {
             return Err(EINVAL);
         };
-        // An error from before is no change.
+        // An earlier error is not a change.
         assert!(counter.adderr(1));
         assert_eq!(counter.wait(1, Deadline::At(end), &mut 0), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
@@ -173,7 +173,7 @@ mod tests {
         let counter = counter(0)?;
         let woken = Count::new()?;
         let mut threads = KVec::with_capacity(MANY as usize, GFP_KERNEL)?;
-        // The last come first, so that the order of arrival is no help.
+        // The highest thresholds arm first, so the order of arrival differs from that of release.
         for threshold in (1..=MANY).rev() {
             let (counter, woken) = (counter.clone(), woken.clone());
             let thread = thread(move || {
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(woken.get(), 0);
         for reached in 1..=50 {
             counter.add(1);
-            // Those due have left the line when the add returns, and nobody else has.
+            // When the add returns, exactly the waiters that are due have been removed.
             assert_eq!(
                 counter.waiting(),
                 (MANY - reached, Some(u64::from(reached) + 1))
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_falls_again_is_not_missed() -> Result {
+    fn a_value_that_decreases_again_is_not_missed() -> Result {
         let counter = counter(0)?;
         let other = counter.clone();
         let done = Count::new()?;
@@ -261,7 +261,7 @@ mod tests {
             }
         })?;
         assert!(eventually(|| waiting(&counter) == 1));
-        // The value stays the same: no change.
+        // The value stays the same, so this is not a change.
         assert!(!counter.adderr(0));
         assert_eq!(counter.seterr(0), Ok(false));
         assert_eq!(waiting(&counter), 1);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     /// kfi_cntr(3): any change of the error value unblocks any thread inside kfi_cntr_wait. This
-    /// one has begun, and is interrupted by a signal's handler or on its way into the line.
+    /// wait has begun, and is interrupted by the handler of a signal, or has not armed yet.
     #[test]
     fn an_error_before_the_line_ends_a_wait_that_has_begun() -> Result {
         let counter = counter(0)?;
@@ -283,19 +283,19 @@ mod tests {
         for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
             let mut again = began;
             assert_eq!(counter.wait(3, deadline, &mut again), Err(error_changed()));
-            // That wait has ended.
+            // The wait has ended.
             assert_eq!(again, 0);
         }
         assert_eq!(counter.wait(0, Deadline::Forever, &mut began), Ok(()));
         assert_eq!(began, 0);
-        // A wait that begins now does not care.
+        // A wait that begins now is not affected.
         assert_eq!(counter.wait(3, within(20), &mut 0), Err(ETIMEDOUT));
         assert_eq!(waiting(&counter), 0);
         Ok(())
     }
 
     #[test]
-    fn force_wakes_all_and_lets_nobody_in() -> Result {
+    fn closing_by_force_wakes_all_and_refuses_waiters() -> Result {
         let counter = counter(0)?;
         let closed = Count::new()?;
         let mut threads = KVec::new();
@@ -352,7 +352,7 @@ mod tests {
         for waiter in 0..4 {
             let (counter, reached) = (counter.clone(), reached.clone());
             let thread = thread(move || {
-                // Each waits for thresholds of its own, over and over.
+                // Each waiter uses a sequence of thresholds.
                 for step in 1..=ADDERS * ADDS / 100 {
                     let threshold = step * 100 - waiter;
                     if counter.wait(threshold, soon(), &mut 0).is_err()
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_and_adds_can_meet() -> Result {
+    fn a_deadline_can_coincide_with_an_add() -> Result {
         const ROUNDS: u64 = 2000;
         let counter = counter(0)?;
         let other = counter.clone();
@@ -399,7 +399,7 @@ mod tests {
         let mut threshold = 1;
         let end = now_ns() + 10_000_000_000;
         while threshold <= ROUNDS && now_ns() < end {
-            // From none to twice the time between two adds.
+            // The deadlines are between 0 and twice the time between two adds.
             let patience = (threshold + timeouts) * 7919 % 60_000;
             match counter.wait(threshold, Deadline::At(now_ns() + patience), &mut 0) {
                 Ok(()) => {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_tells_of_changes() -> Result {
+    fn a_descriptor_reports_changes() -> Result {
         let counter = counter(0)?;
         counter.add(1);
         let fd = Fd::new(counter.clone())?;
@@ -429,7 +429,7 @@ mod tests {
         assert!(!fd.is_readable());
         counter.add(2);
         assert!(fd.is_readable());
-        // It stands in line only while it is armed.
+        // The descriptor has a waiter only while it is armed.
         assert_eq!(waiting(&counter), 0);
         counter.add(2);
         assert_eq!(take(&fd), Ok((5, 0)));
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(waiting(&counter), 1);
         assert!(counter.adderr(1));
         assert_eq!(take(&fd), Ok((5, 1)));
-        // Written, though nothing is different.
+        // The value was set, although it is the same.
         counter.set(5)?;
         assert_eq!(take(&fd), Ok((5, 1)));
         counter.set(2)?;
@@ -461,13 +461,13 @@ mod tests {
         assert!(!five.is_readable() && !eight.is_readable());
         counter.add(1);
         assert!(five.is_readable() && !eight.is_readable());
-        // Readable until it is read, though the value falls.
+        // The descriptor is readable until it is read, although the value decreases.
         counter.set(0)?;
         assert!(five.is_readable() && !eight.is_readable());
         assert_eq!(take(&five), Ok((0, 0)));
         assert!(counter.adderr(1));
         assert!(five.is_readable() && eight.is_readable());
-        // What is there already is readable at once.
+        // A threshold that is already reached makes the descriptor readable immediately.
         five.arm_threshold(1)?;
         assert!(!five.is_readable());
         five.arm_threshold(0)?;
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_given_are_not_taken() -> Result {
+    fn values_that_cannot_be_copied_are_not_consumed() -> Result {
         let counter = counter(0)?;
         let fd = Fd::new(counter.clone())?;
         counter.add(1);
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_object_decides_who_may_wait() -> Result {
+    fn the_wait_object_determines_how_to_wait() -> Result {
         let test = TestDomain::open()?;
         let open = |wait: WaitObj| {
             let attr = CntrAttr { wait, max_value: 0 };
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_uses_the_counter() -> Result {
+    fn waiters_use_the_counter() -> Result {
         let test = TestDomain::open()?;
         let attr = CntrAttr {
             wait: wait_obj(enums::WaitObj::Queue)?,
@@ -636,7 +636,7 @@ mod tests {
         assert_eq!(close(&*cntr), Err(EBADF));
         assert_eq!(cntr.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
         assert_eq!(cntr.getwait().err(), Some(EBADF));
-        // A descriptor's use is that of its holder.
+        // The holder of a descriptor uses the counter, not the descriptor itself.
         let attr = CntrAttr {
             wait: wait_obj(enums::WaitObj::Queue)?,
             max_value: 0,

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_cq`: completion queues with the scheduler, the clock and shared pages as they
-//! are.
+//! Suite `kfabric_cq`: completion queues with the real scheduler, clock and shared pages.
 //!
-//! The order of answers, credits and overruns are tested in the core crate against a model; here
-//! are the glue, the memory and the wake-ups. Signals, poll(2) and mappings are shown by guest
-//! scenarios.
+//! The core crate tests the order of results, credits and overruns against a model. These tests
+//! cover the integration, the memory and the wake-ups. Guest scenarios test signals, poll(2) and
+//! mappings.
 
 use super::{
     queue::Queue,
@@ -77,7 +76,7 @@ fn avail() -> Error {
     to_error(Errno::KFI_EAVAIL)
 }
 
-/// A completion whose context is `n`.
+/// Returns a completion with the context `n`.
 fn entry(n: u64) -> Entry {
     Entry {
         op_context: n,
@@ -109,12 +108,12 @@ fn push_err(queue: &Queue, n: u64) -> Result {
     Ok(())
 }
 
-/// The context in the words that a reader is given.
+/// Returns the context in the words of an entry.
 fn context(words: &[u64]) -> u64 {
     words.first().copied().unwrap_or(u64::MAX)
 }
 
-/// A sink that adds contexts up.
+/// Returns a sink that adds up contexts.
 fn sum(total: &mut u64) -> impl FnMut(&[u64], u64) -> Result + '_ {
     |words: &[u64], _: u64| {
         *total += context(words);
@@ -122,7 +121,7 @@ fn sum(total: &mut u64) -> impl FnMut(&[u64], u64) -> Result + '_ {
     }
 }
 
-/// A sink whose memory is not there at first, and takes until `go_on` to come.
+/// A sink whose memory is not present at first, and cannot be brought in before `go_on`.
 struct Slow {
     stalled: Arc<Count>,
     go_on: Arc<Count>,
@@ -152,7 +151,7 @@ fn ignore(_words: &[u64], _source: u64) -> Result {
     Ok(())
 }
 
-/// Reads an error entry and gives its context.
+/// Reads an error entry. Returns its context.
 fn readerr(queue: &Queue) -> Result<u64> {
     let mut context = 0;
     queue.readerr(
@@ -173,12 +172,12 @@ fn inside(queue: &Queue) -> u32 {
     queue.state.lock().inside()
 }
 
-/// The word of the ring's head at `offset`.
+/// Returns the word of the ring's page at `offset`.
 fn word(queue: &Queue, offset: usize) -> Result<impl Word> {
     queue.ring().word(offset).ok_or(EINVAL)
 }
 
-/// Runs `run` with `queue` in a thread and counts if it is true.
+/// Runs `run` with `queue` in a thread, and counts if it returns true.
 fn count_if(
     queue: &Arc<Queue>,
     count: &Arc<Count>,
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_is_laid_out_as_the_interface_says() -> Result {
+    fn the_ring_has_the_layout_of_the_abi() -> Result {
         let queue = queue(5)?;
         assert_eq!(queue.size(), 8);
         let mut at = [0; 4];
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_checked() -> Result {
+    fn attributes_are_checked() -> Result {
         assert_eq!(queue(0)?.size(), 1);
         assert_eq!(queue(1)?.size(), 1);
         assert_eq!(queue(1000)?.size(), 1024);
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_keep_room() -> Result {
+    fn credits_reserve_room() -> Result {
         let queue = queue(4)?;
         let mut credits = KVec::new();
         for _ in 0..4 {
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!(queue.read(4, ignore), Err(avail()));
         assert_eq!(readerr(&queue), Ok(2));
         assert_eq!(queue.read(4, ignore), Ok(1));
-        // Lost before, and told once all is read.
+        // Completions were lost before; the loss is reported once after the entries.
         assert_eq!(queue.read(4, ignore), Err(to_error(Errno::KFI_EOVERRUN)));
         assert_eq!(queue.read(4, ignore), Err(EAGAIN));
         queue.unreserve(credit);
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_given_is_not_taken() -> Result {
+    fn entries_that_cannot_be_copied_are_not_consumed() -> Result {
         let queue = queue(256)?;
         for n in 0..200 {
             push(&queue, n)?;
@@ -311,7 +310,7 @@ mod tests {
             queue.read(200, |_: &[u64], _: u64| Err(EFAULT)),
             Err(EFAULT)
         );
-        // The first that cannot be given ends the read, in whatever chunk it is.
+        // The first entry that cannot be copied ends the read, in any chunk.
         let mut next = 0;
         for stop in [1, 64, 130, 131] {
             let read = queue.read(200, |words: &[u64], _: u64| {
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_kept() -> Result {
+    fn a_read_returns_at_most_the_requested_number() -> Result {
         let queue = queue(256)?;
         assert_eq!(queue.read(0, ignore), Err(EAGAIN));
         for n in 0..100 {
@@ -350,12 +349,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_comes_while_reading_is_told_next() -> Result {
+    fn an_error_during_a_read_is_reported_by_the_next() -> Result {
         let queue = queue(256)?;
         for n in 0..100 {
             push(&queue, n)?;
         }
-        // The first chunk is under way when the error comes.
+        // The error comes while the first chunk is being copied.
         let read = queue.read(100, |words: &[u64], _: u64| {
             if context(words) == 5 {
                 push_err(&queue, 1)?;
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_are_kept() -> Result {
+    fn a_read_ends_at_its_deadline() -> Result {
         let queue = queue(8)?;
         assert_eq!(
             queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
@@ -389,7 +388,7 @@ mod tests {
         );
         assert!(now_ns() >= end);
         assert_eq!(waiting(&queue), 0);
-        // Fewer than wanted: what there is, at the deadline.
+        // With fewer entries than wanted, the read returns those at the deadline.
         push(&queue, 1)?;
         push(&queue, 2)?;
         let Deadline::At(end) = within(20) else {
@@ -397,7 +396,7 @@ mod tests {
         };
         assert_eq!(queue.sread(8, 3, Deadline::At(end), &mut 0, ignore), Ok(2));
         assert!(now_ns() >= end);
-        // As many as wanted: at once, and only as many as there is room for.
+        // With as many as wanted, the read returns immediately, limited to the room of the caller.
         push(&queue, 1)?;
         push(&queue, 2)?;
         assert_eq!(queue.sread(1, 2, Deadline::Forever, &mut 0, ignore), Ok(1));
@@ -406,25 +405,25 @@ mod tests {
     }
 
     #[test]
-    fn sleepers_are_woken_when_their_number_is_there() -> Result {
+    fn sleepers_are_woken_when_their_number_is_reached() -> Result {
         let queue = queue(16)?;
         let woken = Count::new()?;
         let mut threads = KVec::new();
         for want in [3, 1, 2, 2, 100] {
-            // They only wait: nothing is taken.
+            // These threads only wait; they take no entry.
             let thread = count_if(&queue, &woken, move |queue| {
                 queue.sread(0, want, soon(), &mut 0, ignore) == Ok(0)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
         assert!(eventually(|| waiting(&queue) == 5));
-        // Those whose number is there have left the line when the push returns, and nobody else.
+        // When the push returns, exactly the sleepers whose number is reached have been removed.
         for (n, left) in [(1, 4), (2, 2), (3, 1)] {
             push(&queue, n)?;
             assert_eq!(waiting(&queue), left);
             assert!(eventually(|| woken.get() == 5 - left));
         }
-        // A number that will never be there counts as a full queue.
+        // A number above the size counts as the size.
         for n in 3..15 {
             push(&queue, n)?;
             assert_eq!(waiting(&queue), 1);
@@ -483,7 +482,7 @@ mod tests {
         queue.signal();
         threads.clear();
         assert_eq!(ended.get(), 2);
-        // Nobody sleeps: it is for the next who would, once.
+        // No thread sleeps: one signal is kept for the next thread that would.
         queue.signal();
         queue.signal();
         assert_eq!(
@@ -498,7 +497,7 @@ mod tests {
             queue.sread(1, 0, within(20), &mut 0, ignore),
             Err(ETIMEDOUT)
         );
-        // With a signal it takes what there is.
+        // With a kept signal the read takes the entries that are there.
         queue.signal();
         push(&queue, 1)?;
         assert_eq!(queue.sread(8, 5, Deadline::Forever, &mut 0, ignore), Ok(1));
@@ -506,10 +505,10 @@ mod tests {
     }
 
     /// fi_cq(3): the call unblocks any thread waiting in a blocking read. One thread sleeps for its
-    /// number of completions, so the signal is not kept. Another found a completion and waits for
-    /// the reader that is about to take it; it must not sleep afterwards.
+    /// number of completions, so the signal is not kept. Another thread found a completion and
+    /// waits for the reader that is about to take it. It must not sleep afterwards.
     #[test]
-    fn a_signal_reaches_a_thread_that_is_on_its_way() -> Result {
+    fn a_signal_reaches_a_thread_that_is_not_asleep_yet() -> Result {
         let queue = queue(8)?;
         let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
         push(&queue, 1)?;
@@ -542,14 +541,15 @@ mod tests {
         asleep.join();
         waiter.join();
         assert_eq!(ended.get(), 3);
-        // It did not sleep to its deadline.
+        // The thread did not sleep until its deadline.
         assert!(now_ns() - begin < LONG / 2);
         Ok(())
     }
 
-    /// A reader waits for its program's memory, as if a page fault took long; others go on.
+    /// A reader waits for the memory of its program, as in a long page fault; other readers
+    /// continue.
     #[test]
-    fn a_reader_that_waits_for_its_memory_delays_nobody() -> Result {
+    fn a_reader_that_waits_for_memory_delays_no_other() -> Result {
         let queue = queue(8)?;
         let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
         push(&queue, 1)?;
@@ -563,7 +563,7 @@ mod tests {
             count_if(&queue, &ended, move |queue| queue.read(2, slow) == Ok(1))?
         };
         assert!(eventually(|| stalled.get() == 1));
-        // It has taken nothing yet.
+        // The reader has not taken an entry yet.
         assert_eq!(queue.sread(1, 5, within(20), &mut 0, ignore), Ok(1));
         push_err(&queue, 9)?;
         assert_eq!(readerr(&queue), Ok(9));
@@ -585,7 +585,7 @@ mod tests {
                 }
             },
             || {
-                // Another reader takes it meanwhile.
+                // Another reader takes the error entry in the meantime.
                 assert_eq!(readerr(&queue), Ok(5));
                 push_err(&queue, 6)
             },
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn force_wakes_all_and_lets_nobody_sleep() -> Result {
+    fn closing_by_force_wakes_all_and_refuses_sleepers() -> Result {
         let queue = queue(8)?;
         let closed = Count::new()?;
         let mut threads = KVec::new();
@@ -661,13 +661,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_head_costs_its_writer_only() -> Result {
+    fn an_invalid_head_harms_only_its_writer() -> Result {
         let queue = queue(4)?;
         let head = word(&queue, offset_of!(kfabric_cq_ring, head))?;
         push(&queue, 1)?;
         push(&queue, 2)?;
         assert_eq!(queue.read(1, ignore), Ok(1));
-        // Behind, ahead, far away.
+        // Heads below, above, and far from the valid range.
         for spoilt in [0, 3, 1 << 40, u64::MAX] {
             head.store(spoilt);
             assert_eq!(queue.read(1, ignore), Err(EIO));
@@ -676,7 +676,7 @@ mod tests {
                 Err(EIO)
             );
             assert!(queue.is_ready());
-            // Completions go on arriving, as far as there is room, and no further.
+            // Completions still arrive as long as there is room.
             for _ in 0..8 {
                 if let Ok(credit) = queue.reserve() {
                     queue.push(credit, &entry(3));
@@ -685,7 +685,7 @@ mod tests {
             let figures = queue.figures();
             let queued = figures.get(1).copied();
             assert_eq!(queued, Some(4));
-            // A good head again, and all is there.
+            // The program writes a valid head again, and all entries are there.
             let tail = word(&queue, offset_of!(kfabric_cq_ring, tail))?.load();
             head.store(tail - 4);
             assert_eq!(queue.read(3, ignore), Ok(3));
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_many() -> Result {
+    fn many_readers_lose_no_completion() -> Result {
         const PRODUCERS: u64 = 2;
         const EACH: u64 = 5000;
         const ALL: u64 = PRODUCERS * EACH;
@@ -726,7 +726,7 @@ mod tests {
                     Ok(n) => {
                         total.fetch_add(contexts, Full);
                         if taken.fetch_add(n as u64, Full) + n as u64 == ALL {
-                            // The others sleep, or will.
+                            // The other threads sleep, or will.
                             queue.close();
                             return true;
                         }
@@ -736,7 +736,7 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        // The one that wants many can sleep while there are few left; the others take them.
+        // The thread that wants many entries may sleep while few are left; the others take them.
         drop(threads);
         assert_eq!(good.get(), 5);
         assert_eq!(taken.load(Acquire), ALL);
@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_object_decides_who_may_wait() -> Result {
+    fn the_wait_object_determines_how_to_wait() -> Result {
         let test = TestDomain::open()?;
         let open = |wait, cond| {
             let attr = CqAttr::new(8, 0, wait, cond)?;
@@ -770,8 +770,7 @@ mod tests {
             unspec.sread(1, 2, Deadline::At(1), &mut 0, ignore),
             Err(ETIMEDOUT)
         );
-        // Without the condition the number is ignored: the read does not sleep to its deadline, at
-        // which it would take what there is.
+        // Without the condition the number is ignored: the read does not sleep until its deadline.
         queue.push(queue.reserve()?, &entry(1));
         let begin = now_ns();
         assert_eq!(queue.sread(0, 2, soon(), &mut 0, ignore), Ok(0));
@@ -810,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_uses_the_cq() -> Result {
+    fn waiters_use_the_cq() -> Result {
         let test = TestDomain::open()?;
         let attr = CqAttr::new(8, 0, wait_obj(enums::WaitObj::Queue)?, 0)?;
         let cq = Cq::open(&test.domain, attr, ident(3, 3)?)?;

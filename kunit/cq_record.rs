@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_cq_record`: the error entries of operations whose success is silent are queued
-//! whatever the CQ holds, and charged to the owner of the endpoint.
+//! even in a full CQ, and are charged to the owner of the endpoint.
 
 use super::{
     super::queue::Queue,
@@ -21,7 +21,7 @@ fn queue(size: u32) -> Result<Arc<Queue>> {
     Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
 }
 
-/// An error entry whose context is `n`.
+/// Returns an error entry with the context `n`.
 fn error(n: u64) -> ErrEntry {
     ErrEntry {
         op_context: n,
@@ -30,7 +30,7 @@ fn error(n: u64) -> ErrEntry {
     }
 }
 
-/// Reads an error entry and gives its context.
+/// Reads an error entry. Returns its context.
 fn readerr(queue: &Queue) -> Result<u64> {
     let mut context = 0;
     queue.readerr(
@@ -43,7 +43,7 @@ fn readerr(queue: &Queue) -> Result<u64> {
     Ok(context)
 }
 
-/// Bytes that are charged to `owner`.
+/// Returns the number of bytes charged to `owner`.
 fn charged(owner: &Budget) -> u64 {
     owner.charged(Part::Peers).0
 }
@@ -73,9 +73,9 @@ mod tests {
         Ok(())
     }
 
-    /// Where the CQ has room, the error entry is there and the record is free.
+    /// If the CQ has room, the error entry uses that, and the record is freed.
     #[test]
-    fn a_record_is_free_when_the_cq_has_room() -> Result {
+    fn a_record_is_freed_when_the_cq_has_room() -> Result {
         let owner = Budget::of(user(301), Some(BYTES))?;
         let queue = queue(1)?;
         queue.push_err_recorded(Record::new(&owner)?, &error(1));
@@ -89,9 +89,9 @@ mod tests {
         Ok(())
     }
 
-    /// Error entries are read in the order in which they came; one that cannot be given stays.
+    /// Error entries are read in the order of their arrival. One that cannot be copied stays.
     #[test]
-    fn errors_are_in_order() -> Result {
+    fn errors_are_read_in_order() -> Result {
         let owner = Budget::of(user(302), None)?;
         let queue = queue(2)?;
         let credits = (queue.reserve()?, queue.reserve()?);
@@ -111,9 +111,9 @@ mod tests {
         Ok(())
     }
 
-    /// Errors that were never read end with the CQ.
+    /// Unread errors are freed with the CQ.
     #[test]
-    fn errors_end_with_the_cq() -> Result {
+    fn unread_errors_are_freed_with_the_cq() -> Result {
         let owner = Budget::of(user(303), Some(10 * BYTES))?;
         let queue = queue(1)?;
         let credit = queue.reserve()?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_deadline`: work that a task has accepted, and when others do it.
+//! Suite `kfabric_deadline`: work that a task has accepted, and the deadline after which a worker
+//! does it.
 
 use super::{
     impl_has_deadline,
@@ -81,7 +82,7 @@ mod tests {
         }
         a_while();
         assert_eq!(expired.get(), 0);
-        // The last of many is not forgotten.
+        // The last one of many is not lost.
         for _ in 0..1000 {
             Deadline::offer(&work.0);
             work.0.deadline.begin();
@@ -103,7 +104,7 @@ mod tests {
             Deadline::offer(&work);
             a_while();
             assert_eq!(expired.get(), 0);
-            // The timer keeps no reference: this one is the last.
+            // The timer holds no reference: this is the last one.
             assert!(Arc::into_unique_or_drop(work).is_some());
         }
         Ok(())

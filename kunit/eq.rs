@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_eq`: event queues with the scheduler and the clock as they are.
+//! Suite `kfabric_eq`: event queues with the real scheduler and clock.
 
 use super::{
     Eq,
@@ -57,7 +57,7 @@ fn open(
     Eq::open(&fabric.0, attr, ident(9, 9)?)
 }
 
-/// A writable EQ of that many events, with `KFI_WAIT_QUEUE`.
+/// Opens a writable EQ of this many events, with `KFI_WAIT_QUEUE`.
 fn eq(fabric: &TestFabric, entries: u32) -> Result<Arc<Eq>> {
     open(fabric, entries, enums::WaitObj::Queue, true)
 }
@@ -66,7 +66,7 @@ fn overrun() -> Error {
     to_error(Errno::KFI_EOVERRUN)
 }
 
-/// Reads an event: its number and how many bytes.
+/// Reads an event. Returns its number and its length.
 fn read(eq: &Eq, peek: bool) -> Result<(u32, usize)> {
     let mut event = (0, 0);
     eq.read(peek, |number, data| {
@@ -76,7 +76,7 @@ fn read(eq: &Eq, peek: bool) -> Result<(u32, usize)> {
     Ok(event)
 }
 
-/// The words of the next event, which is taken.
+/// Takes the next event. Returns its number and its words.
 fn words(eq: &Eq) -> Result<(u32, [u64; 3])> {
     let mut event = (0, [0; 3]);
     eq.read(false, |number, data| {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_modules_own_events_say_what_happened() -> Result {
+    fn events_of_the_module_have_their_data() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
         eq.mr_complete(&ident(5, 77)?);
@@ -135,14 +135,14 @@ mod tests {
             assert_eq!(read, Ok(()));
         }
         assert_eq!(eq.readerr(false, |_| Ok(())), Err(EAGAIN));
-        // enum kfi_eq_event: MR_COMPLETE 4, AV_COMPLETE 5.
+        // The numbers of enum kfi_eq_event: MR_COMPLETE 4, AV_COMPLETE 5.
         assert_eq!(words(&eq), Ok((4, [5, 77, 0])));
         assert_eq!(words(&eq), Ok((5, [6, 99, 3])));
         Ok(())
     }
 
     #[test]
-    fn what_cannot_be_given_is_not_taken() -> Result {
+    fn entries_that_cannot_be_copied_are_not_consumed() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
         eq.write(1, b"one")?;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_events_are_told_once() -> Result {
+    fn lost_events_are_reported_once_by_reads() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 1)?;
         eq.mr_complete(&ident(1, 1)?);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_something_comes() -> Result {
+    fn an_event_ends_a_wait() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
         assert_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
@@ -217,7 +217,7 @@ mod tests {
         }
         assert!(eventually(|| waiting(&eq) == 2));
         eq.write(1, b"")?;
-        // One has it, the other sleeps again.
+        // One thread has the event, the other sleeps again.
         assert!(eventually(|| got.get() == 1 && waiting(&eq) == 1));
         eq.mr_complete(&ident(1, 1)?);
         drop(threads);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_object_decides_who_may_wait() -> Result {
+    fn the_wait_object_determines_how_to_wait() -> Result {
         let fabric = TestFabric::open()?;
         let none = open(&fabric, 4, enums::WaitObj::None, true)?;
         let unspec = open(&fabric, 4, enums::WaitObj::Unspec, true)?;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_uses_the_eq() -> Result {
+    fn waiters_use_the_eq() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
         assert_eq!(close(&*fabric.0), Err(EBUSY));

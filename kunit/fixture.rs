@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the suites of the provider stand on: a fabric, a domain on the loopback interface, threads
-//! that can be waited for.
+//! Helpers of the provider's suites: a fabric, a domain on the loopback interface, deadlines.
 //!
-//! The loopback interface of the first network namespace has to be up.
+//! The loopback interface of the first network namespace must be up.
 
 use kernel::{
     prelude::*,
@@ -53,17 +52,17 @@ pub(crate) use crate::shim::aids::{
     MS, //
 };
 
-/// A deadline that many milliseconds from now.
+/// Returns a deadline this many milliseconds from now.
 pub(crate) fn within(ms: u64) -> Deadline {
     Deadline::At(now_ns() + ms * MS)
 }
 
-/// A deadline that is only met if something was lost.
+/// Returns a deadline that expires only if a wake-up was lost.
 pub(crate) fn soon() -> Deadline {
     Deadline::At(now_ns() + LONG)
 }
 
-/// Someone with this handle and context.
+/// Returns the identity of an object with this handle and context.
 pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
     Ok(Ident {
         fid,
@@ -73,7 +72,7 @@ pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
     })
 }
 
-/// A wait object that needs no set.
+/// Makes a wait object that is not a wait set.
 pub(crate) fn wait_obj(kind: enums::WaitObj) -> Result<WaitObj> {
     WaitObj::new(kind.into(), None)
 }
@@ -93,7 +92,7 @@ impl Drop for TestFabric {
     }
 }
 
-/// `name` as it stands in the ABI.
+/// Returns `name` in the form of the ABI.
 fn raw(name: &[u8]) -> [u8; NAME_MAX] {
     let mut raw = [0; NAME_MAX];
     for (to, from) in raw.iter_mut().zip(name) {
@@ -106,7 +105,7 @@ fn link_name() -> Result<LinkName> {
     LinkName::new(&raw(b"kfi-test"))
 }
 
-/// A domain on a link on the loopback interface; both go when it is dropped.
+/// A domain on a link on the loopback interface. Dropping it removes both.
 pub(crate) struct TestDomain {
     pub(crate) domain: Arc<Domain>,
     pub(crate) fabric: TestFabric,

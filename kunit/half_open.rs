@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_half_open`: connections that peers have requested from an endpoint for reliable
-//! datagrams and not confirmed share a part of the account of its owner.
+//! datagrams, and not confirmed, share a part of the account of the endpoint's owner.
 //!
-//! The peers are consumers of connection management at another address of the loopback interface. They
-//! have no QP.
+//! The peers are consumers of connection management at another address of the loopback interface.
+//! They have no QP.
 
 use super::*;
 use crate::{
@@ -72,7 +72,7 @@ use kfi_roce::{
 /// The address of the peers.
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// Peers, who count what they are told and confirm nothing by themselves.
+/// The peers, which count the answers and confirm nothing by themselves.
 struct Peers {
     accepted: Arc<Count>,
     busy: Arc<Count>,
@@ -89,8 +89,8 @@ impl Peers {
         Ok(Arc::new(peers, GFP_KERNEL)?)
     }
 
-    /// Whether it comes to so many connections that were accepted, and so many that were refused because
-    /// the endpoint is busy.
+    /// Waits until this many connections were accepted, and this many refused because the endpoint
+    /// is busy. Returns false if they are not in time.
     fn were_told(&self, accepted: u32, busy: u32) -> bool {
         eventually(|| (self.accepted.get(), self.busy.get()) == (accepted, busy))
             && self.others.get() == 0
@@ -110,7 +110,7 @@ impl Consumer for Peers {
     }
 }
 
-/// An endpoint of `owner`, which is the target of writes alone, so that it needs no CQ.
+/// An endpoint of `owner`. It is only the target of writes, so that it needs no CQ.
 struct Target {
     endpoint: Arc<Endpoint>,
     av: Arc<Av>,
@@ -162,7 +162,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Has the peer at `port` request a connection.
+    /// Requests a connection from the peer at `port`.
     fn ask(&self, port: u16) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let hello = Hello {
@@ -197,12 +197,12 @@ impl Target {
         cm::connect(&connect, self.peers.clone())
     }
 
-    /// Bytes that half-open connections take of their part.
+    /// Returns the number of bytes that half-open connections use in their part.
     fn half_open(&self) -> u64 {
         self.owner.charged(Part::HalfOpen).1
     }
 
-    /// Takes the whole part but for `room` bytes.
+    /// Uses up the part except for `room` bytes.
     fn leave(&self, room: u64) -> Result<KVec<PartAllowance>> {
         let kept = self.owner.take_part(Part::HalfOpen, room)?;
         let mut taken = KVec::new();
@@ -227,9 +227,9 @@ impl Drop for Target {
 mod tests {
     use super::*;
 
-    /// The part is used up; also that of an owner without a limit.
+    /// The part is used up, also for an owner without a limit.
     #[test]
-    fn a_part_of_the_account_is_for_half_open_connections() -> Result {
+    fn half_open_connections_share_a_part_of_the_account() -> Result {
         for (number, limit) in [(110, None), (111, Some(u64::MAX))] {
             let owner = Budget::of(user(number), limit)?;
             let target = Target::open(&owner)?;
@@ -237,7 +237,7 @@ mod tests {
             assert!(target.peers.were_told(1, 0));
             let one = target.half_open();
             assert!(one > 0);
-            // Another one, and all but a byte of a third.
+            // Room for another connection, and for all but one byte of a third one.
             let others = target.leave(one + (one - 1))?;
             let second = target.ask(2)?;
             assert!(target.peers.were_told(2, 0));
@@ -245,10 +245,10 @@ mod tests {
             let third = target.ask(3)?;
             assert!(target.peers.were_told(2, 1));
             assert_eq!(target.half_open(), full);
-            // The rest of the account is for the owner.
+            // The rest of the account is available to the owner.
             let more = open_av(&target.domain, &owner)?;
             force_close(&*more);
-            // One that is confirmed is not half open any more.
+            // A confirmed connection is no longer half open.
             first.confirm(&[])?;
             assert!(eventually(|| target.half_open() == full - one));
             let fourth = target.ask(4)?;
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(target.half_open(), full);
             let fifth = target.ask(5)?;
             assert!(target.peers.were_told(3, 2));
-            // Nor is one that the peer has given up.
+            // A connection that the peer has given up does not count either.
             second.close();
             assert!(eventually(|| target.half_open() == full - one));
             let sixth = target.ask(6)?;

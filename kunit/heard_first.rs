@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_heard_first`: the first packet of the peer connects an endpoint that has accepted it,
-//! if its RTU is lost.
+//! Suite `kfabric_heard_first`: the first packet of the peer establishes a connection that an
+//! endpoint has accepted, if the RTU is lost.
 //!
-//! The peer is a QP at another address of the loopback interface, connected by the suite, which sends
-//! its RTU late. Connection management sleeps, so a debugging kernel reports a packet that comes to
-//! it in a context that must not.
+//! The peer is a QP at another address of the loopback interface, connected by the suite, which
+//! sends its RTU late. Connection management may sleep, so a debugging kernel reports a packet that
+//! is passed to it in atomic context.
 
 use super::*;
 use crate::{
@@ -67,7 +67,7 @@ use kfi_roce::rc::{
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PSN: u32 = 0x1234;
 
-/// What a peer is told in the REP: QP, first PSN, path MTU.
+/// The values that a peer gets in the REP: QP, first PSN, path MTU.
 #[pin_data]
 struct Told {
     #[pin]
@@ -82,7 +82,7 @@ impl Consumer for Told {
     }
 }
 
-/// An endpoint, which is the target of RMA alone, so that it needs no CQ, and who listens for it.
+/// A listening endpoint. It is only the target of RMA, so that it needs no CQ.
 struct Target {
     endpoint: Arc<Endpoint>,
     pep: Arc<Pep>,
@@ -128,7 +128,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether this is the next event.
+    /// Returns whether this is the next event.
     fn tells(&self, event: EqEvent) -> bool {
         let mut told = None;
         eventually(|| {
@@ -140,7 +140,7 @@ impl Target {
         }) && told == Some(u32::from(event))
     }
 
-    /// Has `qp` request a connection.
+    /// Requests a connection for `qp`.
     fn ask(&self, qp: &Arc<Qp<Rc>>, consumer: Arc<Told>) -> Result<Arc<Conn>> {
         let here = self.pep.name();
         let header = IpHeader {
@@ -178,7 +178,7 @@ impl Drop for Target {
     }
 }
 
-/// Makes `qp` ready for the peer of `conn`, with what that has told.
+/// Moves `qp` to RTS with the values that the peer of `conn` has sent.
 fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, told: &Told) -> Result {
     eventually(|| told.reply.lock().is_some());
     let (dest_qpn, sq_psn, path_mtu) = told.reply.lock().ok_or(ETIMEDOUT)?;
@@ -203,9 +203,9 @@ fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, told: &Told) -> Result {
 mod tests {
     use super::*;
 
-    /// By a request for no bytes, before the RTU.
+    /// The first packet is a request for no bytes, sent before the RTU.
     #[test]
-    fn the_first_packet_connects() -> Result {
+    fn the_first_packet_replaces_a_lost_rtu() -> Result {
         let (va, rkey) = (0, 0);
         let write = Op::Write {
             va,
@@ -235,7 +235,7 @@ mod tests {
             assert!(target.tells(EqEvent::Connected));
             assert!(msg.phase() == Phase::Connected);
             assert!(eventually(|| remote.status() == Some(Status::Success)));
-            // The RTU is no news: the next event is the end.
+            // The RTU has no further effect: the next event is the end of the connection.
             conn.confirm(&[])?;
             conn.disconnect(&[])?;
             assert!(target.tells(EqEvent::Shutdown));

@@ -46,14 +46,14 @@ use kernel::{
 };
 use kfi_roce::rc::Status;
 
-/// Limits above what any test lets wait.
+/// Limits above the number of packets in any test.
 const MUCH: InboxLimits = InboxLimits {
     packets: 1 << 12,
     bytes: 1 << 24,
 };
 
-/// The budget of a user that does not exist, with room for so many loans ([`LOAN`]) in the part for
-/// inboxes.
+/// Returns the budget of a user that does not exist, with room for this many loans ([`LOAN`]) in
+/// the part for inboxes.
 fn owner(n: u32, loans: u32) -> Result<Budget> {
     let user = Kuid::from_raw(bindings::kuid_t {
         val: 0xf00e_0000 + n,
@@ -61,22 +61,23 @@ fn owner(n: u32, loans: u32) -> Result<Budget> {
     Budget::of(user, Some(u64::from(4 * loans * LOAN)))
 }
 
-/// Bytes that are charged for inboxes. Nothing else is charged to the owners of this suite.
+/// Returns the number of bytes charged for inboxes. Nothing else is charged to the owners of this
+/// suite.
 fn charged(owner: &Budget) -> u64 {
     let (all, inboxes) = owner.charged(Part::Inboxes);
     assert_eq!(all, inboxes);
     inboxes
 }
 
-/// Packets as if they had arrived.
+/// Packets that are passed to inboxes as if they had arrived.
 struct Packets {
     bytes: KVec<u8>,
-    /// Bytes of memory that each takes.
+    /// The memory of each packet in bytes.
     truesize: u32,
 }
 
 impl Packets {
-    /// Packets with `payload` bytes each.
+    /// Makes packets with `payload` bytes each.
     fn new(payload: usize) -> Result<Self> {
         let pair = Pair::new(ONE, TWO)?;
         let skb = built(&pair.path, &pair.a, pair.b.qp.number(), payload)?;
@@ -91,8 +92,8 @@ impl Packets {
         RxSkb::in_pieces(&self.bytes, 20, 4096, 1000)
     }
 
-    /// Has packets wait until one cannot. Returns how many wait, and the figure that counts that
-    /// one.
+    /// Queues packets until one is refused. Returns the number of queued packets, and the statistic
+    /// that counts the refused one.
     fn fill(&self, inbox: &QpInbox) -> Result<(u32, Figure)> {
         let mut waiting = 0;
         loop {
@@ -103,7 +104,7 @@ impl Packets {
         }
     }
 
-    /// How many packets find room in so many bytes.
+    /// Returns how many packets fit into this many bytes.
     fn in_room(&self, bytes: u32) -> u32 {
         bytes / self.truesize
     }
@@ -124,7 +125,7 @@ impl Target {
         Ok(Self { qp, slow })
     }
 
-    /// Sends so many datagrams to it.
+    /// Sends this many datagrams to the QP.
     fn send(&self, pair: &Pair, count: u64) -> Result {
         let payload = buffer(1000)?;
         let to = Destination {
@@ -158,9 +159,10 @@ impl Drop for Target {
 mod tests {
     use super::*;
 
-    /// Within the reserve nothing is charged; beyond it a loan is, until the packets are taken.
+    /// Within the reserve nothing is charged; beyond it a loan is charged until the packets are
+    /// taken.
     #[test]
-    fn the_reserve_and_loans() -> Result {
+    fn packets_beyond_the_reserve_are_charged_as_loans() -> Result {
         let packets = Packets::new(1000)?;
         let owner = owner(1, 4)?;
         pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
@@ -175,7 +177,7 @@ mod tests {
             assert_eq!(charged(&owner), 0);
             assert!(inbox.push(packets.next()?).is_ok());
             assert_eq!(charged(&owner), u64::from(LOAN));
-            // All at once, or one after the other.
+            // All packets at once, or one after the other.
             if round == 0 {
                 assert_eq!(inbox.take(free + 1).count(), free as usize + 1);
             } else {
@@ -186,7 +188,7 @@ mod tests {
             assert!(inbox.is_empty());
             assert_eq!(charged(&owner), 0);
         }
-        // The packets that are left stay charged, and no more than they take.
+        // Packets that stay in the inbox stay charged, with no more than they use.
         let many = packets.in_room(RESERVE + 2 * LOAN);
         for _ in 0..many {
             assert!(inbox.push(packets.next()?).is_ok());
@@ -200,7 +202,7 @@ mod tests {
         Ok(())
     }
 
-    /// The inboxes of a user take no more than the part; another user has a part of its own.
+    /// The inboxes of a user share a part; another user has a part of its own.
     #[test]
     fn inboxes_of_a_user_share_a_part() -> Result {
         let packets = Packets::new(1000)?;
@@ -218,11 +220,11 @@ mod tests {
         assert_eq!(packets.fill(&two)?, (some, Figure::DropBudget));
         assert_eq!(charged(&user), u64::from(3 * LOAN));
         assert_eq!(packets.fill(&others)?, (most, Figure::DropBudget));
-        // A third one of the user has its reserve.
+        // A third inbox of the user has its reserve.
         pin_init::stack_pin_init!(let three = QpInbox::new(Some(&user), MUCH));
         let reserve = packets.in_room(RESERVE);
         assert_eq!(packets.fill(&three)?, (reserve, Figure::DropBudget));
-        // What is taken from one inbox makes room for the others of the user.
+        // Packets that are taken from one inbox make room for the user's other inboxes.
         assert_eq!(one.take(u32::MAX).count(), most as usize);
         assert_eq!(charged(&user), u64::from(LOAN));
         assert_eq!(packets.fill(&two)?, (most - some, Figure::DropBudget));
@@ -231,9 +233,9 @@ mod tests {
         Ok(())
     }
 
-    /// Memory that a user's objects take is not there for packets, and the other way round.
+    /// The packets and the objects of a user share its limit.
     #[test]
-    fn the_budget_is_that_of_the_objects() -> Result {
+    fn packets_and_objects_share_the_budget() -> Result {
         let packets = Packets::new(1000)?;
         let owner = owner(4, 1)?;
         pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
@@ -250,9 +252,9 @@ mod tests {
         Ok(())
     }
 
-    /// Closing an inbox gives all of its charge back, once, and so does dropping it.
+    /// Closing an inbox returns all of its charge once, and so does dropping it.
     #[test]
-    fn closing_gives_back() -> Result {
+    fn closing_an_inbox_returns_its_charge() -> Result {
         let packets = Packets::new(1000)?;
         let owner = owner(5, 3)?;
         {
@@ -274,7 +276,7 @@ mod tests {
         Ok(())
     }
 
-    /// The account lives as long as packets wait, also if no other budget of it is left.
+    /// The account exists as long as packets wait, even without any other reference.
     #[test]
     fn the_account_outlives_the_packets() -> Result {
         let packets = Packets::new(1000)?;
@@ -289,14 +291,15 @@ mod tests {
         Ok(())
     }
 
-    /// For a packet that takes more than [`LOAN`] bytes its `truesize` is charged.
+    /// A packet that uses more than [`LOAN`] bytes is charged with its `truesize`.
     #[test]
-    fn large_packets() -> Result {
+    fn large_packets_are_charged_with_their_truesize() -> Result {
         let packets = Packets::new(4096)?;
         let owner = owner(7, 4)?;
         let mut bytes = KVec::new();
         bytes.extend_from_slice(&packets.bytes, GFP_KERNEL)?;
-        // A page for each few bytes: it takes much more than it brings.
+        // Each few bytes are in a page of their own, so the packet uses much more memory than it
+        // has bytes.
         let large = || RxSkb::in_pieces(&bytes, 20, 0, 250);
         let truesize = large()?.truesize();
         pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
@@ -308,14 +311,14 @@ mod tests {
         Ok(())
     }
 
-    /// Each inbox has a limit of its own as well. It is the only one of an inbox without an owner,
-    /// as connection management has.
+    /// Each inbox also has a limit of its own. An inbox without an owner, such as that of
+    /// connection management, has no other limit.
     #[test]
-    fn limits_of_an_inbox() -> Result {
+    fn an_inbox_has_limits() -> Result {
         let packets = Packets::new(1000)?;
         let owner = owner(8, 4)?;
         let bytes = RESERVE + LOAN;
-        // The one that reaches the limit may exceed it.
+        // The packet that reaches the limit may exceed it.
         let most = bytes.div_ceil(packets.truesize);
         let few = InboxLimits { packets: 5, ..MUCH };
         let small = InboxLimits { bytes, ..MUCH };
@@ -332,23 +335,23 @@ mod tests {
         Ok(())
     }
 
-    /// Packets for a flooded QP take no more than the part of its user; the user's other QPs, and
-    /// those of other users, work.
+    /// Packets for a flooded QP use at most the part of its user. Other QPs of this user and of
+    /// other users work.
     #[test]
-    fn a_flooded_user() -> Result {
+    fn a_flood_affects_one_user_only() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let (user, other) = (owner(9, 2)?, owner(10, 16)?);
         let flooded = Target::new(&pair, &user)?;
         let idle = Target::new(&pair, &user)?;
         let others = Target::new(&pair, &other)?;
-        // At most a batch of them is taken before all the others wait.
+        // At most a batch of packets is taken before all others wait.
         flooded.send(&pair, 600)?;
         idle.send(&pair, 1)?;
         others.send(&pair, 200)?;
         assert!(eventually(|| flooded.dropped() > 0));
         assert!(charged(&user) <= u64::from(2 * LOAN));
         assert!(pair.link.0.figures().get(Figure::DropBudget) >= flooded.dropped());
-        // While the part is full.
+        // The part is full at this time.
         idle.send(&pair, 2)?;
         assert_eq!((idle.dropped(), others.dropped()), (0, 0));
         for target in [&flooded, &idle, &others] {
@@ -358,7 +361,7 @@ mod tests {
         assert!(eventually(|| idle.received() == 3));
         assert!(eventually(|| others.received() == 200));
         assert!(eventually(|| charged(&user) == 0 && charged(&other) == 0));
-        // There is room again, and closing in the middle of it gives all back.
+        // There is room again, and closing at this moment returns everything.
         flooded.send(&pair, 50)?;
         others.send(&pair, 50)?;
         drop((flooded, idle, others));
@@ -366,8 +369,8 @@ mod tests {
         Ok(())
     }
 
-    /// A reliable connection whose owner has the reserve alone gets all data: RC sends dropped
-    /// packets again.
+    /// A reliable connection whose owner has only the reserve gets all data, because RC retransmits
+    /// dropped packets.
     #[test]
     fn reliable_connections_recover() -> Result {
         let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;

@@ -15,7 +15,7 @@ use kernel::{
     task::Kuid, //
 };
 
-/// Counts how often it is run by a task, and how often it is queued to a worker.
+/// Counts how often a task runs it, and how often it is queued to a worker.
 struct Counted {
     run: Arc<Count>,
     queued: Arc<Count>,
@@ -45,11 +45,11 @@ mod tests {
         let work: Arc<dyn InlineWork> = Arc::new(counted, GFP_KERNEL)?;
         let list = InlineList::new();
         let here = core::ptr::from_ref(&list).cast_mut().cast();
-        // SAFETY: The reference is good until it is taken away again, three lines below.
+        // SAFETY: The reference is valid until it is taken away again, three lines below.
         unsafe { shim::kfabric_shim_kunit_inline_begin(here) };
-        // The task itself could be using the cells.
+        // In task context the task itself could be using the cells.
         let refused = InlineList::offer(work, &Principal::with_user(Kuid::current_euid()));
-        // SAFETY: Begun above, by the same task.
+        // SAFETY: The same task has begun it above.
         unsafe { shim::kfabric_shim_kunit_inline_end() };
         assert!(refused.is_err());
         drop(refused);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_line`: the map under the lines of waiters, against a list that is searched.
+//! Suite `kfabric_line`: the map of waiters, compared with a list that is searched linearly.
 
 use super::{
     with_memory,
@@ -14,7 +14,7 @@ use kfi_core::due::{
     Key, //
 };
 
-/// A generator of numbers that are the same every time.
+/// A generator of a fixed sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,13 +27,13 @@ impl Numbers {
     }
 }
 
-/// Who gets in line, with memory.
+/// Returns an entering waiter that brings memory.
 fn enters(who: u64) -> Result<Enters<u64>> {
     let memory = Some(Memory::new()?);
     Ok(Enters { who, memory })
 }
 
-/// Takes the entry with the lowest key out.
+/// Removes the entry with the lowest key.
 fn lowest(list: &mut KVec<(Key, u64)>) -> Option<(Key, u64)> {
     let key = list.iter().map(|(key, _)| *key).min()?;
     let place = list.iter().position(|(held, _)| *held == key)?;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_alone_keeps_its_memory() -> Result {
+    fn a_single_waiter_keeps_its_memory() -> Result {
         let mut line = Due::new(Line::new());
         let mut memory = Some(Memory::new()?);
         for round in 0..10 {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_alone_needs_no_memory() -> Result {
+    fn a_single_waiter_needs_no_memory() -> Result {
         let mut line = Due::new(Line::new());
         for (who, other) in [(5, 3), (5, 7)] {
             let memory = None;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_got_where_it_is_asked_for() {
+    fn memory_is_allocated_when_it_is_requested() {
         let mut calls = 0;
         let entered = with_memory(|memory: &mut Option<Memory<u64>>| {
             calls += 1;
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_sorted_list() -> Result {
+    fn the_map_behaves_like_a_sorted_list() -> Result {
         let mut line = Due::new(Line::new());
         let mut list = KVec::new();
         let mut numbers = Numbers(88_172_645_463_325_252);
         for who in 0..20_000 {
-            // It grows to about two hundred, and shrinks to nothing, again and again.
+            // The map grows to about two hundred entries and becomes empty again, several times.
             let growing = who / 400 % 2 == 0;
             match numbers.below(4) {
                 0 | 1 if growing => {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_mem`: memory of programs, of the module, and between the two.
+//! Suite `kfabric_mem`: memory of programs, memory of the module, and copies between them.
 //!
-//! The thread of a test gets memory of its own (`UserMemory`), as a program has it. What needs a
-//! limit on locked memory, or a mapping of the module's pages, is shown by guest scenarios.
+//! The thread of a test gets user memory of its own (`UserMemory`), like a program. Guest scenarios
+//! test limits on locked memory and mappings of the module's pages.
 
 use super::{
     memref::{
@@ -39,12 +39,12 @@ use kernel::{
 };
 use kfi_core::word::Word;
 
-/// Byte `index` of a pattern that repeats at no power of two.
+/// Returns byte `index` of a pattern whose period is not a power of two.
 fn pattern(index: usize) -> u8 {
     (index % 251) as u8
 }
 
-/// A buffer with `len` bytes of the pattern, from byte `skip` on.
+/// Returns a buffer with `len` bytes of the pattern, from byte `skip` on.
 fn buffer(skip: usize, len: usize) -> Result<MemRef> {
     let memory = MemRef::buffer(len)?;
     for at in (0..len).step_by(INLINE_MAX) {
@@ -55,7 +55,7 @@ fn buffer(skip: usize, len: usize) -> Result<MemRef> {
     Ok(memory)
 }
 
-/// Memory of the test's thread, with the pattern in it.
+/// Returns memory of the test's thread that contains the pattern.
 fn user(len: usize) -> Result<UserMemory> {
     let memory = UserMemory::map(len, true)?;
     for at in (0..len).step_by(PAGE_SIZE) {
@@ -80,14 +80,14 @@ fn range(memory: &UserMemory, offset: usize, len: usize) -> UserRange {
     }
 }
 
-/// The word at byte `offset` of `pages`.
+/// Returns the word at byte `offset` of `pages`.
 fn value(pages: &SharedPages, offset: usize) -> Result<u64> {
     let mut bytes = [0; 8];
     pages.read_bytes(offset, &mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// The error of something that must fail.
+/// Returns the error of a call that must fail.
 fn error<T>(result: Result<T>) -> Option<Error> {
     result.err()
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_atomics() -> Result {
+    fn atomics_need_an_aligned_word() -> Result {
         let memory = user(PAGE_SIZE)?;
         let pinned = Pinned::new(&[range(&memory, 8, 20)], Access::Write)?;
         let pinned = MemRef::pinned(pinned);
@@ -116,11 +116,11 @@ mod tests {
         assert_eq!(word, Some(before));
         let after = wire::word(&pinned.slice(8, 12)).map(|word| word.load());
         assert_eq!(after, Some(before + 1));
-        // Not aligned, too short, nothing.
+        // Not aligned, too short, and empty ranges.
         for (offset, len) in [(4, 8), (1, 8), (16, 4), (8, 7), (20, 0)] {
             assert!(wire::word(&pinned.slice(offset, len)).is_none());
         }
-        // 8 bytes that do not follow each other.
+        // 8 bytes that are not contiguous.
         let pieces = [range(&memory, 0, 4), range(&memory, 100, 4)];
         let pieces = MemRef::pinned(Pinned::new(&pieces, Access::Write)?);
         assert!(wire::word(&pieces).is_none());
@@ -156,7 +156,7 @@ mod tests {
             len: 8,
         }];
         assert_eq!(inline.read_user(&kernel).err(), Some(EFAULT));
-        // No bytes, no access.
+        // A range of no bytes is not accessed.
         let nothing = [UserRange {
             addr: u64::MAX,
             len: 0,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_what_there_is() -> Result {
+    fn a_slice_is_limited_to_the_memory() -> Result {
         let memory = buffer(0, 1000)?;
         assert_eq!(memory.slice(0, 1000).len(), 1000);
         assert_eq!(memory.slice(990, 100).len(), 10);
@@ -229,14 +229,14 @@ mod tests {
         assert_eq!(UserMemory::charged() - before, 6);
         let all = MemRef::pinned(pinned);
         assert!(equal(&all, &buffer(from, len)?));
-        // Odd parts of it, over page boundaries.
+        // Parts with odd offsets and lengths, across page boundaries.
         for (offset, part) in [(0, 1), (1, 4095), (3995, 2), (4000, 9000), (len - 1, 1)] {
             assert!(equal(
                 &all.slice(offset, part),
                 &buffer(from + offset, part)?
             ));
         }
-        // What is written arrives, and nothing beside it.
+        // A write changes these bytes and no others.
         assert_eq!(
             copy(&all.slice(4090, 5000), &Source::Mem(buffer(7, 5000)?)),
             5000
@@ -251,7 +251,7 @@ mod tests {
             memory.read(offset, &mut byte)?;
             assert_eq!(byte[0], expected);
         }
-        // What the program writes is seen.
+        // Writes of the program are visible.
         memory.write(from, &[0xee])?;
         let seen = all.slice(0, 1);
         let expected = Inline::from_slice(&[0xee]).ok_or(EINVAL)?;
@@ -267,7 +267,7 @@ mod tests {
     fn ranges_are_pinned_end_to_end() -> Result {
         let memory = user(4 * PAGE_SIZE)?;
         let before = UserMemory::charged();
-        // Neighbours in one page, an empty one, the same page twice, and a long one.
+        // Neighbours in one page, an empty range, the same page twice, and a long range.
         let ranges = [
             range(&memory, 0, 100),
             range(&memory, 100, 50),
@@ -288,7 +288,7 @@ mod tests {
         assert!(equal(&all, &kept));
         drop(all);
         assert_eq!(UserMemory::charged(), before);
-        // Nothing at all.
+        // An empty list.
         let none = Pinned::new(&[], Access::Write)?;
         assert_eq!(none.len(), 0);
         assert_eq!(MemRef::pinned(none).len(), 0);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_region() -> Result {
+    fn a_large_region_can_be_pinned() -> Result {
         const LEN: usize = 16 << 20;
         let memory = user(LEN)?;
         let all = MemRef::pinned(Pinned::new(&[range(&memory, 1, LEN - 1)], Access::Write)?);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_pinned() -> Result {
+    fn invalid_ranges_cannot_be_pinned() -> Result {
         let memory = user(2 * PAGE_SIZE)?;
         let hole = {
             let mapped = UserMemory::map(PAGE_SIZE, true)?;
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(error(Pinned::new(&[kernel], Access::Read)), Some(EFAULT));
         let nobodys = UserRange { addr: hole, len: 8 };
         assert_eq!(error(Pinned::new(&[nobodys], Access::Read)), Some(EFAULT));
-        // What was pinned before the failure is unpinned.
+        // The ranges that were pinned before the failure are unpinned.
         let partly = [range(&memory, 0, 2 * PAGE_SIZE), nobodys];
         assert_eq!(error(Pinned::new(&partly, Access::Write)), Some(EFAULT));
         assert_eq!(UserMemory::charged(), before);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_only_be_read_is_pinned_for_reading_only() -> Result {
+    fn read_only_memory_is_pinned_only_for_reading() -> Result {
         let memory = UserMemory::map(PAGE_SIZE, false)?;
         let ranges = [range(&memory, 0, 64)];
         assert_eq!(error(Pinned::new(&ranges, Access::Write)), Some(EFAULT));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_word() -> Result {
+    fn a_shared_word_is_read_and_written() -> Result {
         let pages = SharedPages::new(8)?;
         let word = pages.word(16).ok_or(EINVAL)?;
         let same = word.clone();
@@ -450,7 +450,7 @@ mod tests {
         let size = |bytes: usize| memory.write(0, &(bytes as u32).to_ne_bytes());
         memory.write(0, &[0xff; KNOWN])?;
 
-        // As it is, and shorter than its first version.
+        // The present size, and one shorter than the first version.
         size(KNOWN)?;
         let (value, user_size) = read_struct::<kfabric_bind>(ptr)?;
         assert_eq!(user_size, KNOWN);
@@ -461,7 +461,7 @@ mod tests {
             assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(EINVAL));
         }
 
-        // Longer, with and without something in what is not known.
+        // Longer structures, with and without a nonzero byte in the unknown part.
         for long in [KNOWN + 1, KNOWN + 8, PAGE_SIZE] {
             size(long)?;
             let (value, user_size) = read_struct::<kfabric_bind>(ptr)?;
@@ -476,7 +476,7 @@ mod tests {
         size(usize::MAX)?;
         assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
 
-        // Memory that is not there.
+        // Memory that is not mapped.
         let end = memory.ptr(3 * PAGE_SIZE - 4);
         memory.write(3 * PAGE_SIZE - 4, &(KNOWN as u32).to_ne_bytes())?;
         assert_eq!(error(read_struct::<kfabric_bind>(end)), Some(EFAULT));
@@ -485,7 +485,7 @@ mod tests {
             Some(EFAULT)
         );
 
-        // Back as much as both know.
+        // The part that both sides know is written back.
         let value = kfabric_bind {
             size: KNOWN as u32,
             flags: 7,
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn structures_that_are_not_aligned_to_words() -> Result {
-        /// Behind a word of 32 bits, so that the structure's address is no multiple of 8.
+        /// The structure follows a 32-bit word, so its address is not a multiple of 8.
         #[repr(C, align(8))]
         #[derive(Default)]
         struct Odd {
@@ -553,7 +553,7 @@ mod tests {
         assert_eq!(read(0, PAGE_SIZE + 1), Some(E2BIG));
         assert_eq!(read(usize::MAX, V1), Some(EFAULT));
         assert_eq!(read(PAGE_SIZE, V1), Some(EFAULT));
-        // Elements as the module knows them are read word by word.
+        // Elements of the present size are read word by word.
         memory.write(3 * V1, &5u32.to_ne_bytes())?;
         memory.write(4 * V1 - 1, &[7])?;
         assert_eq!(read(3, V1), None);

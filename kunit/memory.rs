@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_memory`: memory of all kinds, as segment lists.
+//! Suite `kfabric_memory`: memory of all kinds as segment lists.
 //!
-//! What a copy has written is compared with the bytes as the test allocated them, not as the module sees
-//! them. Operations on registered memory are in suite `kfabric_mr`.
+//! The tests compare the results of copies with the bytes at the address that the test allocated,
+//! not with the module's view. Suite `kfabric_mr` tests operations on registered memory.
 
 use super::{
     consumer,
@@ -32,8 +32,8 @@ use kernel::{
     prelude::*, //
 };
 
-/// Lengths of pieces: one byte; empty ones, single bytes and whole pages; nothing but empty ones
-/// around; a long one.
+/// The lengths of pieces: one byte; empty pieces, single bytes and whole pages; a byte between
+/// empty pieces; a long piece.
 const LAYOUTS: [&[usize]; 4] = [
     &[1],
     &[1, 0, PAGE_SIZE, 3, 0, 0, 5000, 1, 2 * PAGE_SIZE - 1, 0],
@@ -41,10 +41,10 @@ const LAYOUTS: [&[usize]; 4] = [
     &[65536 + 13],
 ];
 
-/// Lengths of thousands of pieces; too many for a stack.
+/// The lengths of thousands of pieces, too many for a stack.
 static ONES: [usize; 3000] = [1; 3000];
 
-/// The error of something that must fail.
+/// Returns the error of a call that must fail.
 fn error<T>(result: Result<T>) -> Option<Error> {
     result.err()
 }
@@ -56,13 +56,13 @@ fn element(addr: usize, len: usize) -> bindings::kvec {
     }
 }
 
-/// The error of a kvec that is one element.
+/// Returns the error of a kvec with one element.
 fn kvec_error(addr: usize, len: usize) -> Option<Error> {
-    // SAFETY: Must be refused, or is not accessed.
+    // SAFETY: The call must refuse the address, or does not access it.
     error(unsafe { consumer::kvec(&[element(addr, len)], Access::Read) })
 }
 
-/// What must hold.
+/// Returns an error and prints `what` unless `holds`.
 fn ensure(holds: bool, what: &str) -> Result {
     if holds {
         return Ok(());
@@ -71,12 +71,12 @@ fn ensure(holds: bool, what: &str) -> Result {
     Err(EIO)
 }
 
-/// All of it, open for writing.
+/// Opens all of the memory for writing.
 fn opened(held: &Held) -> Result<MemRef> {
     held.memory.open(0, held.len(), Access::Write)
 }
 
-/// Copies to and from each place of `held` that is near the end of a piece.
+/// Copies to and from each range of `held` that is near the end of a piece.
 fn borders(held: &Held, lens: &[usize]) -> Result {
     let all = opened(held)?;
     let total = held.len();
@@ -91,10 +91,10 @@ fn borders(held: &Held, lens: &[usize]) -> Result {
             let bytes = buffer(from, len)?;
             ensure(copy_mem(&all.slice(at, len), &bytes) == len, "written")?;
             ensure(held.holds(at, len, from), "written there")?;
-            // The same opened on its own.
+            // The same range, opened separately.
             let part = held.memory.open(at, len, Access::Read)?;
             ensure(equal(&part, &bytes), "read")?;
-            // As packets are placed, without sleeping.
+            // Written like a packet is placed, without sleeping.
             held.clear();
             let mut packet = [0; 64];
             let some = len.min(packet.len());
@@ -190,13 +190,13 @@ mod tests {
         assert!(equal(&all.slice(0, 20), &buffer(10, 20)?));
         assert!(equal(&all.slice(20, 3), &buffer(500, 3)?));
         assert!(equal(&all.slice(24, 1000), &buffer(0, 1000)?));
-        // A list of lists, the same one twice.
+        // A list of lists that contains the same memory twice.
         let twice = MemRef::gather(&[all.slice(15, 10), all.clone(), MemRef::empty()])?;
         drop(all);
         assert_eq!(twice.len(), 10 + 1024);
         assert!(equal(&twice.slice(0, 5), &buffer(25, 5)?));
         assert!(equal(&twice.slice(34, 1000), &buffer(0, 1000)?));
-        // What is written in one place is read in the other.
+        // A write through one part is read through the other.
         copy_mem(&twice.slice(5, 3), &buffer(77, 3)?);
         assert!(equal(&twice.slice(10 + 20, 3), &buffer(77, 3)?));
         assert_eq!(MemRef::gather(&[])?.len(), 0);
@@ -224,16 +224,16 @@ mod tests {
         for (addr, len) in [
             (user.addr(), 8),
             (8, 8),
-            // Between the direct map and vmalloc, or not canonical.
+            // Addresses between the direct map and vmalloc, or not canonical.
             (1 << 62, 8),
             (usize::MAX - 7, 64),
             (usize::MAX - 7, usize::MAX >> 40),
         ] {
             assert_eq!(kvec_error(addr, len), Some(EFAULT));
-            // No bytes, no access.
+            // A range of no bytes is not accessed.
             assert_eq!(kvec_error(addr, 0), None);
         }
-        // Behind the end of an allocation there is a page without memory.
+        // The page after the end of an allocation has no memory.
         let held = VVec::from_elem(0u8, PAGE_SIZE, GFP_KERNEL)?;
         let addr = held.as_ptr().expose_provenance();
         assert_eq!(kvec_error(addr, PAGE_SIZE), None);
@@ -242,7 +242,7 @@ mod tests {
         let local = [0u8; 16];
         let addr = local.as_ptr().expose_provenance();
         assert_eq!(kvec_error(addr, 16), Some(EINVAL));
-        // Data of the module.
+        // Static data of the module.
         assert_eq!(kvec_error((&raw const ONES).expose_provenance(), 8), None);
         Ok(())
     }
@@ -253,22 +253,22 @@ mod tests {
         let addr = byte.as_ptr().expose_provenance();
         assert_eq!(kvec_error(addr, PINNED_MAX + 1), Some(EINVAL));
         let halves = [element(addr, 1), element(addr, PINNED_MAX)];
-        // SAFETY: Must be refused.
+        // SAFETY: The call must refuse the list.
         let refused = unsafe { consumer::kvec(&halves, Access::Read) };
         assert_eq!(error(refused), Some(EINVAL));
         let mut list = KVVec::with_capacity(SEGMENTS_MAX + 1, GFP_KERNEL)?;
         for _ in 0..SEGMENTS_MAX {
             list.push(element(addr, 1), GFP_KERNEL)?;
         }
-        // SAFETY: The byte is there as long as the result.
+        // SAFETY: The byte exists as long as the result.
         let most = unsafe { consumer::kvec(&list, Access::Read)? };
         assert_eq!(most.len(), SEGMENTS_MAX);
         assert!(most.heap_bytes() >= SEGMENTS_MAX * 24);
         list.push(element(addr, 0), GFP_KERNEL)?;
-        // SAFETY: Must be refused.
+        // SAFETY: The call must refuse the list.
         let refused = unsafe { consumer::kvec(&list, Access::Read) };
         assert_eq!(error(refused), Some(E2BIG));
-        // A gather list of more.
+        // A gather list with more segments.
         assert_eq!(error(MemRef::gather(&[most.clone(), most])), Some(E2BIG));
         Ok(())
     }
@@ -289,9 +289,9 @@ mod tests {
                 bv_len: 1,
             },
         ];
-        // SAFETY: The pages have these bytes.
+        // SAFETY: The pages contain these bytes.
         let memory = unsafe { consumer::bio_vec(&elements, Access::Write)? };
-        // Three pages of the first element, one of the second.
+        // The first element uses three pages, the second one.
         assert_eq!(pages.count(0), before + 4);
         let part = memory.slice(5, 5);
         drop(memory);
@@ -307,12 +307,12 @@ mod tests {
         let before = good.count(0);
         let plain = Pages::new(1, false)?;
         let slab = KVec::from_elem(0u8, 64, GFP_KERNEL)?;
-        // SAFETY: An address of the slab allocator.
+        // SAFETY: The address is one of the slab allocator.
         let slab_page = unsafe { shim::kfabric_shim_kunit_slab_page(slab.as_ptr().cast()) };
         for (page, offset) in [
             (core::ptr::null_mut(), 0),
             (slab_page, 0),
-            // The second of two pages that are no folio.
+            // The second of two pages that are not a folio.
             (plain.page, PAGE_SIZE - 1),
         ] {
             let elements = [
@@ -327,10 +327,10 @@ mod tests {
                     bv_len: 2,
                 },
             ];
-            // SAFETY: Pages, or must be refused.
+            // SAFETY: The elements are pages, or the call must refuse them.
             let refused = unsafe { consumer::bio_vec(&elements, Access::Read) };
             assert_eq!(error(refused), Some(EINVAL));
-            // What was referenced before is put.
+            // References that were taken before the failure are put.
             assert_eq!(good.count(0), before);
         }
         assert_eq!(plain.count(0), 1);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_access_to_a_dma_buf_lasts_as_long_as_its_memory() -> Result {
+    fn cpu_access_to_a_dma_buf_ends_with_its_memory() -> Result {
         let mut exporter = Exporter::new(3 * PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
         let dma_buf = exporter.open(10, 2 * PAGE_SIZE, Access::Write)?;
         assert!(exporter.is_mapped());
@@ -354,10 +354,10 @@ mod tests {
         assert_eq!(exporter.accesses(), (2, 0));
         drop(part);
         assert_eq!(exporter.accesses(), (2, 1));
-        // No bytes, no access.
+        // A range of no bytes is not accessed.
         assert_eq!(dma_buf.open(2 * PAGE_SIZE, 1, Access::Write)?.len(), 0);
         assert_eq!(exporter.accesses(), (2, 1));
-        // The memory keeps all of it.
+        // The memory keeps all of it alive.
         drop(dma_buf);
         exporter.put();
         assert!(exporter.is_mapped());
@@ -375,7 +375,7 @@ mod tests {
         exporter.fail(EIO.to_errno(), 0);
         assert_eq!(error(dma_buf.open(0, 8, Access::Write)), Some(EIO));
         assert_eq!(exporter.accesses(), (0, 0));
-        // An end that fails is told once, by the next access.
+        // A failed end is reported once, by the next access.
         exporter.fail(0, ENXIO.to_errno());
         drop(dma_buf.open(0, 8, Access::Write)?);
         exporter.fail(0, 0);
@@ -399,7 +399,7 @@ mod tests {
         two.fail(EAGAIN.to_errno(), 0);
         assert_eq!(error(list.open(0, 200, Access::Write)), Some(EAGAIN));
         assert_eq!((one.accesses(), two.accesses()), ((1, 1), (0, 0)));
-        // Only those parts are opened that have some of the bytes.
+        // Only parts that contain some of the bytes are opened.
         let some = list.open(10, 140, Access::Write)?;
         assert_eq!(some.len(), 140);
         assert_eq!((one.accesses(), two.accesses()), ((2, 1), (0, 0)));
@@ -409,7 +409,7 @@ mod tests {
         let last = list.open(160, 100, Access::Write)?;
         assert_eq!(last.len(), 40);
         assert_eq!((one.accesses(), two.accesses()), ((2, 2), (1, 0)));
-        // A list with a DMA-BUF in it is not a part of another.
+        // A list that contains a DMA-BUF cannot be a part of another list.
         let mut parts = KVVec::new();
         parts.push(list, GFP_KERNEL)?;
         assert_eq!(error(Memory::gather(parts)), Some(EINVAL));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of each kind for the suites, with a way to its bytes that is not the module's.
+//! Memory of each kind for the suites, with access to its bytes that does not use the module.
 
 use super::{
     consumer,
@@ -33,20 +33,20 @@ pub(crate) enum Kind {
     SlabKvec,
     /// Addresses of vmalloc.
     VmallocKvec,
-    /// Pages.
+    /// A list of bio_vec entries.
     BioVec,
-    /// Pages.
+    /// A scatterlist.
     Scatterlist,
     /// One DMA-BUF.
     DmaBuf,
-    /// A gather list: each piece of another kind.
+    /// A gather list whose pieces have different kinds.
     Gather,
-    /// A gather list of DMA-BUFs and others.
+    /// A gather list of DMA-BUFs and other kinds.
     Mixed,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 9] = [
         Self::User,
         Self::Buffer,
@@ -59,7 +59,7 @@ impl Kind {
         Self::Mixed,
     ];
 
-    /// Those of which gather lists are made here.
+    /// The kinds from which the gather lists here are made.
     const PARTS: [Self; 4] = [
         Self::Buffer,
         Self::SlabKvec,
@@ -68,13 +68,13 @@ impl Kind {
     ];
 }
 
-/// Bytes that are left out between the pieces of a kvec, so that none joins the next.
+/// The number of unused bytes between the pieces of a kvec, so that no piece touches the next.
 const GAP: usize = 3;
 
-/// Bytes of a DMA-BUF before the part that is used.
+/// The number of bytes of a DMA-BUF before the part that is used.
 const BEFORE: usize = 5;
 
-/// What a test has allocated.
+/// The allocation behind a memory.
 #[allow(dead_code, reason = "kept, to be dropped")]
 enum Allocated {
     Nothing,
@@ -86,21 +86,21 @@ enum Allocated {
     Parts(KVVec<Held>),
 }
 
-/// Memory of a kind, and its bytes as the test sees them.
+/// Memory of one kind, with the bytes as the test sees them.
 pub(crate) struct Held {
-    /// What is registered.
+    /// The memory to register.
     pub(crate) memory: Memory,
-    /// Where the bytes are.
+    /// The addresses and lengths of the bytes.
     pieces: KVVec<(*mut u8, usize)>,
     _allocated: Allocated,
 }
 
-/// Byte `index` of a pattern that repeats at no power of two.
+/// Returns byte `index` of a pattern whose period is not a power of two.
 pub(crate) fn pattern(index: usize) -> u8 {
     (index % 251) as u8
 }
 
-/// A buffer with `len` bytes of the pattern, from byte `skip` on.
+/// Returns a buffer with `len` bytes of the pattern, from byte `skip` on.
 pub(crate) fn buffer(skip: usize, len: usize) -> Result<MemRef> {
     let memory = MemRef::buffer(len)?;
     for at in (0..len).step_by(INLINE_MAX) {
@@ -111,7 +111,7 @@ pub(crate) fn buffer(skip: usize, len: usize) -> Result<MemRef> {
     Ok(memory)
 }
 
-/// The ranges under which the owner of `len` bytes knows them: one from 0 on.
+/// Returns the ranges by which the owner addresses `len` bytes: one range from 0 on.
 pub(crate) fn named(len: usize) -> Result<KVec<UserRange>> {
     let mut ranges = KVec::new();
     let range = UserRange {
@@ -123,7 +123,8 @@ pub(crate) fn named(len: usize) -> Result<KVec<UserRange>> {
 }
 
 impl Held {
-    /// Memory of `kind`, zero, whose pieces have these lengths. A buffer and a DMA-BUF have one piece.
+    /// Makes zeroed memory of `kind` whose pieces have these lengths. A buffer and a DMA-BUF have
+    /// one piece.
     pub(crate) fn new(kind: Kind, lens: &[usize]) -> Result<Self> {
         match kind {
             Kind::User => Self::user(lens),
@@ -166,7 +167,7 @@ impl Held {
         Self::from_segments(MemRef::buffer(len)?, Allocated::Nothing)
     }
 
-    /// The module's own view of the bytes, where there is no other.
+    /// Uses the module's own view of the bytes, if there is no other.
     fn from_segments(memory: MemRef, allocated: Allocated) -> Result<Self> {
         let mut pieces = KVVec::new();
         if let Some(backing) = memory.backing() {
@@ -226,7 +227,8 @@ impl Held {
         let table = Table::new(lens.len())?;
         let mut next = table.0.sgl;
         let (pages, pieces) = pages_of(lens, |page, offset, len| {
-            // SAFETY: An entry of the table, which has as many as there are lengths.
+            // SAFETY: This is an entry of the table, which has as many entries as there are
+            // lengths.
             next =
                 unsafe { shim::kfabric_shim_kunit_sg_set(next, page, offset as u32, len as u32) };
             Ok(())
@@ -257,7 +259,7 @@ impl Held {
         let mut pieces = KVVec::new();
         for (index, len) in lens.iter().enumerate() {
             let kind = match index % 5 {
-                // Not too many: each is a file.
+                // Each DMA-BUF is a file, so there are not too many.
                 0 if mixed && *len > 0 && index < 50 => Kind::DmaBuf,
                 _ => Kind::PARTS[index % Kind::PARTS.len()],
             };
@@ -275,18 +277,18 @@ impl Held {
         })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
 
-    /// Whether `len` bytes from byte `at` on are those of the pattern from `skip` on, and those beside
-    /// them are zero.
+    /// Returns whether `len` bytes from byte `at` on are those of the pattern from `skip` on, and
+    /// all other bytes are zero.
     pub(crate) fn holds(&self, at: usize, len: usize, skip: usize) -> bool {
         let mut index = 0;
         for (addr, bytes) in self.pieces.iter() {
             for byte in 0..*bytes {
-                // SAFETY: The piece is allocated; nobody writes it now.
+                // SAFETY: The piece is allocated; there is no concurrent write.
                 let found = unsafe { addr.wrapping_add(byte).read_volatile() };
                 let expected = if index >= at && index < at + len {
                     pattern(skip + index - at)
@@ -303,12 +305,12 @@ impl Held {
         true
     }
 
-    /// Writes the pattern from `skip` on.
+    /// Writes the pattern from `skip` on to all bytes.
     pub(crate) fn fill(&self, skip: usize) {
         self.write(|index| pattern(skip + index));
     }
 
-    /// Writes zeros.
+    /// Writes zeros to all bytes.
     pub(crate) fn clear(&self) {
         self.write(|_| 0);
     }
@@ -317,21 +319,21 @@ impl Held {
         let mut index = 0;
         for (addr, bytes) in self.pieces.iter() {
             for at in 0..*bytes {
-                // SAFETY: The piece is allocated; nobody accesses it now.
+                // SAFETY: The piece is allocated; there is no concurrent access.
                 unsafe { addr.wrapping_add(at).write_volatile(byte(index)) };
                 index += 1;
             }
         }
     }
 
-    /// The memory once more, for a second use of it.
+    /// Returns a second reference to the memory.
     pub(crate) fn share(&self) -> Memory {
         self.memory.share()
     }
 }
 
 impl Memory {
-    /// A second reference to the same memory.
+    /// Returns a second reference to the same memory.
     fn share(&self) -> Self {
         match self {
             Self::Open(memory) => Self::Open(memory.clone()),
@@ -339,7 +341,7 @@ impl Memory {
             Self::List(parts) => {
                 let mut list = KVVec::new();
                 for part in parts.iter() {
-                    // A test that is out of memory fails for want of a part.
+                    // If memory is exhausted, the test fails because of the missing part.
                     let _ = list.push(part.share(), GFP_KERNEL);
                 }
                 Self::List(list)
@@ -348,12 +350,12 @@ impl Memory {
     }
 }
 
-/// Bytes for pieces of these lengths, with gaps.
+/// Returns the number of bytes for pieces of these lengths, with gaps.
 fn room(lens: &[usize]) -> usize {
     1 + lens.iter().map(|len| len + GAP).sum::<usize>()
 }
 
-/// Allocated pages that follow each other.
+/// Contiguous allocated pages.
 pub(crate) struct Pages {
     pub(crate) page: *mut bindings::page,
     order: u32,
@@ -361,7 +363,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn new(order: u32, compound: bool) -> Result<Self> {
-        // SAFETY: Allocates; may sleep.
+        // SAFETY: The call allocates, and may sleep.
         let page = unsafe { shim::kfabric_shim_kunit_pages(order, compound) };
         if page.is_null() {
             return Err(ENOMEM);
@@ -369,28 +371,28 @@ impl Pages {
         Ok(Self { page, order })
     }
 
-    /// References to page `index`.
+    /// Returns the reference count of page `index`.
     pub(crate) fn count(&self, index: usize) -> i32 {
-        // SAFETY: One of the pages.
+        // SAFETY: This is one of the pages.
         unsafe { shim::kfabric_shim_kunit_page_count(self.page.wrapping_add(index)) }
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn addr(&self) -> *mut u8 {
-        // SAFETY: A page.
+        // SAFETY: This is a page.
         unsafe { shim::kfabric_shim_page_address(self.page) }.cast()
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: Allocated like this, and not used any more.
+        // SAFETY: The pages were allocated with this order, and are not used any more.
         unsafe { shim::kfabric_shim_kunit_pages_free(self.page, self.order) }
     }
 }
 
-/// Pages for pieces of these lengths, each at another offset; and where the pieces are. An offset may
-/// be beyond the first page.
+/// Allocates pages for pieces of these lengths, each at another offset, and returns the pages with
+/// the places of the pieces. An offset may be beyond the first page.
 fn pages_of(
     lens: &[usize],
     mut each: impl FnMut(*mut bindings::page, usize, usize) -> Result,
@@ -417,7 +419,7 @@ struct Table(bindings::sg_table);
 impl Table {
     fn new(entries: usize) -> Result<Self> {
         let mut table = bindings::sg_table::default();
-        // SAFETY: Initializes the table.
+        // SAFETY: The call initializes the table.
         to_result(unsafe { shim::kfabric_shim_kunit_sg_alloc(&mut table, entries as u32) })?;
         Ok(Self(table))
     }
@@ -425,22 +427,22 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: It was allocated.
+        // SAFETY: The table was allocated.
         unsafe { shim::kfabric_shim_kunit_sg_free(&mut self.0) }
     }
 }
 
-/// An exporter and its DMA-BUF.
+/// An exporter with its DMA-BUF.
 pub(crate) struct Exporter {
     exporter: *mut c_void,
     dmabuf: Option<NonNull<bindings::dma_buf>>,
 }
 
 impl Exporter {
-    /// `map`: `KFABRIC_KUNIT_MAP_*`.
+    /// Makes an exporter. `map` is one of `KFABRIC_KUNIT_MAP_*`.
     pub(crate) fn new(len: usize, writable: bool, map: u32) -> Result<Self> {
         let mut dmabuf = core::ptr::null_mut();
-        // SAFETY: `dmabuf` is written to.
+        // SAFETY: The call writes to `dmabuf`.
         let exporter = unsafe { shim::kfabric_shim_kunit_dma_new(len, writable, map, &mut dmabuf) };
         if exporter.is_null() {
             return Err(ENOMEM);
@@ -451,29 +453,29 @@ impl Exporter {
         })
     }
 
-    /// A part of it.
+    /// Opens a part of the DMA-BUF.
     pub(crate) fn open(&self, offset: usize, len: usize, access: Access) -> Result<Arc<DmaBuf>> {
-        // SAFETY: The reference is the test's.
+        // SAFETY: The test owns the reference.
         unsafe { DmaBuf::new(self.dmabuf.ok_or(EBADF)?, offset, len, access) }
     }
 
     pub(crate) fn memory(&self) -> *mut u8 {
-        // SAFETY: The exporter is the test's.
+        // SAFETY: The test owns the exporter.
         unsafe { shim::kfabric_shim_kunit_dma_memory(self.exporter) }.cast()
     }
 
-    /// Has CPU access fail with these errors; 0: none.
+    /// Sets the errors of CPU access; 0 means success.
     pub(crate) fn fail(&self, begin: i32, end: i32) {
-        // SAFETY: The exporter is the test's.
+        // SAFETY: The test owns the exporter.
         unsafe { shim::kfabric_shim_kunit_dma_fail(self.exporter, begin, end) }
     }
 
     fn count(&self, which: u32) -> u32 {
-        // SAFETY: The exporter is the test's.
+        // SAFETY: The test owns the exporter.
         unsafe { shim::kfabric_shim_kunit_dma_count(self.exporter, which) }
     }
 
-    /// Accesses that have begun, and those that have ended.
+    /// Returns how many CPU accesses have begun, and how many have ended.
     pub(crate) fn accesses(&self) -> (u32, u32) {
         (
             self.count(shim::KFABRIC_KUNIT_DMA_BEGUN),
@@ -481,7 +483,7 @@ impl Exporter {
         )
     }
 
-    /// Whether it is mapped.
+    /// Returns whether the DMA-BUF is mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         self.count(shim::KFABRIC_KUNIT_DMA_MAPPED) != 0
     }
@@ -489,12 +491,12 @@ impl Exporter {
     /// Puts the test's reference to the DMA-BUF.
     pub(crate) fn put(&mut self) {
         if let Some(dmabuf) = self.dmabuf.take() {
-            // SAFETY: The reference is the test's, and not used again.
+            // SAFETY: The test owns the reference and does not use it again.
             unsafe { shim::kfabric_shim_kunit_dma_put(self.exporter, dmabuf.as_ptr()) }
         }
     }
 
-    /// Whether the DMA-BUF goes, or has gone: a kernel thread's last reference is put by a worker.
+    /// Waits until the DMA-BUF is released. A worker puts the last reference of a kernel thread.
     pub(crate) fn is_released(&self) -> bool {
         eventually(|| self.count(shim::KFABRIC_KUNIT_DMA_RELEASED) == 1)
     }
@@ -503,7 +505,7 @@ impl Exporter {
 impl Drop for Exporter {
     fn drop(&mut self) {
         self.put();
-        // SAFETY: The reference is the test's, and not used again.
+        // SAFETY: The test owns the exporter and does not use it again.
         unsafe { shim::kfabric_shim_kunit_dma_free(self.exporter) }
     }
 }

@@ -2,8 +2,9 @@
 
 //! Suite `kfabric_mr`: regions of memory of all kinds, and operations on them.
 //!
-//! Two endpoints on a link on the loopback interface: for reliable datagrams, where one copies to the
-//! other, and connected ones, whose packets go over the wire.
+//! The tests use two endpoints on a link on the loopback interface: endpoints for reliable
+//! datagrams, one of which copies to the other, and connected endpoints, whose packets go over the
+//! wire.
 
 use super::{
     av::{
@@ -83,7 +84,7 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-/// Every right.
+/// All access rights.
 const ALL: Access = Access::SEND
     .union(Access::RECV)
     .union(Access::READ)
@@ -91,16 +92,16 @@ const ALL: Access = Access::SEND
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_WRITE);
 
-/// The rights of local operations.
+/// The access rights for local operations.
 const LOCAL: Access = Access::SEND
     .union(Access::RECV)
     .union(Access::READ)
     .union(Access::WRITE);
 
-/// Pieces of each region: longer than a packet, single bytes, none.
+/// The lengths of the pieces of each region: longer than a packet, single bytes, none.
 const LENS: [usize; 9] = [1, 0, 5000, 3, 1, 0, PAGE_SIZE, 900, 1];
 
-/// Lengths of thousands of pieces; too many for a stack.
+/// The lengths of thousands of pieces, too many for a stack.
 static ONES: [usize; 3000] = [1; 3000];
 
 /// Operations have no flags of their own: each reports its completion.
@@ -109,7 +110,7 @@ const FLAGS: Flags = Flags {
     explicit: false,
 };
 
-/// Registers `memory`, which its owner calls as it is called from 0 on.
+/// Registers `memory`, which its owner addresses from 0 on.
 fn reg(domain: &TestDomain, memory: Memory, access: Access, key: u64) -> Result<Arc<Mr>> {
     let ranges = named(memory.len())?;
     Mr::reg(
@@ -122,7 +123,7 @@ fn reg(domain: &TestDomain, memory: Memory, access: Access, key: u64) -> Result<
     )
 }
 
-/// An endpoint and its CQ, of one domain with another one.
+/// An endpoint with its CQ, in the same domain as another one.
 struct Side {
     endpoint: Arc<Endpoint>,
     cq: Arc<Cq>,
@@ -164,7 +165,7 @@ impl Side {
         Poster::new(&self.endpoint).post(op)
     }
 
-    /// Waits for one completion; its error, if it has one.
+    /// Waits for one completion. Returns its error, if it has one.
     fn complete(&self) -> Result {
         let mut failed = None;
         let done = eventually(|| {
@@ -197,7 +198,7 @@ impl Drop for Side {
     }
 }
 
-/// Two endpoints that know each other.
+/// Two endpoints that know each other's address.
 struct Pair {
     a: Side,
     b: Side,
@@ -241,7 +242,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Sends `from` of `a` to `into` of `b`.
+    /// Sends `from` at `a` to `into` at `b`.
     fn message(&self, from: MemRef, into: MemRef) -> Result {
         self.b.post(Op::Receive(Receive {
             flags: FLAGS,
@@ -263,7 +264,7 @@ impl Pair {
         self.b.complete()
     }
 
-    /// Writes `from` of `a` to the region of `b` under `key`.
+    /// Writes `from` at `a` to the region of `b` with `key`.
     fn write(&self, from: MemRef, addr: u64, key: u64) -> Result {
         let len = from.len() as u64;
         self.a.post(Op::Write(Write {
@@ -277,7 +278,7 @@ impl Pair {
         self.a.complete()
     }
 
-    /// Reads from the region of `b` under `key` to `into` of `a`.
+    /// Reads from the region of `b` with `key` to `into` at `a`.
     fn read(&self, into: MemRef, addr: u64, key: u64) -> Result {
         let len = into.len() as u64;
         self.a.post(Op::Read(Read {
@@ -290,7 +291,7 @@ impl Pair {
         self.a.complete()
     }
 
-    /// Operations on regions of all kinds: each is the source and the target of messages and RMA.
+    /// Uses regions of all kinds as the source and the target of messages and RMA.
     fn exchange(&self) -> Result {
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             let here = Held::new(kind, &LENS)?;
@@ -304,7 +305,7 @@ impl Pair {
             let from = local.local(0, len as u64, Access::WRITE)?;
             self.write(from, 0, keys.1)?;
             ensure(there.holds(0, len, 3), kind, "a write")?;
-            // A part, from the middle of a piece to the middle of another.
+            // A part, from the middle of one piece to the middle of another.
             there.clear();
             let from = local.local(4000, 4000, Access::WRITE)?;
             self.write(from, 2000, keys.1)?;
@@ -345,7 +346,7 @@ impl Drop for Pair {
     }
 }
 
-/// What must hold.
+/// Returns an error and prints `what` unless `holds`.
 fn ensure(holds: bool, kind: Kind, what: &str) -> Result {
     if holds {
         return Ok(());
@@ -354,7 +355,7 @@ fn ensure(holds: bool, kind: Kind, what: &str) -> Result {
     Err(EIO)
 }
 
-/// What a registration must fail with.
+/// Returns the error of a registration that must fail.
 fn refused(domain: &TestDomain, memory: Memory, access: Access) -> Option<Error> {
     reg(domain, memory, access, 1).err()
 }
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_serve_is_not_registered() -> Result {
+    fn unsuitable_memory_is_not_registered() -> Result {
         let domain = TestDomain::open()?;
         let user = UserMemory::map(PAGE_SIZE, true)?;
         let range = UserRange {
@@ -410,7 +411,7 @@ mod tests {
         }
         assert_eq!(refused(&domain, pin()?, Access::SEND), None);
         assert_eq!(refused(&domain, MemRef::empty().into(), ALL), Some(EINVAL));
-        // Ranges of another length than the memory.
+        // The ranges have another length than the memory.
         let short = Mr::reg(
             &domain.domain,
             pin()?,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_net`: links, as far as a kernel without programs can show them.
+//! Suite `kfabric_net`: links, as far as a kernel without programs can test them.
 //!
-//! All tests use the loopback interface of the first network namespace, which has to be up
-//! (127.0.0.1 and, with IPv6, ::1). Tests run one after the other; each begins with no link there
-//! and leaves none. What needs more interfaces, namespaces or users is shown by guest scenarios.
+//! All tests use the loopback interface of the first network namespace, which must be up (127.0.0.1
+//! and, with IPv6, ::1). Tests run one after the other; each begins without a link there and leaves
+//! none. Guest scenarios test several interfaces, namespaces and users.
 
 use super::{
     add,
@@ -63,7 +63,7 @@ fn v6(ip: Ipv6Addr) -> Option<SockAddr> {
     SockAddr::v6(ip, 0, 0).ok()
 }
 
-/// A name as it stands in the ABI.
+/// Returns a name in the form of the ABI.
 fn raw(name: &[u8]) -> [u8; NAME_MAX] {
     let mut raw = [0; NAME_MAX];
     for (to, &from) in raw.iter_mut().zip(name) {
@@ -76,7 +76,7 @@ fn link_name(name: &[u8]) -> Result<LinkName> {
     LinkName::new(&raw(name))
 }
 
-/// Makes the link `name` on the loopback interface.
+/// Adds the link `name` on the loopback interface.
 fn add_lo(name: &[u8]) -> Result<Arc<Link>> {
     add(
         &NetNs::current()?,
@@ -89,13 +89,13 @@ fn del_named(name: &[u8]) -> Result {
     del(&NetNs::current()?, &link_name(name)?)
 }
 
-/// Has the table believe that something happened to the interface.
+/// Reports an event of the interface to the table of links.
 fn happens(event: NetdevEvent) {
     let _rtnl = Rtnl::lock();
     Changes::event(event);
 }
 
-/// The interface of `link`, as the kernel would describe it.
+/// Returns the description of the interface of `link` that the kernel would give.
 fn netdev(link: &Link, up: bool, mtu: u32, name: &[u8]) -> Netdev {
     Netdev {
         id: link.netdev(),
@@ -105,7 +105,7 @@ fn netdev(link: &Link, up: bool, mtu: u32, name: &[u8]) -> Netdev {
     }
 }
 
-/// The longest time of the RCU reader, in ns: ample for a function that does not wait.
+/// The longest time of the RCU reader in ns: ample for a function that does not wait.
 const LOOK: u64 = 2_000 * MS;
 
 /// Runs `act` while another thread is in an RCU read-side section. Returns whether `act` returned
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_names() {
+    fn link_names_are_checked() {
         assert!(LinkName::new(&raw(b"roce0")).is_ok_and(|n| n.as_bytes() == b"roce0"));
         assert!(LinkName::new(&raw(b"123456789012345")).is_ok_and(|n| n.as_bytes().len() == 15));
         // Empty, not terminated, blanks, '/', a control character, not ASCII.
@@ -147,13 +147,13 @@ mod tests {
         assert!(LinkName::new(&raw(b"a\nb")) == Err(EINVAL));
         assert!(LinkName::new(&raw(b"\x7f")) == Err(EINVAL));
         assert!(LinkName::new(&raw("é".as_bytes())) == Err(EINVAL));
-        // What stands behind the NUL is no part of the name.
+        // The bytes after the NUL are not a part of the name.
         let noise = LinkName::new(&raw(b"a\0b"));
         assert!(noise.is_ok_and(|n| n.to_array() == raw(b"a")));
     }
 
     #[test]
-    fn interface_names() {
+    fn interface_names_are_checked() {
         assert!(IfName::new(&raw(b"veth-0.1@x")).is_ok_and(|n| n.to_array() == raw(b"veth-0.1@x")));
         assert!(IfName::new(&raw(b"")) == Err(EINVAL));
         assert!(IfName::new(&raw(b"1234567890123456")) == Err(EINVAL));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces() -> Result {
+    fn the_current_namespace_is_known() -> Result {
         let here = NetNs::current()?;
         assert!(here.id() == NetNsId::current()?);
         assert!(here.capable_net_admin());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn add_and_del() -> Result {
+    fn links_are_added_and_removed() -> Result {
         let here = NetNsId::current()?;
         assert!(next(here, 0).is_err_and(|e| e == ENOENT));
         let link = add_lo(b"t0")?;
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn refusals() -> Result {
+    fn a_second_link_on_an_interface_is_refused() -> Result {
         let ifname = IfName::new(&raw(b"nonesuch"))?;
         let none = add(&NetNs::current()?, link_name(b"t0")?, ifname);
         assert!(none.is_err_and(|e| e == ENODEV));
         let link = add_lo(b"t0")?;
-        // The name is taken and the interface has a link; the interface has a link.
+        // First both the name and the interface are in use, then only the interface.
         assert!(add_lo(b"t0").is_err_and(|e| e == EEXIST));
         assert!(add_lo(b"t1").is_err_and(|e| e == EEXIST));
         assert!(del(&NetNs::current()?, link.name()).is_ok());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn limit() {
+    fn the_number_of_links_is_limited() {
         let before = set_max_links(0);
         let refused = add_lo(b"t0");
         set_max_links(before);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn iteration() -> Result {
+    fn links_are_iterated_in_order() -> Result {
         let here = NetNsId::current()?;
         let first = add_lo(b"t0")?;
         assert!(next(here, 0).is_ok_and(|found| Arc::ptr_eq(&found, &first)));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn use_is_counted() -> Result {
+    fn a_link_in_use_is_not_removed() -> Result {
         let link = add_lo(b"t0")?;
         let one = link.open()?;
         let two = link.open()?;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic() -> Result {
+    fn traffic_of_a_link_is_counted() -> Result {
         let link = add_lo(b"t0")?;
         link.count_tx(100);
         link.count_tx(0);
@@ -271,12 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses() -> Result {
+    fn a_link_has_the_addresses_of_its_interface() -> Result {
         let link = add_lo(b"t0")?;
         let lo = v4([127, 0, 0, 1], 7471);
         assert!(link.first_ipv4() == Some(v4([127, 0, 0, 1], 0)));
         assert!(link.has_address(&lo));
-        // All of the loopback network is local, as in routing.
+        // All addresses of the loopback network are local, as in routing.
         assert!(link.has_address(&v4([127, 1, 2, 3], 0)));
         assert!(!link.has_address(&v4([10, 9, 8, 7], 0)));
         assert!(!link.has_address(&v4([0; 4], 0)));
@@ -288,14 +288,14 @@ mod tests {
             assert!(!has(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)));
         }
         assert!(del_named(b"t0").is_ok());
-        // Nobody's interface any more.
+        // The interface has no link any more.
         assert!(!link.has_address(&lo));
         assert!(link.first_ipv4().is_none());
         Ok(())
     }
 
     #[test]
-    fn interface_changes() -> Result {
+    fn a_link_follows_its_interface() -> Result {
         let link = add_lo(b"t0")?;
         happens(NetdevEvent::Changed(netdev(&link, false, 1500, b"lo1")));
         assert!(link.state() == LinkState::Down);
@@ -304,7 +304,7 @@ mod tests {
         happens(NetdevEvent::Changed(netdev(&link, true, 9000, b"lo")));
         assert!(link.state() == LinkState::Up);
         assert!(link.mtu() == 9000);
-        // Another interface's affairs.
+        // An event of another interface.
         let mut other = netdev(&link, false, 1, b"x");
         other.id.ifindex = 1000;
         happens(NetdevEvent::Changed(other));
@@ -312,7 +312,7 @@ mod tests {
         assert!(link.state() == LinkState::Up);
         assert!(link.mtu() == 9000);
         assert!(del_named(b"t0").is_ok());
-        // A link that has gone follows nothing.
+        // A removed link ignores events.
         happens(NetdevEvent::Changed(netdev(&link, true, 1, b"x")));
         assert!(link.state() == LinkState::Gone);
         assert!(link.mtu() == 9000);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_without_use() -> Result {
+    fn an_unused_link_is_freed_on_removal() -> Result {
         let link = add_lo(b"t0")?;
         happens(NetdevEvent::Gone(link.netdev()));
         assert!(link.state() == LinkState::Gone);
@@ -329,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_link_waits_for_no_reader() -> Result {
-        // It is the last link, so the sockets are closed with it.
+    fn removing_a_link_waits_for_no_rcu_reader() -> Result {
+        // This is the last link, so the sockets are closed with it.
         add_lo(b"t0")?;
         assert!(waits_for_no_reader(|| {
             assert!(del_named(b"t0").is_ok());
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn two_look_for_one_way_at_once() -> Result {
+    fn concurrent_route_lookups_share_a_dst() -> Result {
         let link = add_lo(b"t0")?;
         let ends = [
             (
@@ -394,7 +394,7 @@ mod tests {
             if !cfg!(CONFIG_IPV6) && IpAddr::is_ipv6(&to) {
                 continue;
             }
-            // The second look-up finds the dst that the first one has cached.
+            // The second look-up finds the dst that the first one cached.
             let path = Path::new(&link, from, to)?;
             assert_eq!(path.look_up(), Ok(()));
             assert_eq!(path.look_up(), Ok(()));
@@ -411,18 +411,18 @@ mod tests {
     }
 
     #[test]
-    fn gone_in_use() -> Result {
+    fn a_link_in_use_is_listed_after_its_removal() -> Result {
         let link = add_lo(b"t0")?;
         let held = link.open()?;
         happens(NetdevEvent::Gone(link.netdev()));
         assert!(link.state() == LinkState::Gone);
-        // Still listed, under its name, but no good for anything.
+        // The link is still listed under its name, but cannot be opened.
         assert!(next(link.netns(), 0).is_ok_and(|found| Arc::ptr_eq(&found, &link)));
         assert!(link.open().is_err_and(|e| e == ENODEV));
         assert!(!link.has_address(&v4([127, 0, 0, 1], 0)));
         assert!(del_named(b"t0") == Err(EBUSY));
         assert!(add_lo(b"t0").is_err_and(|e| e == EEXIST));
-        // The interface is free for another, which its end does not touch.
+        // The interface is free for another link, which the end of the first one does not affect.
         let heir = add_lo(b"t1")?;
         drop(held);
         assert!(find(link.netns(), link.name()).is_err_and(|e| e == ENODEV));

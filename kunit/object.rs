@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_object`: uses of objects, and what is bound to one that has been closed.
+//! Suite `kfabric_object`: the use counts of objects, and bindings to closed objects.
 
 use super::{
     close,
@@ -83,7 +83,7 @@ fn mr(test: &TestDomain) -> Result<Arc<Mr>> {
     Mr::reg(&test.domain, memory, ranges, access, 1, ident(6, 6)?)
 }
 
-/// A thread that closes a region, which an operation is inside, and counts when that ends with
+/// Starts a thread that closes a region with an operation inside, and counts if the close ends with
 /// `EINTR`.
 fn closer(mr: &Arc<Mr>, interrupted: &Arc<Count>) -> Result<Join> {
     let (mr, interrupted) = (mr.clone(), interrupted.clone());
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_not_closed() -> Result {
+    fn objects_in_use_are_not_closed() -> Result {
         let test = TestDomain::open()?;
         let cntr = cntr(&test)?;
         let (one, other) = (Used::new(cntr.clone())?, Used::new(cntr.clone())?);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_that_ends_after_a_close_by_force_changes_nothing() -> Result {
+    fn a_use_may_end_after_a_close_by_force() -> Result {
         let test = TestDomain::open()?;
         let cntr = cntr(&test)?;
         let used = Used::new(cntr.clone())?;
@@ -127,13 +127,13 @@ mod tests {
         drop(used);
         assert!(cntr.uses().is_closed());
         assert_eq!(close(&*cntr), Err(EBADF));
-        // It is of no use to its domain any more.
+        // It no longer uses its domain.
         assert_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 
     #[test]
-    fn nothing_is_bound_to_what_is_closed() -> Result {
+    fn closed_objects_accept_no_bindings() -> Result {
         let test = TestDomain::open()?;
         let (eq, cntr) = (eq(&test)?, cntr(&test)?);
         let (av, mr) = (av(&test)?, mr(&test)?);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(av.bind_eq(&eq), Err(EBADF));
         assert_eq!(close(&*mr), Ok(()));
         assert_eq!(mr.bind_cntr(&cntr, true, true), Err(EBADF));
-        // None of these uses it, though they still exist.
+        // None of the objects uses it, although they still exist.
         assert_eq!(close(&*cntr), Ok(()));
         assert_eq!(close(&*test.domain), Ok(()));
         assert_eq!(test.domain.bind_eq(&eq, true), Err(EBADF));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_that_was_ended_by_a_signal_goes_on_with_the_next() -> Result {
+    fn an_interrupted_close_is_continued_by_the_next() -> Result {
         let test = TestDomain::open()?;
         let mr = mr(&test)?;
         let interrupted = Count::new()?;
@@ -162,7 +162,7 @@ mod tests {
             a_while();
             assert_eq!(interrupted.get(), round - 1);
             if round == 1 {
-                // One task closes it.
+                // Only one task closes it.
                 assert_eq!(close(&*mr), Err(EBADF));
             }
             closer.kill();
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(Used::new(mr.clone()).err(), Some(EBADF));
             assert!(test.domain.region(1).is_none());
         }
-        // It has not been torn down.
+        // The object has not been torn down.
         assert_eq!(close(&*test.domain), Err(EBUSY));
         drop(inside);
         assert_eq!(close(&*mr), Ok(()));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_taken_again_outlives_the_close_that_goes_on() -> Result {
+    fn a_reused_key_survives_a_continued_close() -> Result {
         let test = TestDomain::open()?;
         let (old, interrupted) = (mr(&test)?, Count::new()?);
         let inside = old.enter();
@@ -220,7 +220,7 @@ mod tests {
             force_close(&*mr);
             assert!(mr.enter().is_none());
             assert_eq!(close(&*mr), Err(EBADF));
-            // The operation inside goes on, with its memory.
+            // The operation inside continues, with its memory.
             let access = Access::REMOTE_WRITE;
             assert!(mr
                 .remote(0, 64, access)

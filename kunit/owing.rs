@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_owing`: answers that are owed to peers are counted, and charged to the owner of the
-//! endpoint.
+//! Suite `kfabric_owing`: answers that are owed to peers are counted, and charged to the owner of
+//! the endpoint.
 
 use super::*;
 use crate::shim::aids::user;
@@ -10,7 +10,7 @@ use crate::shim::aids::user;
 mod tests {
     use super::*;
 
-    /// Answers to messages are charged in the part of peers, as far as it goes.
+    /// Answers to messages are charged in the part of peers, up to its limit.
     #[test]
     fn answers_are_charged_in_the_part_of_peers() -> Result {
         let owner = Budget::of(user(100), Some(1000))?;
@@ -18,7 +18,7 @@ mod tests {
         let first = owing.share(&owner, 300)?;
         assert_eq!(owing.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (300, 300));
-        // One byte more than half of the limit: nothing is left charged or counted.
+        // One byte more than half of the limit is refused, and nothing stays charged or counted.
         assert_eq!(owing.share(&owner, 201).err(), Some(ENOMEM));
         assert_eq!(owing.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (300, 300));
@@ -29,7 +29,7 @@ mod tests {
         let other = Owing::new()?;
         assert_eq!(other.share(&owner, 1).err(), Some(ENOMEM));
         assert_eq!(other.count(), 0);
-        // The rest is for the owner.
+        // The rest of the account is available to the owner.
         assert!(owner.take(500).is_ok());
         drop(first);
         assert_eq!(owing.count(), 1);
@@ -43,7 +43,7 @@ mod tests {
         Ok(())
     }
 
-    /// What the owner has taken limits answers as well.
+    /// The memory that the owner uses limits answers as well.
     #[test]
     fn a_full_account_has_no_room_for_an_answer() -> Result {
         let owner = Budget::of(user(101), Some(1000))?;
@@ -60,7 +60,7 @@ mod tests {
         Ok(())
     }
 
-    /// The answer to a CANCEL is charged whatever the limit, and takes no room from messages.
+    /// The answer to a CANCEL is charged regardless of the limit, and takes no room from messages.
     #[test]
     fn a_cancel_is_charged_whatever_the_limit() -> Result {
         let owner = Budget::of(user(102), Some(1000))?;

@@ -2,9 +2,9 @@
 
 //! Suite `kfabric_rc`: reliable connections between QPs of one host.
 //!
-//! The protocol is kfi_roce's and is tested there. Here is what only a kernel can show: that
-//! packets, workers, timers and memory come together, and come apart. Both ends are on a link on the
-//! loopback interface, see the suite `kfabric_wire`.
+//! kfi_roce implements the protocol and has its tests. These tests cover the integration of
+//! packets, workers, timers and memory in a kernel, and its teardown. Both ends are on a link on
+//! the loopback interface, see suite `kfabric_wire`.
 
 use super::{
     kunit_rc_pair::{
@@ -74,7 +74,7 @@ use kfi_roce::{
     }, //
 };
 
-/// Messages that are many.
+/// The number of messages in tests with many messages.
 const MANY: u64 = 2000;
 
 /// Sends, writes and reads messages of many lengths.
@@ -120,9 +120,9 @@ fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool>
     Ok(true)
 }
 
-/// Whether all is well when four threads, `at_a` of them at one end and the others at the other, have
-/// `post` take `each` operations on `len` bytes; `sends` of them are SENDs. It gets the number of each,
-/// and is asked again when it has no room.
+/// Runs four threads, `at_a` of them at one end and the others at the other. Each posts `each`
+/// operations of `len` bytes with `post`, of which `sends` are SENDs. `post` gets the number of
+/// each operation, and is called again if there was no room. Returns whether everything succeeded.
 fn posters(
     at_a: u32,
     each: u64,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_before_the_memory() -> Result {
+    fn an_inline_header_precedes_the_memory() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let mut runs = 0;
@@ -209,12 +209,12 @@ mod tests {
                     &b.peer.receive.slice(front, len),
                     &payload
                 ));
-                // Told when all is done.
+                // The run has ended when all completions are reported.
                 assert!(eventually(|| b.peer.runs.load(Acquire) > runs));
                 runs = b.peer.runs.load(Acquire);
             }
         }
-        // The place of one with a front is used by one without.
+        // An operation without an inline header uses the slot of one with it.
         assert!(a.run(SEND, &buffer(10)?)? == Some(Status::Success));
         assert_eq!((*b.peer.last.lock()).map_or(0, |ended| ended.len), 10);
         let long = [0; FRONT_MAX + 1];
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_that_changes_while_the_peer_is_not_ready() -> Result {
+    fn an_inline_header_can_change_while_the_peer_is_not_ready() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(3000)?;
@@ -241,9 +241,10 @@ mod tests {
                     front.copy_from_slice(b"other");
                 }
             });
-            // Only one has a front.
+            // Only one message has an inline header.
             assert_eq!(seen, 1);
-            // What was on its way then is refused, and the next that is was made after.
+            // The message that was on its way then is refused, and the next one was built after the
+            // change.
             let since = refused();
             assert!(eventually(|| refused() - since >= 2));
             b.peer.posted.store(1, Release);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_a_message() -> Result {
+    fn a_message_carries_immediate_data_or_a_key() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(100)?;
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics() -> Result {
+    fn atomics_return_the_old_value() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         mem::wire::store(&b.peer.region, 16, &40u64.to_ne_bytes());
@@ -309,7 +310,7 @@ mod tests {
         assert!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 42);
         assert!(a.run(swap(42), &before)? == Some(Status::Success));
         assert!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 99);
-        // An atomic is of 8 bytes.
+        // An atomic must have 8 bytes.
         assert!(a.post(add, &MemRef::buffer(4)?) == Err(EINVAL));
         Ok(())
     }
@@ -338,9 +339,9 @@ mod tests {
             *context == index as u64 && *status == Status::Success
         });
         assert!(in_order);
-        // Many are answered by one acknowledgement.
+        // One acknowledgement answers many messages.
         assert!(b.figure(Figure::AckTx) < MANY);
-        // Nothing is lost on this way.
+        // No packet is lost on this path.
         assert_eq!(a.figure(Figure::Retries), 0);
         Ok(())
     }
@@ -351,12 +352,12 @@ mod tests {
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
         let request = plain(SEND);
-        // Softirqs may have been held back by something else once in a while.
+        // Softirqs may have been delayed by something else at times.
         let mut done_at_once = 0;
         for round in 0..100 {
             a.qp.queue(&request, &[], payload.clone(), round)?;
             a.qp.push();
-            // The peer has it, and its acknowledgement is there.
+            // The peer has received the message, and its acknowledgement has arrived.
             let received = u64::from(b.peer.received()) == round + 1;
             if received && a.peer.ended() as u64 == round + 1 {
                 done_at_once += 1;
@@ -370,7 +371,7 @@ mod tests {
         Ok(())
     }
 
-    /// The peer has no timer that could help a packet that nobody takes.
+    /// The peer has no timer that could recover a packet that is not processed.
     #[test]
     fn run_to_completion_from_one_side() -> Result {
         assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue() -> Result {
+    fn posts_to_a_full_queue_are_refused() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         b.peer.posted.store(0, Release);
@@ -405,7 +406,7 @@ mod tests {
             assert!(a.post(SEND, &payload).is_ok());
         }
         assert!(a.post(SEND, &payload) == Err(EAGAIN));
-        // Nothing is lost, though nobody was ready.
+        // No message is lost, although no receive was available.
         assert!(eventually(|| a.figure(Figure::RnrRx) > 0));
         b.peer.posted.store(64, Release);
         assert!(eventually(|| a.peer.ended() == 64));
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_never_ready() -> Result {
+    fn a_peer_that_is_never_ready_fails_the_qp() -> Result {
         let pair = Pair::new(
             ONE,
             TWO,
@@ -434,19 +435,19 @@ mod tests {
         assert!(a.peer.status() == Some(Status::Flushed));
         assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
         assert!(a.qp.state() == State::Error);
-        // Flushed at once, and told.
+        // Flushed immediately, and reported.
         assert!(a.run(SEND, &payload)? == Some(Status::Flushed));
         assert_eq!(a.peer.failed.load(Acquire), 1);
         Ok(())
     }
 
     #[test]
-    fn a_peer_that_is_gone() -> Result {
+    fn a_missing_peer_fails_the_qp() -> Result {
         let pair = Pair::new(
             ONE,
             TWO,
             &Attr {
-                // 4 ms.
+                // The timeout is 4 ms.
                 timeout: AckTimeout::from_code(10).unwrap_or_default(),
                 retry_cnt: 2,
                 ..wish()
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_does_not_fit() -> Result {
+    fn an_access_with_a_wrong_key_fails_both_ends() -> Result {
         let wrong = [
             Op::Write {
                 va: VA,
@@ -492,7 +493,7 @@ mod tests {
             let memory = MemRef::buffer(5)?;
             assert!(a.run(op, &memory)? == Some(Status::RemoteAccess));
             assert!(mem::memref::equal(&b.peer.region, &before));
-            // Both ends have ended.
+            // Both ends have failed.
             assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
             assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
             assert_eq!(b.figure(Figure::NakAccessTx), 1);
@@ -502,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_longer_than_its_receive() -> Result {
+    fn a_message_longer_than_its_receive_is_refused() -> Result {
         let pair = Pair::default()?;
         let long = buffer(REGION + 1)?;
         assert!(pair.a.run(SEND, &long)? == Some(Status::RemoteInvalidRequest));
@@ -513,13 +514,14 @@ mod tests {
     }
 
     #[test]
-    fn states() -> Result {
+    fn state_transitions_are_checked() -> Result {
         let link = TestLink::new()?;
         let end = End::new(&link, ONE, 1)?;
         let payload = buffer(1)?;
         assert!(end.qp.state() == State::Reset);
         assert!(end.post(SEND, &payload) == Err(EINVAL));
-        // Not from RESET to RTR; nor with too much, or too little.
+        // RESET does not go to RTR, nor does a transition succeed with too many or too few
+        // attributes.
         let path = Path::new(&link.0, ONE, TWO)?;
         let rtr = Attr {
             state: State::Rtr,
@@ -533,7 +535,7 @@ mod tests {
         };
         assert!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
         assert!(end.qp.state() == State::Reset);
-        // A peer is for life.
+        // The peer of a QP cannot be changed.
         let other = End::new(&link, TWO, 1)?;
         end.connect(&path, &other, &wish())?;
         assert!(end.qp.state() == State::Rts);
@@ -543,7 +545,7 @@ mod tests {
         };
         end.qp.modify(&reset, Mask::NONE, None)?;
         assert!(end.connect(&path, &other, &wish()) == Err(EISCONN));
-        // To ERR by hand: flushed, and nobody says that it failed.
+        // The test moves the QP to ERR: work is flushed, and no failure is reported.
         other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &wish())?;
         other.post(SEND, &payload)?;
         let error = Attr {
@@ -558,11 +560,11 @@ mod tests {
     }
 
     #[test]
-    fn strangers() -> Result {
+    fn packets_from_other_addresses_are_ignored() -> Result {
         let pair = Pair::default()?;
         assert!(pair.works()?);
         let link = &pair.link.0;
-        // With everything right but the address.
+        // Everything is right but the address.
         let three = IpAddr::V4(core::net::Ipv4Addr::new(127, 0, 0, 3));
         let path = Path::new(link, three, TWO)?;
         let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
@@ -573,7 +575,7 @@ mod tests {
         })?;
         path.send(skb)?;
         assert!(eventually(|| pair.b.figure(Figure::DropSource) == 1));
-        // A QP that is not connected hears nobody.
+        // A QP that is not connected ignores all packets.
         let end = End::new(&pair.link, TWO, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
@@ -584,13 +586,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_goes_while_a_message_comes_in() -> Result {
+    fn unreadable_memory_during_a_receive_fails_the_qp() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         assert!(pair.works()?);
         let before = a.peer.ended();
         b.peer.fragile.store(true, Release);
-        // The answer to the READ takes many runs, and the message comes in meanwhile.
+        // The answer to the READ takes many runs, and the message arrives in the meantime.
         a.post(READ, &MemRef::buffer(REGION)?)?;
         a.post(SEND, &buffer(REGION)?)?;
         assert!(eventually(|| a.peer.ended() == before + 2));
@@ -598,18 +600,18 @@ mod tests {
         let first = a.peer.done.lock().get(before).map(|(_, status)| *status);
         assert_eq!(first, Some(Status::RemoteAccess));
         assert_eq!(b.peer.open.load(Acquire), 0);
-        // The receive was given back where its owner may sleep.
+        // The receive was returned in a context in which its owner may sleep.
         assert_eq!(a.peer.misplaced.load(Acquire), 0);
         assert_eq!(b.peer.misplaced.load(Acquire), 0);
         Ok(())
     }
 
     #[test]
-    fn a_link_that_goes() -> Result {
+    fn removing_the_link_fails_the_qp() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         assert!(pair.works()?);
-        // Somebody waits.
+        // A receive is missing, so a send waits.
         b.peer.posted.store(0, Release);
         let before = a.peer.ended();
         let payload = buffer(8)?;
@@ -626,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_in_the_middle() -> Result {
+    fn closing_during_transfers_stops_them() -> Result {
         let mut under_way = 0;
         for round in 0..12 {
             let pair = Pair::default()?;
@@ -645,7 +647,7 @@ mod tests {
             let done = pair.a.peer.done.lock();
             assert!(done.iter().all(|(_, status)| *status == Status::Success));
             drop(done);
-            // The other end is still at work.
+            // The other end is still working.
             a_while();
             assert!(pair.a.peer.ended() == ended && pair.a.peer.written.load(Acquire) == written);
         }
@@ -654,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn many_posters() -> Result {
+    fn many_threads_can_post() -> Result {
         assert!(posters(2, 300, 100, 700, |end, memory, number| {
             let op = match number % 3 {
                 0 => SEND,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_rc_inline`: which packets of this host the sender's task processes, and which the
-//! worker of the QP that receives them.
+//! Suite `kfabric_rc_inline`: which packets within a host the sender's task processes, and which
+//! the worker of the receiving QP.
 
 use super::worker;
 use crate::{
@@ -55,7 +55,8 @@ mod tests {
         }
         assert_eq!(b.peer.received(), 100);
         assert!(b.figure(Figure::RxPackets) >= 100);
-        // Its worker runs for that user, and processes no packets to the first one's QP either.
+        // The worker of this QP runs for its user, and does not process packets for the first
+        // user's QP either.
         assert_eq!(
             (a.figure(Figure::RxInline), b.figure(Figure::RxInline)),
             (0, 0)
@@ -63,7 +64,7 @@ mod tests {
         Ok(())
     }
 
-    /// A task that has accepted work is not scheduled for a while: this one, which waits.
+    /// A task that has accepted work is not scheduled for a while: this task, which waits.
     #[test]
     fn work_that_a_task_does_not_begin_is_done_by_the_worker() -> Result {
         let pair = Pair::default()?;
@@ -77,10 +78,10 @@ mod tests {
             accepted += u32::from(inline.has_work());
             let begin = now_ns();
             assert!(eventually(|| u64::from(b.peer.received()) == round + 1));
-            // Long before the packet would be sent again, which would not help.
+            // This is long before a retransmission, which would not help.
             assert!(now_ns() - begin < 1000 * MS);
             assert!(eventually(|| a.peer.ended() as u64 == round + 1));
-            // Finds nothing.
+            // There is no work left to run.
             inline.run();
         }
         assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
@@ -88,8 +89,8 @@ mod tests {
         Ok(())
     }
 
-    /// The task that runs the QP may not be scheduled for a while. The workers of other QPs run
-    /// meanwhile, however many do that.
+    /// The task that runs the QP may not be scheduled for a while. The workers of other QPs run in
+    /// the meantime, however many such tasks there are.
     #[test]
     fn a_worker_does_not_wait_for_a_task() -> Result {
         let pair = Pair::default()?;
@@ -108,7 +109,7 @@ mod tests {
         let worker_is_free = eventually(|| flushed.get() == 1);
         let received = b.peer.received();
         drop(running);
-        // What a task does after a run.
+        // A task does this after a run.
         if b.qp.missed() {
             b.qp.wake();
         }

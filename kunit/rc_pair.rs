@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Two connected QPs for the suites of reliable connections, with consumers that write down what they
-//! are told.
+//! Two connected QPs for the suites of reliable connections, with consumers that record calls.
 
 use super::{
     kunit_wire_pair::{
@@ -79,21 +78,21 @@ use kfi_roce::{
     }, //
 };
 
-/// Where the region of an end begins, and its key.
+/// The address of an end's region, and its key.
 pub(super) const VA: u64 = 0x10_0000;
 pub(super) const RKEY: u32 = 0x77;
 
-/// Bytes of a region, and of the buffer that all receives share.
+/// The size of a region and of the buffer that all receives share, in bytes.
 pub(super) const REGION: usize = 1 << 20;
 
-/// Somebody with one region, and with receives that all have the same buffer.
+/// A consumer with one region, and with receives that all use the same buffer.
 #[pin_data]
 pub(crate) struct Peer {
     pub(super) region: MemRef,
     pub(super) receive: MemRef,
-    /// Receives that are posted.
+    /// The number of posted receives.
     pub(super) posted: Atomic<u32>,
-    /// Receives that were taken and not given back, at most one.
+    /// The number of receives in progress, at most one.
     pub(super) open: Atomic<u32>,
     pub(super) received: Atomic<u32>,
     pub(super) aborted: Atomic<u32>,
@@ -102,13 +101,13 @@ pub(crate) struct Peer {
     pub(super) failed: Atomic<u32>,
     pub(super) refused: Atomic<u32>,
     pub(super) runs: Atomic<u32>,
-    /// Whether memory cannot be read while a message comes in.
+    /// Whether reads of memory fail while a message is being received.
     pub(super) fragile: Atomic<bool>,
-    /// Calls that may sleep, in a context that may not.
+    /// The number of calls that may sleep but were made in atomic context.
     pub(super) misplaced: Atomic<u32>,
     #[pin]
     pub(super) last: Mutex<Option<Ended>>,
-    /// What ended, in order.
+    /// The completions, in order.
     #[pin]
     pub(super) done: Mutex<KVec<(u64, Status)>>,
 }
@@ -140,7 +139,7 @@ impl Peer {
         )
     }
 
-    /// A function is called that may sleep.
+    /// Called by each function that may sleep. Counts calls in atomic context.
     fn sleeps(&self) {
         if !may_sleep() {
             self.misplaced.fetch_add(1, Full);
@@ -151,17 +150,17 @@ impl Peer {
         self.received.load(Acquire)
     }
 
-    /// Work requests that ended.
+    /// Returns the number of completed work requests.
     pub(super) fn ended(&self) -> usize {
         self.done.lock().len()
     }
 
-    /// How the last one ended.
+    /// Returns the status of the last completion.
     pub(crate) fn status(&self) -> Option<Status> {
         self.done.lock().last().map(|(_, status)| *status)
     }
 
-    /// The part of the region that `reth` names.
+    /// Returns the part of the region that `reth` names.
     pub(super) fn part(&self, reth: &Reth, offset: u32) -> Result<MemRef, Refusal> {
         let at = reth.va.checked_sub(VA).ok_or(Refusal::Access)?;
         let end = at.checked_add(reth.len.into()).ok_or(Refusal::Access)?;
@@ -277,7 +276,7 @@ impl Consumer for Peer {
     }
 }
 
-/// A QP and who is behind it; closed when dropped.
+/// A QP with its consumer; dropping it closes the QP.
 pub(super) struct End {
     pub(super) qp: Arc<Qp<Rc>>,
     pub(super) peer: Arc<Peer>,
@@ -288,7 +287,7 @@ impl End {
         Self::of(link, ip, sends, &Budget::current()?)
     }
 
-    /// The same, with a QP that is charged to `owner`.
+    /// Like `new`, with a QP that is charged to `owner`.
     pub(super) fn of(link: &TestLink, ip: IpAddr, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
         let figures = QpFigures::shared()?;
@@ -296,7 +295,7 @@ impl End {
         Ok(Self { qp, peer })
     }
 
-    /// Connects it to `to`, as both ends must be.
+    /// Connects the QP to `to`. Both ends must be connected.
     pub(super) fn connect(&self, path: &Arc<Path>, to: &Self, wish: &Attr) -> Result {
         let all = Access {
             write: true,
@@ -307,7 +306,7 @@ impl End {
             state: State::Init,
             access: all,
             dest_qpn: to.qp.number(),
-            // Each begins at what is derived from its own number.
+            // The first PSNs are derived from the numbers of the QPs.
             rq_psn: Psn::new(to.qp.number().get()),
             sq_psn: Psn::new(self.qp.number().get()),
             ..*wish
@@ -319,7 +318,7 @@ impl End {
         self.qp.modify(&attr, Mask::RC_TO_RTS, None)
     }
 
-    /// Sends `front` and then `memory`.
+    /// Sends the inline header `front`, followed by `memory`.
     pub(super) fn send(&self, front: &[u8], memory: &MemRef) -> Result {
         self.post_front(SEND, front, memory)
     }
@@ -335,7 +334,7 @@ impl End {
         Ok(())
     }
 
-    /// Posts, and waits until it has ended.
+    /// Posts an operation and waits for its completion.
     pub(super) fn run(&self, op: Op, memory: &MemRef) -> Result<Option<Status>> {
         let before = self.peer.ended();
         self.post(op, memory)?;
@@ -364,14 +363,14 @@ pub(super) struct Pair {
     pub(super) link: TestLink,
 }
 
-/// What most tests want of a connection.
+/// Returns the attributes that most tests use for a connection.
 pub(crate) fn wish() -> Attr {
     Attr {
         path_mtu: PathMtu::Mtu1024,
         max_rd_atomic: 16,
         max_dest_rd_atomic: 16,
         min_rnr_timer: RnrTimer::at_least(100_000),
-        // 67 ms.
+        // The timeout is 67 ms.
         timeout: AckTimeout::from_code(14).unwrap_or_default(),
         retry_cnt: 7,
         rnr_retry: 7,
@@ -384,7 +383,7 @@ impl Pair {
         Self::of(from, to, wish, &Budget::current()?)
     }
 
-    /// The same, with a second QP that is charged to `owner`.
+    /// Like `new`, with a second QP that is charged to `owner`.
     pub(super) fn of(from: IpAddr, to: IpAddr, wish: &Attr, owner: &Budget) -> Result<Self> {
         let link = TestLink::new()?;
         let a = End::new(&link, from, 64)?;
@@ -400,7 +399,7 @@ impl Pair {
         Self::new(ONE, TWO, &wish())
     }
 
-    /// Whether a message gets through, both ways.
+    /// Returns whether a message gets through in both directions.
     pub(super) fn works(&self) -> Result<bool> {
         let payload = buffer(3000)?;
         let there = self.a.run(SEND, &payload)? == Some(Status::Success);
@@ -409,7 +408,7 @@ impl Pair {
     }
 }
 
-/// An operation, and nothing besides.
+/// Returns a request for `op` without further options.
 pub(crate) fn plain(op: Op) -> Request {
     Request {
         op,

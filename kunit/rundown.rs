@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_rundown`: which operations are admitted, and for which of them a wait waits.
+//! Suite `kfabric_rundown`: which operations are admitted, and for which of them a close waits.
 
 use super::Rundown;
 use crate::{
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_enters_before_the_start_nor_after_the_end() -> Result {
+    fn operations_enter_only_between_start_and_shut() -> Result {
         let rundown = Arc::pin_init(Rundown::new_shut(), GFP_KERNEL)?;
         assert!(rundown.enter().is_none());
         rundown.start();
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn shutting_does_not_wait_for_what_is_inside() -> Result {
+    fn shutting_does_not_wait_for_operations_inside() -> Result {
         let rundown = rundown()?;
         let inside = rundown.enter();
         assert!(inside.is_some());
@@ -99,7 +99,7 @@ mod tests {
         closer.kill();
         closer.join();
         assert_eq!(killed.get(), 1);
-        // The next one waits anew.
+        // A second wait starts again.
         assert!(rundown.enter().is_none());
         drop(inside);
         assert_eq!(rundown.wait(), Ok(()));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_task_need_not_wait_for_nothing() -> Result {
+    fn a_killed_task_can_shut_without_operations_inside() -> Result {
         let rundown = rundown()?;
         let (began, waited) = (Count::new()?, Count::new()?);
         rundown.shut();

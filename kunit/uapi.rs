@@ -10,7 +10,7 @@ use kernel::{
 use super::handles::Table;
 use crate::shim::kthread;
 
-/// More than the numbers that a table begins with, so that it grows.
+/// More than the initial size of a table, so that it grows.
 const LIMIT: u32 = 1000;
 
 fn table() -> Result<Arc<Table<Arc<u32>>>> {
@@ -21,7 +21,7 @@ fn entry(value: u32) -> Result<Arc<u32>> {
     Ok(Arc::new(value, GFP_KERNEL)?)
 }
 
-/// Makes a handle that names `value`.
+/// Makes a handle of `value`.
 fn put(table: &Table<Arc<u32>>, value: u32) -> Result<u32> {
     let reserved = table.reserve()?;
     let number = reserved.number();
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_names_its_object_once_published() -> Result {
+    fn a_published_handle_finds_its_object() -> Result {
         let table = table()?;
         let reserved = table.reserve()?;
         let number = reserved.number();
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_name_nothing() -> Result {
+    fn unused_numbers_find_nothing() -> Result {
         let table = table()?;
         assert!(table.get(0).is_none());
         let number = put(&table, 7)?;
@@ -61,11 +61,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_that_is_dropped_leaves_nothing() -> Result {
+    fn a_dropped_reservation_frees_its_number() -> Result {
         let table = table()?;
         let number = table.reserve()?.number();
         assert!(table.get(number).is_none());
-        // All numbers can still be had.
+        // All numbers are still available.
         for _ in 0..LIMIT {
             let _ = put(&table, 0)?;
         }
@@ -73,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_handle_names_nothing_and_is_not_given_next() -> Result {
+    fn a_removed_handle_finds_nothing_and_is_not_reused_next() -> Result {
         let table = table()?;
         let number = put(&table, 7)?;
         table.remove(number);
         assert!(table.get(number).is_none());
         assert!(put(&table, 8)? != number);
-        // Removing what is not there changes nothing.
+        // Removing a handle that does not exist changes nothing.
         table.remove(number);
         table.remove(0);
         table.remove(u32::MAX);
@@ -94,7 +94,7 @@ mod tests {
         let number = reserved.number();
         reserved.publish(object.clone());
         table.remove(number);
-        // Only the last owner can have it to itself.
+        // Only the last owner can get exclusive access.
         assert!(Arc::into_unique_or_drop(object).is_some());
         Ok(())
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit() -> Result {
+    fn a_table_limits_the_number_of_handles() -> Result {
         let table = table()?;
         let mut last = 0;
         for i in 0..LIMIT {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_make_look_up_and_remove() -> Result {
+    fn threads_insert_find_and_remove_concurrently() -> Result {
         const ROUNDS: u32 = 1000;
 
         fn worker(table: Arc<Table<Arc<u32>>>, failures: Arc<Table<Arc<u32>>>, own: u32) {
@@ -154,7 +154,7 @@ mod tests {
             let thread = kthread::spawn(c"kfi-handles", move || worker(table, failures, own))?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        // Whatever stands under a number meanwhile is one of theirs, whole.
+        // An entry found in the meantime is a complete one of another thread.
         let mut strange = 0;
         for _ in 0..ROUNDS {
             for number in 1..=16 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_wait`: sleeping and waking, with the scheduler and the clock as they are.
+//! Suite `kfabric_wait`: sleeping and waking with the real scheduler and clock.
 //!
-//! Signals are shown by guest scenarios: the threads of these tests take none.
+//! Guest scenarios test signals, because the threads of these tests get none.
 
 use super::*;
 use crate::shim::{
@@ -25,16 +25,16 @@ use kernel::{
 
 const MS: u64 = 1_000_000;
 
-/// Time in which everything that must happen has happened, or it never does.
+/// A time in ns after which an event that has not happened never will.
 const LONG: u64 = 10_000 * MS;
 
-/// A deadline that long from now.
+/// Returns a deadline [`LONG`] from now.
 fn soon() -> Deadline {
     Deadline::At(now_ns() + LONG)
 }
 
-/// What `wait` gives, unless that took it until its deadline: then a wake-up was lost, though the
-/// last look at the condition may have hidden that.
+/// Returns the result of `wait`, and fails if `wait` took until its deadline. A wake-up was lost
+/// then, although the last check of the condition may have hidden that.
 fn woken<T>(wait: impl FnOnce(Deadline) -> Result<T, WaitError>) -> Result<T, WaitError> {
     let end = now_ns() + LONG;
     let value = wait(Deadline::At(end))?;
@@ -44,7 +44,7 @@ fn woken<T>(wait: impl FnOnce(Deadline) -> Result<T, WaitError>) -> Result<T, Wa
     Ok(value)
 }
 
-/// What two threads share.
+/// The data that two threads share.
 #[pin_data]
 struct Shared {
     #[pin]
@@ -70,7 +70,7 @@ impl Shared {
         self.value.load(Acquire)
     }
 
-    /// Whether the value is `value`, as a condition.
+    /// A condition: returns the value if it is `value`.
     fn is(&self, value: u32) -> Option<u32> {
         Some(self.value()).filter(|now| *now == value)
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn poll_and_a_time_past_do_not_sleep() -> Result {
+    fn polling_and_a_past_deadline_do_not_sleep() -> Result {
         let shared = Shared::new()?;
         let before = now_ns();
         for deadline in [
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_looked_at_once_more_at_the_deadline() -> Result {
+    fn the_condition_is_checked_again_at_the_deadline() -> Result {
         let shared = Shared::new()?;
         let deadline = now_ns() + 20 * MS;
         let result = shared.queue.wait_until(Deadline::At(deadline), || {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_beyond_the_clock_is_a_wait() -> Result {
+    fn a_deadline_beyond_the_clock_waits() -> Result {
         let shared = Shared::new()?;
         let other = shared.clone();
         let thread = kthread::spawn(c"kfi-late", move || {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_knows_its_sleepers() -> Result {
+    fn a_queue_reports_its_sleepers() -> Result {
         let shared = Shared::new()?;
         assert!(!shared.queue.has_sleepers());
         let other = shared.clone();
@@ -243,14 +243,14 @@ mod tests {
         drop(sleeper.waker());
         assert_eq!(sleeper.reason(), None);
         assert_eq!(sleeper.wait(Deadline::At(1)), Err(WaitError::TimedOut));
-        // The largest reason there is is not taken for that.
+        // The largest reason is not mistaken for a dropped waker.
         sleeper.waker().wake(reason(u32::MAX));
         assert_eq!(sleeper.wait(Deadline::Forever), Ok(reason(u32::MAX)));
         Ok(())
     }
 
     #[test]
-    fn a_sleeper_does_not_go_before_its_waker() -> Result {
+    fn a_sleeper_outlives_its_waker() -> Result {
         let shared = Shared::new()?;
         shared.wakers.lock().reserve(2, GFP_ATOMIC)?;
         for dropped in [false, true] {
@@ -287,7 +287,8 @@ mod tests {
         const ROUNDS: u32 = 2000;
         let shared = Shared::new()?;
         let other = shared.clone();
-        // Each round: put a waker on the list, wait for the reason, check that it is the round's.
+        // In each round the thread puts a waker on the list, waits for the reason, and checks that
+        // it is that of the round.
         let thread = kthread::spawn(c"kfi-sleeper", move || {
             for round in 1..=ROUNDS {
                 pin_init::stack_pin_init!(let sleeper = Sleeper::new());
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_sleepers_exactly_one_is_woken() -> Result {
+    fn one_of_many_sleepers_is_woken() -> Result {
         const MANY: usize = 50;
         let shared = Shared::new()?;
         shared.wakers.lock().reserve(0, GFP_ATOMIC)?;
@@ -343,7 +344,7 @@ mod tests {
         let middle = wakers.remove(MANY / 2).map_err(|_| EINVAL)?;
         middle.wake(reason(1));
         assert_eq!(shared.queue.wait_until(soon(), || shared.is(1)), Ok(1));
-        // Nobody else: give them time to show it.
+        // No other thread is woken; this gives them time to run.
         let later = Deadline::At(now_ns() + 50 * MS);
         let other = shared
             .queue

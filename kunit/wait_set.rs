@@ -59,7 +59,7 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-/// A thread that counts if it took a signal.
+/// Starts a thread that counts if it took a signal.
 fn waiter(set: &Arc<WaitSet>, count: &Arc<Count>) -> Result<crate::shim::kthread::Join> {
     let (set, count) = (set.clone(), count.clone());
     thread(move || {
@@ -82,12 +82,12 @@ fn cq(test: &TestDomain, context: u64) -> Result<Arc<Cq>> {
     Cq::open(&test.domain, attr, ident(4, context)?)
 }
 
-/// For memory that is not there, and cannot be brought in.
+/// Fails like memory that is not present and cannot be brought in.
 fn gone(_: usize) -> Result {
     Err(EFAULT)
 }
 
-/// The contexts that a poll with room for `count` tells, in decimal digits.
+/// Polls with room for `count` contexts. Returns the contexts as decimal digits.
 fn poll(set: &PollSet, count: usize) -> Result<u64> {
     let mut contexts = 0;
     let tell = |_, context| {
@@ -110,7 +110,7 @@ mod tests {
         let with_set = |kind| WaitObj::new(kind, Some(set.clone()));
         for kind in [0, 1, 3] {
             assert!(WaitObj::new(kind, None).is_ok());
-            // The set is ignored, and not in use.
+            // The set is ignored, and not used.
             let wait = with_set(kind)?;
             assert!(!matches!(wait, WaitObj::Set(_)));
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_uses_the_set() -> Result {
+    fn waiters_use_the_set() -> Result {
         let fabric = TestFabric::open()?;
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
         assert_eq!(close(&*fabric.0), Err(EBUSY));
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
         set.signal();
         assert_eq!(fd.read(&mut to(7), true), Err(EINVAL));
-        // What cannot be given is pending still.
+        // A signal that cannot be copied stays pending.
         let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
         assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
         assert!(set.pending());
@@ -265,11 +265,11 @@ mod poll_tests {
     use super::*;
 
     #[test]
-    fn members_with_something_are_told() -> Result {
+    fn members_with_events_are_reported() -> Result {
         let test = TestDomain::open()?;
         let set = PollSet::open(&test.domain, ident(2, 2)?)?;
         let (one, two) = (counter(&test, 1)?, cq(&test, 2)?);
-        // From before it was added: nothing to tell.
+        // The change was before the counter was added, so it is not reported.
         one.add(1);
         set.add_cntr(&one)?;
         set.add_cq(&two)?;
@@ -280,7 +280,7 @@ mod poll_tests {
         one.adderr(1);
         assert_eq!(poll(&set, 8), Ok(1));
         two.push_unposted(&Entry::default());
-        // A CQ as long as it has something.
+        // A CQ is reported as long as it has an entry.
         assert_eq!(poll(&set, 8), Ok(2));
         assert_eq!(poll(&set, 8), Ok(2));
         assert_eq!(
@@ -288,7 +288,7 @@ mod poll_tests {
             Ok(1)
         );
         assert_eq!(poll(&set, 8), Ok(0));
-        // What cannot be told is told the next time.
+        // A member that could not be reported is reported the next time.
         one.add(1);
         assert_eq!(set.poll(1, |_, _| Err(EFAULT), gone), Err(EFAULT));
         assert_eq!(poll(&set, 8), Ok(1));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_wire`: sockets, packets, datagrams between QPs.
+//! Suite `kfabric_wire`: sockets, packets, and datagrams between QPs.
 //!
-//! Both ends are on a link on the loopback interface of the first network namespace, which has to be
-//! up, with 127.0.0.0/8 and, with IPv6, ::1. A packet that a peer would not send is built as a good
-//! one and changed before it leaves.
+//! Both ends are on a link on the loopback interface of the first network namespace, which must be
+//! up, with 127.0.0.0/8 and, with IPv6, ::1. To test packets that no peer would send, a test builds
+//! a valid packet and changes it before it is sent.
 
 use super::{
     del,
@@ -92,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_taken_with_the_first_link_only() -> Result {
+    fn the_first_link_binds_the_port() -> Result {
         let netns = NetNs::current()?;
-        // Nobody has it; two cannot have it.
+        // The port is free, and cannot be bound twice.
         let first = socket::open(&netns)?;
         assert!(socket::open(&netns).is_err_and(|e| e == EADDRINUSE));
         assert!(TestLink::new().is_err_and(|e| e == EADDRINUSE));
         socket::close(&first);
         let link = TestLink::new()?;
         assert!(socket::open(&netns).is_err_and(|e| e == EADDRINUSE));
-        // Free again at once, though somebody still knows the link.
+        // The port is free again immediately, although there is still a reference to the link.
         let known = link.0.clone();
         drop(link);
         let again = socket::open(&netns)?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_is_not_sent() -> Result {
+    fn unwritten_payload_is_sent_as_zeros() -> Result {
         let mut skb = TxSkb::new(64)?;
         assert!(skb.bytes().is_empty() && !skb.is_complete());
         let mut room = skb.room(20);
@@ -126,7 +126,8 @@ mod tests {
         room.fill(0);
         assert!(skb.is_complete() && skb.room(1).left() == 0);
         assert!(skb.bytes().iter().skip(24).all(|byte| *byte == 0));
-        // A payload of which nothing is written: zeros, and nothing else of the kernel's memory.
+        // A payload of which nothing is written is sent as zeros, and reveals no other kernel
+        // memory.
         let pair = Pair::new(ONE, TWO)?;
         let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 100);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_taken_some_at_a_time() -> Result {
+    fn packets_are_taken_in_batches() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let skb = built(&pair.path, &pair.a, pair.b.qp.number(), 64)?;
         pin_init::stack_pin_init!(let inbox = Inbox::new(u32::MAX));
@@ -157,7 +158,7 @@ mod tests {
         assert!(!inbox.is_empty());
         assert_eq!(inbox.take(6).0.count(), 6);
         assert!(inbox.is_empty() && inbox.take(1).0.is_empty());
-        // What was taken has made room, all of it.
+        // Packets that were taken have freed all of their room.
         for _ in 0..2 {
             let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
             assert!(inbox.push(rx, max(9, 1), 0).is_ok_and(|first| first));
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_in_pieces() -> Result {
+    fn nonlinear_packets_are_checked() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         for payload in [0, 1, 64, 1000, 1001, 4096] {
             let skb = built(&pair.path, &pair.a, pair.b.qp.number(), payload)?;
@@ -183,7 +184,7 @@ mod tests {
                 let placed = mem::wire::place(&memory, 0, &rx, 20, payload);
                 assert_eq!(placed, payload);
                 assert!(mem::memref::equal(&memory, &buffer(payload)?));
-                // All that the ICRC covers behind the headers, in one piece or the other.
+                // The bytes covered by the ICRC after the headers, in either piece.
                 for at in [40, 47, 48, 50, 70, 500, 900, 1500, 4000] {
                     let mut changed = KVec::new();
                     changed.extend_from_slice(skb.bytes(), GFP_KERNEL)?;
@@ -220,7 +221,7 @@ mod tests {
         assert!(eventually(|| pair.b.got.count() == 1));
         let seen = pair.b.got.last().ok_or(EIO)?;
         assert!(seen.grh.starts_with(&[0; 20]));
-        // Version and length; UDP; the addresses.
+        // The version and length, UDP, and the addresses.
         assert!(seen.grh.get(20..24) == Some(&[0x45, 0, 0, 20 + 8 + 12 + 8 + 4 + 4]));
         assert!(seen.grh.get(29) == Some(&17));
         assert!(seen.grh.get(32..) == Some(&[127, 0, 0, 1, 127, 0, 0, 2]));
@@ -228,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused() -> Result {
+    fn datagrams_above_the_path_mtu_are_refused() -> Result {
         let pair = Pair::new(ONE, TWO)?;
-        // The largest path MTU, not that of the interface.
+        // The path MTU is the largest one, not that of the interface.
         assert!(pair.path.mtu().is_some_and(|mtu| mtu.bytes() == 4096));
         assert!(pair.send(&buffer(4097)?) == Err(EMSGSIZE));
         assert!(pair.send(&buffer(4096)?).is_ok());
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_nowhere() -> Result {
+    fn paths_without_a_route_have_no_mtu() -> Result {
         let link = TestLink::new()?;
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let all = IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -247,14 +248,15 @@ mod tests {
         for to in [any, all, some, SIX, IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             assert!(Path::new(&link.0, ONE, to).is_err_and(|e| e == EINVAL));
         }
-        // Not an address of this host, so routing refuses it; nobody is there.
+        // The source is not an address of this host, so routing refuses it. The other address has
+        // no host.
         let from = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7));
         assert!(Path::new(&link.0, from, TWO)?.mtu().is_none());
         Ok(())
     }
 
     #[test]
-    fn figures() -> Result {
+    fn statistics_count_packets_and_bytes() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         pair.send(&buffer(5)?)?;
         pair.send(&buffer(0)?)?;
@@ -284,7 +286,7 @@ mod tests {
             sent += 1;
         }
         assert!(pair.b.counts(Figure::DropIcrc, sent));
-        // What may change on the way may be changed: FECN and BECN.
+        // Fields that may change in transit can be changed: FECN and BECN.
         pair.hostile(16, |bytes| bytes[28 + 4] |= 0xc0)?;
         assert!(eventually(|| pair.b.got.count() == 1));
         assert!(pair.works()?);
@@ -305,7 +307,7 @@ mod tests {
         ];
         for (cause, at, byte) in cases {
             let before = pair.strays(cause);
-            // With two QPs there is none at a number that ends in 0 and the like; see `change`.
+            // There are only two QPs, so a QP number with one bit changed belongs to none.
             pair.hostile(if cause == Figure::DropPad { 0 } else { 16 }, |bytes| {
                 bytes[at] = if cause == Figure::DropNoQp {
                     bytes[at] ^ 0x40
@@ -320,7 +322,7 @@ mod tests {
         pair.hostile(0, |bytes| {
             bytes[28] = 0x11;
             bytes[40] = 0x40;
-            // 4 bytes less, which UDP must know.
+            // The packet is 4 bytes shorter, and so must be the UDP length.
             bytes[25] -= 4;
         })?;
         assert!(eventually(
@@ -332,13 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_are_none() -> Result {
+    fn invalid_lengths_are_dropped() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let (short, odd) = (
             pair.strays(Figure::DropShort),
             pair.strays(Figure::DropLength),
         );
-        // The UDP length says less than there is: 0 to 23 bytes are no datagram.
+        // The UDP length is smaller than that of the packet: 0 to 23 bytes are not a RoCEv2
+        // datagram.
         for len in 0..24u8 {
             pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
         }
@@ -347,7 +350,8 @@ mod tests {
             pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
         }
         assert!(eventually(|| pair.strays(Figure::DropLength) == odd + 3));
-        // One byte more than any path MTU, which no QP looks at.
+        // The packet has one byte more than the largest path MTU, and is dropped before it reaches
+        // a QP.
         let long = pair.strays(Figure::DropTooLong);
         pair.hostile(4097, |_| {})?;
         assert!(eventually(|| pair.strays(Figure::DropTooLong) == long + 1));
@@ -359,16 +363,16 @@ mod tests {
     #[test]
     fn packets_for_others_are_dropped() -> Result {
         let pair = Pair::new(ONE, TWO)?;
-        // Another service.
+        // A packet of another transport service.
         let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
         pair.path.send(with_pattern(&pair.path, &send)?)?;
         assert!(pair.b.counts(Figure::DropService, 1));
-        // Another address: the first QP is not at the second's.
+        // A packet to another address: the first QP is not at the address of the second one.
         let skb = built(&pair.path, &pair.a, pair.a.qp.number(), 8)?;
         pair.path.send(skb)?;
         assert!(pair.a.counts(Figure::DropDestination, 1));
-        // Another Q key.
+        // A datagram with another Q key.
         let wrong = Destination {
             qkey: QKEY + 1,
             ..pair.b.destination()
@@ -377,7 +381,7 @@ mod tests {
             .qp
             .send(&pair.path, &wrong, &Source::Mem(buffer(1)?))?;
         assert!(pair.b.counts(Figure::DropQkey, 1));
-        // Nobody has any use for it.
+        // The consumer has no receive for it.
         assert_eq!(pair.b.got.count(), 0);
         pair.b.got.takes.store(false, Release);
         pair.send(&buffer(1)?)?;
@@ -387,16 +391,16 @@ mod tests {
     }
 
     #[test]
-    fn qp_numbers() -> Result {
+    fn qp_numbers_are_unique_and_not_reused_soon() -> Result {
         let link = TestLink::new()?;
         let (a, b) = (End::new(&link, ONE)?, End::new(&link, ONE)?);
         let (first, second) = (a.qp.number(), b.qp.number());
         assert!(first.get() > 1 && second.get() > 1 && first != second);
-        // Not given again soon.
+        // The number is not reused soon.
         drop(a);
         let c = End::new(&link, ONE)?;
         assert!(c.qp.number() != first && c.qp.number() != second);
-        // A port is a number that can be known.
+        // The number of a QP with a port is known from the port.
         let got = Recorder::new()?;
         let qp = datagrams(&link, &at(ONE, 7471)?, QKEY, got.clone())?;
         assert!(qp.number().get() == DGRAM_QPN + 7471);
@@ -405,7 +409,8 @@ mod tests {
         qp.close();
         let again = datagrams(&link, &at(TWO, 7471)?, QKEY, got)?;
         again.close();
-        // QP 1 exists once. Connection management has it, and closes it when its service ends.
+        // There is only one QP 1. Connection management owns it, and closes it when its service
+        // ends.
         let got = Recorder::new()?;
         let taken = Qp::gsi(link.0.socket(), got.clone());
         assert!(taken.is_err_and(|e| e == EBUSY));
@@ -418,14 +423,14 @@ mod tests {
         let gsi = free.ok_or(EBUSY)?;
         assert!(gsi.number() == Qpn::GSI);
         assert!(Qp::gsi(link.0.socket(), got.clone()).is_err_and(|e| e == EBUSY));
-        // At every address.
+        // QP 1 receives at every address.
         let path = Path::new(&link.0, ONE, TWO)?;
         let to = Destination {
             qp: Qpn::GSI,
             qkey: GSI_QKEY,
             ..c.destination()
         };
-        // Its Q key is for itself: others who name it send their own.
+        // Only QP 1 can use its Q key: other QPs that name it send their own.
         c.qp.send(&path, &to, &Source::Mem(buffer(256)?))?;
         assert!(eventually(|| gsi.figures().get(Figure::DropQkey) == 1));
         gsi.send(&path, &to, &Source::Mem(buffer(256)?))?;
@@ -436,12 +441,13 @@ mod tests {
         Ok(())
     }
 
-    /// The number of a connected QP does not tell that of another one: the index is random as well as
-    /// the bits above it.
+    /// The number of one connected QP does not reveal that of another one: the index and the bits
+    /// above it are random.
     #[test]
     fn numbers_of_connected_qps_are_random() -> Result {
         const QPS: usize = 64;
-        /// The low bits of a number have the index, and the bit that is set in those of ports.
+        /// The low bits of a number contain the index and the bit that is set in the numbers of
+        /// ports.
         const INDICES: u32 = 2 * DGRAM_QPN;
         let link = TestLink::new()?;
         let (owner, peer) = (Budget::current()?, Peer::new()?);
@@ -453,10 +459,10 @@ mod tests {
         let indices = || qps.iter().map(|qp| qp.number().get() % INDICES);
         let highs = || qps.iter().map(|qp| qp.number().get() / INDICES);
         let steps = indices().zip(indices().skip(1));
-        // Of 63 random steps, 3 that are so small come less than once in a million runs.
+        // Of 63 random steps, 3 or more are so small less than once in a million runs.
         let small = steps.filter(|(one, next)| one.abs_diff(*next) <= 8).count();
         assert!(small < 3);
-        // All in one half of the range, or all with the same high bits: never.
+        // The numbers are never all in one half of the range, nor have all the same high bits.
         let (least, most) = (indices().min(), indices().max());
         assert!(least.is_some_and(|least| least > Qpn::GSI.get()));
         assert!(most.is_some_and(|most| most < DGRAM_QPN));
@@ -469,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_qp_hears_nothing() -> Result {
+    fn a_closed_qp_receives_nothing() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         assert!(pair.works()?);
         let strays = pair.strays(Figure::DropNoQp);
@@ -487,14 +493,14 @@ mod tests {
         assert!(pair.works()?);
         let (a, link) = (&pair.a, &pair.link);
         del(&NetNs::current()?, link.0.name())?;
-        // Nothing is sent any more, which is known by the path having no MTU.
+        // Nothing is sent any more, because the path has no MTU.
         assert!(pair.send(&buffer(8)?) == Err(ENETUNREACH));
         let skb = built(&pair.path, a, pair.b.qp.number(), 8)?;
         assert!(pair.path.send(skb) == Err(ENETDOWN));
-        // Nor can anything be made on it.
+        // No QP can be made on the link.
         let got = Recorder::new()?;
         assert!(datagrams(&link, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
-        // A link that comes then is another.
+        // A link that is added now is another one.
         let heir = TestLink::new()?;
         let (c, d) = (End::new(&heir, ONE)?, End::new(&heir, TWO)?);
         let path = Path::new(&heir.0, ONE, TWO)?;
@@ -505,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() -> Result {
+    fn the_number_of_waiting_packets_is_limited() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let slow = Slow::new()?;
         let qp = datagrams(&pair.link, &at(TWO, 0)?, QKEY, slow.clone())?;
@@ -525,14 +531,14 @@ mod tests {
         assert!(eventually(
             || u64::from(slow.count.get()) + dropped() == sent
         ));
-        // Some hundred, as the limit has it.
+        // Some hundred packets, by the limit.
         assert!((200..2000).contains(&slow.count.get()));
         qp.close();
         Ok(())
     }
 
     #[test]
-    fn qps_come_and_go_under_fire() -> Result {
+    fn qps_are_opened_and_closed_during_a_flood() -> Result {
         let pair = Arc::new(Pair::new(ONE, TWO)?, GFP_KERNEL)?;
         let stop = Arc::new(Atomic::new(false), GFP_KERNEL)?;
         let target = Arc::new(Atomic::new(pair.b.qp.number().get()), GFP_KERNEL)?;
@@ -553,7 +559,7 @@ mod tests {
         for round in 0..300 {
             let end = End::new(&pair.link, TWO)?;
             target.store(end.qp.number().get(), Release);
-            // One in three lives until a packet reaches it, the others go at any time.
+            // One QP in three lives until a packet reaches it; the others end at any time.
             if round % 3 == 0 {
                 assert!(eventually(|| end.got.count() > 0));
             }

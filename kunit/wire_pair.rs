@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What suite `kfabric_wire` stands on, and others that have two QPs on a link: the link, its addresses,
-//! ends that write down what they hear, pairs of them.
+//! Helpers of suite `kfabric_wire` and of other suites with two QPs on a link: the link, its
+//! addresses, ends that record datagrams, and pairs of ends.
 
 use super::{
     add,
@@ -83,7 +83,7 @@ pub(super) fn name() -> Result<LinkName> {
     LinkName::new(&raw)
 }
 
-/// A socket address.
+/// Returns a socket address.
 pub(super) fn at(ip: IpAddr, port: u16) -> Result<SockAddr> {
     SockAddr::new(ip, port, 0).map_err(|_| EINVAL)
 }
@@ -108,7 +108,7 @@ impl Drop for TestLink {
     }
 }
 
-/// What a datagram was like.
+/// The properties of a received datagram.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Seen {
     pub(super) len: usize,
@@ -119,15 +119,15 @@ pub(super) struct Seen {
     pub(super) grh: [u8; GRH_LEN],
 }
 
-/// Somebody who keeps the last datagram.
+/// A consumer that keeps the last datagram.
 #[pin_data]
 pub(super) struct Recorder {
     pub(super) count: Atomic<u32>,
-    /// Where payloads go.
+    /// The memory for payloads.
     pub(super) memory: MemRef,
     #[pin]
     pub(super) last: Mutex<Option<Seen>>,
-    /// Whether it has any use for datagrams.
+    /// Whether it accepts datagrams.
     pub(super) takes: Atomic<bool>,
 }
 
@@ -197,7 +197,7 @@ impl Consumer for Slow {
     }
 }
 
-/// A QP for datagrams of the current user.
+/// Opens a datagram QP of the current user.
 pub(super) fn datagrams(
     link: &TestLink,
     addr: &SockAddr,
@@ -207,7 +207,7 @@ pub(super) fn datagrams(
     Qp::datagrams(&link.0, addr, qkey, &Budget::current()?, consumer)
 }
 
-/// A QP and who listens at it; closed when dropped.
+/// A QP with its consumer; dropping it closes the QP.
 pub(super) struct End {
     pub(super) qp: Arc<Qp<Ud>>,
     pub(super) got: Arc<Recorder>,
@@ -229,12 +229,13 @@ impl End {
         }
     }
 
-    /// What it has counted.
+    /// Returns a statistic of the QP.
     pub(super) fn figure(&self, figure: Figure) -> u64 {
         self.qp.figures().get(figure)
     }
 
-    /// Whether it comes to count `n` of them.
+    /// Waits until the statistic has the value `n`. Returns false if it does not in time, or
+    /// exceeds `n`.
     pub(super) fn counts(&self, figure: Figure, n: u64) -> bool {
         eventually(|| self.figure(figure) >= n) && self.figure(figure) == n
     }
@@ -246,7 +247,7 @@ impl Drop for End {
     }
 }
 
-/// `len` bytes of a pattern.
+/// Returns a buffer with `len` bytes of a pattern.
 pub(super) fn buffer(len: usize) -> Result<MemRef> {
     let memory = MemRef::buffer(len)?;
     for at in (0..len).step_by(mem::memref::INLINE_MAX) {
@@ -258,7 +259,7 @@ pub(super) fn buffer(len: usize) -> Result<MemRef> {
     Ok(memory)
 }
 
-/// A datagram from `from` to QP `to` with `payload` bytes of a pattern, as it would be sent.
+/// Returns a datagram from `from` to QP `to` with `payload` bytes of a pattern, ready to be sent.
 pub(super) fn built(path: &Path, from: &End, to: Qpn, payload: usize) -> Result<TxSkb> {
     let deth = Deth {
         qkey: QKEY,
@@ -281,7 +282,7 @@ pub(super) fn with_pattern(path: &Path, packet: &Packet) -> Result<TxSkb> {
     })
 }
 
-/// Two QPs at 127.0.0.1 and 127.0.0.2, and the path from the first to the second.
+/// Two QPs at 127.0.0.1 and 127.0.0.2, with the path from the first to the second.
 pub(super) struct Pair {
     pub(super) a: End,
     pub(super) b: End,
@@ -307,19 +308,19 @@ impl Pair {
             .send(&self.path, &to, &Source::Mem(payload.clone()))
     }
 
-    /// Sends a packet of `payload` bytes that `change` was let loose on, from its IP header on.
+    /// Sends a packet of `payload` bytes after `change` has modified it, from its IP header on.
     pub(super) fn hostile(&self, payload: usize, change: impl FnOnce(&mut [u8])) -> Result {
         let mut skb = built(&self.path, &self.a, self.b.qp.number(), payload)?;
         change(skb.bytes_mut());
         self.path.send(skb)
     }
 
-    /// What was counted of packets for which no QP was found.
+    /// Returns a statistic of packets for which no QP was found.
     pub(super) fn strays(&self, figure: Figure) -> u64 {
         self.link.0.socket().receiver().figures().get(figure)
     }
 
-    /// Whether the good still gets through.
+    /// Returns whether a valid datagram still gets through.
     pub(super) fn works(&self) -> Result<bool> {
         let before = self.b.got.count();
         self.send(&buffer(64)?)?;
@@ -327,7 +328,7 @@ impl Pair {
     }
 }
 
-/// Sends datagrams of many lengths from `from` to `to` and looks at each.
+/// Sends datagrams of many lengths from `from` to `to` and checks each.
 pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
     let pair = Pair::new(from, to)?;
     let mut sent = 0;

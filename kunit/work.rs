@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_work`: a workqueue that goes while its items queue themselves again.
+//! Suite `kfabric_work`: destroying a workqueue while its items queue themselves again.
 
 use super::{
     flush,
@@ -31,14 +31,14 @@ use kernel::{
     }, //
 };
 
-/// Times that an item runs: less than the rounds after which the kernel reports a drain that does not
-/// end.
+/// How often an item runs: less than the number of rounds after which the kernel reports that
+/// draining does not end.
 const RUNS: u32 = 5;
 
-/// Where the queue of the test stands.
+/// The address of the test's queue.
 static PLACE: Atomic<usize> = Atomic::new(0);
 
-/// An item that queues itself again, at [`PLACE`], until it ran [`RUNS`] times.
+/// An item that queues itself to the queue at [`PLACE`] until it has run [`RUNS`] times.
 #[pin_data]
 struct Again {
     runs: Atomic<u32>,
@@ -63,13 +63,13 @@ impl WorkItem for Again {
 
 impl Again {
     fn queue(self: Arc<Self>) {
-        // SAFETY: The test has a queue at `PLACE` until its items have run.
+        // SAFETY: The queue at `PLACE` exists until its items have run.
         let queue = unsafe { Queue::from_raw(raw(&PLACE)) };
         let _ = queue.enqueue(self);
     }
 }
 
-/// An item that writes down the nice value of who runs it.
+/// An item that records the nice value of its worker.
 #[pin_data]
 struct Nice {
     value: Atomic<i32>,
@@ -85,7 +85,7 @@ impl WorkItem for Nice {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // SAFETY: Looks at the current task.
+        // SAFETY: The call reads the current task.
         this.value
             .xchg(unsafe { shim::kfabric_shim_kunit_nice() }, Full);
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_arrives_has_no_priority_over_programs() -> Result {
+    fn packet_workers_have_normal_priority() -> Result {
         let nice = Arc::pin_init(
             pin_init!(Nice {
                 value: Atomic::new(i32::MIN),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_queue_themselves_end_before_the_queue() -> Result {
+    fn requeued_items_finish_before_the_queue_is_freed() -> Result {
         let queue = WorkQueue::new(c"kfi-test", false, &PLACE)?;
         let again = Arc::pin_init(
             pin_init!(Again {
@@ -122,7 +122,7 @@ mod tests {
         )?;
         again.clone().queue();
         drop(queue);
-        // Whatever the item queued ran on this queue, for which the drop waited.
+        // Every run of the item was on this queue, and the drop waited for it.
         assert_eq!(again.runs.load(Acquire), RUNS);
         assert_eq!(PLACE.load(Acquire), 0);
         Ok(())

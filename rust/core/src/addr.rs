@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Socket addresses: the addresses of links and endpoints.
 //!
-//! A [`SockAddr`] is an IP address and a service number as port. It comes from outside in two
-//! forms, which are read here and nowhere else:
+//! A [`SockAddr`] is an IP address with a service number as port. It has two external forms, which
+//! only this file parses:
 //! - 32 bytes, `struct kfabric_sockaddr` ([`SockAddr::from_raw`]). `struct sockaddr_in` and
-//!   `sockaddr_in6` are the same with zeros behind;
-//! - text, a numeric address and a decimal port ([`SockAddr::parse`]), as kfi_av_insertsvc() and
-//!   kfi_getinfo() take it. No names are resolved.
+//!   `sockaddr_in6` have the same layout, followed by zeros.
+//! - Text: a numeric address and a decimal port ([`SockAddr::parse`]), as kfi_av_insertsvc() and
+//!   kfi_getinfo() accept it. Names are not resolved.
 //!
-//! [`SockAddr::straddr`] writes one as kfi_av_straddr() does: `fi_sockaddr_in://10.0.0.1:7471`,
-//! `fi_sockaddr_in6://[fe80::1%2]:7471`; and with the number of a QP,
-//! `fi_sockaddr_in://10.0.0.1:qp0000a2`.
+//! [`SockAddr::straddr`] writes an address like kfi_av_straddr(): `fi_sockaddr_in://10.0.0.1:7471`,
+//! `fi_sockaddr_in6://[fe80::1%2]:7471`; or with a QP number, `fi_sockaddr_in://10.0.0.1:qp0000a2`.
 //!
-//! # Equal means equal
+//! # Unique representation
 //!
-//! Addresses are compared to find out who sent a message, so one peer must have one form: the
-//! scope is kept for link-local IPv6 addresses only, where it means something (the IP stack
-//! ignores it elsewhere), and the flow information is not kept. An IPv4 address mapped into IPv6
-//! (`::ffff:10.0.0.1`) is refused: no link has such an address.
+//! The module compares addresses to identify the sender of a message, so a peer must have exactly
+//! one representation. The scope is kept only for link-local IPv6 addresses, because the IP stack
+//! ignores it elsewhere. The flow information is not kept. An IPv4 address mapped into IPv6
+//! (`::ffff:10.0.0.1`) is refused, because no link has such an address.
 //!
 //! # Ports and QPs
 //!
-//! A datagram endpoint is one QP, and its port is the QP's number in another form: port p is QP
-//! [`DGRAM_QPN`] + p. So nobody has to be asked which QP an address means. Peers that are not
-//! kfabric's have other numbers; their addresses have no port but the number itself
+//! A datagram endpoint is one QP, and its port determines the number of the QP: port p is QP
+//! [`DGRAM_QPN`] + p. A sender therefore knows the QP of an address without asking. QPs of other
+//! implementations have other numbers; their addresses have the QP number in place of a port
 //! ([`SockAddr::with_qpn`]).
 
 use crate::errno::Errno;
@@ -44,16 +43,16 @@ pub const AF_INET: u16 = 2;
 /// `AF_INET6`.
 pub const AF_INET6: u16 = 10;
 
-/// The first of 65,536 QPs, whose numbers are the ports of datagram endpoints.
+/// The first of the 65,536 QP numbers that correspond to the ports of datagram endpoints.
 pub const DGRAM_QPN: u32 = 0x02_0000;
 
-/// QP numbers are below this.
+/// The upper bound of QP numbers, exclusive.
 const QPNS: u32 = 1 << 24;
 
-/// Bytes of `struct kfabric_sockaddr`.
+/// The size of `struct kfabric_sockaddr` in bytes.
 pub const RAW_LEN: usize = 32;
 
-/// Bytes of the longest text that [`SockAddr::straddr`] writes, its NUL included:
+/// The length in bytes of the longest text that [`SockAddr::straddr`] writes, its NUL included:
 /// `fi_sockaddr_in6://[` + 39 + `%4294967295` + `]:qpffffff`.
 pub const TEXT_MAX: usize = 19 + 39 + 11 + 10 + 1;
 
@@ -62,7 +61,8 @@ pub const TEXT_MAX: usize = 19 + 39 + 11 + 10 + 1;
 /// # Invariants
 ///
 /// `scope` is 0 unless `ip` is a link-local IPv6 address. `ip` is not an IPv4 address mapped into
-/// IPv6. `qpn` is less than 2^24; if it is not 0, `port` is, and it is not the number of a port.
+/// IPv6. `qpn` is less than 2^24. If `qpn` is not 0, `port` is 0 and `qpn` does not correspond to a
+/// port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SockAddr {
     ip: IpAddr,
@@ -76,7 +76,7 @@ impl SockAddr {
     ///
     /// # Errors
     ///
-    /// As [`SockAddr::v6`].
+    /// See [`SockAddr::v6`].
     pub const fn new(ip: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         match ip {
             IpAddr::V4(ip) => Ok(Self::v4(ip, port)),
@@ -101,7 +101,7 @@ impl SockAddr {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: an IPv4 address mapped into IPv6.
+    /// `EINVAL`: the address is an IPv4 address mapped into IPv6.
     pub const fn v6(ip: Ipv6Addr, port: u16, scope: u32) -> Result<Self, Errno> {
         if ip.to_ipv4_mapped().is_some() {
             return Err(Errno::EINVAL);
@@ -116,14 +116,14 @@ impl SockAddr {
         })
     }
 
-    /// Reads a `struct kfabric_sockaddr`.
+    /// Parses a `struct kfabric_sockaddr`.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a family that is not IPv4 or IPv6, a field that must be 0 and is not, an IPv4
-    /// address mapped into IPv6, no number of a QP.
+    /// `EINVAL`: the family is neither IPv4 nor IPv6; a field that must be 0 is not; the address is
+    /// an IPv4 address mapped into IPv6; or the QP number is out of range.
     pub fn from_raw(raw: &[u8; RAW_LEN]) -> Result<Self, Errno> {
-        // Laid out as: family (2, host order), port (2, big endian), IPv4 address or flow
+        // The layout is: family (2, host order), port (2, big endian), IPv4 address or flow
         // information (4), IPv6 address (16), scope (4, host order), QP number (4, host order).
         let [f0, f1, p0, p1, a, b, c, d, rest @ ..] = *raw;
         let (v6, rest) = rest.split_first_chunk::<16>().ok_or(Errno::EINVAL)?;
@@ -143,11 +143,11 @@ impl SockAddr {
         }
     }
 
-    /// Reads a `struct kfabric_sockaddr` that may be absent: all zeros.
+    /// Parses a `struct kfabric_sockaddr`; all zeros mean that there is no address.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_raw`].
+    /// See [`Self::from_raw`].
     pub fn from_raw_or_none(raw: &[u8; RAW_LEN]) -> Result<Option<Self>, Errno> {
         if *raw == [0; RAW_LEN] {
             return Ok(None);
@@ -169,21 +169,21 @@ impl SockAddr {
         core::array::from_fn(|_| fields.next().copied().unwrap_or(0))
     }
 
-    /// Reads text: a numeric address, for a link-local IPv6 address with `%` and the decimal
-    /// interface index if wanted, and a decimal port.
+    /// Parses text: a numeric address and a decimal port. A link-local IPv6 address may be followed
+    /// by `%` and the decimal interface index.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: anything else.
+    /// `EINVAL`: the text has any other form.
     pub fn parse(node: &[u8], service: &[u8]) -> Result<Self, Errno> {
         Ok(Self::parse_node(node)?.with_port(parse_service(service)?))
     }
 
-    /// Reads the text of an address, without a port (it becomes 0).
+    /// Parses the text of an address without a port. The port is 0.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not a numeric address.
+    /// `EINVAL`: the text is not a numeric address.
     pub fn parse_node(node: &[u8]) -> Result<Self, Errno> {
         let mut parts = node.splitn(2, |byte| *byte == b'%');
         let ip = parts.next().unwrap_or_default();
@@ -204,17 +204,17 @@ impl SockAddr {
         self.ip
     }
 
-    /// Returns the port; 0: none.
+    /// Returns the port; 0 if there is none.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the interface index of a link-local IPv6 address; 0: none.
+    /// Returns the interface index of a link-local IPv6 address; 0 if there is none.
     pub const fn scope(&self) -> u32 {
         self.scope
     }
 
-    /// Returns the family: [`AF_INET`] or [`AF_INET6`].
+    /// Returns the address family: [`AF_INET`] or [`AF_INET6`].
     pub const fn family(&self) -> u16 {
         match self.ip {
             IpAddr::V4(_) => AF_INET,
@@ -228,17 +228,17 @@ impl SockAddr {
         Self { port, qpn, ..self }
     }
 
-    /// Returns the same address with the QP number `qpn` instead of a port; with the port that it
-    /// is the number of, if it is one.
+    /// Returns the same address with the QP number `qpn` in place of a port, or with the port that
+    /// corresponds to `qpn`, if there is one.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: 2^24 or more, or 0.
+    /// `EINVAL`: `qpn` is 0, or 2^24 or more.
     pub const fn with_qpn(self, qpn: u32) -> Result<Self, Errno> {
         if qpn == 0 || qpn >= QPNS {
             return Err(Errno::EINVAL);
         }
-        // INVARIANT: Not 0, below 2^24, and not that of a port.
+        // INVARIANT: `qpn` is not 0, is below 2^24, and does not correspond to a port.
         match qpn.wrapping_sub(DGRAM_QPN) {
             port @ 1..=0xffff => Ok(self.with_port(port as u16)),
             _ => Ok(Self {
@@ -249,8 +249,8 @@ impl SockAddr {
         }
     }
 
-    /// Returns the number of the QP that this is the address of, if it is that of a datagram
-    /// endpoint; `None` if it has neither port nor number.
+    /// Returns the QP number if this is the address of a datagram endpoint; `None` if it has
+    /// neither a port nor a QP number.
     pub const fn qpn(&self) -> Option<u32> {
         match (self.port, self.qpn) {
             (0, 0) => None,
@@ -259,27 +259,27 @@ impl SockAddr {
         }
     }
 
-    /// Returns whether it has the number of a QP instead of a port.
+    /// Returns whether the address has a QP number in place of a port.
     pub const fn is_qp(&self) -> bool {
         self.qpn != 0
     }
 
-    /// Returns whether this host alone has this address: 127.0.0.0/8, ::1.
+    /// Returns whether this is a loopback address: 127.0.0.0/8 or ::1.
     pub const fn is_loopback(&self) -> bool {
         self.ip.is_loopback()
     }
 
-    /// Returns whether this is no address but stands for any: 0.0.0.0, ::.
+    /// Returns whether this is a wildcard address: 0.0.0.0 or ::.
     pub const fn is_unspecified(&self) -> bool {
         self.ip.is_unspecified()
     }
 
-    /// Writes the address as text with a NUL behind it, as much of it as `buf` has room for (the
-    /// NUL always, if there is room for anything). Returns the bytes of the whole text, its NUL
-    /// included, at most [`TEXT_MAX`]: as kfi_av_straddr().
+    /// Writes the address as text, followed by a NUL. Text that does not fit into `buf` is cut off;
+    /// the NUL is always written unless `buf` is empty. Returns the length of the whole text, its
+    /// NUL included, at most [`TEXT_MAX`], like kfi_av_straddr().
     pub fn straddr(&self, buf: &mut [u8]) -> usize {
         let mut text = Text { buf, len: 0 };
-        // INVARIANT of `Text`: it takes everything, so this cannot fail.
+        // INVARIANT of `Text`: writing never fails.
         let _ = write!(text, "{self}");
         let Text { buf, len } = text;
         let nul = len.min(buf.len().saturating_sub(1));
@@ -291,7 +291,7 @@ impl SockAddr {
 }
 
 impl fmt::Display for SockAddr {
-    /// Writes the address as kfi_av_straddr() does.
+    /// Writes the address like kfi_av_straddr().
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ip {
             IpAddr::V4(ip) => write!(f, "fi_sockaddr_in://{ip}:")?,
@@ -308,16 +308,16 @@ impl fmt::Display for SockAddr {
     }
 }
 
-/// Reads the text of a port: decimal digits, at most 65535.
+/// Parses the text of a port: decimal digits, at most 65535.
 ///
 /// # Errors
 ///
-/// `EINVAL`: anything else.
+/// `EINVAL`: the text has any other form.
 pub fn parse_service(service: &[u8]) -> Result<u16, Errno> {
     u16::try_from(parse_decimal(service)?).map_err(|_| Errno::EINVAL)
 }
 
-/// Reads decimal digits, no sign, no blanks, at most ten.
+/// Parses decimal digits, without sign or blanks, at most ten.
 fn parse_decimal(text: &[u8]) -> Result<u32, Errno> {
     if text.is_empty() || text.len() > 10 {
         return Err(Errno::EINVAL);
@@ -335,13 +335,13 @@ fn parse_decimal(text: &[u8]) -> Result<u32, Errno> {
     Ok(value)
 }
 
-/// fe80::/10, and multicast within the link.
+/// Returns whether the address is in fe80::/10, or a link-local multicast address.
 const fn is_link_local(ip: &Ipv6Addr) -> bool {
     let [first, ..] = ip.segments();
     first & 0xffc0 == 0xfe80 || first & 0xff0f == 0xff02
 }
 
-/// Text in a lent buffer. Counts what does not fit.
+/// Text in a buffer of the caller. Also counts text that does not fit.
 struct Text<'a> {
     buf: &'a mut [u8],
     len: usize,
@@ -369,7 +369,7 @@ mod tests {
         SockAddr::parse(node.as_bytes(), service.as_bytes()).is_ok()
     }
 
-    /// Whether `node` and `service` are written as `text`.
+    /// Returns whether the address parsed from `node` and `service` is written as `text`.
     fn writes(node: &str, service: &str, text: &str) -> bool {
         let Ok(addr) = SockAddr::parse(node.as_bytes(), service.as_bytes()) else {
             return false;
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_written_as_libfabric_does() {
+    fn text_has_the_format_of_libfabric() {
         assert!(writes("10.0.0.1", "7471", "fi_sockaddr_in://10.0.0.1:7471"));
         assert!(writes("::1", "7471", "fi_sockaddr_in6://[::1]:7471"));
         assert!(writes("0:0::1", "0", "fi_sockaddr_in6://[::1]:0"));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_text() {
+    fn the_longest_text_has_text_max_bytes() {
         let node = "fe80:1111:1111:1111:1111:1111:1111:1111%4294967295";
         let addr = SockAddr::parse(node.as_bytes(), b"65535");
         let mut buf = [0xff; TEXT_MAX];
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_buffer_gets_the_beginning() {
+    fn a_short_buffer_gets_truncated_text() {
         let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 80);
         let mut buf = [0xff; 8];
         assert_eq!(
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_refused() {
+    fn invalid_text_is_refused() {
         assert!(reads("10.0.0.1", "1"));
         for node in [
             "",
@@ -484,14 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn raw_ipv4() {
+    fn an_ipv4_address_converts_to_bytes_and_back() {
         let mut raw = [0; RAW_LEN];
         raw[..2].copy_from_slice(&2u16.to_ne_bytes());
         raw[2..8].copy_from_slice(&[0x1d, 0x2f, 10, 0, 0, 1]);
         let addr = SockAddr::from_raw(&raw);
         assert_eq!(addr, Ok(SockAddr::v4(Ipv4Addr::new(10, 0, 0, 1), 0x1d2f)));
         assert_eq!(addr.map(|addr| addr.to_raw()), Ok(raw));
-        // Behind the address is nothing, and what has a port has no QP number.
+        // The bytes after the address must be 0, and an address with a port has no QP number.
         for at in 8..RAW_LEN {
             let mut raw = raw;
             raw[at] = 1;
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_ipv6() {
+    fn an_ipv6_address_converts_to_bytes_and_back() {
         let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
         let addr = SockAddr::v6(ip, 0x1234, 7);
         assert!(addr.is_ok());
@@ -515,10 +515,10 @@ mod tests {
         assert_eq!(raw[8..24], ip.octets());
         assert_eq!(raw[24..28], 7u32.to_ne_bytes());
         assert_eq!(SockAddr::from_raw(&raw), Ok(addr));
-        // Flow information is not kept.
+        // The flow information is not kept.
         raw[4] = 1;
         assert_eq!(SockAddr::from_raw(&raw), Ok(addr));
-        // A port and a QP number.
+        // An address cannot have both a port and a QP number.
         raw[28] = 1;
         assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_qps() {
+    fn ports_correspond_to_qp_numbers() {
         let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 0);
         assert_eq!(addr.qpn(), None);
         assert_eq!(addr.with_port(1).qpn(), Some(0x02_0001));
@@ -538,7 +538,7 @@ mod tests {
             assert_eq!(qp.map(|qp| qp.port()), Ok(0));
             assert_eq!(qp.map(|qp| qp.with_port(0)), Ok(addr));
         }
-        // One peer has one form.
+        // A peer has one representation.
         assert_eq!(addr.with_qpn(0x02_0001), Ok(addr.with_port(1)));
         assert_eq!(addr.with_qpn(0x02_ffff), Ok(addr.with_port(0xffff)));
         assert!(!addr.with_port(1).is_qp());
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_qp() {
+    fn an_address_with_a_qp_number_converts_to_bytes_and_back() {
         let addr = SockAddr::v4(Ipv4Addr::LOCALHOST, 0);
         let mut raw = addr.to_raw();
         raw[28..].copy_from_slice(&0xa2u32.to_ne_bytes());
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_address_is() {
+    fn addresses_are_classified() {
         let at = |node: &str| SockAddr::parse(node.as_bytes(), b"1");
         assert_eq!(at("127.1.2.3").map(|addr| addr.is_loopback()), Ok(true));
         assert_eq!(at("::1").map(|addr| addr.is_loopback()), Ok(true));

@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The address vector: `kfi_addr_t` to socket address, and back.
+//! The address vector (AV), which maps `kfi_addr_t` to socket addresses and back.
 //!
-//! An [`Av`] is a table of addresses and a hash index over it, both in memory that the caller
-//! lends and can replace by larger ([`Av::grow`]).
+//! An [`Av`] is a table of addresses with a hash index, both in memory that the caller lends and
+//! can replace by larger memory ([`Av::grow`]).
 //!
 //! # Values
 //!
-//! - `KFI_AV_TABLE`: the `kfi_addr_t` is the index in the table. An insertion takes the lowest
-//!   index that is free, so insertions into an AV from which nothing was removed give 0, 1, 2, ...
-//!   A removed index is given again, and an old value then names the new address: that is what a
-//!   table is.
-//! - `KFI_AV_MAP`: index and generation of the table's entry. A value that was removed names
-//!   nothing (`ENOENT`), though its entry be in use again, until the entry has been reused 2^28
-//!   times. Values stay below 2^48: the upper bits are those in which kfi_rx_addr() puts the number
-//!   of a receive context, and no value is `KFI_ADDR_UNSPEC`.
+//! - `KFI_AV_TABLE`: the `kfi_addr_t` is the index in the table. An insertion takes the lowest free
+//!   index, so insertions into an AV without removals give 0, 1, 2, ... The index of a removed
+//!   address is reused, and an old value then refers to the new address.
+//! - `KFI_AV_MAP`: the `kfi_addr_t` consists of the index and the generation of the table entry. A
+//!   removed value is not found (`ENOENT`), even if its entry is in use again, until the entry has
+//!   been reused 2^28 times. Values stay below 2^48, because kfi_rx_addr() puts the number of a
+//!   receive context into the upper bits. No value is `KFI_ADDR_UNSPEC`.
 //!
-//! # The same address twice
+//! # Duplicate addresses
 //!
-//! is two entries with two values; each is removed by itself. [`Av::reverse`], which names the
-//! sources of messages, gives the one that was inserted first of those there are.
+//! Each insertion of the same address makes an entry with its own value, which is removed
+//! separately. [`Av::reverse`], which finds the value of a message's source, returns the value of
+//! the oldest entry.
 //!
-//! # Several at once
+//! # Removal of several addresses
 //!
-//! Removal of several addresses, all or none, under a lock that is not held throughout: each is
-//! marked first ([`Av::mark`]), which fails for one that is not there and for one marked already,
-//! so that a list with an address twice is refused; then each is removed, or, if a mark failed,
-//! those made are taken back ([`Av::unmark`]). A mark changes nothing else: a marked address is
+//! A call removes several addresses or none, although the lock is not held throughout. It first
+//! marks each address ([`Av::mark`]). Marking fails if the address is not in the AV or is marked
+//! already, so a list that contains an address twice is refused. Then the call removes each
+//! address, or, if a mark failed, takes the marks back ([`Av::unmark`]). A mark has no other
+//! effect: lookups find a marked address.
 //! found as before.
 //!
 //! # Cost
 //!
-//! The hash index, at most half full, has one place for each different address; entries with the
-//! same address hang on the first of them in a ring, in the order of insertion. So all that is done
-//! here takes O(1), however often one address is inserted, but for the search for the lowest free
-//! index after removals, which can take O(n). The hash is keyed with a number that a stranger
-//! cannot know (`seed`), lest it choose addresses that collide.
+//! The hash index is at most half full and has one slot for each distinct address. Entries with the
+//! same address form a ring in the order of insertion. Every operation therefore takes O(1),
+//! however often an address is inserted, except for the search for the lowest free index after
+//! removals, which can take O(n). The hash is keyed with a secret number (`seed`), so an attacker
+//! cannot choose addresses that collide.
 //!
-//! Nothing here panics. Context: any, under the AV's lock.
+//! No function panics. Context: any, under the AV's lock.
 
 mod index;
 
@@ -58,28 +59,28 @@ use core::{
     ops::DerefMut, //
 };
 
-/// Bits of a `KFI_AV_MAP` value that are the index.
+/// The number of index bits in a `KFI_AV_MAP` value.
 const INDEX_BITS: u32 = 20;
-/// Bits of a `KFI_AV_MAP` value that are the generation.
+/// The number of generation bits in a `KFI_AV_MAP` value.
 const GENERATION_BITS: u32 = 28;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 const _: () = assert!(crate::limits::MAX_AV <= 1 << INDEX_BITS);
 
-/// Room for one address.
+/// A slot for one address.
 #[derive(Clone, Copy, Debug)]
 pub struct AvSlot {
     addr: Option<SockAddr>,
     generation: u32,
-    /// To be removed. Never if there is no address.
+    /// The address is marked for removal. False if there is no address.
     marked: bool,
-    /// Ring of the entries with this address, in the order of insertion.
+    /// The ring of the entries with this address, in the order of insertion.
     next: u32,
     prev: u32,
 }
 
 impl AvSlot {
-    /// Returns an empty slot, to fill storage with.
+    /// Returns an empty slot, to initialise storage.
     pub const fn new() -> Self {
         Self {
             addr: None,
@@ -97,8 +98,8 @@ impl Default for AvSlot {
     }
 }
 
-/// Storage that does not fit: not [`index_len`] places, or fewer slots than there are. Gives it
-/// back.
+/// Storage of the wrong size: not [`index_len`] index slots, or fewer address slots than before.
+/// Returns the storage to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misfit<T, X>(pub T, pub X);
 
@@ -106,10 +107,10 @@ pub struct Misfit<T, X>(pub T, pub X);
 ///
 /// # Invariants
 ///
-/// Each different address of `slots` has one place in `index`, which names the entry that was
-/// inserted first; from that entry, `next` leads through all with this address in the order of
-/// insertion, and back; `prev` the other way. All indices below `lowest` are in use. Only a slot
-/// with an address is marked.
+/// Each distinct address of `slots` has one slot in `index`, which contains the oldest entry with
+/// that address. From that entry `next` leads through all entries with this address in the order of
+/// insertion, and back to it; `prev` leads in the other direction. All indices below `lowest` are
+/// in use. Only a slot with an address is marked.
 #[derive(Debug)]
 pub struct Av<T, X> {
     kind: AvType,
@@ -125,12 +126,12 @@ where
     T: DerefMut<Target = [AvSlot]>,
     X: DerefMut<Target = [IndexSlot]>,
 {
-    /// Makes an empty AV of the type `kind` (`Unspec` is a table) with room for as many addresses
-    /// as there are `slots`; `seed` is random.
+    /// Makes an empty AV of type `kind` (`Unspec` is a table) with room for as many addresses as
+    /// there are `slots`. `seed` is random.
     ///
     /// # Errors
     ///
-    /// [`Misfit`]: `index` is not [`index_len`] long, or more than 2^20 slots.
+    /// [`Misfit`]: the length of `index` is not [`index_len`], or there are more than 2^20 slots.
     pub fn new(kind: AvType, slots: T, index: X, seed: u64) -> Result<Self, Misfit<T, X>> {
         if slots.len() > 1 << INDEX_BITS || index.len() != index_len(slots.len()) {
             return Err(Misfit(slots, index));
@@ -156,7 +157,7 @@ where
         self.kind
     }
 
-    /// Returns how many addresses there are.
+    /// Returns the number of addresses.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -166,21 +167,21 @@ where
         self.len == 0
     }
 
-    /// Returns how many addresses there is room for.
+    /// Returns the maximum number of addresses in the present storage.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns whether an insertion would fail for want of room.
+    /// Returns whether an insertion would fail for lack of room.
     pub fn is_full(&self) -> bool {
         usize::try_from(self.len).is_ok_and(|len| len >= self.slots.len())
     }
 
-    /// Inserts an address; returns its `kfi_addr_t`.
+    /// Inserts an address. Returns its `kfi_addr_t`.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no room; the AV can [`grow`](Self::grow).
+    /// `ENOSPC`: there is no room; the AV can [`grow`](Self::grow).
     pub fn insert(&mut self, addr: SockAddr) -> Result<u64, Errno> {
         let free = self
             .indices()
@@ -189,7 +190,7 @@ where
             .ok_or(Errno::ENOSPC)?;
         self.enter(free, &addr);
         self.slot_mut(free).ok_or(Errno::ENOSPC)?.addr = Some(addr);
-        // INVARIANT: Up to and including `free` all are in use.
+        // INVARIANT: All indices up to `free`, included, are in use.
         self.lowest = free.wrapping_add(1);
         self.len = self.len.wrapping_add(1);
         self.value(free).ok_or(Errno::ENOSPC)
@@ -199,7 +200,7 @@ where
     ///
     /// # Errors
     ///
-    /// `ENOENT`: it is not in the AV.
+    /// `ENOENT`: the value is not in the AV.
     pub fn lookup(&self, fi_addr: u64) -> Result<SockAddr, Errno> {
         let index = self.index_of(fi_addr)?;
         self.slot(index)
@@ -207,28 +208,28 @@ where
             .ok_or(Errno::ENOENT)
     }
 
-    /// Returns the `kfi_addr_t` of an address: of several the one inserted first.
+    /// Returns the `kfi_addr_t` of an address. If there are several, returns the oldest.
     pub fn reverse(&self, addr: &SockAddr) -> Option<u64> {
         let first = self.first(addr)?;
         self.value(first)
     }
 
-    /// Returns the `kfi_addr_t` of an address, `KFI_ADDR_NOTAVAIL` if it is not there: what a
-    /// completion says of its source.
+    /// Returns the `kfi_addr_t` of an address, or `KFI_ADDR_NOTAVAIL` if it is not in the AV.
+    /// Completions report their source in this form.
     pub fn source(&self, addr: &SockAddr) -> u64 {
         self.reverse(addr).unwrap_or(flags::KFI_ADDR_NOTAVAIL)
     }
 
-    /// Removes a `kfi_addr_t`; returns its address.
+    /// Removes a `kfi_addr_t`. Returns its address.
     ///
     /// # Errors
     ///
-    /// `ENOENT`: it is not in the AV.
+    /// `ENOENT`: the value is not in the AV.
     pub fn remove(&mut self, fi_addr: u64) -> Result<SockAddr, Errno> {
         let index = self.index_of(fi_addr)?;
         let slot = self.slot_mut(index).ok_or(Errno::ENOENT)?;
         let addr = slot.addr.take().ok_or(Errno::ENOENT)?;
-        // INVARIANT: Without an address no mark.
+        // INVARIANT: A slot without an address is not marked.
         slot.marked = false;
         let (next, prev) = (slot.next, slot.prev);
         slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
@@ -238,12 +239,12 @@ where
         Ok(addr)
     }
 
-    /// Marks a `kfi_addr_t` as one to be removed, until it is removed or
-    /// [`unmark`](Self::unmark)ed. What looks addresses up does not see it.
+    /// Marks a `kfi_addr_t` for removal. The mark stays until [`remove`](Self::remove) or
+    /// [`unmark`](Self::unmark) and does not affect lookups.
     ///
     /// # Errors
     ///
-    /// `ENOENT`: it is not in the AV, or marked already.
+    /// `ENOENT`: the value is not in the AV, or is already marked.
     pub fn mark(&mut self, fi_addr: u64) -> Result<(), Errno> {
         let index = self.index_of(fi_addr)?;
         let slot = self.slot_mut(index).ok_or(Errno::ENOENT)?;
@@ -254,7 +255,7 @@ where
         Ok(())
     }
 
-    /// Takes back the mark of a `kfi_addr_t`, if it has one.
+    /// Removes the mark of a `kfi_addr_t`, if it has one.
     pub fn unmark(&mut self, fi_addr: u64) {
         if let Ok(index) = self.index_of(fi_addr) {
             if let Some(slot) = self.slot_mut(index) {
@@ -263,12 +264,13 @@ where
         }
     }
 
-    /// Moves everything to larger storage; returns the old, to be freed when the lock is not held.
+    /// Moves all entries to larger storage. Returns the old storage, which the caller frees without
+    /// holding the lock.
     ///
     /// # Errors
     ///
-    /// [`Misfit`]: `index` is not [`index_len`] long, fewer slots than there are, or more than
-    /// 2^20; nothing has changed.
+    /// [`Misfit`]: the length of `index` is not [`index_len`], or there are fewer slots than before
+    /// or more than 2^20. The AV is unchanged.
     pub fn grow(&mut self, slots: T, index: X) -> Result<(T, X), Misfit<T, X>> {
         let fits = slots.len() >= self.slots.len()
             && slots.len() <= 1 << INDEX_BITS
@@ -282,8 +284,8 @@ where
         for (to, from) in self.slots.iter_mut().zip(old_slots.iter()) {
             *to = *from;
         }
-        // INVARIANT: The rings moved as they are; the first entry of each was in the old index and
-        // is put in the new.
+        // INVARIANT: The rings are unchanged. The oldest entry of each ring was in the old index
+        // and is inserted into the new one.
         for first in old_index.entries() {
             if let Some(addr) = self.slot(first).and_then(|slot| slot.addr) {
                 self.index.insert(hash(self.seed, &addr), first);
@@ -292,7 +294,7 @@ where
         Ok((old_slots, old_index.into_places()))
     }
 
-    /// Goes through the addresses, lowest index first.
+    /// Iterates over the addresses in the order of their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u64, SockAddr)> + '_ {
         self.indices().filter_map(|index| {
             let addr = self.slot(index)?.addr?;
@@ -301,7 +303,7 @@ where
     }
 
     fn indices(&self) -> core::ops::Range<u32> {
-        // At most 2^20 of them.
+        // There are at most 2^20 slots.
         0..u32::try_from(self.slots.len()).unwrap_or(0)
     }
 
@@ -322,7 +324,7 @@ where
         Some(u64::from(generation) << INDEX_BITS | u64::from(index))
     }
 
-    /// Returns the slot of a `kfi_addr_t`, which may be empty.
+    /// Returns the slot index of a `kfi_addr_t`. The slot may be empty.
     fn index_of(&self, fi_addr: u64) -> Result<u32, Errno> {
         let index = match self.kind {
             AvType::Map => fi_addr & ((1 << INDEX_BITS) - 1),
@@ -335,23 +337,25 @@ where
         Ok(index)
     }
 
-    /// Returns the entry with this address that was inserted first.
+    /// Returns the oldest entry with this address.
     fn first(&self, addr: &SockAddr) -> Option<u32> {
         let is = |index| self.slot(index).and_then(|slot| slot.addr) == Some(*addr);
         let place = self.index.find(hash(self.seed, addr), is)?;
         Some(place.entry)
     }
 
-    /// Makes an entry known under its address, which it has not got yet.
+    /// Adds an entry to the ring of its address and, if it is the first, to the index. The slot
+    /// does not have the address yet.
     fn enter(&mut self, index: u32, addr: &SockAddr) {
         match self.first(addr) {
             None => {
-                // INVARIANT: A ring by itself.
+                // INVARIANT: The entry forms a ring of its own.
                 self.link(index, index);
                 self.index.insert(hash(self.seed, addr), index);
             }
             Some(first) => {
-                // INVARIANT: Before the first of a ring comes its last; `index` goes between them.
+                // INVARIANT: The last entry of a ring precedes the first one; `index` is inserted
+                // between them.
                 let last = self.slot(first).map_or(first, |slot| slot.prev);
                 self.link(last, index);
                 self.link(index, first);
@@ -359,13 +363,13 @@ where
         }
     }
 
-    /// Undoes [`Self::enter`]. The entry has its address no longer; its neighbours in the ring were
-    /// `next` and `prev`.
+    /// Reverts [`Self::enter`]. The slot no longer has the address; `next` and `prev` were its
+    /// neighbours in the ring.
     fn leave(&mut self, index: u32, addr: &SockAddr, next: u32, prev: u32) {
         self.link(prev, next);
         let seed = self.seed;
         let Some(place) = self.index.find(hash(seed, addr), |at| at == index) else {
-            // Not the first of its ring.
+            // The entry was not the oldest of its ring.
             return;
         };
         if next != index {
@@ -389,14 +393,14 @@ where
     }
 }
 
-/// Hashes an address with a key: three words, each folded in by a multiplication to 128 bits. Not a
-/// cryptographic hash; without the key its collisions cannot be told beforehand.
+/// Returns the keyed hash of an address: three words, each combined by a 128-bit multiplication.
+/// The hash is not cryptographic, but its collisions cannot be predicted without the key.
 fn hash(seed: u64, addr: &SockAddr) -> u64 {
     let (high, low) = match addr.ip() {
         IpAddr::V4(ip) => (0, u64::from(ip.to_bits())),
         IpAddr::V6(ip) => {
             let bits = ip.to_bits();
-            // The cuts are wanted.
+            // The truncation is intended.
             ((bits >> 64) as u64, bits as u64)
         }
     };
@@ -407,8 +411,8 @@ fn hash(seed: u64, addr: &SockAddr) -> u64 {
         .fold(seed, |hash, word| fold(hash ^ word, seed))
 }
 
-/// Mixes two words: the two halves of a product, added bit by bit. The constants are bits without a
-/// pattern; the factor made of `b` is odd and so never 0.
+/// Mixes two words: XORs the halves of their product. The constants are bit patterns without
+/// regularity. The factor made from `b` is odd, so it is never 0.
 fn fold(a: u64, b: u64) -> u64 {
     let a = u128::from(a.wrapping_add(0x9e37_79b9_7f4a_7c15));
     let b = u128::from((b ^ 0xd6e8_feb8_6659_fd93) | 1);

@@ -1,61 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counter: two values, and who waits for them.
+//! The counter: a success value, an error value, and the waiters for them.
 //!
-//! One primitive under kfi_cntr, and later under verbs' completion counters and
-//! triggered operations. It has a half without a lock and a half with one.
+//! kfi_cntr uses this primitive; verbs' completion counters and triggered operations can use it
+//! too. It consists of a lock-free part and a part under a lock.
 //!
-//! [`Gate`] is the half without: the success value, the error value and `due`,
-//! the lowest threshold that anybody waits for. The values live where a program
-//! can map them, read-only. Reading is a load. Adding is one fully ordered
-//! atomic add and one compare with `due`; in most adds nobody is due, and that
-//! was all. An add that gets to `due` gives back [`Crossed`], and the caller
-//! takes the counter's lock and hands it to the other half.
+//! [`Gate`] is the lock-free part: the success value, the error value and `due`, the lowest
+//! threshold of any waiter. Programs can map the two values read-only. Reading is a load. Adding is
+//! one fully ordered atomic add and one compare with `due`; usually no waiter is due, and the add
+//! is complete. An add that reaches `due` returns [`Crossed`], and the caller takes the counter's
+//! lock and passes it to the other part.
 //!
-//! [`Waiters`] is the half under the lock: who waits for what ([`Cond`]), in
-//! [`Due`] order. There are two conditions. *At least*: the success value reaches a
-//! threshold (kfi_cntr_wait); any change of the error value since the thread entered
-//! ([`Entered`]) ends it too, with [`Outcome::ErrorChanged`]. *Any change* since a [`Seen`]: what a
-//! pollable fd and a wait set want.
+//! [`Waiters`] is the part under the lock: the waiters with their conditions ([`Cond`]), in [`Due`]
+//! order. There are two conditions. *At least*: the success value reaches a threshold
+//! (kfi_cntr_wait). Any change of the error value since the thread entered ([`Entered`]) ends this
+//! wait too, with [`Outcome::ErrorChanged`]. *Any change* since a [`Seen`]: pollable file
+//! descriptors and wait sets use this.
 //!
-//! # No wake-up is lost
+//! # No lost wake-ups
 //!
-//! A waiter writes `due` and then reads the value; an adder writes the value and
-//! then reads `due`. Each has a full barrier between the two, so it cannot be
-//! that both read the old: either the adder sees the threshold and comes to the
-//! lock, or the waiter sees the value and does not sleep. While anybody waits,
-//! `due` never stands above the lowest threshold, so a raise of it, after a
-//! release, hides nobody.
+//! A waiter writes `due` and then reads the value; an adder writes the value and then reads `due`.
+//! Each has a full barrier in between, so they cannot both read the old value: either the adder
+//! sees the threshold and takes the lock, or the waiter sees the value and does not sleep. `due` is
+//! never above the lowest threshold of a waiter, so raising it after a release hides no waiter.
 //!
-//! The value falls in two ways only. [`Waiters::set`] swaps it under the lock and
-//! releases whoever waited for what it was: all adds before it are in the old
-//! value, so who waits for 3 is released by a set to 3 followed by a set to 1,
-//! and by an add to 3 followed by a set to 1 even if the adder has not come to
-//! the lock yet. And it wraps, which passes every threshold there is. A counter
-//! with a maximum of its own wraps under the lock only: [`Gate::add`] hands the add
-//! itself over. The full 64 bits wrap in the atomic add, and for waiters that
-//! takes place when the adder comes to the lock: one that slips in between is
-//! released with the others, nobody is ever forgotten.
+//! The value decreases in two cases only. [`Waiters::set`] exchanges it under the lock and releases
+//! all waiters that the old value satisfies. The old value includes all earlier adds. A waiter for
+//! 3 is therefore released by a set to 3 followed by a set to 1, and by an add to 3 followed by a
+//! set to 1 even if the adder has not taken the lock yet. In the second case the value wraps, which
+//! passes every threshold. A counter with a maximum of its own wraps only under the lock:
+//! [`Gate::add`] passes the add itself to the lock. A counter of the full 64 bits wraps in the
+//! atomic add, and its waiters are released when the adder takes the lock. A waiter that is armed
+//! in between is released with the others, so none is missed.
 //!
-//! # What counts as a change
+//! # Changes
 //!
-//! Each call of set is a change, also if it sets what was there. Each call of adderr
-//! and seterr that changes the error value is one. Sequence numbers of changes go with
-//! the values, so adderr followed by seterr(0) is not missed. An add of 0 to either
-//! value is none, nor is a seterr to what was there. Success is looked at before the
-//! error. A change of the error value from before a thread entered does not count for
-//! it; one between its entry and its arming does.
+//! Each call of set is a change, even if it sets the same value. Each call of adderr and seterr
+//! that changes the error value is one. The values have a change count, so adderr followed by
+//! seterr(0) is not missed. An add of 0 to either value is not a change, nor is a seterr to the
+//! same value. Success is checked before the error. A change of the error value before a thread
+//! entered does not end its wait; a change between its entry and its arming does.
 //!
-//! # What comes later
+//! # Planned extension
 //!
-//! A trigger queue is one more [`Due`] beside these waiters: of work instead of
-//! waiters, released into the endpoint. KFI_TRIGGER compares with the success
-//! value and joins as it is. Deferred work compares with success + error: the
-//! error value changes under the lock only, so its lowest threshold less the
-//! error value joins in what `due` is made from.
+//! A trigger queue will be another [`Due`] beside these waiters, with work in place of waiters that
+//! is released to the endpoint. KFI_TRIGGER compares with the success value and fits in as it is.
+//! Deferred work compares with success + error. The error value changes only under the lock, so the
+//! lowest threshold of deferred work minus the error value can be included in `due`.
 //!
-//! Costs: reading and adding O(1); arming, disarming and each release O(log n) in
-//! the number of waiters.
+//! Cost: reading and adding O(1); arming, disarming and each release O(log n) in the number of
+//! waiters.
 //!
 //! Source: kfi_cntr(3), fi_trigger(3), ibv_create_comp_cntr(3).
 

@@ -1,47 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The completion queue: credits, entries, error entries, sleepers.
+//! The completion queue (CQ): credits, entries, error entries and sleepers.
 //!
-//! **Nothing is lost that was asked for.** An operation whose success makes an entry
-//! takes a [`Credit`] when it is posted: room for one completion, which becomes an
-//! entry, an error entry or nothing. Entries queued + error entries with room +
-//! credits out never exceed the size; where they would, the post is refused with
-//! EAGAIN. So a completion that brings its credit always finds room.
+//! **Credits.** An operation whose success makes an entry takes a [`Credit`] when it is posted. A
+//! credit is room for one completion, which becomes an entry, an error entry or nothing. The sum of
+//! queued entries, error entries with room and outstanding credits never exceeds the size; a post
+//! that would exceed it is refused with EAGAIN. So a completion with a credit always finds room,
+//! and no completion of a posted operation is lost.
 //!
-//! An operation whose success is silent takes no credit, so a full CQ does not refuse
-//! it. If it fails, its error entry takes room if there is some; if not, it is queued
-//! in memory that belongs to the operation, its record
-//! ([`CompletionQueue::push_err_recorded`]). Such entries are beyond the size.
+//! An operation whose success is silent takes no credit, so a full CQ does not refuse it. If it
+//! fails, its error entry takes room in the CQ if there is some. Otherwise the entry is queued in
+//! the operation's record, memory that belongs to the operation
+//! ([`CompletionQueue::push_err_recorded`]). Such entries do not count towards the size.
 //!
-//! Completions without an operation here (remote CQ data, the messages in a
-//! multi-receive buffer) have neither: if they find no room they are lost, counted,
-//! and reported once as KFI_EOVERRUN, when what is queued has been read. A reader of
-//! the mapped ring that has reported the loss itself says so in the ring; then the CQ
-//! does not report it again, and is not ready for it any more.
+//! Completions without an operation on this side (remote CQ data, the messages in a multi-receive
+//! buffer) have neither a credit nor a record. If there is no room for them, they are lost and
+//! counted, and reported once as KFI_EOVERRUN after the queued entries have been read. A reader of
+//! the mapped ring that has reported the loss itself records that in the ring; the CQ then does not
+//! report it again, and the loss no longer makes the CQ ready.
 //!
-//! **Two queues.** Entries go to a [`ring`](crate::ring), whose memory the caller
-//! has; error entries to a queue of their own, in slots that were lent or in records.
-//! Error entries are read in the order in which they came, wherever they are. While an
-//! error entry is queued, a read gives KFI_EAVAIL; only a read that goes on after
-//! it has copied entries ends with their number instead ([`CompletionQueue::more`]).
+//! **Two queues.** Entries go to a [`ring`](crate::ring) in memory of the caller. Error entries go
+//! to a separate queue, in slots that the caller lent or in records, and are read in the order of
+//! their arrival. While an error entry is queued, a read returns KFI_EAVAIL; only a read that has
+//! already copied entries returns their number instead ([`CompletionQueue::more`]).
 //!
-//! What a read answers, first match: EIO a spoilt head; KFI_EAVAIL an error entry;
-//! entries; KFI_EOVERRUN once; EAGAIN.
+//! A read returns the first of these that applies: EIO if the mapped head is invalid; KFI_EAVAIL if
+//! there is an error entry; entries; KFI_EOVERRUN once; EAGAIN.
 //!
-//! **Sleepers** wait for a number of entries (KFI_CQ_COND_THRESHOLD; 1 without).
-//! All whose number is there are released; who then finds the queue emptied by
-//! another arms itself again. An error entry and an overrun release everybody.
-//! [`CompletionQueue::signal`] releases every thread that is inside a blocking read
-//! with EAGAIN, from [`enter`](CompletionQueue::enter) to
-//! [`leave`](CompletionQueue::leave): those that sleep, and those that are on their
-//! way to sleep or between two sleeps. The number of signals that a thread found
-//! when it entered tells. If no thread is inside, the signal is kept, one at most,
-//! for the next thread that would sleep: a thread that looked at a stop flag, found
-//! it clear and is about to call must not miss the signal that follows the setting
-//! of the flag. A read that finds something leaves a kept signal.
+//! **Sleepers** wait for a number of entries (KFI_CQ_COND_THRESHOLD; otherwise 1). All sleepers
+//! whose number is reached are released. A sleeper that then finds the queue emptied by another
+//! reader arms itself again. An error entry and an overrun release all sleepers.
 //!
-//! Everything is O(1), and O(log n) in the number of sleepers for each that is
-//! armed or released. Context: any, under the CQ's lock.
+//! [`CompletionQueue::signal`] releases every thread inside a blocking read with EAGAIN. A thread
+//! is inside from [`enter`](CompletionQueue::enter) to [`leave`](CompletionQueue::leave), whether
+//! it sleeps or not. The thread compares the number of signals with the number at its entry. If no
+//! thread is inside, one signal is kept for the next thread that would sleep. Otherwise a thread
+//! could check a stop flag, find it clear, and then miss the signal that follows the setting of the
+//! flag. A read that finds an entry does not consume a kept signal.
+//!
+//! Each operation takes O(1), and O(log n) in the number of sleepers for each that is armed or
+//! released. Context: any, under the CQ's lock.
 //!
 //! Source: fi_cq(3).
 
@@ -76,102 +74,101 @@ pub use entry::{
     Format, //
 };
 
-/// Room for one completion in the CQ that gave it. It goes back to that CQ: with
-/// a completion or by [`CompletionQueue::release`]. One that is dropped is room
-/// lost for as long as the CQ lives.
-#[must_use = "a credit that is dropped is never given back"]
+/// Room for one completion in the CQ that issued the credit. It must be returned to the same CQ,
+/// with a completion or by [`CompletionQueue::release`]. A credit that is dropped reduces the room
+/// for the life of the CQ.
+#[must_use = "a credit that is dropped reduces the room of the CQ for ever"]
 #[derive(Debug)]
 pub struct Credit(());
 
-/// Error entries in records: memory that operations brought. In the module it is a
+/// The error entries in records, which are memory of the operations. In the module this is a
 /// red-black tree whose nodes were allocated with the operations.
 pub trait Records {
-    /// Memory for one error entry.
+    /// The memory for one error entry.
     type Record;
 
-    /// What remains of the record when its entry has been read.
+    /// The remains of a record after its entry was read.
     type Spent;
 
-    /// Puts an entry in. Numbers ascend.
+    /// Inserts an entry. Numbers ascend.
     fn insert(&mut self, number: u64, entry: ErrEntry, record: Self::Record);
 
-    /// The entry with the lowest number.
+    /// Returns the entry with the lowest number.
     fn first(&self) -> Option<(u64, &ErrEntry)>;
 
-    /// Takes that entry out.
+    /// Removes the entry with the lowest number.
     fn pop_first(&mut self) -> Option<Self::Spent>;
 }
 
-/// Why a sleeper was released.
+/// The reason for which a sleeper was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// There is something to read; if another was faster, to arm again.
+    /// There is something to read. If another reader was faster, the sleeper arms again.
     Ready,
-    /// A signal: the read returns EAGAIN.
+    /// The CQ was signalled: the read returns EAGAIN.
     Signalled,
 }
 
-/// A thread inside a blocking read of the CQ that gave this. It goes back to that
-/// CQ by [`CompletionQueue::leave`]. While one is out, no signal is kept.
+/// A thread inside a blocking read. It must be returned to the same CQ by
+/// [`CompletionQueue::leave`]. While a thread is inside, no signal is kept.
 #[must_use = "no signal is kept while a thread is inside"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Inside {
-    /// Signals before the thread entered.
+    /// The number of signals before the thread entered.
     signals: u64,
 }
 
 impl Inside {
-    /// The number that [`CompletionQueue::enter_again`] takes; not 0.
+    /// Returns the number for [`CompletionQueue::enter_again`]; not 0.
     pub fn number(&self) -> u64 {
-        // 2^64 signals do not happen.
+        // The number of signals never reaches 2^64.
         self.signals.wrapping_add(1)
     }
 }
 
-/// What came of arming a sleeper.
+/// The result of arming a sleeper.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
-    /// The condition holds: read. The slot comes back.
+    /// The condition holds: the thread reads. The slot is returned.
     Ready(S),
-    /// A signal came since the thread entered, or one was kept: return EAGAIN. The
-    /// slot comes back.
+    /// A signal came since the thread entered, or one was kept: the thread returns EAGAIN. The slot
+    /// is returned.
     Signalled(S),
-    /// To sleep until the token is released; the key is for
-    /// [`CompletionQueue::disarm`].
+    /// The thread sleeps until its token is released. The key is for [`CompletionQueue::disarm`].
     Waiting(Key),
 }
 
-/// A completion queue. `W`: the shared words; `E`: slots for error entries; `M`:
-/// the map of sleepers; `R`: error entries in records.
+/// A completion queue. `W`: the shared words; `E`: slots for error entries; `M`: the map of
+/// sleepers; `R`: error entries in records.
 ///
 /// # Invariants
 ///
 /// `ring.queued() + errors.len() + reserved <= ring.size() <= errors.capacity()`.
-/// `errors` and `records` have the error entries `errors_read..errors_ever`; those of
-/// `errors` are in order.
+/// `errors` and `records` together contain the error entries with the numbers
+/// `errors_read..errors_ever`; those in `errors` are in order.
 pub struct CompletionQueue<W: Word, E, M: DueMap, R: Records> {
     ring: Producer<W>,
     errors: Fifo<E>,
     records: R,
-    /// Error entries ever queued.
+    /// The number of error entries that were ever queued.
     errors_ever: u64,
-    /// Error entries ever read.
+    /// The number of error entries that were ever read.
     errors_read: u64,
     reserved: u32,
-    /// Signals ever.
+    /// The number of signals.
     signals: u64,
-    /// A signal that found no thread inside.
+    /// A signal is kept, because no thread was inside.
     kept: bool,
-    /// Threads inside a blocking read.
+    /// The number of threads inside a blocking read.
     inside: u32,
     sleepers: Due<M>,
 }
 
 impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> CompletionQueue<W, E, M, R> {
-    /// An empty CQ of `size` entries; `errors` has at least as many slots, and
-    /// `records` is empty. Writes all words.
+    /// Makes an empty CQ of `size` entries. `errors` must have at least as many slots, and
+    /// `records` must be empty. Writes all words.
     ///
-    /// Errors: EINVAL `size` is not a power of two, or too few slots.
+    /// Errors: EINVAL if `size` is not a power of two, or there are too few slots.
     pub fn new(words: Words<W>, size: u32, errors: E, records: R, sleepers: M) -> Result<Self> {
         if errors.len() < size as usize {
             return Err(Errno::EINVAL);
@@ -194,7 +191,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
 
     /// Takes room for one completion.
     ///
-    /// Errors: EAGAIN there is none; read completions and try again.
+    /// Errors: EAGAIN if there is none; the caller reads completions and tries again.
     #[inline]
     pub fn reserve(&mut self) -> Result<Credit> {
         if !self.has_room() {
@@ -205,26 +202,26 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         Ok(Credit(()))
     }
 
-    /// Gives a credit back unused: the operation left no completion.
+    /// Returns an unused credit: the operation made no completion.
     #[inline]
     pub fn release(&mut self, credit: Credit) {
         let Credit(()) = credit;
-        // Credits come from `reserve` only.
+        // Only `reserve` makes credits.
         self.reserved = self.reserved.saturating_sub(1);
     }
 
-    /// Room taken: entries, error entries that are not in records, credits.
+    /// Returns the room that is taken: entries, error entries that are not in records, and credits.
     #[inline]
     fn used(&self) -> u32 {
-        // INVARIANT: each term is at most the size, which is a u32's half at most
-        // in any CQ that can exist; the sum is at most the size.
+        // INVARIANT: each term is at most the size, and so is the sum, which therefore does not
+        // overflow.
         self.ring
             .queued()
             .wrapping_add(self.errors.len() as u32)
             .wrapping_add(self.reserved)
     }
 
-    /// Whether one more fits. Looks at the head only if it matters.
+    /// Returns whether there is room for one more. Reads the head only if necessary.
     #[inline]
     fn has_room(&mut self) -> bool {
         if self.used() < self.ring.size() {
@@ -234,17 +231,16 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         self.used() < self.ring.size()
     }
 
-    /// Looks where a reader of the mapped ring is.
+    /// Updates the head of a reader of the mapped ring.
     fn look(&mut self) {
-        // A spoilt head is remembered by the ring; the last good one stands.
+        // The ring remembers an invalid head and keeps the last valid one.
         let _ = self.ring.observe();
     }
 
     // ---- Completions ----------------------------------------------------------
 
-    /// Queues a completion that has a credit. `write` writes the entry to the slot
-    /// it is given, before readers can see it; `wake` is called for each sleeper
-    /// to wake.
+    /// Queues a completion that has a credit. `write` writes the entry to the slot with the given
+    /// number before readers can see it. `wake` is called for each sleeper to wake.
     pub fn push(
         &mut self,
         credit: Credit,
@@ -255,7 +251,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         self.append(write, wake);
     }
 
-    /// Queues a completion that nobody posted for, if there is room.
+    /// Queues a completion of no posted operation, if there is room.
     #[inline(always)]
     pub fn push_uncredited(
         &mut self,
@@ -276,7 +272,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         self.append_err(entry, wake);
     }
 
-    /// Queues an error entry that nobody posted for, if there is room.
+    /// Queues an error entry of no posted operation, if there is room.
     pub fn push_err_uncredited(
         &mut self,
         entry: ErrEntry,
@@ -290,8 +286,8 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         Push::Queued
     }
 
-    /// Queues the error entry of an operation that has no credit: where there is room,
-    /// or in `record`, which is taken only then. False: neither, and the entry is not
+    /// Queues the error entry of an operation without a credit: in the CQ's room, or else in
+    /// `record`, which is consumed only then. Returns false if there is neither; the entry is not
     /// queued.
     pub fn push_err_recorded(
         &mut self,
@@ -313,12 +309,12 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
 
     #[inline(always)]
     fn append(&mut self, write: impl FnOnce(u32), mut wake: impl FnMut(M::Token, Woken)) {
-        // INVARIANT: the caller saw to the room.
+        // INVARIANT: the caller has checked that there is room.
         self.ring.push(write);
         if self.sleepers.is_empty() {
             return;
         }
-        // Who sleeps wants a number of entries that are there now.
+        // A sleeper waits for entries that are present now, so the head must be up to date.
         self.look();
         let queued = u64::from(self.ring.queued());
         while let Some((_, token)) = self.sleepers.pop_due(queued) {
@@ -327,14 +323,14 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
     }
 
     fn append_err(&mut self, entry: ErrEntry, wake: impl FnMut(M::Token, Woken)) {
-        // INVARIANT: the caller saw to the room.
+        // INVARIANT: the caller has checked that there is room.
         self.errors.push_with(|slot| *slot = entry);
         self.count_err(wake);
     }
 
-    /// An error entry was queued.
+    /// Counts a queued error entry, and wakes all sleepers.
     fn count_err(&mut self, wake: impl FnMut(M::Token, Woken)) {
-        // INVARIANT: one more in `errors` or `records`. 2^64 do not happen.
+        // INVARIANT: `errors` or `records` has one more. The number never reaches 2^64.
         self.errors_ever = self.errors_ever.wrapping_add(1);
         self.ring.tell_errors(self.errors());
         self.wake_all(Woken::Ready, wake);
@@ -347,12 +343,12 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
 
     // ---- Reading --------------------------------------------------------------
 
-    /// The oldest entries, at most `want`, to be copied and then
-    /// [`taken`](Self::take). `want` 0 asks whether there are any.
+    /// Returns the oldest entries, at most `want`. The reader copies them and then calls
+    /// [`take`](Self::take). `want` 0 asks whether there are any.
     ///
-    /// Errors, first match: EIO the mapped head is spoilt; KFI_EAVAIL an error
-    /// entry is to be read first; KFI_EOVERRUN completions were lost, told once,
-    /// when there is no entry left; EAGAIN nothing there.
+    /// Errors, the first that applies: EIO if the mapped head is invalid; KFI_EAVAIL if an error
+    /// entry must be read first; KFI_EOVERRUN once, if completions were lost and no entry is left;
+    /// EAGAIN if there is nothing to read.
     pub fn peek(&mut self, want: u32) -> Result<Batch> {
         if self.ring.observe().is_err() {
             return Err(Errno::EIO);
@@ -370,31 +366,30 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         Err(Errno::EAGAIN)
     }
 
-    /// [`Self::peek`] for a reader that has copied entries and let go of the lock
-    /// in between: where that would be an error, nothing more; the next read
-    /// will tell.
+    /// Like [`Self::peek`], for a reader that has copied entries and released the lock in between.
+    /// Returns no entries in place of an error; the next read reports the error.
     pub fn more(&mut self, want: u32) -> Batch {
         let sound = self.ring.observe().is_ok();
         let want = if sound && !self.has_errors() { want } else { 0 };
         self.ring.batch(want)
     }
 
-    /// The first `n` entries of `batch` are read: their room is free. Readers
-    /// are one after the other from [`Self::peek`] to here; the caller sees to it.
+    /// Frees the room of the first `n` entries of `batch`, which have been read. The caller
+    /// serialises readers from [`Self::peek`] to here.
     pub fn take(&mut self, batch: &Batch, n: u32) {
         self.ring.take(batch, n);
     }
 
-    /// The oldest error entry, which stays.
+    /// Returns the oldest error entry without removing it.
     ///
-    /// Errors: EAGAIN there is none.
+    /// Errors: EAGAIN if there is none.
     pub fn peek_err(&self) -> Result<ErrEntry> {
         self.first_err().map(|(entry, _)| entry)
     }
 
-    /// Takes the oldest error entry; gives what remains of its record, if it was in one.
+    /// Removes the oldest error entry. Also returns the remains of its record, if it was in one.
     ///
-    /// Errors: EAGAIN there is none.
+    /// Errors: EAGAIN if there is none.
     pub fn read_err(&mut self) -> Result<(ErrEntry, Option<R::Spent>)> {
         let (entry, recorded) = self.first_err()?;
         let spent = if recorded {
@@ -403,16 +398,16 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
             self.errors.pop();
             None
         };
-        // INVARIANT: the entry with this number has been taken out.
+        // INVARIANT: the entry with this number was removed.
         self.errors_read = self.errors_read.wrapping_add(1);
         self.ring.tell_errors(self.errors());
         Ok((entry, spent))
     }
 
-    /// The oldest error entry, and whether it is in a record.
+    /// Returns the oldest error entry, and whether it is in a record.
     fn first_err(&self) -> Result<(ErrEntry, bool)> {
         match self.records.first() {
-            // INVARIANT: all numbers before this one have been read.
+            // INVARIANT: all entries with lower numbers have been read.
             Some((number, entry)) if number == self.errors_read => Ok((*entry, true)),
             _ => {
                 let entry = *self.errors.front().ok_or(Errno::EAGAIN)?;
@@ -421,32 +416,32 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         }
     }
 
-    /// Whether an error entry is queued.
+    /// Returns whether an error entry is queued.
     #[inline]
     fn has_errors(&self) -> bool {
         self.errors_read != self.errors_ever
     }
 
-    /// Whether a read would give something other than EAGAIN: what poll(2) on
-    /// the CQ's fd and a poll set ask.
+    /// Returns whether a read would return something other than EAGAIN. poll(2) on the CQ's file
+    /// descriptor and poll sets use this.
     pub fn ready(&mut self) -> bool {
         self.holds(1)
     }
 
     // ---- Sleeping -------------------------------------------------------------
 
-    /// A thread enters a blocking read: every signal from now on releases it.
+    /// Records that a thread enters a blocking read: every signal from now on releases it.
     pub fn enter(&mut self) -> Inside {
-        // As many threads as there can be tasks.
+        // The number is bounded by the number of tasks.
         self.inside = self.inside.wrapping_add(1);
         Inside {
             signals: self.signals,
         }
     }
 
-    /// A thread enters again whose read was interrupted, with the
-    /// [`number`](Inside::number) of its first entry: signals since then count. Any
-    /// other number can release that thread alone, and at once.
+    /// Records that a thread continues an interrupted read with the [`number`](Inside::number) of
+    /// its first entry, so that signals since then count. Any other number can only release this
+    /// thread, and at once.
     pub fn enter_again(&mut self, number: u64) -> Inside {
         self.inside = self.inside.wrapping_add(1);
         Inside {
@@ -454,20 +449,20 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         }
     }
 
-    /// A thread leaves.
+    /// Records that a thread leaves.
     pub fn leave(&mut self, inside: Inside) {
         let Inside { signals: _ } = inside;
-        // They come from `enter` and `enter_again` only.
+        // Only `enter` and `enter_again` make an `Inside`.
         self.inside = self.inside.saturating_sub(1);
     }
 
-    /// Puts a sleeper in line, unless there is a reason not to sleep. `want`:
-    /// entries to wait for, taken as at least 1 and at most the size.
+    /// Arms a sleeper, unless there is a reason not to sleep. `want` is the number of entries to
+    /// wait for, limited to at least 1 and at most the size.
     pub fn arm(&mut self, inside: &Inside, want: u64, slot: M::Slot) -> Armed<M::Slot> {
         if self.holds(want) {
             return Armed::Ready(slot);
         }
-        // One that was kept is taken too: this thread is the next that would sleep.
+        // A kept signal is consumed too, because this is the next thread that would sleep.
         let kept = core::mem::replace(&mut self.kept, false);
         if kept || inside.signals != self.signals {
             return Armed::Signalled(slot);
@@ -475,14 +470,14 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         Armed::Waiting(self.sleepers.insert(self.wanted(want), slot))
     }
 
-    /// Takes a sleeper out of the line, when its time is over or a signal of
-    /// the system's came. `None`: it was released before. O(log n).
+    /// Removes a sleeper after a timeout or a signal of the system. Returns `None` if it was
+    /// released before. O(log n).
     pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
         self.sleepers.remove(key)
     }
 
-    /// Releases every thread that is inside a blocking read; if there is none, the
-    /// next that would sleep (fi_cq_signal).
+    /// Releases every thread inside a blocking read; if there is none, keeps a signal for the next
+    /// thread that would sleep (fi_cq_signal).
     pub fn signal(&mut self, wake: impl FnMut(M::Token, Woken)) {
         self.signals = self.signals.wrapping_add(1);
         if self.inside == 0 {
@@ -491,7 +486,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         self.wake_all(Woken::Signalled, wake);
     }
 
-    /// Whether who wants this many entries is not to sleep; `want` as in
+    /// Returns whether a thread that waits for this many entries must not sleep; `want` as in
     /// [`Self::arm`].
     pub fn holds(&mut self, want: u64) -> bool {
         self.look();
@@ -501,13 +496,12 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
             || u64::from(self.ring.queued()) >= self.wanted(want)
     }
 
-    /// Entries to wait for: as many as there can be, and not none.
+    /// Returns the number of entries to wait for, between 1 and the size.
     fn wanted(&self, want: u64) -> u64 {
         want.max(1).min(u64::from(self.ring.size()))
     }
 
-    /// Takes all sleepers out of the line, for a CQ that is closed by force.
-    /// Nothing else changes.
+    /// Releases all sleepers, because the CQ is closed by force. The queue does not change.
     pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
         while let Some((_, token)) = self.sleepers.pop() {
             release(token);
@@ -520,46 +514,46 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         }
     }
 
-    // ---- Figures --------------------------------------------------------------
+    // ---- Statistics -----------------------------------------------------------
 
-    /// Entries it holds at most.
+    /// Returns the maximum number of entries.
     pub fn size(&self) -> u32 {
         self.ring.size()
     }
 
-    /// Entries queued, as far as the reader's head was looked at.
+    /// Returns the number of queued entries, by the last head that was read.
     pub fn queued(&self) -> u32 {
         self.ring.queued()
     }
 
-    /// Error entries queued, in records or not.
+    /// Returns the number of queued error entries, in records or not.
     #[inline]
     pub fn errors(&self) -> u32 {
-        // There is not the memory for 2^32 records.
+        // There is not enough memory for 2^32 records.
         self.errors_ever.wrapping_sub(self.errors_read) as u32
     }
 
-    /// Credits out.
+    /// Returns the number of outstanding credits.
     pub fn reserved(&self) -> u32 {
         self.reserved
     }
 
-    /// Entries ever queued.
+    /// Returns the number of entries that were ever queued.
     pub fn entries_ever(&self) -> u64 {
         self.ring.tail()
     }
 
-    /// Completions ever lost.
+    /// Returns the number of completions that were ever lost.
     pub fn overruns(&self) -> u64 {
         self.ring.overruns()
     }
 
-    /// How many sleep.
+    /// Returns the number of sleepers.
     pub fn sleepers(&self) -> u32 {
         self.sleepers.len()
     }
 
-    /// How many are inside a blocking read, asleep or not.
+    /// Returns the number of threads inside a blocking read, asleep or not.
     pub fn inside(&self) -> u32 {
         self.inside
     }

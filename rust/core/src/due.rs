@@ -1,64 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is due at a value: the order in which thresholds are met.
+//! Entries ordered by the threshold at which they become due.
 //!
-//! A counter's waiters, a CQ's sleepers and, later, a trigger queue ask one
-//! question: a value has been reached, who was waiting for it or for less? The
-//! answer has an order, that of fi_trigger(3): by threshold, and among equals in
-//! the order in which they came. [`Key`] is that order. [`Due`] keeps it over a
-//! map that somebody else provides ([`DueMap`]), because the map needs memory
-//! and the core has none: in the module it is a red-black tree whose node was
-//! allocated before the lock was taken, in the tests a `BTreeMap`.
+//! The waiters of a counter, the sleepers of a CQ and, later, a trigger queue need the same
+//! operation: when a value is reached, find the entries that wait for it or for a lower value. The
+//! order is that of fi_trigger(3): by threshold, and for equal thresholds in the order of arrival.
+//! [`Key`] represents this order. [`Due`] keeps the entries in a map of the caller ([`DueMap`]),
+//! because a map needs memory and the core crate has none. In the module the map is a red-black
+//! tree whose nodes are allocated before the lock is taken; in tests it is a `BTreeMap`.
 //!
-//! Who comes gives a slot, the memory to be remembered in, made beforehand; so
-//! nothing here can fail. Who is due, or is removed, comes back as a token,
-//! whatever the map made of the slot. The map decides what both are.
+//! The caller inserts an entry together with a slot, the memory for it, so insertion cannot fail.
+//! An entry that is due or removed is returned as a token that the map makes from the slot. The map
+//! determines the types of both.
 //!
-//! Costs: inserting, removing and taking the first are O(log n) where the map's
-//! are; none looks at entries that are not due.
+//! Cost: inserting, removing and taking the first entry take O(log n) if the map's operations do.
+//! Entries that are not due are not visited.
 //!
 //! Context: any, under the lock of the object that owns the `Due`.
 
-/// Place of an entry: the threshold, then the order of arrival.
+/// The position of an entry: the threshold, then the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    // The derived order compares the fields from the top: keep them so.
+    // The derived order compares the fields from top to bottom, so their order matters.
     threshold: u64,
     ticket: u64,
 }
 
 impl Key {
-    /// The value that makes the entry due.
+    /// Returns the value at which the entry becomes due.
     #[inline]
     pub fn threshold(&self) -> u64 {
         self.threshold
     }
 
-    /// The number of the entry in the order of arrival; no two are equal.
+    /// Returns the number of the entry in the order of arrival. It is unique.
     #[inline]
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 }
 
-/// An ordered map from [`Key`], over memory that the caller brings.
+/// An ordered map from [`Key`], in memory of the caller.
 pub trait DueMap {
-    /// What an entry is put in with: its memory and what it stands for.
+    /// The memory for an entry and the data of the entry.
     type Slot;
 
-    /// What comes out again when the entry is due or removed.
+    /// The form in which an entry is returned when it is due or removed.
     type Token;
 
-    /// Puts an entry in. No two entries ever have the same key.
+    /// Inserts an entry. No two entries have the same key.
     fn insert(&mut self, key: Key, slot: Self::Slot);
 
-    /// The lowest key.
+    /// Returns the lowest key.
     fn first(&self) -> Option<Key>;
 
-    /// Takes the entry with the lowest key out.
+    /// Removes the entry with the lowest key.
     fn pop_first(&mut self) -> Option<(Key, Self::Token)>;
 
-    /// Takes the entry with this key out, if it is there.
+    /// Removes the entry with this key, if there is one.
     fn remove(&mut self, key: &Key) -> Option<Self::Token>;
 }
 
@@ -70,7 +69,7 @@ pub struct Due<M: DueMap> {
 }
 
 impl<M: DueMap> Due<M> {
-    /// An empty one. `map` must be empty.
+    /// Makes an empty `Due`. `map` must be empty.
     pub const fn new(map: M) -> Self {
         Self {
             map,
@@ -79,29 +78,27 @@ impl<M: DueMap> Due<M> {
         }
     }
 
-    /// Puts an entry in; the key is what [`Self::remove`] wants. O(log n).
+    /// Inserts an entry. Returns the key for [`Self::remove`]. O(log n).
     pub fn insert(&mut self, threshold: u64, slot: M::Slot) -> Key {
         let key = Key {
             threshold,
             ticket: self.next_ticket,
         };
-        // One entry per nanosecond would take 584 years to come round.
+        // With one entry per nanosecond the number wraps after 584 years.
         self.next_ticket = self.next_ticket.wrapping_add(1);
         self.map.insert(key, slot);
         self.len = self.len.wrapping_add(1);
         key
     }
 
-    /// Takes an entry out before it is due. `None`: it is not there any more,
-    /// it was due. O(log n).
+    /// Removes an entry before it is due. Returns `None` if the entry was already taken. O(log n).
     pub fn remove(&mut self, key: &Key) -> Option<M::Token> {
         let token = self.map.remove(key)?;
         self.len = self.len.wrapping_sub(1);
         Some(token)
     }
 
-    /// Takes the first entry out if its threshold is at most `reached`.
-    /// O(log n).
+    /// Removes the first entry if its threshold is at most `reached`. O(log n).
     #[inline(always)]
     pub fn pop_due(&mut self, reached: u64) -> Option<(Key, M::Token)> {
         if self.lowest()? > reached {
@@ -110,7 +107,7 @@ impl<M: DueMap> Due<M> {
         self.pop()
     }
 
-    /// Takes the first entry out, due or not. O(log n).
+    /// Removes the first entry, due or not. O(log n).
     #[inline(always)]
     pub fn pop(&mut self) -> Option<(Key, M::Token)> {
         let entry = self.map.pop_first()?;
@@ -118,17 +115,17 @@ impl<M: DueMap> Due<M> {
         Some(entry)
     }
 
-    /// The lowest threshold. O(log n).
+    /// Returns the lowest threshold. O(log n).
     pub fn lowest(&self) -> Option<u64> {
         self.map.first().map(|key| key.threshold)
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_not_due() {
+    fn removed_entries_are_not_due() {
         let mut due = Due::new(ArrayMap::new());
         let first = due.insert(3, 30);
         let second = due.insert(3, 31);

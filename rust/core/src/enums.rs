@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The enumerators of kfabric, as types.
 //!
-//! Each has the numbers of its C namesake in `include/uapi/kfabric.h`, with which the module
-//! compares them when it is built (`rust/module/uapi/header.rs`); where that has fewer than the
-//! kfabric 1.7 headers, theirs. It is made from a caller's number with `try_from`, which refuses
+//! Each enumerator has the numbers of the C enumerator with the same name in
+//! `include/uapi/kfabric.h`; the module compares them when it is built
+//! (`rust/module/uapi/header.rs`). Where that header has fewer, the numbers are those of the
+//! kfabric 1.7 headers. `try_from` converts a number of a caller and returns `EINVAL` for an
+//! unknown one. `u32::from` returns the number.
 //! what is not in the list with `EINVAL`. `u32::from` gives the number back.
 
 use crate::errno::Errno;
 
-/// Makes an enumerator with a checked conversion from the number that a caller gave.
+/// Defines an enumerator with a checked conversion from a number of a caller.
 macro_rules! enumerator {
     (
         $(#[$meta:meta])*
@@ -26,7 +28,7 @@ macro_rules! enumerator {
         impl TryFrom<u32> for $name {
             type Error = Errno;
 
-            /// Takes a number from outside; `EINVAL` for one that is not in the list.
+            /// Converts a number from outside; returns `EINVAL` if it is not in the list.
             fn try_from(value: u32) -> Result<Self, Errno> {
                 $(
                     if value == $value {
@@ -64,7 +66,7 @@ enumerator! {
     AvType {
         /// The provider's choice.
         Unspec = 0,
-        /// Values of the provider's choice.
+        /// Values chosen by the provider.
         Map = 1,
         /// Indices from 0.
         Table = 2,
@@ -72,7 +74,7 @@ enumerator! {
 }
 
 enumerator! {
-    /// What a counter counts (`enum kfi_cntr_events`).
+    /// The events that a counter counts (`enum kfi_cntr_events`).
     CntrEvents {
         /// Completions.
         Comp = 0,
@@ -82,13 +84,13 @@ enumerator! {
 enumerator! {
     /// Wait objects (`enum kfi_wait_obj`).
     WaitObj {
-        /// No waiting.
+        /// Threads do not wait.
         None = 0,
-        /// Waiting through calls only.
+        /// Threads wait through calls only.
         Unspec = 1,
         /// Through a wait set.
         Set = 2,
-        /// A wait queue that can be had.
+        /// A wait queue that the user can get.
         Queue = 3,
     }
 }
@@ -100,11 +102,11 @@ enumerator! {
         Unspec = 0,
         /// Context only.
         Context = 1,
-        /// And flags and length.
+        /// As `Context`, with flags and length.
         Msg = 2,
-        /// And buffer and remote CQ data.
+        /// As `Msg`, with buffer and remote CQ data.
         Data = 3,
-        /// And tag.
+        /// As `Data`, with the tag.
         Tagged = 4,
     }
 }
@@ -112,7 +114,7 @@ enumerator! {
 enumerator! {
     /// Wait conditions of a CQ (`enum kfi_cq_wait_cond`).
     CqWaitCond {
-        /// Any entry.
+        /// At least one entry.
         None = 0,
         /// A number of entries.
         Threshold = 1,
@@ -124,7 +126,7 @@ enumerator! {
     Threading {
         /// The provider's choice.
         Unspec = 0,
-        /// All calls from anywhere.
+        /// Calls are safe from all threads.
         Safe = 1,
         /// One thread for each object.
         Fid = 2,
@@ -142,9 +144,9 @@ enumerator! {
     Progress {
         /// The provider's choice.
         Unspec = 0,
-        /// Without calls.
+        /// Progress without calls.
         Auto = 1,
-        /// In calls.
+        /// Progress only in calls.
         Manual = 2,
     }
 }
@@ -156,7 +158,7 @@ enumerator! {
         Unspec = 0,
         /// The caller keeps queues from overrunning.
         Disabled = 1,
-        /// The provider does.
+        /// The provider keeps queues from overrunning.
         Enabled = 2,
     }
 }
@@ -190,7 +192,7 @@ enumerator! {
 }
 
 enumerator! {
-    /// Classes of objects, as far as the module has them.
+    /// Classes of objects that the module supports.
     Class {
         /// None.
         Unspec = 0,
@@ -220,21 +222,21 @@ enumerator! {
 }
 
 enumerator! {
-    /// Events of an EQ.
+    /// Events of an event queue.
     EqEvent {
         /// A notification.
         Notify = 0,
-        /// A connection is asked for.
+        /// A peer has requested a connection.
         ConnReq = 1,
-        /// A connection is there.
+        /// A connection is established.
         Connected = 2,
-        /// A connection is gone.
+        /// A connection has ended.
         Shutdown = 3,
-        /// A region is registered.
+        /// A memory region was registered.
         MrComplete = 4,
-        /// Addresses are inserted.
+        /// Addresses were inserted.
         AvComplete = 5,
-        /// A multicast group is joined.
+        /// A multicast group was joined.
         JoinComplete = 6,
     }
 }
@@ -242,15 +244,15 @@ enumerator! {
 enumerator! {
     /// Options of an endpoint (level `KFI_OPT_ENDPOINT`).
     EpOpt {
-        /// Room below which a multi-receive buffer is released, bytes.
+        /// The room in bytes below which a multi-receive buffer is released.
         MinMultiRecv = 0,
-        /// Bytes of data that a connection request can carry.
+        /// The maximum length of the private data of a connection request in bytes.
         CmDataSize = 1,
     }
 }
 
 enumerator! {
-    /// Types of what atomics work on (`enum kfi_datatype`).
+    /// Data types of atomics (`enum kfi_datatype`).
     Datatype {
         /// 8 bits, signed.
         Int8 = 0,
@@ -272,23 +274,23 @@ enumerator! {
         Float = 8,
         /// Floating point, double precision.
         Double = 9,
-        /// Two of `Float`.
+        /// Complex number of two `Float`.
         FloatComplex = 10,
-        /// Two of `Double`.
+        /// Complex number of two `Double`.
         DoubleComplex = 11,
         /// Floating point, extended precision.
         LongDouble = 12,
-        /// Two of `LongDouble`.
+        /// Complex number of two `LongDouble`.
         LongDoubleComplex = 13,
     }
 }
 
 enumerator! {
-    /// What is there after an atomic (`enum kfi_op`).
+    /// Operations of atomics (`enum kfi_op`): the new value of the target.
     AtomicOp {
-        /// The smaller one.
+        /// The smaller of target and operand.
         Min = 0,
-        /// The greater one.
+        /// The greater of target and operand.
         Max = 1,
         /// The sum.
         Sum = 2,
@@ -298,31 +300,31 @@ enumerator! {
         Lor = 4,
         /// Logical and.
         Land = 5,
-        /// Or, bit by bit.
+        /// Bitwise or.
         Bor = 6,
-        /// And, bit by bit.
+        /// Bitwise and.
         Band = 7,
         /// Logical exclusive or.
         Lxor = 8,
-        /// Exclusive or, bit by bit.
+        /// Bitwise exclusive or.
         Bxor = 9,
-        /// Nothing: it is read.
+        /// Unchanged: the target is only read.
         AtomicRead = 10,
         /// The operand.
         AtomicWrite = 11,
-        /// The operand, if it is equal to the compared one.
+        /// The operand, if the target is equal to the compare value.
         Cswap = 12,
-        /// The operand, if it is not equal.
+        /// The operand, if the target is not equal to the compare value.
         CswapNe = 13,
-        /// The operand, if the compared one is less or equal.
+        /// The operand, if the compare value is less than or equal to the target.
         CswapLe = 14,
-        /// The operand, if the compared one is less.
+        /// The operand, if the compare value is less than the target.
         CswapLt = 15,
-        /// The operand, if the compared one is greater or equal.
+        /// The operand, if the compare value is greater than or equal to the target.
         CswapGe = 16,
-        /// The operand, if the compared one is greater.
+        /// The operand, if the compare value is greater than the target.
         CswapGt = 17,
-        /// Those bits of the operand that are set in the compared one.
+        /// The bits of the operand that are set in the compare value; the other bits are unchanged.
         Mswap = 18,
     }
 }

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event queue: control events, and errors beside them.
+//! The event queue (EQ): control events, and errors in a separate queue.
 //!
-//! An event is a number and up to [`MAX_EVENT`] bytes. The module's own (a memory
-//! region is registered, addresses are inserted) are pushed, a user's are
-//! written. Errors of asynchronous calls stand in a queue of their own, and while
-//! one is there a read gives KFI_EAVAIL. An event that the caller's buffer is too
-//! short for stays, as does one that is only peeked at.
+//! An event is a number and up to [`MAX_EVENT`] bytes. The module pushes its own events (a memory
+//! region was registered, addresses were inserted); users write theirs. Errors of asynchronous
+//! calls have a queue of their own; while it is not empty, a read returns KFI_EAVAIL. An event
+//! stays in the queue if the caller's buffer is too short for it, or if it is only peeked at.
 //!
-//! Nobody reserves room here: control events are few, and their number is not
-//! known beforehand. A user's write to a full queue is refused with EAGAIN; an
-//! event of the module's that finds no room is lost, counted, and reported once
-//! as KFI_EOVERRUN, when what is queued has been read. A peek shows that report
-//! and leaves it.
+//! There are no reservations: control events are few, and their number is not known beforehand. A
+//! user's write to a full queue fails with EAGAIN. An event of the module that finds no room is
+//! lost and counted, and reported once as KFI_EOVERRUN after the queued events have been read. A
+//! peek returns that report without consuming it.
 //!
-//! What a read answers, first match: KFI_EAVAIL an error; an event (or
+//! A read returns the first of these that applies: KFI_EAVAIL if there is an error; an event (or
 //! KFI_ETOOSMALL); KFI_EOVERRUN once; EAGAIN.
 //!
-//! Everything is O(1), and O(log n) in the number of sleepers for each that is
-//! armed or released. Context: any, under the EQ's lock.
+//! Each operation takes O(1), and O(log n) in the number of sleepers for each that is armed or
+//! released. Context: any, under the EQ's lock.
 //!
 //! Source: fi_eq(3).
 
@@ -52,30 +50,30 @@ pub struct Event {
 }
 
 impl Event {
-    /// What slots are filled with before they are lent.
+    /// An empty slot, to initialise storage.
     pub const EMPTY: Self = Self {
         event: 0,
         len: 0,
         data: [0; MAX_EVENT],
     };
 
-    /// The event's number: KFI_NOTIFY, KFI_MR_COMPLETE, ...
+    /// Returns the number of the event: KFI_NOTIFY, KFI_MR_COMPLETE, ...
     pub fn event(&self) -> u32 {
         self.event
     }
 
-    /// The event's data.
+    /// Returns the data of the event.
     pub fn data(&self) -> &[u8] {
         self.data.get(..usize::from(self.len)).unwrap_or(&[])
     }
 
-    /// Writes the slot; `data` is cut at `MAX_EVENT`.
+    /// Writes the slot. `data` is cut at `MAX_EVENT`.
     fn write(&mut self, event: u32, data: &[u8]) {
         self.event = event;
         self.len = 0;
         for (to, from) in self.data.iter_mut().zip(data) {
             *to = *from;
-            // At most MAX_EVENT.
+            // The length is at most MAX_EVENT.
             self.len = self.len.wrapping_add(1);
         }
     }
@@ -87,24 +85,24 @@ impl Default for Event {
     }
 }
 
-/// An error event: what KFABRIC_IOC_EQ_READERR gives.
+/// An error event, as KFABRIC_IOC_EQ_READERR returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrEvent {
-    /// The object it is about.
+    /// The handle of the object.
     pub handle: u32,
-    /// Positive error number.
+    /// The positive error number.
     pub err: u32,
-    /// The module's own number, 0: none.
+    /// The provider's error number; 0 if there is none.
     pub prov_errno: u32,
-    /// Context of the call that failed.
+    /// The context of the call that failed.
     pub context: u64,
-    /// KFI_AV_COMPLETE: index of the address that failed.
+    /// KFI_AV_COMPLETE: the index of the address that failed.
     pub data: u64,
-    /// Private data of the peer that refused a connection.
+    /// The private data of the peer that rejected a connection.
     pub err_data: ErrData,
 }
 
-/// Private data of a rejection.
+/// The private data of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrData {
     /// At most `MAX_REJECT_DATA`.
@@ -115,24 +113,24 @@ pub struct ErrData {
 const _: () = assert!(MAX_REJECT_DATA <= u8::MAX as usize);
 
 impl ErrData {
-    /// None.
+    /// No data.
     pub const NONE: Self = Self {
         len: 0,
         data: [0; MAX_REJECT_DATA],
     };
 
-    /// Takes `data`, cut at [`MAX_REJECT_DATA`].
+    /// Stores `data`, cut at [`MAX_REJECT_DATA`].
     pub fn new(data: &[u8]) -> Self {
         let mut this = Self::NONE;
         for (to, from) in this.data.iter_mut().zip(data) {
             *to = *from;
-            // At most MAX_REJECT_DATA.
+            // The length is at most MAX_REJECT_DATA.
             this.len = this.len.wrapping_add(1);
         }
         this
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn get(&self) -> &[u8] {
         self.data.get(..usize::from(self.len)).unwrap_or(&[])
     }
@@ -144,31 +142,30 @@ impl Default for ErrData {
     }
 }
 
-/// Whether a read leaves what it reads (KFI_PEEK).
+/// Whether a read removes the event (KFI_PEEK: no).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Takes it out.
+    /// The read removes the event.
     Take,
-    /// Leaves it.
+    /// The read leaves the event.
     Peek,
 }
 
 /// An event that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Its number.
+    /// The number of the event.
     pub event: u32,
-    /// Its bytes, at the front of the buffer.
+    /// The number of its bytes at the front of the buffer.
     pub len: usize,
 }
 
-/// What came of arming a sleeper.
+/// The result of arming a sleeper.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
-    /// There is something to read. The slot comes back.
+    /// There is something to read. The slot is returned.
     Ready(S),
-    /// To sleep until the token is released; the key is for
-    /// [`EventQueue::disarm`].
+    /// The thread sleeps until its token is released. The key is for [`EventQueue::disarm`].
     Waiting(Key),
 }
 
@@ -188,7 +185,7 @@ where
     R: DerefMut<Target = [ErrEvent]>,
     M: DueMap,
 {
-    /// An empty EQ that holds as many events and errors as there are slots.
+    /// Makes an empty EQ that holds as many events and errors as there are slots.
     pub const fn new(events: V, errors: R, sleepers: M) -> Self {
         Self {
             events: Fifo::new(events),
@@ -199,10 +196,10 @@ where
         }
     }
 
-    /// Queues an event of the module's own; `wake` is called for each sleeper to
-    /// wake. If it is lost, that is told to them.
+    /// Queues an event of the module. `wake` is called for each sleeper to wake, also if the event
+    /// is lost, because the loss is reported.
     ///
-    /// Errors: EINVAL more than [`MAX_EVENT`] bytes; nothing is changed.
+    /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; nothing is changed.
     pub fn push(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result<Push> {
         if data.len() <= MAX_EVENT && self.events.is_full() {
             return Ok(self.overrun(wake));
@@ -211,9 +208,9 @@ where
         Ok(Push::Queued)
     }
 
-    /// Queues a user's event (kfi_eq_write); `wake` as in [`Self::push`].
+    /// Queues an event of a user (kfi_eq_write); `wake` as in [`Self::push`].
     ///
-    /// Errors: EINVAL more than [`MAX_EVENT`] bytes; EAGAIN the queue is full.
+    /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; EAGAIN if the queue is full.
     pub fn write(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
         if data.len() > MAX_EVENT {
             return Err(Errno::EINVAL);
@@ -241,12 +238,12 @@ where
         Push::Overrun
     }
 
-    /// Copies the oldest event's data to the front of `buf`.
+    /// Copies the data of the oldest event to the front of `buf`.
     ///
-    /// Errors, first match: KFI_EAVAIL an error is to be read first;
-    /// KFI_ETOOSMALL `buf` is too short, [`Self::next_len`] says what is needed
-    /// and the event stays; KFI_EOVERRUN events were lost, told once, when there
-    /// is no event left; EAGAIN nothing there.
+    /// Errors, the first that applies: KFI_EAVAIL if an error must be read first; KFI_ETOOSMALL if
+    /// `buf` is too short ([`Self::next_len`] returns the necessary length, and the event stays);
+    /// KFI_EOVERRUN once, if events were lost and no event is left; EAGAIN if there is nothing to
+    /// read.
     pub fn read(&mut self, buf: &mut [u8], mode: Mode) -> Result<Read> {
         if !self.errors.is_empty() {
             return Err(Errno::KFI_EAVAIL);
@@ -272,20 +269,20 @@ where
         Ok(read)
     }
 
-    /// Takes out the oldest event, which was read with [`Mode::Peek`] and given to
-    /// the program since. Readers are one after the other; the caller sees to it.
+    /// Removes the oldest event, which the caller has read with [`Mode::Peek`] and copied to the
+    /// program. The caller serialises readers.
     pub fn drop_front(&mut self) {
         self.events.pop();
     }
 
-    /// Bytes of the oldest event.
+    /// Returns the length of the oldest event in bytes.
     pub fn next_len(&self) -> Option<usize> {
         self.events.front().map(|event| event.data().len())
     }
 
-    /// The oldest error.
+    /// Returns the oldest error.
     ///
-    /// Errors: EAGAIN there is none.
+    /// Errors: EAGAIN if there is none.
     pub fn read_err(&mut self, mode: Mode) -> Result<ErrEvent> {
         let error = *self.errors.front().ok_or(Errno::EAGAIN)?;
         if mode == Mode::Take {
@@ -294,12 +291,12 @@ where
         Ok(error)
     }
 
-    /// Whether a read would give something other than EAGAIN.
+    /// Returns whether a read would return something other than EAGAIN.
     pub fn ready(&self) -> bool {
         !self.errors.is_empty() || !self.events.is_empty() || self.overrun_to_report
     }
 
-    /// Puts a sleeper in line, unless there is something to read. O(log n).
+    /// Arms a sleeper, unless there is something to read. O(log n).
     pub fn arm(&mut self, slot: M::Slot) -> Armed<M::Slot> {
         if self.ready() {
             return Armed::Ready(slot);
@@ -307,14 +304,13 @@ where
         Armed::Waiting(self.sleepers.insert(0, slot))
     }
 
-    /// Takes a sleeper out of the line, when its time is over or a signal came.
-    /// `None`: it was released before. O(log n).
+    /// Removes a sleeper after a timeout or a signal. Returns `None` if it was released before.
+    /// O(log n).
     pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
         self.sleepers.remove(key)
     }
 
-    /// Takes all sleepers out of the line, for an EQ that is closed by force.
-    /// Nothing else changes.
+    /// Releases all sleepers, because the EQ is closed by force. The queue does not change.
     pub fn release_all(&mut self, release: impl FnMut(M::Token)) {
         self.wake_all(release);
     }
@@ -325,27 +321,27 @@ where
         }
     }
 
-    /// Events it holds at most.
+    /// Returns the maximum number of events.
     pub fn capacity(&self) -> usize {
         self.events.capacity()
     }
 
-    /// Events queued.
+    /// Returns the number of queued events.
     pub fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// Errors queued.
+    /// Returns the number of queued errors.
     pub fn errors(&self) -> usize {
         self.errors.len()
     }
 
-    /// Events and errors ever lost.
+    /// Returns the number of events and errors that were ever lost.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
 
-    /// How many sleep.
+    /// Returns the number of sleepers.
     pub fn sleepers(&self) -> u32 {
         self.sleepers.len()
     }
@@ -405,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_from_nothing_to_the_limit() {
+    fn events_have_zero_to_max_event_bytes() {
         let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let long = [5; MAX_EVENT + 1];
@@ -441,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_a_rejection_are_cut_at_the_limit() {
+    fn data_of_a_rejection_is_cut_at_the_limit() {
         let data = [7; MAX_REJECT_DATA + 1];
         assert_eq!(ErrData::default().get(), &[]);
         assert_eq!(ErrData::new(&[]), ErrData::NONE);
@@ -450,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_is_told_once_when_all_is_read() {
+    fn an_overrun_is_reported_once_after_the_events() {
         let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let mut buf = [0; 8];
@@ -471,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn sleepers_are_woken_by_whatever_comes() {
+    fn sleepers_are_woken_by_events_errors_and_losses() {
         let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 0]);
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let mut log = Log::new();
@@ -481,7 +477,7 @@ mod tests {
             assert_eq!(eq.disarm(&key), Some(3));
         }
         assert_eq!(eq.sleepers(), 2);
-        // No slot for errors: what is lost is told all the same.
+        // There is no slot for errors: the loss is reported.
         assert_eq!(eq.push_err(EMPTY_ERR, |name| log.push(name)), Push::Overrun);
         assert_eq!(log, Log::of(&[1, 2]));
         assert_eq!(eq.arm(4), Armed::Ready(4));

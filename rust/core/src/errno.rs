@@ -2,18 +2,17 @@
 
 //! Error numbers: the system's and kfabric's.
 //!
-//! Every call of kfabric that can fail gives a negative error number. Below 256
-//! they are the system's (`EINVAL`), with the numbers of asm-generic/errno.h;
-//! from 256 on they are kfabric's own (`KFI_EAVAIL`), as `enum` in
-//! `<uapi/kfabric.h>`. Both worlds have an `ENOKEY`, so the prefix stays.
-//! kfabric's `KFI_Exxx` of a system error is that error: `KFI_EAGAIN` is
-//! [`Errno::EAGAIN`].
+//! Every call of kfabric that can fail returns a negative error number. Numbers below 256 are those
+//! of the system (`EINVAL`), as in asm-generic/errno.h. Numbers from 256 on are kfabric's own
+//! (`KFI_EAVAIL`), as in the `enum` of `<uapi/kfabric.h>`. Both have an `ENOKEY`, so kfabric's
+//! names keep their prefix. A `KFI_Exxx` of kfabric for a system error is that error: `KFI_EAGAIN`
+//! is [`Errno::EAGAIN`].
 //!
-//! The constants are the numbers of the system that this crate or the module
-//! gives, and all of kfabric's. The module compares them with the kernel's and
-//! with the header's when it is built. An [`Errno`] can also hold any other
-//! number that the kernel has given ([`Errno::from_i32`]); it has no name here.
-//! Texts are not here: the C library and the library `kfi` have them for programs.
+//! The constants are the system errors that this crate or the module returns, and all errors of
+//! kfabric. The module compares them with the kernel's and the header's numbers when it is built.
+//! An [`Errno`] can also hold any other number that the kernel returns ([`Errno::from_i32`]); such
+//! a number has no name here. Error texts are not part of this crate: programs get them from the C
+//! library and the library `kfi`.
 //!
 //! Source: fi_errno(3), kfi_errno.h of kfabric 1.7.
 
@@ -22,16 +21,16 @@ use core::{
     num::NonZeroU16, //
 };
 
-/// Result of what can fail with an [`Errno`].
+/// Result of a function that can fail with an [`Errno`].
 pub type Result<T = (), E = Errno> = core::result::Result<T, E>;
 
-/// An error number, 1 to [`Errno::MAX`]. Kept positive; the ABI wants it
-/// negative ([`Self::to_i32`]) as a result, positive in entries and events
+/// An error number, 1 to [`Errno::MAX`]. It is stored as a positive number. The ABI uses negative
+/// numbers as results ([`Self::to_i32`]) and positive ones in entries and events
 /// ([`Self::number`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(NonZeroU16);
 
-/// Calls the macro `$then` with the error numbers of the system, `NAME = number;` each.
+/// Calls the macro `$then` with the system errors, as `NAME = number;` each.
 #[macro_export]
 macro_rules! system_errnos {
     ($then:ident) => {
@@ -66,7 +65,7 @@ macro_rules! system_errnos {
     };
 }
 
-/// Makes the constants of a group, and finds the name of one.
+/// Defines the constants of a group and the table of their names.
 macro_rules! group {
     ($names:ident: $($name:ident = $number:literal;)*) => {
         impl Errno {
@@ -74,7 +73,7 @@ macro_rules! group {
                 #[doc = concat!("Error ", stringify!($number), ", `", stringify!($name), "`.")]
                 pub const $name: Errno = match NonZeroU16::new($number) {
                     Some(number) => Errno(number),
-                    // At compile time only.
+                    // This is evaluated at compile time only.
                     None => panic!("an error number cannot be 0"),
                 };
             )*
@@ -113,7 +112,8 @@ impl Errno {
     /// The highest number that the kernel returns as an error (`MAX_ERRNO`).
     pub const MAX: u32 = 4095;
 
-    /// The error with this positive number; `None` for 0 and above [`Self::MAX`].
+    /// Returns the error with this positive number; `None` for 0 and for numbers above
+    /// [`Self::MAX`].
     pub const fn from_number(number: u32) -> Option<Errno> {
         if number > Self::MAX {
             return None;
@@ -124,18 +124,18 @@ impl Errno {
         }
     }
 
-    /// The number as a call returns it: negative.
+    /// Returns the number in the form of a result: negative.
     pub const fn to_i32(self) -> i32 {
         -(self.0.get() as i32)
     }
 
-    /// The number as entries and events carry it: positive.
+    /// Returns the number in the form of entries and events: positive.
     pub const fn number(self) -> u32 {
         self.0.get() as u32
     }
 
-    /// The error that a call returned as a negative number; `None` for a
-    /// success or a number that is no error.
+    /// Returns the error of a negative result; `None` for a success or for a number that is not an
+    /// error.
     pub const fn from_i32(ret: i32) -> Option<Errno> {
         if ret >= 0 {
             return None;
@@ -154,7 +154,7 @@ impl fmt::Debug for Errno {
     }
 }
 
-/// What kfi_roce refuses, as an error number.
+/// Converts an error of kfi_roce to an error number.
 impl From<kfi_roce::Error> for Errno {
     fn from(error: kfi_roce::Error) -> Self {
         match error {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_leads_back() {
+    fn every_number_converts_back() {
         let mut last = 0;
         for (errno, name) in SYSTEM.iter().chain(KFABRIC) {
             assert!(errno.number() > last);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue over slots that somebody else owns.
+//! A FIFO queue over slots that the caller lends.
 //!
-//! The error entries of a CQ and the events of an EQ stand in such queues. The
-//! slots are lent when the queue is made: anything that is a slice underneath, a
-//! vector of the kernel's or a `&mut [T]`. They are written in place, so an
-//! event of a quarter of a kilobyte does not travel over the stack.
+//! CQs keep their error entries, and EQs their events, in such queues. The slots are lent when the
+//! queue is made: any type that dereferences to a slice, such as a vector of the kernel or a `&mut
+//! [T]`. Entries are written in place, so an event of several hundred bytes is not copied through
+//! the stack.
 //!
-//! Everything is O(1). Context: any, under the owner's lock.
+//! Each operation takes O(1). Context: any, under the owner's lock.
 
 use core::ops::DerefMut;
 
-/// What became of an entry for which nobody had taken room beforehand.
-#[must_use = "a lost entry is to be known to its source"]
+/// The result of queueing an entry without a reservation.
+#[must_use = "the source must handle a lost entry"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Push {
-    /// It is queued.
+    /// The entry is queued.
     Queued,
-    /// There was no room: it is lost, and counted.
+    /// There was no room: the entry is lost and counted.
     Overrun,
 }
 
@@ -33,7 +33,7 @@ pub struct Fifo<S> {
 }
 
 impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
-    /// An empty queue that holds as many entries as `slots` has.
+    /// Makes an empty queue that holds as many entries as there are `slots`.
     pub const fn new(slots: S) -> Self {
         Self {
             slots,
@@ -42,34 +42,34 @@ impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
         }
     }
 
-    /// Entries it can hold.
+    /// Returns the maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Entries it holds.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it can take no more.
+    /// Returns whether the queue is full.
     pub fn is_full(&self) -> bool {
         self.len >= self.capacity()
     }
 
-    /// Appends an entry, which `write` writes over an old one. False: it is
-    /// full, and `write` was not called.
+    /// Appends an entry, which `write` writes over an old one. Returns false if the queue is full;
+    /// `write` is not called then.
     pub fn push_with(&mut self, write: impl FnOnce(&mut T)) -> bool {
         if self.is_full() {
             return false;
         }
-        // The first slot behind the last entry; both terms are within the
-        // slots, so it is at most one round too far.
+        // The index of the first free slot is `head + len` modulo the capacity. Both terms are at
+        // most the capacity.
         let to_end = self.capacity().wrapping_sub(self.head);
         let at = if self.len < to_end {
             self.head.wrapping_add(self.len)
@@ -84,7 +84,7 @@ impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
         true
     }
 
-    /// The oldest entry.
+    /// Returns the oldest entry.
     pub fn front(&self) -> Option<&T> {
         if self.is_empty() {
             return None;
@@ -92,7 +92,7 @@ impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
         self.slots.get(self.head)
     }
 
-    /// Drops the oldest entry. False: there was none.
+    /// Removes the oldest entry. Returns false if there is none.
     pub fn pop(&mut self) -> bool {
         if self.is_empty() {
             return false;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_in_first_out_round_and_round() {
+    fn entries_are_first_in_first_out_across_the_wrap() {
         let mut slots = [0_u32; 3];
         let mut fifo = Fifo::new(&mut slots[..]);
         assert_eq!(fifo.capacity(), 3);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn full_takes_no_more_and_empty_gives_none() {
+    fn a_full_queue_refuses_and_an_empty_one_returns_none() {
         let mut slots = [0_u32; 2];
         let mut fifo = Fifo::new(&mut slots[..]);
         assert!(!fifo.pop());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slots_at_all() {
+    fn a_queue_without_slots_is_full_and_empty() {
         let mut slots: [u32; 0] = [];
         let mut fifo = Fifo::new(&mut slots[..]);
         assert!(!fifo.push_with(|slot| *slot = 1));

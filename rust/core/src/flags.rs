@@ -2,17 +2,17 @@
 //! The flags of kfabric, as numbers and as types.
 //!
 //! The constants `KFI_*` have the values of `include/uapi/kfabric.h` (and of the kfabric 1.7
-//! headers). They are written here by hand, because cargo builds this crate without the header; the
-//! module compares each with the header when it is built (`rust/module/uapi/header.rs`). A bit can
-//! have several names, because the high bits mean different things to different calls: bit 59 is
-//! `KFI_CLAIM` to a receive, `KFI_DIRECTED_RECV` among capabilities and `KFI_SELECTIVE_COMPLETION`
-//! to a bind.
+//! headers). They are written by hand, because cargo builds this crate without the header; the
+//! module compares each with the header when it is built (`rust/module/uapi/header.rs`). One bit
+//! can have several names, because the meaning of the high bits depends on the call: bit 59 is
+//! `KFI_CLAIM` for a receive, `KFI_DIRECTED_RECV` as a capability and `KFI_SELECTIVE_COMPLETION`
+//! for a bind.
 //!
-//! That is what the types are for. Each set of bits that a call takes is a type of its own:
-//! [`Caps`], [`OpFlags`], [`CompFlags`], [`Access`], [`CntrBind`], [`CqBind`], [`MrMode`] and
-//! [`MsgOrder`]. A face makes them from the caller's numbers with `from_bits`, which refuses a bit
-//! that the set does not know with `EINVAL`; behind the face no value of these types can be bad,
-//! and a capability cannot be taken for an operation flag. Enumerators: [`crate::enums`].
+//! Each set of bits that a call accepts therefore has a type of its own: [`Caps`], [`OpFlags`],
+//! [`CompFlags`], [`Access`], [`CntrBind`], [`CqBind`], [`MrMode`] and [`MsgOrder`]. A front end
+//! converts the caller's numbers with `from_bits`, which returns `EINVAL` for a bit that the set
+//! does not have. Values of these types are always valid, and a capability cannot be used as an
+//! operation flag. Enumerators: [`crate::enums`].
 
 use crate::errno::Errno;
 
@@ -28,9 +28,9 @@ pub const KFI_ATOMIC: u64 = 1 << 4;
 pub const KFI_MULTICAST: u64 = 1 << 5;
 /// RMA to tagged buffers.
 pub const KFI_TAGGED_RMA: u64 = 1 << 6;
-/// Reads from a peer's memory; a buffer that a read fills.
+/// Reads from a peer's memory; a local buffer that is the destination of reads.
 pub const KFI_READ: u64 = 1 << 8;
-/// Writes to a peer's memory; a buffer that a write empties.
+/// Writes to a peer's memory; a local buffer that is the source of writes.
 pub const KFI_WRITE: u64 = 1 << 9;
 /// Receives messages.
 pub const KFI_RECV: u64 = 1 << 10;
@@ -38,30 +38,30 @@ pub const KFI_RECV: u64 = 1 << 10;
 pub const KFI_SEND: u64 = 1 << 11;
 /// The transmit side: the same bit as [`KFI_SEND`].
 pub const KFI_TRANSMIT: u64 = KFI_SEND;
-/// Is the target of a peer's reads.
+/// The target of a peer's reads.
 pub const KFI_REMOTE_READ: u64 = 1 << 12;
-/// Is the target of a peer's writes.
+/// The target of a peer's writes.
 pub const KFI_REMOTE_WRITE: u64 = 1 << 13;
 
-/// A receive buffer that takes several messages; completion: that buffer was released.
+/// A receive buffer for several messages; in a completion: that buffer was released.
 pub const KFI_MULTI_RECV: u64 = 1 << 16;
 /// The operation carries 64 bits for the peer's completion.
 pub const KFI_REMOTE_CQ_DATA: u64 = 1 << 17;
-/// More operations follow at once.
+/// More operations follow immediately.
 pub const KFI_MORE: u64 = 1 << 18;
-/// Look at a message (a receive) or an event (an EQ) and leave it.
+/// Search for a message (a receive), or read an event (an EQ), without removing it.
 pub const KFI_PEEK: u64 = 1 << 19;
 /// A triggered operation.
 pub const KFI_TRIGGER: u64 = 1 << 20;
-/// Begin only when earlier operations to that peer are done.
+/// Begin only after earlier operations to that peer have completed.
 pub const KFI_FENCE: u64 = 1 << 21;
-/// Make a completion.
+/// Make a completion entry.
 pub const KFI_COMPLETION: u64 = 1 << 24;
-/// Report through an event queue: the same bit as [`KFI_COMPLETION`].
+/// Report to an event queue: the same bit as [`KFI_COMPLETION`].
 pub const KFI_EVENT: u64 = KFI_COMPLETION;
-/// The buffer is the caller's again when the call returns.
+/// The caller can reuse the buffer when the call returns.
 pub const KFI_INJECT: u64 = 1 << 25;
-/// Complete when the buffer can be used again.
+/// Complete when the buffer can be reused.
 pub const KFI_INJECT_COMPLETE: u64 = 1 << 26;
 /// Complete when the peer's endpoint has accepted the operation.
 pub const KFI_TRANSMIT_COMPLETE: u64 = 1 << 27;
@@ -72,73 +72,73 @@ pub const KFI_AFFINITY: u64 = 1 << 29;
 /// Complete when the data is durable.
 pub const KFI_COMMIT_COMPLETE: u64 = 1 << 30;
 
-/// Source addresses are reported also for errors.
+/// Source addresses are also reported in errors.
 pub const KFI_SOURCE_ERR: u64 = 1 << 50;
-/// Reaches endpoints on this host.
+/// Communication with endpoints on this host.
 pub const KFI_LOCAL_COMM: u64 = 1 << 51;
-/// Reaches endpoints on other hosts.
+/// Communication with endpoints on other hosts.
 pub const KFI_REMOTE_COMM: u64 = 1 << 52;
-/// Remote RMA moves counters at the target.
+/// Remote RMA updates counters at the target.
 pub const KFI_RMA_EVENT: u64 = 1 << 56;
-/// Source addresses are reported; to getinfo: the address is the caller's own.
+/// Source addresses are reported; for getinfo: the address is the caller's own.
 pub const KFI_SOURCE: u64 = 1 << 57;
-/// Receive contexts can be named by address.
+/// Receive contexts can be addressed.
 pub const KFI_NAMED_RX_CTX: u64 = 1 << 58;
-/// Throw the message away.
+/// Discard the message.
 pub const KFI_DISCARD: u64 = 1 << 58;
-/// An error number for each address inserted.
+/// Return an error number for each address inserted.
 pub const KFI_SYNC_ERR: u64 = 1 << 58;
-/// Claim a message that was found, or receive one that was claimed.
+/// Claim a message that a search found, or receive a claimed one.
 pub const KFI_CLAIM: u64 = 1 << 59;
 /// Receives from one source only.
 pub const KFI_DIRECTED_RECV: u64 = 1 << 59;
-/// Registration of memory is asynchronous.
+/// Memory registration is asynchronous.
 pub const KFI_REG_MR: u64 = 1 << 59;
-/// Successes are reported on request only.
+/// Successes are reported only on request.
 pub const KFI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 
-/// A `kfi_addr_t` that stands for any address.
+/// The `kfi_addr_t` that matches any address.
 pub const KFI_ADDR_UNSPEC: u64 = u64::MAX;
-/// A `kfi_addr_t` that says that there is none.
+/// The `kfi_addr_t` that stands for an unknown address.
 pub const KFI_ADDR_NOTAVAIL: u64 = u64::MAX;
-/// A key that says that there is none.
+/// The key that stands for no key.
 pub const KFI_KEY_NOTAVAIL: u64 = u64::MAX;
 
-/// Local buffers need registration.
+/// Local buffers must be registered.
 pub const KFI_MR_LOCAL: u32 = 1 << 1;
 /// Peers address a region by virtual address.
 pub const KFI_MR_VIRT_ADDR: u32 = 1 << 3;
 /// The provider chooses keys.
 pub const KFI_MR_PROV_KEY: u32 = 1 << 4;
-/// Counters can be bound to regions opened with `KFI_RMA_EVENT` only.
+/// Counters can be bound only to regions opened with `KFI_RMA_EVENT`.
 pub const KFI_MR_RMA_EVENT: u32 = 1 << 5;
 
-/// No order.
+/// No ordering.
 pub const KFI_ORDER_NONE: u64 = 0;
-/// Read after read.
+/// Reads after reads.
 pub const KFI_ORDER_RAR: u64 = 1 << 0;
-/// Read after write.
+/// Reads after writes.
 pub const KFI_ORDER_RAW: u64 = 1 << 1;
-/// Read after send.
+/// Reads after sends.
 pub const KFI_ORDER_RAS: u64 = 1 << 2;
-/// Write after read.
+/// Writes after reads.
 pub const KFI_ORDER_WAR: u64 = 1 << 3;
-/// Write after write.
+/// Writes after writes.
 pub const KFI_ORDER_WAW: u64 = 1 << 4;
-/// Write after send.
+/// Writes after sends.
 pub const KFI_ORDER_WAS: u64 = 1 << 5;
-/// Send after read.
+/// Sends after reads.
 pub const KFI_ORDER_SAR: u64 = 1 << 6;
-/// Send after write.
+/// Sends after writes.
 pub const KFI_ORDER_SAW: u64 = 1 << 7;
-/// Send after send.
+/// Sends after sends.
 pub const KFI_ORDER_SAS: u64 = 1 << 8;
 /// All of the above.
 pub const KFI_ORDER_STRICT: u64 = 0x1ff;
-/// Bytes are written in order.
+/// The bytes of an operation are written in order.
 pub const KFI_ORDER_DATA: u64 = 1 << 16;
 
-/// Makes a set of bits that cannot hold an unknown one.
+/// Defines a set of bits that cannot contain an unknown bit.
 macro_rules! bit_set {
     (
         $(#[$meta:meta])*
@@ -153,17 +153,17 @@ macro_rules! bit_set {
         impl $name {
             $( $(#[$bit_meta])* pub const $bit: Self = Self($value); )*
 
-            /// No bit.
+            /// The empty set.
             pub const EMPTY: Self = Self(0);
 
-            /// Every bit there is.
+            /// The set of all bits.
             pub const ALL: Self = Self(0 $( | $value )*);
 
-            /// Takes `bits` from outside.
+            /// Converts `bits` from outside.
             ///
             /// # Errors
             ///
-            /// `EINVAL`: a bit that this set does not know.
+            /// `EINVAL`: a bit is not in this set.
             pub const fn from_bits(bits: $repr) -> Result<Self, Errno> {
                 if bits & !Self::ALL.0 != 0 {
                     return Err(Errno::EINVAL);
@@ -171,7 +171,7 @@ macro_rules! bit_set {
                 Ok(Self(bits))
             }
 
-            /// Takes the bits of `bits` that this set knows.
+            /// Converts `bits` and drops those that are not in this set.
             pub const fn from_bits_truncate(bits: $repr) -> Self {
                 Self(bits & Self::ALL.0)
             }
@@ -191,22 +191,22 @@ macro_rules! bit_set {
                 self.0 & other.0 == other.0
             }
 
-            /// Returns whether something of `other` is set.
+            /// Returns whether any bit of `other` is set.
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
 
-            /// Returns the bits of both.
+            /// Returns the union of both sets.
             pub const fn union(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// Returns the bits that both have.
+            /// Returns the intersection of both sets.
             pub const fn intersection(self, other: Self) -> Self {
                 Self(self.0 & other.0)
             }
 
-            /// Returns the bits that `other` does not have.
+            /// Returns the bits that are not in `other`.
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
             }
@@ -235,9 +235,9 @@ macro_rules! bit_set {
 }
 
 bit_set! {
-    /// Capabilities of an endpoint, of an offer and of a hint (fi_getinfo(3)).
+    /// Capabilities of an endpoint, of an offer and of hints (fi_getinfo(3)).
     ///
-    /// What a provider has is less: see [`info`](crate::info).
+    /// A provider supports only some of them: see [`info`](crate::info).
     Caps: u64 {
         /// Plain messages.
         MSG = KFI_MSG,
@@ -251,17 +251,17 @@ bit_set! {
         MULTICAST = KFI_MULTICAST,
         /// RMA to tagged buffers.
         TAGGED_RMA = KFI_TAGGED_RMA,
-        /// Begins reads.
+        /// Initiates reads.
         READ = KFI_READ,
-        /// Begins writes.
+        /// Initiates writes.
         WRITE = KFI_WRITE,
         /// Receives.
         RECV = KFI_RECV,
         /// Sends.
         SEND = KFI_SEND,
-        /// Is read from.
+        /// Is the target of reads.
         REMOTE_READ = KFI_REMOTE_READ,
-        /// Is written to.
+        /// Is the target of writes.
         REMOTE_WRITE = KFI_REMOTE_WRITE,
         /// Multi-receive buffers.
         MULTI_RECV = KFI_MULTI_RECV,
@@ -269,19 +269,19 @@ bit_set! {
         TRIGGER = KFI_TRIGGER,
         /// Fences.
         FENCE = KFI_FENCE,
-        /// Source addresses for errors.
+        /// Source addresses in errors.
         SOURCE_ERR = KFI_SOURCE_ERR,
-        /// Peers on this host.
+        /// Communication with peers on this host.
         LOCAL_COMM = KFI_LOCAL_COMM,
-        /// Peers on other hosts.
+        /// Communication with peers on other hosts.
         REMOTE_COMM = KFI_REMOTE_COMM,
-        /// Counters of regions.
+        /// Counters bound to regions.
         RMA_EVENT = KFI_RMA_EVENT,
         /// Source addresses.
         SOURCE = KFI_SOURCE,
-        /// Receive contexts named by address.
+        /// Receive contexts that can be addressed.
         NAMED_RX_CTX = KFI_NAMED_RX_CTX,
-        /// Receives from one source.
+        /// Receives from one source only.
         DIRECTED_RECV = KFI_DIRECTED_RECV,
     }
 }
@@ -289,31 +289,31 @@ bit_set! {
 bit_set! {
     /// Flags of an operation (`struct kfabric_op`), and an endpoint's default flags.
     ///
-    /// Which of them a kind of operation takes: [`OpType::flags`](crate::op::OpType::flags).
+    /// [`OpType::flags`](crate::op::OpType::flags) checks which flags a kind of operation accepts.
     OpFlags: u64 {
-        /// The buffer takes several messages.
+        /// The buffer receives several messages.
         MULTI_RECV = KFI_MULTI_RECV,
-        /// Carries 64 bits for the peer's completion.
+        /// The operation carries 64 bits for the peer's completion.
         REMOTE_CQ_DATA = KFI_REMOTE_CQ_DATA,
-        /// More follows at once.
+        /// More operations follow immediately.
         MORE = KFI_MORE,
-        /// Look, and leave the message.
+        /// Search for a message without removing it.
         PEEK = KFI_PEEK,
-        /// Wait for earlier operations to that peer.
+        /// Begin only after earlier operations to that peer have completed.
         FENCE = KFI_FENCE,
-        /// Make a completion.
+        /// Make a completion entry.
         COMPLETION = KFI_COMPLETION,
-        /// The buffer is free when the call returns.
+        /// The buffer can be reused when the call returns.
         INJECT = KFI_INJECT,
-        /// Level: the buffer is free.
+        /// Completion level: the buffer can be reused.
         INJECT_COMPLETE = KFI_INJECT_COMPLETE,
-        /// Level: the peer has accepted it.
+        /// Completion level: the peer's endpoint has accepted the operation.
         TRANSMIT_COMPLETE = KFI_TRANSMIT_COMPLETE,
-        /// Level: it is in the peer's buffer.
+        /// Completion level: the data is in the peer's buffer.
         DELIVERY_COMPLETE = KFI_DELIVERY_COMPLETE,
-        /// Throw the message away.
+        /// Discard the message.
         DISCARD = KFI_DISCARD,
-        /// Claim a message, or receive the one claimed.
+        /// Claim a message, or receive a claimed one.
         CLAIM = KFI_CLAIM,
     }
 }
@@ -329,17 +329,17 @@ bit_set! {
         TAGGED = KFI_TAGGED,
         /// An atomic operation.
         ATOMIC = KFI_ATOMIC,
-        /// A read begun here.
+        /// A read initiated by this endpoint.
         READ = KFI_READ,
-        /// A write begun here.
+        /// A write initiated by this endpoint.
         WRITE = KFI_WRITE,
         /// A receive.
         RECV = KFI_RECV,
         /// A send.
         SEND = KFI_SEND,
-        /// A read begun by a peer.
+        /// A read initiated by a peer.
         REMOTE_READ = KFI_REMOTE_READ,
-        /// A write begun by a peer.
+        /// A write initiated by a peer.
         REMOTE_WRITE = KFI_REMOTE_WRITE,
         /// A multi-receive buffer was released.
         MULTI_RECV = KFI_MULTI_RECV,
@@ -349,41 +349,42 @@ bit_set! {
 }
 
 bit_set! {
-    /// What may be done with a memory region (fi_mr(3)).
+    /// Access rights of a memory region (fi_mr(3)).
     Access: u64 {
-        /// Read by the provider: source of sends.
+        /// The provider reads the memory: source of sends.
         SEND = KFI_SEND,
-        /// Written by the provider: receives.
+        /// The provider writes the memory: destination of receives.
         RECV = KFI_RECV,
-        /// Written by the provider: filled by reads begun here.
+        /// The provider writes the memory: destination of local reads.
         READ = KFI_READ,
-        /// Read by the provider: source of writes begun here.
+        /// The provider reads the memory: source of local writes.
         WRITE = KFI_WRITE,
-        /// Read by peers.
+        /// Peers read the memory.
         REMOTE_READ = KFI_REMOTE_READ,
-        /// Written by peers.
+        /// Peers write the memory.
         REMOTE_WRITE = KFI_REMOTE_WRITE,
     }
 }
 
 impl Access {
-    /// Returns whether this access writes to the memory, so that the owner's right to write to it
-    /// must be checked and the pages be pinned for writing.
+    /// Returns whether this access writes the memory. The owner's right to write it must be checked
+    /// then, and the pages pinned for writing.
     pub const fn writes_memory(self) -> bool {
         self.intersects(Self::RECV.union(Self::READ).union(Self::REMOTE_WRITE))
     }
 }
 
 bit_set! {
-    /// What a counter bound to an endpoint or a region counts (fi_endpoint(3), fi_ep_bind).
+    /// The operations that a counter bound to an endpoint or a region counts (fi_endpoint(3),
+    /// fi_ep_bind).
     CntrBind: u64 {
-        /// Sends, plain and tagged.
+        /// Plain and tagged sends.
         SEND = KFI_SEND,
-        /// Receives, plain and tagged.
+        /// Plain and tagged receives.
         RECV = KFI_RECV,
-        /// Reads begun here.
+        /// Reads initiated by this endpoint.
         READ = KFI_READ,
-        /// Writes begun here.
+        /// Writes initiated by this endpoint.
         WRITE = KFI_WRITE,
         /// Reads by peers.
         REMOTE_READ = KFI_REMOTE_READ,
@@ -393,13 +394,13 @@ bit_set! {
 }
 
 bit_set! {
-    /// How a CQ is bound to an endpoint (fi_endpoint(3), fi_ep_bind).
+    /// Flags for binding a CQ to an endpoint (fi_endpoint(3), fi_ep_bind).
     CqBind: u64 {
         /// Completions of transmits.
         TRANSMIT = KFI_TRANSMIT,
         /// Completions of receives.
         RECV = KFI_RECV,
-        /// Successes on request only.
+        /// Successes are reported only on request.
         SELECTIVE_COMPLETION = KFI_SELECTIVE_COMPLETION,
     }
 }
@@ -407,37 +408,37 @@ bit_set! {
 bit_set! {
     /// Modes of memory registration (fi_mr(3)).
     MrMode: u32 {
-        /// Local buffers need registration.
+        /// Local buffers must be registered.
         LOCAL = KFI_MR_LOCAL,
-        /// Regions are addressed by virtual address, not by offset.
+        /// Regions are addressed by virtual address instead of by offset.
         VIRT_ADDR = KFI_MR_VIRT_ADDR,
         /// The provider chooses keys.
         PROV_KEY = KFI_MR_PROV_KEY,
-        /// Counters need `KFI_RMA_EVENT` at registration.
+        /// Counters require `KFI_RMA_EVENT` at registration.
         RMA_EVENT = KFI_MR_RMA_EVENT,
     }
 }
 
 bit_set! {
-    /// What stays in order towards one peer (fi_endpoint(3), msg_order).
+    /// The ordering of operations to one peer (fi_endpoint(3), msg_order).
     MsgOrder: u64 {
-        /// Read after read.
+        /// Reads after reads.
         RAR = KFI_ORDER_RAR,
-        /// Read after write.
+        /// Reads after writes.
         RAW = KFI_ORDER_RAW,
-        /// Read after send.
+        /// Reads after sends.
         RAS = KFI_ORDER_RAS,
-        /// Write after read.
+        /// Writes after reads.
         WAR = KFI_ORDER_WAR,
-        /// Write after write.
+        /// Writes after writes.
         WAW = KFI_ORDER_WAW,
-        /// Write after send.
+        /// Writes after sends.
         WAS = KFI_ORDER_WAS,
-        /// Send after read.
+        /// Sends after reads.
         SAR = KFI_ORDER_SAR,
-        /// Send after write.
+        /// Sends after writes.
         SAW = KFI_ORDER_SAW,
-        /// Send after send.
+        /// Sends after sends.
         SAS = KFI_ORDER_SAS,
     }
 }
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bits_come_back() {
+    fn known_bits_are_preserved() {
         assert_eq!(Caps::from_bits(Caps::ALL.bits()), Ok(Caps::ALL));
         assert_eq!(Caps::from_bits(0), Ok(Caps::EMPTY));
         assert_eq!(MsgOrder::ALL.bits(), KFI_ORDER_STRICT);
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_sets() {
+    fn sets_have_union_intersection_and_difference() {
         let both = Caps::MSG | Caps::SEND;
         assert!(both.contains(Caps::MSG));
         assert!(both.contains(Caps::EMPTY));

@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
-//! kfi_getinfo(): what is asked for against what there is.
+//! kfi_getinfo(): matching the caller's hints with the offers of the provider.
 //!
-//! A provider makes an [`Offer`] for each link, address and endpoint type. The caller's arguments
-//! become a [`Request`]; its hints are an [`Info`] in which 0 leaves the choice to the provider.
-//! [`Offer::negotiate`] makes the entry that the caller gets, or says which attribute does not fit
-//! ([`Mismatch`]; the call ends in `KFI_ENODATA` when nothing fits, never in a partial fit).
+//! A provider makes an [`Offer`] for each combination of link, address and endpoint type. The
+//! caller's arguments become a [`Request`]; its hints are an [`Info`] in which 0 leaves the choice
+//! to the provider. [`Offer::negotiate`] returns the entry for the caller, or the first attribute
+//! that does not match ([`Mismatch`]). If no offer matches completely, the call returns
+//! `KFI_ENODATA`.
 //!
-//! | attribute              | fits                                | the entry says                  |
+//! | attribute              | a hint matches if it is             | value in the entry              |
 //! |------------------------|-------------------------------------|---------------------------------|
-//! | caps                   | all that are wanted are offered     | those, completed, and `*_COMM`  |
-//! | mode                   | any: what the caller could do       | 0: nothing is demanded          |
-//! | addr_format            | any, socket address, that family    | the family's                    |
-//! | ep_type, protocol      | any, the offer's                    | the offer's                     |
-//! | src_addr               | the link's address, any             | the link's, the port asked for  |
-//! | dest_addr              | the same family                     | the hint                        |
-//! | tx_caps, rx_caps       | within caps and of that side        | those, completed, or all        |
-//! | op_flags               | defaults of that side               | the hint, or `KFI_COMPLETION`   |
-//! | msg_order, comp_order  | all that are wanted are offered     | the offer's                     |
+//! | caps                   | a subset of those offered           | the hint, completed, and `*_COMM` |
+//! | mode                   | anything                            | 0: nothing is required          |
+//! | addr_format            | unspecified, sockaddr or the family | that of the family              |
+//! | ep_type, protocol      | unspecified, or that of the offer   | that of the offer               |
+//! | src_addr               | the address of the link, or any     | that of the link, with the port of the hint |
+//! | dest_addr              | of the same family                  | the hint                        |
+//! | tx_caps, rx_caps       | a subset of caps, of that side      | the hint, completed, or all     |
+//! | op_flags               | valid defaults of that side         | the hint, or `KFI_COMPLETION`   |
+//! | msg_order, comp_order  | a subset of those offered           | that of the offer               |
 //! | sizes (queues, buffer) | at most the limit                   | the hint, or the default        |
-//! | limits, counts         | at most the offer's                 | the offer's                     |
-//! | threading              | any: the safest serves all          | `KFI_THREAD_SAFE`               |
-//! | progress               | any: automatic serves all           | `KFI_PROGRESS_AUTO`             |
-//! | resource_mgmt          | not `KFI_RM_ENABLED`, see below     | `KFI_RM_DISABLED`               |
-//! | av_type                | any                                 | the hint, or `KFI_AV_TABLE`     |
-//! | mr_mode                | any: what the caller could do       | `VIRT_ADDR`, `PROV_KEY` of it   |
-//! | mr_key_size            | at most the offer's                 | the hint, or the offer's        |
-//! | mem_tag_format         | any: all bits of a tag matter       | the hint, or every bit a field  |
-//! | names                  | none, the same                      | the offer's                     |
-//! | api_version            | not newer than 1.7                  | the one asked for, or 1.7       |
+//! | limits, counts         | at most that of the offer           | that of the offer               |
+//! | threading              | anything                            | `KFI_THREAD_SAFE`               |
+//! | progress               | anything                            | `KFI_PROGRESS_AUTO`             |
+//! | resource_mgmt          | not `KFI_RM_ENABLED`                | `KFI_RM_DISABLED`               |
+//! | av_type                | anything                            | the hint, or `KFI_AV_TABLE`     |
+//! | mr_mode                | anything                            | its `VIRT_ADDR` and `PROV_KEY`  |
+//! | mr_key_size            | at most that of the offer           | the hint, or that of the offer  |
+//! | mem_tag_format         | anything                            | the hint, or one field per bit  |
+//! | names                  | empty, or the same                  | those of the offer              |
+//! | api_version            | at most 1.7                         | the requested one, or 1.7       |
 //!
-//! An enumerator that is not known fits nothing.
+//! An unknown enumerator matches nothing.
 //!
-//! The consumer kfilnd asks for RMA to tagged buffers, named receive contexts and remote peers.
-//! [`Kind::RDM`] has none of the three yet, so it is told that there is nothing, rather than given
-//! an endpoint on which its bulk transfers would fail. Everything else that it asks for fits.
+//! The consumer kfilnd requires RMA to tagged buffers, named receive contexts and remote peers.
+//! [`Kind::RDM`] does not offer all of these yet, so kfilnd gets no entry, instead of an endpoint
+//! on which its bulk transfers would fail. Its other hints match.
 
 mod kind;
 mod offer;
@@ -56,11 +57,11 @@ use crate::{
     limits, //
 };
 
-/// A name: of a domain, a fabric, a provider; a node, a service. Empty: not given.
+/// A name of a domain, a fabric or a provider, or a node or service. Empty if it is not given.
 ///
 /// # Invariants
 ///
-/// `len` is less than the bytes there are, those before it are not 0, all others are.
+/// `len` is less than the size of `bytes`. The bytes before `len` are not 0; all others are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     bytes: [u8; limits::NAME_MAX],
@@ -74,11 +75,12 @@ impl Name {
         len: 0,
     };
 
-    /// Takes a name without a NUL.
+    /// Makes a name from text without a NUL.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: longer than [`NAME_MAX`](limits::NAME_MAX) - 1 bytes, or with a NUL in it.
+    /// `EINVAL`: the text is longer than [`NAME_MAX`](limits::NAME_MAX) - 1 bytes, or contains a
+    /// NUL.
     pub fn new(text: &[u8]) -> Result<Self, Errno> {
         let mut name = Self::EMPTY;
         let len = text.len();
@@ -92,11 +94,11 @@ impl Name {
         Ok(name)
     }
 
-    /// Takes a name that ends at the first NUL of `field`, as it stands in a structure.
+    /// Makes a name from a field of a structure. The name ends at the first NUL.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: there is no NUL, or it comes too late.
+    /// `EINVAL`: there is no NUL, or the name is too long.
     pub fn from_field(field: &[u8]) -> Result<Self, Errno> {
         let len = field
             .iter()
@@ -110,12 +112,12 @@ impl Name {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Returns the name with zeros behind it, at least one.
+    /// Returns the name, padded with at least one zero.
     pub const fn field(&self) -> &[u8; limits::NAME_MAX] {
         &self.bytes
     }
 
-    /// Returns whether there is no name.
+    /// Returns whether the name is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -189,10 +191,10 @@ pub struct FabricAttr {
     pub api_version: u32,
 }
 
-/// Hints, and an entry of what there is to be had (`struct kfi_info`, `struct kfabric_info`).
+/// Hints, or an entry of the result (`struct kfi_info`, `struct kfabric_info`).
 ///
-/// The numbers are the caller's, unchecked: one that means nothing fits nothing. In an entry that
-/// [`Offer::negotiate`] made they are good.
+/// In hints the numbers are those of the caller and are unchecked; an invalid number matches
+/// nothing. In an entry that [`Offer::negotiate`] returned they are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the members of struct kfi_info")]
 pub struct Info {
@@ -270,18 +272,18 @@ impl Info {
 /// The arguments of kfi_getinfo() besides the hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// API version asked for; 0: any.
+    /// The requested API version; 0 for any.
     version: u32,
     /// The address is the caller's own (`KFI_SOURCE`).
     source: bool,
-    /// The address of `node`, with the port of `service`, if that was given.
+    /// The address of `node`, with the port of `service`, if `node` was given.
     addr: Option<SockAddr>,
     /// The port of `service`.
     port: Option<u16>,
 }
 
 impl Request {
-    /// A request for anything.
+    /// A request without restrictions.
     pub const ANY: Self = Self {
         version: 0,
         source: false,
@@ -289,12 +291,14 @@ impl Request {
         port: None,
     };
 
-    /// Takes the arguments. `node` and `service` without NUL; empty: not given.
+    /// Makes a request from the arguments. `node` and `service` have no NUL; they are empty if not
+    /// given.
     ///
     /// # Errors
     ///
-    /// `ENOSYS`: `version` is newer than 1.7. `EINVAL`: an unknown flag; `node` is not a numeric
-    /// address, `service` not a port; `service` alone without `KFI_SOURCE`: a port of no one.
+    /// `ENOSYS`: `version` is newer than 1.7. `EINVAL`: a flag is unknown; `node` is not a numeric
+    /// address; `service` is not a port; or `service` is given without `node` and without
+    /// `KFI_SOURCE`, so its address is unknown.
     pub fn new(version: u32, flags: u64, node: &[u8], service: &[u8]) -> Result<Self, Errno> {
         if version > limits::API_VERSION {
             return Err(Errno::ENOSYS);
@@ -322,15 +326,15 @@ impl Request {
         })
     }
 
-    /// Returns the address that the caller says is its own: `node` with `KFI_SOURCE`, else that of
-    /// the hints.
+    /// Returns the address that the caller gives as its own: `node` with `KFI_SOURCE`, otherwise
+    /// that of the hints.
     pub fn own_addr(&self, hints: &Info) -> Option<SockAddr> {
         let node = if self.source { self.addr } else { None };
         node.or(hints.src_addr)
     }
 
-    /// Returns the address that the caller wants to reach: `node` without `KFI_SOURCE`, else that
-    /// of the hints.
+    /// Returns the address that the caller wants to reach: `node` without `KFI_SOURCE`, otherwise
+    /// that of the hints.
     pub fn peer_addr(&self, hints: &Info) -> Option<SockAddr> {
         let node = if self.source { None } else { self.addr };
         node.or(hints.dest_addr)
@@ -343,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn names_have_a_maximum_length_and_no_nul() {
         let longest = [b'x'; limits::NAME_MAX - 1];
         assert_eq!(
             Name::new(&longest).as_ref().map(Name::as_bytes),
@@ -365,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn newer_api_versions_are_refused() {
         for version in [0, 1, 1 << 16, (1 << 16) | 7] {
             assert!(Request::new(version, 0, b"", b"").is_ok());
         }
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_text() {
+    fn invalid_flags_and_texts_are_refused() {
         let einval = Err(Errno::EINVAL);
         let source = flags::KFI_SOURCE;
         assert_eq!(Request::new(0, 0, b"", b""), Ok(Request::ANY));
@@ -390,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_address_it_is() {
+    fn an_address_is_the_callers_or_the_peers() {
         let at = |node: &[u8]| SockAddr::parse(node, b"80").ok();
         let mut hints = Info::ANY;
         hints.src_addr = at(b"10.0.0.1");

@@ -1,34 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the objects of kfabric mean: counters, completion queues, event queues, matching, addresses and
-//! regions, and the protocol of reliable datagrams ([`rdm`]).
+//! The semantics of the kfabric objects: counters, completion queues, event queues, matching,
+//! addresses and regions, and the protocol of reliable datagrams ([`rdm`]).
 //!
-//! The wire below that (packets, RC, UD, connection management) is the crate [`kfi_roce`], which knows
-//! nothing of kfabric.
+//! The crate [`kfi_roce`] contains the wire protocol below: packets, RC, UD and connection
+//! management. It does not depend on kfabric.
 //!
-//! State machines without a kernel: no memory of their own (the caller lends
-//! it), no locks (`&mut self`, under the caller's lock), no clock (times are
-//! arguments), no callbacks kept (who is to be woken is handed out). The module
-//! puts them on the kernel's locks, pages and wait queues; cargo's tests put
-//! them on a plain model, proptest and loom.
+//! The crate consists of state machines without a kernel: they have no memory of their own (the
+//! caller lends it), no locks (`&mut self`, under the caller's lock), no clock (times are
+//! arguments), and they keep no callbacks (waiters to be woken are returned or passed to an
+//! argument). The module adds the kernel's locks, pages and wait queues; cargo's tests add a simple
+//! model, proptest and loom.
 //!
-//! What two CPUs touch without a lock is in two places only, each with its
-//! argument and its loom test: [`cntr::Gate`] and [`ring`]. They are generic
-//! over [`word::Word`], the shared word.
+//! Several CPUs access data without a lock in two places only, each with its argument and its loom
+//! test: [`cntr::Gate`] and [`ring`]. Both are generic over [`word::Word`], the shared word.
 //!
-//! Flags, enumerators, error numbers and limits of the interface are those of
-//! `include/uapi/kfabric.h`. The module compares them with the header when it is built, and
-//! `make check` does.
+//! Flags, enumerators, error numbers and limits are those of `include/uapi/kfabric.h`. The module
+//! compares them with the header when it is built, and so does `make check`.
 //!
-//! Two builds compile this crate: cargo's for the host and Kbuild's for the
-//! kernel. Nothing here may panic: a panic in the kernel is BUG(). Arithmetic on
-//! sequence numbers is `wrapping_*`.
+//! Cargo compiles this crate for the host, and Kbuild compiles it for the kernel. No function may
+//! panic, because a panic in the kernel is BUG(). Arithmetic on sequence numbers is `wrapping_*`.
 //!
-//! The unit tests inside the files run in both worlds: under `cargo test`, and
-//! as KUnit suites when Kbuild is given `KFI_KUNIT=1` (cfg `kfi_kunit`).
+//! The unit tests inside the files run under `cargo test`, and as KUnit suites when Kbuild is given
+//! `KFI_KUNIT=1` (cfg `kfi_kunit`).
 
 #![no_std]
-// A KUnit suite is made of unsafe code by its macro; nothing else is ever let in.
+// The macro that makes a KUnit suite expands to unsafe code; no other unsafe code is allowed.
 #![cfg_attr(not(kfi_kunit), forbid(unsafe_code))]
 
 pub mod addr;

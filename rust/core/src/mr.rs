@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a memory region allows.
+//! Memory regions: address ranges with access rights.
 //!
-//! A [`Region`] is an address range and access rights. Peers name it by a key; the address in
-//! their request is an offset from 0, or a virtual address with `KFI_MR_VIRT_ADDR`: that is the
-//! region's [`base`](Region::base). [`Region::check`] turns address and length into an offset
-//! within the region, or says why not.
+//! A [`Region`] is an address range with access rights. Peers identify it by a key. The address in
+//! their request is an offset from 0, or with `KFI_MR_VIRT_ADDR` a virtual address; the region's
+//! [`base`](Region::base) is chosen accordingly. [`Region::check`] converts address and length into
+//! an offset within the region, or returns the reason for a refusal.
 //!
-//! # What the initiator is told
+//! # Errors at the initiator
 //!
-//! A request that a target refuses completes at its initiator with `EACCES`, whatever the reason
-//! ([`Refusal`]): an unknown key, a right that is missing, bytes outside the region. These three are one
-//! answer ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as they are on the wire, within a host
-//! too: who tries keys is not told that one exists. Refusals are counted at the target, and delay the
-//! initiator's user ([`throttle`](crate::throttle)).
+//! A request that the target refuses completes at its initiator with `EACCES`, whatever the reason
+//! ([`Refusal`]): an unknown key, a missing right, or bytes outside the region. All three give the
+//! same `prov_errno` ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as on the wire, also
+//! within a host. An initiator that tries keys is therefore not told that a key exists. Refusals
+//! are counted at the target, and delay the initiator's user ([`throttle`](crate::throttle)).
 //!
-//! A request of no bytes is allowed at every address of the region and just behind it; the rights
-//! are checked all the same.
+//! A request of no bytes is allowed at every address of the region and at its end; the rights are
+//! checked.
 
 use crate::{
     errno::Errno,
@@ -23,26 +23,26 @@ use crate::{
     limits, //
 };
 
-/// Why a request is refused.
+/// The reason for which a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No region has the key.
     Key,
-    /// The region does not have the right.
+    /// The region does not grant the right.
     Rights,
-    /// Not all bytes are within the region.
+    /// Some bytes are outside the region.
     Bounds,
 }
 
 impl Refusal {
-    /// Returns the error of the completion at the initiator, and of a call that names a local
-    /// region which does not serve.
+    /// Returns the error of the completion at the initiator, and of a call that uses an unsuitable
+    /// local region.
     pub const fn errno(self) -> Errno {
         Errno::EACCES
     }
 }
 
-/// An address range with rights.
+/// An address range with access rights.
 ///
 /// # Invariants
 ///
@@ -55,13 +55,13 @@ pub struct Region {
 }
 
 impl Region {
-    /// Makes a region of `len` bytes that begins at `base`: 0, or the virtual address of its first
-    /// byte.
+    /// Makes a region of `len` bytes that begins at `base`, which is 0 or the virtual address of
+    /// its first byte.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no access right, an unknown one, no bytes, more than
-    /// [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE), or a range that wraps.
+    /// `EINVAL`: there is no access right, or an unknown one; there are no bytes, or more than
+    /// [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE); or the range wraps.
     pub fn new(base: u64, len: u64, access: u64) -> Result<Self, Errno> {
         let access = Access::from_bits(access)?;
         if access.is_empty() || len == 0 || len > limits::MAX_MSG_SIZE {
@@ -76,25 +76,25 @@ impl Region {
         self.base
     }
 
-    /// Returns the bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns the rights.
+    /// Returns the access rights.
     pub const fn access(&self) -> Access {
         self.access
     }
 
-    /// Returns the offset of `addr`, where `len` bytes are wanted for `need`.
+    /// Returns the offset of `addr` in the region, for an access `need` to `len` bytes.
     ///
     /// `need` is [`OpType::target_access`](crate::op::OpType::target_access) for a peer's request,
     /// [`OpType::local_access`](crate::op::OpType::local_access) for a local buffer.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Rights`], then [`Refusal::Bounds`].
+    /// [`Refusal::Rights`] is checked first, then [`Refusal::Bounds`].
     pub fn check(&self, addr: u64, len: u64, need: Access) -> Result<u64, Refusal> {
         if !self.access.contains(need) {
             return Err(Refusal::Rights);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_region() {
+    fn regions_with_invalid_parameters_are_refused() {
         assert_eq!(region(0, 0), Err(Errno::EINVAL));
         assert_eq!(region(u64::MAX, 1), Err(Errno::EINVAL));
         assert!(region(u64::MAX - 1, 1).is_ok());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn accesses_outside_the_bounds_are_refused() {
         let bounds = Err(Refusal::Bounds);
         let region = region(0x1000, 0x100);
         assert!(region.is_ok());
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(region.check(0x1100, 0, READ), Ok(0x100));
         assert_eq!(region.check(0x1100, 1, READ), bounds);
         assert_eq!(region.check(0x1101, 0, READ), bounds);
-        // Nothing wraps.
+        // The computation does not wrap.
         assert_eq!(region.check(0x1001, u64::MAX, READ), bounds);
         assert_eq!(region.check(u64::MAX, 2, READ), bounds);
         assert_eq!(region.check(0, u64::MAX, READ), bounds);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_initiator_learns_one_error() {
+    fn every_refusal_gives_the_initiator_the_same_error() {
         for refusal in [Refusal::Key, Refusal::Rights, Refusal::Bounds] {
             assert_eq!(refusal.errno(), Errno::EACCES);
         }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A multi-receive buffer: one posted receive that takes several messages.
+//! Multi-receive buffers: a posted receive that takes several messages.
 //!
-//! Messages are placed one behind the other. [`MultiRecv::take`] gives a message its part of the
-//! buffer; when its bytes are there and its completion is about to be written,
-//! [`MultiRecv::finish`] says whether that completion is the buffer's last.
+//! Messages are placed one after the other. [`MultiRecv::take`] assigns a part of the buffer to a
+//! message. When the bytes are placed and the completion is about to be written,
+//! [`MultiRecv::finish`] returns whether that completion is the last one of the buffer.
 //!
-//! A buffer *closes* when the room left is less than its minimum (`KFI_OPT_MIN_MULTI_RECV`), or
-//! when it is cancelled; a closed buffer takes no more messages. It is *released* once, when it is
-//! closed and no part is outstanding, and the release is always reported:
-//! - it filled up: the completion of the part that finishes last, which need not be the one that
-//!   was taken last, has the flag `KFI_MULTI_RECV` ([`Release::Flag`]);
-//! - it was cancelled: an error entry of its own, `ECANCELED` with the flags `KFI_MSG | KFI_RECV |
-//!   KFI_MULTI_RECV`, at once ([`MultiRecv::cancel`]) or behind the last part's completion
-//!   ([`Release::Cancelled`]). Parts under way are never cut short;
-//! - its endpoint closes: [`MultiRecv::cancel`] too, but as all posted receives it is dropped
-//!   without an entry.
+//! A buffer *closes* when its remaining room is less than its minimum (`KFI_OPT_MIN_MULTI_RECV`),
+//! or when it is cancelled. A closed buffer takes no more messages. It is *released* once, when it
+//! is closed and no part is outstanding. The release is always reported:
+//! - The buffer became full: the completion of the part that finishes last, which need not be the
+//!   part that was taken last, has the flag `KFI_MULTI_RECV` ([`Release::Flag`]).
+//! - The buffer was cancelled: an error entry of its own, `ECANCELED` with the flags `KFI_MSG |
+//!   KFI_RECV | KFI_MULTI_RECV`, is written immediately ([`MultiRecv::cancel`]) or after the last
+//!   part's completion ([`Release::Cancelled`]). Parts in progress are completed.
+//! - Its endpoint closes: [`MultiRecv::cancel`] is called too, but like all posted receives the
+//!   buffer is dropped without an entry.
 //!
-//! A message longer than the room left is truncated like one in a plain receive, and closes the
-//! buffer, for then no room is left. Room is handed out to the byte, without padding.
+//! A message longer than the remaining room is truncated, like one in a plain receive, and closes
+//! the buffer, because no room is left. Parts follow each other without padding.
 //!
-//! The CQ's credit that the buffer took when it was posted serves the completion that releases it;
-//! the others are completions that nobody posted for.
+//! The CQ credit that the buffer took when it was posted is used by the completion that releases
+//! it. The other completions belong to no posted operation and have no credit.
 
 use crate::matching::Placement;
 
@@ -31,41 +31,41 @@ use crate::matching::Placement;
 /// `used <= len`. If `released`, then `closed` and nothing is outstanding.
 #[derive(Debug)]
 pub struct MultiRecv {
-    /// Bytes of the buffer.
+    /// The length of the buffer in bytes.
     len: u64,
-    /// Bytes given out.
+    /// The number of bytes assigned to parts.
     used: u64,
-    /// Room below which the buffer closes, bytes; not 0.
+    /// The room in bytes below which the buffer closes; not 0.
     min: u64,
-    /// Parts given out and not finished.
+    /// The number of parts that were taken and are not finished.
     outstanding: u32,
     closed: bool,
     cancelled: bool,
     released: bool,
 }
 
-/// A message's part of a buffer.
+/// The part of a buffer that is assigned to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins in the buffer, bytes: `buf` of the completion is the buffer's address plus
-    /// this.
+    /// The offset of the part in the buffer, in bytes. `buf` of the completion is the address of
+    /// the buffer plus this offset.
     pub offset: u64,
-    /// What of the message is placed there.
+    /// The bytes of the message that are placed there.
     pub placement: Placement,
-    /// The buffer has closed with this part: take it out of the queue.
+    /// The buffer has closed with this part: the caller removes it from the queue.
     pub closes: bool,
 }
 
-/// What the end of a part means for its buffer.
+/// The effect of the end of a part on its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Release {
-    /// Nothing: the buffer is open, or other parts are outstanding.
+    /// None: the buffer is open, or other parts are outstanding.
     No,
-    /// The buffer is released; this part's completion says so with `KFI_MULTI_RECV`.
+    /// The buffer is released; the completion of this part has the flag `KFI_MULTI_RECV`.
     Flag,
-    /// The buffer, which was cancelled, is released; an error entry `ECANCELED` follows this part's
-    /// completion.
+    /// The cancelled buffer is released; an error entry `ECANCELED` follows the completion of this
+    /// part.
     Cancelled,
 }
 
@@ -84,7 +84,7 @@ impl MultiRecv {
         }
     }
 
-    /// Returns the room left, bytes.
+    /// Returns the remaining room in bytes.
     pub const fn room(&self) -> u64 {
         self.len.saturating_sub(self.used)
     }
@@ -94,15 +94,15 @@ impl MultiRecv {
         self.closed
     }
 
-    /// Returns how many parts are given out and not finished.
+    /// Returns the number of parts that were taken and are not finished.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// Gives a message of `msg_len` bytes its part. The first message is taken even by a buffer
-    /// that is smaller than its minimum.
+    /// Assigns a part to a message of `msg_len` bytes. A buffer that is smaller than its minimum
+    /// still takes one message.
     ///
-    /// `None`: the buffer is closed, or 2^32 parts are outstanding.
+    /// Returns `None` if the buffer is closed, or if 2^32 parts are outstanding.
     #[inline(always)]
     pub fn take(&mut self, msg_len: u64) -> Option<Part> {
         if self.closed {
@@ -112,7 +112,7 @@ impl MultiRecv {
         let offset = self.used;
         let placement = Placement::new(msg_len, self.room());
         self.outstanding = outstanding;
-        // INVARIANT: Not more than the room is placed.
+        // INVARIANT: `placement` is at most the remaining room.
         self.used = offset.saturating_add(placement.len);
         self.closed = self.room() < self.min;
         Some(Part {
@@ -122,7 +122,7 @@ impl MultiRecv {
         })
     }
 
-    /// Ends a part: its bytes are placed, or could not be. Called for each part once, just before
+    /// Ends a part whose bytes are placed, or could not be. Called once for each part, just before
     /// its completion is written.
     #[inline(always)]
     pub fn finish(&mut self) -> Release {
@@ -139,9 +139,9 @@ impl MultiRecv {
         }
     }
 
-    /// Closes the buffer, which is in the queue no longer, before it is full. Returns whether it is
-    /// released by that; else [`Self::finish`] says [`Release::Cancelled`] to the last part. A
-    /// buffer that had closed already is not changed.
+    /// Closes the buffer before it is full; the caller has removed it from the queue. Returns
+    /// whether this releases the buffer; otherwise [`Self::finish`] returns [`Release::Cancelled`]
+    /// for the last part. A buffer that had already closed is unchanged.
     #[must_use]
     pub fn cancel(&mut self) -> bool {
         if !self.closed {
@@ -151,7 +151,7 @@ impl MultiRecv {
         self.release()
     }
 
-    /// Releases the buffer if its time has come. Returns true once.
+    /// Releases the buffer if it is closed and no part is outstanding. Returns true once.
     fn release(&mut self) -> bool {
         if self.released || !self.closed || self.outstanding > 0 {
             return false;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_follow_each_other_until_the_minimum() {
+    fn parts_are_consecutive_until_the_minimum() {
         let mut buffer = MultiRecv::new(100, 20);
         assert_eq!(buffer.take(30), part(0, 30, 0, false));
         assert_eq!(buffer.take(0), part(30, 0, 0, false));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_to_finish_releases_once() {
+    fn the_last_part_to_finish_releases_the_buffer_once() {
         let mut buffer = MultiRecv::new(10, 0);
         assert!(buffer.take(4).is_some());
         assert_eq!(buffer.finish(), Release::No);
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_of_nothing_still_closes_a_full_buffer() {
+    fn a_full_buffer_closes_with_a_minimum_of_zero() {
         let mut buffer = MultiRecv::new(4, 0);
         assert_eq!(buffer.take(3), part(0, 3, 0, false));
         assert_eq!(buffer.take(1), part(3, 1, 0, true));
     }
 
     #[test]
-    fn a_buffer_smaller_than_its_minimum_takes_one() {
+    fn a_buffer_smaller_than_its_minimum_takes_one_message() {
         let mut buffer = MultiRecv::new(4, 64);
         assert_eq!(buffer.take(2), part(0, 2, 0, true));
         assert_eq!(buffer.finish(), Release::Flag);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_while_idle() {
+    fn cancelling_an_idle_buffer_releases_it() {
         let mut buffer = MultiRecv::new(10, 1);
         assert!(buffer.take(4).is_some());
         assert_eq!(buffer.finish(), Release::No);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_with_parts_under_way() {
+    fn cancelling_a_buffer_waits_for_its_parts() {
         let mut buffer = MultiRecv::new(10, 1);
         assert!(buffer.take(4).is_some());
         assert!(buffer.take(4).is_some());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_after_it_was_full() {
+    fn cancelling_a_full_buffer_changes_nothing() {
         let mut buffer = MultiRecv::new(4, 1);
         assert!(buffer.take(4).is_some());
         assert!(!buffer.cancel());

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an operation is: what it may ask for, what it needs, what it reports.
+//! Operations: their flags, and the capabilities, accesses and counters of each kind.
 //!
-//! One table, [`OpType`], from which everything follows that does not depend on the objects
+//! The table below lists, for each [`OpType`], the properties that do not depend on the objects
 //! involved:
 //!
-//! | kind            | completion flags | needs here      | needs at the peer           | counts here / there    |
+//! | kind            | completion flags | capabilities    | capabilities of the peer    | counters here / there  |
 //! |-----------------|------------------|-----------------|-----------------------------|------------------------|
 //! | `Recv`          | `MSG, RECV`      | `MSG, RECV`     |                             | `RECV`                 |
-//! | `Send`          | `MSG, SEND`      | `MSG, SEND`     | `MSG, RECV`                 | `SEND` / a receive's   |
+//! | `Send`          | `MSG, SEND`      | `MSG, SEND`     | `MSG, RECV`                 | `SEND` / the receive's |
 //! | `TRecv`         | `TAGGED, RECV`   | `TAGGED, RECV`  |                             | `RECV`                 |
-//! | `TSend`         | `TAGGED, SEND`   | `TAGGED, SEND`  | `TAGGED, RECV`              | `SEND` / a receive's   |
+//! | `TSend`         | `TAGGED, SEND`   | `TAGGED, SEND`  | `TAGGED, RECV`              | `SEND` / the receive's |
 //! | `Read`          | `RMA, READ`      | `RMA, READ`     | `RMA, REMOTE_READ`          | `READ`/`REMOTE_READ`   |
 //! | `Write`         | `RMA, WRITE`     | `RMA, WRITE`    | `RMA, REMOTE_WRITE`         | `WRITE`/`REMOTE_WRITE` |
 //! | `Atomic`        | `ATOMIC, WRITE`  | `ATOMIC, WRITE` | `REMOTE_READ, REMOTE_WRITE` | `WRITE`/`REMOTE_READ`  |
 //! | `FetchAtomic`   | `ATOMIC, READ`   | `ATOMIC, READ`  | `REMOTE_READ, REMOTE_WRITE` | `READ`/`REMOTE_READ`   |
 //! | `CompareAtomic` | `ATOMIC, READ`   | `ATOMIC, READ`  | `REMOTE_READ, REMOTE_WRITE` | `READ`/`REMOTE_READ`   |
 //!
-//! A receive whose message brought remote CQ data has `REMOTE_CQ_DATA` too, and so has the entry
-//! `RMA, REMOTE_WRITE` that a write with CQ data makes at its target; the sender's completion
-//! never has.
+//! The completion of a receive has `REMOTE_CQ_DATA` too if its message brought remote CQ data, and
+//! so has the entry `RMA, REMOTE_WRITE` of a write with CQ data at its target. The sender's
+//! completion never has it.
 //!
 //! # Atomics
 //!
-//! They are those of InfiniBand ([`OpType::check_atomic`]), which all fetch: an `Atomic` is one whose
-//! result nobody wants, and the target cannot tell.
+//! Atomics are those of InfiniBand ([`OpType::check_atomic`]), which always return the old value.
+//! An `Atomic` discards it, and the target cannot distinguish the two.
 //!
 //! # Flags
 //!
-//! [`OpType::flags`] makes the flags of one operation from what the caller gave and from the
-//! endpoint's default flags. Defaults that a kind cannot have (`KFI_INJECT` for a read,
-//! `KFI_MULTI_RECV` for a tagged receive) are left out; flags that the caller gave and that the
-//! kind cannot have are refused. `KFI_INJECT` is about what goes out (fi_atomic(3)), and operands of
-//! atomics are always taken at once: one that fetches can have it, and is no other with it.
+//! [`OpType::flags`] combines the flags of the caller with the default flags of the endpoint.
+//! Defaults that a kind cannot have (`KFI_INJECT` for a read, `KFI_MULTI_RECV` for a tagged
+//! receive) are ignored; flags of the caller that the kind cannot have are refused. `KFI_INJECT`
+//! concerns the outgoing data (fi_atomic(3)), and operands of atomics are always copied
+//! immediately. A fetching atomic therefore accepts the flag, and it has no effect.
 //!
-//! # Which successes make an entry
+//! # Successes that make an entry
 //!
 //! [`reports_success`] decides (fi_endpoint(3), fi_msg(3), fi_tagged(3)):
-//! - `KFI_COMPLETION` on the operation: an entry;
-//! - a search (`KFI_PEEK`): an entry, for the entry is its answer;
-//! - `KFI_INJECT`: none. That is kfi_inject(); kfi_sendmsg() with `KFI_INJECT` on a CQ that is not
-//!   selective is posted with `KFI_COMPLETION` added;
-//! - else: an entry, unless the CQ is bound with `KFI_SELECTIVE_COMPLETION`.
+//! - With `KFI_COMPLETION` on the operation there is an entry.
+//! - A search (`KFI_PEEK`) makes an entry, because the entry is its result.
+//! - With `KFI_INJECT` there is none, as for kfi_inject(). kfi_sendmsg() with `KFI_INJECT` on a CQ
+//!   that is not selective is posted with `KFI_COMPLETION` added.
+//! - Otherwise there is an entry, unless the CQ is bound with `KFI_SELECTIVE_COMPLETION`.
 //!
 //! Errors always make an entry, and so does the release of a multi-receive buffer. Counters count
-//! whether there is an entry or not.
+//! with or without an entry.
 
 use crate::{
     enums::{
@@ -79,13 +79,13 @@ pub enum OpType {
     Write = 5,
     /// Change a peer's memory atomically.
     Atomic = 6,
-    /// Likewise, and get what was there before.
+    /// Like `Atomic`, and return the old value.
     FetchAtomic = 7,
-    /// Likewise, if a comparison holds.
+    /// Like `FetchAtomic`, if a comparison holds.
     CompareAtomic = 8,
 }
 
-/// Bytes that an atomic works on.
+/// The length of an atomic in bytes.
 pub const ATOMIC_LEN: usize = 8;
 
 /// The two sides of an endpoint, each with its queue, its default flags and its CQ.
@@ -97,7 +97,7 @@ pub enum Side {
     Receive,
 }
 
-/// Flags that every transmit takes.
+/// The flags that every transmit accepts.
 const TRANSMIT_FLAGS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::INJECT_COMPLETE)
     .union(OpFlags::TRANSMIT_COMPLETE)
@@ -105,7 +105,7 @@ const TRANSMIT_FLAGS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::FENCE)
     .union(OpFlags::MORE);
 
-/// Flags that every receive takes.
+/// The flags that every receive accepts.
 const RECEIVE_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
 
 impl Side {
@@ -125,7 +125,7 @@ impl Side {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a flag that is not known, or cannot be a default of this side.
+    /// `EINVAL`: a flag is unknown, or cannot be a default of this side.
     pub fn default_flags(self, flags: u64) -> Result<OpFlags, Errno> {
         let flags = OpFlags::from_bits(flags)?;
         if !self.default_flags_allowed().contains(flags) {
@@ -136,7 +136,7 @@ impl Side {
 
     /// Returns whether an endpoint with `caps` uses this side, and so needs a CQ for it.
     ///
-    /// Being the target of RMA needs none.
+    /// A target of RMA needs no CQ.
     pub const fn is_used_by(self, caps: Caps) -> bool {
         match self {
             Side::Transmit => caps.intersects(Caps::SEND.union(Caps::READ).union(Caps::WRITE)),
@@ -148,7 +148,7 @@ impl Side {
 impl TryFrom<u32> for OpType {
     type Error = Errno;
 
-    /// Takes a number from outside; `EINVAL` for one that is not in the list.
+    /// Converts a number from outside; returns `EINVAL` if it is not in the list.
     fn try_from(value: u32) -> Result<Self, Errno> {
         match value {
             0 => Ok(Self::Recv),
@@ -166,7 +166,7 @@ impl TryFrom<u32> for OpType {
 }
 
 impl OpType {
-    /// Returns the side that this kind belongs to.
+    /// Returns the side of this kind.
     pub const fn side(self) -> Side {
         match self {
             Self::Recv | Self::TRecv => Side::Receive,
@@ -189,7 +189,7 @@ impl OpType {
         matches!(self, Self::Atomic | Self::FetchAtomic | Self::CompareAtomic)
     }
 
-    /// Returns the flags that this kind can have.
+    /// Returns the flags that this kind accepts.
     pub const fn flags_allowed(self) -> OpFlags {
         match self {
             Self::Recv => RECEIVE_FLAGS.union(OpFlags::MULTI_RECV),
@@ -207,16 +207,16 @@ impl OpType {
         }
     }
 
-    /// Makes the flags of one operation.
+    /// Returns the flags of one operation.
     ///
-    /// `flags` are the caller's. With `explicit` they are all there is (kfi_sendmsg() and the
-    /// like); else those of `defaults`, the default flags of the endpoint's side, that this kind
-    /// can have are added.
+    /// `flags` are those of the caller. With `explicit` there are no others (kfi_sendmsg() and
+    /// similar calls). Otherwise the flags in `defaults`, the default flags of the endpoint's side,
+    /// are added if this kind accepts them.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a flag that is not known or that this kind cannot have; `KFI_DISCARD` without
-    /// `KFI_PEEK` or `KFI_CLAIM`, or with both.
+    /// `EINVAL`: a flag is unknown, or this kind does not accept it; or `KFI_DISCARD` is given
+    /// without `KFI_PEEK` or `KFI_CLAIM`, or with both.
     pub fn flags(self, flags: u64, explicit: bool, defaults: OpFlags) -> Result<OpFlags, Errno> {
         let allowed = self.flags_allowed();
         let mut flags = OpFlags::from_bits(flags)?;
@@ -240,9 +240,10 @@ impl OpType {
     /// Checks the length of an operation's buffer, in bytes.
     ///
     /// # Errors
+    /// # Errors
     ///
-    /// `EMSGSIZE`: longer than [`limits::MAX_MSG_SIZE`], or than [`limits::INJECT_SIZE`] with
-    /// `KFI_INJECT`.
+    /// `EMSGSIZE`: the buffer is longer than [`limits::MAX_MSG_SIZE`], or with `KFI_INJECT` longer
+    /// than [`limits::INJECT_SIZE`].
     pub fn check_len(self, flags: OpFlags, len: u64) -> Result<(), Errno> {
         let limit = if flags.contains(OpFlags::INJECT) {
             limits::INJECT_SIZE as u64
@@ -255,13 +256,13 @@ impl OpType {
         Ok(())
     }
 
-    /// Checks what an atomic of this kind does with `len` bytes.
+    /// Checks the operation and the length of an atomic of this kind.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: anything but a sum, or for [`CompareAtomic`](Self::CompareAtomic) a
-    /// compare-and-swap, of unsigned 64-bit numbers. `EINVAL`: no whole number of them; `EMSGSIZE`:
-    /// more than one.
+    /// `EOPNOTSUPP`: the operation is not a sum, or for [`CompareAtomic`](Self::CompareAtomic) not
+    /// a compare-and-swap, of unsigned 64-bit numbers. `EINVAL`: `len` is not a positive multiple
+    /// of their size. `EMSGSIZE`: there is more than one number.
     pub fn check_atomic(self, datatype: Datatype, op: AtomicOp, len: u64) -> Result<(), Errno> {
         const LEN: u64 = ATOMIC_LEN as u64;
         match (self, datatype, op) {
@@ -277,7 +278,7 @@ impl OpType {
         }
     }
 
-    /// Returns the capabilities that the poster's endpoint needs.
+    /// Returns the capabilities that the endpoint of the poster needs.
     pub const fn caps(self) -> Caps {
         match self {
             Self::Recv => Caps::MSG.union(Caps::RECV),
@@ -291,8 +292,8 @@ impl OpType {
         }
     }
 
-    /// Checks that an endpoint with `caps` can post this kind with `flags`, to or from `directed`
-    /// (for a receive: whether it names a source).
+    /// Checks that an endpoint with `caps` can post this kind with `flags`. `directed` says whether
+    /// a receive names a source.
     ///
     /// # Errors
     ///
@@ -311,7 +312,7 @@ impl OpType {
         Ok(())
     }
 
-    /// Returns the capabilities that the peer's endpoint needs; none for a receive.
+    /// Returns the capabilities that the endpoint of the peer needs; none for a receive.
     pub const fn target_caps(self) -> Caps {
         match self {
             Self::Recv | Self::TRecv => Caps::EMPTY,
@@ -325,9 +326,9 @@ impl OpType {
         }
     }
 
-    /// Returns the flags of this kind's completion, of a success as of an error.
+    /// Returns the flags of this kind's completion, for success and error.
     ///
-    /// `cq_data`: a receive whose message brought remote CQ data.
+    /// `cq_data` says whether the message of a receive brought remote CQ data.
     pub const fn comp_flags(self, cq_data: bool) -> CompFlags {
         match self {
             Self::Recv => CompFlags::MSG
@@ -345,8 +346,9 @@ impl OpType {
         }
     }
 
-    /// Returns the flags of the entry that this operation makes at its target besides a receive's
-    /// completion, or `None` if it makes none: only a write with remote CQ data makes one.
+    /// Returns the flags of the entry that this operation makes at its target, besides the
+    /// completion of a receive. Only a write with remote CQ data makes one; otherwise returns
+    /// `None`.
     pub const fn target_comp_flags(self, flags: OpFlags) -> Option<CompFlags> {
         match self {
             Self::Write if flags.contains(OpFlags::REMOTE_CQ_DATA) => Some(
@@ -358,7 +360,7 @@ impl OpType {
         }
     }
 
-    /// Returns which of the poster's counters this operation moves.
+    /// Returns the counters of the poster that this operation increments.
     pub const fn counts(self) -> CntrBind {
         match self {
             Self::Recv | Self::TRecv => CntrBind::RECV,
@@ -368,8 +370,8 @@ impl OpType {
         }
     }
 
-    /// Returns which counters of the target (its endpoint's and its region's) this operation
-    /// moves besides those of a receive that it completes.
+    /// Returns the counters of the target (of its endpoint and its region) that this operation
+    /// increments, besides those of a receive that it completes.
     pub const fn counts_at_target(self) -> CntrBind {
         match self {
             Self::Recv | Self::TRecv | Self::Send | Self::TSend => CntrBind::EMPTY,
@@ -380,8 +382,8 @@ impl OpType {
         }
     }
 
-    /// Returns the access that a local region must allow for this kind's buffer; the buffer of an
-    /// atomic's result is filled as by a read.
+    /// Returns the access that a local region must allow for this kind's buffer. The result buffer
+    /// of an atomic is written like that of a read.
     pub const fn local_access(self) -> Access {
         match self {
             Self::Recv | Self::TRecv => Access::RECV,
@@ -391,7 +393,7 @@ impl OpType {
         }
     }
 
-    /// Returns the access that the peer's region must allow; none for messages.
+    /// Returns the access that the region of the peer must allow; none for messages.
     pub const fn target_access(self) -> Access {
         match self {
             Self::Recv | Self::TRecv | Self::Send | Self::TSend => Access::EMPTY,
@@ -412,8 +414,9 @@ const fn data_flag(cq_data: bool) -> CompFlags {
     }
 }
 
-/// Returns whether a success of an operation with `flags` makes an entry in the CQ of its side,
-/// which is bound with `KFI_SELECTIVE_COMPLETION` or not. See the top of the file.
+/// Returns whether a success of an operation with `flags` makes an entry in the CQ of its side.
+/// `selective` says whether the CQ is bound with `KFI_SELECTIVE_COMPLETION`. See the top of the
+/// file.
 pub const fn reports_success(flags: OpFlags, selective: bool) -> bool {
     if flags.intersects(OpFlags::COMPLETION.union(OpFlags::PEEK)) {
         return true;
@@ -421,23 +424,24 @@ pub const fn reports_success(flags: OpFlags, selective: bool) -> bool {
     !flags.contains(OpFlags::INJECT) && !selective
 }
 
-/// How far a transmit must have come before it completes (fi_endpoint(3), completion levels).
+/// The progress that a transmit must have made before it completes (fi_endpoint(3), completion
+/// levels).
 ///
-/// They are ordered: a transmit that has come to a level has come to those before it.
+/// Levels are ordered: a transmit that has reached a level has reached all lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// `KFI_INJECT_COMPLETE`: the buffer can be used again.
+    /// `KFI_INJECT_COMPLETE`: the buffer can be reused.
     Inject,
-    /// `KFI_TRANSMIT_COMPLETE`: the peer's endpoint has it, in a receive's buffer or among its
-    /// unexpected messages. The default of reliable endpoints.
+    /// `KFI_TRANSMIT_COMPLETE`: the peer's endpoint has the data, in the buffer of a receive or
+    /// among its unexpected messages. The default of reliable endpoints.
     Transmit,
-    /// `KFI_DELIVERY_COMPLETE`: it is in the buffer of the peer's receive (or was discarded by the
-    /// peer), or in the peer's region.
+    /// `KFI_DELIVERY_COMPLETE`: the data is in the buffer of the peer's receive (or was discarded
+    /// by the peer), or in the peer's region.
     Delivery,
 }
 
 impl Level {
-    /// Returns the level that `flags` ask for: the furthest, if several are set.
+    /// Returns the level that `flags` request: the highest, if several are set.
     pub const fn of(flags: OpFlags) -> Self {
         if flags.contains(OpFlags::DELIVERY_COMPLETE) {
             Self::Delivery
@@ -450,13 +454,13 @@ impl Level {
         }
     }
 
-    /// Returns whether a transmit that asks for this level completes, having come to `level`.
+    /// Returns whether a transmit that requests this level completes when it has reached `level`.
     pub fn is_reached_at(self, level: Self) -> bool {
         level >= self
     }
 }
 
-/// The kinds of an endpoint that asks for none.
+/// The kinds of operations of an endpoint that names none.
 const DEFAULT_KINDS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::RMA);
 const MESSAGE_KINDS: Caps = Caps::MSG.union(Caps::TAGGED);
 const MESSAGE_DIRECTIONS: Caps = Caps::SEND.union(Caps::RECV);
@@ -466,12 +470,13 @@ const RMA_DIRECTIONS: Caps = Caps::READ
     .union(Caps::REMOTE_READ)
     .union(Caps::REMOTE_WRITE);
 
-/// Completes capabilities that leave something open (fi_getinfo(3)), of an endpoint of a type that
-/// can have those of `of`.
+/// Completes capabilities that are not fully specified (fi_getinfo(3)), for an endpoint type with
+/// the capabilities `of`.
 ///
-/// Neither kind nor direction: plain and tagged messages and RMA. A direction without a kind: the
+/// Without kind and direction: plain and tagged messages and RMA. A direction without a kind: the
 /// kinds that have it (`SEND` and `RECV`: plain and tagged messages; the others: RMA). A kind
-/// without one of its directions: all of its directions. What the type does not have is not added.
+/// without one of its directions: all of its directions. Capabilities that the type does not have
+/// are not added.
 pub fn expand_caps(caps: Caps, of: Caps) -> Caps {
     let mut caps = caps;
     let kinds = MESSAGE_KINDS | RMA_KINDS;

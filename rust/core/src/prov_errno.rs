@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Why an operation failed, in the module's own numbers: `prov_errno` of an error entry.
+//! The provider's error numbers: `prov_errno` of an error entry.
 //!
-//! | numbers | from |
+//! | number | meaning |
 //! |---|---|
-//! | 0 | nothing to add to the error |
-//! | 256.. | [`WIRE`] and the status of a work request, as `enum ibv_wc_status` has it |
+//! | 0 | no further information |
+//! | 256.. | [`WIRE`] plus the status of a work request, as in `enum ibv_wc_status` |
 //!
-//! A transmit that ends with "local length" has `EMSGSIZE` ([`of_transmit`]).
+//! A transmit that ends with "local length" has the error `EMSGSIZE` ([`of_transmit`]).
 //!
-//! What a peer on the same host refuses has the number that the same refusal has over the wire
-//! ([`REFUSED`]).
+//! A refusal by a peer on the same host has the same number as over the wire ([`REFUSED`]).
 //!
-//! | status | the error |
+//! | status | error |
 //! |---|---|
 //! | flushed | `ECANCELED` |
 //! | local length | `KFI_ETRUNC` |
@@ -24,10 +23,10 @@
 use crate::errno::Errno;
 use kfi_roce::rc::Status;
 
-/// The first of the wire's numbers.
+/// The first number of the wire.
 pub const WIRE: u32 = 256;
 
-/// The peer refused access to its memory, whatever the reason.
+/// The peer refused access to its memory. The reason is not told.
 pub const REFUSED: u32 = WIRE | Status::RemoteAccess as u32;
 
 /// Returns the error and the `prov_errno` of a status; `None` for success.
@@ -45,8 +44,8 @@ pub const fn of_status(status: Status) -> Option<(Errno, u32)> {
     Some((errno, WIRE | status as u32))
 }
 
-/// Returns the same for a work request that sends: its packets are longer than the path to the peer
-/// carries now (`EMSGSIZE`).
+/// Returns the error and the `prov_errno` of a work request that sends. "Local length" means that
+/// its packets are longer than the present path MTU to the peer (`EMSGSIZE`).
 pub const fn of_transmit(status: Status) -> Option<(Errno, u32)> {
     match (status, of_status(status)) {
         (Status::LocalLength, Some((_, number))) => Some((Errno::EMSGSIZE, number)),
@@ -54,7 +53,7 @@ pub const fn of_transmit(status: Status) -> Option<(Errno, u32)> {
     }
 }
 
-/// Returns what a `prov_errno` means (kfi_cq_strerror()).
+/// Returns the text of a `prov_errno` (kfi_cq_strerror()).
 pub const fn text(prov_errno: u32) -> &'static str {
     const LOCAL_LENGTH: u32 = WIRE | Status::LocalLength as u32;
     const LOCAL_OPERATION: u32 = WIRE | Status::LocalOperation as u32;

@@ -1,32 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring: completions passed to one reader through shared memory.
+//! The ring that passes completions to one reader through shared memory.
 //!
-//! Entries are numbered for ever; number n stands in slot n modulo the size, a
-//! power of two. Two numbers say it all: `tail`, entries ever written, is the
-//! producer's; `head`, entries ever taken, the consumer's. `tail - head` are
-//! there to be read. The producer writes an entry and then releases the new
-//! tail; the consumer acquires the tail, reads the entry, and releases the new
-//! head; the producer acquires the head before it writes over what was there.
+//! Entries are numbered without limit; number n is in slot n modulo the size, a power of two. The
+//! producer owns `tail`, the number of entries ever written; the consumer owns `head`, the number
+//! of entries ever taken. `tail - head` entries can be read. The producer writes an entry and then
+//! releases the new tail. The consumer acquires the tail, reads the entry, and releases the new
+//! head. The producer acquires the head before it overwrites a slot.
 //!
-//! The consumer is a program that maps the ring, so the head is a number that
-//! anybody may have written. [`Producer::observe`] believes it between the last
-//! head believed and the tail, and nothing else: a spoilt head costs its writer
-//! its completions and nobody anything else. Entries in shared memory are the
-//! program's to spoil too: a reader by call may copy them out to that program, but
-//! nothing in the module acts on what they say.
+//! The consumer is a program that maps the ring, so the head cannot be trusted.
+//! [`Producer::observe`] accepts it only between the last accepted head and the tail. An invalid
+//! head harms only the program that wrote it, which loses its completions. The program can also
+//! overwrite the entries. A read by a call may copy them to that program, but the module never acts
+//! on their contents.
 //!
-//! A consumer that has told its program of lost completions says so in `told`, as the
-//! producer does when it tells a reader by call. It is believed between the last number
-//! believed and the losses; any other value changes nothing.
+//! A consumer that has reported lost completions to its program writes their number to `told`, as
+//! the producer does when it reports them to a reader by call. The number is accepted between the
+//! last accepted one and the number of losses; any other value has no effect.
 //!
-//! The words are laid out as `struct kfabric_cq_ring`. Who reads by call instead
-//! ([`Producer::batch`], [`Producer::take`]) moves the same head. One such reader
-//! at a time: the caller sees to that. A program that reads both ways at once gets
-//! what it asked for: some entries twice.
+//! The layout of the words is `struct kfabric_cq_ring`. A reader by call ([`Producer::batch`],
+//! [`Producer::take`]) moves the same head. The caller ensures that there is one such reader at a
+//! time. A program that reads in both ways at the same time may get some entries twice.
 //!
-//! Everything is O(1). Context: the producer under its CQ's lock; the consumer
-//! belongs to one thread.
+//! Each operation takes O(1). Context: the producer under its CQ's lock; the consumer belongs to
+//! one thread.
 
 use crate::{
     errno::{
@@ -38,24 +35,24 @@ use crate::{
 
 /// The shared words of a ring.
 pub struct Words<W> {
-    /// Entries ever written. The producer's.
+    /// The number of entries ever written. Written by the producer.
     pub tail: W,
-    /// Error entries waiting, for the consumer's information. The producer's.
+    /// The number of queued error entries, for the consumer's information. Written by the producer.
     pub errors: W,
-    /// Completions lost, likewise.
+    /// The number of lost completions. Written by the producer.
     pub overruns: W,
-    /// Entries ever taken. The consumer's; not to be trusted.
+    /// The number of entries ever taken. Written by the consumer; not trusted.
     pub head: W,
-    /// How many of the lost completions readers were told of. The consumer's; not to be
+    /// The number of lost completions that were reported to readers. Written by the consumer; not
     /// trusted.
     pub told: W,
 }
 
-/// The head word holds a number that cannot be a head.
+/// The head word has an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spoilt;
 
-/// Consecutive entries that are there to be read.
+/// Consecutive entries that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     first: u64,
@@ -64,31 +61,31 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many entries it is.
+    /// Returns the number of entries.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Their slots, oldest first.
+    /// Returns the slots of the entries, oldest first.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         let Batch { first, count, mask } = *self;
         (0..u64::from(count)).map(move |i| slot_of(first.wrapping_add(i), mask))
     }
 
-    /// The number of the entry behind the first `n`.
+    /// Returns the number of the entry after the first `n`.
     fn after(&self, n: u32) -> u64 {
         self.first.wrapping_add(u64::from(n.min(self.count)))
     }
 }
 
-/// The slot of entry `n`.
+/// Returns the slot of entry `n`.
 #[inline]
 fn slot_of(n: u64, mask: u32) -> u32 {
-    // The mask leaves 32 bits.
+    // The mask leaves at most 32 bits.
     (n & u64::from(mask)) as u32
 }
 
-/// The end that writes: the module's.
+/// The writing end, in the module.
 ///
 /// # Invariants
 ///
@@ -96,25 +93,25 @@ fn slot_of(n: u64, mask: u32) -> u32 {
 pub struct Producer<W: Word> {
     words: Words<W>,
     size: u32,
-    /// The last head believed.
+    /// The last accepted head.
     head: u64,
     tail: u64,
     spoilt: bool,
-    /// Completions lost.
+    /// The number of lost completions.
     overruns: u64,
-    /// How many of these readers were told of, as last believed.
+    /// The last accepted number of lost completions that were reported to readers.
     told: u64,
 }
 
 impl<W: Word> Producer<W> {
-    /// An empty ring of `size` entries. Writes all words.
+    /// Makes an empty ring of `size` entries. Writes all words.
     ///
-    /// Errors: EINVAL `size` is not a power of two.
+    /// Errors: EINVAL if `size` is not a power of two.
     pub fn new(words: Words<W>, size: u32) -> Result<Self> {
         Self::starting_at(words, size, 0)
     }
 
-    /// [`Self::new`] whose first entry has the number `first`.
+    /// Like [`Self::new`], but the first entry has the number `first`.
     fn starting_at(words: Words<W>, size: u32, first: u64) -> Result<Self> {
         if !size.is_power_of_two() {
             return Err(Errno::EINVAL);
@@ -136,50 +133,50 @@ impl<W: Word> Producer<W> {
         })
     }
 
-    /// Entries the ring has room for.
+    /// Returns the maximum number of entries.
     #[inline]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Entries ever written.
+    /// Returns the number of entries ever written.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Entries in the ring, by the last head believed: at least those that the
+    /// Returns the number of entries in the ring by the last accepted head: at least those that the
     /// consumer has not taken.
     #[inline]
     pub fn queued(&self) -> u32 {
-        // INVARIANT: at most `size`, a u32.
+        // INVARIANT: the difference is at most `size`, a u32.
         self.tail.wrapping_sub(self.head) as u32
     }
 
-    /// Looks where the consumer is. Believes the head word if it lies between
-    /// the last head believed and the tail; if not, the last one stands, and
-    /// the ring is spoilt until a later look finds a good one.
+    /// Reads the head word. Accepts it if it lies between the last accepted head and the tail.
+    /// Otherwise the last head stays valid, and the ring is marked as spoilt until a later call
+    /// finds a valid head.
     pub fn observe(&mut self) -> Result<u64, Spoilt> {
-        // ORDERING: acquire, with the consumer's release: it is done with the
-        // entries before this head, their slots may be written over.
+        // ORDERING: acquire, pairs with the consumer's release: the consumer has read the entries
+        // before this head, so their slots can be overwritten.
         let head = self.words.head.load_acquire();
         if !self.believable(head) {
             self.spoilt = true;
             return Err(Spoilt);
         }
-        // INVARIANT: believable.
+        // INVARIANT: the head was checked.
         self.head = head;
         self.spoilt = false;
         Ok(head)
     }
 
-    /// Whether the last look found a bad head.
+    /// Returns whether the last call of [`Self::observe`] found an invalid head.
     pub fn spoilt(&self) -> bool {
         self.spoilt
     }
 
-    /// Appends an entry, which `write` writes to the slot it is given. False:
-    /// there is no room by the last head believed, and `write` was not called.
+    /// Appends an entry, which `write` writes to the slot with the given number. Returns false if
+    /// there is no room by the last accepted head; `write` is not called then.
     #[inline]
     pub fn push(&mut self, write: impl FnOnce(u32)) -> bool {
         if self.queued() >= self.size {
@@ -188,12 +185,12 @@ impl<W: Word> Producer<W> {
         write(slot_of(self.tail, self.mask()));
         // INVARIANT: there was room for one.
         self.tail = self.tail.wrapping_add(1);
-        // ORDERING: release: the entry is seen by who acquires this tail.
+        // ORDERING: release: a consumer that acquires this tail sees the entry.
         self.words.tail.store_release(self.tail);
         true
     }
 
-    /// The oldest entries, at most `want`, for a reader by call.
+    /// Returns the oldest entries, at most `want`, for a reader by call.
     pub fn batch(&self, want: u32) -> Batch {
         Batch {
             first: self.head,
@@ -202,52 +199,53 @@ impl<W: Word> Producer<W> {
         }
     }
 
-    /// The reader by call is done with the first `n` entries of `batch`.
+    /// Removes the first `n` entries of `batch`, which a reader by call has read.
     pub fn take(&mut self, batch: &Batch, n: u32) {
-        // Where the program is by now; if that is spoilt, what follows mends it.
+        // The program may have moved the head. If it is invalid, the store below repairs it.
         let _ = self.observe();
         let head = batch.after(n);
         if !self.believable(head) {
-            // The program that maps the ring has taken more meanwhile.
+            // The program that maps the ring has taken more entries in the meantime.
             return;
         }
-        // INVARIANT: believable.
+        // INVARIANT: the head was checked.
         self.head = head;
-        // ORDERING: release, as a consumer's would be.
+        // ORDERING: release, like a consumer's.
         self.words.head.store_release(head);
     }
 
-    /// Whether this can be a head: between the last one and the tail. Distances
-    /// modulo 2^64 from the last one; nothing else compares.
+    /// Returns whether `head` lies between the last accepted head and the tail, by distances modulo
+    /// 2^64 from the former.
     #[inline]
     fn believable(&self, head: u64) -> bool {
         head.wrapping_sub(self.head) <= self.tail.wrapping_sub(self.head)
     }
 
-    /// Tells the consumer how many error entries wait. Release: who sees the
+    /// Tells the consumer the number of queued error entries. Release: a consumer that sees the
     /// number finds the entry by call.
     pub fn tell_errors(&self, errors: u32) {
         self.words.errors.store_release(u64::from(errors));
     }
 
-    /// A completion is lost. Release: who sees the number sees the errors of before.
+    /// Counts a lost completion. Release: a consumer that sees the number also sees the earlier
+    /// number of errors.
     pub fn lose(&mut self) {
         self.overruns = self.overruns.wrapping_add(1);
         self.words.overruns.store_release(self.overruns);
     }
 
-    /// Completions ever lost.
+    /// Returns the number of completions that were ever lost.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
 
-    /// Whether there are losses that readers were not told of. Looks what the consumer
-    /// has told.
+    /// Returns whether there are losses that were not reported to readers. Reads the consumer's
+    /// word.
     pub fn lost(&mut self) -> bool {
         if self.told == self.overruns {
             return false;
         }
-        // ORDERING: none needed, nothing else depends on it.
+        // ORDERING: none needed, because nothing else depends on it.
         let told = self.words.told.load();
         let untold = self.overruns.wrapping_sub(self.told);
         if told.wrapping_sub(self.told) <= untold {
@@ -256,7 +254,7 @@ impl<W: Word> Producer<W> {
         self.told != self.overruns
     }
 
-    /// A reader by call is told of all losses.
+    /// Records that all losses were reported to a reader by call.
     pub fn tell_lost(&mut self) {
         self.told = self.overruns;
         self.words.told.store(self.told);
@@ -264,13 +262,13 @@ impl<W: Word> Producer<W> {
 
     #[inline]
     fn mask(&self) -> u32 {
-        // A power of two: not 0.
+        // The size is a power of two, so it is not 0.
         self.size.wrapping_sub(1)
     }
 }
 
-/// The end that reads: a program's. Here so that both ends of the protocol
-/// stand in one place and are tested together.
+/// The reading end, in a program. It is in this file so that both ends of the protocol are tested
+/// together.
 pub struct Consumer<'a, W: Word> {
     tail: &'a W,
     head: &'a W,
@@ -279,8 +277,8 @@ pub struct Consumer<'a, W: Word> {
 }
 
 impl<'a, W: Word> Consumer<'a, W> {
-    /// A reader of the ring with these words and `size` (a power of two)
-    /// entries, from where the last reader stopped.
+    /// Makes a reader of the ring with these words and `size` entries (a power of two). It
+    /// continues where the last reader stopped.
     pub fn new(tail: &'a W, head: &'a W, size: u32) -> Self {
         Self {
             tail,
@@ -290,24 +288,23 @@ impl<'a, W: Word> Consumer<'a, W> {
         }
     }
 
-    /// The entries that are there to be read.
+    /// Returns the entries that can be read.
     pub fn ready(&self) -> Batch {
-        // ORDERING: acquire, with the producer's release: the entries before
-        // this tail are whole.
+        // ORDERING: acquire, pairs with the producer's release: the entries before this tail are
+        // complete.
         let tail = self.tail.load_acquire();
         Batch {
             first: self.next,
-            // At most the size, if the producer is sound.
+            // The difference is at most the size if the producer is correct.
             count: tail.wrapping_sub(self.next).min(u64::from(u32::MAX)) as u32,
             mask: self.mask,
         }
     }
 
-    /// Done with the oldest `n` of [`Self::ready`].
+    /// Removes the oldest `n` entries of [`Self::ready`].
     pub fn release(&mut self, n: u32) {
         self.next = self.next.wrapping_add(u64::from(n));
-        // ORDERING: release: the entries were read before their slots are
-        // given back.
+        // ORDERING: release: the entries were read before their slots are freed.
         self.head.store_release(self.next);
     }
 }
@@ -374,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_go_round_also_past_the_end_of_numbers() -> Result {
+    fn entries_wrap_also_at_the_end_of_the_number_range() -> Result {
         let page = Page::new();
         let mut ring = Producer::starting_at(page.words(), 4, u64::MAX - 1)?;
         let mut consumer = Consumer::new(&page.tail, &page.head, 4);
@@ -399,13 +396,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_believed_between_the_last_one_and_the_tail() -> Result {
+    fn a_head_is_accepted_between_the_last_one_and_the_tail() -> Result {
         let page = Page::new();
         let mut ring = Producer::starting_at(page.words(), 8, u64::MAX - 2)?;
         for _ in 0..6 {
             assert!(ring.push(|_| ()));
         }
-        // Entries MAX-2 .. 3; the tail is 3.
+        // The entries have the numbers MAX-2 to 3; the tail is 3.
         for bad in [u64::MAX - 3, 4, 5, 1 << 63, (1 << 63) - 1] {
             page.head.store(bad);
             assert_eq!(ring.observe(), Err(Spoilt));
@@ -418,14 +415,14 @@ mod tests {
             assert!(!ring.spoilt());
             assert_eq!(ring.queued(), queued);
         }
-        // Never back.
+        // The head never moves back.
         page.head.store(2);
         assert_eq!(ring.observe(), Err(Spoilt));
         Ok(())
     }
 
     #[test]
-    fn a_reader_by_call_takes_what_it_read_and_no_more() -> Result {
+    fn a_reader_by_call_takes_only_the_entries_it_read() -> Result {
         let page = Page::new();
         let mut ring = Producer::new(page.words(), 4)?;
         for _ in 0..4 {
@@ -435,7 +432,7 @@ mod tests {
         assert_eq!(slots(batch), Log::of(&[0, 1]));
         ring.take(&batch, 1);
         assert_eq!(page.head.load(), 1);
-        // The program reads on through the mapped ring meanwhile.
+        // The program reads on through the mapped ring in the meantime.
         let batch = ring.batch(9);
         assert_eq!(slots(batch), Log::of(&[1, 2, 3]));
         page.head.store(3);
@@ -450,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_consumer_is_told() -> Result {
+    fn the_words_tell_the_consumer_of_errors_and_losses() -> Result {
         let page = Page::new();
         let mut ring = Producer::new(page.words(), 4)?;
         for word in [
@@ -472,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_by_either_side() -> Result {
+    fn either_side_can_report_losses() -> Result {
         let page = Page::new();
         let mut ring = Producer::new(page.words(), 4)?;
         assert!(!ring.lost());
@@ -480,13 +477,13 @@ mod tests {
             ring.lose();
         }
         assert!(ring.lost());
-        // Not all of them, then all.
+        // First a part of the losses, then all.
         page.told.store(2);
         assert!(ring.lost());
         page.told.store(3);
         assert!(!ring.lost());
         ring.lose();
-        // What cannot be true: too many, and fewer than before.
+        // Invalid values: too many, and fewer than before.
         for bad in [5, 2, 0, u64::MAX, 1 << 63] {
             page.told.store(bad);
             assert!(ring.lost());

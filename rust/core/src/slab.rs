@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A fixed number of slots, lent by the caller, that keep their values in an order.
+//! A fixed number of slots, lent by the caller, whose values are kept in an order.
 //!
-//! Posted receives and unexpected messages are queues out of whose middle entries are taken. A
-//! [`Slab`] is such a queue without memory of its own: its [`Slot`]s are a slice that the caller
-//! got before (in the kernel a `KVVec`, in tests a `Vec`), and the order is a doubly linked list
-//! of slot numbers through them. Free slots form a second list.
+//! The queues of posted receives and unexpected messages need to remove entries from the middle. A
+//! [`Slab`] is such a queue without memory of its own. Its [`Slot`]s are a slice that the caller
+//! allocated before (in the kernel a `KVVec`, in tests a `Vec`), and the order is a doubly linked
+//! list of slot numbers. Free slots form a second list.
 //!
-//! - [`Slab::push_back`] puts a value at the end, O(1). No slot free is a result, [`Full`], that
-//!   gives the value back.
-//! - [`Slab::remove`] takes a value from anywhere, O(1), together with its sequence number;
-//! - [`Slab::put_back`] puts it where it was: before the first value with a later number. O(1) at
-//!   the front of the queue, where it mostly belongs; O(n) else.
-//! - [`Slab::iter`] and the cursor [`Slab::front`], [`Slab::next`] go through them in order.
+//! - [`Slab::push_back`] appends a value, O(1). If no slot is free, it returns the value in
+//!   [`Full`].
+//! - [`Slab::remove`] removes a value at any position and returns its sequence number, O(1).
+//! - [`Slab::put_back`] restores a value at its position: before the first value with a later
+//!   number. O(1) at the front of the queue, the usual position; otherwise O(n).
+//! - [`Slab::iter`] and the cursor [`Slab::front`], [`Slab::next`] visit the values in order.
 //!
-//! A slot is named by an [`Id`]: its number and its generation, which changes when the value
-//! leaves. An old id therefore finds nothing, never a stranger.
+//! An [`Id`] identifies a value by its slot number and the generation of the slot, which changes
+//! when the value is removed. An old id therefore finds nothing.
 //!
-//! Nothing here panics: a slot number that does not exist (it cannot) reads as the end of the
+//! No function panics: an invalid slot number, which cannot occur, is treated as the end of the
 //! list.
 
 use core::ops::DerefMut;
 
-/// The slot number that is no slot: the end of a list.
+/// The slot number that marks the end of a list.
 const END: u32 = u32::MAX;
 
-/// Memory for a [`Slab`]: anything that is a slice of slots behind a pointer.
+/// Memory for a [`Slab`]: any type that dereferences to a slice of slots.
 ///
-/// A `Vec<Slot<T>>`, a `KVVec<Slot<T>>`, a `Box<[Slot<T>]>`, a `&mut [Slot<T>]`.
+/// Examples: `Vec<Slot<T>>`, `KVVec<Slot<T>>`, `Box<[Slot<T>]>`, `&mut [Slot<T>]`.
 pub trait Storage<T>: DerefMut<Target = [Slot<T>]> {}
 
 impl<T, S: DerefMut<Target = [Slot<T>]>> Storage<T> for S {}
 
-/// Room for one value.
+/// A slot for one value.
 #[derive(Debug)]
 pub struct Slot<T> {
     generation: u32,
@@ -42,7 +42,7 @@ pub struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Returns an empty slot, to fill storage with.
+    /// Returns an empty slot, to initialise storage.
     pub const fn new() -> Self {
         Self {
             generation: 0,
@@ -60,21 +60,21 @@ impl<T> Default for Slot<T> {
     }
 }
 
-/// The name of a value in a [`Slab`]. It names nothing once the value has left.
+/// The identifier of a value in a [`Slab`]. It becomes invalid when the value is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id {
     index: u32,
     generation: u32,
 }
 
-/// No slot is free. Gives the value back.
+/// No slot is free. Returns the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
-/// A value that was taken out, and its place in the order.
+/// A removed value with its position in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed<T> {
-    /// Its place, for [`Slab::put_back`].
+    /// The sequence number, for [`Slab::put_back`].
     pub seq: u64,
     /// The value.
     pub value: T,
@@ -84,9 +84,9 @@ pub struct Removed<T> {
 ///
 /// # Invariants
 ///
-/// A slot is in exactly one of two lists: with a value in the one from `head` to `tail`, in which
-/// `seq` grows and `prev` and `next` agree; without in the one from `free`, through `next`. `len`
-/// is the number of values.
+/// A slot is in exactly one of two lists. Slots with a value are in the list from `head` to `tail`,
+/// in which `seq` increases and `prev` and `next` agree. Slots without a value are in the list from
+/// `free`, linked by `next`. `len` is the number of values.
 #[derive(Debug)]
 pub struct Slab<T, S: Storage<T>> {
     slots: S,
@@ -99,7 +99,7 @@ pub struct Slab<T, S: Storage<T>> {
 }
 
 impl<T, S: Storage<T>> Slab<T, S> {
-    /// Makes a queue of the slots of `slots`, dropping what is in them. Slots beyond 2^32 - 2 are
+    /// Makes a queue with the slots of `slots`, and drops their contents. Slots beyond 2^32 - 2 are
     /// not used.
     pub fn new(slots: S) -> Self {
         let mut slab = Self {
@@ -111,7 +111,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
             next_seq: 0,
             _values: core::marker::PhantomData,
         };
-        // INVARIANT: Every slot goes to the free list, the first one foremost.
+        // INVARIANT: Every slot is put into the free list, the first one at its front.
         for index in (0..slab.capacity()).rev() {
             let free = slab.free;
             if let Some(slot) = slab.slot_mut(index) {
@@ -124,12 +124,12 @@ impl<T, S: Storage<T>> Slab<T, S> {
         slab
     }
 
-    /// Returns how many values there can be.
+    /// Returns the maximum number of values.
     pub fn capacity(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(END).min(END - 1)
     }
 
-    /// Returns how many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -144,7 +144,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
         self.free == END
     }
 
-    /// Puts `value` at the end of the order.
+    /// Appends `value`.
     ///
     /// # Errors
     ///
@@ -152,16 +152,16 @@ impl<T, S: Storage<T>> Slab<T, S> {
     pub fn push_back(&mut self, value: T) -> Result<Id, Full<T>> {
         let seq = self.next_seq;
         let id = self.fill(seq, value, self.tail)?;
-        // 2^64 values are never pushed.
+        // The number of values never reaches 2^64.
         self.next_seq = seq.wrapping_add(1);
         Ok(id)
     }
 
-    /// Puts a value back to where it was when [`Self::remove`] took it. It gets a new [`Id`].
+    /// Restores a value at the position from which [`Self::remove`] took it. It gets a new [`Id`].
     ///
     /// # Errors
     ///
-    /// [`Full`]: its slot has been used for another meanwhile, and no other is free.
+    /// [`Full`]: its slot was used for another value in the meantime, and no other is free.
     pub fn put_back(&mut self, removed: Removed<T>) -> Result<Id, Full<Removed<T>>> {
         let mut before = END;
         let mut cursor = self.head;
@@ -177,7 +177,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
             .map_err(|Full(value)| Full(Removed { seq, value }))
     }
 
-    /// Returns the value named `id`.
+    /// Returns the value with this `id`.
     pub fn get(&self, id: Id) -> Option<&T> {
         self.slot(id.index)
             .filter(|slot| slot.generation == id.generation)?
@@ -185,7 +185,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
             .as_ref()
     }
 
-    /// Returns the value named `id`, to change.
+    /// Returns a mutable reference to the value with this `id`.
     pub fn get_mut(&mut self, id: Id) -> Option<&mut T> {
         self.slot_mut(id.index)
             .filter(|slot| slot.generation == id.generation)?
@@ -193,7 +193,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
             .as_mut()
     }
 
-    /// Takes the value named `id` out.
+    /// Removes the value with this `id`.
     pub fn remove(&mut self, id: Id) -> Option<Removed<T>> {
         let free = self.free;
         let slot = self
@@ -201,8 +201,8 @@ impl<T, S: Storage<T>> Slab<T, S> {
             .filter(|slot| slot.generation == id.generation)?;
         let value = slot.value.take()?;
         let (seq, prev, next) = (slot.seq, slot.prev, slot.next);
-        // INVARIANT: The slot leaves the list of values, whose neighbours close up, and becomes
-        // the foremost of the free list.
+        // INVARIANT: The slot leaves the list of values, whose neighbours are linked, and becomes
+        // the front of the free list.
         slot.generation = slot.generation.wrapping_add(1);
         slot.prev = END;
         slot.next = free;
@@ -212,18 +212,18 @@ impl<T, S: Storage<T>> Slab<T, S> {
         Some(Removed { seq, value })
     }
 
-    /// Takes the first value out.
+    /// Removes the first value.
     pub fn pop_front(&mut self) -> Option<Removed<T>> {
         let id = self.front()?;
         self.remove(id)
     }
 
-    /// Returns the name of the first value.
+    /// Returns the id of the first value.
     pub fn front(&self) -> Option<Id> {
         self.id(self.head)
     }
 
-    /// Returns the name of the value after `id`; `None` also if `id` has left.
+    /// Returns the id of the value after `id`; `None` also if the value with `id` was removed.
     pub fn next(&self, id: Id) -> Option<Id> {
         let slot = self
             .slot(id.index)
@@ -231,7 +231,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
         self.id(slot.next)
     }
 
-    /// Goes through the values in order.
+    /// Iterates over the values in order.
     pub fn iter(&self) -> Iter<'_, T, S> {
         Iter {
             slab: self,
@@ -239,10 +239,10 @@ impl<T, S: Storage<T>> Slab<T, S> {
         }
     }
 
-    /// Returns the name of the first value, in order, for which `want` holds. O(n).
+    /// Returns the id of the first value, in order, for which `want` holds. O(n).
     #[inline(always)]
     pub fn find(&self, mut want: impl FnMut(&T) -> bool) -> Option<Id> {
-        // Mostly it is the first, if there is any.
+        // It is usually the first one, if there is any.
         let first = self.slot(self.head)?;
         if first.value.as_ref().is_some_and(&mut want) {
             return self.id(self.head);
@@ -270,7 +270,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
         })
     }
 
-    /// Puts a value in a free slot and that into the order behind `before` (`END`: at the front).
+    /// Puts a value into a free slot and inserts it after `before` (`END`: at the front).
     fn fill(&mut self, seq: u64, value: T, before: u32) -> Result<Id, Full<T>> {
         let after = match self.slot(before) {
             Some(slot) => slot.next,
@@ -282,8 +282,8 @@ impl<T, S: Storage<T>> Slab<T, S> {
         };
         let next_free = slot.next;
         let generation = slot.generation;
-        // INVARIANT: The slot leaves the free list, of which it was the foremost, and joins the
-        // other between `before` and `after`, which were neighbours.
+        // INVARIANT: The slot leaves the front of the free list and is inserted between `before`
+        // and `after`, which were neighbours.
         slot.seq = seq;
         slot.value = Some(value);
         self.free = next_free;
@@ -293,7 +293,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
         Ok(Id { index, generation })
     }
 
-    /// Makes two slots neighbours; `END` stands for the end of the list on that side.
+    /// Links two slots as neighbours; `END` stands for the end of the list on that side.
     fn link(&mut self, left: u32, right: u32) {
         match self.slot_mut(left) {
             Some(slot) => slot.next = right,
@@ -306,7 +306,7 @@ impl<T, S: Storage<T>> Slab<T, S> {
     }
 }
 
-/// The values of a [`Slab`] in order, with their names. Made by [`Slab::iter`].
+/// An iterator over the values of a [`Slab`] in order, with their ids. Made by [`Slab::iter`].
 #[derive(Debug)]
 pub struct Iter<'a, T, S: Storage<T>> {
     slab: &'a Slab<T, S>,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn old_ids_name_nothing() {
+    fn old_ids_find_nothing() {
         let mut slots = slots();
         let mut slab = Slab::new(&mut slots[..]);
         let old = slab.push_back(1);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cursor_goes_through() {
+    fn the_cursor_visits_all_values_in_order() {
         let mut slots = slots();
         let mut slab = Slab::new(&mut slots[..]);
         for value in 0..3 {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slots_at_all() {
+    fn a_slab_without_slots_is_full_and_empty() {
         let mut slab: Slab<u32, &mut [Slot<u32>]> = Slab::new(&mut []);
         assert_eq!(slab.capacity(), 0);
         assert!(slab.is_full());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the unit tests stand on, here and in the kernel: a [`Word`] for one
-//! thread, a [`DueMap`] and [`Records`] in arrays, and a list of what was released.
+//! Helpers of the unit tests, for cargo and for the kernel: a [`Word`] for one thread, a [`DueMap`]
+//! and [`Records`] in arrays, and a log of released waiters.
 
 use crate::{
     cq::{
@@ -16,7 +16,7 @@ use crate::{
 };
 use core::cell::Cell;
 
-/// A word that one thread alone uses.
+/// A word that only one thread uses.
 pub(crate) struct Plain(Cell<u64>);
 
 impl Plain {
@@ -60,10 +60,10 @@ impl Word for Plain {
     }
 }
 
-/// Names of waiters in the tests.
+/// The identifiers of waiters in the tests.
 pub(crate) type Name = u32;
 
-/// Eight places, searched from end to end.
+/// A map of at most eight entries, searched linearly.
 pub(crate) struct ArrayMap([Option<(Key, Name)>; 8]);
 
 impl ArrayMap {
@@ -103,7 +103,7 @@ impl DueMap for ArrayMap {
     }
 }
 
-/// Four error entries, searched from end to end; a record has a name.
+/// At most four error entries, searched linearly; each record has a name.
 pub(crate) struct ArrayRecords([Option<(u64, ErrEntry, Name)>; 4]);
 
 impl ArrayRecords {
@@ -138,7 +138,7 @@ impl Records for ArrayRecords {
     }
 }
 
-/// What was released, in order; compared as a whole.
+/// A log of events in order; tests compare it as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Log<T> {
     entries: [Option<T>; 8],

@@ -1,49 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How fast a user may be refused access to memory.
+//! A limit on the rate of refused memory accesses of a user.
 //!
-//! A key has 32 bits, so whoever may try as fast as a host answers finds one. A [`Throttle`] belongs to
-//! a part of a user's endpoints and is told of each refusal. The first [`FREE`] in a row cost nothing.
-//! After that the accesses of these endpoints to peers' memory begin one by one, with a delay between
-//! them that is [`FIRST`] after one more refusal, and twice as long after each further one, up to
-//! [`LONGEST`]. So many threads try no more keys than one. Each [`FORGET`] without a refusal takes back
-//! one.
+//! A key has 32 bits, so a user could find a key by trying as fast as a host answers. A
+//! [`Throttle`] belongs to a group of a user's endpoints and counts their refusals. The first
+//! [`FREE`] consecutive refusals have no effect. After that, the accesses of these endpoints to
+//! peers' memory begin one at a time, with a delay between them: [`FIRST`] after one more refusal,
+//! and twice as long after each further one, up to [`LONGEST`]. Several threads therefore try no
+//! more keys than one. Each [`FORGET`] without a refusal reduces the count by one.
 
 use crate::errno::{
     Errno,
     Result, //
 };
 
-/// Refusals that cost nothing: what a program with an error in it may see before it gives up.
+/// The number of refusals without a delay: a defective program may see as many before it stops.
 pub const FREE: u32 = 16;
 
-/// Nanoseconds of the first delay.
+/// The first delay in nanoseconds.
 pub const FIRST: u64 = 1_000_000;
 
-/// Nanoseconds of the longest delay.
+/// The longest delay in nanoseconds.
 pub const LONGEST: u64 = 1_000_000_000;
 
-/// Nanoseconds that one access waits at most for its turn: a call ends in bounded time.
+/// The maximum time in nanoseconds that one access waits for its turn, which bounds the time of a
+/// call.
 pub const MOST: u64 = 8 * LONGEST;
 
-/// Nanoseconds without a refusal after which one is forgotten.
+/// The time in nanoseconds without a refusal that reduces the count by one.
 pub const FORGET: u64 = 1_000_000_000;
 
-/// Refusals that are remembered: those after which the delay is the longest.
+/// The maximum count: the refusals after which the delay is the longest.
 const LEVELS: u32 = FREE + 11;
 
-/// The refusals of a user.
+/// The refusals of a group of endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttle {
-    /// Refusals that were not forgotten at `since`.
+    /// The count at the time `since`.
     level: u32,
-    /// When the last was, or when its delay ends: forgetting begins there.
+    /// The time of the last refusal, or the end of its delay. The count decreases from then on.
     since: u64,
-    /// When the next access may enter; 0: at any time.
+    /// The time at which the next access may begin; 0 means at any time.
     until: u64,
 }
 
 impl Throttle {
-    /// Nothing was refused.
+    /// Returns the state without refusals.
     pub const fn new() -> Self {
         Self {
             level: 0,
@@ -52,16 +53,18 @@ impl Throttle {
         }
     }
 
-    /// Returns when the next access may enter; 0: at any time, without [`enter`](Self::enter).
+    /// Returns the time at which the next access may begin. 0 means at any time, without calling
+    /// [`enter`](Self::enter).
     pub const fn until(&self) -> u64 {
         self.until
     }
 
-    /// An access is to be made at `now`: returns when its turn is. Turns are given in order.
+    /// Assigns a turn to an access at time `now`. Returns the time of the turn. Turns are assigned
+    /// in order.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: its turn would be more than [`MOST`] from now; it has none.
+    /// `EAGAIN`: the turn would be more than [`MOST`] from now; none is assigned.
     pub fn enter(&mut self, now: u64) -> Result<u64> {
         let turn = self.until.max(now);
         if turn - now > MOST {
@@ -74,7 +77,7 @@ impl Throttle {
         Ok(turn)
     }
 
-    /// An access was refused at `now`.
+    /// Records that an access was refused at `now`.
     pub fn refused(&mut self, now: u64) {
         self.level = self.level_at(now).saturating_add(1).min(LEVELS);
         let delay = delay(self.level);
@@ -84,7 +87,7 @@ impl Throttle {
         self.since = self.until.max(now);
     }
 
-    /// Refusals that are not forgotten.
+    /// Returns the count at `now`.
     fn level_at(&self, now: u64) -> u32 {
         let forgotten = now.saturating_sub(self.since) / FORGET;
         self.level
@@ -92,7 +95,7 @@ impl Throttle {
     }
 }
 
-/// Nanoseconds between two accesses after `level` refusals.
+/// Returns the delay in nanoseconds between two accesses after `level` refusals.
 fn delay(level: u32) -> u64 {
     match level.checked_sub(FREE.saturating_add(1)) {
         None => 0,
@@ -105,10 +108,10 @@ fn delay(level: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// A time to begin at.
+    /// The time at which the tests begin.
     const START: u64 = 1 << 40;
 
-    /// Has `count` accesses refused, each as early as it may be made; when the last was.
+    /// Refuses `count` accesses, each at the earliest time. Returns the time of the last one.
     fn refuse(throttle: &mut Throttle, mut now: u64, count: u32) -> Result<u64> {
         for _ in 0..count {
             now = throttle.enter(now)?;
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_refusals_cost_nothing() -> Result {
+    fn the_first_refusals_cause_no_delay() -> Result {
         let mut throttle = Throttle::new();
         assert_eq!(refuse(&mut throttle, START, FREE)?, START);
         assert_eq!((throttle.until(), throttle.enter(START)), (0, Ok(START)));
@@ -145,16 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_are_no_faster_than_one() -> Result {
+    fn many_threads_are_no_faster_than_one() -> Result {
         let mut throttle = Throttle::new();
-        // A thousand threads whose accesses were under way before the first was refused.
+        // The accesses of a thousand threads began before the first was refused.
         for _ in 0..1000 {
             throttle.refused(START);
         }
         let (mut now, mut tries) = (START, 0);
         for _ in 0..100 {
-            // All want to enter at the same time: their turns come one after the other, and whoever
-            // would wait too long has none.
+            // All want to begin at the same time. They get consecutive turns, and an access that
+            // would wait too long gets none.
             let first = throttle.enter(now)?;
             let mut last = first;
             let mut entered = 1;
@@ -174,17 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn good_accesses_are_delayed_for_some_time_only() -> Result {
+    fn allowed_accesses_are_delayed_for_a_limited_time() -> Result {
         let mut throttle = Throttle::new();
         let begin = refuse(&mut throttle, START, 100)?;
         let (mut now, mut entered) = (begin, 0);
-        // One after another, as fast as they may.
+        // The accesses follow each other as fast as allowed.
         while throttle.until() != 0 {
             now = throttle.enter(now)?;
             entered += 1;
         }
         assert!(entered > 1 && now - begin <= u64::from(LEVELS + 2) * LONGEST);
-        // Nothing is left of it, but one more refusal counts.
+        // No delay is left, but one more refusal counts.
         assert_eq!(throttle.enter(now), Ok(now));
         throttle.refused(now);
         throttle.refused(now);
@@ -193,19 +196,19 @@ mod tests {
     }
 
     #[test]
-    fn quiet_time_is_forgiven() -> Result {
+    fn time_without_refusals_reduces_the_count() -> Result {
         let mut throttle = Throttle::new();
         let mut now = refuse(&mut throttle, START, 100)?;
         now += FORGET * u64::from(LEVELS) + LONGEST;
         assert_eq!(refuse(&mut throttle, now, FREE)?, now);
         throttle.refused(now);
         assert!(throttle.until() > now);
-        // Not by waiting as long as one must.
+        // Waiting for the required delay does not reduce the count.
         let mut throttle = Throttle::new();
         let now = refuse(&mut throttle, START, 100)?;
         let then = refuse(&mut throttle, now, 1)?;
         assert_eq!(throttle.enter(then), Ok(then + LONGEST));
-        // Time that runs out does not wrap.
+        // The times saturate at the end of the number range.
         for _ in 0..100 {
             throttle.refused(u64::MAX);
         }

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting: how long, and the state of a wait set.
+//! Deadlines, and the state of a wait set.
 //!
-//! A [`Deadline`] is the one form of a time limit inside: the ABI's absolute
-//! nanoseconds of CLOCK_MONOTONIC, or the relative milliseconds of the kernel
-//! interface, become one at the face.
+//! A [`Deadline`] is the internal form of a time limit. The front ends convert to it the ABI's
+//! absolute nanoseconds of CLOCK_MONOTONIC and the relative milliseconds of the kernel interface.
 //!
-//! A [`WaitSet`] is what CQs, EQs and counters signal when they were opened with
-//! KFI_WAIT_SET. It does not know its members' state: a member says "something
-//! happened here" by [`WaitSet::signal`], and that is all. A signal is taken by
-//! exactly one waiter: the one that sleeps longest, or, if nobody sleeps, the
-//! next that would. Signals that nobody has taken yet are one signal: who takes
-//! it is to look at all members, so a second one would tell nothing new. It
-//! follows that a waiter can find nothing left to read, where another was faster.
+//! CQs, EQs and counters that were opened with KFI_WAIT_SET signal a [`WaitSet`]. The wait set does
+//! not know the state of its members: a member calls [`WaitSet::signal`] when it has something new.
+//! Exactly one waiter takes a signal: the one that has slept the longest, or, without a sleeper,
+//! the next that would sleep. Several signals that were not taken count as one, because the waiter
+//! that takes it looks at all members. A waiter can therefore find nothing left to read if another
+//! one was faster.
 //!
-//! Everything is O(log n) in the number of sleepers. Context: any, under the
-//! wait set's lock.
+//! Each operation takes O(log n) in the number of sleepers. Context: any, under the wait set's
+//! lock.
 
 use crate::due::{
     Due,
@@ -23,26 +21,26 @@ use crate::due::{
     Key, //
 };
 
-/// How long to wait.
+/// A time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// Not at all.
+    /// Do not wait.
     Poll,
-    /// Until this time, ns of CLOCK_MONOTONIC.
+    /// Wait until this time, in ns of CLOCK_MONOTONIC.
     At(u64),
-    /// Without limit.
+    /// Wait without limit.
     Forever,
 }
 
-/// The ABI's deadline that never comes: `KFABRIC_FOREVER`.
+/// The ABI's deadline without limit: `KFABRIC_FOREVER`.
 pub const FOREVER: u64 = u64::MAX;
 
-/// Nanoseconds in a millisecond.
+/// The number of nanoseconds in a millisecond.
 const NS_PER_MS: u64 = 1_000_000;
 
 impl Deadline {
-    /// The limit that the ABI's `deadline` means at `now` (ns): KFABRIC_FOREVER is
-    /// without limit, else it is absolute ns. 0, and any time that has passed, polls.
+    /// Converts the ABI's `deadline` at `now` (ns). KFABRIC_FOREVER means without limit; other
+    /// values are absolute ns. 0, and any time that has passed, means polling.
     pub const fn from_abi(deadline: u64, now: u64) -> Self {
         match deadline {
             FOREVER => Self::Forever,
@@ -51,8 +49,8 @@ impl Deadline {
         }
     }
 
-    /// The limit that the kernel interface's `timeout` means: ms from `now`
-    /// (ns); 0 polls, negative is without limit. Source: kfi_cntr(3).
+    /// Converts the kernel interface's `timeout`: ms from `now` (ns); 0 means polling, a negative
+    /// value without limit. Source: kfi_cntr(3).
     pub const fn from_timeout(timeout: i32, now: u64) -> Self {
         if timeout < 0 {
             return Self::Forever;
@@ -60,11 +58,11 @@ impl Deadline {
         if timeout == 0 {
             return Self::Poll;
         }
-        // At most 2^31 * 10^6: no overflow before the sum.
+        // The product is at most 2^31 * 10^6, so it does not overflow.
         Self::At(now.saturating_add((timeout.unsigned_abs() as u64).wrapping_mul(NS_PER_MS)))
     }
 
-    /// Whether it has passed at `now` (ns).
+    /// Returns whether the limit has passed at `now` (ns).
     pub const fn passed(self, now: u64) -> bool {
         match self {
             Self::Poll => true,
@@ -73,7 +71,7 @@ impl Deadline {
         }
     }
 
-    /// Nanoseconds left at `now`; `None`: without limit.
+    /// Returns the nanoseconds left at `now`; `None` without limit.
     pub const fn left(self, now: u64) -> Option<u64> {
         match self {
             Self::Poll => Some(0),
@@ -83,24 +81,23 @@ impl Deadline {
     }
 }
 
-/// What came of arming a waiter of a wait set.
+/// The result of arming a waiter of a wait set.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
-    /// A signal was there, and is taken. The slot comes back.
+    /// A signal was pending, and was taken. The slot is returned.
     Signalled(S),
-    /// To sleep until the token is released; the key is for
-    /// [`WaitSet::disarm`].
+    /// The thread sleeps until its token is released. The key is for [`WaitSet::disarm`].
     Waiting(Key),
 }
 
-/// The signal of a wait set and who sleeps on it.
+/// The pending signal and the sleepers of a wait set.
 pub struct WaitSet<M: DueMap> {
     pending: bool,
     sleepers: Due<M>,
 }
 
 impl<M: DueMap> WaitSet<M> {
-    /// Without a signal. `sleepers` must be empty.
+    /// Makes a wait set without a pending signal. `sleepers` must be empty.
     pub const fn new(sleepers: M) -> Self {
         Self {
             pending: false,
@@ -108,9 +105,9 @@ impl<M: DueMap> WaitSet<M> {
         }
     }
 
-    /// A member has something new: gives back the sleeper to wake, which has
-    /// thereby taken the signal, or keeps the signal if nobody sleeps.
-    #[must_use = "the sleeper must be woken: the signal is its own"]
+    /// Signals that a member has something new. Returns the sleeper to wake, which has taken the
+    /// signal; without a sleeper, keeps the signal.
+    #[must_use = "the sleeper has taken the signal and must be woken"]
     pub fn signal(&mut self) -> Option<M::Token> {
         match self.sleepers.pop() {
             Some((_, token)) => Some(token),
@@ -126,12 +123,12 @@ impl<M: DueMap> WaitSet<M> {
         core::mem::replace(&mut self.pending, false)
     }
 
-    /// Whether a signal is pending: what poll(2) on the set's fd asks.
+    /// Returns whether a signal is pending. poll(2) on the set's file descriptor uses this.
     pub fn pending(&self) -> bool {
         self.pending
     }
 
-    /// Takes a pending signal, or puts a sleeper in line.
+    /// Takes a pending signal, or arms a sleeper.
     pub fn arm(&mut self, slot: M::Slot) -> Armed<M::Slot> {
         if self.take() {
             return Armed::Signalled(slot);
@@ -139,22 +136,22 @@ impl<M: DueMap> WaitSet<M> {
         Armed::Waiting(self.sleepers.insert(0, slot))
     }
 
-    /// Takes a sleeper out, when its time is over or a signal came. `None`: it
-    /// was released before, so it has taken a signal and must report that and
-    /// not the timeout, or the signal would be lost.
+    /// Removes a sleeper after a timeout or a signal of the system. Returns `None` if it was
+    /// released before. It has then taken a signal and must report that instead of the timeout;
+    /// otherwise the signal would be lost.
     pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
         self.sleepers.remove(key)
     }
 
-    /// Takes all sleepers out of the line, for a wait set that is closed by force.
-    /// Nothing else changes.
+    /// Releases all sleepers, because the wait set is closed by force. The pending signal does not
+    /// change.
     pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
         while let Some((_, token)) = self.sleepers.pop() {
             release(token);
         }
     }
 
-    /// How many sleep.
+    /// Returns the number of sleepers.
     pub fn sleepers(&self) -> u32 {
         self.sleepers.len()
     }
@@ -167,7 +164,7 @@ mod tests {
     use crate::testing::ArrayMap;
 
     #[test]
-    fn deadline_of_the_abi() {
+    fn deadlines_of_the_abi_are_converted() {
         for now in [0, 7, u64::MAX] {
             assert_eq!(Deadline::from_abi(0, now), Deadline::Poll);
             assert_eq!(Deadline::from_abi(u64::MAX, now), Deadline::Forever);
@@ -177,13 +174,13 @@ mod tests {
             Deadline::from_abi(u64::MAX - 1, 7),
             Deadline::At(u64::MAX - 1)
         );
-        // A time that has passed polls.
+        // A time that has passed means polling.
         assert_eq!(Deadline::from_abi(7, 7), Deadline::Poll);
         assert_eq!(Deadline::from_abi(1, 7), Deadline::Poll);
     }
 
     #[test]
-    fn deadline_of_the_kernel_interface() {
+    fn timeouts_of_the_kernel_interface_are_converted() {
         assert_eq!(Deadline::from_timeout(0, 5), Deadline::Poll);
         assert_eq!(Deadline::from_timeout(-1, 5), Deadline::Forever);
         assert_eq!(Deadline::from_timeout(i32::MIN, 5), Deadline::Forever);
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_passes() {
+    fn deadlines_pass_and_have_time_left() {
         assert!(Deadline::Poll.passed(0));
         assert!(!Deadline::At(7).passed(6));
         assert!(Deadline::At(7).passed(7));
@@ -208,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_nobody_slept_for_is_one_signal() {
+    fn signals_without_a_sleeper_count_as_one() {
         let mut set = WaitSet::new(ArrayMap::new());
         assert!(!set.pending());
         assert_eq!(set.signal(), None);
@@ -234,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_not_woken() {
+    fn a_sleeper_that_leaves_is_not_woken() {
         let mut set = WaitSet::new(ArrayMap::new());
         if let Armed::Waiting(key) = set.arm(1) {
             assert_eq!(set.disarm(&key), Some(1));

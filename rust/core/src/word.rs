@@ -1,42 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A 64-bit word that several CPUs, or a program that maps it, look at at once.
+//! A 64-bit word that several CPUs, or a program that maps it, access concurrently.
 //!
-//! The core crate has no atomics of its own: the kernel has a memory model of
-//! its own, the tests have loom's, and a mapped page is reached through a
-//! pointer that only the module may follow. [`Word`] is what the lock-free parts
-//! ([`crate::cntr::Gate`], [`crate::ring`]) ask of such a word, and no more.
+//! The core crate has no atomics of its own: the kernel has its own memory model, the tests use
+//! loom's, and only the module may follow the pointer to a mapped page. [`Word`] has the operations
+//! that the lock-free parts ([`crate::cntr::Gate`], [`crate::ring`]) need.
 //!
-//! "Fully ordered" means what the kernel means by it: every access before the
-//! operation in program order, on this CPU, is seen by all CPUs before every
-//! access after it, as if a full barrier stood on either side. The module
-//! implements it with `Atomic<u64>` and `Full`; in terms of C11 it is a
+//! "Fully ordered" has the kernel's meaning: all CPUs see every access of this CPU before the
+//! operation, in program order, before every access after it, as if a full barrier were on either
+//! side. The module implements it with `Atomic<u64>` and `Full`; in terms of C11 it is a
 //! read-modify-write between two sequentially consistent fences.
 
 /// A shared 64-bit word.
 ///
-/// Every access is whole: no reader ever sees half of a store.
+/// Accesses are not torn: no reader sees a part of a store.
 pub trait Word {
-    /// Reads, with no order.
+    /// Reads without ordering.
     fn load(&self) -> u64;
 
-    /// Reads; what the writer wrote before its release is seen after this.
+    /// Reads with acquire ordering: what the writer wrote before its release is visible after this.
     fn load_acquire(&self) -> u64;
 
-    /// Writes, with no order.
+    /// Writes without ordering.
     fn store(&self, value: u64);
 
-    /// Writes; what was written before this is seen by who acquires the value.
+    /// Writes with release ordering: a reader that acquires the value sees everything written
+    /// before.
     fn store_release(&self, value: u64);
 
-    /// Adds, wrapping, and returns the old value. Fully ordered.
+    /// Adds with wrapping. Returns the old value. Fully ordered.
     fn fetch_add(&self, n: u64) -> u64;
 
-    /// Writes and returns the old value. Fully ordered.
+    /// Writes. Returns the old value. Fully ordered.
     fn swap(&self, value: u64) -> u64;
 
-    /// Writes `new` if the word holds `old`; else gives what it holds.
-    /// Fully ordered if it wrote, with no order if not.
+    /// Writes `new` if the word holds `old`; otherwise returns the value that it holds. Fully
+    /// ordered if it wrote, without ordering if not.
     fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
 }
 

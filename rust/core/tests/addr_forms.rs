@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Socket addresses from and to bytes and text, against what std makes of them.
+//! Property tests: socket addresses in bytes and text, compared with the standard library.
 
 use core::net::{
     IpAddr,
@@ -40,7 +40,7 @@ fn text(addr: &SockAddr) -> String {
 
 proptest! {
     #[test]
-    fn an_address_survives_every_form(ip in ip(), port in any::<u16>(), scope in 0u32..4) {
+    fn an_address_converts_to_every_form_and_back(ip in ip(), port in any::<u16>(), scope in 0u32..4) {
         let addr = match ip {
             IpAddr::V4(ip) => SockAddr::v4(ip, port),
             IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() => {
@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(addr.port(), port);
         prop_assert_eq!(addr.is_loopback(), ip.is_loopback());
 
-        // As std writes a socket address, apart from the head.
+        // The text is that of std, except for the prefix.
         let (family, standard) = match ip {
             IpAddr::V4(_) => ("in", SocketAddr::new(ip, port)),
             IpAddr::V6(ip) => ("in6", SocketAddrV6::new(ip, port, 0, addr.scope()).into()),
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_read_if_they_are_an_address(
+    fn valid_bytes_are_parsed_and_others_refused(
         family in prop_oneof![4 => Just(2u16), 4 => Just(10), 1 => any::<u16>()],
         port in prop_oneof![1 => Just([0; 2]), 1 => any::<[u8; 2]>()],
         v4 in any::<[u8; 4]>(),
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn text_is_read_as_std_reads_it(node in "[0-9a-f:.%]{0,20}") {
+    fn text_is_parsed_like_in_std(node in "[0-9a-f:.%]{0,20}") {
         let (ip, scope) = match node.split_once('%') {
             Some((ip, scope)) => (ip, Some(scope)),
             None => (node.as_str(), None),
@@ -157,7 +157,7 @@ proptest! {
             }
             _ => false,
         };
-        // More digits than a scope has are refused, whatever they are worth.
+        // More digits than a scope can have are refused, whatever their value.
         prop_assume!(scope.is_none_or(|scope| scope.len() <= 10));
         prop_assert_eq!(SockAddr::parse_node(node.as_bytes()).is_ok(), want);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The address vector against a list of what is in it.
+//! A model test: the address vector against a list of its contents.
 
 use core::net::Ipv4Addr;
 use kfi_core::{
@@ -21,7 +21,8 @@ enum Step {
     Insert(u16),
     Remove(usize),
     RemoveOld(usize),
-    /// All or none, by marks: entries of the list, and perhaps a value that was removed.
+    /// Removes all or none, using marks: entries of the list, and possibly a value that was removed
+    /// before.
     RemoveAll(Vec<usize>, Option<usize>),
     Lookup(u64),
     Grow(usize),
@@ -45,7 +46,7 @@ fn addr(port: u16) -> SockAddr {
 
 type Lists = Av<Vec<AvSlot>, Vec<IndexSlot>>;
 
-/// Removes all or none, as the module does it.
+/// Removes all or none, like the module.
 fn remove_all(av: &mut Lists, values: &[u64]) -> Result<(), Errno> {
     for (marked, value) in values.iter().enumerate() {
         if let Err(error) = av.mark(*value) {
@@ -70,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn an_av_is_a_list(
+    fn an_av_behaves_like_a_list(
         map in any::<bool>(),
         seed in any::<u64>(),
         capacity in 0usize..10,
@@ -80,7 +81,7 @@ proptest! {
         let (slots, index) = storage(capacity);
         let mut capacity = capacity;
         let mut av = Av::new(kind, slots, index, seed).unwrap();
-        // Values and ports in order of insertion; values that were removed.
+        // The values and ports in the order of insertion, and the removed values.
         let mut model: Vec<(u64, u16)> = Vec::new();
         let mut old: Vec<u64> = Vec::new();
         for step in steps {
@@ -124,7 +125,7 @@ proptest! {
                     if let Some(at) = bad.and_then(|at| at.checked_rem(old.len())) {
                         values.push(old[at]);
                     }
-                    // Each is in the list, and once.
+                    // Each value is in the list, and occurs once.
                     let good = values.iter().enumerate().all(|(at, value)| {
                         model.iter().any(|entry| entry.0 == *value) && !values[..at].contains(value)
                     });
@@ -134,7 +135,7 @@ proptest! {
                         old.extend(&values);
                     } else {
                         prop_assert_eq!(remove_all(&mut av, &values), Err(Errno::ENOENT));
-                        // No mark is left behind.
+                        // No mark is left.
                         for (value, _) in &model {
                             prop_assert_eq!(av.mark(*value), Ok(()));
                             av.unmark(*value);
@@ -174,7 +175,8 @@ proptest! {
     }
 }
 
-/// An address inserted 10,000 times and removed again costs no more than 10,000 addresses.
+/// Inserting and removing one address 10,000 times costs no more than doing so with 10,000
+/// addresses.
 #[test]
 fn equal_addresses_do_not_slow_down() {
     let (slots, index) = storage(10_000);
@@ -187,9 +189,9 @@ fn equal_addresses_do_not_slow_down() {
     }
 }
 
-/// Many addresses, half of them removed: every one that is left is found.
+/// Of many addresses half are removed: every remaining one is found.
 #[test]
-fn a_full_av() {
+fn all_addresses_of_a_full_av_are_found() {
     let (slots, index) = storage(60_000);
     let mut av = Av::new(AvType::Table, slots, index, 0xfeed).unwrap();
     for port in 0..60_000 {

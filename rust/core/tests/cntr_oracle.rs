@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counter against a model that knows, for each waiter, whether what it
-//! waits for has happened.
+//! A model test: the counter against a model that knows for each waiter whether its condition has
+//! been met.
 //!
-//! Adders may be held between their atomic add and the lock, for as long as the
-//! test likes: everything that another CPU could do in between happens there. A
-//! wrap takes effect for waiters when its adder comes to the lock. A thread may take
-//! its time between entering a wait and arming itself, too: kfi_cntr(3) has every
-//! change of the error value release all threads inside kfi_cntr_wait.
-//! (What the CPUs may see of each other out of order is loom's: `loom_cntr`.)
+//! Adders may be delayed between their atomic add and the lock, which allows everything that
+//! another CPU could do in between. A wrap takes effect for waiters when its adder takes the lock.
+//! A thread may also be delayed between entering a wait and arming: kfi_cntr(3) requires that every
+//! change of the error value releases all threads inside kfi_cntr_wait. `loom_cntr` tests the order
+//! in which CPUs see each other's accesses.
 
 mod support;
 
@@ -34,16 +33,16 @@ use support::{
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// The adder comes to the lock at once if it has to.
+    /// The adder takes the lock immediately if necessary.
     Add(u64),
-    /// It is held on its way.
+    /// The adder is delayed before the lock.
     AddAndHold(u64),
-    /// A held adder comes to the lock.
+    /// A delayed adder takes the lock.
     Fire(prop::sample::Index),
     /// A thread enters a wait.
     Enter,
-    /// One that has entered, or one that enters now, waits for the present value and
-    /// this much, modulo 2^64.
+    /// A thread that has entered, or that enters now, waits for the present value plus this number,
+    /// modulo 2^64.
     Wait(u64, Option<prop::sample::Index>),
     Look,
     WaitForChange(prop::sample::Index),
@@ -53,7 +52,7 @@ enum Op {
     SetErr(u64),
 }
 
-/// Near 0, near 2^64, and around the maxima below.
+/// Returns numbers near 0, near 2^64, and around the maxima used below.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => 0..12_u64,
@@ -80,21 +79,21 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A waiter in line, as the model has it.
+/// An armed waiter in the model.
 struct Waiting {
     name: u32,
     cond: Cond,
     waiter: Waiter,
-    /// What it waits for has happened.
+    /// The condition has been met.
     met: bool,
 }
 
 /// An adder between its atomic add and the lock.
 struct Adder {
     crossed: Crossed,
-    /// It is still to add this, under the lock.
+    /// The amount that is still to be added under the lock.
     to_add: Option<u64>,
-    /// It wrapped the full width.
+    /// The add wrapped the full width.
     wrapped: bool,
 }
 
@@ -105,14 +104,14 @@ struct Model {
     writes: u64,
     line: Vec<Waiting>,
     held: Vec<Adder>,
-    /// Threads that have entered and do not wait yet, and whether the error value has
-    /// changed since.
+    /// The threads that have entered and are not armed, and whether the error value has changed
+    /// since.
     entered: Vec<(Entered, bool)>,
     seen: Vec<(Seen, u64, u64, u64)>,
 }
 
 impl Model {
-    /// The value was this high, and it moved.
+    /// Records that the value reached this height, and changed.
     fn moved(&mut self, height: u64) {
         for waiting in &mut self.line {
             waiting.met |= match waiting.cond {
@@ -122,7 +121,7 @@ impl Model {
         }
     }
 
-    /// Adds, without what a wrap does.
+    /// Adds, without the effect of a wrap on waiters.
     fn add(&mut self, n: u64) {
         let total = u128::from(self.value) + u128::from(n);
         self.value = (total % (u128::from(self.max) + 1)) as u64;
@@ -131,13 +130,13 @@ impl Model {
         }
     }
 
-    /// A wrap, as waiters see it: under the lock.
+    /// Applies the effect of a wrap on waiters, under the lock.
     fn wrapped(&mut self) {
         self.writes += 1;
         self.moved(self.max);
     }
 
-    /// An adder comes to the lock.
+    /// An adder takes the lock.
     fn arrives(&mut self, adder: &Adder) {
         if let Some(n) = adder.to_add {
             let wraps = n > self.max - self.value;
@@ -185,7 +184,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 let hold = matches!(op, Op::AddAndHold(_));
                 let to_add = model.max != u64::MAX && wraps;
                 if to_add {
-                    // Left to the lock, whoever waits.
+                    // The add is left to the lock, with or without waiters.
                     prop_assert!(crossed.is_some());
                 } else {
                     model.add(n);
@@ -219,7 +218,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     Some(which) if !model.entered.is_empty() => {
                         let (entered, changed) =
                             model.entered.remove(which.index(model.entered.len()));
-                        // A restarted wait is the same.
+                        // A restarted wait is equivalent.
                         prop_assert_ne!(entered.number(), 0);
                         (Entered::again(entered.number()), changed)
                     }
@@ -299,7 +298,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 let changed = waiters.add_err(&gate, n, release);
                 let total = u128::from(model.err) + u128::from(n);
                 let err = (total % (u128::from(model.max) + 1)) as u64;
-                // An add of all values changes nothing, like one of 0.
+                // An add of a full cycle changes nothing, like an add of 0.
                 error_changed = err != model.err;
                 model.err = err;
                 prop_assert_eq!(changed, error_changed);
@@ -326,7 +325,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
         }
         prop_assert_eq!((gate.read(), gate.read_err()), (model.value, model.err));
 
-        // Who was released was to be.
+        // Every released waiter was due.
         let mut order = Vec::new();
         for (released, outcome) in released {
             let place = model
@@ -343,7 +342,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     }
                 }
                 (Outcome::ErrorChanged, Cond::AtLeast(threshold, _)) => {
-                    // A wrap that is not at the lock yet hides what was reached.
+                    // A wrap whose adder has not taken the lock hides the value that was reached.
                     let hidden = model.held.iter().any(|adder| adder.wrapped);
                     prop_assert!(error_changed && (!waiting.met || hidden));
                     order.push((1, threshold, released));
@@ -351,10 +350,10 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 (Outcome::ErrorChanged, Cond::AnyChange(_)) => prop_assert!(false),
             }
         }
-        // In the order in which they became due. Names count arrivals.
+        // Waiters are released in the order in which they became due. Names count arrivals.
         prop_assert!(order.is_sorted(), "{order:?}");
 
-        // Who was to be released was: at once, or by an adder on its way.
+        // Every waiter that was due is released: immediately, or by a delayed adder.
         if model.held.is_empty() {
             let late: Vec<_> = model.line.iter().filter(|waiting| waiting.met).collect();
             prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
@@ -392,9 +391,9 @@ proptest! {
     }
 }
 
-/// An add when nobody is due never asks for the lock, whoever else waits.
+/// An add without a due waiter never takes the lock, whatever other waiters there are.
 #[test]
-fn the_fast_path_is_taken() {
+fn an_add_without_a_due_waiter_takes_no_lock() {
     let gate: Gate<HostWord, HostWord> = Gate::new(
         HostWord::default(),
         HostWord::default(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The CQ against a plain model: entries numbered for ever, of which each must
-//! come out once, in order, by call or through the mapped ring; credits; error
-//! entries, those of silent operations among them; overruns; threads inside blocking reads and their signals, as fi_cq(3)
-//! has them; a head that the program spoils.
+//! A model test: the CQ against a simple model. Entries are numbered, and each must be read once
+//! and in order, by call or through the mapped ring. The test covers credits, error entries (those
+//! of silent operations included), overruns, threads inside blocking reads and their signals as
+//! specified in fi_cq(3), and a head that the program makes invalid.
 
 mod support;
 
@@ -39,7 +39,7 @@ use support::{
     TreeMap, //
 };
 
-/// More entries than a test makes.
+/// A number larger than that of all entries of a test.
 const FAR: u64 = 1 << 40;
 
 #[derive(Clone, Debug)]
@@ -50,34 +50,33 @@ enum Op {
     PushErr(Index),
     PushUncredited,
     PushErrUncredited,
-    /// A silent operation fails, with a record or without.
+    /// A silent operation fails, with a record or without one.
     PushErrRecorded(bool),
-    /// Looks at up to so many entries.
+    /// Peeks at up to this many entries.
     Peek(u32),
-    /// Goes on looking.
+    /// Continues with the next entries.
     More(u32),
-    /// Is done with so many of what was looked at last.
+    /// Takes this many of the entries peeked at last.
     Take(u32),
     ReadErr,
-    /// The program takes so many through the mapped ring.
+    /// The program takes this many entries through the mapped ring.
     Mapped(u32),
-    /// The program says that it knows of so many lost completions more; or it writes a
-    /// number that cannot be.
+    /// The program reports this many more lost completions, or writes an invalid number.
     Acknowledge(u64, bool),
-    /// The program writes far more than the tail, or this much less than the
-    /// head: what can never become a head.
+    /// The program writes a head far above the tail, or this much below the head; neither can ever
+    /// become valid.
     Spoil(u64, bool),
-    /// It writes what it should again.
+    /// The program writes a valid head again.
     Mend,
     /// A thread enters a blocking read.
     Enter,
-    /// One of those inside that do not sleep leaves, and may enter again.
+    /// An awake thread inside leaves, and may enter again.
     Leave(Index, bool),
-    /// One of those would sleep for so many.
+    /// An awake thread inside would sleep for this many entries.
     Arm(Index, u64),
     Disarm(Index),
     Signal,
-    /// Looks where the program is.
+    /// Reads the head of the program.
     Look,
 }
 
@@ -109,7 +108,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Error entries in records, which are names.
+/// Error entries in records; a record is a name.
 #[derive(Default)]
 struct Recorded(VecDeque<(u64, ErrEntry, u32)>);
 
@@ -136,11 +135,12 @@ struct Model {
     head: u64,
     tail: u64,
     spoilt: bool,
-    /// Names, and which of them took no room but a record of the same name.
+    /// The names of the error entries, and whether they are in a record of the same name instead of
+    /// in the room.
     errors: VecDeque<(u32, bool)>,
     credits: Vec<Credit>,
     overruns: u64,
-    /// Of these, how many readers were told of.
+    /// The number of losses that were reported to readers.
     told: u64,
     /// A signal came when no thread was inside.
     kept: bool,
@@ -150,14 +150,14 @@ struct Model {
 /// A thread inside a blocking read.
 struct Thread {
     inside: Inside,
-    /// A signal came since it entered.
+    /// A signal came since the thread entered.
     signalled: bool,
-    /// Wanted, name, key.
+    /// The number of entries wanted, the name, and the key.
     asleep: Option<(u64, u32, Key)>,
 }
 
 impl Model {
-    /// One of the threads that are inside and awake, or asleep.
+    /// Picks a thread that is inside, awake or asleep.
     fn pick(&self, index: &Index, asleep: bool) -> Option<usize> {
         let all: Vec<usize> = (0..self.threads.len())
             .filter(|&at| self.threads[at].asleep.is_some() == asleep)
@@ -183,7 +183,7 @@ impl Model {
         self.spoilt || !self.errors.is_empty() || self.lost() || self.queued() >= want
     }
 
-    /// What a read answers if there is nothing to read.
+    /// Returns the error of a read that finds no entry.
     fn refusal(&self) -> Option<Errno> {
         if self.spoilt {
             Some(Errno::EIO)
@@ -231,7 +231,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
         kept: false,
         threads: Vec::new(),
     };
-    // The entries that a batch stands for hold what was written there.
+    // The slots of a batch have the entries that were written there.
     let check = |batch: Batch, first: u64, count: u64| {
         prop_assert_eq!(u64::from(batch.count()), count);
         let found: Vec<u64> = batch
@@ -251,7 +251,8 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
             err: name,
             ..ErrEntry::default()
         };
-        // Who is to be woken: at this many entries, or all, for this reason.
+        // The sleepers to be woken: those that want at most this many entries, or all, for this
+        // reason.
         let mut ready_at = None;
         let mut all = None;
         match op {
@@ -308,7 +309,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 let (room, mut record) = (model.room(), with_record.then_some(name));
                 let queued = cq.push_err_recorded(&mut record, err, wake);
                 prop_assert_eq!(queued, room || with_record);
-                // The record is taken only if there is no room.
+                // The record is consumed only if there is no room.
                 prop_assert_eq!(record, (with_record && room).then_some(name));
                 if queued {
                     model.errors.push_back((name, !room));
@@ -347,7 +348,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     let end = first + u64::from(n.min(batch.count()));
                     if end >= model.head {
                         model.head = end;
-                        // The module wrote a good head.
+                        // The module wrote a valid head.
                         model.spoilt = false;
                     }
                 }
@@ -367,13 +368,13 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
             }
             Op::Acknowledge(by, sound) => {
-                // The program tells itself of some losses, or writes nonsense.
+                // The program records some losses as reported, or writes an invalid number.
                 let (number, untold) = (model.told, model.overruns - model.told);
                 if sound {
                     model.told += untold.min(by);
                     told.store(model.told);
                 } else {
-                    // What it said before counts: the CQ has looked.
+                    // The CQ has read the earlier number of the program.
                     cq.ready();
                     told.store(number.wrapping_add(untold).wrapping_add(by));
                     prop_assert_eq!(cq.ready(), model.holds(1));
@@ -381,7 +382,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
             }
             Op::Spoil(by, up) => {
-                // What was taken before counts: the CQ has looked.
+                // The CQ has read the earlier head of the program.
                 cq.ready();
                 head.store(if up {
                     model.tail + FAR + by
@@ -408,7 +409,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     prop_assert_ne!(number, 0);
                     cq.leave(thread.inside);
                     if again {
-                        // A signal of the system's: the first entry counts.
+                        // After a signal of the system the first entry counts.
                         model.threads.push(Thread {
                             inside: cq.enter_again(number),
                             ..thread
@@ -450,7 +451,8 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 all = Some(Woken::Signalled);
             }
-            // Nothing else here may look: what looks where it must is tested too.
+            // No other operation of the test reads the head, so the CQ is tested to read it where
+            // necessary.
             Op::Look => {
                 prop_assert_eq!(cq.ready(), model.holds(1));
                 prop_assert_eq!(u64::from(cq.queued()), model.queued());
@@ -465,7 +467,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     expected.extend(thread.asleep.take());
                 }
             }
-            // In the order of what they want, and then of their arrival, which names count.
+            // By the number wanted, then in the order of arrival, which names count.
             expected.sort_by_key(|&(wanted, sleeper, _)| (wanted, sleeper));
         }
         let expected: Vec<_> = expected
@@ -498,7 +500,7 @@ proptest! {
     })]
 
     #[test]
-    fn nothing_is_lost_or_comes_twice(
+    fn every_completion_is_read_once(
         size in prop::sample::select(vec![1_u32, 2, 4, 8]),
         ops in prop::collection::vec(op(), 0..100),
     ) {

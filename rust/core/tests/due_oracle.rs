@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `Due` against a list that is sorted each time.
+//! A model test: `Due` against a list that is sorted each time.
 
 mod support;
 
@@ -37,7 +37,7 @@ proptest! {
     })]
 
     #[test]
-    fn order_of_threshold_then_arrival(ops in prop::collection::vec(op(), 0..60)) {
+    fn entries_are_due_by_threshold_then_by_arrival(ops in prop::collection::vec(op(), 0..60)) {
         let mut due = Due::new(TreeMap::default());
         // (threshold, name), in order of arrival.
         let mut model: Vec<(u64, u32)> = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The EQ against two lists.
+//! A model test: the EQ against two lists.
 
 mod support;
 
@@ -30,7 +30,7 @@ enum Op {
     Push(Vec<u8>),
     Write(Vec<u8>),
     PushErr,
-    /// Reads with room for so many bytes.
+    /// Reads with room for this many bytes.
     Read(usize, bool),
     ReadErr(bool),
     Arm,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The bodies of the fuzz targets over random bytes, for those who have no fuzzer at hand.
+//! Runs the fuzz targets on random bytes, without a fuzzer.
 //!
-//! Seeds are bytes that the parsers like; each is also mutated: cut, repeated, bits and bytes
-//! changed. `PROPTEST_CASES` makes the run longer.
+//! Seeds are valid inputs. Each is also mutated: truncated, repeated, with changed bits and bytes.
+//! `PROPTEST_CASES` sets the number of cases.
 
 #[path = "../fuzz/src/lib.rs"]
-#[expect(unreachable_pub, reason = "a crate of its own for the fuzzer")]
+#[expect(unreachable_pub, reason = "a separate crate for the fuzzer")]
 mod targets;
 
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ const SEEDS: &[&[u8]] = &[
     ],
     b"\x02\x07\x0210.0.0.1\x0080\x00\x01\x03\x00\x00\x01\x01",
     b"\x00\x00\x00\x00\x00\x01\x00\x00\xff\x03\x00\x00",
-    // Two messages of reliable datagrams, an empty one and an RTS, and a FIN.
+    // Two messages of reliable datagrams (an empty one and an RTS), and a FIN.
     b"\x07\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
       \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\x01\x07\x01\x02\x04\0\0\x01\0\0\0\0\0\0\0\0\0\x02\0\0\
       \0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x80\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\0\x01\0",
@@ -82,7 +82,7 @@ proptest! {
         }
     }
 
-    /// Long ones, for what takes a sequence of steps.
+    /// Long inputs for targets that execute a sequence of steps.
     #[test]
     fn many_random_bytes(data in prop::collection::vec(any::<u8>(), 0..800)) {
         for (_, target) in targets::TARGETS {
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// Every target has its file for the fuzzer, and the other way round.
+/// Every target has a file for the fuzzer, and every file has a target.
 #[test]
 fn targets_are_complete() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/fuzz_targets");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counter under loom: every order in which two or three CPUs can see each
-//! other's accesses. `cntr_oracle` tests what the calls mean; this, that the
-//! lock-free add loses no wake-up and wakes nobody who has no reason.
+//! The counter under loom, in every order in which two or three CPUs can see each other's accesses.
+//! `cntr_oracle` tests the semantics of the calls; these tests check that the lock-free add loses
+//! no wake-up and wakes no waiter without a reason.
 
 mod loom_support;
 
@@ -32,7 +32,7 @@ use loom_support::{
     TreeMap, //
 };
 
-/// A counter as the module has it: the gate, and the waiters under a lock.
+/// A counter like the module's: the gate, and the waiters under a lock.
 struct Counter {
     gate: Gate<LoomWord, LoomWord>,
     locked: Mutex<Locked>,
@@ -41,7 +41,7 @@ struct Counter {
 struct Locked {
     waiters: Waiters<TreeMap>,
     released: Vec<(u32, Outcome)>,
-    /// A set was made.
+    /// A set was executed.
     set: bool,
 }
 
@@ -85,7 +85,7 @@ impl Counter {
         locked.waiters.add_err(&self.gate, n, release);
     }
 
-    /// `None`: the condition holds.
+    /// Returns `None` if the condition holds.
     fn arm(&self, cond: Cond, name: u32) -> Option<Waiter> {
         let mut locked = self.locked.lock().unwrap();
         match locked.waiters.arm(&self.gate, cond, name) {
@@ -98,13 +98,13 @@ impl Counter {
         self.locked.lock().unwrap().waiters.entered()
     }
 
-    /// Waits for this threshold, which is the name.
+    /// Waits for this threshold, which is also the name.
     fn wait(&self, threshold: u32) -> Option<Waiter> {
         let entered = self.entered();
         self.arm(Cond::AtLeast(threshold.into(), entered), threshold)
     }
 
-    /// How often a waiter was released.
+    /// Returns how often a waiter was released.
     fn released(&self, name: u32) -> usize {
         let locked = self.locked.lock().unwrap();
         let times = locked.released.iter().filter(|(who, _)| *who == name);
@@ -112,7 +112,7 @@ impl Counter {
     }
 }
 
-/// Runs each closure on a CPU of its own, the last on this one.
+/// Runs each closure on a CPU of its own, the last one on this CPU.
 macro_rules! on_cpus {
     ($counter:ident: $first:expr, $($other:expr),*) => {{
         let threads = [$({
@@ -194,12 +194,12 @@ fn a_set_down_meets_an_add_and_a_waiter() {
         );
         let released = match (armed, c.gate.read(), after_set) {
             (false, _, _) => 0,
-            // The set came first, then the add: reached, and still so.
+            // The set came first, then the add: the threshold is reached.
             (true, 4, _) => 1,
-            // The add came first, and the waiter before the set: reached, though
-            // it did not last.
+            // The add came first, and the waiter armed before the set: the threshold was reached
+            // for a time.
             (true, 1, false) => 1,
-            // The waiter came after both.
+            // The waiter armed after both.
             (true, 1, true) => 0,
             other => panic!("{other:?}"),
         };
@@ -218,7 +218,7 @@ fn a_change_is_seen_or_wakes() {
             },
             c.add(1)
         );
-        // Who has seen the add is not woken by it.
+        // A snapshot taken after the add is not affected by the add.
         assert_eq!(c.released(7), usize::from(seen == Some(0)));
     });
 }
@@ -242,7 +242,7 @@ fn an_error_ends_a_wait_that_has_begun() {
             c: c.arm(Cond::AtLeast(5, entered), 5).is_some(),
             c.add_err(1)
         );
-        // It was in line and is released, or it does not sleep.
+        // The waiter was armed and is released, or it did not arm.
         assert_eq!(c.released(5), usize::from(armed));
     });
 }
@@ -273,19 +273,19 @@ fn the_full_width_is_wrapped_while_a_waiter_arms() {
         );
         match seen {
             Some(u64::MAX) => assert_eq!(c.released(7), 1),
-            // Slipped in between the add and its way to the lock, perhaps.
+            // The waiter may have armed between the add and its taking of the lock.
             Some(_) => assert!(c.released(7) <= 1),
             None => assert_eq!(c.released(7), 0),
         }
     });
 }
 
-// In the next two the reader is the CPU that is started: loom tries an access
-// against the last one to the same word, and a writer's own load would hide the
-// reader's from it.
+// In the next two tests the reader runs on the CPU that is started. loom tries an access against
+// the last access to the same word, and a load of the writer itself would hide the load of the
+// reader.
 
 #[test]
-fn what_happened_before_an_add_is_seen_by_who_reads_it() {
+fn a_reader_of_a_value_sees_accesses_before_the_add() {
     loom::model(|| {
         let c = Counter::new(0);
         let data = Arc::new(AtomicU64::new(0));
@@ -303,7 +303,7 @@ fn what_happened_before_an_add_is_seen_by_who_reads_it() {
 }
 
 #[test]
-fn what_happened_before_an_error_is_seen_by_who_reads_it() {
+fn a_reader_of_an_error_sees_accesses_before_it() {
     loom::model(|| {
         let c = Counter::new(0);
         let data = Arc::new(AtomicU64::new(0));

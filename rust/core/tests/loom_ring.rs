@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Both ends of the ring under loom: an entry is read whole, once, in order, and
-//! written over only when it was read. loom's cells panic on a data race.
+//! Both ends of the ring under loom: each entry is read completely, once and in order, and
+//! overwritten only after it was read. loom's cells panic on a data race.
 
 mod loom_support;
 
@@ -56,17 +56,17 @@ impl Page {
     }
 
     fn write(&self, slot: u32, value: u64) {
-        // SAFETY: loom checks that nobody else is at the cell.
+        // SAFETY: loom checks that there is no other access to the cell.
         self.slots[slot as usize].with_mut(|cell| unsafe { *cell = value });
     }
 
     fn read(&self, slot: u32) -> u64 {
-        // SAFETY: loom checks that nobody writes the cell.
+        // SAFETY: loom checks that there is no write access to the cell.
         self.slots[slot as usize].with(|cell| unsafe { *cell })
     }
 }
 
-/// Reads what is there, which goes on from `next`; what comes after it.
+/// Reads all entries, which continue at `next`. Returns the next number.
 fn drain(page: &Page, consumer: &mut Consumer<'_, LoomWord>, mut next: u64) -> u64 {
     let ready = consumer.ready();
     for slot in ready.slots() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Both queues, used as an endpoint uses them, against vectors that are searched from end to end.
+//! A model test: both queues, used like in an endpoint, against vectors that are searched linearly.
 //!
-//! Besides agreeing with the model, what comes out must hold on its own: no message and no plain
-//! receive is used twice, no message waits while a receive that takes it waits too, and messages
-//! with one source and tag are received in the order in which they were sent (fi_tagged(3),
+//! The test compares the results with the model and checks in addition: no message and no plain
+//! receive is used twice; no message waits while a matching receive waits; and messages with the
+//! same source and tag are received in the order in which they were sent (fi_tagged(3),
 //! "Ordering").
 
 use kfi_core::{
@@ -88,7 +88,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of an endpoint from outside.
+/// The visible effects of an endpoint.
 #[derive(Debug, PartialEq)]
 enum Event {
     Delivered { receive: u64, message: u64 },
@@ -103,7 +103,7 @@ enum Event {
     Withdrawn(u64),
 }
 
-/// A receive: its number and context.
+/// The number and the context of a receive.
 type Receive = (u64, u64);
 
 struct Endpoint {
@@ -185,7 +185,7 @@ struct Waiting {
     claim: Option<u64>,
 }
 
-/// The same, as the manual page says it, one sentence at a time.
+/// The model, which follows the manual page sentence by sentence.
 #[derive(Default)]
 struct Model {
     posted: Vec<(Receive, Criteria<u8>)>,
@@ -336,7 +336,7 @@ proptest! {
             }
             out_of_turn.extend(model.waiting.iter().filter(|m| m.claim.is_some()).map(|m| m.number));
 
-            // The queues are what the model's are.
+            // The queues are equal to those of the model.
             let posted: Vec<_> =
                 endpoint.posted.iter().map(|(want, receive)| (*receive, *want)).collect();
             prop_assert_eq!(&posted, &model.posted);
@@ -346,14 +346,14 @@ proptest! {
             let bytes: u64 = model.waiting.iter().map(|message| message.len).sum();
             prop_assert_eq!(endpoint.unexpected.charged(), bytes);
 
-            // Nothing waits for what waits for it.
+            // No message waits while a matching receive waits.
             for message in model.waiting.iter().filter(|message| message.claim.is_none()) {
                 for (_, want) in &posted {
                     prop_assert!(!takes(want, message.src, message.tag));
                 }
             }
         }
-        // Order between one source and tag, but for what was claimed.
+        // Messages with the same source and tag are in order, except for claimed ones.
         for (at, first) in delivered.iter().enumerate() {
             for second in &delivered[at + 1..] {
                 let same = envelopes[*first as usize] == envelopes[*second as usize];
@@ -361,7 +361,7 @@ proptest! {
                 prop_assert!(!same || claimed || first < second);
             }
         }
-        // Close gives everything back.
+        // Closing returns everything.
         let mut left = Vec::new();
         while let Some(taken) = endpoint.posted.drain() {
             left.push((taken.token, taken.want));

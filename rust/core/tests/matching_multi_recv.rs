@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A multi-receive buffer against its definition, byte by byte.
+//! A model test: a multi-receive buffer against its definition, byte by byte.
 
 use kfi_core::multi_recv::{
     MultiRecv,
@@ -47,7 +47,8 @@ proptest! {
                         let placed = part.placement.len;
                         prop_assert_eq!(placed, msg_len.min(free));
                         prop_assert_eq!(part.placement.olen, msg_len - placed);
-                        // Behind what is written already, over nothing.
+                        // The part follows the bytes that were already assigned, and overwrites
+                        // none.
                         prop_assert_eq!(part.offset, len - free);
                         for at in part.offset..part.offset + placed {
                             prop_assert!(!std::mem::replace(&mut written[at as usize], true));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The slab against a sorted vector.
+//! A model test: the slab against a sorted vector.
 
 use kfi_core::slab::{
     Full,
@@ -35,13 +35,13 @@ fn pick<T>(list: &[T], at: usize) -> Option<usize> {
 
 proptest! {
     #[test]
-    fn a_slab_is_a_sorted_vector(
+    fn a_slab_behaves_like_a_sorted_vector(
         capacity in 0usize..8,
         steps in prop::collection::vec(step(), 0..200),
     ) {
         let slots: Vec<Slot<u64>> = (0..capacity).map(|_| Slot::new()).collect();
         let mut slab = Slab::new(slots);
-        // Sequence number, value, id; sorted by the first.
+        // Sequence number, value and id; sorted by the sequence number.
         let mut model: Vec<(u64, u64, Id)> = Vec::new();
         let mut old: Vec<Id> = Vec::new();
         let mut out: Vec<Removed<u64>> = Vec::new();
@@ -119,7 +119,7 @@ proptest! {
         }
         let want: Vec<(u64, u64)> = model.iter().map(|entry| (entry.0, entry.1)).collect();
         prop_assert_eq!(drained, want);
-        // Every slot is free again.
+        // All slots are free again.
         for value in 0..capacity {
             prop_assert!(slab.push_back(value as u64).is_ok());
         }

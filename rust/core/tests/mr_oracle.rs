@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A region's bounds and rights against arithmetic that cannot wrap.
+//! A model test: the bounds and rights of a region against arithmetic that cannot wrap.
 
 use kfi_core::{
     flags::Access,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Flags of operations, all of them, against the table of `struct kfabric_op`.
+//! A model test: all flags of operations against the table of `struct kfabric_op`.
 
 use kfi_core::{
     errno::Errno,
@@ -28,7 +28,7 @@ const KINDS: [OpType; 9] = [
     OpType::CompareAtomic,
 ];
 
-/// The bits that `struct kfabric_op` says a kind can have.
+/// Returns the bits that `struct kfabric_op` allows for a kind.
 fn documented(kind: OpType) -> u64 {
     const COMPLETION: u64 = 1 << 24;
     const MORE: u64 = 1 << 18;
@@ -44,7 +44,7 @@ fn documented(kind: OpType) -> u64 {
     }
 }
 
-/// The bits that it says have no effect on a kind.
+/// Returns the bits that have no effect on a kind.
 fn without_effect(kind: OpType) -> u64 {
     match kind {
         OpType::FetchAtomic | OpType::CompareAtomic => OpFlags::INJECT.bits(),
@@ -52,7 +52,7 @@ fn without_effect(kind: OpType) -> u64 {
     }
 }
 
-/// Some bits, mostly such as operations have.
+/// Returns some bits, mostly those of operations.
 fn flags() -> impl Strategy<Value = u64> {
     let bit = prop_oneof![
         20 => prop::sample::select(vec![16u32, 17, 18, 19, 21, 24, 25, 26, 27, 28, 58, 59]),
@@ -105,23 +105,23 @@ proptest! {
     }
 
     #[test]
-    fn capabilities_grow_to_something_useful(caps in any::<u64>()) {
+    fn completed_capabilities_are_useful(caps in any::<u64>()) {
         let caps = Caps::from_bits_truncate(caps);
         let whole = expand_caps(caps, Caps::ALL);
         prop_assert!(whole.contains(caps));
         prop_assert_eq!(expand_caps(whole, Caps::ALL), whole);
-        // Something can be done with it, or it is a target.
+        // The endpoint can initiate an operation, or be a target.
         let useful = KINDS.iter().any(|kind| {
             whole.contains(kind.caps())
                 || (kind.is_rma() && whole.contains(kind.target_caps()))
         });
-        // The target of atomics needs rights alone.
+        // The target of atomics needs only access rights.
         let other = Caps::ATOMIC;
         prop_assert!(useful || whole.intersects(other));
     }
 
     #[test]
-    fn capabilities_grow_within_their_type(caps in any::<u64>(), of in any::<u64>()) {
+    fn completed_capabilities_stay_within_the_type(caps in any::<u64>(), of in any::<u64>()) {
         let caps = Caps::from_bits_truncate(caps);
         let of = Caps::from_bits_truncate(of);
         let whole = expand_caps(caps, of);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reliable datagrams, case by case: two endpoints in a world in which nothing happens by itself.
+//! Reliable datagrams, case by case: two endpoints in a simulation in which only the test posts
+//! operations.
 
 mod rdm_world;
 
@@ -59,7 +60,7 @@ impl World {
         self.run(self.now + time);
     }
 
-    /// Posts a plain message; returns the operation.
+    /// Posts a plain message. Returns the operation.
     fn post_send(&mut self, from: Addr, to: Addr, len: u32, delivery: bool) -> u64 {
         let kind = Kind::Message {
             tag: None,
@@ -71,7 +72,7 @@ impl World {
         *self.oracle.ops.last_key_value().unwrap().0
     }
 
-    /// Posts a receive for anything plain; returns the operation.
+    /// Posts a receive for any plain message. Returns the operation.
     fn post_receive(&mut self, at: Addr) -> u64 {
         let incarnation = self.ends[at].as_ref().unwrap().incarnation;
         let id = self.oracle.posted(incarnation, Kind::Receive);
@@ -99,13 +100,13 @@ impl World {
         self.oracle.counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Nothing passes between the two from now on.
+    /// Cuts the connection between the two ends permanently.
     fn cut(&mut self) {
         self.cut_until.insert((0, 1), u64::MAX / 2);
     }
 }
 
-/// How many answers an end may owe when no message waits for a receive.
+/// The maximum number of answers that an end may owe when no message waits for a receive.
 const ANSWERS_MAX: u32 = ANSWERS + RECALLS;
 
 const OK: Option<Result> = Some(Ok(()));
@@ -129,13 +130,13 @@ fn both_connect_at_once_and_one_connection_survives() {
 }
 
 #[test]
-fn nobody_is_there() {
+fn operations_to_a_missing_endpoint_are_refused() {
     let mut world = world(|_| ());
     world.crash(1);
     let op = world.post_send(0, 1, SHORT, false);
     world.run_for(MS);
     assert_eq!(world.result(op), failed(Errno::ECONNREFUSED));
-    // As soon as somebody is, it is reachable.
+    // As soon as the endpoint exists, it can be reached.
     world.open(1);
     let op = world.post_send(0, 1, SHORT, false);
     world.run_for(MS);
@@ -143,7 +144,7 @@ fn nobody_is_there() {
 }
 
 #[test]
-fn nobody_answers() {
+fn operations_to_a_silent_host_time_out() {
     let mut world = world(|_| ());
     world.cut();
     let early = world.post_send(0, 1, SHORT, false);
@@ -181,14 +182,14 @@ fn a_busy_peer_is_asked_again() {
 }
 
 #[test]
-fn a_peer_that_is_started_again_is_another() {
+fn a_restarted_peer_is_a_new_incarnation() {
     let mut world = world(|_| ());
     let waiting = world.post_send(0, 1, LONG, false);
     world.run_for(10 * MS);
     assert_eq!(world.result(waiting), None);
     world.crash(1);
     world.open(1);
-    // The new one speaks first; the old connection is known to have gone by that.
+    // The new incarnation sends first; that shows that the old connection has gone.
     let op = world.post_send(1, 0, SHORT, false);
     world.run_for(10 * MS);
     assert_eq!(world.result(op), OK);
@@ -201,14 +202,14 @@ fn a_peer_that_is_started_again_is_another() {
 }
 
 #[test]
-fn a_peer_that_dies_silently_is_found_out() {
+fn the_silent_death_of_a_peer_is_detected() {
     let mut world = world(|_| ());
     let waiting = world.post_send(0, 1, LONG, false);
     world.run_for(10 * MS);
     world.crash(1);
     world.run_for(PING_TIME - 20 * MS);
     assert_eq!(world.result(waiting), None);
-    // Not posted before, so that nothing is with the QP.
+    // The operation is posted now, so that the QP had no work before.
     let unsent = world.post_send(0, 1, SHORT, false);
     world.run_for(world.plan.timeout + 30 * MS);
     let timed_out = failed(Errno::ETIMEDOUT);
@@ -232,7 +233,7 @@ fn a_receive_that_is_being_filled_ends_when_its_sender_dies() {
 }
 
 #[test]
-fn what_waits_with_a_dead_sender_is_forgotten() {
+fn messages_that_a_dead_sender_still_had_are_dropped() {
     let mut world = world(|_| ());
     let lost = world.post_send(0, 1, LONG, false);
     world.post_send(0, 1, SHORT, false);
@@ -242,14 +243,14 @@ fn what_waits_with_a_dead_sender_is_forgotten() {
     world.fail_pipe(pipe, kfi_core::rdm::Cause::Protocol);
     world.run_for(10 * MS);
     assert_eq!(world.result(lost), failed(Errno::EPROTO));
-    // The short one is here.
+    // The bytes of the short message are here.
     assert_eq!(world.ends[1].as_ref().unwrap().waiting(), 1);
     let receive = world.post_receive(1);
     assert_eq!(world.result(receive), OK);
 }
 
 #[test]
-fn idle_connections_are_given_up_and_nothing_is_lost() {
+fn idle_connections_end_without_losing_operations() {
     let mut world = world(|plan| plan.idle_time = 100 * MS);
     let op = world.post_send(0, 1, SHORT, false);
     world.run_for(50 * MS);
@@ -258,7 +259,7 @@ fn idle_connections_are_given_up_and_nothing_is_lost() {
     world.run_for(100 * MS);
     assert!(world.pipes.is_empty());
     assert_eq!(world.happened("close: Reset"), 0);
-    // Posted at every moment of giving up.
+    // An operation is posted at each moment of ending the connection.
     for step in 0..200 {
         let op = world.post_send(0, 1, SHORT, false);
         world.run_for(MS);
@@ -284,7 +285,7 @@ fn idle_connections_are_given_up_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_connection_that_is_waited_on_is_not_idle() {
+fn a_connection_with_a_waiting_operation_is_not_idle() {
     let mut world = world(|plan| plan.idle_time = 10 * MS);
     let op = world.post_send(0, 1, LONG, false);
     world.run_for(10_000 * MS);
@@ -297,7 +298,7 @@ fn a_connection_that_is_waited_on_is_not_idle() {
 }
 
 #[test]
-fn who_closes_says_what_was_taken() {
+fn a_closing_end_reports_the_messages_it_took() {
     let mut world = world(|_| ());
     world.post_send(0, 1, 0, false);
     world.run_for(MS);
@@ -330,7 +331,7 @@ fn the_last_fin_is_not_lost_when_its_end_closes() {
 }
 
 #[test]
-fn closing_takes_not_for_ever() {
+fn closing_takes_a_limited_time() {
     let mut world = world(|plan| plan.timeout = 5_000 * MS);
     world.post_send(0, 1, SHORT, false);
     world.run_for(MS);
@@ -345,16 +346,16 @@ fn closing_takes_not_for_ever() {
 }
 
 #[test]
-fn a_message_without_room_does_not_block_what_its_sender_owes() {
+fn a_message_without_room_does_not_block_answers() {
     let mut world = world(|plan| plan.unexpected = 2);
-    // 0 floods 1, which receives nothing.
+    // End 0 floods end 1, which posts no receive.
     let flood: Vec<u64> = (0..20)
         .map(|_| world.post_send(0, 1, SHORT, false))
         .collect();
     world.run_for(20 * MS);
     assert_eq!(world.result(flood[1]), OK);
     assert_eq!(world.result(flood[2]), None);
-    // 1 waits for a message of its own to be received, and RMA of 0 goes on.
+    // End 1 waits for the end of a message of its own, and RMA of end 0 continues.
     world.post_receive(0);
     let back = world.post_send(1, 0, LONG, false);
     world.run_for(20 * MS);
@@ -363,7 +364,7 @@ fn a_message_without_room_does_not_block_what_its_sender_owes() {
     world.run_for(20 * MS);
     assert_eq!(world.result(write), OK);
     assert_eq!(world.result(flood[2]), None);
-    // In the end everything arrives, once and in order: see the oracle.
+    // In the end everything arrives, once and in order, which the oracle checks.
     for _ in 0..20 {
         world.post_receive(1);
     }
@@ -375,7 +376,7 @@ fn a_message_without_room_does_not_block_what_its_sender_owes() {
 }
 
 #[test]
-fn messages_that_stepped_aside_can_be_cancelled() {
+fn void_messages_can_be_cancelled() {
     let mut world = world(|plan| plan.unexpected = 1);
     let ops: Vec<u64> = (0..6)
         .map(|_| world.post_send(0, 1, SHORT, false))
@@ -413,10 +414,10 @@ fn a_message_that_waits_can_be_cancelled() {
 }
 
 #[test]
-fn too_late_to_cancel() {
+fn a_message_being_received_cannot_be_cancelled() {
     let mut world = world(|_| ());
     let op = world.post_send(0, 1, SHORT, false);
-    // Before there is a connection, it is simple.
+    // Without a connection the message is simply removed.
     let other = world.post_send(0, 1, SHORT, false);
     world.cancel(0, other);
     assert_eq!(world.result(other), failed(Errno::ECANCELED));
@@ -424,7 +425,7 @@ fn too_late_to_cancel() {
     assert_eq!(world.result(op), OK);
     let receive = world.post_receive(1);
     assert_eq!(world.result(receive), OK);
-    // It is being received.
+    // The message is being received.
     world.post_receive(1);
     world.mute = true;
     let op = world.post_send(0, 1, LONG, false);
@@ -437,7 +438,7 @@ fn too_late_to_cancel() {
 }
 
 #[test]
-fn keys_are_not_tried_from_a_queue() {
+fn queued_rma_fails_behind_a_refused_key() {
     let mut world = world(|_| ());
     let ops: Vec<_> = (1..=500)
         .map(|number| world.post_write(0, 1, KEY + number))
@@ -447,7 +448,7 @@ fn keys_are_not_tried_from_a_queue() {
     for op in &ops[1..] {
         assert_eq!(world.result(*op), failed(Errno::ECONNRESET));
     }
-    // Nothing was left that would have needed another connection.
+    // No operation was left that would have needed another connection.
     assert_eq!(world.happened("established"), 1);
 }
 
@@ -468,7 +469,7 @@ fn a_wrong_key_fails_its_operation_and_ends_the_connection() {
 }
 
 #[test]
-fn a_fence_waits_for_all_before_it() {
+fn a_fence_waits_for_all_earlier_operations() {
     let mut world = world(|_| ());
     let first = world.post_send(0, 1, LONG, false);
     let kind = Kind::Message {
@@ -486,7 +487,7 @@ fn a_fence_waits_for_all_before_it() {
     world.post_receive(1);
     world.run_for(20 * MS);
     assert_eq!(all.map(|op| world.result(op)), [OK, OK, OK]);
-    // One that is cancelled stands in nobody's way.
+    // A cancelled fence blocks no other operation.
     let first = world.post_send(0, 1, LONG, false);
     world.send(
         0,
@@ -531,7 +532,8 @@ fn an_old_request_changes_nothing() {
     let session = end.session(0);
     assert_eq!(session.requested(now, &old, 1_000), Reply::Ignore);
     assert_eq!(session.manage(now, 1_001), None);
-    // One of another incarnation is answered, but takes the place only when it is confirmed.
+    // A request of another incarnation is answered, but replaces the connection only when it is
+    // confirmed.
     let mut other = old;
     other.life.incarnation ^= 1;
     let reply = session.requested(now, &other, 1_002);
@@ -550,7 +552,7 @@ fn an_old_request_changes_nothing() {
 }
 
 #[test]
-fn it_does_not_connect_to_itself() {
+fn an_endpoint_does_not_connect_to_itself() {
     let mut world = world(|_| ());
     let now = world.now;
     let end = world.ends[0].as_mut().unwrap();
@@ -570,7 +572,7 @@ fn it_does_not_connect_to_itself() {
 #[test]
 fn operations_are_found_in_the_order_of_posting() {
     let mut world = world(|_| ());
-    // Nothing has been sent yet: there is no connection.
+    // There is no connection yet, so nothing was sent.
     let ops = [
         world.post_send(0, 1, SHORT, false),
         world.post_send(0, 1, LONG, false),
@@ -588,7 +590,7 @@ fn operations_are_found_in_the_order_of_posting() {
     assert_eq!(session.find(from, |_| true), None);
 }
 
-/// Has end 0 take no FIN.
+/// Returns a world in which end 0 accepts no FIN.
 fn world_without_fins(receives: usize) -> World {
     let mut world = world(|plan| plan.rx_size = receives);
     world.refuses_fins = Some(0);
@@ -600,7 +602,7 @@ fn owed(world: &World) -> u32 {
 }
 
 #[test]
-fn a_peer_that_takes_no_fins_is_owed_a_bounded_number() {
+fn answers_to_a_peer_that_accepts_no_fins_are_limited() {
     const MESSAGES: usize = 1000;
     let mut world = world_without_fins(MESSAGES);
     let receives: Vec<u64> = (0..MESSAGES).map(|_| world.post_receive(1)).collect();
@@ -609,7 +611,7 @@ fn a_peer_that_takes_no_fins_is_owed_a_bounded_number() {
         .collect();
     world.run_for(2_000 * MS);
     assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
-    // The peer takes them now: nothing is lost.
+    // The peer accepts FINs now, and nothing was lost.
     world.refuses_fins = None;
     world.run_for(2_000 * MS);
     assert!(ops.iter().all(|op| world.result(*op) == OK));
@@ -618,7 +620,7 @@ fn a_peer_that_takes_no_fins_is_owed_a_bounded_number() {
 }
 
 #[test]
-fn cancels_of_messages_that_never_came_are_answered_in_bounded_number() {
+fn answers_to_cancels_of_unknown_messages_are_limited() {
     let mut world = world_without_fins(4);
     world.post_receive(1);
     let op = world.post_send(0, 1, SHORT, false);
@@ -640,7 +642,7 @@ fn cancels_of_messages_that_never_came_are_answered_in_bounded_number() {
     let taken = forged(&mut world);
     assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
     assert!(taken as u32 <= ANSWERS_MAX, "{taken} were taken");
-    // Once the peer has taken the FINs, it may cancel again.
+    // Once the peer has accepted the FINs, it may cancel again.
     world.refuses_fins = None;
     world.run_for(1_000 * MS);
     assert_eq!(owed(&world), 0);
@@ -669,7 +671,7 @@ fn both_ends_cancel_everything_and_all_is_answered() {
     assert_eq!(owed(&world), 0);
 }
 
-/// Has requests arrive every `every` ns for `time`, which the other end never sent.
+/// Forges requests, one every `every` ns for `time`, that the other end never sent.
 fn forge_requests(world: &mut World, to: &[Addr], incarnation: u64, (every, time): (u64, u64)) {
     for epoch in 0..time / every {
         for to in to {
@@ -681,11 +683,11 @@ fn forge_requests(world: &mut World, to: &[Addr], incarnation: u64, (every, time
 
 #[test]
 fn forged_requests_do_not_keep_ends_from_connecting() {
-    // Several in each round trip to the end that asks, or fewer to both.
+    // Several forged requests in each round trip to the requesting end, or fewer to both ends.
     for (to, every) in [(&[0][..], MS / 2), (&[0, 1], 20 * MS)] {
         for (incarnation, both) in [(u64::MAX, false), (u64::MAX, true), (1 << 20, false)] {
             let mut world = world(|plan| plan.delay = 5 * MS);
-            // Before anything is sent, and all the time.
+            // The forged requests begin before the first operation and continue.
             forge_requests(&mut world, to, incarnation, (every, 100 * MS));
             let mut ops = vec![world.post_send(0, 1, SHORT, false)];
             if both {
@@ -696,7 +698,7 @@ fn forged_requests_do_not_keep_ends_from_connecting() {
                 ops.iter().all(|op| world.result(*op) == OK),
                 "{incarnation:x} {to:?} {both}"
             );
-            // And what is connected stays connected.
+            // An established connection stays.
             let resets = world.happened("close: Reset");
             forge_requests(&mut world, to, incarnation, (every, 100 * MS));
             assert_eq!(world.happened("close: Reset"), resets);
@@ -705,7 +707,7 @@ fn forged_requests_do_not_keep_ends_from_connecting() {
 }
 
 #[test]
-fn forged_requests_whose_answers_are_lost_do_not_either() {
+fn forged_requests_with_lost_answers_do_not_keep_ends_from_connecting() {
     for incarnation in [u64::MAX, 1 << 20] {
         for both in [false, true] {
             let mut world = world(|plan| plan.delay = MS);
@@ -727,7 +729,7 @@ fn forged_requests_whose_answers_are_lost_do_not_either() {
 }
 
 #[test]
-fn a_request_does_not_displace_one_in_progress() {
+fn a_request_does_not_replace_a_pending_one() {
     let mut world = world(|_| ());
     let now = world.now;
     let hello = |incarnation, epoch| Hello {
@@ -740,13 +742,13 @@ fn a_request_does_not_displace_one_in_progress() {
     let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000) else {
         panic!("it is answered");
     };
-    // Another sender knows no incarnation of the first.
+    // Another sender does not know the incarnation of the first request.
     for incarnation in [0, 6, 8, u64::MAX] {
         let other = session.requested(now, &hello(incarnation, 100), 1_001);
         assert_eq!(other, Reply::Ignore);
         assert_eq!(session.manage(now, 1_002), None);
     }
-    // The peer itself gave the first request up and asks anew.
+    // The peer itself has given up the first request and sends another one.
     assert_eq!(session.requested(now, &hello(7, 1), 1_003), Reply::Ignore);
     assert_eq!(session.manage(now, 1_004), None);
     assert_eq!(session.requested(now, &hello(7, 2), 1_005), Reply::Ignore);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reliable datagrams in a world of accidents; see `rdm_world`.
+//! Reliable datagrams in a simulation with faults; see `rdm_world`.
 //!
-//! | variable | what |
+//! | variable | meaning |
 //! |---|---|
-//! | `KFI_SIM_SEEDS` | how many seeds to run, instead of 3,000 |
-//! | `KFI_SIM_FIRST` | the first of them, instead of 0 |
-//! | `KFI_SIM_SEED` | run this one alone and print what happens |
+//! | `KFI_SIM_SEEDS` | the number of seeds, by default 3,000 |
+//! | `KFI_SIM_FIRST` | the first seed, by default 0 |
+//! | `KFI_SIM_SEED` | run only this seed and print its events |
 //!
-//! A seed that fails prints how to run it alone.
+//! A failed seed prints the command that runs it alone.
 
 mod rdm_world;
 
@@ -89,7 +89,7 @@ fn seeds() {
     if count < 1_000 {
         return;
     }
-    // What never happens is not tested.
+    // Each of these events must occur in some seed.
     for name in [
         "aborted",
         "close: Closed",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Fixed layouts in bytes: taken from the front, put behind each other.
+//! Readers and writers for fields of fixed size in big-endian byte order.
 //!
-//! Everything on the wire is big endian. A [`Reader`] gives `None` where the bytes end, a
-//! [`Writer`] says `None` where there is no room: neither can panic.
+//! [`Reader`] takes fields from the front of a slice and returns `None` at its end. [`Writer`]
+//! appends fields to a slice and returns `None` when the slice is full. Neither can panic.
 
 /// Takes values from the front of bytes.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
         Some(*array)
     }
 
-    /// Returns what is left.
+    /// Returns the bytes that have not been read.
     #[inline]
     pub const fn rest(&self) -> &'a [u8] {
         self.0
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts values behind each other.
+/// Appends fields to a slice.
 #[derive(Debug)]
 pub struct Writer<'a> {
     bytes: &'a mut [u8],
@@ -69,19 +69,19 @@ impl<'a> Writer<'a> {
         Self { bytes, len: 0 }
     }
 
-    /// Returns how many bytes were put.
+    /// Returns how many bytes were written.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether nothing was put.
+    /// Returns whether no byte was written.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts all of `bytes`, or nothing where there is no room for them.
+    /// Writes all of `bytes`, or nothing if there is no room for them.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_add(bytes.len())?;
@@ -90,7 +90,7 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Leaves `len` bytes as they are.
+    /// Skips `len` bytes and leaves their contents as they are.
     #[inline]
     pub fn skip(&mut self, len: usize) -> Option<()> {
         let end = self.len.checked_add(len)?;
@@ -99,19 +99,19 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Puts two bytes.
+    /// Writes two bytes.
     #[inline]
     pub fn u16(&mut self, value: u16) -> Option<()> {
         self.put(&value.to_be_bytes())
     }
 
-    /// Puts four bytes.
+    /// Writes four bytes.
     #[inline]
     pub fn u32(&mut self, value: u32) -> Option<()> {
         self.put(&value.to_be_bytes())
     }
 
-    /// Puts eight bytes.
+    /// Writes eight bytes.
     #[inline]
     pub fn u64(&mut self, value: u64) -> Option<()> {
         self.put(&value.to_be_bytes())
@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_ends_where_the_bytes_end() {
+    fn a_read_beyond_the_end_fails() {
         let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
         let mut reader = Reader::new(&bytes);
         assert_eq!(reader.u8(), Some(1));
         assert_eq!(reader.u16(), Some(0x0203));
         assert_eq!(reader.u32(), Some(0x0405_0607));
         assert_eq!(reader.u64(), Some(0x0809_0a0b_0c0d_0e0f));
-        // What does not fit takes nothing.
+        // A read beyond the end takes nothing.
         assert_eq!(reader.u16(), None);
         assert_eq!(reader.rest(), [16]);
         assert_eq!(reader.u8(), Some(16));
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_ends_where_the_room_ends() {
+    fn a_write_beyond_the_end_fails() {
         let mut bytes = [0xff; 13];
         let mut writer = Writer::new(&mut bytes);
         assert_eq!(writer.u16(0x0102), Some(()));
         assert_eq!(writer.skip(2), Some(()));
         assert_eq!(writer.u64(0x0506_0708_090a_0b0c), Some(()));
-        // What does not fit puts nothing.
+        // A write that does not fit writes nothing.
         assert_eq!(writer.put(&[13, 14]), None);
         assert_eq!(writer.skip(2), None);
         assert_eq!(writer.len(), 12);

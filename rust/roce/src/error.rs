@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The errors of calls that their caller can avoid.
+//! The errors of calls whose arguments or state the caller can check.
 //!
-//! What a peer does wrong is no error of a call; the types beside each call tell it.
+//! Errors of a peer are not errors of a call; the result type of each call reports them.
 
 use core::fmt;
 
 /// Result of a call that can fail with an [`Error`].
 pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
-/// Why a call was refused. Nothing has changed then.
+/// The reason for which a call was refused. The call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
-    /// The arguments are not valid, or not in this state (`Error::Invalid`).
+    /// The arguments are invalid, or invalid in this state (`Error::Invalid`).
     Invalid,
-    /// The queue has no room (`Error::Full`).
+    /// The queue is full (`Error::Full`).
     Full,
 }
 

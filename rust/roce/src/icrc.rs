@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The invariant CRC, the last 4 bytes of a packet.
 //!
-//! It covers the IP and UDP headers and the packet up to its pad, but for what may change on the
-//! way, which counts as ones:
+//! It covers the IP and UDP headers and the packet up to its pad. Fields that may change in transit
+//! are replaced by ones:
 //!
-//! | header | counts as ones |
+//! | header | replaced by ones |
 //! |---|---|
-//! | (before IP) | 8 bytes, which InfiniBand's local route header would be |
+//! | (before IP) | 8 bytes in place of InfiniBand's local route header |
 //! | IPv4 | type of service, time to live, header checksum |
 //! | IPv6 | traffic class, flow label, hop limit |
 //! | UDP | checksum |
 //! | BTH | the byte with FECN and BECN |
 //!
-//! So the IP header must be final, with its length, its identification and its flags. An IPv4 header
-//! with options or an IPv6 packet with extension headers has no ICRC here: such packets are not
-//! RoCEv2.
+//! The IP header must therefore be complete, with its length, identification and flags. The ICRC is
+//! not defined for an IPv4 header with options or an IPv6 packet with extension headers, because
+//! such packets are not RoCEv2.
 //!
-//! The CRC is Ethernet's: polynomial 0x04c11db7, bits reflected, begun with ones, complemented at
-//! the end, and its lowest byte first on the wire. How it is computed is the caller's business
-//! ([`Crc32`]); in what pieces the bytes come, too:
+//! The CRC is that of Ethernet: polynomial 0x04c11db7, bits reflected, initial value all ones,
+//! complemented at the end, lowest byte first on the wire. The caller supplies the CRC function
+//! ([`Crc32`]) and may pass the bytes in several pieces:
 //!
 //! ```
 //! # use kfi_roce::icrc::{Crc32, Icrc};
@@ -32,7 +32,8 @@
 //! # }
 //! ```
 //!
-//! A receiver gives payload and pad to [`update`](Icrc::update) and asks [`matches`](Icrc::matches).
+//! A receiver passes payload and pad to [`update`](Icrc::update) and calls
+//! [`matches`](Icrc::matches).
 //!
 //! Source: InfiniBand specification, volume 1, section 7.8.1 and annex A17.
 
@@ -46,29 +47,29 @@ use core::{
     ops::Deref, //
 };
 
-/// Bytes of an IPv4 header without options.
+/// The length of an IPv4 header without options in bytes.
 pub const IPV4_LEN: usize = 20;
 
-/// Bytes of an IPv6 header.
+/// The length of an IPv6 header in bytes.
 pub const IPV6_LEN: usize = 40;
 
-/// Bytes of a UDP header.
+/// The length of a UDP header in bytes.
 pub const UDP_LEN: usize = 8;
 
-/// Bytes of the longest headers of which something is masked.
+/// The length in bytes of the longest headers that contain masked fields.
 const HEAD_MAX: usize = IPV6_LEN + UDP_LEN + Bth::LEN;
 
 /// The CRC after the 8 bytes of ones with which every ICRC begins.
 const BEGIN: u32 = 0xdebb_20e3;
 
-/// Who computes CRCs.
+/// A CRC-32 implementation.
 pub trait Crc32 {
-    /// Returns the CRC `crc` carried on over `bytes`: bits reflected, nothing complemented before or
-    /// after. The kernel's `crc32_le()`.
+    /// Returns the CRC of `bytes`, continued from `crc`: bits reflected, not complemented before or
+    /// after. This is the kernel's `crc32_le()`.
     fn update(crc: u32, bytes: &[u8]) -> u32;
 }
 
-/// An ICRC being computed.
+/// The state of an ICRC computation.
 #[derive(Debug)]
 pub struct Icrc<C> {
     crc: u32,
@@ -76,8 +77,8 @@ pub struct Icrc<C> {
 }
 
 impl<C: Crc32> Icrc<C> {
-    /// Begins the ICRC of a packet with an IPv4 header. `packet` is the packet from its BTH on, as
-    /// far as it is at hand.
+    /// Begins the ICRC of a packet with an IPv4 header. `packet` is the packet from its BTH on, or
+    /// the part of it that is available.
     pub fn ipv4(ip: &[u8; IPV4_LEN], udp: &[u8; UDP_LEN], packet: &[u8]) -> Self {
         let mut ip = *ip;
         // Type of service, time to live, header checksum.
@@ -88,11 +89,11 @@ impl<C: Crc32> Icrc<C> {
         Self::begin(&ip, udp, packet)
     }
 
-    /// Begins the ICRC of a packet with an IPv6 header. `packet` is the packet from its BTH on, as
-    /// far as it is at hand.
+    /// Begins the ICRC of a packet with an IPv6 header. `packet` is the packet from its BTH on, or
+    /// the part of it that is available.
     pub fn ipv6(ip: &[u8; IPV6_LEN], udp: &[u8; UDP_LEN], packet: &[u8]) -> Self {
         let mut ip = *ip;
-        // Behind the version (4 bits): traffic class and flow label; hop limit.
+        // Traffic class and flow label follow the version (4 bits); then the hop limit.
         let [version, class, flow1, flow0, _, _, _, hops, ..] = &mut ip;
         *version |= 0x0f;
         *class = 0xff;
@@ -115,14 +116,14 @@ impl<C: Crc32> Icrc<C> {
                 *notices = 0xff;
                 (&bth[..], rest)
             }
-            // No packet.
+            // The bytes are shorter than a BTH, so they are not a packet.
             None => (packet, &[][..]),
         };
-        // All that is masked in one go.
+        // One call covers all bytes with masked fields.
         let mut head = [0; HEAD_MAX];
         let mut writer = Writer::new(&mut head);
         for part in [ip, &udp, covered] {
-            // There is room for the longest.
+            // The buffer has room for the longest headers.
             let _ = writer.put(part);
         }
         let len = writer.len();
@@ -135,7 +136,7 @@ impl<C: Crc32> Icrc<C> {
         icrc
     }
 
-    /// Goes on over the next bytes: headers, payload, pad.
+    /// Continues over the next bytes: headers, payload, pad.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
@@ -143,19 +144,20 @@ impl<C: Crc32> Icrc<C> {
         }
     }
 
-    /// Goes on over bytes that are no slice: `by` returns the CRC it is given, carried on over them.
+    /// Continues over bytes that are not in a slice: `by` gets the CRC and returns it continued
+    /// over them.
     #[inline]
     pub fn update_by(&mut self, by: impl FnOnce(u32) -> u32) {
         self.crc = by(self.crc);
     }
 
-    /// Returns the ICRC as it stands on the wire.
+    /// Returns the ICRC in wire format.
     #[inline]
     pub fn finish(self) -> [u8; ICRC_LEN] {
         (!self.crc).to_le_bytes()
     }
 
-    /// Goes on over a pad of `pad` bytes, at most 3, and returns what to put behind the payload:
+    /// Continues over a pad of `pad` bytes, at most 3. Returns the bytes that follow the payload:
     /// the pad and the ICRC.
     pub fn trailer(mut self, pad: usize) -> Trailer {
         let pad = pad.min(3);
@@ -168,14 +170,14 @@ impl<C: Crc32> Icrc<C> {
         Trailer { bytes, len }
     }
 
-    /// Returns whether the packet that ends with these 4 bytes is as it was sent.
+    /// Returns whether `wire`, the last 4 bytes of the packet, is its correct ICRC.
     #[inline]
     pub fn matches(self, wire: [u8; ICRC_LEN]) -> bool {
         self.finish() == wire
     }
 }
 
-/// What stands behind a payload: pad and ICRC.
+/// The bytes that follow a payload: pad and ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     bytes: [u8; Self::MAX],
@@ -183,7 +185,7 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Bytes of the longest one.
+    /// The maximum length of a trailer in bytes.
     pub const MAX: usize = 3 + ICRC_LEN;
 }
 
@@ -201,7 +203,7 @@ impl Deref for Trailer {
 mod tests {
     use super::*;
 
-    /// A CRC bit by bit.
+    /// A bitwise CRC.
     struct Bits;
 
     impl Crc32 for Bits {
@@ -214,15 +216,15 @@ mod tests {
         }
     }
 
-    // Four packets with their ICRC. The ICRCs were computed by scapy 2.8.0, contrib/roce, as in
+    // Five packets with their ICRC. The ICRCs were computed by scapy 2.8.0, contrib/roce, as in
     //
     //     IPv6(tc=0x5a, fl=0x12345, hlim=63, src="2001:db8::7", dst="2001:db8:0:1::42") /
     //     UDP(sport=0xd234, dport=4791, chksum=0) /
     //     BTH(opcode="RC_RDMA_WRITE_ONLY", solicited=1, migreq=1, padcount=3, pkey=0xffff,
     //         dqpn=0x123456, ackreq=1, psn=0xfedcba) / Raw(RETH + b"hello" + pad)
     //
-    // which is V6_WRITE. V4_CNP is the exception: two NICs exchanged it, and scapy's own tests have
-    // it. V4_UC is in scapy's tests too.
+    // for V6_WRITE. V4_CNP is an exception: two NICs exchanged it, and scapy's tests contain it.
+    // V4_UC is in scapy's tests too.
 
     /// A SEND only of UC, with type of service 1 and a UDP checksum.
     const V4_UC: [u8; 64] = [
@@ -277,10 +279,10 @@ mod tests {
 
     const ALL: [&[u8]; 5] = [&V4_UC, &V4_CNP, &V4_UD, &V6_WRITE, &V6_ACK];
 
-    /// Begins the ICRC of an IP packet; what is left of it, and its ICRC.
+    /// Begins the ICRC of an IP packet. Returns it with the rest of the packet and its ICRC.
     fn begin(ip: &[u8]) -> Option<(Icrc<Bits>, &[u8], [u8; 4])> {
         let (rest, wire) = ip.split_last_chunk()?;
-        // BTH and four bytes more, so that both pieces have some.
+        // The split 4 bytes behind the BTH gives both pieces some bytes.
         Some(if *ip.first()? >> 4 == 4 {
             let (ip, rest) = rest.split_first_chunk()?;
             let (udp, rest) = rest.split_first_chunk()?;
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn known_packets() {
+    fn the_icrc_of_known_packets_is_correct() {
         assert_eq!(icrc(&V4_UC), Some([0x78, 0xf3, 0x53, 0xf3]));
         assert_eq!(icrc(&V4_CNP), Some([0x82, 0xfd, 0x00, 0x2a]));
         assert_eq!(icrc(&V4_UD), Some([0x1a, 0xdf, 0x70, 0x5b]));
@@ -324,8 +326,8 @@ mod tests {
     }
 
     #[test]
-    fn trailers() {
-        // The payload of 5 bytes has a pad of 3, that of 18 bytes one of 2; the others have none.
+    fn a_trailer_has_the_pad_and_the_icrc() {
+        // The payload of 5 bytes has a pad of 3, that of 18 bytes a pad of 2; the others have none.
         for (packet, pad) in ALL.iter().zip([2, 0, 0, 3, 0]) {
             let Some((mut icrc, rest, _)) = begin(packet) else {
                 continue;
@@ -336,13 +338,13 @@ mod tests {
             assert_eq!(trailer.len(), pad + 4);
             assert_eq!(packet.get(packet.len() - pad - 4..), Some(&*trailer));
         }
-        // A pad is at most 3.
+        // A longer pad is limited to 3.
         let icrc = begin(&V6_ACK).map(|(icrc, ..)| icrc.trailer(9).len());
         assert_eq!(icrc, Some(Trailer::MAX));
     }
 
     #[test]
-    fn pieces_do_not_matter() {
+    fn the_icrc_does_not_depend_on_the_pieces() {
         for cut in 0..20 {
             let Some((mut icrc, rest, wire)) = begin(&V6_WRITE) else {
                 continue;
@@ -355,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Whether bit `bit` of byte `at` is covered.
+    /// Returns whether the ICRC covers bit `bit` of byte `at`.
     fn is_covered<const N: usize>(packet: &[u8; N], at: usize, bit: u32) -> bool {
         let mut changed = *packet;
         if let Some(byte) = changed.get_mut(at) {
@@ -365,8 +367,8 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_is_covered_but_those_that_change() {
-        // From the top four bits of byte 0 on, which say which header it is.
+    fn the_icrc_covers_all_bits_that_do_not_change_in_transit() {
+        // The top four bits of byte 0 are left out, because they select the IP version.
         for at in 1..V4_UC.len() {
             for bit in 0..8 {
                 let changes = matches!(at, 1 | 8 | 10 | 11 | 26 | 27 | 32);
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_bth_is_no_panic() {
+    fn a_packet_shorter_than_a_bth_does_not_panic() {
         let icrc = Icrc::<Bits>::ipv4(&[0; 20], &[0; 8], &[1, 2, 3]);
         assert_eq!(icrc.finish().len(), 4);
     }

@@ -2,48 +2,49 @@
 
 //! RoCEv2, InfiniBand's transport in UDP datagrams, without a device.
 //!
-//! The crate has the packets (headers, ICRC, parsing and building), the states of a QP, reliable
-//! connections (RC), unreliable datagrams (UD) and connection management (CM, with the RDMA CM's
-//! headers). It has no sockets, no memory registration and no verbs: packets, time and memory are
-//! arguments, and what is to be done comes back as a value. Two ends and a network between them can
-//! therefore be run in a test, from a seed.
+//! The crate contains packets (headers, ICRC, parsing and building), the states of a QP, reliable
+//! connections (RC), unreliable datagrams (UD) and connection management (CM, with the headers of
+//! the RDMA CM). It contains no sockets, no memory registration and no verbs: packets, time and
+//! memory are arguments, and each call returns the action that the caller has to take. A test can
+//! therefore run two ends and a network between them, reproducibly from a seed.
 //!
-//! It has no dependencies and needs no allocator, no locks (state machines take `&mut self`), no clock
-//! and no unsafe code. Storage is lent by the caller. Nothing here panics, whatever a peer sends.
+//! The crate has no dependencies and needs no allocator, no locks (state machines take `&mut
+//! self`), no clock and no unsafe code. The caller lends the storage. No input from a peer causes a
+//! panic.
 //!
-//! Cargo compiles it for any host; kfabric's Kbuild compiles the same files for the Linux kernel. The
-//! unit tests inside the files run in both worlds: under `cargo test`, and as KUnit suites with the cfg
+//! Cargo compiles the crate for any host; kfabric's Kbuild compiles the same files for the Linux
+//! kernel. The unit tests inside the files run under `cargo test`, and as KUnit suites with the cfg
 //! `kfi_kunit`.
 //!
 //! ```text
 //!   UDP datagram to port 4791
-//!        |  packet: Packet::parse          malformed? counted, dropped
-//!        |  (the owner of QPs finds the QP by its number)
-//!        |  icrc: Icrc::matches            else counted, dropped
+//!        |  packet: Packet::parse          malformed: counted, dropped
+//!        |  (the owner of the QPs finds the QP by its number)
+//!        |  icrc: Icrc::matches            wrong: counted, dropped
 //!        v
 //!   rc: requester or responder      ud: QP, Q key      QP 1: cm, connection management
 //!        |                               |                  |
 //!        v                               v                  v
-//!   Packet::write, payload from where it lies, Icrc::trailer: a datagram to the peer
+//!   Packet::write, payload from the consumer's memory, Icrc::trailer: a datagram to the peer
 //! ```
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
-//! | [`error`] | why a call was refused |
-//! | [`bytes`] | fields of the wire, read and written in turn |
+//! | [`error`] | errors of calls |
+//! | [`bytes`] | reading and writing fields in wire format |
 //! | [`opcode`] | the opcodes of RC and UD |
 //! | [`headers`] | BTH and extended headers, AETH syndromes |
-//! | [`packet`] | a whole packet: parsed, built, judged |
+//! | [`packet`] | parsing, checking and building whole packets |
 //! | [`cm`] | connection management |
-//! | [`icrc`] | the packet's checksum, over what does not change on the way |
+//! | [`icrc`] | the invariant CRC of a packet |
 //! | [`psn`] | packet sequence numbers: 24 bits that wrap |
-//! | [`mtu`] | the path MTU, and how messages are cut |
-//! | [`state`] | the states of a QP, and the way from one to another |
+//! | [`mtu`] | the path MTU, and the segmentation of messages |
+//! | [`state`] | the states of a QP and the transitions between them |
 //! | [`rc`] | reliable connections: requester and responder |
 //! | [`ud`] | unreliable datagrams |
 
 #![no_std]
-// A KUnit suite is made of unsafe code by its macro; nothing else is ever let in.
+// The macro that makes a KUnit suite expands to unsafe code; no other unsafe code is allowed.
 #![cfg_attr(not(kfi_kunit), forbid(unsafe_code))]
 
 pub mod bytes;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The path MTU, and how messages are cut into packets.
+//! The path MTU, and the segmentation of messages into packets.
 //!
-//! A path MTU is the payload of a packet, one of five sizes (InfiniBand specification, volume 1,
-//! section 9.4.7; `enum ibv_mtu`). FIRST and MIDDLE packets of a message carry exactly so much, the
-//! LAST at least one byte, an ONLY packet any number up to it. A message of no bytes is one packet.
+//! A path MTU is the maximum payload of a packet, one of five sizes (InfiniBand specification,
+//! volume 1, section 9.4.7; `enum ibv_mtu`). FIRST and MIDDLE packets of a message carry exactly a
+//! path MTU, a LAST packet at least one byte, an ONLY packet any number of bytes up to the path
+//! MTU. A message of no bytes is one packet.
 
-/// Bytes of an interface's MTU that are kept for headers: what in-tree rxe subtracts too, so that both
-/// ends of a link choose the same path MTU.
+/// The number of bytes of an interface's MTU that are reserved for headers. In-tree rxe subtracts
+/// the same number, so both ends of a link choose the same path MTU.
 ///
-/// The longest headers over IPv6 have 84: IPv6 40, UDP 8, BTH 12, RETH 16, ImmDt 4, ICRC 4. So where an
-/// interface has just the smallest MTU for a path MTU, or at most 3 bytes more, a full packet with an
-/// immediate that is a whole WRITE does not fit.
+/// The longest headers over IPv6 have 84 bytes: IPv6 40, UDP 8, BTH 12, RETH 16, ImmDt 4, ICRC 4.
+/// If the MTU of an interface exceeds a path MTU by 80 to 83 bytes, a full packet that is a WRITE
+/// Only with Immediate therefore does not fit.
 pub const HEADERS: u32 = 80;
 
 /// A path MTU.
@@ -30,7 +31,7 @@ pub enum PathMtu {
 }
 
 impl PathMtu {
-    /// All of them, smallest first.
+    /// All path MTUs, smallest first.
     pub const ALL: [Self; 5] = [
         Self::Mtu256,
         Self::Mtu512,
@@ -39,7 +40,7 @@ impl PathMtu {
         Self::Mtu4096,
     ];
 
-    /// Returns the path MTU with this code, as connection management and verbs number them.
+    /// Returns the path MTU with this code, as numbered by connection management and verbs.
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Mtu256,
@@ -51,13 +52,13 @@ impl PathMtu {
         })
     }
 
-    /// Returns its code: 1 to 5.
+    /// Returns the code: 1 to 5.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Returns the largest path MTU that an interface with this MTU (bytes of an IP packet) can
-    /// carry; `None` if it is too small for any.
+    /// Returns the largest path MTU that an interface with this MTU (in bytes of an IP packet) can
+    /// carry; `None` if the MTU is too small for any.
     pub const fn of_interface(mtu: u32) -> Option<Self> {
         Some(match mtu.saturating_sub(HEADERS) {
             4096.. => Self::Mtu4096,
@@ -69,31 +70,32 @@ impl PathMtu {
         })
     }
 
-    /// Returns its bytes.
+    /// Returns the path MTU in bytes.
     #[inline]
     pub const fn bytes(self) -> u32 {
         1 << self.shift()
     }
 
-    /// Returns how many packets a message of `len` bytes has: 1 for no bytes.
+    /// Returns the number of packets of a message of `len` bytes: 1 for no bytes.
     #[inline]
     pub const fn packets(self, len: u32) -> u32 {
         match len.checked_sub(1) {
             None => 1,
-            // At most 2^24 packets, of 256 bytes.
+            // At most 2^23 packets of 256 bytes for the longest message; 2^24 for the largest
+            // `len`.
             Some(last) => (last >> self.shift()).wrapping_add(1),
         }
     }
 
-    /// Returns where the payload of packet `index` of a message begins, in bytes. Wraps for an index
-    /// that no message has.
+    /// Returns the offset in bytes of the payload of packet `index` in its message. Wraps for an
+    /// index that no message can have.
     #[inline]
     pub const fn offset(self, index: u32) -> u32 {
         index.wrapping_shl(self.shift())
     }
 
-    /// Returns how many bytes packet `index` of a message of `len` bytes carries; 0 behind the
-    /// last one.
+    /// Returns the payload of packet `index` of a message of `len` bytes, in bytes; 0 behind the
+    /// last packet.
     #[inline]
     pub const fn payload(self, len: u32, index: u32) -> u32 {
         if index >= self.packets(len) {
@@ -107,10 +109,10 @@ impl PathMtu {
         }
     }
 
-    /// The logarithm of its bytes.
+    /// Returns the binary logarithm of the path MTU in bytes.
     #[inline]
     const fn shift(self) -> u32 {
-        // At most 12.
+        // The result is at most 12.
         (self as u32).wrapping_add(7)
     }
 }
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_bytes() {
+    fn path_mtus_have_codes_and_sizes() {
         let mut bytes = 256;
         for (code, mtu) in (1..).zip(PathMtu::ALL) {
             assert_eq!(mtu.code(), code);
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_that_an_interface_carries() {
+    fn the_largest_path_mtu_of_an_interface() {
         for (interface, path) in [
             (0, None),
             (335, None),

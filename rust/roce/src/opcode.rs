@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The opcodes of RC and UD.
 //!
-//! The first byte of a packet says whose packet it is (its three highest bits: the transport
-//! service) and what it does (the rest). An [`Opcode`] is one that this device speaks: RC without
-//! the flush and atomic-write extensions, and UD. [`Opcode::from_byte`] gives `None` for all
-//! others.
+//! The first byte of a packet is its opcode: the three highest bits select the transport service,
+//! the others the operation. An [`Opcode`] is one that this device supports: RC without the flush
+//! and atomic-write extensions, and UD. [`Opcode::from_byte`] returns `None` for all others.
 //!
-//! What the opcode promises about the rest of the packet is here too: which extended headers
-//! follow the BTH, in the order RETH, AtomicETH, AETH, AtomicAckETH, DETH, ImmDt, IETH, and whether
-//! there is a payload.
+//! The opcode determines the layout of the rest of the packet: the extended headers that follow the
+//! BTH, in the order RETH, AtomicETH, AETH, AtomicAckETH, DETH, ImmDt, IETH, and whether there is a
+//! payload.
 //!
 //! Source: InfiniBand specification, volume 1, section 9.2.1 (table of opcodes).
 
@@ -23,7 +22,7 @@ use super::headers::{
     IMM_LEN, //
 };
 
-/// Which transport service an opcode belongs to.
+/// The transport service of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
     /// Reliable connection.
@@ -32,34 +31,34 @@ pub enum Service {
     Ud,
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The first of several.
+    /// The first of several packets.
     First,
     /// Neither the first nor the last.
     Middle,
-    /// The last of several.
+    /// The last of several packets.
     Last,
-    /// The whole message.
+    /// The only packet.
     Only,
 }
 
 impl Position {
-    /// Returns whether a message begins with this packet.
+    /// Returns whether this is the first packet of a message.
     #[inline]
     pub const fn starts(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Returns whether a message ends with this packet.
+    /// Returns whether this is the last packet of a message.
     #[inline]
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
 }
 
-/// What a packet does.
+/// The operation of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// SEND.
@@ -80,7 +79,7 @@ pub enum Operation {
     FetchAdd,
 }
 
-/// Bits of [`FACTS`]: the extended headers, and that there may be a payload.
+/// Bits of [`FACTS`]: the extended headers, and whether a payload is allowed.
 const RETH: u8 = 1 << 0;
 const ATOMIC: u8 = 1 << 1;
 const AETH: u8 = 1 << 2;
@@ -95,7 +94,7 @@ macro_rules! opcodes {
         $(#[$doc:meta])*
         $name:ident = $byte:literal, $service:ident, $operation:ident, $position:ident, $facts:expr;
     )*) => {
-        /// An opcode that this device speaks.
+        /// An opcode that this device supports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode {
@@ -103,7 +102,7 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them.
+            /// All opcodes.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns the opcode with this byte.
@@ -115,7 +114,7 @@ macro_rules! opcodes {
                 })
             }
 
-            /// Returns its transport service.
+            /// Returns the transport service.
             #[inline]
             pub const fn service(self) -> Service {
                 match self {
@@ -123,7 +122,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// Returns what a packet with this opcode does.
+            /// Returns the operation.
             #[inline]
             pub const fn operation(self) -> Operation {
                 match self {
@@ -131,7 +130,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// Returns where in its message a packet with this opcode stands.
+            /// Returns the position of the packet in its message.
             #[inline]
             pub const fn position(self) -> Position {
                 match self {
@@ -203,7 +202,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Returns its byte.
+    /// Returns the byte of the opcode.
     #[inline]
     pub const fn byte(self) -> u8 {
         self as u8
@@ -224,7 +223,7 @@ impl Opcode {
         !self.is_response()
     }
 
-    /// Returns whether the packet takes a receive at its responder: it ends a SEND, or a WRITE
+    /// Returns whether the packet consumes a receive at its responder: it ends a SEND, or a WRITE
     /// with immediate data.
     #[inline]
     pub const fn ends_receive(self) -> bool {
@@ -277,18 +276,18 @@ impl Opcode {
         self.facts() & IETH != 0
     }
 
-    /// Returns whether there may be a payload.
+    /// Returns whether a payload is allowed.
     #[inline]
     pub const fn has_payload(self) -> bool {
         self.facts() & PAYLOAD != 0
     }
 
-    /// Returns the bytes of all headers, BTH included: at most
+    /// Returns the length of all headers in bytes, BTH included: at most
     /// [`MAX_HEADERS`](super::headers::MAX_HEADERS).
     #[inline]
     pub const fn headers_len(self) -> usize {
         let mut len = Bth::LEN;
-        // Each at most once, so the sum is at most 72.
+        // Each header occurs at most once, so the sum is at most 72.
         if self.has_reth() {
             len = len.wrapping_add(Reth::LEN);
         }
@@ -323,7 +322,7 @@ mod tests {
     };
 
     #[test]
-    fn every_byte_is_one_opcode_or_none() {
+    fn each_byte_has_at_most_one_opcode() {
         let mut known = 0;
         for byte in 0..=u8::MAX {
             let Some(opcode) = Opcode::from_byte(byte) else {
@@ -338,8 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spoken() {
-        // RC: resync, 0x18 to 0x1f (flush, atomic write); UC, RD; UD's others; congestion.
+    fn unsupported_opcodes_are_refused() {
+        // RC: resync, 0x18 to 0x1f (flush, atomic write); UC; RD; other UD opcodes; congestion
+        // notification.
         for byte in [
             0x15, 0x18, 0x1c, 0x1d, 0x1f, 0x20, 0x24, 0x44, 0x60, 0x63, 0x66, 0x81,
         ] {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_headers() {
+    fn each_opcode_has_its_header_length() {
         for (byte, len) in [
             (0x00, 12),
             (0x03, 16),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_receive() {
+    fn packets_that_consume_a_receive() {
         for opcode in Opcode::ALL {
             let takes = matches!(
                 opcode.byte(),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_and_payloads() {
+    fn responses_and_payloads_follow_from_the_opcode() {
         for opcode in Opcode::ALL {
             let byte = opcode.byte();
             assert_eq!(opcode.is_response(), matches!(byte, 0x0d..=0x12));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn positions() {
+    fn each_opcode_has_its_position() {
         use Position::*;
         for (byte, position) in [
             (0x00, First),

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets: what a UDP datagram to port 4791 holds.
+//! Packets: the contents of UDP datagrams to port 4791.
 //!
 //! ```text
 //! BTH | extended headers | payload | pad, 0 to 3 | ICRC, 4
 //! ```
 //!
-//! A [`Packet`] is everything but the bytes of payload, pad and ICRC, and borrows nothing. Parsing
-//! one wants the datagram's first bytes and its length, so that a socket buffer need not be linear;
-//! the payload is a range within the datagram. Building one writes the headers into a small buffer
-//! of the caller, who sends the payload from where it lies, and behind it what
-//! [`Icrc::trailer`](super::icrc::Icrc::trailer) gives.
+//! A [`Packet`] describes everything but the bytes of payload, pad and ICRC, and borrows nothing.
+//! Parsing takes the first bytes of the datagram and its length, so a socket buffer need not be
+//! linear; the payload is a range within the datagram. Building writes the headers into a small
+//! buffer of the caller. The caller sends the payload from its own memory, followed by the bytes
+//! that [`Icrc::trailer`](super::icrc::Icrc::trailer) returns.
 //!
-//! # What is judged here
+//! # Checks
 //!
-//! What needs no QP: that the datagram is long enough for the headers of its opcode and the ICRC,
-//! and a multiple of 4; version, opcode, P_Key, pad count, AETH syndrome; and that there is no
-//! payload where none can be. Each has a [`Malformed`] of its own, to be counted. Such a packet is
-//! dropped and nobody is told. How long the payload must be by the path MTU is for the QP's
-//! responder and requester, as are the fields of the extended headers. Reserved bits are ignored.
+//! Parsing checks all that does not depend on a QP: the datagram is long enough for the headers of
+//! its opcode and the ICRC, and its length is a multiple of 4; the version, opcode, P_Key, pad
+//! count and AETH syndrome are valid; and there is no payload if the opcode allows none. Each
+//! failure is a [`Malformed`] of its own, which the caller counts. Malformed packets are dropped
+//! without an answer. The responder and requester of the QP check the length of the payload against
+//! the path MTU, and the fields of the extended headers. Reserved bits are ignored.
 //!
 //! Source: InfiniBand specification, volume 1, sections 5.2, 9.6; annex A17.
 
@@ -35,36 +36,36 @@ use super::{
 };
 use core::ops::Range;
 
-/// The UDP port to which packets go.
+/// The destination UDP port of packets.
 pub const UDP_PORT: u16 = 4791;
 
-/// Bytes of the ICRC.
+/// The length of the ICRC in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// Why a datagram is not a packet.
+/// The reason for which a datagram is not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Malformed {
-    /// It ends before the headers of its opcode and the ICRC do.
+    /// The datagram is too short for the headers of its opcode and the ICRC.
     Short,
-    /// Its length is not a multiple of 4.
+    /// The length is not a multiple of 4.
     Length,
     /// The transport version is not 0.
     Version,
-    /// The opcode is reserved, or of a transport service that this device does not speak.
+    /// The opcode is reserved, or belongs to a transport service that this device does not support.
     Opcode,
-    /// The P_Key is not of the default partition.
+    /// The P_Key is not that of the default partition.
     Pkey,
-    /// There are fewer bytes of payload than of pad.
+    /// The payload is shorter than the pad.
     Pad,
-    /// There is a payload where the opcode has none.
+    /// There is a payload although the opcode allows none.
     Payload,
     /// The syndrome of the AETH is reserved.
     Syndrome,
 }
 
 impl Malformed {
-    /// All of them; each stands at its number, `as usize`.
+    /// All reasons; `ALL[reason as usize] == reason`.
     pub const ALL: [Self; 8] = [
         Self::Short,
         Self::Length,
@@ -76,7 +77,7 @@ impl Malformed {
         Self::Syndrome,
     ];
 
-    /// Returns its name in statistics.
+    /// Returns the name of the reason in statistics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Short => "short",
@@ -91,7 +92,7 @@ impl Malformed {
     }
 }
 
-/// A packet without its bytes of payload.
+/// A packet without the bytes of its payload.
 ///
 /// # Invariants
 ///
@@ -105,7 +106,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Makes a packet with `payload_len` bytes of payload, which are none if its opcode has none.
+    /// Makes a packet with `payload_len` bytes of payload, or none if the opcode allows none.
     pub const fn new(bth: Bth, headers: Headers, payload_len: usize) -> Self {
         let has = headers.opcode().has_payload();
         let payload_len = if has { payload_len } else { 0 };
@@ -116,8 +117,8 @@ impl Packet {
         }
     }
 
-    /// Reads the packet in a UDP datagram of `len` bytes, ICRC included, that begins with `head`:
-    /// all of it, or at least its first [`MAX_HEADERS`] bytes.
+    /// Parses the packet in a UDP datagram of `len` bytes, ICRC included. `head` is the beginning
+    /// of the datagram: all of it, or at least its first [`MAX_HEADERS`] bytes.
     ///
     /// The ICRC is not verified.
     ///
@@ -142,7 +143,7 @@ impl Packet {
             return Err(Malformed::Payload);
         }
         let headers = Headers::read(opcode, &mut reader)?;
-        // INVARIANT: Looked at above.
+        // INVARIANT: Checked above.
         Ok(Self {
             bth,
             headers,
@@ -162,26 +163,26 @@ impl Packet {
         self.headers
     }
 
-    /// Returns the bytes of payload, without pad.
+    /// Returns the length of the payload in bytes, without pad.
     #[inline]
     pub const fn payload_len(&self) -> usize {
         self.payload_len
     }
 
-    /// Returns where in the datagram the payload lies, without pad.
+    /// Returns the range of the payload in the datagram, without pad.
     #[inline]
     pub const fn payload(&self) -> Range<usize> {
         let start = self.headers.len();
         start..start.saturating_add(self.payload_len)
     }
 
-    /// Returns the pad count: what the payload lacks to a multiple of 4.
+    /// Returns the pad count: the number of bytes that complete the payload to a multiple of 4.
     #[inline]
     pub const fn pad(&self) -> usize {
         self.payload_len.wrapping_neg() % 4
     }
 
-    /// Returns the bytes of the whole datagram, ICRC included.
+    /// Returns the length of the whole datagram in bytes, ICRC included.
     #[inline]
     pub const fn len(&self) -> usize {
         self.payload()
@@ -190,16 +191,16 @@ impl Packet {
             .saturating_add(ICRC_LEN)
     }
 
-    /// Returns whether there are no bytes: never.
+    /// Returns false: there is always a BTH.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the headers into `buffer` and returns those bytes of it.
+    /// Writes the headers into `buffer` and returns the part of it that was written.
     pub fn write<'b>(&self, buffer: &'b mut [u8; MAX_HEADERS]) -> &'b [u8] {
         let mut writer = Writer::new(buffer);
-        // At most MAX_HEADERS bytes, so there is room.
+        // The headers are at most MAX_HEADERS bytes, so there is room.
         let _ = self.put(&mut writer);
         let len = writer.len();
         buffer.get(..len).unwrap_or(&[])
@@ -253,7 +254,7 @@ mod tests {
     };
     const WORD: u32 = 0x1112_1314;
 
-    /// One of each opcode, in its order, with the bytes behind the BTH.
+    /// One value for each opcode, in order, with the bytes that follow the BTH.
     const EACH: [(Headers, &[u8]); 25] = [
         (Headers::SendFirst, &[]),
         (Headers::SendMiddle, &[]),
@@ -322,7 +323,8 @@ mod tests {
 
     const BTH: Bth = Bth::new(Qpn::new(0x12_3456), Psn::new(0x65_4321));
 
-    /// The headers of a packet with this opcode, 72 bytes of room, and zeros.
+    /// Returns the headers of a packet, padded with zeros to 72 bytes, and the length of its
+    /// datagram.
     fn datagram(headers: Headers, payload: usize) -> ([u8; 72], usize) {
         let packet = Packet::new(BTH, headers, payload);
         let mut buffer = [0; MAX_HEADERS];
@@ -406,14 +408,15 @@ mod tests {
     }
 
     #[test]
-    fn short_datagrams() {
+    fn short_datagrams_are_refused() {
         for (headers, _) in EACH {
             let (bytes, len) = datagram(headers, 0);
             for short in 0..len {
                 assert_eq!(parse((bytes, short)), Err(Malformed::Short));
             }
             assert!(parse((bytes, len)).is_ok());
-            // The headers must be there, not only promised.
+            // The length of the datagram alone is not enough: the headers themselves must be
+            // present.
             for short in 0..headers.len() {
                 let head = bytes.get(..short).unwrap_or(&bytes);
                 assert_eq!(Packet::parse(head, len), Err(Malformed::Short));
@@ -431,7 +434,7 @@ mod tests {
         assert!(parse((bytes, len + 4)).is_ok());
     }
 
-    /// Parses a good packet with one byte changed.
+    /// Parses a valid packet with one byte changed.
     fn changed(headers: Headers, at: usize, byte: u8) -> Result<Packet, Malformed> {
         let (mut bytes, len) = datagram(headers, 8);
         if let Some(place) = bytes.get_mut(at) {
@@ -441,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn other_transport_versions_are_refused() {
         for version in 1..16 {
             let packet = changed(Headers::SendFirst, 1, version);
             assert_eq!(packet, Err(Malformed::Version));
@@ -450,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn opcodes() {
+    fn unknown_opcodes_are_refused() {
         for byte in 0..=u8::MAX {
             let refused = changed(Headers::SendFirst, 0, byte) == Err(Malformed::Opcode);
             assert_eq!(refused, Opcode::from_byte(byte).is_none());
@@ -458,8 +461,8 @@ mod tests {
     }
 
     #[test]
-    fn partitions() {
-        // The limited member of the default partition.
+    fn other_partitions_are_refused() {
+        // The P_Key of a limited member of the default partition.
         assert!(changed(Headers::SendFirst, 2, 0x7f).is_ok());
         for (at, byte) in [(2, 0xfe), (2, 0), (3, 0xfe), (3, 0)] {
             let packet = changed(Headers::SendFirst, at, byte);
@@ -468,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn pads() {
+    fn pads_are_not_part_of_the_payload() {
         for pad in 0..4 {
             let packet = changed(Headers::SendFirst, 1, (pad as u8) << 4);
             assert_eq!(packet.map(|packet| packet.payload_len()), Ok(8 - pad));
@@ -483,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_where_none_can_be() {
+    fn payloads_are_refused_where_the_opcode_has_none() {
         for (headers, _) in EACH {
             let (bytes, len) = datagram(headers, 0);
             let packet = parse((bytes, len + 4));
@@ -496,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn syndromes() {
+    fn packets_with_reserved_syndromes_are_refused() {
         for (headers, _) in EACH {
             let (mut bytes, len) = datagram(headers, 0);
             if let Some(place) = bytes.get_mut(12) {
@@ -508,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_stand_at_their_numbers() {
+    fn reasons_are_listed_in_order() {
         for (number, kind) in Malformed::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, number);
             assert!(!kind.name().is_empty());

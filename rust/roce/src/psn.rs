@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Packet sequence numbers.
 //!
-//! Packets of a QP are numbered modulo 2^24. Two numbers compare by their distance: what lies less
-//! than half the circle ahead is later, the rest is earlier (InfiniBand specification, volume 1,
-//! section 9.7.1). So a requester never has more than [`Psn::HALF`] packets outstanding, or a new
-//! packet would look like an old one to its responder.
+//! The packets of a QP are numbered modulo 2^24. Numbers are compared by their distance: a number
+//! that is less than half the number space ahead is later, any other is earlier (InfiniBand
+//! specification, volume 1, section 9.7.1). A requester therefore has at most [`Psn::HALF`] packets
+//! outstanding; with more, the responder would take a new packet for an old one.
 //!
-//! The message sequence number of a responder (MSN, in every AETH) counts in the same circle and
+//! The message sequence number of a responder (MSN, in every AETH) is counted in the same way and
 //! is a [`Psn`] too.
 
 /// A packet sequence number.
@@ -21,13 +21,13 @@ impl Psn {
     /// The 24 bits of a PSN, and the largest one.
     pub const MASK: u32 = 0xff_ffff;
 
-    /// Half the circle: the most PSNs that may be outstanding.
+    /// Half the number space: the maximum number of outstanding PSNs.
     pub const HALF: u32 = 0x80_0000;
 
-    /// Takes the low 24 bits of `bits`.
+    /// Returns the PSN in the low 24 bits of `bits`.
     #[inline]
     pub const fn new(bits: u32) -> Self {
-        // INVARIANT: Masked.
+        // INVARIANT: The value is masked.
         Self(bits & Self::MASK)
     }
 
@@ -55,15 +55,15 @@ impl Psn {
         self.add(1)
     }
 
-    /// Returns how many packets there are from `first`, included, to this one, excluded, going
-    /// forward: at most [`Psn::MASK`].
+    /// Returns the number of packets from `first`, included, up to this one, excluded: at most
+    /// [`Psn::MASK`].
     #[inline]
     pub const fn since(self, first: Self) -> u32 {
         self.0.wrapping_sub(first.0) & Self::MASK
     }
 
-    /// Returns whether this one is earlier than `other`: more than half the circle ahead of it, or
-    /// exactly half.
+    /// Returns whether this PSN is earlier than `other`: at least half the number space ahead of
+    /// it.
     #[inline]
     pub const fn is_before(self, other: Self) -> bool {
         self.since(other) >= Self::HALF
@@ -99,7 +99,8 @@ mod tests {
             assert!(!psn.is_before(psn));
             assert!(psn.is_before(psn.add(1)));
             assert!(psn.is_before(psn.add(Psn::HALF - 1)));
-            // The responder expects `psn`: what is half a circle back is still a duplicate.
+            // For a responder that expects `psn`, the PSN half the number space back is still a
+            // duplicate.
             assert!(psn.sub(Psn::HALF).is_before(psn));
             assert!(!psn.add(1).is_before(psn));
             assert!(!psn.add(Psn::HALF - 1).is_before(psn));

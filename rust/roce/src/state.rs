@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The states of a QP, and the way from one to another.
+//! The states of a QP and the transitions between them.
 //!
 //! ```text
 //!  RESET --> INIT --> RTR --> RTS <--> SQD          any but RESET --> ERR
@@ -7,7 +7,7 @@
 //!                              '----- SQE  (UD: a send failed)
 //! ```
 //!
-//! | state | posts to send | posts to receive | requests come in | sends go out |
+//! | state | send posts | receive posts | incoming requests | sends transmitted |
 //! |---|---|---|---|---|
 //! | RESET | refused | refused | dropped | no |
 //! | INIT | refused | queued | dropped | no |
@@ -19,9 +19,9 @@
 //!
 //! Flushed means completed in error, each once and in order.
 //!
-//! A change of state comes with attributes. Each transition requires some and allows some; with one
-//! too few or one too many it fails with `Error::Invalid` and nothing changes ([`check`]). A QP in state SQE
-//! is a UD QP: an RC QP whose send fails goes to ERR.
+//! A transition takes attributes. It requires some and allows others; with a required one missing,
+//! or one that is not allowed, it fails with `Error::Invalid` and changes nothing ([`check`]). Only
+//! a UD QP can be in state SQE: an RC QP whose send fails goes to ERR.
 //!
 //! Source: InfiniBand specification, volume 1, section 10.3.1 and table 91 (modify queue pair);
 //! ibv_modify_qp(3).
@@ -36,7 +36,7 @@ use crate::error::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// New, or made new: nothing is queued, nothing happens.
+    /// New or reset: queues are empty and no packet is handled.
     #[default]
     Reset = 0,
     /// Initialised: receives can be posted.
@@ -45,27 +45,27 @@ pub enum State {
     Rtr = 2,
     /// Ready to send.
     Rts = 3,
-    /// Send queue drained, or being drained: no send begins.
+    /// Send queue drained, or being drained: no new send begins.
     Sqd = 4,
     /// Send queue error: a send of a UD QP failed.
     Sqe = 5,
-    /// Error: everything is flushed.
+    /// Error: all work requests are flushed.
     Error = 6,
 }
 
-/// What becomes of a work request that is posted.
+/// The effect of posting a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Posting {
-    /// It is refused at once, with `Error::Invalid`.
+    /// The post fails with `Error::Invalid`.
     Refused,
-    /// It is queued.
+    /// The work request is queued.
     Queued,
-    /// It is queued and completes in error.
+    /// The work request is queued and completes in error.
     Flushed,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Reset,
         Self::Init,
@@ -76,7 +76,7 @@ impl State {
         Self::Error,
     ];
 
-    /// Returns what becomes of a post to the send queue.
+    /// Returns the effect of a post to the send queue.
     pub const fn post_send(self) -> Posting {
         match self {
             Self::Reset | Self::Init | Self::Rtr => Posting::Refused,
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// Returns what becomes of a post to the receive queue.
+    /// Returns the effect of a post to the receive queue.
     pub const fn post_receive(self) -> Posting {
         match self {
             Self::Reset => Posting::Refused,
@@ -94,23 +94,24 @@ impl State {
         }
     }
 
-    /// Returns whether requests of the peer are executed. If not they are dropped, silently.
+    /// Returns whether requests of the peer are executed. Otherwise they are dropped without an
+    /// answer.
     pub const fn executes(self) -> bool {
         matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
     }
 
-    /// Returns whether sends that have begun go on, and are answered.
+    /// Returns whether sends that have begun continue, and responses are handled.
     pub const fn sends(self) -> bool {
         matches!(self, Self::Rts | Self::Sqd)
     }
 
-    /// Returns whether sends begin.
+    /// Returns whether new sends begin.
     pub const fn begins_sends(self) -> bool {
         matches!(self, Self::Rts)
     }
 }
 
-/// Attributes of a QP, a bit each.
+/// A set of attributes of a QP, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mask(u32);
 
@@ -123,15 +124,15 @@ macro_rules! bits {
 }
 
 bits! {
-    /// The state in which the caller believes the QP to be.
+    /// The state in which the caller expects the QP to be.
     CUR_STATE = 1;
-    /// Report when the send queue is drained.
+    /// Report the event that the send queue is drained.
     EN_SQD_ASYNC_NOTIFY = 2;
-    /// What the peer may do.
+    /// The operations that the peer may use.
     ACCESS_FLAGS = 3;
-    /// Which partition.
+    /// The index of the partition.
     PKEY_INDEX = 4;
-    /// Which port.
+    /// The port.
     PORT = 5;
     /// The Q key.
     QKEY = 6;
@@ -141,21 +142,21 @@ bits! {
     PATH_MTU = 8;
     /// The local ACK timeout.
     TIMEOUT = 9;
-    /// How often to try again.
+    /// The retry count.
     RETRY_CNT = 10;
-    /// How often to try again after an RNR NAK.
+    /// The retry count after RNR NAKs.
     RNR_RETRY = 11;
-    /// The first PSN expected.
+    /// The first PSN that the responder expects.
     RQ_PSN = 12;
-    /// READs and atomics that may be outstanding.
+    /// The number of READs and atomics that may be outstanding.
     MAX_QP_RD_ATOMIC = 13;
     /// The timer in RNR NAKs.
     MIN_RNR_TIMER = 15;
-    /// The first PSN sent.
+    /// The first PSN that the requester sends.
     SQ_PSN = 16;
-    /// READs and atomics that the peer may have outstanding.
+    /// The number of READs and atomics that the peer may have outstanding.
     MAX_DEST_RD_ATOMIC = 17;
-    /// The peer's QP.
+    /// The QP number of the peer.
     DEST_QPN = 20;
 }
 
@@ -163,21 +164,21 @@ impl Mask {
     /// No attribute.
     pub const NONE: Self = Self(0);
 
-    /// Returns the attributes of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns whether all of `other` are among these.
+    /// Returns whether all attributes of `other` are in this set.
     pub const fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// What an RC QP requires to be initialised.
+    /// The attributes that an RC QP requires for the transition from RESET to INIT.
     pub const RC_TO_INIT: Self = Self::all(&[Self::PKEY_INDEX, Self::PORT, Self::ACCESS_FLAGS]);
 
-    /// What it requires to receive from a peer.
+    /// The attributes that an RC QP requires for the transition from INIT to RTR.
     pub const RC_TO_RTR: Self = Self::all(&[
         Self::AV,
         Self::PATH_MTU,
@@ -187,7 +188,7 @@ impl Mask {
         Self::MIN_RNR_TIMER,
     ]);
 
-    /// What it requires to send to it.
+    /// The attributes that an RC QP requires for the transition from RTR to RTS.
     pub const RC_TO_RTS: Self = Self::all(&[
         Self::TIMEOUT,
         Self::RETRY_CNT,
@@ -196,7 +197,7 @@ impl Mask {
         Self::MAX_QP_RD_ATOMIC,
     ]);
 
-    /// Returns all of several sets.
+    /// Returns the union of several sets.
     const fn all(mut sets: &[Self]) -> Self {
         let mut all = Self::NONE;
         while let [first, rest @ ..] = sets {
@@ -207,18 +208,18 @@ impl Mask {
     }
 }
 
-/// The attributes that a transition requires, and those that it allows besides. `None`: there is
-/// no such transition.
+/// Returns the attributes that a transition requires, and those that it allows in addition. `None`
+/// if there is no such transition.
 pub const fn attributes(service: Service, from: State, to: State) -> Option<(Mask, Mask)> {
     use State::*;
     let rc = matches!(service, Service::Rc);
-    // What a QP of either kind is initialised with.
+    // The attributes for initialising a QP of each service.
     let initial = if rc {
         Mask::RC_TO_INIT
     } else {
         Mask::all(&[Mask::PKEY_INDEX, Mask::PORT, Mask::QKEY])
     };
-    // What may change between and in the states in which the QP works.
+    // The attributes that may change in the operational states and between them.
     let running = if rc {
         Mask::all(&[Mask::CUR_STATE, Mask::ACCESS_FLAGS, Mask::MIN_RNR_TIMER])
     } else {
@@ -259,12 +260,12 @@ pub const fn attributes(service: Service, from: State, to: State) -> Option<(Mas
     })
 }
 
-/// Says whether a QP in state `from` may go to `to` with the attributes `given`.
+/// Checks whether a QP in state `from` may go to `to` with the attributes `given`.
 ///
 /// # Errors
 ///
-/// `Error::Invalid`: there is no such transition, a required attribute is missing, or one is given that
-/// the transition does not allow.
+/// `Error::Invalid`: there is no such transition, a required attribute is missing, or an attribute
+/// is given that the transition does not allow.
 pub fn check(service: Service, from: State, to: State, given: Mask) -> Result {
     let (required, allowed) = attributes(service, from, to).ok_or(Error::Invalid)?;
     if !given.contains(required) || !required.with(allowed).contains(given) {
@@ -303,8 +304,8 @@ mod tests {
     ];
 
     #[test]
-    fn which_states_follow() {
-        // A row for each state in order, an `x` for each that may follow.
+    fn each_state_has_its_successors() {
+        // One row for each state in order, with an `x` for each state that may follow.
         for (service, table) in [
             (
                 Service::Rc,
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_needs() {
+    fn the_attributes_that_a_connection_requires() {
         let rtr = Mask::all(&[
             Mask::AV,
             Mask::PATH_MTU,
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_permits() {
+    fn the_work_that_each_state_permits() {
         use Posting::*;
         for (state, send, receive, executes, sends, begins) in [
             (Reset, Refused, Refused, false, false, false),

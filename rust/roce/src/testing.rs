@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the unit tests use, here and in the kernel: a list of what happened.
+//! Helpers of the unit tests, for cargo and for the kernel: a log of events.
 
-/// What happened, in order; compared as a whole.
+/// A log of events in order; tests compare it as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Log<T> {
     entries: [Option<T>; 8],
@@ -24,7 +24,7 @@ impl<T: Copy> Log<T> {
         log
     }
 
-    /// Takes the last one.
+    /// Removes and returns the last entry.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         self.entries.get_mut(self.len)?.take()

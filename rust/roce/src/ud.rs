@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Unreliable datagrams: one packet is one message, to any QP that has the Q key.
+//! Unreliable datagrams (UD): each message is one packet, to any QP with the same Q key.
 //!
-//! Nothing is acknowledged, and what cannot be received is dropped; the sender never knows.
+//! Datagrams are not acknowledged. A datagram that cannot be received is dropped, and the sender is
+//! not told.
 //!
 //! # The Q key
 //!
-//! A datagram carries a Q key and is received only by a QP that has the same. A Q key with its
-//! highest bit set is controlled ([`is_controlled`]): only the privileged may give it to a QP, which
-//! the caller of [`Qp::modify`] checks. A sender who names a controlled one in its work request sends
-//! its QP's own instead, so that nobody pretends.
+//! A QP receives only datagrams that carry its Q key. A Q key with the highest bit set is
+//! controlled ([`is_controlled`]): only privileged users may set it on a QP, which the caller of
+//! [`Qp::modify`] checks. If a work request names a controlled Q key, the QP sends its own Q key
+//! instead, so that an unprivileged user cannot use a controlled one.
 //!
 //! # The GRH
 //!
-//! The first [`GRH_LEN`] bytes of a receive are kept for the network header: an IPv6 header as it
-//! came ([`grh_ipv6`]), or 20 zeros and an IPv4 header ([`grh_ipv4`]). Payload begins behind them, and
-//! the length of a completion counts them.
+//! The first [`GRH_LEN`] bytes of a receive are reserved for the network header: the received IPv6
+//! header ([`grh_ipv6`]), or 20 zeros and the IPv4 header ([`grh_ipv4`]). The payload follows, and
+//! the length of a completion includes these bytes.
 //!
 //! # Lengths
 //!
-//! - A message longer than the path MTU cannot be sent. The specification has it complete as if it
-//!   were sent, without a packet (C10-93.1.1); a caller that can refuse the post, refuses it.
-//! - A message longer than its receive completes that receive with a local length error, and what
-//!   fits is placed. The QP goes on: a stranger's datagram must not end it.
+//! - A message longer than the path MTU cannot be sent. The specification completes it as if it
+//!   were sent, without a packet (C10-93.1.1); a caller that can refuse the post refuses it.
+//! - A message longer than its receive completes that receive with a local length error, and the
+//!   part that fits is placed. The QP continues to work, because a datagram of an arbitrary sender
+//!   must not end it.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.3.4, 9.8.3, 10.2.5, 11.4.2.1; annex A17.
 
@@ -56,15 +58,15 @@ use core::ops::Range;
 /// The Q key of QP 1.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
-/// Bytes of a receive before its payload.
+/// The length in bytes of the GRH part of a receive.
 pub const GRH_LEN: usize = 40;
 
-/// Returns whether only the privileged may give this Q key to a QP.
+/// Returns whether only privileged users may set this Q key on a QP.
 pub const fn is_controlled(qkey: u32) -> bool {
     qkey & 1 << 31 != 0
 }
 
-/// Returns the bytes before the payload of a datagram that came with this IPv4 header.
+/// Returns the GRH part of a receive for a datagram with this IPv4 header.
 pub fn grh_ipv4(ip: &[u8; IPV4_LEN]) -> [u8; GRH_LEN] {
     let mut grh = [0; GRH_LEN];
     if let Some(place) = grh.last_chunk_mut() {
@@ -73,7 +75,7 @@ pub fn grh_ipv4(ip: &[u8; IPV4_LEN]) -> [u8; GRH_LEN] {
     grh
 }
 
-/// Returns the bytes before the payload of a datagram that came with this IPv6 header.
+/// Returns the GRH part of a receive for a datagram with this IPv6 header.
 pub const fn grh_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; GRH_LEN] {
     *ip
 }
@@ -81,7 +83,7 @@ pub const fn grh_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; GRH_LEN] {
 /// Attributes of a UD QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// The state to go to.
+    /// The new state.
     pub state: State,
     /// [`Mask::CUR_STATE`].
     pub cur_state: State,
@@ -108,42 +110,42 @@ impl Default for Attr {
     }
 }
 
-/// What is to be sent.
+/// The parameters of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// To which QP.
+    /// The destination QP.
     pub dest_qp: Qpn,
-    /// With which Q key; the QP's own if it is a controlled one.
+    /// The Q key. The QP's own is used if this is a controlled one.
     pub qkey: u32,
-    /// Bytes of payload.
+    /// The length of the payload in bytes.
     pub len: usize,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// Whether the receiver's completion shall wake who waits for solicited ones.
+    /// Whether the completion at the receiver wakes waiters for solicited completions.
     pub solicited: bool,
 }
 
-/// Why nothing is sent.
+/// The reason for which no packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
-    /// The state does not allow posting: `Error::Invalid`.
+    /// The state does not allow posting (`Error::Invalid`).
     Refused,
-    /// The state is an error, or sends are being drained: the work request waits or is flushed, as
-    /// [`State::post_send`] says.
+    /// The state is an error state, or sends are being drained: the work request waits or is
+    /// flushed, see [`State::post_send`].
     State,
     /// The message is longer than the path MTU.
     TooLong,
 }
 
-/// Why a datagram is dropped.
+/// The reason for which a datagram is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dropped {
-    /// The packet is not one of UD.
+    /// The packet is not a UD packet.
     Service,
-    /// The QP's state does not receive.
+    /// The state of the QP does not receive.
     State,
-    /// The Q key is not the QP's. To be counted as a Q key violation.
+    /// The Q key is not the QP's. The caller counts a Q key violation.
     Qkey,
     /// The payload is longer than the largest path MTU.
     Length,
@@ -152,7 +154,7 @@ pub enum Dropped {
 }
 
 impl Dropped {
-    /// All of them; each stands at its number, `as usize`.
+    /// All reasons; `ALL[reason as usize] == reason`.
     pub const ALL: [Self; 5] = [
         Self::Service,
         Self::State,
@@ -161,7 +163,7 @@ impl Dropped {
         Self::NoReceive,
     ];
 
-    /// Returns its name in statistics.
+    /// Returns the name of the reason in statistics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -173,19 +175,19 @@ impl Dropped {
     }
 }
 
-/// A datagram that takes the next receive.
+/// A datagram that consumes the next receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The QP that sent it.
+    /// The source QP.
     pub src_qp: Qpn,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// Whether to wake who waits for solicited completions.
+    /// Whether to wake waiters for solicited completions.
     pub solicited: bool,
-    /// Where in the UDP datagram the payload lies.
+    /// The range of the payload in the UDP datagram.
     pub payload: Range<usize>,
-    /// Whether the receive holds GRH and payload. If not, what fits is placed, and the receive
-    /// completes with a local length error.
+    /// Whether GRH and payload fit into the receive. If not, the part that fits is placed, and the
+    /// receive completes with a local length error.
     pub fits: bool,
 }
 
@@ -195,7 +197,7 @@ impl Received {
         GRH_LEN.saturating_add(self.payload.len())
     }
 
-    /// Returns whether there are no bytes: never.
+    /// Returns false: there is always a GRH.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -221,7 +223,7 @@ impl Qp {
         }
     }
 
-    /// Makes QP 1, ready to send, from this PSN on.
+    /// Makes QP 1 in state RTS, with `psn` as its first PSN.
     pub const fn gsi(psn: Psn) -> Self {
         Self {
             qpn: Qpn::GSI,
@@ -246,12 +248,12 @@ impl Qp {
         self.qkey
     }
 
-    /// Goes to state `attr.state` with those attributes that are in `mask`.
+    /// Moves the QP to state `attr.state` and sets the attributes in `mask`.
     ///
     /// # Errors
     ///
-    /// `Error::Invalid`: as [`state::check`] says; `cur_state` is not the state; no such port or partition.
-    /// Nothing has changed then.
+    /// `Error::Invalid`: [`state::check`] refuses the transition; `cur_state` is not the current
+    /// state; the port or partition does not exist. The QP is unchanged then.
     pub fn modify(&mut self, attr: &Attr, mask: Mask) -> Answer {
         state::check(Service::Ud, self.state, attr.state, mask)?;
         let bad = |bit: Mask, bad: bool| mask.contains(bit) && bad;
@@ -275,15 +277,15 @@ impl Qp {
         Ok(())
     }
 
-    /// A send could not be executed, for its memory was not there: the send queue goes to its error
-    /// state, and receives go on.
+    /// Moves the QP to SQE because a send could not be executed: its memory was not accessible.
+    /// Receives continue.
     pub fn send_failed(&mut self) {
         if self.state.sends() {
             self.state = State::Sqe;
         }
     }
 
-    /// Makes the packet for a message along a path with this MTU, and takes a PSN for it.
+    /// Makes the packet for a message on a path with this MTU, and uses up a PSN for it.
     ///
     /// # Errors
     ///
@@ -313,8 +315,8 @@ impl Qp {
         Ok(Packet::new(bth, headers, send.len))
     }
 
-    /// Judges a packet to this QP. `room` are the bytes of the next receive, if one is posted; the
-    /// receive is taken if the answer is not an error.
+    /// Checks a packet to this QP. `room` is the length of the next receive, if one is posted. On
+    /// success the caller consumes that receive.
     ///
     /// # Errors
     ///
@@ -360,7 +362,7 @@ mod tests {
         solicited: false,
     };
 
-    /// A QP that went to this state, with PSN 0xffffff to be sent first.
+    /// Makes a QP in `state` with PSN 0xffffff as its first PSN.
     fn qp(number: u32, state: State) -> Qp {
         let mut qp = Qp::new(Qpn::new(number));
         let attr = Attr {
@@ -477,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn states() {
+    fn states_permit_sending_and_receiving() {
         let packet = packet(&SEND);
         for (state, send, receive) in [
             (State::Reset, Err(Unsent::Refused), false),
@@ -506,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn q_keys() {
+    fn datagrams_need_the_right_q_key() {
         let mut qp = qp(0x22, State::Rts);
         for (qkey, ok) in [(QKEY, true), (QKEY ^ 1, false), (0, false)] {
             let packet = packet(&Send { qkey, ..SEND });
@@ -514,7 +516,7 @@ mod tests {
             assert_eq!(received.is_ok(), ok);
             assert!(ok || received == Err(Dropped::Qkey));
         }
-        // A controlled one is replaced by the sender's own.
+        // A controlled Q key is replaced by the sender's own.
         let named = packet(&Send {
             qkey: GSI_QKEY,
             ..SEND
@@ -522,7 +524,7 @@ mod tests {
         assert!(qp.receive(&named, Some(140)).is_ok());
         assert!(is_controlled(GSI_QKEY) && !is_controlled(QKEY));
         assert!(is_controlled(1 << 31) && !is_controlled(u32::MAX >> 1));
-        // Between management QPs it is theirs.
+        // Between management QPs it is their own Q key.
         let mut gsi = Qp::gsi(Psn::new(5));
         let to_gsi = Send {
             dest_qp: Qpn::GSI,
@@ -534,7 +536,7 @@ mod tests {
         let received = packet.map(|packet| gsi.receive(&packet, Some(296)));
         assert!(matches!(received, Ok(Ok(_))));
         assert_eq!(gsi.qpn(), Qpn::GSI);
-        // It can be changed while the QP works.
+        // The Q key can be changed while the QP works.
         let attr = Attr {
             state: State::Rts,
             qkey: 5,
@@ -545,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped() {
+    fn unacceptable_datagrams_are_dropped() {
         let qp = qp(0x22, State::Rts);
         let bth = Bth::new(Qpn::new(0x22), Psn::new(0));
         let rc = Packet::new(bth, Headers::SendMiddle, 100);
@@ -585,7 +587,7 @@ mod tests {
             assert_eq!(qp.modify(&good, Mask::PORT), Err(Error::Invalid));
             assert_eq!((qp.state(), qp.qkey()), (State::Reset, 0));
             assert_eq!(qp.modify(&good, mask), Ok(()));
-            // To RESET everything goes.
+            // RESET clears all attributes.
             assert_eq!(qp.modify(&Attr::default(), Mask::NONE), Ok(()));
             assert_eq!((qp.state(), qp.qkey()), (State::Reset, 0));
         }
@@ -613,14 +615,14 @@ mod tests {
         };
         assert_eq!(qp.modify(&attr, Mask::NONE), Ok(()));
         assert!(qp.send(&SEND, MTU).is_ok());
-        // What did not send does not fail to.
+        // A failed send has no effect on a QP that cannot send.
         let mut qp = Qp::new(Qpn::new(1));
         qp.send_failed();
         assert_eq!(qp.state(), State::Reset);
     }
 
     #[test]
-    fn network_headers() {
+    fn a_receive_begins_with_the_network_header() {
         let mut v4 = [0; 20];
         let mut v6 = [0; 40];
         for (byte, place) in (1..).zip(&mut v4) {

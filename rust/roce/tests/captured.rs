@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What another implementation sent is understood, and would have been sent by this one.
+//! Packets of another implementation are parsed, and written again byte for byte.
 //!
-//! tests/data/rping.hex holds a session of the reference peer, byte for byte: connection management
-//! with and without a listener, SENDs, a READ and WRITEs, their acknowledgements, over IPv4 and
-//! IPv6.
+//! tests/data/rping.hex holds a captured session of in-tree rxe: connection management with and
+//! without a listener, SENDs, a READ, WRITEs and their acknowledgements, over IPv4 and IPv6.
 
 use kfi_roce::{
     cm::{
@@ -54,7 +53,7 @@ fn every_icrc_is_right() {
     assert_eq!(session.len(), 48);
     for packet in &session {
         assert!(Datagram::new(packet).verify());
-        // And wrong with any bit of the packet changed, but for FECN and BECN.
+        // The ICRC is wrong after a change of any bit of the packet, except FECN and BECN.
         let from = packet.len() - Datagram::new(packet).payload.len();
         for at in (from..packet.len()).filter(|at| at - from != 4) {
             let mut changed = packet.clone();
@@ -65,8 +64,8 @@ fn every_icrc_is_right() {
 }
 
 #[test]
-fn each_end_says_with_which_psn_the_other_begins() {
-    // By host and QP: the PSN that it asked for.
+fn each_end_chooses_the_first_psn_of_the_other() {
+    // The PSN that each end asked for, by host and QP.
     let mut asked = BTreeMap::new();
     let mut begun = BTreeMap::new();
     for packet in &session() {
@@ -85,7 +84,7 @@ fn each_end_says_with_which_psn_the_other_begins() {
             _ => None,
         };
     }
-    // Two connections; requests go both ways on each.
+    // There are two connections, with requests in both directions on each.
     assert_eq!(begun.len(), 4);
     for (qp, psn) in begun {
         assert_eq!(asked.get(&qp), Some(&psn), "{qp:?}");
@@ -93,7 +92,7 @@ fn each_end_says_with_which_psn_the_other_begins() {
 }
 
 #[test]
-fn every_packet_is_written_as_it_was_read() {
+fn every_packet_is_written_as_it_was_parsed() {
     let mut seen = BTreeMap::new();
     for packet in &session() {
         let datagram = Datagram::new(packet);
@@ -108,7 +107,7 @@ fn every_packet_is_written_as_it_was_read() {
         assert_eq!(written, datagram.payload);
         *seen.entry(packet.opcode().byte()).or_insert(0) += 1;
     }
-    // As counted in the capture.
+    // The numbers are those counted in the capture.
     assert_eq!(
         seen.into_iter().collect::<Vec<_>>(),
         [
@@ -123,7 +122,7 @@ fn every_packet_is_written_as_it_was_read() {
 }
 
 #[test]
-fn acknowledgements_and_reads() {
+fn captured_acknowledgements_and_reads_are_parsed() {
     for packet in &session() {
         let (packet, payload) = Datagram::new(packet).parse();
         match packet.headers() {
@@ -152,7 +151,7 @@ fn acknowledgements_and_reads() {
     }
 }
 
-/// Calls `f` for each message of connection management.
+/// Calls `f` for each CM message.
 fn messages(mut f: impl FnMut(&Datagram<'_>, &[u8], Message<'_>)) {
     for packet in &session() {
         let datagram = Datagram::new(packet);
@@ -164,7 +163,7 @@ fn messages(mut f: impl FnMut(&Datagram<'_>, &[u8], Message<'_>)) {
 }
 
 #[test]
-fn messages_are_written_as_they_were_read() {
+fn messages_are_written_as_they_were_parsed() {
     let mut names = Vec::new();
     messages(|_, payload, message| {
         names.push(message.attribute().name());
@@ -214,7 +213,7 @@ fn a_connection_is_made_and_ended() {
             assert_eq!((tid, rtu.local_id, rtu.remote_id), (request, id, other));
         }
         Body::Dreq(dreq) => {
-            // The server disconnects: one packet for each end is in the capture.
+            // The server disconnects; the capture has one packet of each end.
             let ((_, id, qpn, _), (other, other_qpn)) = (active.unwrap(), passive.unwrap());
             let ends = [(id, other, other_qpn), (other, id, qpn)];
             assert!(ends.contains(&(dreq.local_id, dreq.remote_id, dreq.remote_qpn)));
@@ -235,7 +234,7 @@ fn a_connection_is_made_and_ended() {
     });
 }
 
-/// A packet that was cut, or has bytes too many, is not one.
+/// A packet that is truncated, or has excess bytes, is refused.
 #[test]
 fn every_shorter_packet_is_refused() {
     for packet in &session() {

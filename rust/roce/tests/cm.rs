@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connection management: how a connection is made, and what is not granted.
+//! Connection management: establishing connections, and refusing requests.
 
 use kfi_roce::{
     cm::{
@@ -53,7 +53,7 @@ use wire::cm::{
 };
 
 #[test]
-fn both_ends_learn_what_they_need() {
+fn both_ends_learn_the_parameters_of_the_peer() {
     let private = [7; 92];
     let connect = Connect {
         private: Private::new(&private).unwrap(),
@@ -80,7 +80,7 @@ fn both_ends_learn_what_they_need() {
             qpn: ACTIVE_QPN,
             starting_psn: ACTIVE_SIDE.starting_psn,
             mtu: PathMtu::Mtu1024,
-            // What the peer's requester wants, and what its responder can take.
+            // The values that the peer's requester wants and its responder supports.
             responder_resources: 5,
             initiator_depth: 3,
             retry_count: 7,
@@ -111,8 +111,8 @@ fn both_ends_learn_what_they_need() {
         Some(Event::Reply(reply)) => {
             assert_eq!(reply.qpn, PASSIVE_QPN);
             assert_eq!(reply.starting_psn, PASSIVE_SIDE.starting_psn);
-            // The peer's requester wants 7, but no more than the 3 that were offered; its responder
-            // takes 4.
+            // The peer's requester wants 7, limited to the 3 that were offered; its responder
+            // supports 4.
             assert_eq!((reply.responder_resources, reply.initiator_depth), (3, 4));
             assert_eq!(reply.rnr_retry_count, 2);
             assert_eq!(reply.ack_timeout, Timeout::new(11));
@@ -128,7 +128,7 @@ fn both_ends_learn_what_they_need() {
         (active.remote_guid(), active.remote_qpn()),
         (PASSIVE_GUID, PASSIVE_QPN)
     );
-    // The consumer is not hurried.
+    // There is no deadline for the consumer.
     assert_eq!((active.deadline(), active.transmit()), (None, None));
 
     active.confirm(9, Private::new(b"ready").unwrap()).unwrap();
@@ -154,7 +154,7 @@ fn both_ends_learn_what_they_need() {
 }
 
 #[test]
-fn what_a_device_cannot_is_not_promised() {
+fn no_more_is_offered_than_the_device_supports() {
     let device = Device {
         responder_resources: 1,
         initiator_depth: 2,
@@ -169,7 +169,7 @@ fn what_a_device_cannot_is_not_promised() {
         (request.responder_resources, request.initiator_depth),
         (1, 2)
     );
-    // Nor a path MTU.
+    // The same holds for the path MTU.
     let connect = Connect {
         mtu: PathMtu::Mtu4096,
         ..CONNECT
@@ -179,7 +179,7 @@ fn what_a_device_cannot_is_not_promised() {
         Body::Req(req) => assert_eq!(req.mtu, PathMtu::Mtu1024.code()),
         other => panic!("{other:?}"),
     }
-    // Nor more of the peer than it takes.
+    // The requester gets no more than the peer supports.
     let mut passive = End::in_state(false, State::ReqReceived);
     passive.accept();
     match Message::parse(&passive.connection.transmit().unwrap())
@@ -192,12 +192,12 @@ fn what_a_device_cannot_is_not_promised() {
 }
 
 #[test]
-fn what_a_peer_claims_is_cut_to_what_was_offered() {
+fn the_values_of_a_reply_are_limited_to_the_offer() {
     let (mut active, req) = End::active();
     let mut passive = End::passive(&req);
     passive.accept();
     let mut rep = passive.connection.transmit().unwrap();
-    // Responder resources and initiator depth.
+    // The responder resources and the initiator depth.
     rep[24 + 24] = 200;
     rep[24 + 25] = 100;
     let depths = active.event(&rep, |event| match event {
@@ -208,7 +208,7 @@ fn what_a_peer_claims_is_cut_to_what_was_offered() {
 }
 
 #[test]
-fn a_request_is_judged() {
+fn unacceptable_requests_are_refused() {
     let gid = |ip: [u8; 4]| Gid::from(Ipv4Addr::from(ip));
     let (_, mad) = End::active();
     let Body::Req(good) = Message::parse(&mad).unwrap().body else {
@@ -307,7 +307,7 @@ fn a_request_is_judged() {
             }
             other => panic!("{other:?}"),
         }
-        // And understood.
+        // The peer parses the rejection.
         let (mut active, _) = End::active();
         let rejected = active.event(&mad, |event| match event {
             Some(Event::Rejected { reason, info, .. }) => (reason, info.to_vec()),
@@ -315,7 +315,7 @@ fn a_request_is_judged() {
         });
         assert_eq!(rejected, Ok((*reason, info.to_vec())));
     }
-    // Smaller path MTUs and limited members are welcome.
+    // Smaller path MTUs and limited members of the partition are accepted.
     for req in [
         good,
         Req { mtu: 1, ..good },
@@ -326,7 +326,7 @@ fn a_request_is_judged() {
     ] {
         assert!(Connection::request(&PASSIVE, PASSIVE_ID, ACTIVE_IP, 9, &req).is_ok());
     }
-    // An address of the other family is another address.
+    // An address of the other IP version does not match.
     let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
     assert!(Connection::request(&PASSIVE, PASSIVE_ID, v6, 9, &good).is_err());
 }
@@ -353,7 +353,7 @@ fn ipv6_addresses_are_gids() {
 }
 
 #[test]
-fn calls_belong_to_their_states() {
+fn calls_in_a_wrong_state_are_refused() {
     for (active, state) in all() {
         let fresh = || End::in_state(active, state).connection;
         let answer = |ok: &[State]| {
@@ -389,7 +389,7 @@ fn calls_belong_to_their_states() {
 }
 
 #[test]
-fn kinds_stand_at_their_numbers() {
+fn reasons_are_listed_in_order() {
     for (number, kind) in Ignored::ALL.iter().enumerate() {
         assert_eq!(*kind as usize, number);
         assert!(!kind.name().is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connection management: losses, rejections, disconnects, peers that forget.
+//! Connection management: losses, rejections, disconnects, and peers that lose their state.
 
 use kfi_roce::cm::{
     Attribute,
@@ -43,11 +43,11 @@ use wire::cm::{
 // Losses.
 
 #[test]
-fn a_message_is_sent_again_and_given_up() {
+fn an_unanswered_message_is_retransmitted_and_fails() {
     const ALL: [u8; 5] = [11, 12, 13, 13, 13];
     for (active, state, what, waits) in [
         (true, State::ReqSent, Attribute::Req, &ALL[..]),
-        // Seldom: its receiver may know nothing of it.
+        // The REP is sent fewer times, because its receiver may not have requested it.
         (false, State::RepSent, Attribute::Rep, &[13, 14, 15, 16]),
         (true, State::DreqSent, Attribute::Dreq, &ALL),
         (false, State::DreqSent, Attribute::Dreq, &ALL),
@@ -71,7 +71,7 @@ fn a_message_is_sent_again_and_given_up() {
         assert_eq!(end.expire(), Some(event));
         assert_eq!(end.now - start, waits.iter().copied().map(ns).sum());
         assert_eq!(end.state(), State::Timewait);
-        // The peer is told, should it be there.
+        // A REJ tells the peer, in case that it exists.
         let last = (state != State::DreqSent).then_some(Attribute::Rej);
         assert_eq!(end.says(), last);
         assert_eq!(end.expire(), Some(Event::Closed));
@@ -84,7 +84,7 @@ fn a_message_is_sent_again_and_given_up() {
 }
 
 #[test]
-fn what_is_sent_again_is_the_same() {
+fn retransmissions_are_identical() {
     for (active, state) in [
         (true, State::ReqSent),
         (false, State::RepSent),
@@ -99,16 +99,16 @@ fn what_is_sent_again_is_the_same() {
 }
 
 #[test]
-fn a_late_clock_is_no_storm() {
+fn a_late_timer_causes_one_retransmission() {
     let (mut end, _) = End::active();
     let late = 3_600_000 * MS;
     assert_eq!(end.connection.expired(late), None);
     assert_eq!(end.says(), Some(Attribute::Req));
-    // Once, and then not before the next interval.
+    // One retransmission, and no further one before the next interval.
     assert_eq!(end.connection.deadline(), Some(late + ns(12)));
     assert_eq!(end.connection.expired(late), None);
     assert_eq!(end.says(), None);
-    // The end of time is no panic.
+    // A deadline at the end of time does not overflow.
     let mut end = Connection::connect(u64::MAX - 1, &ACTIVE, &CONNECT);
     assert_eq!(end.deadline(), Some(u64::MAX));
     while end.expired(u64::MAX).is_none() {}
@@ -116,9 +116,9 @@ fn a_late_clock_is_no_storm() {
 }
 
 #[test]
-fn the_peer_does_not_choose_when_a_reply_is_sent_again() {
+fn the_peer_cannot_change_the_retransmission_of_a_reply() {
     let (_, mut req) = End::active();
-    // The local response timeout: byte 47, its upper five bits.
+    // The local response timeout is in the upper five bits of byte 47.
     for said in [0, 12, 15, 20, 21, 31] {
         req[24 + 47] = said << 3 | req[24 + 47] & 7;
         let mut passive = End::passive(&req);
@@ -155,17 +155,17 @@ fn a_slow_consumer_asks_for_time() {
     assert_eq!(active.event(&mra, |event| event.is_none()), Ok(true));
     let deadline = active.connection.deadline().unwrap();
     assert_eq!(deadline, active.now + ns(16) + ns(13));
-    // Once: who asks again and again is not waited for.
+    // Only the first MRA extends the wait.
     active.now += MS;
     assert_eq!(active.hear(&mra), Err(Ignored::Duplicate));
     assert_eq!(active.connection.deadline(), Some(deadline));
-    // Then it goes on.
+    // Then the retransmissions continue.
     assert_eq!(active.expire(), None);
     assert_eq!(active.says(), Some(Attribute::Req));
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
     assert_eq!(active.hear(&rep), Ok(()));
-    // The same for the active end's consumer.
+    // The same holds for the consumer of the active end.
     assert_eq!(passive.expire(), None);
     let again = passive.connection.transmit().unwrap();
     assert_eq!(active.hear(&again), Err(Ignored::Duplicate));
@@ -183,7 +183,7 @@ fn a_slow_consumer_asks_for_time() {
 }
 
 #[test]
-fn nobody_is_waited_for_for_ever() {
+fn the_wait_for_a_peer_is_limited() {
     let mra = |service: u8, regarding| {
         let mra = Mra {
             local_id: PASSIVE_ID,
@@ -207,8 +207,8 @@ fn nobody_is_waited_for_for_ever() {
 }
 
 #[test]
-fn a_lost_rtu_is_made_up_for() {
-    // By the REP that comes again,
+fn a_lost_rtu_is_recovered() {
+    // The repeated REP causes another RTU,
     let mut active = End::in_state(true, State::Established);
     let mut passive = End::in_state(false, State::RepSent);
     passive.expire();
@@ -220,7 +220,7 @@ fn a_lost_rtu_is_made_up_for() {
         other => panic!("{other:?}"),
     });
     assert!(private.unwrap().starts_with(b"confirmed\0"));
-    // or by a packet that comes to the QP.
+    // or a packet on the QP establishes the connection.
     let mut passive = End::in_state(false, State::RepSent);
     assert!(passive.connection.communication_established());
     assert_eq!(passive.state(), State::Established);
@@ -230,7 +230,7 @@ fn a_lost_rtu_is_made_up_for() {
 }
 
 #[test]
-fn a_lost_rep_is_made_up_for_at_once() {
+fn a_lost_rep_is_sent_again_at_once() {
     let mut passive = End::in_state(false, State::RepSent);
     let (_, req) = End::active();
     let deadline = passive.connection.deadline();
@@ -240,13 +240,13 @@ fn a_lost_rep_is_made_up_for_at_once() {
     passive.now += ANSWER_INTERVAL;
     assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
     assert_eq!(passive.says(), Some(Attribute::Rep));
-    // It does not count.
+    // The answer does not count as a retransmission.
     assert_eq!(passive.connection.deadline(), deadline);
 }
 
 #[test]
-fn what_was_answered_is_not_said_again() {
-    // The clock has made a message due, and before it was sent the answer came.
+fn an_answered_message_is_not_retransmitted() {
+    // A retransmission was due, and the answer arrived before it was sent.
     for (active, state, answers) in [
         (true, State::ReqSent, &[Attribute::Rep, Attribute::Rej][..]),
         (false, State::RepSent, &[Attribute::Rtu, Attribute::Rej]),
@@ -262,7 +262,7 @@ fn what_was_answered_is_not_said_again() {
             assert_eq!(end.says(), None, "{state:?}");
         }
     }
-    // Nor is what nobody answered, once it is over.
+    // The same holds for a message without an answer, once the connection is over.
     let mut end = End::in_state(true, State::DreqSent);
     end.wait_for(Some(Event::Released));
     assert_eq!(end.says(), None);
@@ -276,10 +276,10 @@ fn what_was_answered_is_not_said_again() {
     assert_eq!(end.says(), None);
 }
 
-// Saying no.
+// Rejections.
 
 #[test]
-fn a_consumer_says_no() {
+fn a_consumer_can_reject() {
     let mut passive = End::in_state(false, State::ReqReceived);
     let info = Private::new(&[1, 2, 3]).unwrap();
     let private = Private::new(b"go away").unwrap();
@@ -306,7 +306,7 @@ fn a_consumer_says_no() {
     assert_eq!(heard, Ok(()));
     assert_eq!(active.state(), State::Timewait);
     assert_eq!(active.expire(), Some(Event::Closed));
-    // The REJ may have been lost: it is said again for as long as the peer may ask.
+    // The REJ may have been lost, so it is sent again for as long as the peer may repeat its REQ.
     passive.now += ANSWER_INTERVAL;
     assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
     assert_eq!(passive.connection.transmit(), Some(no));
@@ -327,7 +327,7 @@ fn a_consumer_says_no() {
     let mut passive = End::in_state(false, State::RepSent);
     assert_eq!(passive.hear(&no), Ok(()));
     assert_eq!(passive.state(), State::Timewait);
-    // Said again, too.
+    // It is sent again too.
     let mut other = End::in_state(false, State::RepSent);
     other.expire();
     let rep = other.connection.transmit().unwrap();
@@ -350,7 +350,7 @@ fn a_rejection_is_remembered_while_the_peer_may_ask() {
             let deadline = passive.now + linger;
             assert_eq!(passive.connection.deadline(), Some(deadline));
             passive.says();
-            // Each time it asks, it may ask again; but not for ever.
+            // Each repetition extends the time, but only as often as there are retries.
             for _ in 0..TIMING.retries {
                 passive.now += ns(13);
                 assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
@@ -365,7 +365,7 @@ fn a_rejection_is_remembered_while_the_peer_may_ask() {
             assert_eq!(passive.connection.deadline(), deadline);
         }
     }
-    // Longer, if it was asked to wait.
+    // The time is longer if the peer was told to wait by an MRA.
     let mut passive = End::in_state(false, State::ReqReceived);
     assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
     assert_eq!(passive.says(), Some(Attribute::Mra));
@@ -374,14 +374,15 @@ fn a_rejection_is_remembered_while_the_peer_may_ask() {
 }
 
 #[test]
-fn no_peer_is_remembered_for_ever() {
-    // The response timeout and the ACK timeout: the upper five bits of bytes 43 and 95.
+fn the_state_of_a_peer_is_kept_for_a_limited_time() {
+    // The response timeout and the ACK timeout are the upper five bits of bytes 43 and 95.
     let (_, mut req) = End::active();
     req[24 + 43] |= 0xf8;
     req[24 + 95] |= 0xf8;
     let mut passive = End::passive(&req);
     passive.connection.abandon(0);
-    // The response timeout is limited; how long a packet travels, the sender of a REQ does not choose.
+    // The response timeout is limited. The packet life time does not depend on the sender of the
+    // REQ.
     let deadline = passive.connection.deadline().expect("a deadline");
     assert!((ns(20)..ns(20) + ns(16)).contains(&deadline), "{deadline}");
     let mut passive = End::passive(&req);
@@ -394,7 +395,7 @@ fn no_peer_is_remembered_for_ever() {
 }
 
 #[test]
-fn a_consumer_gives_up_at_any_time() {
+fn a_connection_can_be_abandoned_in_any_state() {
     for (active, state) in all() {
         let mut end = End::in_state(active, state);
         end.connection.abandon(end.now);
@@ -404,10 +405,10 @@ fn a_consumer_gives_up_at_any_time() {
             _ => (State::Timewait, Some(Attribute::Rej)),
         };
         assert_eq!((end.state(), end.says()), (after, said));
-        // Twice is once.
+        // A second call has no effect.
         end.connection.abandon(end.now);
         assert_eq!((end.state(), end.says()), (after, None));
-        // Nothing is heard of it but the end.
+        // The only event is Closed.
         if state != State::Closed {
             end.wait_for(Some(Event::Closed));
         }
@@ -415,8 +416,8 @@ fn a_consumer_gives_up_at_any_time() {
 }
 
 #[test]
-fn a_request_that_is_taken_back_ends_at_the_peer() {
-    // The active end does not know the passive one's ID, so its GUID says whose request it is.
+fn a_withdrawn_request_ends_at_the_peer() {
+    // The active end does not know the passive one's ID, so the REJ names the request by its GUID.
     let (mut active, req) = End::active();
     active.connection.abandon(0);
     let no = active.connection.transmit().unwrap();
@@ -436,13 +437,13 @@ fn a_request_that_is_taken_back_ends_at_the_peer() {
         });
         assert_eq!(reason, Ok(Reason::TIMEOUT));
     }
-    // A REP that was under way gets the same answer, though it brings the ID.
+    // A REP that was under way gets the same answer, although it has the ID.
     let mut passive = End::passive(&req);
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
     assert_eq!(active.hear(&rep), Err(Ignored::Duplicate));
     assert_eq!(active.connection.transmit(), Some(no));
-    // Another's GUID is another's request, and an active end hears no such thing.
+    // A REJ with another GUID belongs to another request; an active end ignores such a REJ.
     let mut other = no;
     other[24 + 12] ^= 1;
     let mut passive = End::in_state(false, State::ReqReceived);
@@ -475,7 +476,7 @@ fn a_reply_with_an_impossible_qp_is_refused() {
     }
 }
 
-// Ending one.
+// Disconnecting.
 
 #[test]
 fn a_disconnect_is_answered() {
@@ -485,7 +486,7 @@ fn a_disconnect_is_answered() {
         one.disconnect();
         let dreq = one.connection.transmit().unwrap();
         let message = Message::parse(&dreq).unwrap();
-        // A transaction of its own.
+        // The DREQ has a new transaction ID.
         assert_eq!(message.tid, TID + 1);
         let private = other.event(&dreq, |event| match event {
             Some(Event::Disconnected(private)) => private.to_vec(),
@@ -500,7 +501,7 @@ fn a_disconnect_is_answered() {
             one.event(&drep, |event| event == Some(Event::Released)),
             Ok(true)
         );
-        // The DREP may be lost, and old packets are under way: both wait.
+        // The DREP may be lost, and old packets may still arrive: both ends wait.
         assert_eq!(other.hear(&dreq), Err(Ignored::Duplicate));
         assert_eq!(other.connection.transmit(), Some(drep));
         for end in [&mut one, &mut other] {
@@ -528,18 +529,18 @@ fn both_disconnect_at_once() {
         one.connection.transmit().unwrap(),
         other.connection.transmit().unwrap(),
     );
-    // The DREPs cross, and say nothing new.
+    // The DREPs cross and have no further effect.
     assert_eq!(one.hear(&b), Err(Ignored::Duplicate));
     assert_eq!(other.hear(&a), Err(Ignored::Duplicate));
     assert_eq!(one.expire(), Some(Event::Closed));
     assert_eq!(other.expire(), Some(Event::Closed));
 }
 
-// Peers that forget.
+// Peers that have lost their state.
 
 #[test]
-fn a_peer_that_forgot_gets_a_new_chance() {
-    // The same name for another request: another QP, PSN or service.
+fn a_restarted_peer_can_connect_again() {
+    // The same communication ID is used for another QP, PSN or service.
     for at in [8 + 7, 32 + 2, 44 + 2] {
         for state in STATES.into_iter().filter(|state| exists(false, *state)) {
             let (_, mut req) = End::active();
@@ -587,6 +588,6 @@ fn a_stale_connection_is_ended() {
     assert_eq!(event, Some(Event::Disconnected(&[])));
     assert_eq!(end.state(), State::DreqSent);
     assert_eq!(end.says(), Some(Attribute::Dreq));
-    // The consumer was told; only the end comes.
+    // The consumer knows; the only event left is Closed.
     end.wait_for(Some(Event::Closed));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connection management: what each message does in each state of either end, who is believed, and
-//! where messages go.
+//! Connection management: the effect of each message in each state, the checks against forged
+//! messages, and routing.
 
 use kfi_roce::cm::{
     Attribute,
@@ -31,7 +31,8 @@ use wire::cm::{
     PASSIVE_ID, //
 };
 
-/// What a message does: the event's or the error's name, the state after it, what is said.
+/// Returns the effect of a message: the name of the event or error, the next state, and the message
+/// sent.
 fn effect(active: bool, state: State, message: &Mad) -> String {
     let mut end = End::in_state(active, state);
     end.now += ANSWER_INTERVAL;
@@ -63,8 +64,8 @@ fn effect(active: bool, state: State, message: &Mad) -> String {
 }
 
 #[test]
-fn what_messages_do_to_the_active_end() {
-    // REQ, MRA, REJ, REP, RTU, DREQ, DREP.
+fn effects_of_messages_on_the_active_end() {
+    // The columns are REQ, MRA, REJ, REP, RTU, DREQ, DREP.
     let table = [
         (
             State::ReqSent,
@@ -137,8 +138,8 @@ fn what_messages_do_to_the_active_end() {
 }
 
 #[test]
-fn what_messages_do_to_the_passive_end() {
-    // REQ, MRA, REJ, REP, RTU, DREQ, DREP.
+fn effects_of_messages_on_the_passive_end() {
+    // The columns are REQ, MRA, REJ, REP, RTU, DREQ, DREP.
     let table = [
         (
             State::ReqReceived,
@@ -211,7 +212,7 @@ fn what_messages_do_to_the_passive_end() {
 }
 
 #[test]
-fn strangers_are_not_believed() {
+fn messages_with_wrong_ids_are_ignored() {
     for (active, state) in all() {
         for (attribute, good) in messages(active) {
             let mut end = End::in_state(active, state);
@@ -232,8 +233,8 @@ fn strangers_are_not_believed() {
                 let answer = end.connection.receive(0, ip, &message);
                 assert_eq!(answer, Err(Ignored::Source));
             }
-            // Bytes 24 and 28 of a datagram begin the sender's ID and, but for a REQ, the
-            // receiver's; a DREQ's QP and a REQ's GUID come later.
+            // Bytes 24 and 28 of a datagram are the first of the sender's ID and, except in a REQ,
+            // of the receiver's ID. The QP of a DREQ and the GUID of a REQ come later.
             let places: &[usize] = match attribute {
                 Attribute::Req => &[24, 27, 40, 47],
                 Attribute::Dreq => &[24, 27, 28, 31, 32, 34],
@@ -242,7 +243,7 @@ fn strangers_are_not_believed() {
             for at in places {
                 let mut bad = good;
                 bad[*at] ^= 1;
-                // The peer's ID is not known while a REQ is sent.
+                // The peer's ID is unknown in REQ SENT.
                 let unknown = state == State::ReqSent && *at < 28;
                 if unknown && matches!(attribute, Attribute::Rep | Attribute::Mra | Attribute::Rej)
                 {
@@ -261,7 +262,7 @@ fn strangers_are_not_believed() {
 }
 
 #[test]
-fn messages_find_their_connections() {
+fn messages_are_routed_to_their_connections() {
     for active in [true, false] {
         let local = if active { ACTIVE_ID } else { PASSIVE_ID };
         for (attribute, mad) in messages(active) {
@@ -274,14 +275,14 @@ fn messages_find_their_connections() {
                 _ => Route::Local(local),
             };
             assert_eq!(message.route(), route);
-            // Where there is none, two get an answer.
+            // Two kinds of messages are answered without a connection.
             let answer = message.unknown();
             let answer = answer.as_ref().map(|mad| Message::parse(mad).unwrap());
             match (attribute, answer) {
                 (Attribute::Dreq, Some(answer)) => {
                     assert_eq!(answer.tid, message.tid);
                     assert_eq!(answer.attribute(), Attribute::Drep);
-                    // It is what its sender waits for.
+                    // The answer ends the wait of the sender.
                     let mut sender = End::in_state(!active, State::DreqSent);
                     let answer = answer.write();
                     assert_eq!(sender.hear(&answer), Ok(()));
@@ -302,7 +303,7 @@ fn messages_find_their_connections() {
             }
         }
     }
-    // A timeout that names the receiver's ID goes there.
+    // A timeout that has the receiver's ID is routed by it.
     let guid = ACTIVE_GUID.to_be_bytes();
     let mut rej = Rej {
         local_id: ACTIVE_ID,

@@ -35,7 +35,7 @@ use wire::cm::{
     TID, //
 };
 
-/// An active end that asks for 4096, or for less if it must be, and its REQ.
+/// Returns an active end that requests 4096, or less down to `least_mtu`, and its REQ.
 fn asks(least_mtu: PathMtu) -> (End, Mad) {
     let connect = Connect {
         mtu: PathMtu::Mtu4096,
@@ -60,7 +60,7 @@ fn req(mad: &Mad) -> (u64, Req<'_>) {
     }
 }
 
-/// What the passive end, which has 1024, answers to a REQ for which nothing is kept.
+/// Returns the answer of a passive end with a path MTU of 1024 that keeps no connection.
 fn refused(mad: &Mad) -> Mad {
     let (tid, req) = req(mad);
     let refusal = Connection::request(&PASSIVE, PASSIVE_ID, ACTIVE_IP, tid, &req).unwrap_err();
@@ -68,7 +68,7 @@ fn refused(mad: &Mad) -> Mad {
     refusal.message(tid, req.local_id)
 }
 
-/// A REJ to the REQ with this transaction ID.
+/// Returns a REJ of the REQ with this transaction ID.
 fn no(tid: u64, reason: Reason, info: &[u8]) -> Mad {
     let rej = Rej {
         local_id: CommId(0),
@@ -81,7 +81,7 @@ fn no(tid: u64, reason: Reason, info: &[u8]) -> Mad {
     mad(tid, Body::Rej(rej))
 }
 
-/// Hears a message after which the consumer is told that it is rejected.
+/// Passes a message that must be reported as a rejection to the consumer.
 fn rejected(end: &mut End, mad: &Mad, because: Reason) {
     let heard = end.event(mad, |event| match event {
         Some(Event::Rejected { reason, .. }) => reason,
@@ -92,13 +92,13 @@ fn rejected(end: &mut End, mad: &Mad, because: Reason) {
     assert_eq!(end.says(), None);
 }
 
-/// Hears a message of which the consumer is told nothing.
+/// Passes a message that must not cause an event.
 fn nothing(end: &mut End, mad: &Mad) {
     let heard = end.event(mad, |event| assert_eq!(event, None));
     assert_eq!(heard, Ok(()));
 }
 
-/// Hears a REP; gives the path MTU that its consumer is told.
+/// Passes a REP. Returns the path MTU that is reported to the consumer.
 fn accepted(end: &mut End, rep: &Mad) -> PathMtu {
     let mtu = end.event(rep, |event| match event {
         Some(Event::Reply(reply)) => reply.mtu,
@@ -108,9 +108,9 @@ fn accepted(end: &mut End, rep: &Mad) -> PathMtu {
 }
 
 #[test]
-fn a_peer_with_a_smaller_one_is_asked_again() {
+fn a_peer_with_a_smaller_mtu_gets_a_second_request() {
     let (mut active, first) = asks(PathMtu::Mtu256);
-    // It was asked twice before it could answer.
+    // The REQ was sent twice before the peer answered.
     assert_eq!(active.expire(), None);
     assert_eq!(active.connection.transmit(), Some(first));
     let rej = refused(&first);
@@ -122,9 +122,9 @@ fn a_peer_with_a_smaller_one_is_asked_again() {
     assert_eq!(before.mtu, PathMtu::Mtu4096.code());
     let mtu = PathMtu::Mtu1024.code();
     assert_eq!(after, Req { mtu, ..before });
-    // As patient as with the first.
+    // The retransmission intervals start again.
     assert_eq!(active.connection.deadline(), Some(active.now + ns(11)));
-    // The answer to the first, once more.
+    // A duplicate of the answer to the first REQ.
     assert_eq!(active.hear(&rej), Err(Ignored::Duplicate));
     assert_eq!(active.state(), State::ReqSent);
     assert_eq!(active.says(), None);
@@ -132,12 +132,12 @@ fn a_peer_with_a_smaller_one_is_asked_again() {
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
     assert_eq!(accepted(&mut active, &rep), PathMtu::Mtu1024);
-    // And it is no end of what has come about since.
+    // It does not end the connection either once that is established.
     assert_eq!(active.hear(&rej), Err(Ignored::Ids));
     active.confirm();
     assert_eq!(active.hear(&rej), Err(Ignored::Ids));
     assert_eq!(active.state(), State::Established);
-    // A late first REQ is one that was answered.
+    // A late copy of the first REQ is a duplicate.
     passive
         .hear(&active.connection.transmit().unwrap())
         .unwrap();
@@ -146,7 +146,7 @@ fn a_peer_with_a_smaller_one_is_asked_again() {
 }
 
 #[test]
-fn one_that_has_what_is_asked_for_is_not_asked_again() {
+fn a_peer_with_the_requested_mtu_gets_one_request() {
     let (mut active, req) = End::active();
     let mut passive = End::passive(&req);
     passive.accept();
@@ -155,7 +155,7 @@ fn one_that_has_what_is_asked_for_is_not_asked_again() {
 }
 
 #[test]
-fn what_would_not_do_is_not_asked_for() {
+fn an_mtu_below_the_minimum_is_not_requested() {
     for (least_mtu, will_do) in [
         (PathMtu::Mtu4096, false),
         (PathMtu::Mtu2048, false),
@@ -174,25 +174,25 @@ fn what_would_not_do_is_not_asked_for() {
 }
 
 #[test]
-fn a_rejection_that_names_no_smaller_one_is_one() {
-    // None, no path MTU, what was asked for, and more.
+fn a_rejection_without_a_smaller_mtu_is_final() {
+    // Nothing, an invalid code, the requested path MTU, and a larger one.
     for info in [&[] as &[u8], &[0], &[6], &[255], &[5], &[5, 3]] {
         let (mut active, _) = asks(PathMtu::Mtu256);
         let rej = no(TID, Reason::INVALID_MTU, info);
         rejected(&mut active, &rej, Reason::INVALID_MTU);
     }
-    // For another reason.
+    // A REJ with another reason.
     let (mut active, _) = asks(PathMtu::Mtu256);
     let rej = no(TID, Reason::CONSUMER_DEFINED, &[3]);
     rejected(&mut active, &rej, Reason::CONSUMER_DEFINED);
-    // To something else.
+    // A REJ of another message.
     let (mut active, _) = asks(PathMtu::Mtu256);
     let rej = no(TID + 1, Reason::INVALID_MTU, &[3]);
     assert_eq!(active.hear(&rej), Err(Ignored::Duplicate));
 }
 
 #[test]
-fn a_peer_that_wants_less_each_time_is_not_asked_for_ever() {
+fn requests_end_with_the_smallest_mtu() {
     let (mut active, first) = asks(PathMtu::Mtu256);
     let mut asked = first;
     for code in [4, 3, 2, 1] {
@@ -207,7 +207,7 @@ fn a_peer_that_wants_less_each_time_is_not_asked_for_ever() {
 }
 
 #[test]
-fn who_asked_again_can_take_it_back() {
+fn a_second_request_can_be_withdrawn() {
     let (mut active, first) = asks(PathMtu::Mtu256);
     nothing(&mut active, &refused(&first));
     let second = active.connection.transmit().unwrap();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The bodies of the fuzz targets over random bytes, for those who have no fuzzer at hand.
+//! Runs the fuzz targets on random bytes, without a fuzzer.
 //!
-//! Seeds are bytes that the parsers like; each is also mutated: cut, repeated, bits and bytes
-//! changed. `PROPTEST_CASES` makes the run longer.
+//! Seeds are valid inputs. Each is also mutated: truncated, repeated, with changed bits and bytes.
+//! `PROPTEST_CASES` sets the number of cases.
 
 #[path = "../fuzz/src/lib.rs"]
-#[expect(unreachable_pub, reason = "a crate of its own for the fuzzer")]
+#[expect(unreachable_pub, reason = "a separate crate for the fuzzer")]
 mod targets;
 
 use proptest::prelude::*;
 
 const SEEDS: &[&[u8]] = &[
-    // A WRITE of 5 bytes, and an acknowledgement, each behind a byte that leaves it alone.
+    // A WRITE of 5 bytes and an acknowledgement. The byte before each selects no change.
     b"\0\x0a\xf0\xff\xff\0\x12\x34\x56\x80\xfe\xdc\xba\0\0\x7f\0\x11\x22\x33\x44\xde\xad\xbe\xef\
       \0\0\0\x05hello\0\0\0\xe7\x3f\x4e\xcc",
     b"\0\x11\0\x7f\xff\x80\0\0\x11\0\0\0\x07\x1f\0\0\x03\x71\x5f\x0e\x99",
@@ -71,7 +71,7 @@ proptest! {
         }
     }
 
-    /// Long ones, for what takes a sequence of steps.
+    /// Long inputs for targets that execute a sequence of steps.
     #[test]
     fn many_random_bytes(data in prop::collection::vec(any::<u8>(), 0..800)) {
         for (_, target) in targets::TARGETS {
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// Every target has its file for the fuzzer, and the other way round.
+/// Every target has a file for the fuzzer, and every file has a target.
 #[test]
 fn targets_are_complete() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/fuzz_targets");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The longest messages: 2^31 bytes in packets of 256, half of all PSNs. Without their bytes.
+//! The longest messages: 2^31 bytes in packets of 256, which use half of all PSNs. The bytes
+//! themselves are not stored.
 
 use kfi_roce::{
     headers::{
@@ -43,10 +44,10 @@ use kfi_roce::{
 
 const MTU: u32 = 256;
 
-/// Where the first PSN lies: the message goes round.
+/// The first PSN: the message wraps around.
 const FIRST: Psn = Psn::new(Psn::MASK - 1000);
 
-/// A target that knows how many bytes have come.
+/// A target that counts the bytes.
 #[derive(Default)]
 struct Count {
     bytes: u64,
@@ -101,7 +102,7 @@ impl Target for Count {
 
 type Whole = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
 
-/// A QP connected to one like it.
+/// Returns a QP that is connected to another one of its kind.
 fn qp() -> Whole {
     let requester = Requester::new(vec![Wqe::EMPTY; 4], vec![Psn::default(); 16], 256);
     let responder = Responder::new(vec![Replay::EMPTY; 16], AckPolicy::AT_ONCE);
@@ -132,8 +133,8 @@ fn qp() -> Whole {
     qp
 }
 
-/// Has a QP do one operation of the longest length with another; returns the packets that were sent,
-/// what the target saw and the bytes that were read.
+/// Executes one operation of the longest length between two QPs. Returns the number of packets
+/// sent, what the target counted, and the number of bytes read.
 fn exchange(op: Op) -> (u64, Count, u64) {
     let (mut one, mut two) = (qp(), qp());
     let mut target = Count::default();
@@ -147,7 +148,7 @@ fn exchange(op: Op) -> (u64, Count, u64) {
     };
     one.requester.post(&request).unwrap();
     let (mut packets, mut read) = (0, 0);
-    // A lost packet now and then, at places that never repeat.
+    // Loses a packet now and then, at positions that do not repeat.
     let mut lose = 1_000_003;
     let mut now = 0;
     loop {
@@ -187,14 +188,14 @@ fn exchange(op: Op) -> (u64, Count, u64) {
 }
 
 #[test]
-fn send() {
+fn a_send_of_the_maximum_length_succeeds() {
     let (packets, target, _) = exchange(Op::Send(SendEnd::Plain));
     assert_eq!((target.bytes, target.ended), (u64::from(MAX_LEN), 1));
     assert!(packets < u64::from(MAX_LEN / MTU) + 10_000);
 }
 
 #[test]
-fn write() {
+fn a_write_of_the_maximum_length_succeeds() {
     let op = Op::Write {
         va: u64::MAX,
         rkey: 0,
@@ -205,14 +206,14 @@ fn write() {
 }
 
 #[test]
-fn read() {
+fn a_read_of_the_maximum_length_succeeds() {
     let (packets, target, read) = exchange(Op::Read { va: 0, rkey: 0 });
     assert_eq!(read, u64::from(MAX_LEN));
     assert_eq!(target.reads, read);
     assert!(packets < u64::from(MAX_LEN / MTU / 16));
 }
 
-/// Others ask for all of it in one request.
+/// Other implementations read everything with one request.
 #[test]
 fn read_in_one_request() {
     let mut qp = qp();
@@ -238,7 +239,7 @@ fn read_in_one_request() {
             assert_eq!(answering.completes.is_some(), completes);
         }
         assert!(qp.responder.poll(0).is_none());
-        // And once more.
+        // The same request again.
         qp.receive(0, &request, &mut target);
     }
     assert_eq!(target.reads, u64::from(MAX_LEN));

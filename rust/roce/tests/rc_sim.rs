@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! RC under a network that loses, duplicates, reorders, delays and corrupts; see `sim`.
+//! RC over a simulated network that loses, duplicates, reorders, delays and corrupts packets; see
+//! `sim`.
 //!
-//! | variable | what |
+//! | variable | meaning |
 //! |---|---|
-//! | `KFI_SIM_SEEDS` | how many seeds to run, instead of 50,000 |
-//! | `KFI_SIM_FIRST` | the first of them, instead of 0 |
-//! | `KFI_SIM_SEED` | run this one alone, print its trace and write its packets to a file |
+//! | `KFI_SIM_SEEDS` | the number of seeds, by default 50,000 |
+//! | `KFI_SIM_FIRST` | the first seed, by default 0 |
+//! | `KFI_SIM_SEED` | run only this seed, print its trace and write its packets to a file |
 //!
-//! A seed that fails prints how to run it alone.
+//! A failed seed prints the command that runs it alone.
 
 mod sim;
 
@@ -34,7 +35,7 @@ fn variable(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
 }
 
-/// Runs a seed alone, with everything that is to be seen.
+/// Runs one seed with its trace.
 fn replay(seed: u64) {
     let trace = Trace::on();
     let result = catch_unwind(AssertUnwindSafe(|| run(seed, trace.clone())));

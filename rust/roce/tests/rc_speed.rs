@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How much of a network's speed a reliable connection uses, without losses and with.
+//! The share of the network's speed that a reliable connection uses, with and without losses.
 //!
-//! 1 Gbit/s, a round trip of 100 us, in simulated time. `--nocapture` prints the table.
+//! The network has 1 Gbit/s and a round trip of 100 us, in simulated time. `--nocapture` prints the
+//! table.
 
 mod sim;
 
@@ -36,7 +37,7 @@ const READ: Op = Op::Read {
     rkey: READ_KEY,
 };
 
-/// Megabytes per second, and figures, of a stream of 64 KiB messages: 16 MiB.
+/// Streams 16 MiB in messages of 64 KiB. Returns megabytes per second, and statistics.
 fn stream(mtu: PathMtu, op: Op, loss: u32) -> (u64, Figures) {
     let (len, count) = (64 << 10, 256);
     let plan = Plan::stream(1, mtu, op, len, count, loss);
@@ -45,14 +46,14 @@ fn stream(mtu: PathMtu, op: Op, loss: u32) -> (u64, Figures) {
     (bytes * 1_000 / figures.simulated_ns, figures)
 }
 
-/// What the wire can carry of payload, with 58 bytes of headers and ICRC around each packet.
+/// Returns the payload rate of the wire, with 58 bytes of headers and ICRC per packet.
 fn best(mtu: PathMtu) -> u64 {
     let mtu = u64::from(mtu.bytes());
     125 * mtu / (mtu + 58)
 }
 
 #[test]
-fn most_of_the_wire_is_used() {
+fn most_of_the_bandwidth_is_used() {
     println!("MTU   op     loss   MB/s of   sent again  timeouts  probes");
     for mtu in [PathMtu::Mtu1024, PathMtu::Mtu4096] {
         for (name, op) in [("send", SEND), ("write", WRITE), ("read", READ)] {

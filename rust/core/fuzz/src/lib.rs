@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the fuzz targets do, one function each.
+//! The fuzz targets, one function each.
 //!
-//! Each takes bytes from nowhere, hands them to what reads them in the core crate, and panics if
-//! the answer is not what it must be: what is accepted can be written and read again, what is
-//! refused is refused with an errno that is documented, and nothing is outside its limits. That the
-//! core itself does not panic is tested with it.
+//! A target passes arbitrary bytes to a parser or state machine of the core crate and panics if the
+//! result is wrong: accepted input must be written and parsed again unchanged, refused input must
+//! give a documented errno, and no limit may be exceeded. A panic of the crate itself is a defect
+//! too.
 //!
-//! [`TARGETS`] lists them, for those who run them all.
+//! [`TARGETS`] lists all targets.
 
 #![forbid(unsafe_code)]
 
@@ -50,10 +50,10 @@ pub use rdm::{
     rdm_inbound, //
 };
 
-/// A fuzz target: takes any bytes, panics on a defect.
+/// A fuzz target: accepts any bytes, and panics on a defect.
 pub type Target = fn(&[u8]);
 
-/// Every target with its name.
+/// All targets with their names.
 pub const TARGETS: &[(&str, Target)] = &[
     ("addr_text", addr_text),
     ("addr_raw", addr_raw),
@@ -64,7 +64,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rdm_inbound", rdm_inbound),
 ];
 
-/// Takes values from bytes; zeros when there are no more.
+/// Takes values from the bytes, and zeros after their end.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -94,7 +94,8 @@ impl<'a> Bytes<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number that is mostly small, or a power of two, or near one: what finds limits.
+    /// Returns a number that is mostly small, a power of two, or near one, because such numbers are
+    /// close to limits.
     fn number(&mut self) -> u64 {
         match self.byte() {
             byte @ 0..=63 => u64::from(byte),
@@ -105,13 +106,13 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Flags: up to seven bits.
+    /// Returns flags: up to seven bits.
     fn flags(&mut self) -> u64 {
         let bits = self.byte() & 7;
         (0..bits).fold(0, |flags, _| flags | 1 << (self.byte() & 63))
     }
 
-    /// Text: up to 70 bytes, up to a zero byte.
+    /// Returns text: up to 70 bytes, up to a zero byte.
     fn text(&mut self) -> &'a [u8] {
         let end = self.0.iter().position(|byte| *byte == 0);
         let len = end.unwrap_or(self.0.len()).min(70);
@@ -139,7 +140,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// An address that was accepted can be written and read again, and is the same.
+/// Checks that an accepted address is written and parsed again unchanged.
 fn check_addr(addr: &SockAddr) {
     assert_eq!(SockAddr::from_raw(&addr.to_raw()), Ok(*addr));
     let mut text = [0xff; addr::TEXT_MAX];
@@ -162,7 +163,7 @@ fn check_addr(addr: &SockAddr) {
     assert_eq!(addr.with_port(0).with_port(port), *addr);
 }
 
-/// Node and service as text, with a zero byte between them.
+/// Parses a node and a service as text, separated by a zero byte.
 pub fn addr_text(data: &[u8]) {
     let mut bytes = Bytes(data);
     let node = bytes.text();
@@ -178,11 +179,11 @@ pub fn addr_text(data: &[u8]) {
     }
 }
 
-/// `struct kfabric_sockaddr`.
+/// Parses a `struct kfabric_sockaddr`.
 pub fn addr_raw(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut raw: [u8; addr::RAW_LEN] = bytes.array();
-    // What follows says whether to help: else a random family is never good.
+    // The next byte says whether to correct the family, because a random one is never valid.
     match bytes.byte() & 3 {
         0 => raw[..2].copy_from_slice(&addr::AF_INET.to_ne_bytes()),
         1 => {
@@ -211,7 +212,7 @@ pub fn addr_raw(data: &[u8]) {
     }
 }
 
-/// Arguments and hints of kfi_getinfo().
+/// Calls the functions of kfi_getinfo() with arguments and hints.
 pub fn getinfo(data: &[u8]) {
     let mut bytes = Bytes(data);
     let version = match bytes.byte() & 3 {
@@ -243,7 +244,7 @@ pub fn getinfo(data: &[u8]) {
         return;
     };
     check_info(&offer, &hints, &info);
-    // An entry is a hint that gets the same entry again.
+    // An entry used as hints gives the same entry again.
     assert_eq!(
         offer
             .negotiate(&Request::ANY, &info)
@@ -261,7 +262,7 @@ pub fn getinfo(data: &[u8]) {
     assert_eq!(offer.negotiate(&request, &info), Ok(info));
 }
 
-/// Hints of which some attributes are given.
+/// Returns hints with some attributes set.
 fn hints(bytes: &mut Bytes<'_>) -> Info {
     let mut hints = Info::ANY;
     let given = bytes.u32();
@@ -354,7 +355,7 @@ fn hints(bytes: &mut Bytes<'_>) -> Info {
     hints
 }
 
-/// What must hold of an entry that was given for hints.
+/// Checks an entry against the hints and the offer.
 fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     let caps = Caps::from_bits(info.caps).expect("has good capabilities");
     assert!(offer.kind.caps.contains(caps));
@@ -380,7 +381,7 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     let objects = limits::MAX_OBJECTS;
     let (tx, rx, domain) = (&info.tx, &info.rx, &info.domain);
     let (hint_tx, hint_rx, hint_domain) = (&hints.tx, &hints.rx, &hints.domain);
-    // Given, wanted, largest.
+    // The value in the entry, the hint, and the maximum.
     for (given, wanted, max) in [
         (
             tx.inject_size,
@@ -444,7 +445,7 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
     assert!(info.fabric.api_version <= limits::API_VERSION);
 }
 
-/// Opcode, flags, defaults, capabilities and length of an operation.
+/// Checks the opcode, flags, defaults, capabilities and length of an operation.
 pub fn op(data: &[u8]) {
     let mut bytes = Bytes(data);
     let opcode = bytes.number() as u32;
@@ -489,7 +490,7 @@ pub fn op(data: &[u8]) {
         Ok(()) => assert!(caps.contains(kind.caps())),
         Err(error) => assert_eq!(error, Errno::EOPNOTSUPP),
     }
-    // Asking for a completion never makes it less likely.
+    // Requesting a completion never prevents one.
     let asking = flags | OpFlags::COMPLETION;
     assert!(reports_success(asking, true) && reports_success(asking, false));
     assert!(reports_success(flags, false) || !reports_success(flags, true));
@@ -497,7 +498,7 @@ pub fn op(data: &[u8]) {
     assert!(CompFlags::from_bits(kind.comp_flags(true).bits()).is_ok());
 }
 
-/// A region, and a request for it.
+/// Checks a region, and a request for it.
 pub fn mr(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (base, len, rights) = (bytes.number(), bytes.number(), bytes.flags());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The targets of reliable datagrams: what peers say to each other.
+//! The fuzz targets of reliable datagrams: headers and private data of a peer.
 
 use super::Bytes;
 use kfi_core::{
@@ -25,7 +25,7 @@ use kfi_core::{
 };
 use kfi_roce::headers::Reth;
 
-/// Makes the bytes of a header more like one.
+/// Returns bytes that are a valid header more often than by chance.
 fn help(bytes: &mut Bytes<'_>) -> Vec<u8> {
     let how = bytes.byte();
     let mut header = bytes.take(MAX_HEADER).to_vec();
@@ -67,7 +67,7 @@ fn check_header(header: &Header) {
     }
 }
 
-/// The header of a SEND, private data, an address that is to be read.
+/// Parses the header of a SEND, private data, and an address to be read.
 pub fn rdm_header(data: &[u8]) {
     let mut bytes = Bytes(data);
     let header = help(&mut bytes);
@@ -102,7 +102,7 @@ pub fn rdm_header(data: &[u8]) {
     }
 }
 
-/// SENDs of a peer that says what it likes.
+/// Passes SENDs of an arbitrary peer.
 pub fn rdm_inbound(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut inbound = Inbound::new();
@@ -122,7 +122,7 @@ pub fn rdm_inbound(data: &[u8]) {
         if let Begin::Message(message, _) = begun {
             assert!(message.id > taken && message.after <= taken && !message.void);
             if bytes.byte() & 1 == 0 {
-                // Told to wait; nothing has happened.
+                // The peer is told to wait; the state is unchanged.
                 continue;
             }
             inbound.take();

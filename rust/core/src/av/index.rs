@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A hash index over the entries of a table, in lent memory.
 //!
-//! It holds numbers of entries, nothing else: hashes and comparisons are the caller's. Open
-//! addressing with linear probing; a removal moves up what it had kept from its home, so there are
-//! no tombstones and a search ends at the first vacant place.
+//! The index stores only the numbers of entries; the caller computes hashes and compares entries.
+//! It uses open addressing with linear probing. A removal moves displaced entries closer to their
+//! home slots, so there are no tombstones and a search ends at the first vacant slot.
 
 use core::ops::DerefMut;
 
-/// A place that names no entry.
+/// The value of a slot without an entry.
 const VACANT: u32 = u32::MAX;
 
-/// Room for the number of one entry.
+/// A slot for the number of one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexSlot(u32);
 
 impl IndexSlot {
-    /// Returns an empty place, to fill storage with.
+    /// Returns an empty slot, to initialise storage.
     pub const fn new() -> Self {
         Self(VACANT)
     }
@@ -27,21 +27,21 @@ impl Default for IndexSlot {
     }
 }
 
-/// Returns how many [`IndexSlot`]s a table of `entries` needs: at least twice as many, a power of
-/// two.
+/// Returns the number of [`IndexSlot`]s for a table of `entries`: a power of two, and at least
+/// twice as many.
 pub const fn index_len(entries: usize) -> usize {
-    // A storage never comes near the end of the address space.
+    // The number of entries is far below the end of the address space.
     match entries.saturating_mul(2).checked_next_power_of_two() {
         Some(len) if len >= 2 => len,
         _ => 2,
     }
 }
 
-/// A place that names an entry. Good until the index changes.
+/// A slot that contains an entry. Valid until the index changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     at: usize,
-    /// The entry.
+    /// The number of the entry.
     pub(super) entry: u32,
 }
 
@@ -49,15 +49,15 @@ pub(super) struct Place {
 ///
 /// # Invariants
 ///
-/// The number of places is a power of two and more than that of entries. No place between an
-/// entry's home, to which its hash leads, and its place is vacant.
+/// The number of slots is a power of two and larger than the number of entries. No slot between an
+/// entry's home slot, which its hash determines, and its actual slot is vacant.
 #[derive(Debug)]
 pub(super) struct Index<X> {
     places: X,
 }
 
 impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
-    /// Makes an empty index of `places`, whose number is what [`index_len`] says.
+    /// Makes an empty index in `places`, whose length must be [`index_len`].
     pub(super) fn new(mut places: X) -> Self {
         places.fill(IndexSlot::new());
         Self { places }
@@ -68,7 +68,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
         self.places
     }
 
-    /// Goes through the entries, in no order.
+    /// Iterates over the entries in no particular order.
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> + '_ {
         self.places
             .iter()
@@ -76,29 +76,29 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
             .filter(|entry| *entry != VACANT)
     }
 
-    /// Finds the entry with this hash that is the one: `is` says so.
+    /// Finds the entry with this hash for which `is` returns true.
     pub(super) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<Place> {
         self.probe(hash)
             .take_while(|place| place.entry != VACANT)
             .find(|place| is(place.entry))
     }
 
-    /// Puts an entry in, which is not there yet.
+    /// Inserts an entry that is not in the index.
     pub(super) fn insert(&mut self, hash: u64, entry: u32) {
         let vacant = self.probe(hash).find(|place| place.entry == VACANT);
-        // INVARIANT: The first vacant place from its home on. There is one: there are more places
-        // than entries.
+        // INVARIANT: This is the first vacant slot from the home slot on. There is one, because
+        // there are more slots than entries.
         if let Some(place) = vacant {
             self.set(place.at, entry);
         }
     }
 
-    /// Puts an entry with the same hash in the place of another.
+    /// Replaces the entry of a slot by another entry with the same hash.
     pub(super) fn replace(&mut self, place: Place, entry: u32) {
         self.set(place.at, entry);
     }
 
-    /// Empties a place. `hash_of` says the hashes of the other entries.
+    /// Empties a slot. `hash_of` returns the hashes of the other entries.
     pub(super) fn remove(&mut self, place: Place, hash_of: impl Fn(u32) -> Option<u64>) {
         let mask = self.mask();
         let mut hole = place.at;
@@ -111,7 +111,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
             let Some(hash) = hash_of(entry) else {
                 break;
             };
-            // INVARIANT: An entry moves to the hole if its home is not behind the hole.
+            // INVARIANT: An entry moves to the hole only if its home slot is not behind the hole.
             let from_home = at.wrapping_sub(self.home(hash)) & mask;
             let from_hole = at.wrapping_sub(hole) & mask;
             if from_home >= from_hole {
@@ -122,7 +122,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
         self.set(hole, VACANT);
     }
 
-    /// Goes once through all places, from the home of `hash` on.
+    /// Iterates once over all slots, from the home slot of `hash` on.
     fn probe(&self, hash: u64) -> impl Iterator<Item = Place> + '_ {
         let home = self.home(hash);
         (0..self.places.len()).filter_map(move |step| {
@@ -137,7 +137,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     }
 
     fn home(&self, hash: u64) -> usize {
-        // The cut to the size of a word is wanted.
+        // The truncation to the word size is intended.
         hash as usize & self.mask()
     }
 
@@ -157,7 +157,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
 mod tests {
     use super::*;
 
-    /// The tests' hash of an entry: its tens, so that 30 and 35 collide.
+    /// The hash of an entry in these tests is its tens digits, so 30 and 35 collide.
     fn hash(entry: u32) -> u64 {
         u64::from(entry / 10)
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn an_index_has_at_least_twice_as_many_slots() {
         assert_eq!(index_len(0), 2);
         assert_eq!(index_len(1), 2);
         assert_eq!(index_len(3), 8);
@@ -184,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_leaves_nothing_out_of_reach() {
-        // Homes 6, 6, 7, 6, 0: a run over the end, in which each removal must move others. Homes
-        // 6, 7, 7, 1, 0: some must stay where they are.
+    fn all_entries_are_found_after_a_removal() {
+        // The home slots are 6, 6, 7, 6, 0: a run across the end, in which each removal must move
+        // others. With home slots 6, 7, 7, 1, 0, some entries must stay where they are.
         for entries in [[60, 61, 70, 62, 80], [60, 70, 71, 10, 80]] {
             for gone in entries {
                 let mut places = [IndexSlot::new(); 8];
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_there() {
+    fn unknown_entries_are_not_found() {
         let mut places = [IndexSlot::new(); 2];
         let mut index = Index::new(&mut places[..]);
         assert!(!has(&index, 1));

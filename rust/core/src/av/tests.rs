@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The address vector through its interface.
+//! Tests of the address vector through its public interface.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_av))]
 mod suite {
@@ -83,7 +83,7 @@ mod suite {
     }
 
     #[test]
-    fn values_that_never_were() {
+    fn unknown_values_are_not_found() {
         for kind in [AvType::Table, AvType::Map] {
             with_av(kind, |mut av| {
                 assert!(av.insert(addr(1)).is_ok());
@@ -97,7 +97,7 @@ mod suite {
     }
 
     #[test]
-    fn generations_come_round_within_their_bits() {
+    fn generations_wrap_within_their_bits() {
         with_av(AvType::Map, |mut av| {
             if let Some(slot) = av.slot_mut(0) {
                 slot.generation = GENERATION_MASK;
@@ -120,7 +120,7 @@ mod suite {
             assert_eq!(av.reverse(&addr(7)), Some(0));
             assert_eq!(av.remove(0), Ok(addr(7)));
             assert_eq!(av.reverse(&addr(7)), Some(3));
-            // A lower index, but inserted later.
+            // The new entry has a lower index, but was inserted later.
             assert_eq!(av.insert(addr(7)), Ok(0));
             assert_eq!(av.reverse(&addr(7)), Some(3));
             assert_eq!(av.remove(3), Ok(addr(7)));
@@ -133,7 +133,7 @@ mod suite {
     }
 
     #[test]
-    fn a_mark_is_there_once_and_goes_with_the_address() {
+    fn an_address_is_marked_once_and_loses_the_mark_on_removal() {
         for kind in [AvType::Table, AvType::Map] {
             with_av(kind, |mut av| {
                 let value = av.insert(addr(1));
@@ -150,7 +150,7 @@ mod suite {
                 assert_eq!(av.mark(value), Ok(()));
                 assert_eq!(av.remove(value), Ok(addr(1)));
                 assert_eq!(av.mark(value), Err(Errno::ENOENT));
-                // The entry is in use again, and not marked.
+                // The entry is in use again, and is not marked.
                 let next = av.insert(addr(2));
                 assert_eq!(next.and_then(|next| av.mark(next)), Ok(()));
                 assert_eq!(next.and_then(|next| av.remove(next)), Ok(addr(2)));
@@ -159,7 +159,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_not_there_cannot_be_marked() {
+    fn unknown_values_cannot_be_marked() {
         for kind in [AvType::Table, AvType::Map] {
             with_av(kind, |mut av| {
                 assert!(av.insert(addr(1)).is_ok());
@@ -183,7 +183,7 @@ mod suite {
             if let Ok(old) = old {
                 av.unmark(old);
             }
-            // The mark of the new value is there still.
+            // The mark of the new value is still there.
             assert_eq!(new.and_then(|new| av.mark(new)), Err(Errno::ENOENT));
         });
     }

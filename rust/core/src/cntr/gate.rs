@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a counter without a lock: its values and the lowest threshold.
-//!
-//! The story is in [`crate::cntr`].
+//! The lock-free part of a counter: its values and the lowest threshold. [`crate::cntr`] describes
+//! the algorithm.
 
 use crate::word::Word;
 
 #[cfg(doc)]
 use super::Waiters;
 
-/// `due` while nobody waits. A threshold of the same value is announced as one
-/// less: `due` may stand below the lowest threshold, never above.
+/// The value of `due` without a waiter. A threshold of the same value is represented by one less:
+/// `due` may be below the lowest threshold, never above.
 pub(super) const NOBODY: u64 = u64::MAX;
 
-/// The values of a counter and the lowest threshold waited for.
+/// The values of a counter and the lowest threshold of its waiters.
 ///
-/// `V` is a word that user space may map, read-only; `D` is the module's own.
+/// `V` is a word that user space may map read-only; `D` is private to the module.
 pub struct Gate<V: Word, D: Word> {
     pub(super) value: V,
     pub(super) err: V,
@@ -23,25 +22,25 @@ pub struct Gate<V: Word, D: Word> {
     max: u64,
 }
 
-/// An add met a threshold, or has to be done under the lock: hand it to
-/// [`Waiters::fire`].
-#[must_use = "whoever is due would sleep on"]
+/// The result of an add that reached a threshold, or that must be executed under the lock. The
+/// caller passes it to [`Waiters::fire`].
+#[must_use = "the waiters that are due are not released otherwise"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Crossed(pub(super) Crossing);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Crossing {
-    /// The value got to `due` or beyond.
+    /// The value reached `due`.
     Reached,
-    /// The value went past 2^64 - 1: everything was passed.
+    /// The value wrapped past 2^64 - 1, which passes every threshold.
     Wrapped,
-    /// This much is still to be added: it would wrap at the counter's maximum.
+    /// This amount is still to be added, because it would wrap at the counter's maximum.
     ToAdd(u64),
 }
 
 impl<V: Word, D: Word> Gate<V, D> {
-    /// A counter of (0, 0) that wraps after `max`; `max` 0 is 2^64 - 1, as
-    /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes the three words.
+    /// Makes a counter with the values (0, 0) that wraps after `max`. `max` 0 means 2^64 - 1, like
+    /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes all three words.
     pub fn new(value: V, err: V, due: D, max: u64) -> Self {
         value.store(0);
         err.store(0);
@@ -54,13 +53,13 @@ impl<V: Word, D: Word> Gate<V, D> {
         }
     }
 
-    /// The largest value; the next is 0.
+    /// Returns the largest value; the value after it is 0.
     #[inline]
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The success value. What happened before it was added is seen after.
+    /// Returns the success value. Everything before the add of a value is visible after this read.
     ///
     /// Context: any, no lock.
     #[inline]
@@ -68,7 +67,7 @@ impl<V: Word, D: Word> Gate<V, D> {
         self.value.load_acquire()
     }
 
-    /// The error value, likewise.
+    /// Returns the error value, with the same ordering.
     ///
     /// Context: any, no lock.
     #[inline]
@@ -76,8 +75,8 @@ impl<V: Word, D: Word> Gate<V, D> {
         self.err.load_acquire()
     }
 
-    /// Adds to the success value. What it gives goes to [`Waiters::fire`], under
-    /// the lock, without delay; mostly it is nothing.
+    /// Adds to the success value. The caller passes the result, usually `None`, to
+    /// [`Waiters::fire`] under the lock without delay.
     ///
     /// Context: any, no lock.
     #[inline]
@@ -85,15 +84,14 @@ impl<V: Word, D: Word> Gate<V, D> {
         if self.max != u64::MAX {
             return self.add_bounded(n);
         }
-        // ORDERING: fully ordered. What was done before the add is seen by who
-        // reads the value; and the value is written before `due` is read, see
-        // `Waiters::arm` for the other side.
+        // ORDERING: fully ordered. A reader of the value sees everything before the add; and the
+        // value is written before `due` is read, see `Waiters::arm` for the other side.
         let old = self.value.fetch_add(n);
         let due = self.due.load();
-        // One compare for all cases. `due` above the old value: it lies
-        // `due - old` ahead, and a wrap goes past it. `due` at or below: another
-        // adder is on its way to the lock, and so do we go, since thresholds
-        // between its value and ours are not in `due` yet.
+        // One compare covers all cases. If `due` is above the old value, the distance is `due -
+        // old`, and a wrap exceeds it. If `due` is at or below the old value, another adder is
+        // about to take the lock. This adder takes it too, because thresholds between both values
+        // are not in `due` yet.
         if n < due.saturating_sub(old) {
             return None;
         }
@@ -102,7 +100,7 @@ impl<V: Word, D: Word> Gate<V, D> {
 
     #[cold]
     fn crossing(old: u64, n: u64, due: u64) -> Option<Crossed> {
-        // Nobody waited, and who comes later reads our value.
+        // There was no waiter, and later waiters read the new value.
         if due == NOBODY || n == 0 {
             return None;
         }
@@ -112,8 +110,8 @@ impl<V: Word, D: Word> Gate<V, D> {
         }))
     }
 
-    /// [`Self::add`] modulo `max + 1`: the same, but by compare and exchange, and
-    /// a wrap is left to the lock. Out of the way of the full width.
+    /// Like [`Self::add`], but modulo `max + 1`: uses compare and exchange, and leaves a wrap to
+    /// the lock. Kept out of the path of counters of the full width.
     #[cold]
     fn add_bounded(&self, n: u64) -> Option<Crossed> {
         let mut old = self.value.load();
@@ -121,7 +119,7 @@ impl<V: Word, D: Word> Gate<V, D> {
             if n > self.max.wrapping_sub(old) {
                 return Some(Crossed(Crossing::ToAdd(n)));
             }
-            // ORDERING: fully ordered, as `fetch_add` above.
+            // ORDERING: fully ordered, like `fetch_add` above.
             match self.value.compare_exchange(old, old.wrapping_add(n)) {
                 Ok(_) => break,
                 Err(now) => old = now,
@@ -134,7 +132,7 @@ impl<V: Word, D: Word> Gate<V, D> {
         Self::crossing(old, n, due)
     }
 
-    /// Adds modulo `max + 1` under the lock. True: it wrapped.
+    /// Adds modulo `max + 1` under the lock. Returns whether the value wrapped.
     pub(super) fn add_modulo(&self, n: u64) -> bool {
         let mut old = self.value.load();
         loop {
@@ -146,13 +144,13 @@ impl<V: Word, D: Word> Gate<V, D> {
         }
     }
 
-    /// `old + n` modulo `max + 1`, and whether that wrapped. `old <= max`.
+    /// Returns `old + n` modulo `max + 1`, and whether the sum wrapped. `old <= max`.
     pub(super) fn sum(&self, old: u64, n: u64) -> (u64, bool) {
         let room = self.max.wrapping_sub(old);
         if n <= room {
             return (old.wrapping_add(n), false);
         }
-        // n > room: take the steps to the maximum and the one to 0 away.
+        // n > room: subtract the steps to the maximum and the one to 0.
         let rest = n.wrapping_sub(room).wrapping_sub(1);
         match self.max.checked_add(1) {
             Some(modulus) => (rest.checked_rem(modulus).unwrap_or(0), true),
@@ -182,14 +180,14 @@ mod tests {
     const WRAPPED: Option<Crossed> = Some(Crossed(Crossing::Wrapped));
 
     #[test]
-    fn below_due_the_lock_is_not_needed() {
+    fn an_add_below_due_needs_no_lock() {
         let gate = gate(0, 0, 3);
         assert_eq!(gate.max(), u64::MAX);
         assert_eq!(gate.add(1), None);
         assert_eq!(gate.add(1), None);
         assert_eq!(gate.add(1), REACHED);
         assert_eq!(gate.read(), 3);
-        // `due` was passed, and not raised yet.
+        // The value is above `due`, which was not raised yet.
         assert_eq!(gate.add(1), REACHED);
         assert_eq!(gate.add(0), None);
     }
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_never_due() {
+    fn the_value_for_no_waiter_is_never_due() {
         let gate = gate(0, u64::MAX - 1, NOBODY);
         assert_eq!(gate.add(1), None);
         assert_eq!(gate.add(1), None);
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_maximum_of_its_own_is_wrapped_under_the_lock() {
+    fn a_counter_with_a_maximum_wraps_under_the_lock() {
         let gate = gate(9, 7, NOBODY);
         assert_eq!(gate.add(2), None);
         assert_eq!(gate.read(), 9);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a counter under the lock: who waits, for what, in which order.
-//!
-//! The story is in [`crate::cntr`].
+//! The part of a counter under the lock: the waiters, their conditions and their order.
+//! [`crate::cntr`] describes the algorithm.
 
 use super::gate::{
     Crossed,
@@ -23,8 +22,7 @@ use crate::{
     word::Word, //
 };
 
-/// The values of a counter as somebody saw them, and how many writing calls
-/// there had been.
+/// A snapshot of a counter: its values, and the number of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Success value.
@@ -34,46 +32,46 @@ pub struct Seen {
     writes: u64,
 }
 
-/// How often the error value had changed when a thread entered a wait
+/// The number of changes of the error value at the time when a thread entered a wait
 /// ([`Waiters::entered`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entered(u64);
 
 impl Entered {
-    /// The number that [`Self::again`] takes; not 0.
+    /// Returns the number for [`Self::again`]; not 0.
     pub fn number(self) -> u64 {
-        // 2^64 changes do not happen.
+        // The number of changes never reaches 2^64.
         self.0.wrapping_add(1)
     }
 
-    /// A thread whose wait was interrupted goes on, with the [`number`](Self::number)
-    /// of its entry. Any other number can end that wait alone, and at once.
+    /// Continues an interrupted wait with the [`number`](Self::number) of its entry. Any other
+    /// number can only end this wait, and at once.
     pub fn again(number: u64) -> Self {
         Self(number.wrapping_sub(1))
     }
 }
 
-/// What a waiter waits for.
+/// The condition of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cond {
-    /// The success value reaches this, or the error value changes after the thread
-    /// entered. A value above the counter's maximum is never reached.
+    /// The success value reaches this threshold, or the error value changes after the thread
+    /// entered. A threshold above the counter's maximum is never reached.
     AtLeast(u64, Entered),
-    /// Anything changes that was not seen in this.
+    /// The counter differs from this snapshot.
     AnyChange(Seen),
 }
 
-/// Why a wait ended.
+/// The reason for which a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The condition was met.
+    /// The condition holds.
     Reached,
     /// The error value changed since the thread entered.
     ErrorChanged,
 }
 
 impl Outcome {
-    /// What kfi_cntr_wait() returns: KFI_EAVAIL for a changed error value.
+    /// Returns the result of kfi_cntr_wait(): KFI_EAVAIL for a changed error value.
     pub const fn into_result(self) -> Result {
         match self {
             Self::Reached => Ok(()),
@@ -82,47 +80,45 @@ impl Outcome {
     }
 }
 
-/// A waiter in line, for [`Waiters::disarm`].
+/// An armed waiter, for [`Waiters::disarm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
     line: Line,
     key: Key,
 }
 
-/// The line a waiter stands in.
+/// The map that contains a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     AtLeast,
     AnyChange,
 }
 
-/// What came of arming a waiter.
+/// The result of arming a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
-    /// There is nothing to wait for. The slot comes back.
+    /// The wait is over. The slot is returned.
     Over(Outcome, S),
-    /// To sleep until the token is released.
+    /// The thread sleeps until its token is released.
     Waiting(Waiter),
 }
 
-/// Who waits on a counter. One per [`Gate`], under one lock; each call is given
-/// the gate, always the same.
+/// The waiters of a counter. There is one for each [`Gate`]; each call must be given the same gate.
 ///
-/// Context: under the counter's lock. Where a call wants a `release`, it is called
-/// for each who is to be woken, under that lock, in the order in which they
-/// became due.
+/// Context: under the counter's lock. A `release` argument is called under that lock for each
+/// waiter to be woken, in the order in which they became due.
 pub struct Waiters<M: DueMap> {
     at_least: Due<M>,
-    /// Keyed by the value that was seen.
+    /// The waiters for any change, keyed by the value in their snapshot.
     any_change: Due<M>,
-    /// Calls of set, and changes of the error value.
+    /// The number of set calls and of changes of the error value.
     writes: u64,
-    /// Changes of the error value.
+    /// The number of changes of the error value.
     err_changes: u64,
 }
 
 impl<M: DueMap> Waiters<M> {
-    /// Nobody. Both maps must be empty.
+    /// Makes an empty set of waiters. Both maps must be empty.
     pub const fn new(at_least: M, any_change: M) -> Self {
         Self {
             at_least: Due::new(at_least),
@@ -132,18 +128,18 @@ impl<M: DueMap> Waiters<M> {
         }
     }
 
-    /// A thread enters a wait: every change of the error value from now on ends it,
-    /// however long the thread takes to arm.
+    /// Records that a thread enters a wait. Every change of the error value from now on ends the
+    /// wait, even before the thread has armed.
     pub fn entered(&self) -> Entered {
         Entered(self.err_changes)
     }
 
-    /// Whether the error value changed since a thread entered.
+    /// Returns whether the error value has changed since a thread entered.
     pub fn err_changed(&self, since: Entered) -> bool {
         since.0 != self.err_changes
     }
 
-    /// Puts a waiter in line, unless its condition holds. O(log n).
+    /// Arms a waiter, unless its condition holds. O(log n).
     pub fn arm<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -154,10 +150,9 @@ impl<M: DueMap> Waiters<M> {
             Cond::AtLeast(threshold, _) => threshold,
             Cond::AnyChange(seen) => beyond(seen.value),
         };
-        // ORDERING: fully ordered: `due` is written before the value is read.
-        // An adder writes the value before it reads `due`, so either it sees the
-        // threshold or its value is seen here. Done also where a lower threshold
-        // stands already: arming is not the fast path.
+        // ORDERING: fully ordered: `due` is written before the value is read. An adder writes the
+        // value before it reads `due`, so either it sees the threshold or its value is seen here.
+        // This is done even if `due` already has a lower threshold; arming is not the fast path.
         gate.due.swap(self.bound().min(announced(threshold)));
         let over = match cond {
             Cond::AtLeast(threshold, _) if gate.read() >= threshold => Some(Outcome::Reached),
@@ -176,9 +171,8 @@ impl<M: DueMap> Waiters<M> {
         Armed::Waiting(Waiter { line, key })
     }
 
-    /// Takes a waiter out of the line, when its time is over or a signal came.
-    /// `None`: it was released before; what it was released with counts.
-    /// O(log n).
+    /// Removes a waiter after a timeout or a signal. Returns `None` if the waiter was released
+    /// before; the outcome of the release counts then. O(log n).
     pub fn disarm<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -192,7 +186,7 @@ impl<M: DueMap> Waiters<M> {
         token
     }
 
-    /// Releases who is due after an add. O(log n) for each.
+    /// Releases the waiters that are due after an add. O(log n) for each.
     pub fn fire<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -205,16 +199,17 @@ impl<M: DueMap> Waiters<M> {
             Crossing::ToAdd(n) => gate.add_modulo(n),
         };
         if wrapped {
-            // Passed: all that a counter with this maximum can reach.
+            // The value passed all thresholds that a counter with this maximum can reach.
             self.writes = self.writes.wrapping_add(1);
             self.release_reached(gate.max(), &mut release);
             self.release_any_change(&mut release);
         } else {
-            // The value did not fall since the add, or a set released who was
-            // due by then.
+            // The value has not decreased since the add; otherwise a set has released the waiters
+            // that were due.
             let value = gate.read();
             self.release_reached(value, &mut release);
-            // All who have seen less. (A value of 0 changed from nothing.)
+            // Releases all waiters with a smaller value in their snapshot. (No snapshot is smaller
+            // than 0.)
             while let Some((_, token)) = value
                 .checked_sub(1)
                 .and_then(|less| self.any_change.pop_due(less))
@@ -227,7 +222,7 @@ impl<M: DueMap> Waiters<M> {
 
     /// Sets the success value (kfi_cntr_set).
     ///
-    /// Errors: EINVAL above the counter's maximum; nothing is changed.
+    /// Errors: EINVAL if the value is above the counter's maximum; nothing is changed.
     pub fn set<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -237,9 +232,9 @@ impl<M: DueMap> Waiters<M> {
         if value > gate.max() {
             return Err(Errno::EINVAL);
         }
-        // ORDERING: an exchange, so that no add before it goes unseen: who it
-        // made due is released here, whatever its adder finds later. Ordered
-        // before what the caller does next, as an add is.
+        // ORDERING: an exchange, so that every earlier add is seen. The waiters that it made due
+        // are released here, whatever its adder finds later. Ordered before the next access of the
+        // caller, like an add.
         let old = gate.value.swap(value);
         self.writes = self.writes.wrapping_add(1);
         self.release_reached(old.max(value), &mut release);
@@ -248,8 +243,9 @@ impl<M: DueMap> Waiters<M> {
         Ok(())
     }
 
-    /// Adds to the error value (kfi_cntr_adderr, and each failed operation),
-    /// modulo the maximum + 1. Gives whether that is a change: an add of 0, or of all values, is none.
+    /// Adds to the error value (kfi_cntr_adderr, and each failed operation), modulo the maximum +
+    /// 1. Returns whether the error value changed; an add of 0 or of a full cycle does not change
+    /// it.
     pub fn add_err<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -265,10 +261,9 @@ impl<M: DueMap> Waiters<M> {
         true
     }
 
-    /// Sets the error value (kfi_cntr_seterr). Gives whether that is a change: setting
-    /// it to what it was is none.
+    /// Sets the error value (kfi_cntr_seterr). Returns whether the error value changed.
     ///
-    /// Errors: EINVAL above the counter's maximum; nothing is changed.
+    /// Errors: EINVAL if the value is above the counter's maximum; nothing is changed.
     pub fn set_err<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -291,12 +286,12 @@ impl<M: DueMap> Waiters<M> {
         err: u64,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
-        // ORDERING: release: what was done before is seen by who reads the error
-        // value. There is no other writer, we are under the lock.
+        // ORDERING: release: a reader of the error value sees all earlier accesses. The lock
+        // excludes other writers.
         gate.err.store_release(err);
         self.writes = self.writes.wrapping_add(1);
         self.err_changes = self.err_changes.wrapping_add(1);
-        // Success is looked at first.
+        // Success is checked before the error.
         self.release_reached(gate.read(), &mut release);
         self.release_any_change(&mut release);
         while let Some((_, token)) = self.at_least.pop() {
@@ -305,8 +300,7 @@ impl<M: DueMap> Waiters<M> {
         self.announce(gate);
     }
 
-    /// Takes all waiters out of the line, for a counter that is closed by force.
-    /// Nothing else changes.
+    /// Releases all waiters, because the counter is closed by force. The values do not change.
     pub fn release_all<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
@@ -321,7 +315,7 @@ impl<M: DueMap> Waiters<M> {
         self.announce(gate);
     }
 
-    /// Both values as they are now, to be compared with later ones.
+    /// Returns a snapshot of the counter.
     pub fn seen<V: Word, D: Word>(&self, gate: &Gate<V, D>) -> Seen {
         Seen {
             value: gate.read(),
@@ -330,23 +324,23 @@ impl<M: DueMap> Waiters<M> {
         }
     }
 
-    /// Whether anything changed since: what poll(2) on the counter's fd and a
-    /// poll set ask.
+    /// Returns whether the counter differs from a snapshot. poll(2) on the counter's file
+    /// descriptor and poll sets use this.
     pub fn changed<V: Word, D: Word>(&self, gate: &Gate<V, D>, since: &Seen) -> bool {
         self.seen(gate) != *since
     }
 
-    /// How many wait.
+    /// Returns the number of waiters.
     pub fn len(&self) -> u32 {
         self.at_least.len().wrapping_add(self.any_change.len())
     }
 
-    /// Whether nobody waits.
+    /// Returns whether there is no waiter.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The lowest threshold that somebody waits for.
+    /// Returns the lowest threshold of a waiter for *at least*.
     pub fn lowest(&self) -> Option<u64> {
         self.at_least.lowest()
     }
@@ -363,7 +357,7 @@ impl<M: DueMap> Waiters<M> {
         }
     }
 
-    /// What `due` is to be for those in line.
+    /// Returns the value of `due` for the present waiters.
     #[inline]
     fn bound(&self) -> u64 {
         let at_least = self.at_least.lowest().map_or(NOBODY, announced);
@@ -373,23 +367,24 @@ impl<M: DueMap> Waiters<M> {
         }
     }
 
-    /// Makes `due` fit who is in line, after somebody left it.
+    /// Updates `due` after a waiter was removed.
     fn announce<V: Word, D: Word>(&self, gate: &Gate<V, D>) {
-        // ORDERING: none needed. This raises `due`, to the lowest threshold at
-        // most; an adder that still reads the lower one comes to the lock for
-        // nothing. Whoever is in line was written to `due` by its own `arm`.
+        // ORDERING: none needed. This raises `due`, at most to the lowest threshold; an adder that
+        // still reads the lower value takes the lock in vain. Each waiter has written its own
+        // threshold to `due` in `arm`.
         gate.due.store(self.bound());
     }
 }
 
-/// How a threshold stands in `due`, where the largest stands for nobody.
+/// Returns the representation of a threshold in `due`, where the largest value means that there is
+/// no waiter.
 #[inline]
 fn announced(threshold: u64) -> u64 {
     threshold.min(NOBODY.wrapping_sub(1))
 }
 
-/// The threshold that any change of this value upwards meets. There is none above
-/// 2^64 - 1, but `due` never stands there: an add to it comes to the lock.
+/// Returns the lowest threshold that any increase of this value reaches. There is none above 2^64 -
+/// 1, but `due` never has that value: an add to it takes the lock.
 fn beyond(seen: u64) -> u64 {
     seen.saturating_add(1)
 }

@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a completion looks like: the entry, the error entry, the formats.
+//! The formats of completions: the entry, the error entry, and the formats in which a reader gets
+//! entries.
 //!
-//! Inside there is one entry, with everything; a format is how much of its
-//! beginning a reader gets. Source: fi_cq(3), "Completion Fields".
+//! The module has one kind of entry, with all fields. A format determines how many of its first
+//! fields a reader gets. Source: fi_cq(3), "Completion Fields".
 
 use crate::errno::{
     Errno,
     Result, //
 };
 
-/// A completion, as it stands in the ring: `struct kfabric_cq_entry`.
+/// A completion as stored in the ring: `struct kfabric_cq_entry`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Context of the operation.
+    /// The context of the operation.
     pub op_context: u64,
-    /// Completion flags.
+    /// The completion flags.
     pub flags: u64,
-    /// Receive: bytes placed.
+    /// Receive: the number of bytes placed.
     pub len: u64,
-    /// Multi-receive: where they were placed.
+    /// Multi-receive: the address at which they were placed.
     pub buf: u64,
-    /// Remote CQ data.
+    /// The remote CQ data.
     pub data: u64,
-    /// Tagged receive: the message's tag.
+    /// Tagged receive: the tag of the message.
     pub tag: u64,
-    /// Receive: address of the sender, or KFI_ADDR_NOTAVAIL.
+    /// Receive: the address of the sender, or KFI_ADDR_NOTAVAIL.
     pub src_addr: u64,
-    /// 0.
+    /// Always 0.
     pub reserved: u64,
 }
 
 impl Entry {
-    /// Words of an entry.
+    /// The number of words of an entry.
     pub const WORDS: usize = 8;
 
-    /// The entry as words, in the order of the structure: for a ring whose
-    /// memory is written word by word.
+    /// Returns the entry as words, in the order of the structure, for a ring whose memory is
+    /// written word by word.
     pub const fn words(&self) -> [u64; Self::WORDS] {
         [
             self.op_context,
@@ -51,8 +52,8 @@ impl Entry {
         ]
     }
 
-    /// Writes the entry to the front of `to` as a reader with this format gets
-    /// it. Returns the bytes written, `None` if there is no room for them.
+    /// Writes the entry to the front of `to` in this format. Returns the number of bytes written,
+    /// or `None` if there is no room for them.
     pub fn copy_to(&self, format: Format, to: &mut [u8]) -> Option<usize> {
         let size = format.size();
         let to = to.get_mut(..size)?;
@@ -63,50 +64,50 @@ impl Entry {
     }
 }
 
-/// A completion in error: what KFABRIC_IOC_CQ_READERR gives.
+/// A completion in error, as KFABRIC_IOC_CQ_READERR returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrEntry {
-    /// Context of the operation.
+    /// The context of the operation.
     pub op_context: u64,
-    /// Completion flags of the operation.
+    /// The completion flags of the operation.
     pub flags: u64,
-    /// Bytes placed.
+    /// The number of bytes placed.
     pub len: u64,
-    /// Multi-receive: where they were placed.
+    /// Multi-receive: the address at which they were placed.
     pub buf: u64,
-    /// Remote CQ data.
+    /// The remote CQ data.
     pub data: u64,
-    /// Tag.
+    /// The tag.
     pub tag: u64,
-    /// Bytes of the message that did not fit.
+    /// The number of bytes of the message that did not fit.
     pub olen: u64,
-    /// Address of the peer, or KFI_ADDR_NOTAVAIL.
+    /// The address of the peer, or KFI_ADDR_NOTAVAIL.
     pub src_addr: u64,
-    /// Positive error number.
+    /// The positive error number.
     pub err: u32,
-    /// The module's own number, 0: none.
+    /// The provider's error number; 0 if there is none.
     pub prov_errno: u32,
 }
 
-/// How much of an entry a reader gets: `enum kfi_cq_format`.
+/// The format in which a reader gets entries: `enum kfi_cq_format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Format {
     /// The context.
     Context = 1,
-    /// And flags, length.
+    /// The context, the flags and the length.
     Msg = 2,
-    /// And buffer, remote CQ data.
+    /// As `Msg`, with the buffer and the remote CQ data.
     Data = 3,
-    /// And tag.
+    /// As `Data`, with the tag.
     Tagged = 4,
 }
 
 impl Format {
-    /// The format with this number; KFI_CQ_FORMAT_UNSPEC (0) is made CONTEXT,
-    /// the smallest: who does not say what it expects may have room for no more.
+    /// Returns the format with this number. KFI_CQ_FORMAT_UNSPEC (0) gives CONTEXT, the smallest,
+    /// because a reader that names no format may have room for no more.
     ///
-    /// Errors: EINVAL no such format.
+    /// Errors: EINVAL if there is no such format.
     pub const fn from_abi(format: u32) -> Result<Self> {
         match format {
             0 | 1 => Ok(Self::Context),
@@ -117,12 +118,13 @@ impl Format {
         }
     }
 
-    /// The number of the format.
+    /// Returns the number of the format.
     pub const fn to_abi(self) -> u32 {
         self as u32
     }
 
-    /// Bytes of an entry in this format; each is the beginning of the next.
+    /// Returns the size of an entry in this format in bytes. Each format is the beginning of the
+    /// next one.
     pub const fn size(self) -> usize {
         match self {
             Self::Context => 8,
@@ -132,7 +134,7 @@ impl Format {
         }
     }
 
-    /// Words of an entry in this format.
+    /// Returns the number of words of an entry in this format.
     pub const fn words(self) -> usize {
         self.size() / size_of::<u64>()
     }

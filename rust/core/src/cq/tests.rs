@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The CQ through its interface, with one thread.
+//! Tests of the CQ through its public interface, with one thread.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cq))]
 mod suite {
@@ -40,7 +40,7 @@ mod suite {
         CompletionQueue::new(words, size, errors, ArrayRecords::new(), ArrayMap::new())
     }
 
-    /// A CQ of four entries.
+    /// Returns a CQ of four entries.
     fn cq(errors: &mut [ErrEntry; 4]) -> Result<Cq<'_>> {
         let words = Words {
             tail: Plain::new(0),
@@ -52,7 +52,7 @@ mod suite {
         new_cq(words, 4, &mut errors[..])
     }
 
-    /// Completes an operation posted now.
+    /// Completes an operation that is posted now.
     fn complete(cq: &mut Cq<'_>) -> Result<Log<(u32, Woken)>> {
         let mut log = Log::new();
         let credit = cq.reserve()?;
@@ -67,7 +67,7 @@ mod suite {
         Ok(log)
     }
 
-    /// Reads up to `want` entries; how many.
+    /// Reads up to `want` entries. Returns their number.
     fn read<W: crate::word::Word>(
         cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap, ArrayRecords>,
         want: u32,
@@ -77,7 +77,7 @@ mod suite {
         Ok(batch.count())
     }
 
-    /// Puts a thread to sleep that has just entered; it stays inside.
+    /// Arms a thread that has just entered; it stays inside.
     fn arm<W: crate::word::Word>(
         cq: &mut CompletionQueue<W, &mut [ErrEntry], ArrayMap, ArrayRecords>,
         want: u64,
@@ -92,7 +92,7 @@ mod suite {
     }
 
     #[test]
-    fn slots_for_errors_are_as_many_as_entries() {
+    fn there_are_as_many_error_slots_as_entries() {
         let mut errors = [EMPTY_ERR; 3];
         let words = || Words {
             tail: Plain::new(0),
@@ -152,7 +152,7 @@ mod suite {
     }
 
     #[test]
-    fn a_silent_failure_has_room_or_its_record() -> Result {
+    fn a_silent_failure_uses_room_or_its_record() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
         let mut record = Some(7);
@@ -168,11 +168,11 @@ mod suite {
         assert!(cq.push_err_recorded(&mut record, err(6), |_, _| ()));
         assert_eq!(record, None);
         assert!(cq.push_err_recorded(&mut Some(8), err(7), |_, _| ()));
-        // The credit's room was not taken.
+        // The room of the credit was not taken.
         cq.push_err(credit, err(8), |_, _| ());
         assert!(cq.push_err_recorded(&mut Some(9), err(9), |_, _| ()));
         assert_eq!((cq.queued(), cq.errors(), cq.reserved()), (2, 5, 0));
-        // Error entries come in order, wherever they are.
+        // Error entries are read in order, wherever they are stored.
         assert_eq!(cq.peek_err(), Ok(ERR_5));
         assert_eq!(cq.read_err(), Ok((ERR_5, None)));
         assert_eq!(cq.peek_err(), Ok(err(6)));
@@ -195,7 +195,7 @@ mod suite {
     }
 
     #[test]
-    fn a_silent_failure_wakes_everybody() -> Result {
+    fn a_silent_failure_wakes_all_sleepers() -> Result {
         use Woken::Ready;
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
@@ -227,7 +227,7 @@ mod suite {
     }
 
     #[test]
-    fn an_overrun_is_counted_and_told_once_when_all_is_read() -> Result {
+    fn an_overrun_is_counted_and_reported_once_after_the_entries() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
         let credit = cq.reserve()?;
@@ -237,7 +237,7 @@ mod suite {
         assert_eq!(cq.push_uncredited(|_| (), |_, _| ()), Push::Overrun);
         assert_eq!(cq.push_err_uncredited(ERR_5, |_, _| ()), Push::Overrun);
         assert_eq!(cq.overruns(), 2);
-        // The credit's room was not taken.
+        // The room of the credit was not taken.
         cq.push(credit, |_| (), |_, _| ());
         assert_eq!(read(&mut cq, 9), Ok(4));
         assert!(cq.ready());
@@ -267,12 +267,12 @@ mod suite {
         }
         head.store(4);
         assert!(cq.ready() && cq.holds(3));
-        // It has reported the loss: nothing is ready, and nobody reports it again.
+        // The reader has reported the loss: the CQ is not ready and does not report it again.
         told.store(2);
         assert!(!cq.ready() && !cq.holds(1));
         assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
         assert_eq!(read(&mut cq, 1), Err(Errno::EAGAIN));
-        // The next loss is another one, and told to the reader by call is told to both.
+        // The next loss is a new one. It is reported to a reader by call, which counts for both.
         for _ in 0..5 {
             let _ = cq.push_uncredited(|_| (), |_, _| ());
         }
@@ -316,7 +316,7 @@ mod suite {
     }
 
     #[test]
-    fn a_spoilt_head_is_an_error_of_reads_by_call() -> Result {
+    fn an_invalid_head_fails_reads_by_call() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let head = Plain::new(0);
         let words = Words {
@@ -351,7 +351,7 @@ mod suite {
         assert!(matches!(arm(&mut cq, 2, 2), Armed::Waiting(_)));
         assert!(matches!(arm(&mut cq, 0, 1), Armed::Waiting(_)));
         assert!(matches!(arm(&mut cq, 3, 3), Armed::Waiting(_)));
-        // More than the size is the size.
+        // A number above the size counts as the size.
         assert!(matches!(arm(&mut cq, u64::MAX, 4), Armed::Waiting(_)));
         assert_eq!(complete(&mut cq)?, Log::of(&[(1, Ready)]));
         assert_eq!(read(&mut cq, 1), Ok(1));
@@ -397,18 +397,18 @@ mod suite {
         assert!(matches!(cq.arm(&asleep, 3, 3), Armed::Waiting(_)));
         cq.signal(|name, why| log.push((name, why)));
         assert_eq!(log, Log::of(&[(3, Signalled)]));
-        // These were inside and did not sleep yet; it does not matter how long they take.
+        // These threads were inside and not asleep; it does not matter when they arm.
         assert_eq!(cq.arm(&queued, 1, 1), Armed::Signalled(1));
         cq.leave(asleep);
         cq.leave(queued);
-        // A thread that enters now was not inside, and nothing was kept for it.
+        // A thread that enters now was not inside, and no signal was kept for it.
         let new = cq.enter();
         assert!(matches!(cq.arm(&new, 1, 4), Armed::Waiting(_)));
         assert_eq!(cq.arm(&late, 1, 2), Armed::Signalled(2));
         cq.leave(late);
         assert_eq!(complete(&mut cq)?, Log::of(&[(4, Woken::Ready)]));
         assert_eq!(read(&mut cq, 1), Ok(1));
-        // Another was faster: it is still inside and has not been signalled.
+        // Another reader was faster: the thread is still inside and was not signalled.
         assert!(matches!(cq.arm(&new, 1, 4), Armed::Waiting(_)));
         assert_eq!(cq.sleepers(), 1);
         cq.leave(new);
@@ -422,11 +422,12 @@ mod suite {
         let inside = cq.enter();
         assert!(matches!(cq.arm(&inside, 1, 1), Armed::Waiting(_)));
         assert_eq!(complete(&mut cq)?, Log::of(&[(1, Woken::Ready)]));
-        // It is woken, another takes the entry, a signal comes, and only then it looks again.
+        // The thread is woken, another one takes the entry, a signal comes, and then the thread
+        // looks again.
         assert_eq!(read(&mut cq, 1), Ok(1));
         cq.signal(|_, _| ());
         assert_eq!(cq.arm(&inside, 1, 1), Armed::Signalled(1));
-        // The same for one whose wait a signal of the system's interrupted.
+        // The same holds for a thread whose wait was interrupted by a signal of the system.
         let number = inside.number();
         assert_ne!(number, 0);
         cq.leave(inside);
@@ -437,19 +438,19 @@ mod suite {
     }
 
     #[test]
-    fn a_signal_with_no_thread_inside_is_kept_for_one() -> Result {
+    fn a_signal_without_a_thread_inside_is_kept_for_one() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
         cq.signal(|_, _| ());
         cq.signal(|_, _| ());
         complete(&mut cq)?;
-        // Kept, but not for who finds something to read.
+        // The signal is kept, but not consumed by a read that finds an entry.
         assert_eq!(arm(&mut cq, 1, 1), Armed::Ready(1));
         assert_eq!(read(&mut cq, 1), Ok(1));
         assert!(!cq.ready());
         assert_eq!(arm(&mut cq, 1, 1), Armed::Signalled(1));
         assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
-        // There is a thread inside: it is released, and nothing is kept.
+        // A thread is inside: it is released, and no signal is kept.
         let mut log = Log::new();
         cq.signal(|name, why| log.push((name, why)));
         assert_eq!(log, Log::of(&[(1, Woken::Signalled)]));
@@ -467,14 +468,14 @@ mod suite {
             assert_eq!(cq.disarm(&key), None);
         }
         cq.leave(inside);
-        // Nobody is inside any more.
+        // No thread is inside any more.
         cq.signal(|_, _| panic!("nobody sleeps"));
         assert_eq!(arm(&mut cq, 1, 1), Armed::Signalled(1));
         Ok(())
     }
 
     #[test]
-    fn all_are_let_go_when_it_is_closed() -> Result {
+    fn closing_by_force_releases_all() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;
         assert!(!cq.holds(0));

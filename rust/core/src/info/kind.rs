@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The types of endpoints: what each can do, and within which limits.
+//! The endpoint types with their capabilities and limits.
 //!
 //! | type    | on the wire                      | peers               | a message               |
 //! |---------|----------------------------------|---------------------|-------------------------|
@@ -7,9 +7,9 @@
 //! | `MSG`   | one RC QP, as InfiniBand has it  | one, connected      | arrives, in order       |
 //! | `DGRAM` | one UD QP, as InfiniBand has it  | any, by AV          | may be lost; a path MTU |
 //!
-//! What has no header of our own carries what InfiniBand's packets do: no tags, 4 bytes of CQ data
-//! (the immediate), one piece of remote memory in an operation. A datagram's sender never learns
-//! what became of it, so there is no completion of its delivery. Atomics are those of an RC QP.
+//! `MSG` and `DGRAM` have no header beyond InfiniBand's, so they have no tags, 4 bytes of CQ data
+//! (the immediate data) and one remote memory range per operation. The sender of a datagram is not
+//! told whether it arrived, so there is no delivery-complete level. Atomics are those of an RC QP.
 
 use crate::{
     enums::{
@@ -25,35 +25,36 @@ use crate::{
     op::Side, //
 };
 
-/// What endpoints of one type have in common.
+/// The capabilities and limits of one endpoint type.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Type of endpoint.
+    /// The endpoint type.
     pub ep_type: EpType,
-    /// Protocol on the wire.
+    /// The wire protocol.
     pub protocol: Protocol,
-    /// Version of that.
+    /// The version of the protocol.
     pub protocol_version: u32,
     /// All capabilities.
     pub caps: Caps,
-    /// All orders of messages towards one peer.
+    /// All orderings of operations to one peer.
     pub msg_order: MsgOrder,
-    /// Default flags that the transmit side can have.
+    /// The flags that can be defaults of the transmit side.
     pub tx_op_flags: OpFlags,
-    /// Bytes of a message, or of an RMA operation.
+    /// The maximum length of a message or an RMA operation in bytes.
     pub max_msg_size: u64,
-    /// Pieces of remote memory in one operation.
+    /// The maximum number of remote memory ranges in one operation.
     pub rma_iov_limit: u64,
-    /// Bytes of remote CQ data.
+    /// The length of remote CQ data in bytes.
     pub cq_data_size: u64,
-    /// Bytes of messages that are kept until somebody receives them, unless asked for; at most.
+    /// The default and the maximum of `total_buffered_recv`: bytes of unexpected messages that are
+    /// buffered.
     pub buffered: (u64, u64),
 }
 
-/// What goes with messages on every type.
+/// The capabilities that all types have for messages.
 const MESSAGES: Caps = Caps::MSG.union(Caps::SEND).union(Caps::RECV);
 
-/// What goes with RMA.
+/// The capabilities for RMA.
 const RMA: Caps = Caps::RMA
     .union(Caps::READ)
     .union(Caps::WRITE)
@@ -62,7 +63,7 @@ const RMA: Caps = Caps::RMA
     .union(Caps::RMA_EVENT)
     .union(Caps::FENCE);
 
-/// What one RC QP keeps in order: everything but sends and writes after reads, without a fence.
+/// The orderings that one RC QP guarantees: all but sends and writes after reads without a fence.
 const RC_ORDER: MsgOrder = MsgOrder::ALL.without(MsgOrder::SAR).without(MsgOrder::WAR);
 
 impl Kind {
@@ -104,7 +105,7 @@ impl Kind {
         buffered: (0, 0),
     };
 
-    /// Datagrams. A message is at most a path MTU, which depends on the link: the largest.
+    /// Datagrams. The maximum message is the path MTU of the link; this is the largest one.
     pub const DGRAM: Self = Self {
         ep_type: EpType::Dgram,
         protocol: Protocol::IbUd,
@@ -124,7 +125,7 @@ impl Kind {
         buffered: (0, 0),
     };
 
-    /// The type with this number; `Unspec` is reliable datagrams.
+    /// Returns the kind for an endpoint type; `Unspec` gives reliable datagrams.
     pub const fn of(ep_type: EpType) -> &'static Self {
         match ep_type {
             EpType::Unspec | EpType::Rdm => &Self::RDM,
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_type_is_its_own() {
+    fn each_endpoint_type_has_its_kind() {
         for ep_type in [EpType::Msg, EpType::Dgram, EpType::Rdm] {
             assert_eq!(Kind::of(ep_type).ep_type, ep_type);
         }
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_datagram_cannot() {
+    fn datagrams_have_no_tags_rma_or_delivery_level() {
         assert!(!Kind::DGRAM.caps.intersects(Caps::RMA | Caps::TAGGED));
         assert!(!Kind::DGRAM.tx_op_flags.contains(OpFlags::DELIVERY_COMPLETE));
         assert!(Kind::MSG.tx_op_flags.contains(OpFlags::DELIVERY_COMPLETE));

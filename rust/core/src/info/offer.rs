@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a provider has, and whether it serves.
+//! The offer of a provider, and its comparison with hints.
 //!
-//! The rules, attribute by attribute, stand at the top of [`info`](super). [`Offer::negotiate`]
-//! applies them in the order of `struct kfi_info` and stops at the first [`Mismatch`].
+//! [`info`](super) lists the rules for each attribute. [`Offer::negotiate`] applies them in the
+//! order of `struct kfi_info` and stops at the first [`Mismatch`].
 
 use super::{
     DomainAttr,
@@ -40,7 +40,7 @@ use crate::{
 };
 use core::net::IpAddr;
 
-/// Where endpoints can reach: said of every entry, asked for or not.
+/// The locality of peers, which every entry contains.
 const REACH: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
 const KINDS: Caps = Caps::MSG
@@ -50,7 +50,7 @@ const KINDS: Caps = Caps::MSG
     .union(Caps::MULTICAST)
     .union(Caps::TAGGED_RMA);
 
-/// Capabilities that the transmit side can have.
+/// Capabilities of the transmit side.
 const TX_CAPS: Caps = KINDS
     .union(REACH)
     .union(Caps::SEND)
@@ -59,7 +59,7 @@ const TX_CAPS: Caps = KINDS
     .union(Caps::TRIGGER)
     .union(Caps::FENCE);
 
-/// Capabilities that the receive side can have.
+/// Capabilities of the receive side.
 const RX_CAPS: Caps = KINDS
     .union(REACH)
     .union(Caps::RECV)
@@ -73,7 +73,7 @@ const RX_CAPS: Caps = KINDS
     .union(Caps::NAMED_RX_CTX)
     .union(Caps::RMA_EVENT);
 
-/// Why an offer does not fit: the first attribute that does not.
+/// The first attribute that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -126,26 +126,26 @@ impl From<Mismatch> for Errno {
     }
 }
 
-/// What there is on one address of one link, for one type of endpoint.
+/// An offer: one address of one link, for one endpoint type.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
-    /// What endpoints of the type can do.
+    /// The capabilities and limits of the endpoint type.
     pub kind: Kind,
-    /// The link's address, port 0.
+    /// The address of the link, with port 0.
     pub addr: SockAddr,
-    /// The link's name.
+    /// The name of the link.
     pub domain_name: Name,
-    /// The fabric's name.
+    /// The name of the fabric.
     pub fabric_name: Name,
-    /// The provider's name.
+    /// The name of the provider.
     pub prov_name: Name,
-    /// The provider's version.
+    /// The version of the provider.
     pub prov_version: u32,
 }
 
 impl Offer {
-    /// Offers endpoints of a type at `addr` of the link `domain_name`. The fabric and the provider
-    /// are to be named.
+    /// Makes an offer for endpoints of a kind at `addr` of the link `domain_name`. The caller sets
+    /// the names of the fabric and the provider.
     pub const fn new(kind: Kind, addr: SockAddr, domain_name: Name) -> Self {
         Self {
             kind,
@@ -157,11 +157,11 @@ impl Offer {
         }
     }
 
-    /// Makes the entry for `request` with `hints`. See the top of the file.
+    /// Returns the entry for `request` with `hints`. See the rules in [`info`](super).
     ///
     /// # Errors
     ///
-    /// The first attribute that does not fit.
+    /// Returns the first attribute that does not match.
     pub fn negotiate(&self, request: &Request, hints: &Info) -> Result<Info, Mismatch> {
         let caps = self.caps_for(hints.caps)?;
         let (src_addr, dest_addr) = self.addresses(request, hints)?;
@@ -234,7 +234,7 @@ impl Offer {
         at_most(hint.rma_iov_limit, rma_iov_limit, Mismatch::TxRmaIovLimit)?;
         let max = u64::from(limits::MAX_QUEUE);
         at_most(hint.size, max, Mismatch::TxSize)?;
-        // Completions keep no order: what needs more time is overtaken.
+        // Completions are not ordered: a longer operation is overtaken by shorter ones.
         at_most(
             hint.comp_order,
             flags::KFI_ORDER_NONE,
@@ -313,7 +313,7 @@ impl Offer {
         }
         match ResourceMgmt::try_from(hint.resource_mgmt) {
             Ok(ResourceMgmt::Unspec | ResourceMgmt::Disabled) => {}
-            // Completions that nobody posted for can overrun a CQ.
+            // Completions without a posted operation can overrun a CQ.
             Ok(ResourceMgmt::Enabled) | Err(_) => return Err(Mismatch::ResourceMgmt),
         }
         let av_type = match AvType::try_from(hint.av_type) {
@@ -383,7 +383,7 @@ fn same_or_0(hint: u32, value: u32, mismatch: Mismatch) -> Result<(), Mismatch> 
     Ok(())
 }
 
-/// Refuses a name that is given and another.
+/// Refuses a given name that differs.
 fn same_name(hint: &Name, name: &Name, mismatch: Mismatch) -> Result<Name, Mismatch> {
     if !hint.is_empty() && hint != name {
         return Err(mismatch);
@@ -399,8 +399,8 @@ const fn given_or(hint: u64, default: u64) -> u64 {
     }
 }
 
-/// Returns the capabilities of one side, which can have those of `mask`, of an endpoint with `caps`:
-/// those wanted, completed by what the endpoint has.
+/// Returns the capabilities of one side (a subset of `mask`) of an endpoint with `caps`: those in
+/// the hint, completed by those of the endpoint.
 fn side_caps(hint: u64, caps: Caps, mask: Caps) -> Option<u64> {
     let hint = Caps::from_bits(hint).ok()?;
     let all = caps & mask;

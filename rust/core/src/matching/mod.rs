@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which message goes into which receive.
+//! Matching of messages with receives.
 //!
 //! A message has an [`Envelope`], a receive has [`Criteria`]. An endpoint keeps two queues for
-//! plain messages and two for tagged ones, which never meet:
+//! plain messages and two for tagged ones; plain and tagged ones never match:
 //! - [`Posted`]: receives that wait for a message, in the order of posting;
 //! - [`Unexpected`]: messages that wait for a receive, in the order of arrival.
 //!
-//! A message takes the first posted receive that matches it, or joins the unexpected ones. A
-//! receive takes the first unexpected message that matches it, or joins the posted ones. Both
-//! steps, search and joining, belong under one lock; then between two endpoints messages are
-//! matched in the order in which they were sent (fi_tagged(3), "Ordering").
+//! A message takes the first posted receive that matches it; otherwise it joins the unexpected
+//! messages. A receive takes the first unexpected message that matches it; otherwise it joins the
+//! posted receives. The search and the joining must be done under one lock. Messages between two
+//! endpoints are then matched in the order in which they were sent (fi_tagged(3), "Ordering").
 //!
 //! # Sources
 //!
-//! The queues compare sources by a type of the caller's, `S`. The RDM endpoint uses the socket
-//! address ([`SockAddr`](crate::addr::SockAddr)) and not the `kfi_addr_t`: one address can have
-//! several of those, or get its first one after its message has come. The `kfi_addr_t` of a
-//! directed receive becomes an address when it is posted, and the address of a message becomes a
-//! `kfi_addr_t` (or `KFI_ADDR_NOTAVAIL`) when its completion is written.
+//! The queues compare sources of a type `S` of the caller. The RDM endpoint uses the socket address
+//! ([`SockAddr`](crate::addr::SockAddr)) instead of the `kfi_addr_t`, because an address can have
+//! several `kfi_addr_t`, or get its first one after its message arrived. The `kfi_addr_t` of a
+//! directed receive is converted to an address when it is posted. The address of a message is
+//! converted to a `kfi_addr_t` (or `KFI_ADDR_NOTAVAIL`) when its completion is written.
 //!
-//! # How an endpoint uses them
+//! # Usage by an endpoint
 //!
-//! *A message comes* (in the sender's context, or from the wire):
-//! 1. Lock. [`Posted::match_message`]. If there is a receive: a plain one is taken out
-//!    ([`posted::Match::take`]); of a multi-receive buffer a part is taken
-//!    ([`MultiRecv::take`](crate::multi_recv::MultiRecv::take)), and it stays in the queue unless
-//!    that closed it. Unlock, place the bytes, complete both sides. If placing fails on the
-//!    sender's side, [`Posted::put_back`] gives a plain receive its place back.
-//! 2. No receive. A message up to [`EAGER_SIZE`](crate::limits::EAGER_SIZE):
-//!    [`Unexpected::charge`] its bytes, unlock, get memory and copy, lock, and **search the posted
-//!    receives again**; only then [`Unexpected::arrive`]. A longer one arrives at once, with
-//!    nothing charged, and stays in the sender's memory. The sender's next message must not
-//!    overtake: a sender posts one after another.
-//! 3. No room ([`Full`](crate::slab::Full), or `charge` refuses): the message stays with the
-//!    sender, which tries again when a message has been taken here.
+//! *A message arrives* (in the sender's context, or from the wire):
+//! 1. Lock, and call [`Posted::match_message`]. If it finds a plain receive, take it out
+//!    ([`posted::Match::take`]). Of a multi-receive buffer take a part
+//!    ([`MultiRecv::take`](crate::multi_recv::MultiRecv::take)); the buffer stays in the queue
+//!    unless that closed it. Unlock, place the bytes, and complete both sides. If placing fails on
+//!    the sender's side, [`Posted::put_back`] restores a plain receive at its position.
+//! 2. Without a receive, for a message up to [`EAGER_SIZE`](crate::limits::EAGER_SIZE): charge its
+//!    bytes with [`Unexpected::charge`], unlock, allocate memory and copy, lock, and **search the
+//!    posted receives again**; only then call [`Unexpected::arrive`]. A longer message arrives
+//!    immediately, with nothing charged, and stays in the sender's memory. The sender's next
+//!    message must not overtake it: a sender posts one message after another.
+//! 3. Without room ([`Full`](crate::slab::Full), or `charge` fails), the message stays with the
+//!    sender, which tries again after a message has been taken here.
 //!
-//! *A receive comes*: lock, [`Unexpected::receive`]; on
-//! [`Answer::Post`](unexpected::Answer::Post), [`Posted::post`] under the same lock. On
-//! [`Answer::Received`](unexpected::Answer::Received), unlock, place, complete, lock,
+//! *A receive is posted*: lock, and call [`Unexpected::receive`]. For
+//! [`Answer::Post`](unexpected::Answer::Post), call [`Posted::post`] under the same lock. For
+//! [`Answer::Received`](unexpected::Answer::Received), unlock, place, complete, lock, and call
 //! [`Unexpected::uncharge`]. A multi-receive buffer takes messages, one part each, until there is
 //! none left or it closes; if it is still open it is posted.
 //!
@@ -46,11 +46,12 @@
 //!
 //! # Truncation
 //!
-//! A receive that is shorter than its message gets what fits ([`Placement`]). The receiver's
-//! completion is an error entry: `err` is `KFI_ETRUNC`, `len` what was placed, `olen` what was
-//! not. The sender's is a success: its message was accepted. That is what libfabric's reliable
-//! datagram providers do; the Slingshot provider reports `EMSGSIZE` on both sides, which a sender
-//! that asked for less than delivery could not be told.
+//! A receive that is shorter than its message gets the part that fits ([`Placement`]). The
+//! receiver's completion is an error entry: `err` is `KFI_ETRUNC`, `len` the number of bytes
+//! placed, `olen` the number of bytes not placed. The sender's completion is a success, because its
+//! message was accepted. Libfabric's reliable datagram providers do the same. The Slingshot
+//! provider reports `EMSGSIZE` on both sides, which is impossible for a sender that completes
+//! before delivery.
 
 pub mod posted;
 pub mod unexpected;
@@ -62,23 +63,23 @@ pub use self::{
 
 use crate::errno::Errno;
 
-/// What of a message matters for matching.
+/// The properties of a message that matching uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<S> {
-    /// Who sent it.
+    /// The source.
     pub src: S,
-    /// Its tag; 0 for a plain message.
+    /// The tag; 0 for a plain message.
     pub tag: u64,
 }
 
-/// What a receive takes.
+/// The messages that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Criteria<S> {
-    /// From whom; `None`: from anybody (`KFI_ADDR_UNSPEC`).
+    /// The source; `None` for any (`KFI_ADDR_UNSPEC`).
     pub src: Option<S>,
-    /// Its tag; 0 for a plain receive.
+    /// The tag; 0 for a plain receive.
     pub tag: u64,
-    /// Bits of the tag that do not matter; 0 for a plain receive.
+    /// The bits of the tag that are ignored; 0 for a plain receive.
     pub ignore: u64,
 }
 
@@ -92,25 +93,25 @@ impl<S: PartialEq> Criteria<S> {
         }
     }
 
-    /// Returns whether a message fits: its tag is equal in all bits that are not ignored, and its
-    /// source is the one wanted, if one is (fi_tagged(3)).
+    /// Returns whether a message matches: its tag is equal in all bits that are not ignored, and
+    /// its source is the requested one, if there is one (fi_tagged(3)).
     pub fn matches(&self, message: &Envelope<S>) -> bool {
         (message.tag ^ self.tag) & !self.ignore == 0
             && self.src.as_ref().is_none_or(|src| *src == message.src)
     }
 }
 
-/// How a message fits into a buffer.
+/// The result of placing a message into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Bytes to place: `len` of the completion.
+    /// The number of bytes to place: `len` of the completion.
     pub len: u64,
-    /// Bytes that do not fit: `olen` of the error entry.
+    /// The number of bytes that do not fit: `olen` of the error entry.
     pub olen: u64,
 }
 
 impl Placement {
-    /// Fits a message of `len` bytes into a buffer with `room` bytes.
+    /// Computes the placement of a message of `len` bytes into a buffer with `room` bytes.
     pub const fn new(len: u64, room: u64) -> Self {
         let placed = if len < room { len } else { room };
         Self {
@@ -119,11 +120,11 @@ impl Placement {
         }
     }
 
-    /// Returns how the receive completes.
+    /// Returns the status of the receive.
     ///
     /// # Errors
     ///
-    /// `KFI_ETRUNC`: not all of the message fits.
+    /// `KFI_ETRUNC`: the message does not fit.
     pub const fn status(&self) -> Result<(), Errno> {
         if self.olen > 0 {
             return Err(Errno::KFI_ETRUNC);
@@ -146,20 +147,20 @@ mod tests {
     }
 
     #[test]
-    fn tags_match_in_the_bits_that_matter() {
+    fn tags_match_in_the_bits_not_ignored() {
         assert!(fits(None, 5, 0, (1, 5)));
         assert!(!fits(None, 5, 0, (1, 4)));
         assert!(fits(None, 5, 1, (1, 4)));
         assert!(!fits(None, 5, 1, (1, 6)));
         assert!(fits(None, 0, u64::MAX, (1, u64::MAX)));
-        // Ignored bits do not matter in the wanted tag either.
+        // Ignored bits may also differ in the requested tag.
         assert!(fits(None, 0xff, 0xf0, (1, 0x0f)));
         assert!(!fits(None, 1 << 63, 0, (1, 0)));
         assert!(fits(None, 1 << 63, 1 << 63, (1, 0)));
     }
 
     #[test]
-    fn sources_match_if_one_is_wanted() {
+    fn sources_match_if_one_is_requested() {
         assert!(fits(Some(1), 5, 0, (1, 5)));
         assert!(!fits(Some(2), 5, 0, (1, 5)));
         assert!(!fits(Some(2), 5, u64::MAX, (1, 5)));
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn placement() {
+    fn placement_truncates_long_messages() {
         let fits = Placement::new(10, 10);
         assert_eq!(fits, Placement { len: 10, olen: 0 });
         assert_eq!(fits.status(), Ok(()));

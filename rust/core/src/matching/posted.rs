@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receives that wait for a message.
+//! The queue of receives that wait for a message.
 //!
-//! A [`Posted`] queue holds what each receive wants ([`Criteria`]) and a token `T` of the
-//! caller's: the receive itself. [`Posted::match_message`] finds the first one, in the order of
-//! posting, that takes a message. The caller looks at the token through the [`Match`] and then
-//! takes it out, or, if it is a multi-receive buffer that has room left, leaves it where it is.
+//! A [`Posted`] queue holds the criteria of each receive ([`Criteria`]) and a token `T` of the
+//! caller, the receive itself. [`Posted::match_message`] finds the first receive, in the order of
+//! posting, that accepts a message. The caller inspects the token through the [`Match`]. It then
+//! takes the receive out of the queue, or leaves it there if it is a multi-receive buffer with room
+//! left.
 //!
-//! A receive that was taken out and could not be used after all goes back to its place with
-//! [`Posted::put_back`].
+//! [`Posted::put_back`] restores a receive that was taken out and could not be used.
 //!
-//! Matching is linear in the receives that do not match: O(1) for plain receives from anybody,
-//! at most [`MAX_QUEUE`](crate::limits::MAX_QUEUE) steps. Context: any; under the endpoint's
-//! receive lock.
+//! Matching is linear in the number of receives that do not match: O(1) for plain receives from any
+//! source, at most [`MAX_QUEUE`](crate::limits::MAX_QUEUE) steps. Context: any, under the
+//! endpoint's receive lock.
 
 use super::{
     Criteria,
@@ -33,7 +33,7 @@ pub struct Receive<S, T> {
     token: T,
 }
 
-/// Room for one receive in the queue.
+/// A slot for one receive in the queue.
 pub type PostedSlot<S, T> = Slot<Receive<S, T>>;
 
 /// A receive that was taken out of the queue.
@@ -41,7 +41,7 @@ pub type PostedSlot<S, T> = Slot<Receive<S, T>>;
 #[must_use = "a receive must be completed or put back"]
 pub struct Taken<S, T> {
     seq: u64,
-    /// What it takes.
+    /// The criteria of the receive.
     pub want: Criteria<S>,
     /// The receive.
     pub token: T,
@@ -57,40 +57,40 @@ impl<S, T> From<Removed<Receive<S, T>>> for Taken<S, T> {
     }
 }
 
-/// Receives that wait for a message, in the order of posting.
+/// The receives that wait for a message, in the order of posting.
 #[derive(Debug)]
 pub struct Posted<S, T, Q: Storage<Receive<S, T>>> {
     queue: Slab<Receive<S, T>, Q>,
 }
 
 impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
-    /// Makes an empty queue in `storage`, which has room for `rx_size` receives.
+    /// Makes an empty queue in `storage`, whose slots bound the number of receives (`rx_size`).
     pub fn new(storage: Q) -> Self {
         Self {
             queue: Slab::new(storage),
         }
     }
 
-    /// Returns how many receives there are.
+    /// Returns the number of receives.
     pub fn len(&self) -> u32 {
         self.queue.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there is no receive.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Returns whether there is room for another: else posting is answered with `EAGAIN`.
+    /// Returns whether the queue is full, so that a post fails with `EAGAIN`.
     pub fn is_full(&self) -> bool {
         self.queue.is_full()
     }
 
-    /// Puts a receive at the end of the queue.
+    /// Appends a receive to the queue.
     ///
     /// # Errors
     ///
-    /// [`Full`]: no room; gives `token` back. The call is answered with `EAGAIN`.
+    /// [`Full`]: the queue is full; returns `token`. The call fails with `EAGAIN`.
     pub fn post(&mut self, want: Criteria<S>, token: T) -> Result<(), Full<T>> {
         match self.queue.push_back(Receive { want, token }) {
             Ok(_) => Ok(()),
@@ -98,8 +98,8 @@ impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
         }
     }
 
-    /// Finds the receive that a message goes to: the first one, in the order of posting, whose
-    /// criteria it meets.
+    /// Finds the receive for a message: the first one, in the order of posting, whose criteria it
+    /// meets.
     #[inline(always)]
     pub fn match_message(&mut self, message: &Envelope<S>) -> Option<Match<'_, S, T, Q>> {
         let id = self.queue.find(|receive| receive.want.matches(message))?;
@@ -109,12 +109,12 @@ impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
         })
     }
 
-    /// Gives a receive its place in the order back.
+    /// Restores a receive at its position in the order.
     ///
     /// # Errors
     ///
-    /// [`Full`]: another one has been posted meanwhile and there is no room; the caller completes
-    /// the receive with an error.
+    /// [`Full`]: another receive was posted in the meantime and there is no room; the caller
+    /// completes the receive with an error.
     pub fn put_back(&mut self, taken: Taken<S, T>) -> Result<(), Full<Taken<S, T>>> {
         let Taken { seq, want, token } = taken;
         let value = Receive { want, token };
@@ -124,19 +124,19 @@ impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
         }
     }
 
-    /// Takes out the oldest receive for which `pred` holds: kfi_cancel(), by context. `None`:
-    /// there is none (`ENOENT`). O(n).
+    /// Removes the oldest receive for which `pred` holds; kfi_cancel() searches by context. Returns
+    /// `None` if there is none (`ENOENT`). O(n).
     pub fn cancel(&mut self, mut pred: impl FnMut(&T) -> bool) -> Option<Taken<S, T>> {
         let id = self.queue.find(|receive| pred(&receive.token))?;
         self.queue.remove(id).map(Taken::from)
     }
 
-    /// Takes out the oldest receive, at close: until `None`.
+    /// Removes the oldest receive. At close the caller repeats this until `None`.
     pub fn drain(&mut self) -> Option<Taken<S, T>> {
         self.queue.pop_front().map(Taken::from)
     }
 
-    /// Goes through the receives, oldest first.
+    /// Iterates over the receives, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (&Criteria<S>, &T)> {
         self.queue
             .iter()
@@ -144,24 +144,24 @@ impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
     }
 }
 
-/// The receive that a message goes to. Dropping it leaves the receive in the queue.
+/// The receive that matches a message. Dropping the `Match` leaves the receive in the queue.
 #[derive(Debug)]
 #[must_use = "the receive stays in the queue unless it is taken"]
 pub struct Match<'a, S, T, Q: Storage<Receive<S, T>>> {
     queue: &'a mut Slab<Receive<S, T>, Q>,
-    // INVARIANT: Names a value of `queue`.
+    // INVARIANT: `id` is that of a value in `queue`.
     id: Id,
 }
 
 impl<S, T, Q: Storage<Receive<S, T>>> Match<'_, S, T, Q> {
-    /// Returns the receive, which stays in the queue. Never `None`.
+    /// Returns the receive, which stays in the queue. Never returns `None`.
     pub fn token(&mut self) -> Option<&mut T> {
         self.queue
             .get_mut(self.id)
             .map(|receive| &mut receive.token)
     }
 
-    /// Takes the receive out of the queue. Never `None`.
+    /// Removes the receive from the queue. Never returns `None`.
     pub fn take(self) -> Option<Taken<S, T>> {
         self.queue.remove(self.id).map(Taken::from)
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_posted_wins_not_the_most_exact() {
+    fn the_first_posted_receive_matches_not_the_most_specific() {
         let mut slots = slots();
         let mut queue = Posted::new(&mut slots[..]);
         assert!(queue.post(tagged(7, 0), 1).is_ok());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn directed_receives() {
+    fn directed_receives_match_their_source_only() {
         let mut slots = slots();
         let mut queue = Posted::new(&mut slots[..]);
         assert!(queue.post(Criteria::plain(Some(9)), 1).is_ok());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_can_be_left() {
+    fn a_matched_receive_can_stay_in_the_queue() {
         let mut slots = slots();
         let mut queue = Posted::new(&mut slots[..]);
         assert!(queue.post(Criteria::plain(None), 1).is_ok());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn full_gives_the_receive_back() {
+    fn a_full_queue_returns_the_receive() {
         let mut slots = slots();
         let mut queue = Posted::new(&mut slots[..]);
         for token in 0..3 {

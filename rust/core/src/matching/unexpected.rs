@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages that came before their receive.
+//! The queue of messages that arrived before their receive.
 //!
-//! An [`Unexpected`] queue holds, in the order of arrival, what is known of each message
-//! ([`Message`]) and a token `T` of the caller's: the data, or the send that still has it. A
-//! receive takes the first message that meets its criteria; a search looks for one without
-//! receiving it. [`Unexpected::receive`] is the whole of fi_tagged(3) about that:
+//! An [`Unexpected`] queue holds, in the order of arrival, the properties of each message
+//! ([`Message`]) and a token `T` of the caller: the data, or the send that still has it. A receive
+//! takes the first message that meets its criteria; a search finds one without receiving it.
+//! [`Unexpected::receive`] implements fi_tagged(3):
 //!
-//! | flags           | finds a message                             | finds none                      |
+//! | flags           | a message is found                          | no message is found             |
 //! |-----------------|---------------------------------------------|---------------------------------|
 //! | none            | [`Answer::Received`]                        | [`Answer::Post`]                |
-//! | `PEEK`          | [`Answer::Found`], it stays                 | [`Answer::NoMessage`]           |
-//! | `PEEK, CLAIM`   | [`Answer::Found`], it is kept for `context` | [`Answer::NoMessage`]           |
+//! | `PEEK`          | [`Answer::Found`]; it stays                 | [`Answer::NoMessage`]           |
+//! | `PEEK, CLAIM`   | [`Answer::Found`]; it is reserved for `context` | [`Answer::NoMessage`]       |
 //! | `PEEK, DISCARD` | [`Answer::Discarded`]                       | [`Answer::NoMessage`]           |
 //! | `CLAIM`         | [`Answer::Received`], the claimed one       | [`Answer::NotClaimed`]          |
 //! | `CLAIM, DISCARD`| [`Answer::Discarded`], the claimed one      | [`Answer::NotClaimed`]          |
 //!
-//! A claimed message is found by no search and no receive; only a receive with `KFI_CLAIM` and the
-//! context that claimed it gets it, whatever that receive's criteria are. If one context has
-//! claimed several, they are received in order of arrival. The message of a search that ends in
-//! "no message" is never waited for: a search does not join the posted receives.
+//! A claimed message is not found by other searches and receives. Only a receive with `KFI_CLAIM`
+//! and the context that claimed it gets it, whatever the criteria of that receive are. If one
+//! context has claimed several messages, they are received in the order of arrival. A search never
+//! joins the posted receives, so it does not wait for a message.
 //!
 //! # Limits
 //!
-//! Messages cost the receiver's host memory that a stranger fills, so there are two limits: the
-//! number of messages is that of the slots of the storage; the bytes that they hold in kernel
-//! memory are charged with [`Unexpected::charge`] before the memory is got, and given back with
-//! [`Unexpected::uncharge`] when it is freed, against `total_buffered_recv`.
+//! Peers cause the receiver's host to use memory for messages, so there are two limits. The number
+//! of slots of the storage limits the number of messages. `total_buffered_recv` limits the bytes
+//! that they use in kernel memory: they are charged with [`Unexpected::charge`] before the memory
+//! is allocated, and [`Unexpected::uncharge`] is called when it is freed.
 //!
-//! Searching is linear in the messages that do not match. Context: any; under the endpoint's
-//! receive lock.
+//! A search is linear in the number of messages that do not match. Context: any, under the
+//! endpoint's receive lock.
 
 use super::{
     Criteria,
@@ -46,16 +46,17 @@ use crate::{
     }, //
 };
 
-/// What is known of a message before it is received.
+/// The properties of a message before it is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<S> {
-    /// Sender and tag.
+    /// The source and the tag.
     pub envelope: Envelope<S>,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Remote CQ data, if it brought any.
+    /// The remote CQ data, if there is any.
     pub data: Option<u64>,
-    /// Bytes charged for it: those that lie in kernel memory, 0 if the sender still has them.
+    /// The number of bytes charged for the message: those in kernel memory; 0 if the sender still
+    /// has them.
     pub charged: u64,
 }
 
@@ -63,34 +64,35 @@ pub struct Message<S> {
 #[derive(Debug)]
 pub struct Arrived<S, T> {
     message: Message<S>,
-    /// The context that claimed it.
+    /// The context that claimed the message.
     claim: Option<u64>,
     token: T,
 }
 
-/// Room for one message in the queue.
+/// A slot for one message in the queue.
 pub type UnexpectedSlot<S, T> = Slot<Arrived<S, T>>;
 
-/// What a receive wants of the unexpected messages.
+/// The action of a receive on the unexpected messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// Receive the first that fits.
+    /// Receive the first message that matches.
     Receive,
-    /// `KFI_PEEK`: look for the first that fits.
+    /// `KFI_PEEK`: search for the first message that matches.
     Peek,
-    /// `KFI_PEEK | KFI_CLAIM`: and keep it for this context.
+    /// `KFI_PEEK | KFI_CLAIM`: search, and claim the message for this context.
     PeekClaim,
-    /// `KFI_PEEK | KFI_DISCARD`: and throw it away.
+    /// `KFI_PEEK | KFI_DISCARD`: search, and discard the message.
     PeekDiscard,
-    /// `KFI_CLAIM`: receive what this context has claimed.
+    /// `KFI_CLAIM`: receive the message that this context has claimed.
     Claim,
-    /// `KFI_CLAIM | KFI_DISCARD`: throw away what this context has claimed.
+    /// `KFI_CLAIM | KFI_DISCARD`: discard the message that this context has claimed.
     ClaimDiscard,
 }
 
 impl Search {
-    /// Returns what `flags` ask for. They are as [`OpType::flags`](crate::op::OpType::flags) lets
-    /// them pass; what it refuses counts as the search without `KFI_DISCARD`.
+    /// Returns the action that `flags` request. [`OpType::flags`](crate::op::OpType::flags) has
+    /// checked the flags; for a combination that it refuses, the action without `KFI_DISCARD` is
+    /// returned.
     pub const fn of(flags: OpFlags) -> Self {
         match (
             flags.contains(OpFlags::PEEK),
@@ -107,31 +109,33 @@ impl Search {
     }
 }
 
-/// What becomes of a receive.
+/// The result of a receive.
 #[derive(Debug)]
 #[must_use]
 pub enum Answer<S, T> {
-    /// Nothing has come for it: post it.
+    /// There is no message: the caller posts the receive.
     Post,
-    /// This message is for it: place it, [`Unexpected::uncharge`] it, complete.
+    /// The message is received: the caller places it, calls [`Unexpected::uncharge`], and
+    /// completes.
     Received(Message<S>, T),
-    /// A search has found this message, which stays. Completes with success: `len` the message's,
-    /// its tag, data and source; no buffer.
+    /// A search has found the message, which stays. The caller completes the search successfully,
+    /// without a buffer, with the length, tag, data and source of the message.
     Found(Message<S>),
-    /// This message is thrown away: drop the token, [`Unexpected::uncharge`] it, and complete the
-    /// receive as [`Answer::Found`] does and a sender that waits for delivery with success.
+    /// The message is discarded: the caller drops the token, calls [`Unexpected::uncharge`],
+    /// completes the receive as for [`Answer::Found`], and completes a sender that waits for
+    /// delivery successfully.
     Discarded(Message<S>, T),
-    /// A search has found nothing: it completes with the error `ENOMSG`.
+    /// A search has found no message: it completes with the error `ENOMSG`.
     NoMessage,
-    /// Nothing is claimed for this context: the call fails with `ENOMSG`.
+    /// This context has claimed no message: the call fails with `ENOMSG`.
     NotClaimed,
 }
 
-/// Messages that came before their receive, in order of arrival.
+/// The messages that arrived before their receive, in the order of arrival.
 ///
 /// # Invariants
 ///
-/// `charged <= limit` unless the limit was lowered.
+/// `charged <= limit`, unless the limit was lowered.
 #[derive(Debug)]
 pub struct Unexpected<S, T, Q: Storage<Arrived<S, T>>> {
     queue: Slab<Arrived<S, T>, Q>,
@@ -140,7 +144,7 @@ pub struct Unexpected<S, T, Q: Storage<Arrived<S, T>>> {
 }
 
 impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
-    /// Makes an empty queue in `storage` whose messages may hold `limit` bytes of kernel memory.
+    /// Makes an empty queue in `storage` whose messages may use `limit` bytes of kernel memory.
     pub fn new(storage: Q, limit: u64) -> Self {
         Self {
             queue: Slab::new(storage),
@@ -149,7 +153,7 @@ impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
         }
     }
 
-    /// Returns how many messages there are, claimed ones included.
+    /// Returns the number of messages, claimed ones included.
     pub fn len(&self) -> u32 {
         self.queue.len()
     }
@@ -159,21 +163,21 @@ impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
         self.queue.is_empty()
     }
 
-    /// Returns whether there is no room for another message.
+    /// Returns whether the queue is full.
     pub fn is_full(&self) -> bool {
         self.queue.is_full()
     }
 
-    /// Returns how many bytes of kernel memory are charged.
+    /// Returns the number of bytes of kernel memory that are charged.
     pub fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// Charges `bytes` of kernel memory, before it is got.
+    /// Charges `bytes` of kernel memory. Called before the memory is allocated.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: that would be more than the limit; nothing is charged.
+    /// `EAGAIN`: the limit would be exceeded; nothing is charged.
     pub fn charge(&mut self, bytes: u64) -> Result<(), Errno> {
         let charged = self.charged.checked_add(bytes).ok_or(Errno::EAGAIN)?;
         if charged > self.limit {
@@ -183,17 +187,17 @@ impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
         Ok(())
     }
 
-    /// Gives `bytes` back that [`Self::charge`] charged, when the memory is free again.
+    /// Returns `bytes` charged by [`Self::charge`], after the memory was freed.
     pub fn uncharge(&mut self, bytes: u64) {
         self.charged = self.charged.saturating_sub(bytes);
     }
 
-    /// Puts a message at the end of the queue. What it holds in kernel memory (`message.charged`)
-    /// has been charged before.
+    /// Appends a message to the queue. Its bytes in kernel memory (`message.charged`) have been
+    /// charged before.
     ///
     /// # Errors
     ///
-    /// [`Full`]: no room; gives `token` back. The message stays with its sender.
+    /// [`Full`]: the queue is full; returns `token`. The message stays with its sender.
     pub fn arrive(&mut self, message: Message<S>, token: T) -> Result<(), Full<T>> {
         let claim = None;
         match self.queue.push_back(Arrived {
@@ -206,7 +210,7 @@ impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
         }
     }
 
-    /// Answers a receive or a search. See the top of the file. O(n).
+    /// Executes a receive or a search, see the top of the file. O(n).
     pub fn receive(&mut self, search: Search, want: &Criteria<S>, context: u64) -> Answer<S, T> {
         match search {
             Search::Receive => match self.first(want) {
@@ -239,28 +243,28 @@ impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
         }
     }
 
-    /// Takes out the oldest message, claimed or not, at close: until `None`.
+    /// Removes the oldest message, claimed or not. At close the caller repeats this until `None`.
     pub fn drain(&mut self) -> Option<(Message<S>, T)> {
         let arrived = self.queue.pop_front()?.value;
         Some((arrived.message, arrived.token))
     }
 
-    /// Takes out the oldest message for which `pred` holds: a sender that gives up takes back the
-    /// message that still lies with it. O(n).
+    /// Removes the oldest message for which `pred` holds. A sender uses this to withdraw a message
+    /// that it still has. O(n).
     pub fn withdraw(&mut self, mut pred: impl FnMut(&T) -> bool) -> Option<(Message<S>, T)> {
         let id = self.queue.find(|arrived| pred(&arrived.token))?;
         let arrived = self.queue.remove(id)?.value;
         Some((arrived.message, arrived.token))
     }
 
-    /// Goes through the messages, oldest first.
+    /// Iterates over the messages, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (&Message<S>, &T)> {
         self.queue
             .iter()
             .map(|(_, arrived)| (&arrived.message, &arrived.token))
     }
 
-    /// Finds the first message that nobody has claimed and that `want` takes.
+    /// Finds the first message that is not claimed and matches `want`.
     fn first(&self, want: &Criteria<S>) -> Option<Id> {
         self.queue
             .find(|arrived| arrived.claim.is_none() && want.matches(&arrived.message.envelope))
@@ -274,7 +278,7 @@ impl<S: Copy + PartialEq, T, Q: Storage<Arrived<S, T>>> Unexpected<S, T, Q> {
     fn take(&mut self, id: Id, answer: fn(Message<S>, T) -> Answer<S, T>) -> Answer<S, T> {
         match self.queue.remove(id) {
             Some(removed) => answer(removed.value.message, removed.value.token),
-            // `id` was found under the same borrow.
+            // The id was found under the same borrow.
             None => Answer::NoMessage,
         }
     }
@@ -309,7 +313,7 @@ mod tests {
         Criteria { src, tag, ignore }
     }
 
-    /// What an answer is, and the token or tag in it.
+    /// Returns the kind of the answer, and its token or tag.
     fn ask(queue: &mut Queue<'_>, search: Search, want: Criteria<u8>, context: u64) -> (u8, u64) {
         match queue.receive(search, &want, context) {
             Answer::Post => (b'P', 0),
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_came_is_received() {
+    fn the_first_message_that_matches_is_received() {
         let mut slots = slots();
         let mut queue = Unexpected::new(&mut slots[..], 0);
         assert!(queue.arrive(message(1, 7), 10).is_ok());
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_message_is_its_claimers() {
+    fn a_claimed_message_is_received_only_by_its_claimant() {
         let mut slots = slots();
         let mut queue = Unexpected::new(&mut slots[..], 0);
         assert!(queue.arrive(message(1, 7), 10).is_ok());
@@ -376,7 +380,7 @@ mod tests {
             (b'N', 0)
         );
         assert_eq!(ask(&mut queue, Search::Claim, any_tag(), 6), (b'C', 0));
-        // The criteria do not matter.
+        // The criteria are ignored.
         assert_eq!(ask(&mut queue, Search::Claim, tagged(1, 0), 5), (b'R', 10));
         assert_eq!(ask(&mut queue, Search::Claim, any_tag(), 5), (b'C', 0));
         assert!(queue.is_empty());
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discarded_message_is_gone() {
+    fn a_discarded_message_is_removed() {
         let mut slots = slots();
         let mut queue = Unexpected::new(&mut slots[..], 0);
         assert!(queue.arrive(message(1, 7), 10).is_ok());
@@ -457,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_take_back_and_close_drains() {
+    fn senders_withdraw_messages_and_closing_drains() {
         let mut slots = slots();
         let mut queue = Unexpected::new(&mut slots[..], 0);
         for token in 0..4 {
@@ -476,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_by_flags() {
+    fn flags_select_the_search() {
         let (p, c, d) = (OpFlags::PEEK, OpFlags::CLAIM, OpFlags::DISCARD);
         assert_eq!(Search::of(OpFlags::COMPLETION), Search::Receive);
         assert_eq!(Search::of(p), Search::Peek);

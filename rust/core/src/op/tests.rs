@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What operations permit, by kind, flag and capability.
+//! Tests of operations: properties by kind, flag and capability.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_op))]
 mod suite {
@@ -29,7 +29,7 @@ mod suite {
     }
 
     #[test]
-    fn completion_flags_are_what_consumers_compare_with() {
+    fn completion_flags_follow_from_the_kind() {
         assert_eq!(OpType::Recv.comp_flags(false).bits(), (1 << 1) | (1 << 10));
         assert_eq!(
             OpType::Recv.comp_flags(true).bits(),
@@ -163,7 +163,7 @@ mod suite {
     }
 
     #[test]
-    fn selective_completion() {
+    fn selective_completion_reports_on_request() {
         let none = OpFlags::EMPTY;
         assert!(reports_success(none, false));
         assert!(!reports_success(none, true));
@@ -176,7 +176,7 @@ mod suite {
     }
 
     #[test]
-    fn levels() {
+    fn completion_levels_are_ordered() {
         assert_eq!(Level::of(OpFlags::EMPTY), Level::Transmit);
         assert_eq!(Level::of(OpFlags::INJECT), Level::Transmit);
         assert_eq!(Level::of(OpFlags::INJECT_COMPLETE), Level::Inject);
@@ -194,7 +194,7 @@ mod suite {
     }
 
     #[test]
-    fn counters_and_access() {
+    fn counters_and_access_follow_from_the_kind() {
         assert_eq!(OpType::TSend.counts(), CntrBind::SEND);
         assert_eq!(OpType::Send.counts(), CntrBind::SEND);
         assert_eq!(OpType::Recv.counts(), CntrBind::RECV);
@@ -205,7 +205,7 @@ mod suite {
         assert_eq!(OpType::Write.counts_at_target(), CntrBind::REMOTE_WRITE);
         assert_eq!(OpType::TSend.counts_at_target(), CntrBind::EMPTY);
         for kind in ALL.into_iter().filter(|kind| !kind.is_atomic()) {
-            // A counter's bind flags and a region's access are the same bits.
+            // A counter's bind flags and a region's access rights are the same bits.
             assert_eq!(kind.local_access().bits(), kind.counts().bits());
             assert_eq!(kind.target_access().bits(), kind.counts_at_target().bits());
             assert_eq!(kind.target_access().is_empty(), !kind.is_rma());
@@ -251,7 +251,7 @@ mod suite {
     }
 
     #[test]
-    fn capabilities_needed() {
+    fn operations_without_their_capabilities_are_refused() {
         let none = OpFlags::EMPTY;
         for kind in ALL {
             assert!(kind.check_caps(Caps::ALL, none, true).is_ok());
@@ -293,7 +293,7 @@ mod suite {
     }
 
     #[test]
-    fn sides() {
+    fn capabilities_determine_the_used_sides() {
         assert!(Side::Transmit.is_used_by(Caps::WRITE));
         assert!(!Side::Transmit.is_used_by(Caps::RMA | Caps::REMOTE_WRITE | Caps::RECV));
         assert!(Side::Receive.is_used_by(Caps::RECV));
@@ -301,7 +301,7 @@ mod suite {
     }
 
     #[test]
-    fn lengths() {
+    fn lengths_above_the_limits_are_refused() {
         let none = OpFlags::EMPTY;
         assert!(OpType::Send.check_len(none, 1 << 30).is_ok());
         assert_eq!(
@@ -317,7 +317,7 @@ mod suite {
     }
 
     #[test]
-    fn open_capabilities_are_completed() {
+    fn incomplete_capabilities_are_completed() {
         let directions = MESSAGE_DIRECTIONS | RMA_DIRECTIONS;
         let whole = |caps| expand_caps(caps, Caps::ALL);
         assert_eq!(whole(Caps::EMPTY), DEFAULT_KINDS | directions);
@@ -336,7 +336,8 @@ mod suite {
         );
         assert_eq!(whole(Caps::SEND), Caps::SEND | Caps::MSG | Caps::TAGGED);
         assert_eq!(whole(Caps::READ), Caps::READ | Caps::RMA);
-        // What the type does not have is not added, but kept where it was asked for.
+        // Capabilities that the type does not have are not added, but they are kept if they were
+        // requested.
         let of = Caps::MSG | Caps::SEND;
         assert_eq!(expand_caps(Caps::EMPTY, of), of);
         assert_eq!(expand_caps(Caps::SEND, of), of);

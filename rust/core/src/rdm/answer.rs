@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is owed to the peer for a message of its own: its bytes are read, if they are with the peer
-//! and wanted, and then a FIN says that the message has ended.
+//! The answers that a session owes for messages of the peer: it reads the bytes of a message, if
+//! the peer still has them and they are wanted, and then sends a FIN.
 //!
 //! Bytes are read in the order in which messages were matched, in pieces of
-//! [`READ_SIZE`](super::times::READ_SIZE), several at a time; FINs go out in the same order. A FIN that
-//! was acknowledged is the end.
+//! [`READ_SIZE`](super::times::READ_SIZE), several at a time. FINs are sent in the same order. An
+//! acknowledged FIN ends the answer.
 
 use super::{
     header::{
@@ -15,27 +15,27 @@ use super::{
     store::Store,
 };
 
-/// What has become of a message of the peer's.
+/// The result of a message of the peer, from which an answer is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The connection over which it came.
+    /// The connection over which the message came.
     pub conn: Conn,
-    /// Its number.
+    /// The number of the message.
     pub id: u64,
-    /// How it ends.
+    /// The status for the FIN.
     pub fate: Fate,
-    /// What is to be read before, and how many bytes: less than the message has if the receive is
-    /// shorter.
+    /// The memory to read first, and the number of bytes: less than the length of the message if
+    /// the receive is shorter.
     pub read: Option<(Place, u32)>,
 }
 
-/// One message of the peer's.
+/// The answer to one message of the peer.
 #[derive(Debug)]
 pub struct Answer<R> {
     pub(super) due: Due,
     /// The receive that is being filled.
     pub(super) receive: Option<R>,
-    /// Bytes for which READs were handed to the QP, and those of them that have come.
+    /// The number of bytes for which READs were posted to the QP, and of those that were read.
     pub(super) asked: u32,
     pub(super) come: u32,
 }
@@ -50,7 +50,7 @@ impl<R> Answer<R> {
         }
     }
 
-    /// Bytes to be read.
+    /// The number of bytes to read.
     pub(super) const fn len(&self) -> u32 {
         match self.due.read {
             Some((_, len)) => len,
@@ -63,15 +63,15 @@ impl<R> Answer<R> {
     }
 }
 
-/// All that is owed.
+/// All answers that are owed.
 #[derive(Debug)]
 pub(super) struct Answers<M> {
     pub(super) map: M,
-    /// The number of the next one.
+    /// The number of the next answer.
     pub(super) next: u64,
-    /// All before it have been asked for.
+    /// READs were posted for all answers before this one.
     pub(super) reading: u64,
-    /// The FINs of all before it were handed to the QP.
+    /// The FINs of all answers before this one were posted to the QP.
     pub(super) finishing: u64,
 }
 
@@ -85,7 +85,7 @@ impl<M> Answers<M> {
         }
     }
 
-    /// The first that is not wholly asked for, with bytes to be read, if it came over `conn`.
+    /// Returns the first answer that still needs READs, if its message came over `conn`.
     pub(super) fn next_to_read<R>(&mut self, conn: Conn) -> Option<u64>
     where
         M: Store<Answer<R>>,
@@ -100,8 +100,8 @@ impl<M> Answers<M> {
         None
     }
 
-    /// The first whose FIN was not handed to the QP, if that is due. With `skip`, those are left
-    /// alone that are not wholly asked for.
+    /// Returns the first answer whose FIN was not posted to the QP, if all of its bytes were read.
+    /// With `skip`, answers that still need READs are skipped.
     pub(super) fn next_to_finish<R>(&mut self, conn: Conn, skip: bool) -> Option<u64>
     where
         M: Store<Answer<R>>,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Why a connection ends, and what its operations are told.
+//! The causes for which connections end, and the errors of their operations.
 //!
-//! | cause | operations sent over it, and not done | not sent yet | error |
+//! | cause | operations sent and not completed | operations not sent | error |
 //! |---|---|---|---|
-//! | [`Cause::Idle`], [`Cause::Superseded`] | there are none | go on | |
-//! | [`Cause::Reset`] | fail | go on | `ECONNRESET` |
-//! | [`Cause::Access`] | fail; the one that was refused with `EACCES` | RMA fails, messages go on | `ECONNRESET` |
-//! | [`Cause::Protocol`] | fail | go on | `EPROTO` |
-//! | [`Cause::Narrow`] | fail | go on | `EMSGSIZE` |
+//! | [`Cause::Idle`], [`Cause::Superseded`] | there are none | continue | |
+//! | [`Cause::Reset`] | fail | continue | `ECONNRESET` |
+//! | [`Cause::Access`] | fail; the refused one with `EACCES` | RMA fails, messages continue | `ECONNRESET` |
+//! | [`Cause::Protocol`] | fail | continue | `EPROTO` |
+//! | [`Cause::Narrow`] | fail | continue | `EMSGSIZE` |
 //! | [`Cause::Lost`] | fail | fail | `ETIMEDOUT` |
 //! | [`Cause::Nobody`] | | fail | `ECONNREFUSED` |
 //! | [`Cause::Busy`] | | fail, after [`CONNECT_TIME`] | `EBUSY` |
@@ -15,52 +15,52 @@
 //! | [`Cause::Unanswered`] | | fail | `ETIMEDOUT` |
 //! | [`Cause::Unreachable`] | fail | fail | `EHOSTUNREACH` |
 //! | [`Cause::LinkGone`] | fail | fail | `ENODEV` |
-//! | [`Cause::Closed`] | end, nothing is reported | end | `ECANCELED` |
+//! | [`Cause::Closed`] | end without a report | end | `ECANCELED` |
 //!
-//! "Go on" means that the peer is connected anew. So it is for what is posted after a failure,
-//! whatever that was: nothing is remembered of it.
+//! Operations that continue use a new connection to the peer. Operations that are posted after a
+//! failure also use a new connection; earlier failures do not affect them.
 //!
 //! [`CONNECT_TIME`]: super::times::CONNECT_TIME
 
 use super::hello::Refusal;
 use crate::errno::Errno;
 
-/// See the top of the file.
+/// The cause for which a connection ends. See the top of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Both ends had nothing to say for a while.
+    /// Neither end had work for some time.
     Idle,
-    /// Another one has taken its place before it was used.
+    /// Another connection replaced this one before it was used.
     Superseded,
-    /// The peer has closed, has been started again, or has lost its end of the connection.
+    /// The peer has closed its endpoint, was restarted, or has lost its end of the connection.
     Reset,
     /// One end refused access to its memory.
     Access,
-    /// One end did not keep to the protocol.
+    /// One end violated the protocol.
     Protocol,
     /// The peer does not answer any more.
     Lost,
-    /// The path to the peer carries no packets of the connection's path MTU any more. The next
-    /// connection has a smaller one.
+    /// The path to the peer no longer carries packets of the connection's path MTU. The next
+    /// connection uses a smaller one.
     Narrow,
-    /// There is no such endpoint at the peer.
+    /// The peer has no such endpoint.
     Nobody,
     /// The peer has too many connections.
     Busy,
-    /// The peer speaks another version.
+    /// The peer uses another version of the protocol.
     Version,
-    /// The peer did not answer the request for a connection.
+    /// The peer did not answer the connection request.
     Unanswered,
-    /// There is no way to the peer.
+    /// There is no route to the peer.
     Unreachable,
-    /// The link has gone.
+    /// The link was removed.
     LinkGone,
-    /// This endpoint closes.
+    /// The local endpoint closes.
     Closed,
 }
 
 impl Cause {
-    /// Returns the error of the operations that fail with it.
+    /// Returns the error of the operations that fail for this cause.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Idle | Self::Superseded | Self::Reset | Self::Access => Errno::ECONNRESET,
@@ -76,7 +76,7 @@ impl Cause {
         }
     }
 
-    /// Returns whether operations that were not sent yet go on, over another connection.
+    /// Returns whether operations that were not sent continue, over another connection.
     pub const fn spares_unsent(self) -> bool {
         matches!(
             self,
@@ -89,13 +89,13 @@ impl Cause {
         )
     }
 
-    /// Returns the same for RMA. The next keys are not tried after one that was refused: whoever looks
-    /// for a key could queue any number, and would be delayed when posting them only.
+    /// Returns the same for RMA. RMA operations queued behind a refused one fail: a user that tries
+    /// keys could otherwise queue any number of them, and only posting is delayed.
     pub const fn spares_unsent_rma(self) -> bool {
         self.spares_unsent() && !matches!(self, Self::Access)
     }
 
-    /// Returns the cause that a refusal is.
+    /// Returns the cause for a refusal.
     pub const fn of(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Nobody => Self::Nobody,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_is_not_there_fails_everything() {
+    fn a_missing_peer_fails_all_operations() {
         for cause in [
             Cause::Lost,
             Cause::Unanswered,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory of a message that its receiver may read.
 //!
-//! An RTS names the bytes of its message by an address and a key, as an RDMA READ wants them. Nothing
-//! is registered for that: the key and the address *are* the number of the message and an offset, and
-//! they mean something only on the connection over which the RTS went, and only until the message ends.
-//! So a peer can read what it was offered and nothing else.
+//! An RTS names the bytes of its message by an address and a key for an RDMA READ. No memory is
+//! registered for that: key and address encode the number of the message and an offset. They are
+//! valid only on the connection over which the RTS was sent, and only until the message ends. A
+//! peer can therefore read only the bytes that it was offered.
 //!
 //! ```text
 //!       63 62 61          31 30           0
 //! va   | 1  0 | number >> 32 | offset      |      rkey  number, low 32 bits
 //! ```
 //!
-//! Registered memory cannot be meant: it is addressed by an offset or by a virtual address, and no
-//! virtual address has these two highest bits.
+//! Registered memory has different addresses: it is addressed by an offset or by a virtual address,
+//! and no virtual address has these two highest bits.
 
 use super::header::Place;
 use kfi_roce::headers::Reth;
@@ -22,28 +22,28 @@ const OFFSET_BITS: u32 = 31;
 const OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 const NUMBER_HIGH: u64 = (1 << (62 - OFFSET_BITS)) - 1;
 
-/// Bytes of a message, as a peer wants to read them.
+/// The bytes of a message that a peer wants to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The number of the message.
     pub id: u64,
-    /// The first byte.
+    /// The offset of the first byte.
     pub offset: u32,
-    /// How many.
+    /// The number of bytes.
     pub len: u32,
 }
 
 impl Grant {
-    /// Returns what names the first byte of message `id`, a number below 2^63.
+    /// Returns the address and key of the first byte of message `id`, a number below 2^63.
     pub const fn place(id: u64) -> Place {
         Place {
             va: MARK | (id >> 32 & NUMBER_HIGH) << OFFSET_BITS,
-            // The low half.
+            // The low half of the number.
             rkey: id as u32,
         }
     }
 
-    /// Returns what a READ request means; `None`: registered memory.
+    /// Decodes a READ request; returns `None` if it refers to registered memory.
     pub const fn of(reth: &Reth) -> Option<Self> {
         if reth.va >> 62 != MARK >> 62 {
             return None;
@@ -51,7 +51,7 @@ impl Grant {
         let high = reth.va >> OFFSET_BITS & NUMBER_HIGH;
         Some(Self {
             id: high << 32 | reth.rkey as u64,
-            // 31 bits.
+            // The offset has 31 bits.
             offset: (reth.va & OFFSET) as u32,
             len: reth.len,
         })
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_leads_back() {
+    fn a_place_decodes_to_its_message_and_offset() {
         for id in [
             1,
             0xffff_ffff,
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn registered_memory_is_something_else() {
-        // Offsets, a program's addresses, the kernel's.
+    fn addresses_of_registered_memory_are_not_grants() {
+        // Offsets, addresses of a program, addresses of the kernel.
         for va in [
             0,
             1 << 30,

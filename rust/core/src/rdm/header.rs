@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The header at the front of each SEND between reliable datagram endpoints.
+//! The header at the beginning of each SEND between reliable datagram endpoints.
 //!
 //! ```text
 //!  0       1       2       3       4               8                              16
@@ -14,22 +14,21 @@
 //! +-----------------------+-----------------------+ 56
 //! ```
 //!
-//! All fields are big endian. What a kind does not use is 0, and a header in which it is not is
-//! refused, so that it can get a meaning in a later version. How much of it there is depends on the
-//! kind:
+//! All fields are big endian. A field that a kind does not use is 0; a header with another value
+//! there is refused, so that later versions can use the field. The length depends on the kind:
 //!
-//! | kind | bytes | says |
+//! | kind | bytes | meaning |
 //! |---|---|---|
-//! | `EAGER` | 40 | a message, whose bytes follow |
-//! | `RTS` | 56 | a message, whose bytes are to be read from `address` with `key` |
-//! | `FIN` | 16 | the end of message `id` of the receiver's, with a status |
-//! | `CANCEL` | 16 | message `id` is to be withdrawn, if that is still possible |
-//! | `NOTE` | 40 | CQ data of a WRITE of `length` bytes that came before |
-//! | `PING` | 16 | nothing: that it is acknowledged says that the peer is there |
-//! | `RETIRE`, `RETIRED`, `KEEP` | 16 | whether to give up an idle connection |
+//! | `EAGER` | 40 | a message whose bytes follow |
+//! | `RTS` | 56 | a message whose bytes the receiver reads from `address` with `key` |
+//! | `FIN` | 16 | the end of the receiver's message `id`, with a status |
+//! | `CANCEL` | 16 | a request to withdraw message `id`, if that is still possible |
+//! | `NOTE` | 40 | CQ data of an earlier WRITE of `length` bytes |
+//! | `PING` | 16 | none: its acknowledgement shows that the peer is alive |
+//! | `RETIRE`, `RETIRED`, `KEEP` | 16 | a request to end an idle connection, consent, refusal |
 //! | `BYE` | 16 | the endpoint closes; it has taken all messages up to `id` |
 //!
-//! Kind 3 is kept for atomics; those above 11 are nothing yet.
+//! Kind 3 is reserved for atomics; kinds above 11 are unused.
 
 use crate::limits;
 use kfi_roce::bytes::{
@@ -37,10 +36,10 @@ use kfi_roce::bytes::{
     Writer, //
 };
 
-/// The version that this module speaks.
+/// The version that this module implements.
 pub const VERSION: u8 = 1;
 
-/// Bytes of the longest header.
+/// The length of the longest header in bytes.
 pub const MAX_HEADER: usize = RTS_LEN;
 
 const SHORT_LEN: usize = 16;
@@ -62,35 +61,35 @@ const BYE: u8 = 11;
 const TAGGED: u8 = 1 << 0;
 /// The message has CQ data.
 const DATA: u8 = 1 << 1;
-/// Its receiver ends the message with a FIN.
+/// The receiver ends the message with a FIN.
 const FINISH: u8 = 1 << 2;
-/// The message is not to be taken now: it will come again.
+/// The message is void: the receiver ignores it, and it will be sent again.
 const VOID: u8 = 1 << 3;
 
-/// Why bytes are not a header, or not that of the SEND in which they came.
+/// The reason for which bytes are not a valid header, or do not match their SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Malformed {
-    /// It ends before the header does.
+    /// The bytes end before the header does.
     Short,
-    /// Another version.
+    /// The version is another one.
     Version,
-    /// No such kind.
+    /// The kind is unknown.
     Kind,
-    /// A flag that is not known, or that this kind cannot have.
+    /// A flag is unknown, or invalid for this kind.
     Flags,
-    /// No such status.
+    /// The status is unknown.
     Status,
     /// A field that this kind does not use is not 0.
     Reserved,
-    /// A message is to come after itself, or a later one.
+    /// The number after which a message comes is not smaller than its own.
     Order,
-    /// More bytes than a message of this kind can have, or another number than came.
+    /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
     Length,
 }
 
 impl Malformed {
-    /// All of them; each stands at its number, `as usize`.
+    /// All reasons; `ALL[reason as usize] == reason`.
     pub const ALL: [Self; 8] = [
         Self::Short,
         Self::Version,
@@ -102,7 +101,7 @@ impl Malformed {
         Self::Length,
     ];
 
-    /// Returns its name in statistics.
+    /// Returns the name of the reason in statistics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Short => "rdm_short",
@@ -117,41 +116,42 @@ impl Malformed {
     }
 }
 
-/// A message, as its header tells of it.
+/// The properties of a message in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its number: larger than those of all messages that its sender posted before.
+    /// The number of the message: larger than those of all messages that its sender posted before.
     pub id: u64,
-    /// It is to be taken only if this one was, or a later one; 0: none need have been.
+    /// The message is taken only if message `after`, or a later one, was taken; 0 means no
+    /// condition.
     pub after: u64,
-    /// Its tag, if it has one.
+    /// The tag, if there is one.
     pub tag: Option<u64>,
-    /// Remote CQ data, if it brings any.
+    /// The remote CQ data, if there is any.
     pub data: Option<u64>,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
-    /// Whether its receiver ends it with a FIN. Always so for an RTS.
+    /// Whether the receiver ends the message with a FIN. Always true for an RTS.
     pub finish: bool,
-    /// Whether it is void: not to be taken now, as it will come again.
+    /// Whether the message is void: the receiver ignores it, and it will be sent again.
     pub void: bool,
 }
 
-/// Memory of the sender that a receiver may read, in the sender's own terms.
+/// The address and key of the sender's memory that the receiver may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Address of the first byte.
+    /// The address of the first byte.
     pub va: u64,
-    /// Key.
+    /// The key.
     pub rkey: u32,
 }
 
-/// How a message ended at its receiver.
+/// The end of a message at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Fate {
-    /// It was received: all of it, what fitted, or it was discarded.
+    /// The message was received completely or in part, or was discarded.
     Received = 0,
-    /// It was withdrawn, as its sender wished; nobody has seen it.
+    /// The message was withdrawn at the request of its sender; no receive has seen it.
     Withdrawn = 1,
 }
 
@@ -160,45 +160,45 @@ pub enum Fate {
 pub enum Header {
     /// A message with its bytes.
     Eager(Message),
-    /// A message whose bytes are still with its sender.
+    /// A message whose bytes the sender still has.
     Rts(Message, Place),
-    /// The end of a message that came before, from the other side.
+    /// The end of a message of the peer.
     Fin {
-        /// Its number.
+        /// The number of the message.
         id: u64,
-        /// How it ended.
+        /// The status.
         fate: Fate,
     },
-    /// The sender wants a message back.
+    /// A request to withdraw a message.
     Cancel {
-        /// Its number.
+        /// The number of the message.
         id: u64,
-        /// Whether it is one that is ended by a FIN.
+        /// Whether the message is ended by a FIN.
         finish: bool,
     },
     /// CQ data of a WRITE.
     Note {
-        /// Bytes written.
+        /// The number of bytes written.
         len: u32,
         /// The data.
         data: u64,
     },
-    /// Is the peer there?
+    /// A check whether the peer is alive.
     Ping,
-    /// Shall the connection be given up? Nothing more is sent until this is answered.
+    /// A request to end the connection. Its sender sends nothing more until this is answered.
     Retire,
-    /// Yes: it is idle on this side too, and nothing more will be sent.
+    /// Consent to RETIRE: this side is idle too and sends nothing more.
     Retired,
-    /// No.
+    /// Refusal of RETIRE.
     Keep,
     /// The endpoint closes.
     Bye {
-        /// The last message of the receiver's that was taken.
+        /// The last message of the receiver that was taken.
         last: u64,
     },
 }
 
-/// The fields, before they mean anything.
+/// The fields, before they are interpreted.
 #[derive(Default)]
 struct Fields {
     kind: u8,
@@ -246,7 +246,7 @@ impl Message {
 }
 
 impl Header {
-    /// Returns its bytes. The payload follows them.
+    /// Returns the length of the header in bytes. The payload follows it.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
@@ -257,7 +257,7 @@ impl Header {
         }
     }
 
-    /// Returns the bytes that follow it in its SEND.
+    /// Returns the length of the payload in bytes.
     #[inline]
     pub const fn payload(&self) -> u32 {
         match self {
@@ -266,7 +266,7 @@ impl Header {
         }
     }
 
-    /// Returns the same header with the message in it void; any other is what it is.
+    /// Returns the same header with its message made void; other headers are returned unchanged.
     pub const fn to_void(mut self) -> Self {
         match &mut self {
             Self::Eager(message) | Self::Rts(message, _) => message.void = true,
@@ -275,8 +275,8 @@ impl Header {
         self
     }
 
-    /// Writes the header to the front of `bytes` and returns how many it has; `None` if they are too
-    /// few.
+    /// Writes the header to the front of `bytes`. Returns its length; `None` if `bytes` is too
+    /// short.
     pub fn put(&self, bytes: &mut [u8]) -> Option<usize> {
         let fields = self.fields();
         let mut writer = Writer::new(bytes);
@@ -330,12 +330,11 @@ impl Header {
         }
     }
 
-    /// Reads the header at the front of `bytes`, the first of a SEND.
+    /// Parses the header at the front of `bytes`, the first bytes of a SEND.
     ///
     /// # Errors
     ///
-    /// See [`Malformed`]. Whether as many bytes follow as [`Self::payload`] says is for who knows how
-    /// long the SEND is.
+    /// See [`Malformed`]. The caller checks that as many bytes follow as [`Self::payload`] returns.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let short = Malformed::Short;
         let mut reader = Reader::new(bytes);
@@ -369,7 +368,7 @@ impl Header {
 }
 
 impl Fields {
-    /// What the fields mean together.
+    /// Interprets the fields.
     fn meaning(&self) -> Result<Header, Malformed> {
         let (flags, unused) = match self.kind {
             EAGER => (TAGGED | DATA | FINISH | VOID, self.status != 0),
@@ -484,7 +483,7 @@ mod tests {
         0x41, 0x42, 0x43, 0x44, 0, 0, 0, 0,
     ];
 
-    /// A header of each kind, with the bytes that it has.
+    /// Returns a header of each kind with its length.
     fn all() -> [(Header, usize); 10] {
         let id = 7;
         let fate = Fate::Withdrawn;
@@ -504,7 +503,7 @@ mod tests {
         ]
     }
 
-    /// What is said of the bytes of an RTS if byte `at` is `byte`.
+    /// Returns the result for the bytes of an RTS with byte `at` changed to `byte`.
     fn changed(at: usize, byte: u8) -> Result<Header, Malformed> {
         let mut bytes = RTS_BYTES;
         if let Some(place) = bytes.get_mut(at) {
@@ -530,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_headers_are_parsed_again() {
         for (header, len) in all() {
             let mut bytes = [0xff; MAX_HEADER];
             assert_eq!(header.len(), len);
@@ -564,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_have_names() {
+    fn each_invalid_header_has_its_reason() {
         assert_eq!(changed(0, 0), Err(Malformed::Version));
         assert_eq!(changed(0, 2), Err(Malformed::Version));
         for kind in [0, 3, 12, 255] {
@@ -574,9 +573,9 @@ mod tests {
         // An RTS without FINISH.
         assert_eq!(changed(2, 3), Err(Malformed::Flags));
         assert_eq!(changed(3, 1), Err(Malformed::Reserved));
-        // 1 GiB and one byte.
+        // A length of 1 GiB and one byte.
         assert_eq!(changed(4, 0x40), Err(Malformed::Length));
-        // A tag, or data, without its flag.
+        // A tag or data without its flag.
         assert_eq!(changed(2, 6), Err(Malformed::Reserved));
         assert_eq!(changed(2, 5), Err(Malformed::Reserved));
         assert_eq!(changed(55, 1), Err(Malformed::Reserved));
@@ -589,8 +588,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kind_does_not_use_is_0() {
-        // Kind; flags, status, length, id, what comes behind that it may have.
+    fn unused_fields_must_be_zero() {
+        // The columns: kind; whether it may have flags, a status, a length, an id, further fields.
         let kinds = [
             (FIN, [false, true, false, true, true]),
             (CANCEL, [true, false, false, true, true]),
@@ -617,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_have_limits() {
+    fn lengths_above_the_limit_are_refused() {
         let eager = |len| {
             let mut bytes = [0; MAX_HEADER];
             let message = Message { len, ..MESSAGE };

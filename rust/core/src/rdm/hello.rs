@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What two endpoints tell each other when they connect: private data of connection management.
+//! The greeting that two endpoints exchange when they connect, as private data of connection
+//! management.
 //!
 //! ```text
 //!  0       1       2               4               8
@@ -16,12 +17,13 @@
 //! +-------+-------+ 2
 //! ```
 //!
-//! All fields are big endian. Bytes behind them are ignored: private data have a fixed size.
+//! All fields are big endian. Bytes after them are ignored, because private data has a fixed
+//! length.
 //!
-//! An **incarnation** is a random number that an endpoint has for life: one that is closed and opened
-//! again at the same address, or whose host was started again, has another. An **epoch** counts the
-//! connections that an endpoint has asked for, or answered for, to whomever: of two from one
-//! incarnation the larger is the later.
+//! An **incarnation** is a random number that an endpoint has for its lifetime. An endpoint that is
+//! closed and opened again at the same address, or whose host was restarted, has another one. An
+//! **epoch** counts the connections that an endpoint has requested or accepted, with all peers. Of
+//! two epochs of one incarnation the larger is the later.
 
 use crate::flags::Caps;
 use kfi_roce::bytes::{
@@ -29,16 +31,17 @@ use kfi_roce::bytes::{
     Writer, //
 };
 
-/// The version that this module speaks: of this exchange and of the [headers](super::header).
+/// The version that this module implements, of the greeting and of the [headers](super::header).
 pub const VERSION: u8 = super::header::VERSION;
 
-/// Bytes of a [`Hello`].
+/// The length of a [`Hello`] in bytes.
 pub const HELLO_LEN: usize = 24;
 
-/// Bytes of a [`Refusal`].
+/// The length of a [`Refusal`] in bytes.
 pub const REFUSAL_LEN: usize = 2;
 
-/// Which capabilities a peer has to know of: what it may ask this endpoint for.
+/// The capabilities that a peer needs to know: the operations that this endpoint can be the target
+/// of.
 const CAPS: [(u32, Caps); 4] = [
     (1 << 0, Caps::MSG.union(Caps::RECV)),
     (1 << 1, Caps::TAGGED.union(Caps::RECV)),
@@ -46,39 +49,40 @@ const CAPS: [(u32, Caps); 4] = [
     (1 << 3, Caps::RMA.union(Caps::REMOTE_WRITE)),
 ];
 
-/// Why private data are not a greeting.
+/// The reason for which private data is not a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unknown {
-    /// They are too short, or a field is not what it can be.
+    /// The data is too short, or a field is invalid.
     Malformed,
-    /// They are of another version.
+    /// The data has another version.
     Version,
 }
 
-/// Which life of an endpoint, and which of its connections.
+/// The incarnation of an endpoint and the epoch of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// The incarnation: random.
+    /// The incarnation, a random number.
     pub incarnation: u64,
     /// The epoch, counted from 1.
     pub epoch: u64,
 }
 
-/// What an endpoint says of itself.
+/// The greeting of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Which it is.
+    /// The incarnation and the epoch.
     pub life: Life,
-    /// The port of its address; the IP address is that from which it speaks. Not 0.
+    /// The port of its address. The IP address is the source address of the message. Not 0.
     pub port: u16,
-    /// READs that it serves at the same time. Not 0.
+    /// The number of READs that the endpoint serves at the same time. Not 0.
     pub reads: u8,
-    /// What it can be asked for: a union of what [`Caps`] needs at the target.
+    /// The operations that it can be the target of: a union of capabilities from [`Caps`].
     pub caps: Caps,
 }
 
 impl Hello {
-    /// Writes it to the front of `bytes`; `None` if they are less than [`HELLO_LEN`].
+    /// Writes the greeting to the front of `bytes`; returns `None` if they are less than
+    /// [`HELLO_LEN`].
     pub fn put(&self, bytes: &mut [u8]) -> Option<()> {
         let has = |need: Caps| self.caps.contains(need);
         let caps = CAPS
@@ -93,11 +97,11 @@ impl Hello {
         writer.u64(self.life.epoch)
     }
 
-    /// Reads the greeting at the front of `bytes`. Capabilities that are not known are ignored.
+    /// Parses the greeting at the front of `bytes`. Unknown capabilities are ignored.
     ///
     /// # Errors
     ///
-    /// [`Unknown`].
+    /// See [`Unknown`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Unknown> {
         let mut reader = Reader::new(bytes);
         match reader.u8() {
@@ -126,28 +130,28 @@ impl Hello {
     }
 }
 
-/// Why an endpoint does not connect.
+/// The reason for which an endpoint refuses a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// There is no such endpoint, or it is closing.
+    /// The endpoint does not exist, or is closing.
     Nobody = 1,
-    /// It has too many connections, or no memory, at the moment.
+    /// The endpoint has too many connections, or no memory, at present.
     Busy = 2,
-    /// It does not speak this version.
+    /// The endpoint does not support this version.
     Version = 3,
 }
 
 impl Refusal {
-    /// Returns its bytes.
+    /// Returns the refusal as private data.
     pub const fn to_bytes(self) -> [u8; REFUSAL_LEN] {
         [VERSION, self as u8]
     }
 
-    /// Reads the refusal at the front of `bytes`, if there is one.
+    /// Parses the refusal at the front of `bytes`, if there is one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes {
-            // Of another version the reason cannot be told.
+            // The reasons of another version are unknown.
             [version, ..] if *version != VERSION && *version != 0 => Some(Self::Version),
             [VERSION, 1, ..] => Some(Self::Nobody),
             [VERSION, 2, ..] => Some(Self::Busy),
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_bytes() {
+    fn truncated_greetings_are_refused() {
         let mut bytes = [0; HELLO_LEN];
         assert_eq!(HELLO.put(&mut bytes), Some(()));
         for len in 0..HELLO_LEN {
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_and_what_is_ignored() {
+    fn invalid_greetings_are_refused_and_unknown_bits_ignored() {
         let changed = |at: usize, byte: u8| {
             let mut bytes = [0; HELLO_LEN];
             let _ = HELLO.put(&mut bytes);
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!(changed(0, 0), Err(Unknown::Version));
         assert_eq!(changed(0, 2), Err(Unknown::Version));
         assert_eq!(changed(1, 0), Err(Unknown::Malformed));
-        // A capability of the future.
+        // An unknown capability.
         assert_eq!(changed(4, 0x80), Ok(HELLO));
         let none = changed(7, 0).map(|hello| hello.caps);
         assert_eq!(none, Ok(Caps::EMPTY));
@@ -225,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn refusals_convert_to_bytes_and_back() {
         for refusal in [Refusal::Nobody, Refusal::Busy, Refusal::Version] {
             assert_eq!(Refusal::parse(&refusal.to_bytes()), Some(refusal));
         }
         assert_eq!(Refusal::parse(&[2, 1]), Some(Refusal::Version));
         assert_eq!(Refusal::parse(&[1, 4]), None);
         assert_eq!(Refusal::parse(&[1]), None);
-        // Private data of somebody who gave none.
+        // Private data of a peer that gave none.
         assert_eq!(Refusal::parse(&[0; 148]), None);
         assert_eq!(Refusal::parse(&[]), None);
     }

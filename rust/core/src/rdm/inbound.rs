@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What comes in over one connection: which messages are to be taken, and what else is said.
+//! The receiving side of one connection: which messages are taken, and the other SENDs of the peer.
 //!
-//! An [`Inbound`] stands between the responder of a QP and the endpoint. For each SEND:
+//! An [`Inbound`] lies between the responder of a QP and the endpoint. For each SEND the caller
+//! calls:
 //!
 //! ```text
-//!  begin    the first bytes: a message to be matched, something to ignore, or something else
-//!  take     the endpoint has a place for the message (else: the peer is told to wait, as if the SEND
-//!           had never come)
-//!  payload  where the bytes of each packet go
-//!  end      all of it has come: the message is complete, or what else was said is to be done
-//!  abort    instead of the end, if the connection fails
+//!  begin    with the first bytes: a message to be matched, a SEND to be ignored, or another header
+//!  take     the endpoint has room for the message (otherwise the peer must wait, as if the SEND
+//!           had not arrived)
+//!  payload  for each packet: the place of its bytes in the message
+//!  end      after the last packet: the message is complete, or the event of the header is returned
+//!  abort    in place of end, if the connection fails
 //! ```
 //!
-//! # Each message once, in order
+//! # Messages are taken once and in order
 //!
-//! The connection delivers SENDs in order, once. But a message that the endpoint has no room for would
-//! block all that its sender has to say behind it. So its sender may have it step aside: it makes the
-//! message **void**, and all messages behind it, and sends them again later, in order, with the same
-//! numbers. A packet of the original that was on its way may come before the void one, and then the
-//! message is taken although its sender does not know. Therefore:
+//! The connection delivers SENDs in order and once. But a message for which the endpoint has no
+//! room would block everything that its sender sends behind it. The sender may therefore make this
+//! message and all messages behind it **void**, and send them again later, in order and with the
+//! same numbers. A packet of the original that was on its way may arrive before the void message;
+//! the message is then taken although its sender does not know that. Therefore a message is taken
+//! only if
 //!
-//! - a message is taken only if its number is larger than those of all that were taken;
-//! - and only if the one after which its sender means it to come was taken, or a later one.
+//! - its number is larger than those of all messages that were taken, and
+//! - the message after which its sender wants it to come, or a later one, was taken.
 //!
-//! A message can be made of different packets, void and not: its first decides.
+//! A message can consist of both void and other packets; the first one decides.
 //!
 //! # Answers
 //!
-//! A message whose sender wants a FIN, and a CANCEL, are answered. An answer takes memory until the peer
-//! has acknowledged it, and a peer that acknowledges none could have any number of them. So
-//! [`Inbound::begin`] refuses what would need one more than [`ANSWERS`]; the peer is told to wait.
+//! A message whose sender wants a FIN, and a CANCEL, are answered. An answer uses memory until the
+//! peer has acknowledged it, and a peer that acknowledges nothing could cause any number of
+//! answers. [`Inbound::begin`] therefore refuses a SEND that would need more than [`ANSWERS`]; the
+//! peer is told to wait.
 //!
 //! Context: any, under the lock of the QP's responder.
 
@@ -48,125 +51,126 @@ use super::{
 };
 use core::ops::Range;
 
-/// What begins with the first bytes of a SEND.
+/// The result of the first bytes of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// A message that is to be matched. If there is a place for it: [`Inbound::take`]; if not, the
-    /// peer is to wait.
+    /// A message to be matched. If there is room for it, the caller calls [`Inbound::take`];
+    /// otherwise the peer must wait.
     Message(Message, Source),
-    /// A message that comes when the endpoint takes none any more, or something whose answer would be
-    /// one too many: the peer is to wait.
+    /// The peer must wait: the endpoint takes no more messages, or the SEND would need an answer
+    /// beyond the limit.
     NotReady,
-    /// Something to be ignored, or to be done when it has ended.
+    /// A SEND to be ignored, or whose event is returned at its end.
     Other,
 }
 
-/// Where the bytes of a message are.
+/// The location of the bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In this SEND.
+    /// The bytes are in this SEND.
     Eager,
-    /// With their sender, to be read from there.
+    /// The sender has the bytes; they are read from this memory.
     Rts(Place),
 }
 
-/// Something that the peer says.
+/// An event that the peer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The end of a message that this side sent.
     Fin {
-        /// Its number.
+        /// The number of the message.
         id: u64,
-        /// How it ended.
+        /// The status.
         fate: Fate,
     },
-    /// The peer wants a message back.
+    /// The peer wants to withdraw a message.
     Cancel {
-        /// Its number.
+        /// The number of the message.
         id: u64,
-        /// Whether it may be found among the messages that wait here.
+        /// The state of the message here.
         found: Found,
     },
-    /// CQ data of a WRITE that has been done.
+    /// CQ data of a WRITE that was executed.
     Note {
-        /// Bytes written.
+        /// The number of bytes written.
         len: u32,
         /// The data.
         data: u64,
     },
-    /// The peer wants to give the connection up.
+    /// The peer wants to end the connection.
     Retire,
-    /// The peer agrees to that.
+    /// The peer agrees to end the connection.
     Retired,
-    /// The peer does not.
+    /// The peer refuses to end the connection.
     Keep,
-    /// The peer's endpoint closes; it has taken all messages up to this one.
+    /// The peer's endpoint closes; it has taken all messages up to `last`.
     Bye {
-        /// The number.
+        /// The number of the last message that was taken.
         last: u64,
     },
 }
 
-/// What is known here of a message that its sender wants back.
+/// The state of a message that its sender wants to withdraw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It never was taken, and will not come again.
+    /// The message was not taken, and will not be sent again.
     Never,
-    /// It was received: nothing more was to be said of it.
+    /// The message was received, and needs no FIN.
     Received,
-    /// It was taken. It waits here, or its FIN is on its way or will be.
+    /// The message was taken. It waits here, or its FIN is or will be sent.
     Taken,
 }
 
-/// What ends with the last bytes of a SEND.
+/// The result of the last bytes of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The message that was taken is complete.
     Message,
-    /// This is to be done.
+    /// The event is to be handled.
     Event(Event),
-    /// Nothing.
+    /// There is nothing to do.
     Nothing,
 }
 
-/// The SEND that is coming in.
+/// The SEND that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Current {
     None,
-    /// A message that nobody has taken yet.
+    /// A message that has not been taken yet.
     Offered(Header),
     /// A message that was taken.
     Taken(Header),
-    /// A message of which nothing is wanted, or something else.
+    /// An ignored message, or another header.
     Other(Header),
 }
 
-/// How many answers the peer is owed when a SEND begins.
+/// The number of answers that the peer is owed when a SEND begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owing {
-    /// Messages and CANCELs that are to be answered, or whose FIN was not acknowledged.
+    /// The number of messages and CANCELs that are to be answered, or whose FIN was not
+    /// acknowledged.
     pub owed: u32,
-    /// How many of them may be messages that wait for a receive. These have a limit of their own.
+    /// An upper bound of those that wait for a receive. They have a limit of their own.
     pub waiting: u32,
 }
 
 impl Owing {
-    /// Whether `extra` more than [`ANSWERS`] are not reached yet.
+    /// Returns whether fewer than [`ANSWERS`] plus `extra` answers are owed.
     const fn has_room(&self, extra: u32) -> bool {
         self.owed < ANSWERS.saturating_add(self.waiting).saturating_add(extra)
     }
 }
 
-/// What has come in over one connection.
+/// The receiving side of one connection.
 ///
 /// # Invariants
 ///
 /// `complete <= taken`.
 #[derive(Debug)]
 pub struct Inbound {
-    /// The last message taken.
+    /// The number of the last message taken.
     taken: u64,
-    /// The last message taken that is complete.
+    /// The number of the last message taken that is complete.
     complete: u64,
     shut: bool,
     current: Current,
@@ -179,7 +183,7 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// Nothing has come in yet.
+    /// Returns the initial state.
     pub const fn new() -> Self {
         // INVARIANT: Messages are numbered from 1.
         Self {
@@ -190,17 +194,19 @@ impl Inbound {
         }
     }
 
-    /// Takes no message any more, as the endpoint closes; returns the last one that is complete.
+    /// Refuses further messages, because the endpoint closes. Returns the number of the last
+    /// complete message.
     pub fn shut(&mut self) -> u64 {
         self.shut = true;
         self.complete
     }
 
-    /// A SEND begins with `bytes`, its first packet, while the peer is owed `owing`.
+    /// Begins a SEND. `bytes` are those of its first packet; `owing` are the answers that the peer
+    /// is owed.
     ///
     /// # Errors
     ///
-    /// [`Malformed`]: the peer does not keep to the protocol; the connection is to fail.
+    /// [`Malformed`]: the peer violates the protocol; the caller fails the connection.
     pub fn begin(&mut self, bytes: &[u8], owing: Owing) -> Result<Begin, Malformed> {
         let header = Header::parse(bytes)?;
         let (message, source) = match header {
@@ -224,31 +230,31 @@ impl Inbound {
         Ok(Begin::Message(message, source))
     }
 
-    /// There is a place for the message that [`Self::begin`] told of.
+    /// Records that there is room for the message that [`Self::begin`] returned.
     pub fn take(&mut self) {
         let Current::Offered(header) = self.current else {
             return;
         };
         if let Header::Eager(message) | Header::Rts(message, _) = header {
-            // INVARIANT: It is larger than those taken.
+            // INVARIANT: The number is larger than those of all messages taken.
             self.taken = message.id;
         }
         self.current = Current::Taken(header);
     }
 
-    /// Returns which of the `len` bytes that came at `offset` of the SEND belong to the message that
-    /// was taken, and where in the message they begin; `None`: none.
+    /// Returns which of the `len` bytes at `offset` of the SEND belong to the message that was
+    /// taken, and their offset in the message; `None` if there are none.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Length`]: more bytes than the header says.
+    /// [`Malformed::Length`]: there are more bytes than the header says.
     pub fn payload(&self, offset: u32, len: u32) -> Result<Option<(Range<usize>, u32)>, Malformed> {
         let (header, wanted) = match self.current {
             Current::Taken(header) => (header, true),
             Current::Other(header) => (header, false),
             Current::None | Current::Offered(_) => return Ok(None),
         };
-        // A header is some bytes long, a message at most 2^30.
+        // The header is short, and a message has at most 2^30 bytes, so the sum does not overflow.
         let head = header.len() as u32;
         let end = offset.checked_add(len).ok_or(Malformed::Length)?;
         if end > head.saturating_add(header.payload()) {
@@ -262,11 +268,11 @@ impl Inbound {
         Ok(Some((skip as usize..len as usize, at)))
     }
 
-    /// The SEND has ended after `len` bytes.
+    /// Ends the SEND after `len` bytes.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Length`]: not as many as the header says.
+    /// [`Malformed::Length`]: the length differs from that in the header.
     pub fn end(&mut self, len: u32) -> Result<End, Malformed> {
         let current = core::mem::replace(&mut self.current, Current::None);
         let (header, taken) = match current {
@@ -278,7 +284,7 @@ impl Inbound {
             return Err(Malformed::Length);
         }
         if taken {
-            // INVARIANT: Equal.
+            // INVARIANT: Both numbers are equal.
             self.complete = self.taken;
             return Ok(End::Message);
         }
@@ -288,7 +294,7 @@ impl Inbound {
         })
     }
 
-    /// The SEND that is coming in will not be completed, and nothing else will come in.
+    /// Ends the present SEND without completing it. No other SEND will follow.
     pub fn abort(&mut self) {
         self.current = Current::None;
     }
@@ -340,7 +346,8 @@ mod tests {
         inbound.begin(&bytes, Owing::default())
     }
 
-    /// Brings an eager message of no bytes that comes after another; whether it was taken.
+    /// Passes an eager message of no bytes that comes after another one. Returns whether it was
+    /// taken.
     fn bring(inbound: &mut Inbound, (after, id): (u64, u64), void: bool) -> bool {
         let message = Message {
             after,
@@ -374,7 +381,7 @@ mod tests {
         let header = Header::Eager(message(1, 600));
         let begun = begin(&mut inbound, header);
         assert_eq!(begun, Ok(Begin::Message(message(1, 600), Source::Eager)));
-        // Nobody has taken it.
+        // The message has not been taken.
         assert_eq!(inbound.payload(0, 256), Ok(None));
         inbound.take();
         assert_eq!(inbound.payload(0, 256), Ok(Some((40..256, 0))));
@@ -388,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_longer_or_shorter_than_it_says() {
+    fn a_message_with_a_wrong_length_is_refused() {
         for len in [39, 639, 641] {
             let mut inbound = Inbound::new();
             let header = Header::Eager(message(1, 600));
@@ -405,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_taken_comes_again() {
+    fn a_message_that_was_not_taken_comes_again() {
         let mut inbound = Inbound::new();
         let header = Header::Eager(message(1, 0));
         for _ in 0..3 {
@@ -414,7 +421,7 @@ mod tests {
         }
         assert!(bring(&mut inbound, (0, 1), false));
         assert!(!bring(&mut inbound, (0, 1), false));
-        // Numbers have gaps.
+        // Numbers may have gaps.
         assert!(bring(&mut inbound, (1, 5), false));
         assert!(!bring(&mut inbound, (1, 4), false));
     }
@@ -425,7 +432,7 @@ mod tests {
         assert!(bring(&mut inbound, (0, 1), false));
         assert!(!bring(&mut inbound, (1, 3), true));
         assert!(!bring(&mut inbound, (3, 4), true));
-        // Its original was on its way.
+        // The original was on its way.
         assert!(!bring(&mut inbound, (4, 6), false));
         assert!(!bring(&mut inbound, (3, 4), false));
         assert!(bring(&mut inbound, (1, 3), false));
@@ -436,7 +443,7 @@ mod tests {
     #[test]
     fn a_void_message_that_was_taken_is_a_duplicate() {
         let mut inbound = Inbound::new();
-        // The original came first, then all is made void and sent again.
+        // The original came first; then everything is made void and sent again.
         assert!(bring(&mut inbound, (0, 1), false));
         assert!(!bring(&mut inbound, (0, 1), true));
         assert!(!bring(&mut inbound, (1, 2), true));
@@ -450,20 +457,20 @@ mod tests {
         assert!(!bring(&mut inbound, (0, 1), true));
         assert!(!bring(&mut inbound, (1, 2), true));
         assert_eq!(cancel(&mut inbound, 1, true), Some(Found::Never));
-        // It was behind the wish to cancel, void too, and its original was on its way.
+        // The message was posted after the CANCEL, and is void too. Its original was on its way.
         assert!(!bring(&mut inbound, (2, 3), false));
-        // Those that are sent again do without the one that was withdrawn.
+        // Messages sent again do not depend on the withdrawn one.
         assert!(bring(&mut inbound, (0, 2), false));
         assert!(bring(&mut inbound, (2, 3), false));
         assert_eq!(cancel(&mut inbound, 3, false), Some(Found::Received));
         assert_eq!(cancel(&mut inbound, 3, true), Some(Found::Taken));
-        // The one that was to be withdrawn had been taken.
+        // The message to be withdrawn had been taken.
         assert!(bring(&mut inbound, (3, 4), false));
         assert!(bring(&mut inbound, (3, 5), false));
     }
 
     #[test]
-    fn who_closes_takes_no_message() {
+    fn a_closing_endpoint_takes_no_message() {
         let mut inbound = Inbound::new();
         assert!(bring(&mut inbound, (0, 1), false));
         assert_eq!(inbound.shut(), 1);
@@ -475,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_need_one_answer_too_many_waits() {
+    fn sends_beyond_the_answer_limit_must_wait() {
         let begin = |header: Header, owed: u32, waiting: u32| {
             let mut bytes = [0; MAX_HEADER];
             assert_eq!(header.put(&mut bytes), Some(header.len()));
@@ -505,7 +512,7 @@ mod tests {
             assert_eq!(begin(cancel, max, 0), Ok(Begin::NotReady));
             assert_eq!(begin(cancel, max + 4, 5), Ok(Begin::Other));
         }
-        // What is not answered never waits for that.
+        // A message without an answer is not limited.
         let eager = Header::Eager(message(1, 0));
         assert!(matches!(begin(eager, u32::MAX, 0), Ok(Begin::Message(..))));
         assert_eq!(begin(Header::Ping, u32::MAX, 0), Ok(Begin::Other));

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations of an endpoint that go to one peer: messages, and RMA.
+//! The operations of an endpoint to one peer: messages and RMA.
 //!
-//! All are numbered in the order of posting, by one count; the number of a message is its id on the
-//! wire. Messages and RMA stand in a lane each, because a message may have to step aside while RMA
-//! goes on. Between the two lanes the order of posting holds otherwise.
+//! One count numbers all operations in the order of posting; the number of a message is its id on
+//! the wire. Messages and RMA operations have a lane each, because messages may have to be sent
+//! again while RMA continues. Apart from that, operations are sent in the order of posting.
 //!
 //! # A message
 //!
 //! ```text
-//!            handed to the QP            acknowledged            FIN
+//!            posted to the QP            acknowledged            FIN
 //!   Unsent -------------------> Queued ----------------> Sent --------> ended
 //!     ^                            |                       |
 //!     '------- made void ----------'      ended, if no FIN is to come
 //! ```
 //!
-//! While it is queued the QP reads its bytes, so it never ends then, whatever has become known.
-//! Whoever wants a message back that was handed to the QP asks the peer for it (`CANCEL`) and is
-//! answered by its FIN.
+//! A queued message never ends, whatever the peer has sent, because the QP still reads its bytes.
+//! To cancel a message that was posted to the QP, the session asks the peer (`CANCEL`), and the FIN
+//! of the message is the answer.
 
 use super::{
     header::{
@@ -37,30 +37,30 @@ use crate::{
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its tag, if it has one.
+    /// The tag, if there is one.
     pub tag: Option<u64>,
-    /// Remote CQ data, if it brings any.
+    /// The remote CQ data, if there is any.
     pub data: Option<u64>,
-    /// Bytes: at most [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE).
+    /// The length in bytes: at most [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE).
     pub len: u32,
-    /// Whether it is done only when it was received (`KFI_DELIVERY_COMPLETE`).
+    /// Whether the message completes only when it was received (`KFI_DELIVERY_COMPLETE`).
     pub delivery: bool,
-    /// Whether all operations before it must be done first (`KFI_FENCE`).
+    /// Whether all earlier operations must complete first (`KFI_FENCE`).
     pub fence: bool,
 }
 
 impl Outgoing {
-    /// Returns whether it is sent with its bytes.
+    /// Returns whether the message is sent together with its bytes.
     pub const fn is_eager(&self) -> bool {
         self.len as u64 <= limits::EAGER_SIZE
     }
 
-    /// Returns whether its receiver ends it with a FIN.
+    /// Returns whether the receiver ends the message with a FIN.
     pub const fn has_fin(&self) -> bool {
         self.delivery || !self.is_eager()
     }
 
-    /// Returns what the peer must be capable of.
+    /// Returns the capabilities that the peer must have.
     pub(super) const fn needs(&self) -> Caps {
         match self.tag {
             None => Caps::MSG.union(Caps::RECV),
@@ -81,42 +81,42 @@ impl Outgoing {
     }
 }
 
-/// Where a message is.
+/// The location of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Not with the QP.
+    /// Not posted to the QP.
     Unsent,
-    /// With the QP.
+    /// Posted to the QP.
     Queued,
-    /// With the peer.
+    /// Acknowledged by the peer.
     Sent,
 }
 
-/// Whether somebody wants a message back.
+/// The state of a request to withdraw a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recall {
-    /// Nobody does.
+    /// There is no request.
     No,
-    /// The peer is to be told.
+    /// The peer is to be asked.
     Wanted,
-    /// The peer was told.
+    /// The peer was asked.
     Told,
 }
 
-/// A message.
+/// A message with its state.
 #[derive(Debug)]
 pub struct Send<C> {
     pub(super) cookie: C,
     pub(super) out: Outgoing,
     pub(super) stage: Stage,
-    /// Whether it was handed to the QP, ever.
+    /// Whether the message was ever posted to the QP.
     pub(super) tried: bool,
-    /// The message after which it is to come, if it was.
+    /// The number of the message after which it is to come, if it was posted to the QP.
     pub(super) after: u64,
     pub(super) recall: Recall,
-    /// What the peer said of it.
+    /// The status that the peer sent.
     pub(super) fate: Option<Fate>,
-    /// What the QP said of it.
+    /// The error that the QP reported.
     pub(super) error: Option<Errno>,
 }
 
@@ -134,7 +134,7 @@ impl<C> Send<C> {
         }
     }
 
-    /// How it has ended, if it has.
+    /// Returns the result if the message has ended.
     pub(super) fn end(&self) -> Option<Result> {
         match (self.stage, self.fate) {
             (Stage::Queued, _) => None,
@@ -146,30 +146,30 @@ impl<C> Send<C> {
     }
 }
 
-/// What an RMA operation does.
+/// The kind of an RMA operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RmaKind {
-    /// It reads the peer's memory.
+    /// Reads the peer's memory.
     Read,
-    /// It writes the peer's memory, and brings CQ data if there are any.
+    /// Writes the peer's memory, with CQ data if there are any.
     Write(Option<u64>),
 }
 
-/// An RMA operation to be done.
+/// An RMA operation to be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// What.
+    /// The kind.
     pub kind: RmaKind,
-    /// Bytes of all pieces.
+    /// The length of all pieces in bytes.
     pub len: u32,
-    /// Pieces of the peer's memory: at least one.
+    /// The number of pieces of the peer's memory: at least one.
     pub pieces: u32,
-    /// Whether all operations before it must be done first (`KFI_FENCE`).
+    /// Whether all earlier operations must complete first (`KFI_FENCE`).
     pub fence: bool,
 }
 
 impl Transfer {
-    /// Returns what the peer must be capable of.
+    /// Returns the capabilities that the peer must have.
     pub(super) const fn needs(&self) -> Caps {
         match self.kind {
             RmaKind::Read => Caps::RMA.union(Caps::REMOTE_READ),
@@ -177,7 +177,7 @@ impl Transfer {
         }
     }
 
-    /// Work requests that it is made of.
+    /// Returns the number of work requests of the operation.
     pub(super) const fn requests(&self) -> u32 {
         match self.kind {
             RmaKind::Write(Some(_)) => self.pieces.saturating_add(1),
@@ -186,15 +186,15 @@ impl Transfer {
     }
 }
 
-/// An RMA operation.
+/// An RMA operation with its state.
 #[derive(Debug)]
 pub struct Rma<C> {
     pub(super) cookie: C,
     pub(super) transfer: Transfer,
-    /// Work requests handed to the QP, and those of them that are done.
+    /// The number of work requests posted to the QP, and of those that are done.
     pub(super) queued: u32,
     pub(super) done: u32,
-    /// What the QP said of the first that failed.
+    /// The error that the QP reported for the first one that failed.
     pub(super) error: Option<Errno>,
 }
 
@@ -214,11 +214,11 @@ impl<C> Rma<C> {
     }
 }
 
-/// Operations in the order of their numbers, those up to `at` handed to the QP.
+/// Operations of one kind in the order of their numbers. Those before `at` were posted to the QP.
 #[derive(Debug)]
 pub(super) struct Lane<M> {
     pub(super) map: M,
-    /// All before it were handed to the QP, or have ended.
+    /// All operations before this number were posted to the QP, or have ended.
     pub(super) at: u64,
 }
 
@@ -227,7 +227,7 @@ impl<M> Lane<M> {
         Self { map, at: 0 }
     }
 
-    /// The number of the first operation that was not handed to the QP.
+    /// Returns the number of the first operation that was not posted to the QP.
     pub(super) fn front<V>(&self) -> Option<u64>
     where
         M: Store<V>,
@@ -235,12 +235,12 @@ impl<M> Lane<M> {
         self.map.next(self.at)
     }
 
-    /// All up to `number` were handed to the QP.
+    /// Records that all operations up to `number` were posted to the QP.
     pub(super) fn pass(&mut self, number: u64) {
         self.at = number.wrapping_add(1);
     }
 
-    /// That one is not with the QP any more.
+    /// Records that the operation is no longer posted to the QP.
     pub(super) fn back(&mut self, number: u64) {
         self.at = self.at.min(number);
     }

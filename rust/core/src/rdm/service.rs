@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The service ID under which an endpoint for reliable datagrams listens.
+//! The service ID on which an endpoint for reliable datagrams listens.
 //!
-//! The IDs `0x026b_6669_0001_pppp` are of the space that the local operating system administers (first
-//! byte 0x02), so they differ from all assigned IDs. The letters `kfi` follow, then the version of the
-//! protocol, then the endpoint's service number. An endpoint of KFI_EP_MSG listens in the RDMA CM's
-//! port space for TCP ([`ServiceId::tcp`]). The two can therefore have the same port.
+//! The IDs `0x026b_6669_0001_pppp` are in the space that the local operating system assigns (first
+//! byte 0x02), so they differ from all registered IDs. The letters `kfi` follow, then the version
+//! of the protocol, then the endpoint's service number. An endpoint of KFI_EP_MSG listens in the
+//! RDMA CM's port space for TCP ([`ServiceId::tcp`]), so the two kinds of endpoints can use the
+//! same port.
 
 use kfi_roce::cm::ServiceId;
 
 /// The service IDs of version 1 of the protocol.
 const SPACE: ServiceId = ServiceId::new(0x026b_6669_0001_0000);
 
-/// Returns the ID of reliable datagrams to the endpoint with this service number.
+/// Returns the service ID of the reliable datagram endpoint with this service number.
 pub const fn service_id(port: u16) -> ServiceId {
     SPACE.with_port(port)
 }
@@ -32,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ids_are_no_endpoints() {
+    fn other_service_ids_belong_to_no_endpoint() {
         for id in [0x026b_6669_0000_0001, 0x026b_6669_0002_0001, 0x0106_0001, 0] {
             assert_eq!(ServiceId::new(id).port_in(SPACE), None);
         }

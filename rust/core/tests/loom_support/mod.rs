@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A word on loom's atomics. loom models C11, not the kernel's memory model: a
-//! fully ordered operation is an access between two sequentially consistent
-//! fences there, which is no stronger than the kernel's.
+//! A word on loom's atomics. loom models C11 instead of the kernel's memory model. A fully ordered
+//! operation is therefore an access between two sequentially consistent fences, which is no
+//! stronger than the kernel's.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

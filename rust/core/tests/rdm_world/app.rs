@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A program that posts operations.
+//! The program of an endpoint, which posts operations.
 
 use kfi_core::{
     limits::EAGER_SIZE,
@@ -26,7 +26,7 @@ use super::{
     MS, //
 };
 
-/// Lengths that matter.
+/// Message lengths near the limits.
 const LENGTHS: &[u32] = &[
     0,
     1,
@@ -40,14 +40,14 @@ const LENGTHS: &[u32] = &[
     20_000,
 ];
 
-/// Steps of a program.
+/// The number of steps of a program.
 const STEPS: u64 = 100;
 
-/// Operations that an endpoint has under way at most.
+/// The maximum number of operations in progress of an endpoint.
 const OPEN: usize = 100;
 
 impl World {
-    /// A program does something, and goes on later.
+    /// Executes a step of a program, and schedules the next one.
     pub(crate) fn app(&mut self, addr: Addr) {
         if self.draining {
             self.drain(addr);
@@ -63,7 +63,7 @@ impl World {
         for _ in 0..self.rng.spread(8) {
             self.act(addr);
         }
-        // The same work, however long it may take.
+        // The number of steps is the same, whatever the work time is.
         let pause = self.rng.spread(2 * self.plan.work_time / STEPS);
         self.after(pause, Event::App(addr));
     }
@@ -197,14 +197,14 @@ impl World {
         self.transfer(addr, peer, rma, fence);
     }
 
-    /// Everything is received.
+    /// Receives everything.
     fn drain(&mut self, addr: Addr) {
         let Some(end) = self.ends[addr].as_ref().filter(|end| !end.leaving) else {
             return;
         };
         let claims = end.claims.len();
         if !end.drains {
-            // One that takes not everything is in the way of those that do.
+            // A receive that does not accept every message would block those that do.
             self.cancel_receives(addr);
         }
         if let Some(end) = &mut self.ends[addr] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connection management, as far as sessions see it: letters that are lost, repeated, and kept for
-//! long.
+//! Connection management as sessions see it, with messages ("letters") that are lost, repeated, or
+//! delayed for a long time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ use super::{
     MS, //
 };
 
-/// What is sent.
+/// The contents of a letter.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     from: Addr,
@@ -141,12 +141,12 @@ impl World {
         call
     }
 
-    /// Asks for a connection.
+    /// Sends a connection request.
     pub(crate) fn connect(&mut self, owner: Addr, peer: Addr, conn: Conn, hello: Hello) {
         self.new_call(owner, peer, conn, hello, None);
     }
 
-    /// Sends what is not answered, and again after a while.
+    /// Sends a message that is not answered, and schedules its repetition.
     pub(crate) fn repeat(&mut self, id: u64) {
         let Some(call) = self.cm.calls.get(&id) else {
             return;
@@ -170,13 +170,13 @@ impl World {
         self.after(20 * MS, Event::Repeat(id));
     }
 
-    /// A request arrives that its sender never made, and nobody says so when it is answered.
+    /// Delivers a request that its sender never made; the answer to it is lost.
     pub(crate) fn forge_silent_request(&mut self, from: Addr, to: Addr, incarnation: u64) {
         self.cm.silent.insert(self.cm.next + 1);
         self.forge_request(from, to, incarnation, 0);
     }
 
-    /// A request arrives that its sender never made.
+    /// Delivers a request that its sender never made.
     pub(crate) fn forge_request(&mut self, from: Addr, to: Addr, incarnation: u64, epoch: u64) {
         self.cm.next += 1;
         let call = self.cm.next;
@@ -201,13 +201,13 @@ impl World {
             .map(|(id, _)| *id)
     }
 
-    /// The QP of a connection.
+    /// Returns the QP of a connection.
     pub(crate) fn pipe_of(&self, owner: Addr, peer: Addr, conn: Conn) -> Option<PipeId> {
         let id = self.call_of(owner, peer, conn)?;
         Some(self.cm.calls[&id].pipe)
     }
 
-    /// Lets a connection go.
+    /// Ends a connection.
     pub(crate) fn disconnect(&mut self, owner: Addr, peer: Addr, conn: Conn) {
         if let Some(id) = self.call_of(owner, peer, conn) {
             let call = self.cm.calls.remove(&id).unwrap();
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// All connections of an endpoint that has died are gone, and nobody is told.
+    /// Removes all connections of an endpoint that has died, without telling the peers.
     pub(crate) fn forget_calls(&mut self, owner: Addr) {
         let dead: Vec<u64> = self
             .cm
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// A packet has come over this QP.
+    /// Handles the first packet on this QP.
     pub(crate) fn first_packet(&mut self, pipe: PipeId) {
         if let Some(call) = self.cm.calls.get(&pipe.0) {
             if call.state == State::Accepted {
@@ -318,7 +318,7 @@ impl World {
         let reply = end.session(from).requested(now, hello, epoch);
         match reply {
             Reply::Accept(conn, mine) if !self.draining && self.rng.one_in(self.plan.no_memory) => {
-                // No memory for a QP.
+                // There is no memory for a QP.
                 let _ = mine;
                 refuse(self, Refusal::Busy);
                 self.with_session(to, from, |session| session.failed(conn, Cause::Busy));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! An endpoint: receives, messages that wait for them, buffers, and what is around its sessions. The
-//! module's own is made like this, with locks.
+//! An endpoint of the simulation: receives, unexpected messages, buffers and sessions. The module's
+//! endpoint has the same structure, with locks.
 
 use std::{
     collections::{
@@ -45,9 +45,9 @@ use super::{
     Addr, //
 };
 
-/// Bytes of memory that peers may write to and read from.
+/// The size of the memory that peers may access, in bytes.
 pub(crate) const REGION: usize = 4096;
-/// Its key.
+/// The key of this memory.
 pub(crate) const KEY: u32 = 7;
 
 /// A store in a tree.
@@ -77,18 +77,19 @@ impl<V> Store<V> for Tree<V> {
     }
 }
 
-/// What an answer holds from when it is owed until it is gone; its count is what is owed.
+/// A share of the answers owed, held from the creation of an answer to its end. The reference count
+/// is the number of answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share(Arc<()>);
 
 impl Share {
-    /// How many answers hold one, if this is the one of the endpoint.
+    /// Returns the number of answers, for the share of the endpoint.
     pub(crate) fn owed(&self) -> u32 {
         Arc::strong_count(&self.0) as u32 - 1
     }
 }
 
-/// A store of answers.
+/// The store of answers.
 pub(crate) struct Answers(BTreeMap<u64, (Answer<Filling>, Share)>);
 
 impl Store<Answer<Filling>> for Answers {
@@ -116,7 +117,7 @@ impl Store<Answer<Filling>> for Answers {
     }
 }
 
-/// The stores of these endpoints.
+/// The types of the sessions of these endpoints.
 pub(crate) struct Model;
 
 impl Stores for Model {
@@ -134,11 +135,11 @@ pub(crate) struct Rx {
     pub(crate) room: u32,
 }
 
-/// A receive that is being filled by reading.
+/// A receive that is being filled by READs.
 #[derive(Debug)]
 pub(crate) struct Filling {
     pub(crate) rx: Rx,
-    /// The operation whose message it is.
+    /// The operation of the message.
     pub(crate) op: u64,
     pub(crate) fit: Placement,
     pub(crate) bytes: Vec<u8>,
@@ -160,14 +161,14 @@ pub(crate) enum Held {
     },
 }
 
-/// Where a message goes that is coming in.
+/// The destination of an incoming message.
 #[derive(Debug)]
 pub(crate) enum Where {
     Receive(Rx),
     Unexpected,
 }
 
-/// A message that is coming in.
+/// An incoming message.
 #[derive(Debug)]
 pub(crate) struct Placing {
     pub(crate) at: Where,
@@ -186,7 +187,7 @@ impl Placing {
 pub(crate) struct Pair {
     pub(crate) posted: Posted<Addr, Rx, Vec<PostedSlot<Addr, Rx>>>,
     pub(crate) unexpected: Unexpected<Addr, Held, Vec<UnexpectedSlot<Addr, Held>>>,
-    /// Places in it for messages that are coming in.
+    /// The slots reserved for incoming messages.
     pub(crate) reserved: u32,
     pub(crate) room: u32,
 }
@@ -218,20 +219,20 @@ pub(crate) struct End {
     pub(crate) config: Config,
     pub(crate) epoch: u64,
     pub(crate) sessions: BTreeMap<Addr, Session<Model>>,
-    /// What is owed to each peer.
+    /// The answers owed to each peer.
     pub(crate) shares: BTreeMap<Addr, Share>,
     pub(crate) pairs: [Pair; 2],
-    /// The operation of each number, by peer.
+    /// The operation for each number, by peer.
     pub(crate) numbers: BTreeMap<(Addr, u64), u64>,
-    /// The other way round, of those that have not ended.
+    /// The peer and number of each operation that has not ended.
     pub(crate) open: BTreeMap<u64, (Addr, u64)>,
     pub(crate) memory: Vec<u8>,
     pub(crate) leaving: bool,
-    /// Contexts that have claimed a message.
+    /// The contexts that have claimed a message.
     pub(crate) claims: Vec<u64>,
-    /// Receives that are posted.
+    /// The posted receives.
     pub(crate) receives: BTreeSet<u64>,
-    /// Whether its program only receives any more.
+    /// Whether the program only receives from now on.
     pub(crate) drains: bool,
 }
 
@@ -281,7 +282,7 @@ impl End {
         })
     }
 
-    /// How many answers are owed to a peer.
+    /// Returns the number of answers owed to a peer.
     pub(crate) fn owed(&self, peer: Addr) -> u32 {
         self.shares.get(&peer).map_or(0, Share::owed)
     }
@@ -299,7 +300,7 @@ impl End {
             .collect()
     }
 
-    /// Memory of this endpoint, if it may be reached.
+    /// Returns a part of the memory of this endpoint, if peers may access it.
     pub(crate) fn region(&mut self, key: u32, offset: u64, len: u32) -> Option<&mut [u8]> {
         let from = usize::try_from(offset).ok()?;
         let to = from.checked_add(len as usize)?;
@@ -313,12 +314,12 @@ impl End {
         &mut self.pairs[usize::from(tagged)]
     }
 
-    /// Messages that wait for a receive.
+    /// Returns the number of messages that wait for a receive.
     pub(crate) fn waiting(&self) -> u32 {
         self.pairs.iter().map(|pair| pair.unexpected.len()).sum()
     }
 
-    /// Receives that wait for a message.
+    /// Returns the number of receives that wait for a message.
     pub(crate) fn posted(&self, tagged: bool) -> u32 {
         self.pairs[usize::from(tagged)].posted.len()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is around a session: it is asked what to do, and that is done.
+//! The caller of the sessions: executes the actions that a session returns.
 
 use kfi_core::{
     errno::{
@@ -50,7 +50,7 @@ use super::{
 };
 
 impl World {
-    /// Runs `work` on a session, and what follows from it.
+    /// Runs `work` on a session, and then the actions that follow.
     pub(crate) fn with_session<T>(
         &mut self,
         owner: Addr,
@@ -76,7 +76,7 @@ impl World {
         });
     }
 
-    /// Does what a session wants.
+    /// Executes the actions of a session.
     pub(crate) fn pump(&mut self, owner: Addr, peer: Addr) {
         let now = self.now;
         loop {
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Lets the QP of a connection go.
+    /// Frees the QP of a connection.
     fn close_conn(&mut self, owner: Addr, peer: Addr, conn: Conn) {
         if let Some(id) = self.pipe_of(owner, peer, conn) {
             self.tell_closing(id);
@@ -135,7 +135,7 @@ impl World {
         let Some(end) = &mut self.ends[owner] else {
             return;
         };
-        // What is still with the peer cannot be had any more.
+        // Messages whose bytes are still with the peer are lost.
         for pair in &mut end.pairs {
             let is_gone = |held: &Held| matches!(held, Held::There { conn: of, .. } if *of == conn);
             let mut found = Vec::new();
@@ -152,7 +152,7 @@ impl World {
         end.session(peer).closed(now, conn);
     }
 
-    /// A message that was coming in will not be completed.
+    /// Aborts an incoming message.
     pub(crate) fn abort(&mut self, owner: Addr, placing: &Placing) {
         self.oracle.count("aborted");
         match placing.at {
@@ -210,7 +210,7 @@ impl World {
         self.post(id, work, request, payload);
     }
 
-    /// What a piece of RMA is about.
+    /// Returns the parameters of a piece of an RMA operation.
     pub(crate) fn rma_of(
         &mut self,
         owner: Addr,
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// Bytes that `owner` has offered to `reader`.
+    /// Returns bytes that `owner` has offered to `reader`.
     pub(crate) fn granted(
         &mut self,
         owner: Addr,
@@ -244,7 +244,7 @@ impl World {
         Oracle::bytes(op, len)[from..from + grant.len as usize].to_vec()
     }
 
-    /// Work is done.
+    /// Handles the completion of work.
     pub(crate) fn work_done(
         &mut self,
         owner: Addr,
@@ -261,7 +261,7 @@ impl World {
         let session = end.session(peer);
         match data {
             Some((Request::Read { answer, offset, .. }, data)) => {
-                // There is no other way to change it in these tests.
+                // The tests have no other way to change it.
                 let filling = session
                     .receive(answer)
                     .expect("a receive that is being filled");
@@ -318,7 +318,7 @@ impl World {
 
     fn op_ended(&mut self, owner: Addr, op: u64, result: Result) {
         let leaving = self.ends[owner].as_ref().is_some_and(|end| end.leaving);
-        // Then it is not reported.
+        // The end is not reported then.
         if !leaving {
             self.oracle.ended(op, result);
         }
@@ -332,7 +332,7 @@ impl World {
         self.op_ended(owner, id, result);
     }
 
-    /// A receive gets a message.
+    /// Places a message in a receive.
     pub(crate) fn fill(&mut self, owner: Addr, rx: Rx, op: u64, fit: Placement, bytes: &[u8]) {
         let expected = Oracle::bytes(op, fit.len as u32);
         assert!(bytes[..fit.len as usize] == expected, "wrong bytes of {op}");
@@ -405,7 +405,7 @@ impl World {
         self.pump(addr, peer);
     }
 
-    /// An endpoint dies, without a word.
+    /// Removes an endpoint without telling its peers.
     pub(crate) fn crash(&mut self, addr: Addr) {
         if self.ends[addr].is_some() {
             self.log(|| format!("{addr}: dies"));
@@ -422,7 +422,7 @@ impl World {
         }
     }
 
-    /// An endpoint closes.
+    /// Closes an endpoint.
     pub(crate) fn close(&mut self, addr: Addr) {
         let now = self.now;
         let Some(end) = self.ends[addr].as_mut().filter(|end| !end.leaving) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where messages and receives meet.
+//! Matching of messages with receives.
 
 use kfi_core::{
     errno::Errno,
@@ -48,7 +48,7 @@ fn envelope_of(message: &Message, src: Addr) -> Envelope<Addr> {
 }
 
 impl World {
-    /// A message comes. `None`: there is no room for it.
+    /// Handles the beginning of a message. Returns `None` if there is no room for it.
     pub(crate) fn offer(
         &mut self,
         addr: Addr,
@@ -96,7 +96,7 @@ impl World {
         })
     }
 
-    /// All of a message has come.
+    /// Handles the end of a message.
     pub(crate) fn arrived(&mut self, addr: Addr, peer: Addr, conn: Conn, placing: Placing) {
         let Placing {
             at,
@@ -133,7 +133,7 @@ impl World {
                 let end = self.ends[addr].as_mut().unwrap();
                 let pair = end.pair(tagged);
                 pair.reserved -= 1;
-                // A receive may have come meanwhile.
+                // A receive may have been posted in the meantime.
                 pair.take(&envelope).map(|rx| (rx, known.charged))
             }
         };
@@ -152,7 +152,7 @@ impl World {
         self.pump(addr, peer);
     }
 
-    /// Brings a message to a receive.
+    /// Passes a message to a receive.
     fn bring(&mut self, addr: Addr, rx: Rx, known: &Known<Addr>, held: Held) {
         let peer = known.envelope.src;
         let fit = Placement::new(known.len, u64::from(rx.room));
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that an answer is made of")]
+    #[expect(clippy::too_many_arguments, reason = "the parts of an answer")]
     fn owe(
         &mut self,
         addr: Addr,
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// The peer says something.
+    /// Handles an event from the peer.
     pub(crate) fn said(&mut self, addr: Addr, peer: Addr, conn: Conn, said: Said) {
         self.log(|| format!("{peer}-{addr}: {conn:?} {said:?}"));
         let now = self.now;
@@ -238,7 +238,7 @@ impl World {
         self.pump(addr, peer);
     }
 
-    /// Takes back a message that waits for its receive.
+    /// Withdraws a message that waits for its receive.
     fn withdraw(&mut self, addr: Addr, peer: Addr, conn: Conn, id: u64) -> bool {
         let end = self.ends[addr].as_mut().unwrap();
         for tagged in [false, true] {
@@ -248,7 +248,7 @@ impl World {
                     conn: of, id: no, ..
                 } => *of == conn && *no == id,
             };
-            // Connections of different peers may have the same name.
+            // Connections of different peers may have the same identifier.
             let mut others = Vec::new();
             let mut found = false;
             while let Some((known, held)) = end.pair(tagged).unexpected.withdraw(is_it) {
@@ -279,7 +279,7 @@ impl World {
         rx: Rx,
     ) {
         let end = self.ends[addr].as_mut().unwrap();
-        // Contexts that have claimed something are known.
+        // A context that has claimed a message is known.
         let context = match search {
             Search::Claim | Search::ClaimDiscard => end.claims.first().copied().unwrap_or(0),
             _ => rx.id,
@@ -326,7 +326,7 @@ impl World {
             }
             Found::NoMessage => self.end_receive(addr, rx.id, Err(Errno::ENOMSG)),
             Found::NotClaimed => {
-                // Its connection has gone, and the message with it.
+                // The connection of the claimed message has gone, and the message with it.
                 end.claims.retain(|claim| *claim != context);
                 self.oracle.unpost(rx.id);
             }

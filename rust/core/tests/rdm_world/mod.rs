@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A world of reliable datagram endpoints: sessions over pipes that break, under a seed.
+//! A simulation of reliable datagram endpoints: sessions over connections that fail, determined by
+//! a seed.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `rng.rs` | numbers from a seed |
-//! | `plan.rs` | what a seed decides about a run |
-//! | `pipe.rs` | QPs: reliable, in order, with an end |
+//! | `rng.rs` | pseudo-random numbers from a seed |
+//! | `plan.rs` | the choices of a seed |
+//! | `pipe.rs` | QPs ("pipes"): reliable, in order, and can fail |
 //! | `cm.rs` | connection management: lossy, with repetitions and old packets |
 //! | `end.rs` | an endpoint |
-//! | `matching.rs` | where its messages and receives meet |
-//! | `glue.rs` | what is around its sessions |
-//! | `app.rs` | a program that posts operations |
-//! | `oracle.rs` | what must be true |
+//! | `matching.rs` | matching of its messages with receives |
+//! | `glue.rs` | the caller of its sessions |
+//! | `app.rs` | the program, which posts operations |
+//! | `oracle.rs` | the conditions that must hold |
 //!
-//! A pipe carries out the work of one side at the other, in order and once, as a connection of RC does:
-//! later, in steps, refused for a while, cut at any moment, with what was done and not yet acknowledged
-//! left in the dark. A message that was made void may be seen as its original, as if a packet had been
-//! on its way.
+//! A pipe executes the work of one side at the other, in order and once, like an RC connection:
+//! with delays, in steps, refused for a time. It can fail at any moment, and then work that was
+//! executed but not acknowledged has an unknown result. A message that was made void may arrive as
+//! its original, as if a packet had been on its way.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -55,35 +56,35 @@ use self::{
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Where an endpoint is: its address.
+/// The address of an endpoint.
 pub(crate) type Addr = usize;
 
-/// Something that happens.
+/// An event of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// The work at the front of a pipe arrives.
     Deliver(PipeId),
     /// The rest of a message arrives.
     Rest(PipeId),
-    /// What was done is acknowledged.
+    /// Executed work is acknowledged.
     Ack(PipeId),
-    /// What is done is told.
+    /// Completed work is reported to the session.
     Tell(PipeId),
-    /// If nothing was acknowledged since, a pipe fails.
+    /// A pipe fails if nothing was acknowledged since.
     Timeout(PipeId, u64),
     /// A letter of connection management arrives.
     Letter(Letter),
-    /// Connection management repeats what was not answered.
+    /// Connection management repeats an unanswered message.
     Repeat(u64),
-    /// A program does something.
+    /// A program executes a step.
     App(Addr),
-    /// An accident.
+    /// A fault happens.
     Fault,
     /// An endpoint is opened at this address, if there is none.
     Open(Addr),
 }
 
-/// Everything.
+/// The state of the simulation.
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) rng: Rng,
@@ -92,19 +93,19 @@ pub(crate) struct World {
     pub(crate) pipes: BTreeMap<PipeId, Pipe>,
     pub(crate) cm: cm::Cm,
     pub(crate) oracle: Oracle,
-    /// Between two hosts nothing passes before.
+    /// The time before which nothing passes between two hosts.
     pub(crate) cut_until: BTreeMap<(Addr, Addr), u64>,
-    /// No more accidents; everything is received.
+    /// There are no more faults; everything is received.
     pub(crate) draining: bool,
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    /// Events by their place in `events`.
+    /// The events, by their index in `events`.
     store: Vec<Option<Event>>,
     next: u64,
     pub(crate) incarnations: u64,
     pub(crate) notes: u64,
     /// Nothing is acknowledged.
     pub(crate) mute: bool,
-    /// This end says of every FIN that it has no room for it.
+    /// This end has no room for any FIN.
     pub(crate) refuses_fins: Option<Addr>,
     trace: bool,
 }
@@ -124,7 +125,7 @@ impl World {
         world
     }
 
-    /// A world in which nobody does anything by himself.
+    /// Makes a world in which only the test acts.
     pub(crate) fn with(plan: Plan, rng: Rng, trace: bool) -> Self {
         let mut world = Self {
             now: 1,
@@ -168,7 +169,7 @@ impl World {
         self.at(self.now + delay, event);
     }
 
-    /// Opens an endpoint at an address where there is none.
+    /// Opens an endpoint at an address, if there is none.
     pub(crate) fn open(&mut self, addr: Addr) {
         if self.ends[addr].is_none() {
             self.incarnations += 1;
@@ -179,12 +180,12 @@ impl World {
         }
     }
 
-    /// The earliest time at which a session has something to do.
+    /// Returns the earliest deadline of a session.
     fn deadline(&self) -> Option<u64> {
         self.ends.iter().flatten().filter_map(End::deadline).min()
     }
 
-    /// Does the next thing, before `until`. False: there is none.
+    /// Executes the next event before `until`. Returns false if there is none.
     fn step(&mut self, until: u64) -> bool {
         let event = self.events.peek().map(|Reverse((time, ..))| *time);
         let deadline = self.deadline();
@@ -217,7 +218,7 @@ impl World {
                 self.expire_session(addr, peer);
             }
         }
-        // Nobody spins.
+        // No session spins.
         let deadline = self.deadline();
         assert!(
             deadline.is_none_or(|deadline| deadline > self.now),
@@ -250,7 +251,7 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// An accident, and when the next one is to be.
+    /// Executes a fault, and schedules the next one.
     fn fault(&mut self) {
         if self.draining {
             return;
@@ -259,7 +260,7 @@ impl World {
         let peer = self.rng.index(self.ends.len());
         match self.rng.below(10) {
             0..=2 => {
-                // Cable out, for a short or a long while.
+                // Nothing passes between two hosts for a short or a long time.
                 let time = self.rng.spread(2 * self.plan.timeout);
                 self.log(|| format!("{addr}-{peer}: nothing passes for {time}"));
                 let pair = (addr.min(peer), addr.max(peer));
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// Whether something passes between two hosts now, or else when.
+    /// Returns whether packets pass between two hosts now; otherwise the time at which they will.
     pub(crate) fn passes(&self, a: Addr, b: Addr) -> Result<(), u64> {
         match self.cut_until.get(&(a.min(b), a.max(b))) {
             Some(until) if *until > self.now => Err(*until),
@@ -297,7 +298,7 @@ impl World {
         }
     }
 
-    /// Runs a whole life: work, accidents, then peace.
+    /// Runs the simulation: work with faults, then a time without.
     pub(crate) fn live(&mut self) {
         let peaceful = self.plan.is_peaceful();
         self.run(self.plan.work_time);
@@ -307,14 +308,14 @@ impl World {
         for addr in 0..self.ends.len() {
             self.open(addr);
         }
-        // Long enough for whatever can take long.
+        // The time is long enough for everything that can take long.
         let until = self.now + 2 * times::CONNECT_TIME + 20 * self.plan.timeout + 5_000 * MS;
         while self.now < until && !self.oracle.is_settled() {
             let next = (self.now + 50 * MS).min(until);
             self.run(next);
         }
         self.oracle.check_settled();
-        // What is idle is given up.
+        // Idle connections end.
         let idle = self.now + 2 * self.plan.idle_time + 20 * self.plan.timeout + 10_000 * MS;
         self.run(idle);
         for end in self.ends.iter().flatten() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What must be true: every operation ends once; a message is received at most once, whole and in
-//! order, and just once if its sender was told so.
+//! The oracle: every operation ends once; a message is received at most once, completely and in
+//! order, and exactly once if its sender was told so.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use kfi_core::errno::{
 
 use super::rng::bytes;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Message {
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 pub(crate) struct Rma {
     pub(crate) write: bool,
     pub(crate) key: u32,
-    /// Offset and length.
+    /// The offset and length of each piece.
     pub(crate) pieces: Vec<(u64, u32)>,
     pub(crate) data: Option<u64>,
 }
@@ -40,27 +40,27 @@ pub(crate) struct Rma {
 pub(crate) struct Op {
     pub(crate) incarnation: u64,
     pub(crate) kind: Kind,
-    /// How it has ended; `None`: it has not.
+    /// The result; `None` if the operation has not ended.
     pub(crate) end: Option<Result>,
-    /// Its endpoint has gone, so it will not end.
+    /// The endpoint has gone, so the operation will not end.
     pub(crate) void: bool,
-    /// Whose message it received, or by which incarnation it was received.
+    /// For a receive, the message; for a message, the incarnation that received it.
     seen: Option<u64>,
 }
 
-/// See the top of the file.
+/// The oracle. See the top of the file.
 #[derive(Default)]
 pub(crate) struct Oracle {
     pub(crate) ops: BTreeMap<u64, Op>,
     next: u64,
     open: u64,
-    /// The last message that was taken, of one incarnation by another.
+    /// The last message that was taken, by the incarnations of sender and receiver.
     last: BTreeMap<(u64, u64), u64>,
-    /// CQ data of WRITEs that came.
+    /// The CQ data of WRITEs that arrived, with their counts.
     notes: BTreeMap<u64, u64>,
-    /// Which incarnations have ended.
+    /// The incarnations that have ended.
     ended: Vec<u64>,
-    /// What happened how often.
+    /// How often each event happened.
     pub(crate) counts: BTreeMap<String, u64>,
 }
 
@@ -85,7 +85,7 @@ impl Oracle {
         self.next
     }
 
-    /// An operation was not accepted after all.
+    /// Removes an operation that was not accepted.
     pub(crate) fn unpost(&mut self, id: u64) {
         let op = self.ops.remove(&id).unwrap();
         self.open -= u64::from(op.kind != Kind::Receive);
@@ -110,7 +110,7 @@ impl Oracle {
         self.count(&format!("{name}: {text}"));
     }
 
-    /// An endpoint has gone, and what it had not ended.
+    /// Records that an endpoint has gone with its unfinished operations.
     pub(crate) fn gone(&mut self, incarnation: u64) {
         self.ended.push(incarnation);
         for op in self.ops.values_mut() {
@@ -121,7 +121,7 @@ impl Oracle {
         }
     }
 
-    /// The message of operation `id` was taken at its target.
+    /// Records that the message of operation `id` was taken at its target.
     pub(crate) fn arrived(&mut self, id: u64, target: u64) {
         let op = &self.ops[&id];
         let last = self.last.entry((op.incarnation, target)).or_default();
@@ -129,7 +129,7 @@ impl Oracle {
         *last = id;
     }
 
-    /// The message was received, or discarded, by `target`.
+    /// Records that `target` received or discarded the message.
     pub(crate) fn received(&mut self, id: u64, target: u64) {
         let op = self.ops.get_mut(&id).unwrap();
         assert_eq!(op.seen, None, "{op:?} is received twice");
@@ -139,17 +139,17 @@ impl Oracle {
         self.count("received");
     }
 
-    /// CQ data of a WRITE came.
+    /// Records the CQ data of a WRITE.
     pub(crate) fn noted(&mut self, data: u64) {
         *self.notes.entry(data).or_default() += 1;
     }
 
-    /// The bytes of a message.
+    /// Returns the bytes of a message.
     pub(crate) fn bytes(id: u64, len: u32) -> Vec<u8> {
         bytes(id, len as usize)
     }
 
-    /// Whether every operation has ended that is not a receive.
+    /// Returns whether all operations except receives have ended.
     pub(crate) fn is_settled(&self) -> bool {
         self.open == 0
     }
@@ -161,10 +161,10 @@ impl Oracle {
         }
     }
 
-    /// At the end of a life without accidents.
+    /// Checks the results of a run without faults.
     pub(crate) fn check_peace(&self) {
         for (id, op) in &self.ops {
-            // EACCES: the peer is not capable of it.
+            // EACCES: the peer lacks the capability.
             let fine = matches!(
                 op.end,
                 None | Some(Ok(()))
@@ -177,7 +177,7 @@ impl Oracle {
         }
     }
 
-    /// At the end of everything.
+    /// Checks the results of any run.
     pub(crate) fn check(&self) {
         assert!(self.notes.values().all(|times| *times == 1));
         for (id, op) in &self.ops {
@@ -197,7 +197,7 @@ impl Oracle {
                         "{id} was delivered, not received: {op:?}"
                     );
                 }
-                // It may lie in the buffer of somebody who has gone.
+                // The message may be in the buffer of an endpoint that has gone.
                 Some(Ok(())) => {
                     let gone = self
                         .last

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! QPs, as far as sessions see them.
+//! QPs ("pipes") as sessions see them.
 
 use std::collections::VecDeque;
 
@@ -36,27 +36,27 @@ use super::{
     World, //
 };
 
-/// Bytes of the first packet of a message.
+/// The size of the first packet of a message in bytes.
 const FIRST: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PipeId(pub(crate) u64);
 
-/// A piece of work in a pipe.
+/// A work request in a pipe.
 #[derive(Debug)]
 pub(crate) struct Wqe {
     pub(crate) work: Work,
     pub(crate) request: Request,
-    /// The bytes behind the header, or of a WRITE.
+    /// The bytes after the header, or those of a WRITE.
     pub(crate) payload: Vec<u8>,
     pub(crate) void: bool,
     /// Whether a packet of it was sent before it was made void.
     pub(crate) sent: bool,
-    /// What came of a READ.
+    /// The data of a READ.
     pub(crate) data: Option<Vec<u8>>,
 }
 
-/// What became of work, and what was read.
+/// The result of work, and the data that was read.
 type Completion = (Work, Done, Option<(Request, Vec<u8>)>);
 
 /// A QP.
@@ -68,19 +68,19 @@ pub(crate) struct Pipe {
     /// The QP at the other end, once it is known.
     pub(crate) remote: Option<PipeId>,
     pub(crate) queue: VecDeque<Wqe>,
-    /// How many of them, from the front, were done.
+    /// The number of executed work requests at the front of the queue.
     pub(crate) executed: usize,
-    /// The first that was not done has begun to arrive.
+    /// The first work request that is not executed has begun to arrive.
     half: bool,
     pub(crate) failed: bool,
-    /// Whether a delivery is on its way.
+    /// Whether a delivery is scheduled.
     moving: bool,
-    /// Acknowledgements so far.
+    /// The number of acknowledgements so far.
     progress: u64,
     pub(crate) heard: u64,
     pub(crate) inbound: Inbound,
     pub(crate) placing: Option<Placing>,
-    /// What is done and was not told yet.
+    /// The completions that were not reported yet.
     completions: VecDeque<Completion>,
 }
 
@@ -106,7 +106,7 @@ impl Pipe {
 }
 
 impl World {
-    /// Hands work to a QP.
+    /// Posts work to a QP.
     pub(crate) fn post(&mut self, id: PipeId, work: Work, request: Request, payload: Vec<u8>) {
         let depth = self.plan.depth as usize;
         let Some(pipe) = self.pipes.get_mut(&id) else {
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// The other end, if it is there and work can arrive at it.
+    /// Returns the other end, if it exists and work can arrive there.
     fn reach(&mut self, id: PipeId) -> Option<PipeId> {
         let pipe = self.pipes.get_mut(&id)?;
         pipe.moving = false;
@@ -171,13 +171,13 @@ impl World {
         (!there.failed).then_some(remote?)
     }
 
-    /// The work at the front arrives.
+    /// Delivers the work at the front.
     pub(crate) fn deliver(&mut self, id: PipeId) {
         let Some(remote) = self.reach(id) else {
             return;
         };
         let (owner, peer) = (self.pipes[&id].owner, self.pipes[&id].peer);
-        // Who was asked for the connection may hear so that it is there.
+        // The first packet may tell the passive end that the connection is established.
         self.first_packet(remote);
         let Some(there) = self.pipes.get_mut(&remote) else {
             return;
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// A SEND begins to arrive.
+    /// Delivers the beginning of a SEND.
     fn begin_send(&mut self, id: PipeId, remote: PipeId, header: Header) {
         let pipe = self.pipes.get_mut(&id).unwrap();
         let owner = pipe.owner;
@@ -264,7 +264,7 @@ impl World {
         self.end_send(id, remote, bytes.len());
     }
 
-    /// A header arrives that the peer's session never sent. Whether it was taken.
+    /// Delivers a header that the session of the peer never sent. Returns whether it was accepted.
     pub(crate) fn forge(&mut self, id: PipeId, header: Header) -> bool {
         let remote = self.pipes[&id].remote.expect("a connection");
         let mut bytes = [0; MAX_HEADER];
@@ -283,7 +283,7 @@ impl World {
         true
     }
 
-    /// The first bytes of a SEND arrive.
+    /// Delivers the first bytes of a SEND.
     fn begin(&mut self, at: PipeId, bytes: &[u8]) -> Begin {
         let pipe = self.pipes.get_mut(&at).unwrap();
         let end = self.ends[pipe.owner].as_ref().unwrap();
@@ -296,10 +296,10 @@ impl World {
         begun.expect("no malformed header")
     }
 
-    /// The rest of a message arrives.
+    /// Delivers the rest of a message.
     pub(crate) fn deliver_rest(&mut self, id: PipeId) {
         let Some(remote) = self.reach(id) else {
-            // `reach` has it delivered anew if that can be; then it begins where it was.
+            // `reach` schedules the delivery again if that is possible; it then continues here.
             return;
         };
         self.finish_half(id, remote);
@@ -318,7 +318,7 @@ impl World {
         self.end_send(id, remote, bytes.len());
     }
 
-    /// A packet is placed.
+    /// Places a packet.
     fn place(&mut self, remote: PipeId, bytes: &[u8], from: usize, to: usize) {
         if from == to {
             return;
@@ -345,9 +345,9 @@ impl World {
         self.executed(id);
     }
 
-    /// The work at the front was done; it may be acknowledged, or not.
+    /// Handles the execution of the work at the front. It may be acknowledged later, or not at all.
     fn executed(&mut self, id: PipeId) {
-        // The event may have closed this very pipe.
+        // The event may have closed this pipe.
         let Some(pipe) = self.pipes.get_mut(&id) else {
             return;
         };
@@ -357,23 +357,23 @@ impl World {
         self.move_on(id, 0);
     }
 
-    /// The peer has no room.
+    /// Handles the lack of room at the peer.
     fn not_ready(&mut self, id: PipeId) {
         let pipe = self.pipes.get_mut(&id).unwrap();
         pipe.progress += 1;
-        // Packets of what is behind it are on their way, or not.
+        // Packets of later work may or may not be on their way.
         for wqe in &mut pipe.queue {
             wqe.sent = true;
         }
         let (owner, peer, conn, progress) = (pipe.owner, pipe.peer, pipe.conn, pipe.progress);
-        // The peer has said something.
+        // The peer has answered, so the timeout starts again.
         self.after(self.plan.timeout, Event::Timeout(id, progress));
         self.move_on(id, times::RNR_TIME);
         let now = self.now;
         self.with_session(owner, peer, |session| session.refused(now, conn));
     }
 
-    /// The peer refuses access: that is the end of the connection, for both.
+    /// Handles a refused access, which ends the connection for both ends.
     fn refuse(&mut self, id: PipeId, remote: PipeId) {
         self.log(|| format!("{id:?}: access refused"));
         let pipe = self.pipes.get_mut(&id).unwrap();
@@ -383,7 +383,7 @@ impl World {
         let pipe = self.pipes.get_mut(&id).unwrap();
         let before: Vec<Wqe> = pipe.queue.drain(..=executed).collect();
         pipe.executed = 0;
-        // All before it is acknowledged with it.
+        // The refusal acknowledges all earlier work.
         for (index, wqe) in before.into_iter().enumerate() {
             let done = match (index == executed, wqe.void) {
                 (true, _) => Done::Failed(Some(Errno::EACCES)),
@@ -423,7 +423,7 @@ impl World {
         self.executed(id);
     }
 
-    /// What was done is acknowledged, some of it at least.
+    /// Acknowledges at least a part of the executed work.
     pub(crate) fn acknowledge(&mut self, id: PipeId) {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| !pipe.failed) else {
             return;
@@ -459,7 +459,8 @@ impl World {
             let data = wqe.data.map(|data| (wqe.request, data));
             told.completions.push_back((wqe.work, done, data));
         }
-        // A worker tells of it when it has let go of the QP's lock; others may be quicker.
+        // A worker reports completions after it has released the QP's lock; another one may be
+        // faster.
         if self.rng.one_in(4) {
             let delay = self.rng.spread(self.plan.delay);
             self.after(delay, Event::Tell(id));
@@ -468,7 +469,7 @@ impl World {
         }
     }
 
-    /// What is done is told, of a QP that is going.
+    /// Reports the completions of a QP that is being closed.
     pub(crate) fn tell_closing(&mut self, id: PipeId) {
         while let Some(pipe) = self.pipes.get_mut(&id) {
             let Some((work, done, data)) = pipe.completions.pop_front() else {
@@ -479,7 +480,7 @@ impl World {
         }
     }
 
-    /// What is done is told.
+    /// Reports the completions.
     pub(crate) fn tell(&mut self, id: PipeId) {
         while let Some(pipe) = self.pipes.get_mut(&id) {
             let Some((work, done, data)) = pipe.completions.pop_front() else {
@@ -491,7 +492,7 @@ impl World {
         }
     }
 
-    /// If nothing was acknowledged, the peer is thought dead.
+    /// Fails the QP if nothing was acknowledged.
     pub(crate) fn time_out(&mut self, id: PipeId, progress: u64) {
         let Some(pipe) = self.pipes.get(&id) else {
             return;
@@ -502,7 +503,7 @@ impl World {
         }
     }
 
-    /// A QP goes to the error state; its owner is told.
+    /// Moves a QP to the error state and tells its owner.
     pub(crate) fn fail_pipe(&mut self, id: PipeId, cause: Cause) {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| !pipe.failed) else {
             return;
@@ -515,7 +516,7 @@ impl World {
         };
         let flushed: Vec<Work> = pipe.queue.drain(..).map(|wqe| wqe.work).collect();
         pipe.executed = 0;
-        // Completions of a QP may be asked for, or not, when it has failed.
+        // After a failure the owner may or may not ask for the completions.
         if self.rng.one_in(2) {
             for work in flushed {
                 self.work_done(owner, peer, conn, work, Done::Failed(None), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a seed decides about a run.
+//! The choices of a seed.
 
 use super::{
     rng::Rng,
@@ -7,42 +7,42 @@ use super::{
     US, //
 };
 
-/// See the top of the file.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Endpoints.
+    /// The number of endpoints.
     pub(crate) ends: usize,
-    /// How long programs work.
+    /// The time for which programs work.
     pub(crate) work_time: u64,
-    /// The largest delay of a packet.
+    /// The longest delay of a packet.
     pub(crate) delay: u64,
-    /// Accidents, and how often.
+    /// The number of faults, and their mean interval.
     pub(crate) faults: u64,
     pub(crate) fault_every: u64,
     /// Whether endpoints close and die.
     pub(crate) crashes: bool,
-    /// When a QP gives up.
+    /// The time after which a QP fails.
     pub(crate) timeout: u64,
     pub(crate) idle_time: u64,
     pub(crate) depth: u32,
     pub(crate) reads: u8,
-    /// Receives, messages and bytes that an endpoint has room for.
+    /// The room of an endpoint: receives, messages and bytes.
     pub(crate) rx_size: usize,
     pub(crate) unexpected: usize,
     pub(crate) budget: u64,
-    /// Of ten receives that are wanted, how many are posted late or never.
+    /// The number of receives, of ten, that are posted late or never.
     pub(crate) lazy: u64,
-    /// Loss of letters of connection management: one in so many.
+    /// One in this many letters of connection management is lost.
     pub(crate) loss: u64,
-    /// Whether old letters come again.
+    /// Whether old letters arrive again.
     pub(crate) old_letters: bool,
-    /// RMA: one operation in so many.
+    /// One in this many operations is RMA.
     pub(crate) rma: u64,
-    /// Keys that are wrong: one in so many.
+    /// One in this many keys is wrong.
     pub(crate) bad_keys: u64,
-    /// Requests that endpoints refuse because they are busy: one in so many.
+    /// One in this many requests is refused because the endpoint is busy.
     pub(crate) busy: u64,
-    /// Requests that are accepted, but there is no memory for a QP: one in so many.
+    /// One in this many requests is accepted, but there is no memory for a QP.
     pub(crate) no_memory: u64,
 }
 
@@ -74,7 +74,7 @@ impl Plan {
         }
     }
 
-    /// A plan in which nothing goes wrong.
+    /// Returns a plan without faults.
     pub(crate) fn peaceful() -> Self {
         Self {
             ends: 2,
@@ -100,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// Whether nothing is to fail.
+    /// Returns whether no operation should fail.
     pub(crate) fn is_peaceful(&self) -> bool {
         self.faults == 0 && self.bad_keys > 1_000
     }

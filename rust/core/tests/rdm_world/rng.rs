@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Numbers from a seed: splitmix64.
+//! Pseudo-random numbers from a seed: SplitMix64.
 
 use std::sync::OnceLock;
 
-/// Bytes of the longest message.
+/// The length of the longest message in bytes.
 pub(crate) const LONGEST: usize = 4 << 20;
 
-/// A source of numbers.
+/// A pseudo-random number generator.
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -22,7 +22,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `limit`, which is not 0.
+    /// Returns a number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
@@ -31,12 +31,12 @@ impl Rng {
         self.below(len as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times on average.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// 1 to `most`, small ones as often as large ones.
+    /// Returns a number from 1 to `most`; small ones are as likely as large ones.
     pub(crate) fn spread(&mut self, most: u64) -> u64 {
         let bits = self.below(u64::from(most.ilog2()) + 1) + 1;
         (self.next() & ((1 << bits) - 1)).clamp(1, most)
@@ -47,10 +47,10 @@ impl Rng {
     }
 }
 
-/// Where the bytes of messages may begin in the noise.
+/// The number of offsets at which the bytes of messages may begin.
 const BEGINNINGS: u64 = 1 << 16;
 
-/// The bytes of a message: each of the same number has the same, a part of the same noise.
+/// Returns the bytes of a message, which depend only on its number: a part of a random block.
 pub(crate) fn bytes(number: u64, len: usize) -> Vec<u8> {
     static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
     let noise = NOISE.get_or_init(|| {

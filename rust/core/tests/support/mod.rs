@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the oracle tests stand on: a word, and a map of who is due.
+//! Helpers of the model tests: a word, and a map for `Due`.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

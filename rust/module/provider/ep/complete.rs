@@ -263,8 +263,10 @@ impl Endpoint {
     /// Completes an operation. Does not sleep.
     pub(super) fn complete(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
         let (kind, success) = (ticket.kind, outcome.error.is_none());
-        self.complete_uncounted(bound, ticket, outcome);
+        // A program that has read the entry knows that the operation has completed, so the counter
+        // must not lag behind (kfi_cntr(3)).
         self.count(bound, kind.counts(), success);
+        self.complete_uncounted(bound, ticket, outcome);
     }
 
     /// Completes an operation that no counter counts: a search for a message that received none.
@@ -359,6 +361,8 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
         self.trace(context, part.len, part.error.as_ref());
+        // Before the entry, as in `complete`.
+        self.count(bound, CntrBind::RECV, part.error.is_none());
         if let Some(binding) = &bound.rx_cq {
             let flags = OpType::Recv.comp_flags(false);
             match part.error {
@@ -372,7 +376,6 @@ impl Endpoint {
                 }
             }
         }
-        self.count(bound, CntrBind::RECV, part.error.is_none());
     }
 
     /// Reports an RMA operation at its target: to the counter, and to the CQ if the operation
@@ -386,6 +389,8 @@ impl Endpoint {
         len: u64,
     ) {
         self.tally_rx(len);
+        // Before the entry, as in `complete`.
+        self.count(bound, kind.counts_at_target(), true);
         if let Some(comp_flags) = kind.target_comp_flags(flags) {
             if let Some(binding) = &bound.rx_cq {
                 // fi_cq(3): `len` is for receives only.
@@ -395,7 +400,6 @@ impl Endpoint {
                 binding.cq.push_unposted(&outcome.entry(0, comp_flags));
             }
         }
-        self.count(bound, kind.counts_at_target(), true);
     }
 
     #[inline(always)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the fuzz targets do, one function each.
+//! The fuzz targets, one function each.
 //!
-//! Each takes bytes from nowhere, hands them to what reads them in the crate, and panics if
-//! the answer is not what it must be: what is accepted can be written and read again, what is
-//! refused is refused with an error that is documented, and nothing is outside its limits. That the
-//! crate itself does not panic is tested with it.
+//! A target passes arbitrary bytes to a parser or state machine of the crate and panics if the
+//! result is wrong: accepted input must be written and parsed again unchanged, refused input must
+//! give a documented error, and no limit may be exceeded. A panic of the crate itself is a defect
+//! too.
 //!
-//! [`TARGETS`] lists them, for those who run them all.
+//! [`TARGETS`] lists all targets.
 
 #![forbid(unsafe_code)]
 
@@ -22,10 +22,10 @@ pub use wire::{
     ud, //
 };
 
-/// A fuzz target: takes any bytes, panics on a defect.
+/// A fuzz target: accepts any bytes, and panics on a defect.
 pub type Target = fn(&[u8]);
 
-/// Every target with its name.
+/// All targets with their names.
 pub const TARGETS: &[(&str, Target)] = &[
     ("packet", packet),
     ("icrc", icrc),
@@ -35,7 +35,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rc_qp", rc_qp),
 ];
 
-/// Takes values from bytes; zeros when there are no more.
+/// Takes values from the bytes, and zeros after their end.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -65,7 +65,8 @@ impl<'a> Bytes<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number that is mostly small, or a power of two, or near one: what finds limits.
+    /// Returns a number that is mostly small, a power of two, or near one, because such numbers are
+    /// close to limits.
     fn number(&mut self) -> u64 {
         match self.byte() {
             byte @ 0..=63 => u64::from(byte),

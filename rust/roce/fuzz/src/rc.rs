@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A whole QP for reliable connections, fed anything: hostile packets, and whatever its owner may do.
+//! A fuzz target: a whole RC QP that gets hostile packets and arbitrary calls of its owner.
 //!
-//! What must hold, whatever comes:
-//! - the target is told of receives in turn, of bytes within what it allowed, in order;
-//! - every work request is completed once, in order, and its memory named within its bounds;
-//! - a deadline lies in the future when there is nothing to send, and there is none in the end;
-//! - what is sent is a packet, and no more than the window is outstanding;
-//! - who refuses goes to ERR with both halves, and is silent after its last words.
+//! Conditions that must always hold:
+//! - The calls of the target come in the documented order, with bytes within the limits that it
+//!   allowed.
+//! - Every work request is completed once and in order, and accesses its memory within the bounds.
+//! - A deadline lies in the future when there is nothing to send, and there is none in the end.
+//! - Every packet sent is valid, and the window is not exceeded.
+//! - After a refusal both halves go to ERR, and nothing is sent after the NAK.
 
 use super::Bytes;
 use kfi_roce::{
@@ -57,25 +58,25 @@ use kfi_roce::{
 };
 use std::collections::VecDeque;
 
-/// Packets taken from the QP at a time: a READ can ask for millions.
+/// The maximum number of packets taken from the QP at a time, because a READ can request millions.
 const POLLS: u32 = 40;
 
-/// The key that allows everything; there is no other.
+/// The only valid key, which allows everything.
 const KEY: u32 = 7;
 
-/// A target that checks what it is told.
+/// A target that checks its calls.
 #[derive(Default)]
 struct Judge {
     receives: u32,
-    /// Bytes placed in the receive that has begun.
+    /// The bytes placed in the receive in progress.
     begun: Option<u32>,
-    /// The WRITE that was allowed, and its bytes.
+    /// The WRITE that was allowed, and its bytes so far.
     write: Option<(Reth, u32)>,
-    /// The payload of this packet.
+    /// The length of the payload of this packet.
     payload: u32,
-    /// READs that were allowed.
+    /// The READs that were allowed.
     reads: Vec<Reth>,
-    /// What to refuse next.
+    /// The next refusal.
     refuses: Option<Refusal>,
 }
 
@@ -167,7 +168,7 @@ impl Target for Judge {
 
 type Whole = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
 
-/// A QP with its owner and its enemy.
+/// A QP with its owner and an attacker.
 struct Scene<'a> {
     bytes: Bytes<'a>,
     qp: Whole,
@@ -175,16 +176,16 @@ struct Scene<'a> {
     now: u64,
     window: u32,
     mtu: PathMtu,
-    /// The PSN behind the last packet sent.
+    /// The PSN after the last packet sent.
     next: Psn,
-    /// What answers the packets that were sent: PSN, headers, bytes.
+    /// The responses to the packets that were sent: PSN, headers, length.
     sent: Vec<(Psn, Headers, u32)>,
-    /// Work requests that have not been taken.
+    /// The work requests that have not been taken.
     posted: VecDeque<WorkRequest>,
     next_id: u64,
 }
 
-/// Anything may happen to a QP.
+/// Executes arbitrary events on a QP.
 pub fn rc_qp(data: &[u8]) {
     let mut bytes = Bytes(data);
     let few = |byte: u8| usize::from(byte % 5);
@@ -244,7 +245,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Goes to a state with all attributes that it wants.
+    /// Moves the QP to a state with all required attributes.
     fn modify(&mut self, state: State) -> bool {
         let attr = self.attr(state);
         let from = self.qp.state();
@@ -254,7 +255,7 @@ impl Scene<'_> {
         assert_eq!(done, all.is_some());
         assert_eq!(self.qp.state(), if done { state } else { from });
         if done && state == State::Reset {
-            // They are forgotten.
+            // RESET removes all work requests.
             self.posted.clear();
         }
         if done && matches!(state, State::Reset | State::Error) {
@@ -323,14 +324,14 @@ impl Scene<'_> {
                     Refusal::Operation,
                     Refusal::NotReady,
                 ];
-                // Only who begins a receive may be not ready.
+                // Only the beginning of a receive may be refused as not ready.
                 self.judge.refuses = Some(why[usize::from(self.bytes.byte() % 3)]);
             }
         }
         self.drive();
     }
 
-    /// A PSN near one that matters, or any.
+    /// Returns a PSN near an important one, or any.
     fn psn(&mut self, near: Psn) -> Psn {
         match self.bytes.byte() {
             byte @ 0..=127 => near.add(u32::from(byte % 4)),
@@ -367,7 +368,7 @@ impl Scene<'_> {
         }
     }
 
-    /// A request that is right, at a PSN that is mostly right.
+    /// Returns a valid request, mostly with the expected PSN.
     fn good_request(&mut self) -> Packet {
         let expected = self.qp.responder.expected();
         let psn = match self.bytes.byte() {
@@ -396,7 +397,7 @@ impl Scene<'_> {
                 3 => (Headers::WriteOnly(reth(5), None), 5),
                 4 => (Headers::WriteOnly(reth(0), Some(3)), 0),
                 5 => (Headers::ReadRequest(reth(3 * mtu)), 0),
-                // What an earlier one asked for, if it did.
+                // The range of an earlier request, if there was one.
                 6 => {
                     let rest = Reth {
                         va: 0x1000 + u64::from(mtu),
@@ -421,7 +422,7 @@ impl Scene<'_> {
         Packet::new(bth, headers, len as usize)
     }
 
-    /// The answer to something that was sent, mostly to the oldest.
+    /// Returns the response to a packet that was sent, mostly to the oldest.
     fn good_response(&mut self) -> Option<Packet> {
         let una = self.next.sub(self.qp.requester.in_flight());
         let oldest = self.sent.iter().position(|(psn, ..)| *psn == una)?;
@@ -434,7 +435,7 @@ impl Scene<'_> {
         Some(Packet::new(bth, answer, len as usize))
     }
 
-    /// Keeps what answers a packet that was sent.
+    /// Records the response to a packet that was sent.
     fn keep(&mut self, packet: &Packet) {
         const AETH: Aeth = Aeth {
             syndrome: Syndrome::ACK,
@@ -463,11 +464,11 @@ impl Scene<'_> {
         self.next = first.add(packets);
     }
 
-    /// A packet that could come, or nearly.
+    /// Returns a packet that is valid or nearly valid.
     fn packet(&mut self) -> Packet {
         let expected = self.qp.responder.expected();
         let request = self.psn(expected);
-        // The oldest that is not answered.
+        // The oldest packet that is not answered.
         let in_flight = self.qp.requester.in_flight();
         let response = self.psn(self.next.sub(in_flight));
         let aeth = Aeth {
@@ -546,7 +547,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The work request of this name, which must not have ended.
+    /// Returns the work request with this ID, which must not have completed.
     fn request(&self, wr_id: u64) -> WorkRequest {
         let mut posted = self.posted.iter();
         *posted
@@ -583,7 +584,7 @@ impl Scene<'_> {
         }
     }
 
-    /// What the owner does whenever anything has happened.
+    /// Does what the owner does after each event.
     fn drive(&mut self) {
         if self.qp.deadline().is_some_and(|time| time <= self.now) {
             self.qp.expired(self.now, &mut self.judge);
@@ -608,7 +609,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Takes a packet to be sent, if there is one.
+    /// Takes a packet to send, if there is one.
     fn poll(&mut self) -> bool {
         if let Some(answering) = self.qp.responder.poll(self.now) {
             self.check(&answering.packet, true);
@@ -660,7 +661,7 @@ impl Scene<'_> {
         true
     }
 
-    /// What is sent can be read by others.
+    /// Checks that a sent packet is valid.
     fn check(&self, packet: &Packet, is_response: bool) {
         assert_eq!(packet.opcode().is_response(), is_response);
         assert!(packet.payload_len() as u32 <= self.mtu.bytes());
@@ -669,7 +670,7 @@ impl Scene<'_> {
         assert_eq!(Packet::parse(head, packet.len()), Ok(*packet));
     }
 
-    /// The owner closes it.
+    /// Closes the QP.
     fn finish(&mut self) {
         self.qp.requester.error();
         self.qp.follow(&mut self.judge);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The targets of the wire: packets, unreliable datagrams, connection management.
+//! The fuzz targets for packets, unreliable datagrams and connection management.
 
 use super::Bytes;
 use kfi_roce::{
@@ -52,12 +52,12 @@ use std::net::{
     Ipv4Addr, //
 };
 
-/// A datagram, and perhaps less of it than there is.
+/// Parses a datagram, possibly truncated.
 pub fn packet(data: &[u8]) {
     let mut bytes = Bytes(data);
     let help = bytes.byte();
     let mut datagram = bytes.0.to_vec();
-    // The version and the P_Key are right more often than by chance.
+    // Makes the version and the P_Key valid more often than by chance.
     if help & 1 != 0 {
         if let Some([_, bits, pkey @ ..]) = datagram.first_chunk_mut::<4>() {
             *bits &= 0xf0;
@@ -69,7 +69,7 @@ pub fn packet(data: &[u8]) {
     }
     let len = datagram.len();
     let whole = Packet::parse(&datagram, len);
-    // Its first bytes are enough.
+    // The first bytes are enough for parsing.
     let head = &datagram[..len.min(MAX_HEADERS)];
     assert_eq!(Packet::parse(head, len), whole);
     let packet = match whole {
@@ -86,19 +86,19 @@ pub fn packet(data: &[u8]) {
     let written = packet.write(&mut buffer);
     assert_eq!(written.len(), packet.headers().len());
     assert_eq!(Packet::parse(written, len), Ok(packet));
-    // But for what is reserved: the low bits of bytes 4 and 8, and of a DETH.
+    // The written bytes differ only in reserved bits: the low bits of bytes 4 and 8, and of a DETH.
     let mut reserved = datagram[..written.len()].to_vec();
     reserved[4] &= 0xc0;
     reserved[8] &= 0x80;
     if packet.opcode().has_deth() {
         reserved[16] = 0;
     }
-    // The other member of the partition is understood, too.
+    // The P_Key of a limited member is accepted too.
     reserved[2] |= 0x80;
     assert_eq!(reserved, written);
 }
 
-/// A CRC that tells the order of its bytes.
+/// A checksum that depends on the order of the bytes.
 struct Sum;
 
 impl Crc32 for Sum {
@@ -109,7 +109,7 @@ impl Crc32 for Sum {
     }
 }
 
-/// An ICRC over pieces.
+/// Computes an ICRC over pieces.
 pub fn icrc(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (v6, udp) = (bytes.byte() & 1 != 0, bytes.array());
@@ -142,7 +142,7 @@ pub fn icrc(data: &[u8]) {
     }
 }
 
-/// A UD QP that is changed, sends, and hears packets.
+/// Changes a UD QP, sends from it, and passes packets to it.
 pub fn ud(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut qp = ud::Qp::new(Qpn::new(bytes.u32()));
@@ -219,7 +219,7 @@ pub fn ud(data: &[u8]) {
     }
 }
 
-/// Bytes that are a message, more often than by chance: all of them random, or a few.
+/// Returns bytes that are a valid message more often than by chance.
 fn mad(bytes: &mut Bytes<'_>) -> Mad {
     let help = bytes.byte();
     let mut mad: Mad = if help & 0xc0 == 0xc0 {
@@ -240,7 +240,7 @@ fn mad(bytes: &mut Bytes<'_>) -> Mad {
     mad
 }
 
-/// A message of connection management, and the RDMA CM's header in it.
+/// Parses a CM message, and the header of the RDMA CM in it.
 pub fn cm_message(data: &[u8]) {
     assert_eq!(Message::parse(data).is_ok(), {
         let known = data.get(16..18).is_some_and(|id| {
@@ -253,7 +253,7 @@ pub fn cm_message(data: &[u8]) {
     let Ok(message) = Message::parse(&mad) else {
         return;
     };
-    // What is said is said again; what is reserved is not.
+    // A parsed message is written again without its reserved fields.
     let again = message.write();
     assert_eq!(Message::parse(&again), Ok(message));
     assert_eq!(Message::parse(&again).map(|again| again.write()), Ok(again));
@@ -303,12 +303,12 @@ const SIDE: Side = Side {
     srq: false,
 };
 
-/// The connection of a REQ from nowhere.
+/// Returns the passive end for an arbitrary REQ.
 fn passive(bytes: &mut Bytes<'_>) -> Option<Connection> {
     let mut mad = mad(bytes);
     mad[17] = 0x10;
     if bytes.byte() & 7 != 0 {
-        // What would be refused.
+        // Corrects the fields that would cause a refusal.
         mad[24..28].copy_from_slice(&IDS[0].0.to_be_bytes());
         mad[40..48].copy_from_slice(&GUIDS[0].to_be_bytes());
         mad[24 + 43] &= 0xf9;
@@ -355,7 +355,7 @@ fn active(bytes: &mut Bytes<'_>) -> Connection {
     Connection::connect(bytes.number(), &device(0), &connect)
 }
 
-/// A message that has some IDs right.
+/// Returns a message in which some IDs are right.
 fn hostile(bytes: &mut Bytes<'_>, active: bool) -> Mad {
     let mut mad = mad(bytes);
     let (me, peer) = if active { (0, 1) } else { (1, 0) };
@@ -369,7 +369,7 @@ fn hostile(bytes: &mut Bytes<'_>, active: bool) -> Mad {
     }
     if right & 4 == 0 {
         match mad[17] {
-            // A REQ's GUID, a REJ's, a REP's; a DREQ's QP.
+            // The GUID of a REQ, a REJ and a REP; the QP of a DREQ.
             0x10 => mad[40..48].copy_from_slice(&GUIDS[peer].to_be_bytes()),
             0x12 => {
                 mad[33] = 16;
@@ -384,7 +384,7 @@ fn hostile(bytes: &mut Bytes<'_>, active: bool) -> Mad {
     mad
 }
 
-/// What a consumer hears of a connection, in order.
+/// The events that a consumer has seen, in order.
 #[derive(Default)]
 struct Heard {
     ended: bool,
@@ -429,7 +429,7 @@ impl Heard {
     }
 }
 
-/// What must hold of a connection at any time; what it says is sent.
+/// Checks the conditions that always hold for a connection, and sends its message.
 fn check(connection: &mut Connection) {
     let state = connection.state();
     let waits = matches!(
@@ -441,7 +441,7 @@ fn check(connection: &mut Connection) {
         let message = Message::parse(&mad).expect("is well formed");
         assert_eq!(message.write(), mad);
         assert_ne!(state, State::Closed);
-        // It is for the peer, whom an answer finds.
+        // The message is for the peer, and its answer is routed back.
         if let Route::Local(id) = message.route() {
             let known = connection.remote_id();
             assert!(known.is_none_or(|known| known == id));
@@ -450,7 +450,7 @@ fn check(connection: &mut Connection) {
     }
 }
 
-/// A connection, its consumer, its clock, and a peer that says anything.
+/// A connection with its consumer, its clock, and an arbitrary peer.
 pub fn cm_connection(data: &[u8]) {
     let mut bytes = Bytes(data);
     let connection = if bytes.byte() & 1 == 0 {
@@ -525,7 +525,7 @@ pub fn cm_connection(data: &[u8]) {
             check(&mut connection);
         }
     }
-    // Left alone it ends, or waits for its consumer.
+    // Without further messages the connection ends, or waits for its consumer.
     for _ in 0..40 {
         let Some(deadline) = connection.deadline() else {
             break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! GIDs: IP addresses as InfiniBand writes them.
+//! GIDs: the InfiniBand form of IP addresses.
 //!
-//! In RoCEv2 a GID is an IPv6 address; an IPv4 address is mapped, `::ffff:a.b.c.d`.
+//! In RoCEv2 a GID is an IPv6 address; an IPv4 address is written as `::ffff:a.b.c.d`.
 //!
 //! Source: InfiniBand specification, volume 1, annex A17.
 
@@ -16,10 +16,10 @@ use core::net::{
 pub struct Gid(pub [u8; Self::LEN]);
 
 impl Gid {
-    /// Its bytes.
+    /// The length of a GID in bytes.
     pub const LEN: usize = 16;
 
-    /// Returns the address: an IPv4 address if it is a mapped one.
+    /// Returns the address. A mapped IPv4 address is returned as IPv4 address.
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }

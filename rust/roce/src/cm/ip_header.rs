@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The RDMA CM's header at the head of a REQ's private data: who wants to talk to whom, as IP
-//! addresses.
+//! The header of the RDMA CM at the beginning of a REQ's private data: the IP addresses and the
+//! source port of the connection.
 //!
 //! | byte | field |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | 4 | source address; an IPv4 address in the last 4 of 16 bytes |
 //! | 20 | destination address, likewise |
 //!
-//! The destination's port is in the service ID. What is left of the private data, 56 bytes, is the
-//! consumer's.
+//! The destination port is in the service ID. The remaining 56 bytes of private data belong to the
+//! consumer.
 //!
-//! The header is what the peer claims. The REQ's packet and its path say where it is
-//! ([`Request::from`](super::Request::from)); who believes a source that is another, believes
-//! anything.
+//! The header contains what the peer claims. The source of the REQ's packet, with which its path
+//! must agree, is [`Request::from`](super::Request::from). A consumer must reject a header with
+//! another source address.
 //!
 //! Source: InfiniBand specification, volume 1, annex A11, section A11.5; drivers/infiniband/core/
 //! cma.c.
@@ -33,43 +33,43 @@ use core::net::{
     Ipv6Addr, //
 };
 
-/// The header.
+/// The header of the RDMA CM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpHeader {
-    /// The source's address.
+    /// The source address.
     pub src: IpAddr,
-    /// The source's port.
+    /// The source port.
     pub src_port: u16,
-    /// The destination's address, of the same version.
+    /// The destination address, of the same IP version.
     pub dst: IpAddr,
 }
 
-/// Why a REQ has no header of the RDMA CM.
+/// The reason for which private data has no valid header of the RDMA CM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// The header has another version.
+    /// The version of the header is not 0.
     Version,
     /// The IP version is neither 4 nor 6.
     IpVersion,
 }
 
 impl IpHeader {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = 36;
 
-    /// Bytes that are left for the consumer.
+    /// The number of bytes that are left for the consumer.
     pub const CONSUMER_LEN: usize = Req::PRIVATE_LEN - Self::LEN;
 
-    /// Reads the header in a REQ's private data; returns it with the consumer's part.
+    /// Reads the header in a REQ's private data. Returns it with the consumer's part.
     ///
     /// # Errors
     ///
-    /// See [`Invalid`]: the request is to be rejected as
+    /// See [`Invalid`]. The caller rejects the request as
     /// [unsupported](super::Reason::UNSUPPORTED).
     pub fn parse(
         private: &[u8; Req::PRIVATE_LEN],
     ) -> Result<(Self, &[u8; Self::CONSUMER_LEN]), Invalid> {
-        // A constant fewer than there are bytes, so nothing is missing.
+        // LEN is a constant below PRIVATE_LEN, so the split cannot fail.
         let (header, consumer) = private
             .split_first_chunk::<{ Self::LEN }>()
             .ok_or(Invalid::Version)?;
@@ -102,9 +102,9 @@ impl IpHeader {
         })
     }
 
-    /// Writes a REQ's private data: the header, and what the consumer has to say, at most
-    /// [`IpHeader::CONSUMER_LEN`] bytes; `None` if it is more, or if source and destination are
-    /// addresses of different versions.
+    /// Writes a REQ's private data: the header and the consumer's part. Returns `None` if that part
+    /// is longer than [`IpHeader::CONSUMER_LEN`], or if the two addresses have different IP
+    /// versions.
     pub fn write(&self, consumer: &[u8]) -> Option<[u8; Req::PRIVATE_LEN]> {
         if self.src.is_ipv4() != self.dst.is_ipv4() {
             return None;
@@ -144,7 +144,7 @@ mod tests {
     };
 
     #[test]
-    fn the_layout_is_the_rdma_cms() {
+    fn the_layout_is_that_of_the_rdma_cm() {
         let private = V4.write(b"hello").unwrap_or([0xff; 92]);
         let (header, consumer) = private.split_at(36);
         assert_eq!(
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_header_is_parsed_again() {
         for header in [V4, V6] {
             let private = header.write(&[7; 56]).unwrap_or([0xff; 92]);
             assert_eq!(IpHeader::parse(&private), Ok((header, &[7; 56])));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_headers_are_refused() {
         assert!(V4.write(&[0; 57]).is_none());
         let mixed = IpHeader { dst: V6.dst, ..V4 };
         assert!(mixed.write(&[]).is_none());

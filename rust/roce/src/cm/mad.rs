@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Management datagrams: 256 bytes, of which 24 are a header common to all.
+//! The header of management datagrams (MADs): the first 24 of their 256 bytes.
 //!
 //! | byte | field | here |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | 2 | class version | 2 |
 //! | 3 | method | 3, send |
 //! | 4 | status, class specific | 0 |
-//! | 8 | transaction ID | a request's, and that of its answers |
-//! | 16 | attribute ID | which message |
+//! | 8 | transaction ID | that of a request is repeated in its answers |
+//! | 16 | attribute ID | the message, see [`Attribute`] |
 //! | 18 | reserved, attribute modifier | 0 |
 //!
 //! Source: InfiniBand specification, volume 1, sections 13.4.2, 16.7.
@@ -19,17 +19,17 @@ use super::super::bytes::{
     Writer, //
 };
 
-/// Bytes of every management datagram.
+/// The length of a management datagram in bytes.
 pub const MAD_LEN: usize = 256;
 
 /// A management datagram.
 pub type Mad = [u8; MAD_LEN];
 
-/// Why a datagram to QP 1 is not a message of connection management.
+/// The reason for which a datagram to QP 1 is not a message of connection management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Malformed {
-    /// It has not [`MAD_LEN`] bytes.
+    /// The length is not [`MAD_LEN`].
     Length,
     /// The base version is not 1.
     BaseVersion,
@@ -39,12 +39,13 @@ pub enum Malformed {
     ClassVersion,
     /// The method is not send.
     Method,
-    /// The message is not one of connecting: service ID resolution, alternate paths, or unknown.
+    /// The attribute is not one of [`Attribute`]: service ID resolution, alternate paths, or
+    /// unknown.
     Attribute,
 }
 
 impl Malformed {
-    /// All of them; each stands at its number, `as usize`.
+    /// All reasons; `ALL[reason as usize] == reason`.
     pub const ALL: [Self; 6] = [
         Self::Length,
         Self::BaseVersion,
@@ -54,7 +55,7 @@ impl Malformed {
         Self::Attribute,
     ];
 
-    /// Returns its name in statistics.
+    /// Returns the name of the reason in statistics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Length => "length",
@@ -67,7 +68,7 @@ impl Malformed {
     }
 }
 
-/// Which message a datagram is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Attribute {
@@ -88,7 +89,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Req,
         Self::Mra,
@@ -99,7 +100,7 @@ impl Attribute {
         Self::Drep,
     ];
 
-    /// Returns the message with this attribute ID.
+    /// Returns the kind with this attribute ID.
     pub const fn from_id(id: u16) -> Option<Self> {
         Some(match id {
             0x10 => Self::Req,
@@ -113,7 +114,7 @@ impl Attribute {
         })
     }
 
-    /// Returns its name.
+    /// Returns the name of the message.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Req => "REQ",
@@ -132,7 +133,7 @@ const CLASS: u8 = 7;
 const CLASS_VERSION: u8 = 2;
 const METHOD_SEND: u8 = 3;
 
-/// Reads the header: which message, and the transaction ID.
+/// Reads the header: the kind of the message and the transaction ID.
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<(Attribute, u64), Malformed> {
     let short = Malformed::Length;
     let [base, class, class_version, method] = reader.array().ok_or(short)?;

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The messages of connection management, read from and written into management datagrams.
 //!
-//! | message | says | private data |
+//! | message | meaning | bytes of private data |
 //! |---|---|---|
-//! | [`Req`] | here is my QP: connect | 92 |
-//! | [`Mra`] | I have your message and need time | 222 |
-//! | [`Rej`] | no | 148 |
-//! | [`Rep`] | yes: here is my QP | 196 |
+//! | [`Req`] | connection request with the sender's QP | 92 |
+//! | [`Mra`] | message received, the answer takes time | 222 |
+//! | [`Rej`] | rejection | 148 |
+//! | [`Rep`] | acceptance with the sender's QP | 196 |
 //! | [`Rtu`] | ready to use | 224 |
-//! | [`Dreq`] | let us disconnect | 220 |
-//! | [`Drep`] | disconnected | 224 |
+//! | [`Dreq`] | disconnection request | 220 |
+//! | [`Drep`] | disconnection confirmed | 224 |
 //!
-//! Each carries the communication ID of its sender, and all but REQ the one of its receiver: a
-//! [`CommId`] names a connection at the end that chose it.
+//! Each message carries the communication ID of its sender, and each but REQ that of its receiver.
+//! A [`CommId`] identifies a connection at the end that chose it.
 //!
-//! Private data have a fixed length on the wire; what is shorter is filled with zeros, and how long
-//! it was is not said. Reserved fields are written as zeros and ignored when read. So are those
-//! that mean nothing in RoCEv2 or to this device: EE contexts, Q keys (RC has none), vendor IDs,
-//! and of paths, LIDs and service levels. They are there for other implementations.
+//! Private data has a fixed length on the wire. Shorter data is padded with zeros, and its original
+//! length is not transmitted. Reserved fields are written as zeros and ignored when read. The same
+//! holds for fields that have no meaning in RoCEv2 or for this device, which are kept for other
+//! implementations: EE contexts, Q keys (RC has none), vendor IDs, and the LIDs and service levels
+//! of paths.
 //!
 //! Source: InfiniBand specification, volume 1, section 12.6, tables 106 to 113.
 
@@ -42,7 +43,7 @@ use super::{
     Timeout, //
 };
 
-/// What one end calls a connection.
+/// A communication ID: identifies a connection at one of its ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
@@ -54,7 +55,7 @@ impl<'a, const N: usize> Private<'a, N> {
     /// No private data.
     pub const NONE: Self = Self(&[]);
 
-    /// Takes `bytes`, unless they are more than `N`.
+    /// Returns `bytes` as private data, or `None` if they are more than `N`.
     pub const fn new(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() <= N {
             Some(Self(bytes))
@@ -63,29 +64,29 @@ impl<'a, const N: usize> Private<'a, N> {
         }
     }
 
-    /// Returns the bytes; of a message that was received, always `N`.
+    /// Returns the bytes. Those of a received message are always `N`.
     pub const fn get(self) -> &'a [u8] {
         self.0
     }
 
-    /// Takes them from the front of what is left of a datagram.
+    /// Takes private data from the front of the rest of a datagram.
     pub(super) fn read(rest: &'a [u8]) -> Option<Self> {
         rest.get(..N).map(Self)
     }
 }
 
-/// Reads 24 bits and 8 bits behind them.
+/// Reads a field of 24 bits and the 8 bits that follow it.
 pub(super) fn read_24(reader: &mut Reader<'_>) -> Option<[u32; 2]> {
     let word = reader.u32()?;
     Some([word >> 8, word & 0xff])
 }
 
-/// Writes 24 bits and 8 bits behind them.
+/// Writes a field of 24 bits and the 8 bits that follow it.
 pub(super) fn write_24(writer: &mut Writer<'_>, high: u32, low: u8) -> Option<()> {
     writer.u32(high << 8 | u32::from(low))
 }
 
-/// Which message is rejected or acknowledged, a code of 2 bits.
+/// The message that a REJ or MRA refers to, a code of 2 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Regarding {
@@ -110,13 +111,13 @@ impl Regarding {
 /// Message receipt acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mra<'a> {
-    /// The sender's ID of the connection.
+    /// The communication ID of the sender.
     pub local_id: CommId,
-    /// The receiver's ID of the connection.
+    /// The communication ID of the receiver.
     pub remote_id: CommId,
-    /// Which message the sender has received.
+    /// The message that the sender has received.
     pub regarding: Regarding,
-    /// How long the sender needs to answer it.
+    /// The time that the sender needs to answer it.
     pub service_timeout: Timeout,
     /// The private data.
     pub private: Private<'a, 222>,
@@ -147,26 +148,26 @@ impl<'a> Mra<'a> {
 /// Reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rej<'a> {
-    /// The sender's ID of the connection; 0 if it has none.
+    /// The communication ID of the sender; 0 if it has none.
     pub local_id: CommId,
-    /// The receiver's ID of the connection; 0 if the sender does not know it.
+    /// The communication ID of the receiver; 0 if the sender does not know it.
     pub remote_id: CommId,
-    /// Which message is rejected.
+    /// The message that is rejected.
     pub regarding: Regarding,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Additional information, of which kind depends on the reason. Of a message that was received
-    /// it is as long as the message says.
+    /// Additional information; its format depends on the reason. In a received message it has the
+    /// length that the message gives.
     pub info: Private<'a, 72>,
     /// The private data.
     pub private: Private<'a, 148>,
 }
 
 impl<'a> Rej<'a> {
-    /// Bytes of additional information.
+    /// The maximum length of the additional information in bytes.
     pub const INFO_LEN: usize = 72;
 
-    /// Bytes of private data.
+    /// The length of the private data in bytes.
     pub const PRIVATE_LEN: usize = 148;
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -176,7 +177,7 @@ impl<'a> Rej<'a> {
         let info_len = usize::from(reader.u8()? >> 1);
         let reason = Reason::new(reader.u16()?);
         let (info, private) = reader.rest().split_at_checked(Self::INFO_LEN)?;
-        // A length that cannot be means all of it.
+        // Invalid lengths stand for the whole field.
         let info = info.get(..info_len).unwrap_or(info);
         Some(Self {
             local_id,
@@ -204,36 +205,36 @@ impl<'a> Rej<'a> {
 /// Reply to a request for communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rep<'a> {
-    /// The sender's ID of the connection.
+    /// The communication ID of the sender.
     pub local_id: CommId,
-    /// The receiver's ID of the connection.
+    /// The communication ID of the receiver.
     pub remote_id: CommId,
-    /// The sender's QP.
+    /// The QP number of the sender.
     pub qpn: Qpn,
-    /// The first PSN that the receiver of this message shall send.
+    /// The first PSN that the receiver of this message has to send.
     pub starting_psn: Psn,
-    /// READs and atomics that the sender's responder can have outstanding.
+    /// The number of READs and atomics that the sender's responder can have outstanding.
     pub responder_resources: u8,
-    /// READs and atomics that the sender's requester will have outstanding.
+    /// The number of READs and atomics that the sender's requester will have outstanding.
     pub initiator_depth: u8,
-    /// How long the sender's responder takes to acknowledge.
+    /// The time that the sender's responder takes to acknowledge.
     pub target_ack_delay: Timeout,
-    /// What became of the alternate path, 2 bits: 0 accepted, 1 not supported, 2 rejected.
+    /// The result for the alternate path, 2 bits: 0 accepted, 1 not supported, 2 rejected.
     pub failover: u8,
     /// Whether the sender has end-to-end flow control.
     pub flow_control: bool,
-    /// How often the receiver's requester shall try again after an RNR NAK, 3 bits.
+    /// The retry count after an RNR NAK for the receiver's requester, 3 bits.
     pub rnr_retry_count: u8,
     /// Whether the sender's QP has a shared receive queue.
     pub srq: bool,
-    /// The sender's GUID, that of the whole device.
+    /// The GUID of the sender's device.
     pub ca_guid: u64,
     /// The private data.
     pub private: Private<'a, 196>,
 }
 
 impl<'a> Rep<'a> {
-    /// Bytes of private data.
+    /// The length of the private data in bytes.
     pub const PRIVATE_LEN: usize = 196;
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -284,16 +285,16 @@ impl<'a> Rep<'a> {
 /// Ready to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtu<'a> {
-    /// The sender's ID of the connection.
+    /// The communication ID of the sender.
     pub local_id: CommId,
-    /// The receiver's ID of the connection.
+    /// The communication ID of the receiver.
     pub remote_id: CommId,
     /// The private data.
     pub private: Private<'a, 224>,
 }
 
 impl<'a> Rtu<'a> {
-    /// Bytes of private data.
+    /// The length of the private data in bytes.
     pub const PRIVATE_LEN: usize = 224;
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -314,18 +315,18 @@ impl<'a> Rtu<'a> {
 /// Disconnection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dreq<'a> {
-    /// The sender's ID of the connection.
+    /// The communication ID of the sender.
     pub local_id: CommId,
-    /// The receiver's ID of the connection.
+    /// The communication ID of the receiver.
     pub remote_id: CommId,
-    /// The receiver's QP.
+    /// The QP number of the receiver.
     pub remote_qpn: Qpn,
     /// The private data.
     pub private: Private<'a, 220>,
 }
 
 impl<'a> Dreq<'a> {
-    /// Bytes of private data.
+    /// The length of the private data in bytes.
     pub const PRIVATE_LEN: usize = 220;
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -351,16 +352,16 @@ impl<'a> Dreq<'a> {
 /// Disconnection reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drep<'a> {
-    /// The sender's ID of the connection.
+    /// The communication ID of the sender.
     pub local_id: CommId,
-    /// The receiver's ID of the connection.
+    /// The communication ID of the receiver.
     pub remote_id: CommId,
     /// The private data.
     pub private: Private<'a, 224>,
 }
 
 impl<'a> Drep<'a> {
-    /// Bytes of private data.
+    /// The length of the private data in bytes.
     pub const PRIVATE_LEN: usize = 224;
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -378,9 +379,9 @@ impl<'a> Drep<'a> {
     }
 }
 
-/// A message.
+/// The contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as what they hold")]
+#[expect(missing_docs, reason = "named after their contents")]
 pub enum Body<'a> {
     Req(Req<'a>),
     Mra(Mra<'a>),
@@ -394,9 +395,9 @@ pub enum Body<'a> {
 /// A message with its transaction ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The transaction: an answer has the one of the request.
+    /// The transaction ID. An answer has that of its request.
     pub tid: u64,
-    /// What is said.
+    /// The contents.
     pub body: Body<'a>,
 }
 
@@ -420,12 +421,12 @@ impl<'a> Message<'a> {
             Attribute::Dreq => Dreq::read(reader).map(Body::Dreq),
             Attribute::Drep => Drep::read(reader).map(Body::Drep),
         };
-        // Each is shorter than a datagram.
+        // Each message is shorter than a datagram.
         let body = body.ok_or(Malformed::Length)?;
         Ok(Self { tid, body })
     }
 
-    /// Returns which message it is.
+    /// Returns the kind of the message.
     pub const fn attribute(&self) -> Attribute {
         match self.body {
             Body::Req(_) => Attribute::Req,
@@ -438,10 +439,10 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Returns the datagram.
+    /// Returns the message as a datagram.
     pub fn write(&self) -> Mad {
         let mut mad = [0; MAD_LEN];
-        // Every message fits: its private data is not longer than it may be.
+        // Every message fits, because `Private` limits the private data.
         let _ = self.put(&mut Writer::new(&mut mad));
         mad
     }

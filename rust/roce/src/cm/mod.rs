@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connection management: how two QPs find each other.
+//! Connection management (CM): the messages with which two QPs establish and end a connection.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `mad` | the header common to management datagrams |
 //! | `message`, `req` | the messages: [`Req`], [`Mra`], [`Rej`], [`Rep`], [`Rtu`], [`Dreq`], [`Drep`] |
 //! | `connection` | the state machine of either end: [`Connection`]; its event queue: [`PendingEvents`] |
-//! | `timing` | when a message is sent again: [`Timing`] |
-//! | `route` | to which connection a message belongs: [`Route`] |
-//! | `refusal` | saying no without a connection: [`Refusal`] |
-//! | `reason` | why a connection is rejected: [`Reason`] |
-//! | `service_id` | what a request asks for: [`ServiceId`] |
+//! | `timing` | timeouts and retransmission: [`Timing`] |
+//! | `route` | finding the connection to which a message belongs: [`Route`] |
+//! | `refusal` | rejecting a REQ without keeping a connection: [`Refusal`] |
+//! | `reason` | the reasons of rejections: [`Reason`] |
+//! | `service_id` | the service that a request names: [`ServiceId`] |
 //! | `ip_header` | the RDMA CM's IP addresses and port in a REQ: [`IpHeader`] |
-//! | `gid`, `timeout` | IP addresses and times as InfiniBand writes them: [`Gid`], [`Timeout`] |
+//! | `gid`, `timeout` | the InfiniBand forms of IP addresses and times: [`Gid`], [`Timeout`] |
 //!
-//! The messages travel in UD datagrams of [`MAD_LEN`] bytes from QP 1 to QP 1.
+//! Messages are UD datagrams of [`MAD_LEN`] bytes from QP 1 to QP 1.
 //!
 //! Source: InfiniBand specification, volume 1, chapter 12; annex A11 (RDMA IP CM service).
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Why a connection is rejected.
+//! The reasons of rejections.
 //!
 //! Source: InfiniBand specification, volume 1, section 12.6.7.2; `enum ib_cm_rej_reason`.
 
-/// The reason in a REJ. Any 16 bits may come; those with a name are the constants here.
+/// The reason in a REJ. Every 16-bit number is possible; the constants below have names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reason(u16);
 
@@ -12,7 +12,7 @@ macro_rules! reasons {
         impl Reason {
             $( $(#[$doc])* pub const $name: Self = Self($code); )*
 
-            /// Returns what it means; `"unknown reason"` for a number without a name.
+            /// Returns the meaning; `"unknown reason"` for a number without a name.
             pub const fn text(self) -> &'static str {
                 match self.0 {
                     $( $code => $text, )*
@@ -38,16 +38,16 @@ reasons! {
     INVALID_COMM_ID = 6, "invalid communication ID";
     /// The communication IDs do not belong together.
     INVALID_COMM_INSTANCE = 7, "invalid communication instance";
-    /// Nobody listens.
+    /// No listener has this service ID.
     INVALID_SERVICE_ID = 8, "invalid service ID";
     /// The transport service is not RC.
     INVALID_TRANSPORT_TYPE = 9, "invalid transport service type";
-    /// There is, or was until a moment ago, such a connection.
+    /// A connection with these IDs exists, or existed until a moment ago.
     STALE_CONN = 10, "stale connection";
     /// The RDC does not exist.
     RDC_NOT_EXIST = 11, "RDC does not exist";
-    /// The primary path's remote GID is not the receiver's. The additional information is the one
-    /// that is.
+    /// The remote GID of the primary path is not the receiver's. The additional information is the
+    /// receiver's GID.
     INVALID_GID = 12, "invalid GID";
     /// The primary path's LID is not valid.
     INVALID_LID = 13, "invalid LID";
@@ -71,23 +71,24 @@ reasons! {
     INVALID_ALT_HOP_LIMIT = 22, "invalid alternate hop limit";
     /// The alternate path's packet rate is not valid.
     INVALID_ALT_PACKET_RATE = 23, "invalid alternate packet rate";
-    /// Another port's CM is to be asked.
+    /// The requester must ask the CM of another port.
     PORT_CM_REDIRECT = 24, "port and CM redirection";
-    /// Another port is to be used.
+    /// The requester must use another port.
     PORT_REDIRECT = 25, "port redirection";
-    /// The path MTU cannot be used. The additional information is the code of the largest one.
+    /// The path MTU cannot be used. The additional information is the code of the largest usable
+    /// one.
     INVALID_MTU = 26, "invalid path MTU";
-    /// The peer wants more responder resources than there are.
+    /// The peer wants more responder resources than are available.
     INSUFFICIENT_RESP_RESOURCES = 27, "insufficient responder resources";
-    /// The consumer said no; the private data may say why.
+    /// The consumer has rejected the request; the private data may give its reason.
     CONSUMER_DEFINED = 28, "consumer reject";
     /// The RNR retry count is not supported.
     INVALID_RNR_RETRY = 29, "RNR retry count reject";
-    /// The communication ID is that of another request.
+    /// Another request has the same communication ID.
     DUPLICATE_LOCAL_COMM_ID = 30, "duplicate local communication ID";
     /// The class version is not supported.
     INVALID_CLASS_VERSION = 31, "invalid class version";
-    /// The primary path's flow label is not valid.
+    /// The flow label of the primary path is not valid.
     INVALID_FLOW_LABEL = 32, "invalid flow label";
     /// The alternate path's flow label is not valid.
     INVALID_ALT_FLOW_LABEL = 33, "invalid alternate flow label";
@@ -96,7 +97,7 @@ reasons! {
 }
 
 impl Reason {
-    /// Takes the number from the wire.
+    /// Returns the reason with this number.
     pub const fn new(code: u16) -> Self {
         Self(code)
     }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_reasons() {
+    fn reasons_have_codes_and_texts() {
         let named = |code: &u16| Reason::new(*code).text() != "unknown reason";
         assert_eq!((0..=u16::MAX).filter(named).count(), 34);
         assert!(!named(&0) && !named(&34) && !named(&36));

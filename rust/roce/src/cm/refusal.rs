@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Saying no without a connection.
+//! Rejection of a REQ without keeping a connection.
 //!
-//! A [`Refusal`] is a REJ to a REQ for which nothing is kept: nobody listens, there is no room, it
-//! cannot be granted. A duplicate of the REQ is refused again.
+//! A [`Refusal`] is a REJ to a REQ for which no state is kept: there is no listener, there is no
+//! room, or the REQ cannot be granted. A duplicate of the REQ is rejected again.
 
 use super::{
     Body,
@@ -15,10 +15,10 @@ use super::{
     Rej, //
 };
 
-/// Bytes of the longest information in a refusal: a GID.
+/// The length in bytes of the longest additional information in a refusal: a GID.
 const INFO_MAX: usize = 16;
 
-/// Why a REQ is refused.
+/// A rejection: the reason and the additional information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     reason: Reason,
@@ -27,7 +27,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Refuses for this reason.
+    /// Rejects for `reason`.
     pub const fn new(reason: Reason) -> Self {
         Self {
             reason,
@@ -36,7 +36,8 @@ impl Refusal {
         }
     }
 
-    /// Refuses for this reason, with what the requester should have asked for.
+    /// Rejects for `reason`, with the value that the requester should have used as additional
+    /// information.
     pub(super) fn with(reason: Reason, info: &[u8]) -> Self {
         let mut refusal = Self::new(reason);
         for (place, byte) in refusal.info.iter_mut().zip(info) {
@@ -51,7 +52,8 @@ impl Refusal {
         self.reason
     }
 
-    /// Returns the datagram that refuses a REQ with this transaction ID and [`Req::local_id`].
+    /// Returns the datagram that rejects the REQ with this transaction ID and this
+    /// [`Req::local_id`].
     ///
     /// [`Req::local_id`]: super::Req::local_id
     pub fn message(&self, tid: u64, remote_id: CommId) -> Mad {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! REQ: the message that asks for a connection, and the paths in it.
+//! REQ, the connection request, and the paths in it.
 //!
 //! Source: InfiniBand specification, volume 1, section 12.6.5, table 106.
 
@@ -23,7 +23,7 @@ use super::{
     Timeout, //
 };
 
-/// A path: addresses, and how to send.
+/// A path: the addresses of both ends and the parameters of its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Path {
     /// The LID of the REQ's sender. 0 in an alternate path means that there is none.
@@ -50,14 +50,14 @@ pub struct Path {
     pub ack_timeout: Timeout,
 }
 
-/// A LID that says nothing.
+/// The permissive LID, which names no port.
 const PERMISSIVE_LID: u16 = 0xffff;
 
-/// The packet rate of a port, whatever it is.
+/// The current packet rate of the port.
 const RATE_PORT_CURRENT: u8 = 0;
 
 impl Path {
-    /// Returns the path from one IP address to another, as RoCEv2 has it.
+    /// Returns the RoCEv2 path between two IP addresses.
     pub const fn new(local_gid: Gid, remote_gid: Gid, hop_limit: u8, ack_timeout: Timeout) -> Self {
         Self {
             local_lid: PERMISSIVE_LID,
@@ -134,7 +134,7 @@ pub enum Transport {
     Rc = 0,
     /// Unreliable connection.
     Uc = 1,
-    /// Reliable datagram, as InfiniBand has it.
+    /// Reliable datagram of InfiniBand.
     Rd = 2,
     /// Extended: XRC.
     Extended = 3,
@@ -154,37 +154,37 @@ impl Transport {
 /// Request for communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Req<'a> {
-    /// The sender's ID of the connection.
+    /// The communication ID of the sender.
     pub local_id: CommId,
-    /// What is asked for.
+    /// The service ID.
     pub service_id: ServiceId,
-    /// The sender's GUID, that of the whole device.
+    /// The GUID of the sender's device.
     pub ca_guid: u64,
-    /// The sender's QP.
+    /// The QP number of the sender.
     pub qpn: Qpn,
-    /// READs and atomics that the sender's responder can have outstanding.
+    /// The number of READs and atomics that the sender's responder can have outstanding.
     pub responder_resources: u8,
-    /// READs and atomics that the sender's requester wants to have outstanding.
+    /// The number of READs and atomics that the sender's requester wants to have outstanding.
     pub initiator_depth: u8,
-    /// How long the receiver may take to answer.
+    /// The time that the receiver may take to answer.
     pub remote_response_timeout: Timeout,
     /// The transport service.
     pub transport: Transport,
     /// Whether the sender has end-to-end flow control.
     pub flow_control: bool,
-    /// The first PSN that the receiver of this message shall send.
+    /// The first PSN that the receiver of this message has to send.
     pub starting_psn: Psn,
-    /// How long the sender may take to answer.
+    /// The time that the sender may take to answer.
     pub local_response_timeout: Timeout,
-    /// How often the receiver's requester shall try again, 3 bits.
+    /// The retry count for the receiver's requester, 3 bits.
     pub retry_count: u8,
-    /// The partition.
+    /// The P_Key of the partition.
     pub pkey: u16,
-    /// The path MTU, as [`PathMtu::code`](super::super::mtu::PathMtu::code); 4 bits.
+    /// The code of the path MTU, see [`PathMtu::code`](super::super::mtu::PathMtu::code); 4 bits.
     pub mtu: u8,
-    /// How often the receiver's requester shall try again after an RNR NAK, 3 bits.
+    /// The retry count after an RNR NAK for the receiver's requester, 3 bits.
     pub rnr_retry_count: u8,
-    /// How often the receiver shall send a message of connection management again, 4 bits.
+    /// How often the receiver retransmits a message of connection management, 4 bits.
     pub max_cm_retries: u8,
     /// Whether the sender's QP has a shared receive queue.
     pub srq: bool,
@@ -197,7 +197,7 @@ pub struct Req<'a> {
 }
 
 impl<'a> Req<'a> {
-    /// Bytes of private data.
+    /// The length of the private data in bytes.
     pub const PRIVATE_LEN: usize = 92;
 
     pub(super) fn read(reader: &mut Reader<'a>) -> Option<Self> {

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
-//! To which connection a message belongs, and what to answer where there is none.
+//! Finding the connection to which a message belongs, and the answer if there is none.
 //!
-//! Who owns connections keeps three maps: by [`CommId`] of its own, by the peer's GUID and `CommId`,
-//! by the peer's GUID and QP. [`Message::route`] says where to look for a message:
+//! The owner of the connections keeps three maps: by the local [`CommId`], by the peer's GUID and
+//! `CommId`, and by the peer's GUID and QP. [`Message::route`] returns the key for a message:
 //!
-//! | route | look for | if there is one | if there is none |
+//! | route | key | if there is one | if there is none |
 //! |---|---|---|---|
 //! | [`Request`](Route::Request) | GUID and ID | [`Connection::receive`] | the rule for new requests |
 //! | [`Local`](Route::Local) | own ID | [`Connection::receive`] | send [`Message::unknown`] |
 //! | [`Remote`](Route::Remote) | GUID and ID | [`Connection::receive`] | nothing |
 //!
-//! The rule for new requests: a connection with the peer's GUID and QP is
-//! [stale](Connection::stale), and the request is refused for [`Reason::STALE_CONN`]. Else, without a
-//! listener for the service ID, it is refused for [`Reason::INVALID_SERVICE_ID`]; without room for
-//! another connection for [`Reason::NO_RESOURCES`]; else [`Connection::request`].
+//! The rule for new requests:
 //!
-//! When a REP has been received, GUID and QP of the peer are known and looked for likewise: another
-//! connection that has them is stale, and the new one is [rejected](Connection::reject) for
-//! [`Reason::STALE_CONN`], since it is not known which of the two the peer means.
+//! 1. If a connection with the peer's GUID and QP exists, it is [stale](Connection::stale), and the
+//!    request is rejected with [`Reason::STALE_CONN`].
+//! 2. If the service ID has no listener, the request is rejected with
+//!    [`Reason::INVALID_SERVICE_ID`].
+//! 3. If there is no room for another connection, it is rejected with [`Reason::NO_RESOURCES`].
+//! 4. Otherwise [`Connection::request`] makes the connection.
+//!
+//! A REP gives the GUID and QP of the peer, and the owner looks for them in the same way. Another
+//! connection that has them is stale. The new one is [rejected](Connection::reject) with
+//! [`Reason::STALE_CONN`] too, because it is unknown which of the two the peer means.
 //!
 //! Source: InfiniBand specification, volume 1, section 12.9.8.3.
 
@@ -36,29 +40,29 @@ use super::{
     Rej, //
 };
 
-/// Where to look for a message's connection.
+/// The key by which to find the connection of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// A REQ: a connection with this GUID and ID of the peer has asked before.
+    /// A REQ: a connection with this GUID and ID of the peer means that the REQ is a duplicate.
     Request {
         /// The GUID of the peer's device.
         ca_guid: u64,
-        /// What the peer calls the connection.
+        /// The communication ID of the peer.
         remote_id: CommId,
     },
-    /// The connection that this end calls so.
+    /// The connection with this local communication ID.
     Local(CommId),
-    /// A REJ from a peer that gave up before it was told this end's ID.
+    /// A REJ of a peer that gave up before it knew this end's ID.
     Remote {
         /// The GUID of the peer's device.
         ca_guid: u64,
-        /// What the peer calls the connection.
+        /// The communication ID of the peer.
         remote_id: CommId,
     },
 }
 
 impl Message<'_> {
-    /// Returns where to look for its connection.
+    /// Returns the key by which to find the connection of this message.
     pub fn route(&self) -> Route {
         Route::Local(match &self.body {
             Body::Req(req) => {
@@ -84,8 +88,9 @@ impl Message<'_> {
         })
     }
 
-    /// Returns what to answer if there is no such connection: a DREQ is granted, since that is what
-    /// it asks for; a REP is rejected, so that its sender need not wait. The rest is ignored.
+    /// Returns the answer to a message whose connection does not exist. A DREQ is confirmed,
+    /// because the connection is gone as it requests. A REP is rejected, so that its sender stops
+    /// waiting. Other messages get no answer.
     pub fn unknown(&self) -> Option<Mad> {
         let body = match &self.body {
             Body::Dreq(dreq) => Body::Drep(Drep {
@@ -109,7 +114,7 @@ impl Message<'_> {
 }
 
 impl Rej<'_> {
-    /// Returns the GUID of a sender that was not answered in time.
+    /// Returns the GUID of the sender if the REJ says that it got no answer in time.
     pub(super) fn gave_up(&self) -> Option<u64> {
         let guid = self.info.get().first_chunk()?;
         (self.reason == Reason::TIMEOUT).then_some(u64::from_be_bytes(*guid))

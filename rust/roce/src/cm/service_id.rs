@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Service IDs: what a connection request asks for.
+//! Service IDs, which name the service that a connection request is for.
 //!
-//! A service ID has 64 bits; its first byte says who gives such IDs out. Consumers that are named by a
-//! port have a space of IDs, whose last 16 bits are the port:
+//! A service ID has 64 bits; its first byte says which authority assigns it. Consumers that are
+//! identified by a port have a range (space) of IDs whose last 16 bits are the port:
 //!
-//! | space | ID | who listens |
+//! | space | ID | assigned by |
 //! |---|---|---|
-//! | [`tcp`](ServiceId::tcp) | `0x0000_0000_0106_pppp` | the RDMA CM's port space for TCP, port `pppp` |
-//! | [`with_port`](ServiceId::with_port) | first byte 0x02 | the local operating system gives these IDs out |
+//! | [`tcp`](ServiceId::tcp) | `0x0000_0000_0106_pppp` | the RDMA CM: its TCP port space, port `pppp` |
+//! | [`with_port`](ServiceId::with_port) | first byte 0x02 | the local operating system |
 //!
 //! Source: InfiniBand specification, volume 1, annex A3 (service IDs), annex A11 (RDMA IP CM
 //! service).
@@ -21,11 +21,11 @@ pub struct ServiceId(u64);
 /// The RDMA CM's port space for TCP.
 const TCP: ServiceId = ServiceId(0x0000_0000_0106_0000);
 
-/// The bits of a port.
+/// The bits of a service ID that hold the port.
 const PORT: u64 = 0xffff;
 
 impl ServiceId {
-    /// Takes the number from the wire.
+    /// Returns the service ID with this number.
     pub const fn new(id: u64) -> Self {
         Self(id)
     }
@@ -40,7 +40,7 @@ impl ServiceId {
         Self(self.0 & !PORT | port as u64)
     }
 
-    /// Returns the port, if the ID is one of that space.
+    /// Returns the port if the ID lies in `space`.
     pub const fn port_in(self, space: Self) -> Option<u16> {
         if self.0 & !PORT == space.0 & !PORT {
             Some((self.0 & PORT) as u16)
@@ -54,7 +54,7 @@ impl ServiceId {
         TCP.with_port(port)
     }
 
-    /// Returns the port, if the ID is one of the TCP port space.
+    /// Returns the port if the ID lies in the TCP port space.
     pub const fn tcp_port(self) -> Option<u16> {
         self.port_in(TCP)
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for ServiceId {
 mod tests {
     use super::*;
 
-    /// A space of IDs that the local operating system gives out.
+    /// A space of IDs that the local operating system assigns.
     const LOCAL: ServiceId = ServiceId::new(0x0200_0000_0001_0000);
 
     #[test]

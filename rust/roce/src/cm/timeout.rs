@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Times as InfiniBand writes them: codes of 5 bits.
+//! InfiniBand's encoding of times: codes of 5 bits.
 //!
-//! A code `n` means 4.096 us times two to the power of `n`. Timeouts and delays add up in this
-//! form only roughly ([`Timeout::ack`]).
+//! The code `n` means 4.096 us * 2^n. Sums can be expressed only approximately, see
+//! [`Timeout::ack`].
 //!
 //! Source: InfiniBand specification, volume 1, sections 12.7.20, 12.7.21, 12.7.34.
 
@@ -14,7 +14,7 @@ impl Timeout {
     /// The longest time, 2.4 hours.
     pub const MAX: Self = Self(31);
 
-    /// Takes the low 5 bits of `code`.
+    /// Returns the time with the low 5 bits of `code`.
     pub const fn new(code: u8) -> Self {
         Self(code & Self::MAX.0)
     }
@@ -30,7 +30,7 @@ impl Timeout {
         4096 << self.0
     }
 
-    /// Returns the shortest time of at least `ns` nanoseconds, the longest one if there is none.
+    /// Returns the shortest time of at least `ns` nanoseconds, or the longest one if there is none.
     pub fn at_least(ns: u64) -> Self {
         (0..Self::MAX.0)
             .map(Self)
@@ -38,11 +38,11 @@ impl Timeout {
             .unwrap_or(Self::MAX)
     }
 
-    /// Returns the local ACK timeout for a packet life time and the peer's ACK delay: a packet and
-    /// its acknowledgement travel, and the peer takes its time.
+    /// Returns the local ACK timeout for a packet life time and the ACK delay of the peer: the time
+    /// for a packet and its acknowledgement to travel, and for the peer to respond.
     ///
-    /// The sum of two times is the longer one, or twice that if they are less than a factor of two
-    /// apart.
+    /// The sum of two times is approximated by the longer one, or by twice the longer one if they
+    /// differ by less than a factor of two.
     pub fn ack(life_time: Self, ack_delay: Self) -> Self {
         let travel = life_time.0.saturating_add(1);
         let (long, short) = (travel.max(ack_delay.0), travel.min(ack_delay.0));
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn codes_convert_to_times_and_back() {
         assert_eq!(Timeout::new(0).ns(), 4_096);
         assert_eq!(Timeout::new(14).ns(), 67_108_864);
         assert_eq!(Timeout::new(20).ns(), 4_294_967_296);
@@ -75,8 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn ack_timeouts() {
-        // As the reference peer has them: a life time of 16 and no delay give 17.
+    fn ack_timeouts_cover_travel_and_delay() {
+        // The same values as in-tree rxe: a life time of 16 and no delay give 17.
         for (life, delay, ack) in [
             (16, 0, 17),
             (16, 15, 17),

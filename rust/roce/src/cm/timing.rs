@@ -1,51 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0
-//! When a message is sent again, and when its peer is given up.
+//! Timeouts and retransmission of CM messages.
 //!
-//! A message that wants an answer is sent again after [`Timing::first`], then after twice as long,
-//! and so on up to the longest interval, until it has been sent once and [`Timing::retries`] times
-//! more. The longest interval is [`Timing::longest`], or what the peer says it may take to answer, if
-//! that is longer and not more than [`Timing::LIMIT`].
+//! A message that needs an answer is retransmitted after [`Timing::first`]. The interval then
+//! doubles up to the longest interval, until the message has been retransmitted [`Timing::retries`]
+//! times. The longest interval is [`Timing::longest`], or the response time that the peer gives if
+//! that is longer, but at most [`Timing::LIMIT`].
 //!
-//! That is sooner than the specification asks for, which counts on an answer in the time that the
-//! peer named; it costs a datagram where a consumer is slow, and saves seconds where one was lost.
+//! The specification waits for the response time of the peer before each retransmission. These
+//! intervals are shorter: they cost a datagram when a consumer is slow, and save seconds when a
+//! datagram was lost.
 //!
-//! A REP is sent fewer times ([`Retry::reply`]), because the source of the REQ may be forged: then
-//! each REP goes to a host that has not requested it. A peer that loses a REP repeats its REQ and
-//! gets the REP again, so the timer is needed for lost RTUs, and for a peer that has been told to
-//! wait (MRA), which repeats its REQ only after that time. A repeated REQ is answered at most once
-//! in [`Timing::answer_interval`], for the same reason.
+//! A REP is retransmitted fewer times ([`Retry::reply`]), because the source of the REQ may be
+//! forged, and each REP then goes to a host that has not requested it. A peer that loses a REP
+//! repeats its REQ and gets the REP again. So the timer is needed only for lost RTUs, and for a
+//! peer that was told to wait by an MRA, because it repeats its REQ only after that time. For the
+//! same reason a repeated REQ is answered at most once in [`Timing::answer_interval`].
 
 use super::Timeout;
 
-/// Times of connection management.
+/// Timeouts and retry counts of connection management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// After how long a message is sent again for the first time.
+    /// The time before the first retransmission.
     pub first: Timeout,
-    /// The longest interval, unless the peer needs longer.
+    /// The longest interval between retransmissions, unless the peer needs longer.
     pub longest: Timeout,
-    /// How often a message is sent again.
+    /// The number of retransmissions.
     pub retries: u8,
-    /// After how long a REP is sent again for the first time.
+    /// The time before the first retransmission of a REP.
     pub first_reply: Timeout,
-    /// How often the timer sends a REP again; a REP that answers a repeated REQ does not count.
+    /// The number of retransmissions of a REP by the timer. A REP that answers a repeated REQ does
+    /// not count.
     pub reply_retries: u8,
-    /// What a peer is asked to wait (MRA) while the consumer makes up its mind.
+    /// The time for which an MRA asks the peer to wait while the consumer decides.
     pub service: Timeout,
-    /// For how long a peer is waited for that asked to.
+    /// The longest time to wait for a peer that has sent an MRA.
     pub longest_service: Timeout,
-    /// How long a packet travels at most.
+    /// The maximum life time of a packet in the network.
     pub life_time: Timeout,
 }
 
 impl Timing {
-    /// No interval is longer: 4.3 s, which the reference peer names.
+    /// The upper bound of the interval that a peer can cause: 4.3 s, the value that in-tree rxe
+    /// uses.
     pub const LIMIT: Timeout = Timeout::new(20);
 
-    /// Values for a network with short round-trip times, in the order of the fields: 134 ms, 1.1 s,
-    /// 10 times, so that a peer that does not exist is given up after 9.5 s; 0.5 s, 3 times, so
-    /// that a requester that does not exist gets four REPs and, after 8.1 s, a REJ; 17 s; 69 s,
-    /// which the reference peer asks for; 34 ms.
+    /// Values for a network with short round-trip times, in the order of the fields: 134 ms, 1.1 s
+    /// and 10 retransmissions, so that a request to a host that does not exist fails after 9.5 s;
+    /// 0.5 s and 3 retransmissions, so that a forged requester gets four REPs and, after 8.1 s, a
+    /// REJ; 17 s; 69 s, which Linux's RDMA CM asks for; 34 ms.
     pub const DEFAULT: Self = Self {
         first: Timeout::new(15),
         longest: Timeout::new(18),
@@ -59,9 +62,9 @@ impl Timing {
 }
 
 impl Timing {
-    /// Returns the least time in ns between two answers to a repeated REQ: half of
-    /// [`first`](Self::first), so 67 ms by default. A peer with the same times gets an answer to
-    /// each REQ that it repeats.
+    /// Returns the minimum time in ns between two answers to a repeated REQ: half of
+    /// [`first`](Self::first), 67 ms by default. A peer with the same timing gets an answer to each
+    /// REQ that it repeats.
     pub(super) const fn answer_interval(&self) -> u64 {
         self.first.ns() / 2
     }
@@ -73,19 +76,20 @@ impl Default for Timing {
     }
 }
 
-/// A message that is sent until it is answered.
+/// The retransmission state of a message that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retry {
-    /// The next interval.
+    /// The next interval in ns.
     next: u64,
-    /// The longest one.
+    /// The longest interval in ns.
     longest: u64,
-    /// How often it will still be sent.
+    /// The number of retransmissions that are left.
     left: u8,
 }
 
 impl Retry {
-    /// The message is sent for the first time, to a peer that says it may take so long.
+    /// Returns the state for a message that is sent for the first time, to a peer with the response
+    /// time `peer`.
     pub(super) fn new(timing: &Timing, peer: Timeout) -> Self {
         let longest = timing.longest.max(peer.min(Timing::LIMIT));
         Self {
@@ -95,7 +99,8 @@ impl Retry {
         }
     }
 
-    /// A REP is sent for the first time. Its intervals do not depend on the peer.
+    /// Returns the state for a REP that is sent for the first time. Its intervals do not depend on
+    /// the peer.
     pub(super) fn reply(timing: &Timing) -> Self {
         Self {
             next: timing.first_reply.ns(),
@@ -104,14 +109,14 @@ impl Retry {
         }
     }
 
-    /// Returns how long to wait for an answer.
+    /// Returns the time in ns to wait for an answer, and doubles the next interval.
     pub(super) fn wait(&mut self) -> u64 {
         let wait = self.next;
         self.next = wait.saturating_mul(2).min(self.longest);
         wait
     }
 
-    /// There was none: returns whether to send again.
+    /// Counts a timeout. Returns whether to retransmit.
     pub(super) fn again(&mut self) -> bool {
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -133,7 +138,7 @@ impl Retry {
 mod tests {
     use super::*;
 
-    /// The intervals in code, until the peer is given up.
+    /// Returns the codes of the intervals until the connection fails.
     fn intervals(timing: &Timing, peer: u8) -> [Option<u8>; 16] {
         let mut retry = Retry::new(timing, Timeout::new(peer));
         let mut intervals = [None; 16];
@@ -164,7 +169,7 @@ mod tests {
         };
         assert_eq!(intervals(&timing, 0), all(&[10, 11, 12, 12, 12]));
         assert_eq!(intervals(&timing, 12), all(&[10, 11, 12, 12, 12]));
-        // A peer may need longer, but not for ever.
+        // A peer may extend the interval, up to a limit.
         assert_eq!(intervals(&timing, 13), all(&[10, 11, 12, 13, 13]));
         assert_eq!(
             Retry::new(&timing, Timeout::MAX).longest(),
@@ -181,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn odd_settings_are_kept() {
+    fn a_first_interval_beyond_the_longest_is_used() {
         let once = Timing {
             retries: 0,
             ..Timing::DEFAULT
         };
         assert_eq!(intervals(&once, 0), all(&[15]));
-        // The first interval is the longest, if it is longer.
+        // The first interval is used even if it is longer than `longest`.
         let slow = Timing {
             first: Timeout::new(21),
             retries: 2,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The ACK extended transport header, 4 bytes: a syndrome and the MSN.
 //!
-//! A syndrome is two bits of kind, below a bit that is 0, and five of value:
+//! Bits 6 and 5 of a syndrome are its kind, bits 4 to 0 its value; bit 7 is 0:
 //!
 //! | bits 6 5 | kind | bits 4 to 0 |
 //! |---|---|---|
 //! | 0 0 | ACK | end-to-end flow control [`Credits`] |
-//! | 0 1 | RNR NAK | how long to wait, [`RnrTimer`] |
-//! | 1 1 | NAK | why, [`Nak`] |
+//! | 0 1 | RNR NAK | time to wait, [`RnrTimer`] |
+//! | 1 1 | NAK | reason, [`Nak`] |
 //!
-//! Everything else is reserved, and a packet with such a syndrome is malformed.
+//! All other syndromes are reserved, and a packet with one is malformed.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.7.5.2.3 to 9.7.5.2.9.
 
@@ -25,14 +25,14 @@ use super::super::{
 /// The ACK extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// What the responder says.
+    /// The response to the request.
     pub syndrome: Syndrome,
-    /// The message sequence number: how many requests the responder has completed.
+    /// The message sequence number: the number of messages that the responder has completed.
     pub msn: Psn,
 }
 
 impl Aeth {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = 4;
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -48,22 +48,23 @@ impl Aeth {
     }
 }
 
-/// What a responder says of a request.
+/// The response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// It was done, and all before it.
+    /// The request and all before it have been executed.
     Ack(Credits),
-    /// The responder is not ready: send it again after this time. All before it was done.
+    /// The responder is not ready: the requester waits for this time and retransmits. All requests
+    /// before it have been executed.
     Rnr(RnrTimer),
-    /// It was refused. All before it was done.
+    /// The request was refused. All requests before it have been executed.
     Nak(Nak),
 }
 
 impl Syndrome {
-    /// An acknowledgement without flow control, the only one that this device sends.
+    /// An acknowledgement without flow control. The device sends no other one.
     pub const ACK: Self = Self::Ack(Credits::UNUSED);
 
-    /// Returns the syndrome with this byte, unless it is a reserved one.
+    /// Returns the syndrome with this byte, or `None` if it is reserved.
     #[inline]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         let value = byte & 0x1f;
@@ -78,7 +79,7 @@ impl Syndrome {
         })
     }
 
-    /// Returns its byte.
+    /// Returns the byte of the syndrome.
     #[inline]
     pub const fn byte(self) -> u8 {
         match self {
@@ -89,18 +90,17 @@ impl Syndrome {
     }
 }
 
-/// Why a request was refused.
+/// The reason for which a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Nak {
     /// PSN sequence error: packets before this one are missing.
     Sequence = 0,
-    /// Invalid request: an opcode out of order, a length that is wrong, a resource that is not
-    /// there.
+    /// Invalid request: an opcode out of order, a wrong length, or a missing resource.
     InvalidRequest = 1,
-    /// Remote access error: the key, the rights or the bounds.
+    /// Remote access error: the key, the access rights or the bounds do not match.
     RemoteAccess = 2,
-    /// Remote operational error: the responder could not do it.
+    /// Remote operational error: the responder could not execute the request.
     RemoteOperation = 3,
 }
 
@@ -113,7 +113,8 @@ impl Nak {
         Self::RemoteOperation,
     ];
 
-    /// Returns the NAK with this code. 4, for reliable datagrams of InfiniBand, is not one here.
+    /// Returns the NAK with this code. Code 4 belongs to InfiniBand's reliable datagrams and is not
+    /// supported.
     #[inline]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -126,7 +127,8 @@ impl Nak {
     }
 }
 
-/// End-to-end flow control: how many receives a responder has posted, as a code of 5 bits.
+/// End-to-end flow control: the number of receives that a responder has posted, as a code of 5
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(u8);
 
@@ -148,9 +150,9 @@ impl Credits {
         self.0
     }
 
-    /// Returns the number of receives, `None` without flow control.
+    /// Returns the number of receives; `None` without flow control.
     ///
-    /// The codes above 1 are, in turn, powers of two and one and a half times these.
+    /// The codes above 1 stand alternately for powers of two and for one and a half times these.
     pub const fn count(self) -> Option<u32> {
         match self.0 {
             code @ 0..=1 => Some(code as u32),
@@ -163,7 +165,7 @@ impl Credits {
     }
 }
 
-/// How long a requester shall wait after an RNR NAK, as a code of 5 bits.
+/// The time that a requester waits after an RNR NAK, as a code of 5 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);
 
@@ -183,8 +185,8 @@ impl RnrTimer {
         }
     }
 
-    /// Returns the shortest timer of at least `ns` nanoseconds, the longest (655.36 ms) if there is
-    /// none.
+    /// Returns the shortest timer of at least `ns` nanoseconds, or the longest one (655.36 ms) if
+    /// there is none.
     pub fn at_least(ns: u64) -> Self {
         (1..32)
             .map(Self)
@@ -199,7 +201,7 @@ impl RnrTimer {
 
     /// Returns the time in nanoseconds: 10 us to 655.36 ms.
     pub fn ns(self) -> u64 {
-        // The code is below 32, so the time is there.
+        // The code is below 32, so the lookup succeeds.
         let time = RNR_TIMES.get(usize::from(self.0)).copied();
         u64::from(time.unwrap_or(0)).wrapping_mul(10_000)
     }
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn syndromes_are_their_bytes() {
+    fn syndromes_convert_to_bytes_and_back() {
         let mut known = 0;
         for byte in 0..=u8::MAX {
             if let Some(syndrome) = Syndrome::from_byte(byte) {
@@ -229,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn reserved_syndromes() {
+    fn reserved_syndromes_are_refused() {
         for byte in [0x40, 0x5f, 0x64, 0x65, 0x7f, 0x80, 0x9f, 0xa0, 0xe0, 0xff] {
             assert_eq!(Syndrome::from_byte(byte), None);
         }
     }
 
     #[test]
-    fn credits_count() {
+    fn credits_decode_to_a_number_of_receives() {
         for (code, count) in [
             (0, 0),
             (1, 1),
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_in_nanoseconds() {
+    fn rnr_timers_convert_to_nanoseconds_and_back() {
         for (code, ns) in [
             (0, 655_360_000),
             (1, 10_000),

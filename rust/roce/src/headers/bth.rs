@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The base transport header, 12 bytes, with which every packet begins.
+//! The base transport header (BTH), the first 12 bytes of every packet.
 //!
 //! | byte | bits | field |
 //! |---|---|---|
 //! | 0 | 8 | opcode |
 //! | 1 | 1, 1, 2, 4 | SE, M (MigReq), PadCnt, TVer |
 //! | 2 | 16 | P_Key |
-//! | 4 | 1, 1, 6 | FECN, BECN, reserved (not under the ICRC) |
+//! | 4 | 1, 1, 6 | FECN, BECN, reserved (not covered by the ICRC) |
 //! | 5 | 24 | DestQP |
 //! | 8 | 1, 7 | A (AckReq), reserved |
 //! | 9 | 24 | PSN |
 //!
-//! Reserved bits are sent as 0 and ignored when received. There is one partition, the default one:
-//! its P_Key is sent, and received from full and limited members.
+//! Reserved bits are sent as 0 and ignored when received. Only the default partition is supported:
+//! its P_Key is sent, and packets of full and limited members are accepted.
 //!
 //! Source: InfiniBand specification, volume 1, section 9.2; RoCEv2: annex A17.
 
@@ -32,35 +32,35 @@ use super::{
 /// The P_Key of the default partition, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
-/// The bits of a P_Key that name the partition; the highest one says full member.
+/// The bits of a P_Key that identify the partition; the highest bit marks a full member.
 const PARTITION: u16 = 0x7fff;
 
-/// The base transport header, but for what follows from the rest of the packet: opcode and pad
-/// count.
+/// The base transport header without the fields that follow from the rest of the packet: the opcode
+/// and the pad count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// Solicited event: the responder's completion shall wake who waits for solicited ones.
+    /// Solicited event: the completion at the responder wakes waiters for solicited completions.
     pub solicited: bool,
-    /// MigReq: path migration is in the state migrated. Set by devices that do not migrate, and
-    /// ignored by this one.
+    /// MigReq: the state of path migration is "migrated". Devices without path migration set it;
+    /// this device ignores it.
     pub mig_req: bool,
-    /// Forward congestion notification: a switch on the way was congested.
+    /// Forward congestion notification: a switch on the path was congested.
     pub fecn: bool,
-    /// Backward congestion notification: the other direction was congested.
+    /// Backward congestion notification: the path in the opposite direction was congested.
     pub becn: bool,
-    /// The QP to which the packet goes.
+    /// The destination QP.
     pub dest_qp: Qpn,
-    /// The requester wants an acknowledgement.
+    /// The requester asks for an acknowledgement.
     pub ack_req: bool,
-    /// The packet's number.
+    /// The packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = 12;
 
-    /// Returns the header of packet `psn` to a QP, with no notice set.
+    /// Returns the header of packet `psn` to a QP, with no flag set but MigReq.
     pub const fn new(dest_qp: Qpn, psn: Psn) -> Self {
         Self {
             solicited: false,
@@ -73,7 +73,7 @@ impl Bth {
         }
     }
 
-    /// Reads the header: the opcode, the pad count, the rest.
+    /// Reads the header. Returns the opcode, the pad count, and the other fields.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<(Opcode, u8, Self), Malformed> {
         let short = Malformed::Short;
         let opcode = reader.u8().ok_or(short)?;
@@ -82,7 +82,7 @@ impl Bth {
         let dest = reader.u32().ok_or(short)?;
         let psn = reader.u32().ok_or(short)?;
 
-        // The version first: what it does not fix cannot be judged.
+        // The version is checked first, because the other fields depend on it.
         if bits & 0x0f != 0 {
             return Err(Malformed::Version);
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Transport headers: the BTH and what follows it.
+//! Transport headers: the BTH and the extended headers that follow it.
 //!
-//! Which extended headers follow the BTH depends on the opcode, so [`Headers`] is one value that
-//! is both: a WRITE Only *has* a RETH, an acknowledgement *has* an AETH, and nothing can be missing.
-//! The opcode follows from it ([`Headers::opcode`]).
+//! The opcode determines which extended headers follow the BTH. [`Headers`] therefore represents
+//! both in one value: a WRITE Only has a RETH, an acknowledgement has an AETH, and an inconsistent
+//! combination cannot be expressed. [`Headers::opcode`] returns the opcode.
 //!
 //! Source: InfiniBand specification, volume 1, section 9.3; RETH and atomics: 9.3.3 and 9.3.5.
 
@@ -33,16 +33,16 @@ use super::{
     packet::Malformed, //
 };
 
-/// Bytes of the longest headers: BTH and AtomicETH.
+/// The length in bytes of the longest headers: BTH and AtomicETH.
 pub const MAX_HEADERS: usize = Bth::LEN + AtomicEth::LEN;
 
-/// Bytes of immediate data (ImmDt).
+/// The length of immediate data (ImmDt) in bytes.
 pub const IMM_LEN: usize = 4;
 
-/// Bytes of an IETH, the key to be invalidated.
+/// The length of an IETH, the key to invalidate, in bytes.
 pub const IETH_LEN: usize = 4;
 
-/// Bytes of an AtomicAckETH, the value before the operation.
+/// The length of an AtomicAckETH, the value before the operation, in bytes.
 pub const ATOMIC_ACK_LEN: usize = 8;
 
 /// The number of a QP: 24 bits.
@@ -54,16 +54,16 @@ pub const ATOMIC_ACK_LEN: usize = 8;
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The QP of general services, to which connection management goes.
+    /// The general services QP, to which CM messages are sent.
     pub const GSI: Self = Self(1);
 
     /// The destination of multicast datagrams.
     pub const MULTICAST: Self = Self(0xff_ffff);
 
-    /// Takes the low 24 bits of `bits`.
+    /// Returns the QP number in the low 24 bits of `bits`.
     #[inline]
     pub const fn new(bits: u32) -> Self {
-        // INVARIANT: Masked.
+        // INVARIANT: The value is masked.
         Self(bits & Self::MULTICAST.0)
     }
 
@@ -74,19 +74,19 @@ impl Qpn {
     }
 }
 
-/// The RDMA extended transport header: which remote memory.
+/// The RDMA extended transport header (RETH): the remote memory of a READ or WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
     /// The virtual address.
     pub va: u64,
-    /// The key.
+    /// The R_Key.
     pub rkey: u32,
-    /// Bytes of the whole message. More than 2^31 are an invalid request.
+    /// The length of the whole message in bytes. More than 2^31 is an invalid request.
     pub len: u32,
 }
 
 impl Reth {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = 16;
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -107,18 +107,19 @@ impl Reth {
 /// The extended transport header of the atomic operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// The virtual address of 8 bytes. One that is not a multiple of 8 is an invalid request.
+    /// The virtual address of 8 bytes. An address that is not a multiple of 8 is an invalid
+    /// request.
     pub va: u64,
-    /// The key.
+    /// The R_Key.
     pub rkey: u32,
-    /// What to swap in, or to add.
+    /// The value to swap in or to add.
     pub swap_add: u64,
-    /// What to compare with; of no meaning to fetch-and-add.
+    /// The value to compare with; unused by fetch-and-add.
     pub compare: u64,
 }
 
 impl AtomicEth {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = 28;
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -141,14 +142,14 @@ impl AtomicEth {
 /// The datagram extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deth {
-    /// The Q key that the receiver must have.
+    /// The Q key, which must be equal to the receiver's.
     pub qkey: u32,
-    /// The QP that sent it.
+    /// The source QP.
     pub src_qp: Qpn,
 }
 
 impl Deth {
-    /// Its bytes.
+    /// The length of the header in bytes.
     pub const LEN: usize = 8;
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -165,22 +166,22 @@ impl Deth {
     }
 }
 
-/// What ends a SEND besides its payload.
+/// The header at the end of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendEnd {
-    /// Nothing.
+    /// No header.
     Plain,
     /// Immediate data for the receiver's completion (ImmDt).
     Imm(u32),
-    /// A key of the receiver that is to be invalidated (IETH).
+    /// An R_Key of the receiver that the receiver invalidates (IETH).
     Invalidate(u32),
 }
 
-/// An opcode with the extended headers that it has.
+/// An opcode with its extended headers.
 ///
-/// Immediate data is `Option<u32>`: its number in the byte order of the host.
+/// Immediate data is `Option<u32>`, in the byte order of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the opcodes are")]
+#[expect(missing_docs, reason = "named after the opcodes")]
 pub enum Headers {
     SendFirst,
     SendMiddle,
@@ -196,7 +197,7 @@ pub enum Headers {
     ReadResponseLast(Aeth),
     ReadResponseOnly(Aeth),
     Acknowledge(Aeth),
-    /// With the value that the 8 bytes had before the operation.
+    /// The `u64` is the value before the operation.
     AtomicAcknowledge(Aeth, u64),
     CompareSwap(AtomicEth),
     FetchAdd(AtomicEth),
@@ -236,12 +237,12 @@ impl Headers {
         }
     }
 
-    /// Returns the bytes of all headers, BTH included: at most [`MAX_HEADERS`].
+    /// Returns the length of all headers in bytes, BTH included: at most [`MAX_HEADERS`].
     pub const fn len(&self) -> usize {
         self.opcode().headers_len()
     }
 
-    /// Returns whether there are no bytes: never.
+    /// Returns false: there is always a BTH.
     pub const fn is_empty(&self) -> bool {
         false
     }

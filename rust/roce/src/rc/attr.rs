@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The attributes of an RC QP.
 //!
-//! An [`Attr`] with a [`Mask`] of the attributes that count is what a change of state brings
-//! ([`Qp::modify`](super::Qp::modify)). Which a transition requires and allows says
-//! [`state::check`]; which values there are says [`Attr::check`].
+//! A change of state ([`Qp::modify`](super::Qp::modify)) takes an [`Attr`] and a [`Mask`] of the
+//! attributes that are valid in it. [`state::check`] checks which attributes a transition requires
+//! and allows; [`Attr::check`] checks their values.
 //!
 //! Source: InfiniBand specification, volume 1, section 11.2.5.2; ibv_modify_qp(3).
 
@@ -26,18 +26,18 @@ use crate::error::{
     Result, //
 };
 
-/// A retry count that is not counted: RNR retries go on for ever.
+/// The RNR retry count that means retrying without limit.
 pub const RNR_FOR_EVER: u8 = 7;
 
-/// Largest `retry_cnt` and `rnr_retry`: they have three bits.
+/// The largest `retry_cnt` and `rnr_retry`, which have three bits.
 pub const MAX_RETRY: u8 = 7;
 
-/// The local ACK timeout, as a code of 5 bits: 4.096 us times two to the power of it; 0: none.
+/// The local ACK timeout, as a code of 5 bits: 4.096 us * 2^code; 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// No timeout: a requester waits for ever.
+    /// No timeout: the requester waits without limit.
     pub const NONE: Self = Self(0);
 
     /// Returns the timeout with this code, below 32.
@@ -49,12 +49,12 @@ impl AckTimeout {
         }
     }
 
-    /// The longest timeout that a peer can choose for this end: 4.3 s, so that seven retries end after
-    /// about half a minute. Linux's RDMA CM asks for 2.1 s or less on a local network.
+    /// The longest timeout that a peer can choose for this end: 4.3 s, so that seven retries end
+    /// after about half a minute. Linux's RDMA CM asks for 2.1 s or less on a local network.
     pub const PEER_MAX: Self = Self(20);
 
-    /// Returns the timeout with the code that the peer has asked for: at most [`Self::PEER_MAX`], and
-    /// that for a peer that wants this end to wait for ever.
+    /// Returns the timeout for the code that the peer has asked for: at most [`Self::PEER_MAX`],
+    /// also if the peer asks for none.
     pub const fn from_peer(code: u8) -> Self {
         match code {
             0 | 21.. => Self::PEER_MAX,
@@ -67,7 +67,7 @@ impl AckTimeout {
         self.0
     }
 
-    /// Returns the nanoseconds, 8.192 us to 2.4 hours; `None`: for ever.
+    /// Returns the timeout in nanoseconds, 8.192 us to 2.4 hours; `None` if there is none.
     pub const fn ns(self) -> Option<u64> {
         match self.0 {
             0 => None,
@@ -76,7 +76,7 @@ impl AckTimeout {
     }
 }
 
-/// What a peer may do besides sending.
+/// The operations that a peer may use besides SEND.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access {
     /// RDMA WRITE.
@@ -90,7 +90,7 @@ pub struct Access {
 /// Attributes of a QP.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
-    /// The state to go to.
+    /// The new state.
     pub state: State,
     /// [`Mask::CUR_STATE`].
     pub cur_state: State,
@@ -108,18 +108,20 @@ pub struct Attr {
     pub rq_psn: Psn,
     /// [`Mask::SQ_PSN`].
     pub sq_psn: Psn,
-    /// [`Mask::MAX_QP_RD_ATOMIC`]: READs and atomics outstanding at the peer. 0: none may be posted.
+    /// [`Mask::MAX_QP_RD_ATOMIC`]: the number of READs and atomics outstanding at the peer. 0: none
+    /// may be posted.
     pub max_rd_atomic: u8,
-    /// [`Mask::MAX_DEST_RD_ATOMIC`]: READs and atomics of the peer outstanding here.
+    /// [`Mask::MAX_DEST_RD_ATOMIC`]: the number of READs and atomics of the peer outstanding here.
     pub max_dest_rd_atomic: u8,
     /// [`Mask::MIN_RNR_TIMER`].
     pub min_rnr_timer: RnrTimer,
     /// [`Mask::TIMEOUT`].
     pub timeout: AckTimeout,
-    /// [`Mask::RETRY_CNT`]: how often the same packet is sent *again* after a timeout or a NAK for a
-    /// wrong PSN: 0 to 7, and 7 means seven.
+    /// [`Mask::RETRY_CNT`]: how often the same packet is retransmitted after a timeout or a NAK for
+    /// a wrong PSN: 0 to 7.
     pub retry_cnt: u8,
-    /// [`Mask::RNR_RETRY`]: likewise after RNR NAKs, but 7 means for ever.
+    /// [`Mask::RNR_RETRY`]: how often a packet is retransmitted after RNR NAKs: 0 to 6, or 7 for
+    /// without limit.
     pub rnr_retry: u8,
 }
 
@@ -146,13 +148,14 @@ impl Default for Attr {
 }
 
 impl Attr {
-    /// Says whether a QP in state `from`, with room for `rd_atomic` READs and atomics outstanding and
-    /// `dest_rd_atomic` to be replayed, can take those of these attributes that are in `mask`.
+    /// Checks whether a QP in state `from` can accept the attributes in `mask`. `rd_atomic` is its
+    /// room for outstanding READs and atomics, `dest_rd_atomic` its room for those to be replayed.
     ///
     /// # Errors
     ///
-    /// `Error::Invalid`: as [`state::check`] says; `cur_state` is not the state; no such port or partition; a
-    /// retry count above 7; more READs and atomics than there is room for.
+    /// `Error::Invalid`: [`state::check`] refuses the transition; `cur_state` is not the current
+    /// state; the port or partition does not exist; a retry count is above 7; more READs and
+    /// atomics are requested than there is room for.
     pub fn check(
         &self,
         from: State,
@@ -182,7 +185,7 @@ impl Attr {
         Ok(())
     }
 
-    /// Takes over those attributes of `new` that are in `mask`, and the state.
+    /// Copies the attributes in `mask`, and the state, from `new`.
     pub(super) fn take(&mut self, new: &Self, mask: Mask) {
         self.state = new.state;
         macro_rules! take {
@@ -214,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts() {
+    fn timeout_codes_convert_to_nanoseconds() {
         assert_eq!(AckTimeout::NONE.ns(), None);
         for (code, ns) in [(1, 8_192), (14, 67_108_864), (31, 4096 << 31)] {
             let timeout = AckTimeout::from_code(code);
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_cannot_have_this_end_wait_for_hours_or_for_ever() {
+    fn the_ack_timeout_of_a_peer_is_limited() {
         for code in 0..=u8::MAX {
             let timeout = AckTimeout::from_peer(code);
             assert!(timeout.ns().is_some_and(|ns| ns <= 4_300_000_000));
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be() {
+    fn invalid_values_are_refused() {
         let check = |from, mask, attr: Attr| attr.check(from, mask, 4, 2);
         let init = Mask::RC_TO_INIT;
         let to = |state| Attr {
@@ -296,7 +299,7 @@ mod tests {
         ] {
             assert_eq!(check(State::Rtr, rts, bad), Err(Error::Invalid));
         }
-        // What does not count is not looked at.
+        // Attributes that are not in the mask are not checked.
         let odd = Attr {
             port: 9,
             retry_cnt: 9,
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_counts_is_taken() {
+    fn only_attributes_in_the_mask_are_copied() {
         let new = Attr {
             state: State::Rts,
             retry_cnt: 3,

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A missing packet, and what comes behind it.
+//! Detection of a packet that was lost again after the sender was told of the gap.
 //!
-//! Who misses a packet says so once: what was sent before that goes on to come in, and says nothing new.
-//! But if one of those comes a second time, the sender has gone back, and the missing packet was lost
-//! again: then it is said again, and not left to the sender's timer. A packet that is merely late comes
-//! once, so reordering alone does not look like that.
+//! A receiver that finds a packet missing reports that once. Packets that were sent before the
+//! report continue to arrive, and do not cause further reports. If one of them arrives a second
+//! time, the sender has gone back and the missing packet was lost again; then it is reported again,
+//! without waiting for the sender's timer. A packet that is only late arrives once, so reordering
+//! alone does not cause a report.
 //!
-//! Both ends use it: a responder for requests, a requester for the answers to READs.
+//! Both ends use this: a responder for requests, a requester for the responses to READs.
 
-/// What came behind a missing packet.
+/// The packets that have arrived behind a missing one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gap {
-    /// Whether its sender was told.
+    /// Whether the gap was reported to the sender.
     told: bool,
-    /// Which of the 64 packets behind it have come since it was sent last.
+    /// A bit for each of the 64 packets behind the missing one that has arrived since the last
+    /// report.
     seen: u64,
 }
 
 impl Gap {
-    /// The packet that is `ahead` behind the missing one has come. Returns whether the sender is to be
-    /// told.
+    /// Records that the packet `ahead` PSNs behind the missing one has arrived. Returns whether to
+    /// report the gap.
     pub(super) fn came(&mut self, ahead: u32) -> bool {
         let bit = 1_u64.checked_shl(ahead.wrapping_sub(1)).unwrap_or(0);
         let again = self.seen & bit != 0;
@@ -30,17 +32,17 @@ impl Gap {
         again || !self.told
     }
 
-    /// The sender was told.
+    /// Records that the gap was reported.
     pub(super) fn told(&mut self) {
         self.told = true;
     }
 
-    /// Whether the sender was told.
+    /// Returns whether the gap was reported.
     pub(super) fn is_told(&self) -> bool {
         self.told
     }
 
-    /// The sender will begin with the missing packet again, whatever was lost.
+    /// Records that the sender will start again with the missing packet for another reason.
     pub(super) fn restart(&mut self) {
         self.seen = 0;
     }
@@ -52,15 +54,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn once_unless_something_comes_again() {
+    fn a_gap_is_reported_again_when_a_packet_is_repeated() {
         let mut gap = Gap::default();
         assert!(gap.came(1));
         gap.told();
-        // Late ones, too.
+        // Reordered packets do not cause a report.
         for ahead in [2, 4, 3, 64, 63] {
             assert!(!gap.came(ahead));
         }
-        // Lost again.
+        // The missing packet was lost again.
         assert!(gap.came(1));
         gap.told();
         assert!(!gap.came(2));
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_those_far_behind() {
+    fn packets_more_than_64_behind_are_not_tracked() {
         let mut gap = Gap::default();
         assert!(gap.came(65));
         gap.told();
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_no_loss() {
+    fn a_restart_clears_the_packets_seen() {
         let mut gap = Gap::default();
         assert!(gap.came(1));
         gap.told();

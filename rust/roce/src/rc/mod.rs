@@ -1,50 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reliable connections: every operation once, in order, or an error.
+//! Reliable connections (RC): every operation is executed once and in order, or ends with an error.
 //!
-//! A QP is two machines that do not know each other. The [`Requester`] turns posted work requests into
-//! packets and sends them until they are answered; the [`Responder`] executes the peer's requests and
-//! answers. They share a [state](super::state) and a peer, and a [`Qp`] is both.
+//! A QP consists of two independent state machines. The [`Requester`] turns posted work requests
+//! into packets and retransmits them until they are answered. The [`Responder`] executes the
+//! requests of the peer and answers them. Both share a [state](super::state) and a peer; a [`Qp`]
+//! combines them.
 //!
 //! ```text
 //!   post --> queue --> Requester::poll --> packet --> (network) --> Responder::receive --> Target
 //!   take <-- queue <-- Requester::receive <-- packet <-- (network) <-- Responder::poll <------'
 //! ```
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | [`attr`] | attributes of a QP |
 //! | [`queue`] | work requests, WQEs, completions |
-//! | [`requester`] | what is sent when; answers; losses |
-//! | [`window`], [`rtt`] | how much may be outstanding; how long to wait |
-//! | [`outstanding`] | READ requests and atomics under way |
-//! | `gap` | packets behind a missing one |
-//! | [`responder`] | what becomes of requests; answers; replays |
-//! | [`target`] | receives and memory on which a responder acts |
+//! | [`requester`] | sending requests, handling responses and losses |
+//! | [`window`], [`rtt`] | the number of packets outstanding; the time before a retransmission |
+//! | [`outstanding`] | READ requests and atomics that are outstanding |
+//! | `gap` | packets that arrive behind a missing one |
+//! | [`responder`] | executing requests, answering and replaying them |
+//! | [`target`] | the caller's receives and memory, on which a responder acts |
 //! | [`stats`] | counters |
-//! | [`qp`] | both halves |
+//! | [`qp`] | a requester and a responder that share a state |
 //!
-//! # How to drive them
+//! # Usage
 //!
-//! Nothing here has a thread or a clock: the caller brings packets and the time, and asks what is to be
-//! sent. After anything has happened (a post, packets, a timer):
+//! The state machines have no thread and no clock: the caller passes packets and the time, and asks
+//! for the packets to send. After each event (a post, packets, a timer) it does the following:
 //!
 //! ```text
-//! for each packet that has come:  requester.receive() or responder.receive()
+//! for each received packet:       requester.receive() or responder.receive()
 //! if a deadline has passed:       requester.expired()
-//! repeat:                         responder.poll(), requester.poll()   send what they give
+//! repeat:                         responder.poll(), requester.poll()   send the packets returned
 //!     if the local stack refuses one:  not_sent()
-//! repeat:                         requester.take()                     report what has ended
-//! arm one timer for the earlier of requester.deadline() and responder.deadline(); none: disarm it
+//! repeat:                         requester.take()                     report completions
+//! arm one timer for the earlier of requester.deadline() and responder.deadline(); none: cancel it
 //! ```
 //!
-//! Both halves may be under one lock or each under its own. No call sleeps, none but
-//! [`Responder::receive`] calls back, and each takes O(1), but for going back and for finding a
-//! duplicate READ, which are bounded by the window and by the number of READs outstanding.
+//! Both halves may be under one lock, or each under its own. No call sleeps. Only
+//! [`Responder::receive`] and the calls that abort a receive call back into the [`Target`]. Each
+//! call takes O(1), except for going back and for finding a duplicate READ, which are bounded by
+//! the window and by the number of outstanding READs.
 //!
-//! # What is not done here
+//! # Duties of the caller
 //!
-//! Whether a packet is from the peer, to this QP, and whole (the ICRC) is checked before. Memory is
-//! named, not held: see [`Requester::poll`] and [`Answering::read`].
+//! The caller checks beforehand that a packet comes from the peer, is for this QP, and has a
+//! correct ICRC. The state machines identify memory but hold no reference to it: see
+//! [`Requester::poll`] and [`Answering::read`].
 
 pub mod attr;
 mod gap;
@@ -93,5 +96,6 @@ pub use self::{
     },
 };
 
-/// Bytes of a message at most: 2^31 (InfiniBand specification, volume 1, section 9.7.6).
+/// The maximum length of a message in bytes: 2^31 (InfiniBand specification, volume 1, section
+/// 9.7.6).
 pub const MAX_LEN: u32 = 1 << 31;

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 //! READ requests and atomics that a requester has outstanding.
 //!
-//! A READ goes out as one request or several, each for a run of its PSNs. A responder remembers the
-//! requests that it got, and takes a repetition only if it lies within one of them. So the requester
-//! remembers where each ends, in lent slots, until its last PSN is answered: what is sent again is
-//! the rest of a request, and never reaches beyond it.
+//! A READ is sent as one request or several, each for a range of its PSNs. A responder remembers
+//! the requests that it has received, and accepts a retransmission only if it lies within one of
+//! them. The requester therefore remembers, in lent slots, where each request ends until its last
+//! PSN is answered. A retransmission covers the rest of one request and never extends beyond it.
 //!
-//! There are as many slots as the peer allows requests to be outstanding (`max_rd_atomic`).
-//! Context: any, under the requester's lock.
+//! There are as many slots as the peer allows outstanding requests (`max_rd_atomic`). Context: any,
+//! under the requester's lock.
 
 use super::super::psn::Psn;
 use core::ops::DerefMut;
 
-/// Room for one outstanding request: the PSN behind its last.
+/// A slot for one outstanding request: the PSN after its last one.
 pub type Slot = Psn;
 
-/// Outstanding requests, in the order of their PSNs.
+/// The outstanding requests, in the order of their PSNs.
 ///
 /// # Invariants
 ///
-/// `sent <= len <= slots.len()`; `head < slots.len()` unless there is no slot. Their PSNs are less
-/// than half the circle apart.
+/// `sent <= len <= slots.len()`; `head < slots.len()` unless there is no slot. The PSNs span less
+/// than half the number space.
 pub(super) struct Outstanding<R> {
     slots: R,
     head: usize,
     len: usize,
-    /// How many of them need not be sent again.
+    /// The number of requests that need no retransmission, counted from the oldest.
     sent: usize,
 }
 
@@ -39,7 +39,7 @@ impl<R: DerefMut<Target = [Slot]>> Outstanding<R> {
         }
     }
 
-    /// Requests for which there is room.
+    /// Returns the number of slots.
     pub(super) fn capacity(&self) -> usize {
         self.slots.len()
     }
@@ -70,7 +70,7 @@ impl<R: DerefMut<Target = [Slot]>> Outstanding<R> {
         self.slots.get(self.index(place)).copied()
     }
 
-    /// A new request was sent whose PSNs end before `end`.
+    /// Adds a new request whose PSNs end before `end`.
     pub(super) fn push(&mut self, end: Psn) {
         if self.len >= self.slots.len() {
             return;
@@ -78,42 +78,42 @@ impl<R: DerefMut<Target = [Slot]>> Outstanding<R> {
         let index = self.index(self.len);
         if let Some(slot) = self.slots.get_mut(index) {
             *slot = end;
-            // INVARIANT: There was room. New ones are sent when all others are.
+            // INVARIANT: There was room. A new request is sent only after all retransmissions.
             self.len = self.len.wrapping_add(1);
             self.sent = self.len;
         }
     }
 
-    /// Where the request ends that is to be sent again next.
+    /// Returns the end of the request to retransmit next.
     #[inline]
     pub(super) fn again(&self) -> Option<Psn> {
         self.end(self.sent)
     }
 
-    /// It was sent again.
+    /// Records that the request was retransmitted.
     pub(super) fn sent_again(&mut self) {
-        // INVARIANT: Kept.
+        // INVARIANT: `sent` stays at most `len`.
         self.sent = self.sent.wrapping_add(1).min(self.len);
     }
 
-    /// All PSNs before `una` are answered.
+    /// Removes the requests all of whose PSNs are before `una`.
     pub(super) fn answered(&mut self, una: Psn) {
         while self.end(0).is_some_and(|end| !una.is_before(end)) {
             self.head = self.index(1);
-            // INVARIANT: There was one, and `index` keeps within the slots.
+            // INVARIANT: There was a request, and `index` returns an index of a slot.
             self.len = self.len.wrapping_sub(1);
             self.sent = self.sent.saturating_sub(1);
         }
     }
 
-    /// All PSNs from `next` on are to be sent again.
+    /// Marks the requests with PSNs from `next` on for retransmission.
     pub(super) fn rewind(&mut self, next: Psn) {
         while self.sent > 0
             && self
                 .end(self.sent.wrapping_sub(1))
                 .is_some_and(|end| next.is_before(end))
         {
-            // INVARIANT: Not 0.
+            // INVARIANT: `sent` is not 0.
             self.sent = self.sent.wrapping_sub(1);
         }
     }
@@ -130,12 +130,12 @@ mod tests {
     use super::*;
 
     const fn psn(psn: u32) -> Psn {
-        // They wrap.
+        // The PSNs wrap around.
         Psn::new(Psn::MASK).add(psn)
     }
 
     #[test]
-    fn answered_from_the_front_round_and_round() {
+    fn requests_are_removed_from_the_front_across_the_wrap() {
         let mut slots = [Psn::default(); 3];
         let mut outstanding = Outstanding::new(&mut slots[..]);
         for round in 0..7 {
@@ -157,27 +157,27 @@ mod tests {
     }
 
     #[test]
-    fn sent_again_with_the_same_ends() {
+    fn retransmitted_requests_keep_their_ends() {
         let mut slots = [Psn::default(); 3];
         let mut outstanding = Outstanding::new(&mut slots[..]);
         for end in [10, 20, 30] {
             outstanding.push(psn(end));
         }
-        // In the middle of the second.
+        // In the middle of the second request.
         outstanding.rewind(psn(15));
         assert_eq!(outstanding.again(), Some(psn(20)));
         outstanding.sent_again();
         assert_eq!(outstanding.again(), Some(psn(30)));
         outstanding.rewind(psn(0));
         assert_eq!(outstanding.again(), Some(psn(10)));
-        // An answer that comes after all.
+        // A late response.
         outstanding.answered(psn(12));
         assert_eq!(outstanding.again(), Some(psn(20)));
         outstanding.sent_again();
         outstanding.sent_again();
         assert_eq!(outstanding.again(), None);
         outstanding.sent_again();
-        // Behind the end of one is before the next.
+        // The PSN behind one request is the first of the next one.
         outstanding.rewind(psn(20));
         assert_eq!(outstanding.again(), Some(psn(30)));
         outstanding.clear();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slots_at_all() {
+    fn a_queue_without_slots_is_empty() {
         let mut outstanding = Outstanding::new(&mut [][..]);
         outstanding.push(psn(1));
         assert!(outstanding.is_empty());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A QP: a requester and a responder that share a state.
 //!
-//! For who holds one lock over both. Who has a lock for each uses [`Requester`] and [`Responder`] by
-//! themselves and does what stands here: changes the state of both, with both locks, and lets one
-//! follow when the other fails.
+//! [`Qp`] is for callers that hold one lock over both halves. A caller with a lock for each half
+//! uses [`Requester`] and [`Responder`] directly and does the same: it changes the state of both
+//! with both locks held, and moves one to ERR when the other fails.
 
 use super::{
     super::{
@@ -30,20 +30,20 @@ use super::{
 use crate::error::Result;
 use core::ops::DerefMut;
 
-/// An RC QP. See [`Requester`] and [`Responder`] for `Q`, `R` and `P`.
+/// An RC QP. [`Requester`] and [`Responder`] describe `Q`, `R` and `P`.
 pub struct Qp<Q, R, P> {
-    /// Sends.
+    /// The requester half.
     pub requester: Requester<Q, R>,
-    /// Receives.
+    /// The responder half.
     pub responder: Responder<P>,
 }
 
-/// What became of a packet.
+/// The result of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was a response.
+    /// The packet was a response.
     Response(Received),
-    /// It was a request.
+    /// The packet was a request.
     Request(Verdict),
 }
 
@@ -53,7 +53,7 @@ where
     R: DerefMut<Target = [Slot]>,
     P: DerefMut<Target = [Replay]>,
 {
-    /// Makes a QP of two halves in state RESET.
+    /// Makes a QP from two halves in state RESET.
     pub const fn new(requester: Requester<Q, R>, responder: Responder<P>) -> Self {
         Self {
             requester,
@@ -66,11 +66,11 @@ where
         self.responder.state()
     }
 
-    /// Goes to state `attr.state` with those attributes that are in `mask`.
+    /// Moves the QP to state `attr.state` and sets the attributes in `mask`.
     ///
     /// # Errors
     ///
-    /// As [`Attr::check`]; nothing has changed then.
+    /// The errors of [`Attr::check`]; the QP is unchanged then.
     pub fn modify<T: Target>(&mut self, attr: &Attr, mask: Mask, target: &mut T) -> Result {
         let room = (
             self.requester.max_rd_atomic(),
@@ -81,7 +81,7 @@ where
         self.responder.modify(attr, mask, target)
     }
 
-    /// Takes in a packet that came at `now`; `target` has its payload.
+    /// Handles a packet that arrived at `now`; `target` has its payload.
     pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> Event {
         let event = if packet.opcode().is_response() {
             Event::Response(self.requester.receive(now, packet))
@@ -92,13 +92,14 @@ where
         event
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that have expired at `now`.
     pub fn expired<T: Target>(&mut self, now: u64, target: &mut T) {
         self.requester.expired(now);
         self.follow(target);
     }
 
-    /// Returns when to call [`Self::expired`] and to poll both halves, unless something happens before.
+    /// Returns the time at which to call [`Self::expired`] and to poll both halves, unless another
+    /// call comes first.
     pub fn deadline(&self) -> Option<u64> {
         [self.requester.deadline(), self.responder.deadline()]
             .into_iter()
@@ -106,7 +107,8 @@ where
             .min()
     }
 
-    /// One half goes to ERR if the other has. To be called after one was made to fail by itself.
+    /// Moves one half to ERR if the other is in ERR. The caller calls this after it has moved one
+    /// half to ERR.
     pub fn follow<T: Target>(&mut self, target: &mut T) {
         if self.requester.state() == State::Error {
             self.responder.error(target);
@@ -157,7 +159,7 @@ mod tests {
 
     type Lent<'a> = Qp<&'a mut [Wqe], &'a mut [Slot], &'a mut [Replay]>;
 
-    /// Does something with a QP in RTS that has two SENDs posted.
+    /// Runs `test` with a QP in RTS that has two SENDs posted.
     fn with(test: impl FnOnce(&mut Lent<'_>, &mut Told) -> Result) -> Result {
         let mut wqes = [Wqe::EMPTY; 4];
         let mut slots = [Slot::default(); 2];
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_find_their_half() -> Result {
+    fn packets_reach_the_right_half() -> Result {
         with(|qp, target| {
             let sent = qp.requester.poll(0).map(|outgoing| outgoing.packet);
             let Some(sent) = sent else {
@@ -232,7 +234,7 @@ mod tests {
             assert_eq!(qp.state(), State::Error);
             let flushed = [(0, Status::Flushed), (1, Status::Flushed)];
             assert_eq!(taken(qp), Log::of(&flushed));
-            // Its last words.
+            // The NAK is still sent.
             assert!(qp.responder.poll(0).is_some());
             assert_eq!(qp.responder.poll(0), None);
             assert_eq!(qp.requester.poll(0), None);
@@ -242,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_request_ends_what_comes_in() -> Result {
+    fn a_failed_request_aborts_the_receive_in_progress() -> Result {
         with(|qp, target| {
             let first = packet(qp.responder.expected(), Headers::SendFirst, 256);
             qp.receive(0, &first, target);
             qp.requester.poll(0);
             target.taken();
-            // It has no retries.
+            // The QP has no retries.
             let Some(deadline) = qp.deadline() else {
                 return Err(Error::Invalid);
             };
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn both_halves_change_or_none() -> Result {
+    fn a_transition_changes_both_halves_or_neither() -> Result {
         with(|qp, target| {
             let sqd = Attr {
                 state: State::Sqd,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The send queue: work requests in lent slots, from posting to completion.
 //!
-//! Work queue elements (WQEs) are numbered as they are posted. Four numbers divide them:
+//! Work queue elements (WQEs) are numbered in the order of posting. Four numbers divide them:
 //!
 //! ```text
 //!   taken          answered           begun            posted
-//!     | done, to be   | sent, or to be   | waiting        |
-//!     | reported      | sent again       |                |   (free slots)
+//!     | ended, to be  | sent, or to be   | waiting        |
+//!     | reported      | retransmitted    |                |   (free slots)
 //! ```
 //!
-//! Nothing leaves the queue but at its front, so every work request is reported once and in the order
-//! of posting. Everything is O(1). Context: any, under the requester's lock.
+//! WQEs leave the queue only at its front, so every work request is reported once and in the order
+//! of posting. Each function takes O(1). Context: any, under the requester's lock.
 
 use super::super::{
     headers::SendEnd,
@@ -18,45 +18,45 @@ use super::super::{
 };
 use core::ops::DerefMut;
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// SEND.
     Send(SendEnd),
     /// RDMA WRITE.
     Write {
-        /// Where to, in the peer's memory.
+        /// The virtual address in the peer's memory.
         va: u64,
-        /// The peer's key.
+        /// The R_Key.
         rkey: u32,
         /// Immediate data for the peer's completion.
         imm: Option<u32>,
     },
     /// RDMA READ.
     Read {
-        /// Where from, in the peer's memory.
+        /// The virtual address in the peer's memory.
         va: u64,
-        /// The peer's key.
+        /// The R_Key.
         rkey: u32,
     },
     /// Atomic compare and swap.
     CompareSwap {
-        /// Which 8 bytes of the peer's memory.
+        /// The virtual address of 8 bytes in the peer's memory.
         va: u64,
-        /// The peer's key.
+        /// The R_Key.
         rkey: u32,
-        /// What they must be.
+        /// The value to compare with.
         compare: u64,
-        /// What they become then.
+        /// The value to swap in if they are equal.
         swap: u64,
     },
     /// Atomic fetch and add.
     FetchAdd {
-        /// Which 8 bytes of the peer's memory.
+        /// The virtual address of 8 bytes in the peer's memory.
         va: u64,
-        /// The peer's key.
+        /// The R_Key.
         rkey: u32,
-        /// What is added to them.
+        /// The value to add.
         add: u64,
     },
 }
@@ -81,63 +81,63 @@ impl Op {
 /// A work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// The caller's name for it, and for the memory with its bytes.
+    /// The caller's ID of the work request and of the memory with its bytes.
     pub wr_id: u64,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Bytes of the message, at most [`MAX_LEN`](super::MAX_LEN); 8 for an atomic.
+    /// The length of the message in bytes, at most [`MAX_LEN`](super::MAX_LEN); 8 for an atomic.
     pub len: u32,
-    /// Begin only when all RDMA READs and atomics before it are done.
+    /// The work request begins only after all earlier READs and atomics have completed.
     pub fence: bool,
-    /// The peer's completion is a solicited event. Of a READ: more READs of the same operation
-    /// follow.
+    /// The completion at the peer is a solicited event. For a READ: more READs of the same
+    /// operation follow.
     pub solicited: bool,
-    /// A success is to be reported to the program. Failures are always.
+    /// A successful completion is reported to the program. Failures are always reported.
     pub signaled: bool,
 }
 
-/// How a work request ended (`enum ibv_wc_status`, with its numbers).
+/// The status of a completion (`enum ibv_wc_status`, with the same numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// Well.
+    /// Success.
     Success = 0,
-    /// A receive: the message is longer than it. A request: its packets are longer than the path to the
-    /// peer carries.
+    /// For a receive: the message is longer than the receive. For a request: its packets are longer
+    /// than the path MTU to the peer allows.
     LocalLength = 1,
     /// An error inside the device.
     LocalOperation = 2,
-    /// The local memory could not be reached.
+    /// The local memory is not accessible.
     LocalProtection = 4,
-    /// Not at all: the QP went to ERR before.
+    /// The work request was not executed, because the QP went to ERR before.
     Flushed = 5,
-    /// The peer's answer makes no sense.
+    /// The response of the peer is invalid.
     BadResponse = 7,
-    /// A receive: local memory could not be written.
+    /// For a receive: the local memory is not writable.
     LocalAccess = 8,
     /// The peer refused the request as invalid.
     RemoteInvalidRequest = 9,
     /// The peer refused access to its memory.
     RemoteAccess = 10,
-    /// The peer could not do it.
+    /// The peer could not execute the request.
     RemoteOperation = 11,
-    /// The peer did not answer, `retry_cnt` times over.
+    /// The peer did not answer within `retry_cnt` retries.
     RetryExceeded = 12,
-    /// The peer was not ready, `rnr_retry` times over.
+    /// The peer was not ready within `rnr_retry` retries.
     RnrRetryExceeded = 13,
 }
 
-/// The end of a work request.
+/// The completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The work request.
     pub request: WorkRequest,
-    /// How it ended.
+    /// The status.
     pub status: Status,
 }
 
 impl Completion {
-    /// Returns whether the program is to be told.
+    /// Returns whether the completion is reported to the program.
     pub fn is_reported(&self) -> bool {
         self.request.signaled || self.status != Status::Success
     }
@@ -160,19 +160,19 @@ impl Number {
     }
 }
 
-/// Room for a WQE.
+/// A slot for a WQE.
 #[derive(Clone, Copy, Debug)]
 pub struct Wqe {
     pub(super) request: WorkRequest,
-    /// PSNs that it takes.
+    /// The number of PSNs of the WQE.
     pub(super) packets: u32,
-    /// The first of them, once it has begun.
+    /// The first PSN; valid once the WQE has begun.
     pub(super) first: Psn,
     pub(super) status: Option<Status>,
 }
 
 impl Wqe {
-    /// An empty slot, to fill storage with.
+    /// An empty slot, to initialise storage.
     pub const EMPTY: Self = Self {
         request: WorkRequest {
             wr_id: 0,
@@ -187,7 +187,7 @@ impl Wqe {
         status: None,
     };
 
-    /// The PSN behind its last.
+    /// Returns the PSN after the last one of the WQE.
     #[inline]
     pub(super) const fn end(&self) -> Psn {
         self.first.add(self.packets)
@@ -198,8 +198,8 @@ impl Wqe {
 ///
 /// # Invariants
 ///
-/// Going round: `taken <= answered <= begun <= posted <= taken + capacity`, where the capacity is a
-/// power of two and not more than there are slots, or 0.
+/// Modulo 2^32: `taken <= answered <= begun <= posted <= taken + capacity`. The capacity is a power
+/// of two and at most the number of slots, or 0.
 pub(super) struct SendQueue<Q> {
     slots: Q,
     capacity: u32,
@@ -222,12 +222,12 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         }
     }
 
-    /// WQEs for which there is room.
+    /// Returns the maximum number of WQEs.
     pub(super) fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// WQEs that are not taken yet.
+    /// Returns the number of WQEs that have not been taken.
     pub(super) fn len(&self) -> u32 {
         self.posted.since(self.taken)
     }
@@ -236,30 +236,30 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         self.len() >= self.capacity
     }
 
-    /// The number of the oldest WQE that is not answered.
+    /// Returns the number of the oldest WQE that is not answered.
     #[inline]
     pub(super) fn oldest(&self) -> Number {
         self.answered
     }
 
-    /// The number of the first WQE that has not begun.
+    /// Returns the number of the first WQE that has not begun.
     #[inline]
     pub(super) fn begun(&self) -> Number {
         self.begun
     }
 
-    /// Whether no WQE that has begun waits for its answer.
+    /// Returns whether no WQE that has begun waits for its answer.
     pub(super) fn is_quiet(&self) -> bool {
         self.answered == self.begun
     }
 
     #[inline]
     fn index(&self, number: Number) -> usize {
-        // Capacity is a power of two, or there is no slot at all.
+        // The capacity is a power of two, or there is no slot.
         (number.0 & self.capacity.wrapping_sub(1)) as usize
     }
 
-    /// A WQE that is posted and not yet taken.
+    /// Returns a WQE that is posted and not yet taken.
     #[inline]
     pub(super) fn get(&self, number: Number) -> Option<&Wqe> {
         if number.since(self.taken) >= self.len() {
@@ -276,7 +276,7 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         self.slots.get_mut(index)
     }
 
-    /// Appends a WQE. False: there is no room.
+    /// Appends a WQE. Returns false if there is no room.
     pub(super) fn push(&mut self, request: WorkRequest, packets: u32) -> bool {
         if self.is_full() {
             return false;
@@ -291,12 +291,12 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
             first: Psn::new(0),
             status: None,
         };
-        // INVARIANT: It was not full.
+        // INVARIANT: The queue was not full.
         self.posted = self.posted.next();
         true
     }
 
-    /// The first WQE that has not begun begins with this PSN.
+    /// Marks the first WQE that has not begun as begun, with `first` as its first PSN.
     pub(super) fn begin(&mut self, first: Psn) {
         let number = self.begun;
         if number == self.posted {
@@ -305,11 +305,11 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         if let Some(wqe) = self.get_mut(number) {
             wqe.first = first;
         }
-        // INVARIANT: It is posted.
+        // INVARIANT: The WQE is posted.
         self.begun = number.next();
     }
 
-    /// The oldest WQE is answered: it was done.
+    /// Marks the oldest WQE that is not answered as answered successfully.
     pub(super) fn answer(&mut self) {
         let number = self.answered;
         if number == self.begun {
@@ -318,18 +318,19 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         if let Some(wqe) = self.get_mut(number) {
             wqe.status = Some(Status::Success);
         }
-        // INVARIANT: It had begun.
+        // INVARIANT: The WQE had begun.
         self.answered = number.next();
     }
 
-    /// The WQE failed, unless it is gone.
+    /// Sets the failure status of a WQE, unless it has been taken.
     pub(super) fn fail(&mut self, number: Number, status: Status) {
         if let Some(wqe) = self.get_mut(number) {
             wqe.status = Some(status);
         }
     }
 
-    /// Takes the oldest WQE if it has ended; if it has not and all are flushed, as flushed.
+    /// Takes the oldest WQE if it has ended. If it has not ended and `flush` is set, takes it as
+    /// flushed.
     pub(super) fn take(&mut self, flush: bool) -> Option<Completion> {
         let wqe = self.get(self.taken)?;
         let status = match wqe.status {
@@ -339,7 +340,7 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         };
         let request = wqe.request;
         let next = self.taken.next();
-        // INVARIANT: Those that are flushed, or failed, pass all boundaries.
+        // INVARIANT: A WQE that is flushed or has failed passes all boundaries at once.
         if self.answered == self.taken {
             if self.begun == self.taken {
                 self.begun = next;
@@ -350,9 +351,9 @@ impl<Q: DerefMut<Target = [Wqe]>> SendQueue<Q> {
         Some(Completion { request, status })
     }
 
-    /// Forgets all WQEs.
+    /// Removes all WQEs.
     pub(super) fn clear(&mut self) {
-        // INVARIANT: All equal.
+        // INVARIANT: All four numbers are equal.
         self.taken = self.posted;
         self.answered = self.posted;
         self.begun = self.posted;
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn from_posting_to_completion_round_and_round() {
+    fn work_requests_complete_in_order_across_the_wrap() {
         let mut slots = [Wqe::EMPTY; 4];
         let mut queue = SendQueue::new(&mut slots[..]);
         queue.taken = Number(u32::MAX - 5);
@@ -406,7 +407,7 @@ mod tests {
             assert!(queue.push(request(round), 3));
             assert!(queue.push(request(100 + round), 1));
             assert_eq!(taken(&mut queue, false), None);
-            // Nothing can be answered that has not begun.
+            // A WQE that has not begun cannot be answered.
             queue.answer();
             assert_eq!(taken(&mut queue, false), None);
             let first = queue.begun();
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_what_is_flushed_behind_them() {
+    fn work_requests_behind_a_failure_are_flushed() {
         let mut slots = [Wqe::EMPTY; 4];
         let mut queue = SendQueue::new(&mut slots[..]);
         for wr_id in 0..4 {
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn reported_or_not() {
+    fn failures_are_reported_even_if_unsignaled() {
         let completion = |signaled, status| Completion {
             request: WorkRequest {
                 signaled,

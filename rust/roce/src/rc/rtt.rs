@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Round trips measured, and from them the time after which a requester asks again.
+//! Measurement of round-trip times, and the probe interval that follows from it.
 //!
-//! The local ACK timeout of a QP is made for the worst case: tens of milliseconds, where a round
-//! trip takes tens of microseconds. A lost last packet, which no NAK tells of, would stand still so
-//! long. So a requester sends one packet again, a *probe*, after [`Rtt::patience`]: the smoothed round
-//! trip and four times its mean deviation, as TCP's retransmission timer is computed (RFC 6298). A
-//! probe is not a retry: it does not count against `retry_cnt`.
+//! The local ACK timeout of a QP allows for the worst case: tens of milliseconds, where a round
+//! trip takes tens of microseconds. If the last packet is lost, no NAK reports it, and the QP would
+//! wait that long. A requester therefore retransmits one packet, a *probe*, after
+//! [`Rtt::patience`]: the smoothed round-trip time plus four times its mean deviation, like the
+//! retransmission timer of TCP (RFC 6298). A probe is not a retry: it does not count against
+//! `retry_cnt`.
 //!
-//! One packet is measured at a time, and none that was sent twice: its answer could be to either
-//! (Karn's rule). Context: any, under the requester's lock. Times in nanoseconds.
+//! One packet is measured at a time, and never a retransmitted one, because its response could
+//! belong to either transmission (Karn's algorithm). Context: any, under the requester's lock.
+//! Times are in nanoseconds.
 
-/// Patience while nothing is measured.
+/// The probe interval before the first measurement.
 pub const INITIAL: u64 = 20_000_000;
 
-/// Patience at least: more than a peer's worker waits for a CPU.
+/// The shortest probe interval: longer than a worker of the peer waits for a CPU.
 pub const SHORTEST: u64 = 1_000_000;
 
-/// Round trips that count as longer count as so long: keeps sums within bounds.
+/// The upper bound of a measured round-trip time. It keeps the sums in range.
 const LONGEST: u64 = 1 << 40;
 
-/// Measured round trips.
+/// The measured round-trip times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rtt {
     measured: Option<Measured>,
@@ -33,15 +35,15 @@ struct Measured {
 }
 
 impl Rtt {
-    /// Nothing is measured.
+    /// Returns the state before the first measurement.
     pub const fn new() -> Self {
         Self { measured: None }
     }
 
-    /// A packet was answered after `ns`.
+    /// Adds a measurement of `ns`.
     pub fn sample(&mut self, ns: u64) {
         let ns = ns.min(LONGEST);
-        // Sums of a few times LONGEST.
+        // The sums are a few times LONGEST at most.
         self.measured = Some(match self.measured {
             None => Measured {
                 smoothed: ns,
@@ -59,18 +61,18 @@ impl Rtt {
         });
     }
 
-    /// Returns the smoothed round trip, 0 if nothing was measured.
+    /// Returns the smoothed round-trip time; 0 before the first measurement.
     pub fn smoothed(&self) -> u64 {
         self.measured.map_or(0, |measured| measured.smoothed)
     }
 
-    /// Returns the shortest round trip, 0 if nothing was measured: what comes sooner after a packet
-    /// is no answer to it.
+    /// Returns the shortest round-trip time; 0 before the first measurement. A packet that arrives
+    /// sooner after a transmission is not a response to it.
     pub fn least(&self) -> u64 {
         self.measured.map_or(0, |measured| measured.least)
     }
 
-    /// Returns how long to wait for an answer before a probe.
+    /// Returns how long to wait for a response before a probe.
     pub fn patience(&self) -> u64 {
         self.measured.map_or(INITIAL, |measured| {
             let wait = measured.deviation.wrapping_mul(4);
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_measured() {
+    fn the_interval_is_fixed_before_the_first_measurement() {
         let rtt = Rtt::new();
         assert_eq!(rtt.patience(), INITIAL);
         assert_eq!(rtt.smoothed(), 0);
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_what_it_sees() {
+    fn the_interval_follows_the_measurements() {
         let mut rtt = Rtt::new();
         rtt.sample(8_000_000);
         assert_eq!(rtt.smoothed(), 8_000_000);
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_times() {
+    fn very_long_round_trips_are_limited() {
         let mut rtt = Rtt::new();
         rtt.sample(0);
         assert_eq!(rtt.patience(), SHORTEST);

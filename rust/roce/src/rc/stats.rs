@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Statistics of a QP.
 //!
-//! All numbers only grow, from the making of the QP on, and wrap at 2^64.
+//! The counters only grow, from the creation of the QP on, and wrap at 2^64.
 
 /// Adds to a counter.
 #[inline]
@@ -12,23 +12,23 @@ pub(super) fn add(counter: &mut u64, n: u64) {
 /// Counters of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequesterStats {
-    /// Packets handed out, those sent again included.
+    /// Packets returned for sending, retransmissions included.
     pub packets: u64,
     /// Bytes of payload in them.
     pub bytes: u64,
-    /// Packets handed out again.
+    /// Retransmitted packets.
     pub resent: u64,
-    /// Responses taken in.
+    /// Accepted responses.
     pub responses: u64,
     /// Bytes of payload in them.
     pub response_bytes: u64,
-    /// Times that sending went back because of a NAK or a gap in the responses.
+    /// How often sending went back because of a NAK or a gap in the responses.
     pub retries: u64,
     /// Local ACK timeouts.
     pub timeouts: u64,
-    /// Packets sent again before the timeout, in case that the last one was lost.
+    /// Packets retransmitted by the probe timer.
     pub probes: u64,
-    /// Timeouts and probes that were wrong: the answer was on its way.
+    /// Timeouts and probes that were unnecessary, because the response was on its way.
     pub spurious: u64,
     /// NAKs for a wrong PSN.
     pub nak_sequence: u64,
@@ -40,11 +40,11 @@ pub struct RequesterStats {
     pub nak_operation: u64,
     /// RNR NAKs.
     pub rnr: u64,
-    /// Responses that imply that an earlier one was lost.
+    /// Responses that imply the loss of an earlier one.
     pub implied_naks: u64,
-    /// Responses to what is answered already.
+    /// Responses to requests that were already answered.
     pub duplicates: u64,
-    /// Responses to what was never sent, or of a kind that does not answer it.
+    /// Responses to PSNs that were never sent, or of a kind that does not answer the request.
     pub strays: u64,
     /// Packets that the local stack refused.
     pub not_sent: u64,
@@ -57,37 +57,37 @@ pub struct ResponderStats {
     pub packets: u64,
     /// Bytes of payload in them.
     pub bytes: u64,
-    /// Requests that had been executed before.
+    /// Requests that were executed before.
     pub duplicates: u64,
     /// Duplicate RDMA READs and atomics answered again.
     pub replays: u64,
-    /// Duplicate RDMA READs and atomics that are not remembered.
+    /// Duplicate RDMA READs and atomics that were not remembered.
     pub forgotten: u64,
-    /// Requests behind a missing one.
+    /// Requests that arrived behind a missing one.
     pub out_of_sequence: u64,
-    /// Requests further ahead than any requester's window reaches.
+    /// Requests further ahead than any requester's window.
     pub too_far: u64,
-    /// Requests that came in a state that takes none.
+    /// Requests that arrived in a state that accepts none.
     pub unready: u64,
-    /// ACKs handed out.
+    /// ACKs returned for sending.
     pub acks: u64,
-    /// Requests that an ACK answered together with a later one.
+    /// Requests answered by the ACK of a later one.
     pub coalesced: u64,
-    /// Packets of READ responses handed out.
+    /// Packets of READ responses returned for sending.
     pub read_responses: u64,
     /// Bytes of payload in them.
     pub read_bytes: u64,
     /// Atomics answered.
     pub atomic_responses: u64,
-    /// NAKs for a wrong PSN handed out.
+    /// NAKs for a wrong PSN returned for sending.
     pub nak_sequence: u64,
-    /// NAKs for an invalid request handed out.
+    /// NAKs for an invalid request returned for sending.
     pub nak_invalid: u64,
-    /// NAKs for an access error handed out.
+    /// NAKs for an access error returned for sending.
     pub nak_access: u64,
-    /// NAKs for an operational error handed out.
+    /// NAKs for an operational error returned for sending.
     pub nak_operation: u64,
-    /// RNR NAKs handed out.
+    /// RNR NAKs returned for sending.
     pub rnr: u64,
     /// Packets that the local stack refused.
     pub not_sent: u64,

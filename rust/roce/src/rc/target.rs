@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a responder acts on: receives and memory, which are the caller's.
+//! The interface of a responder to the receives and the memory of its caller.
 //!
-//! A [`Target`] is made for each packet and knows its payload; the responder only says where it goes.
-//! So the payload is copied once, from where it came in to where it belongs, and may lie in pieces.
+//! The caller makes a [`Target`] for each packet, with its payload; the responder only says where
+//! the payload goes. The payload is therefore copied once, from the receive buffer to its
+//! destination, and may lie in several pieces.
 //!
-//! # The life of a SEND
+//! # The calls for a SEND
 //!
 //! ```text
-//! begin_receive  place...  end_receive     with the first packet, with each, with the last
-//!                    '---> abort_receive   instead of the end, if anything failed or the QP ended
+//! begin_receive  place...  end_receive     first packet, each packet, last packet
+//!                    '---> abort_receive   instead of end_receive, if a request failed or the QP ended
 //! ```
 //!
-//! A WRITE with immediate data takes a receive too, with its last packet: `begin_receive` and
-//! `end_receive` around its bytes, nothing is placed in it.
+//! The last packet of a WRITE with immediate data consumes a receive too: `begin_receive` and
+//! `end_receive` are called around its bytes, and no payload is placed in the receive.
 //!
-//! Everything is called under the responder's lock.
+//! All functions are called under the responder's lock.
 
 use super::super::headers::{
     AtomicEth,
@@ -22,109 +23,114 @@ use super::super::headers::{
     SendEnd, //
 };
 
-/// Why a request cannot be done.
+/// The reason for which a request cannot be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// No receive is there yet: an RNR NAK. Only [`Target::begin_receive`] may say so.
+    /// No receive is available; the requester gets an RNR NAK. Only [`Target::begin_receive`] may
+    /// return this.
     NotReady,
     /// The message is longer than the receive, or the request is otherwise invalid.
     Invalid,
-    /// No such key, not this right, outside its bounds, an address that is not aligned to it.
+    /// The key does not exist, or does not grant this access, or not to this range; or the address
+    /// of an atomic is not aligned.
     Access,
-    /// It failed here.
+    /// The operation failed locally.
     Operation,
 }
 
 /// An atomic operation on 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Atomic {
-    /// They become `swap_add` if they are `compare`.
+    /// The bytes become `swap_add` if they are equal to `compare`.
     CompareSwap,
-    /// `swap_add` is added to them, modulo 2^64.
+    /// `swap_add` is added to the bytes, modulo 2^64.
     FetchAdd,
 }
 
-/// What takes a receive.
+/// The kind of message that consumes a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// A SEND begins. If `whole`, the payload of this packet is all of it.
+    /// A SEND that begins.
     Send {
-        /// Whether it is one packet.
+        /// Whether the payload of this packet is the whole message.
         whole: bool,
     },
-    /// A WRITE with immediate data ends.
+    /// A WRITE with immediate data that ends.
     WriteImm,
 }
 
-/// A receive that is complete.
+/// A completed receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Bytes of the SEND, or of the WRITE.
+    /// The length of the SEND or WRITE in bytes.
     pub len: u32,
-    /// Immediate data, or the key that the peer wants invalidated.
+    /// Immediate data, or the key that the peer wants to invalidate.
     pub end: SendEnd,
-    /// Whether it is of a WRITE, and the receive's memory was not used.
+    /// Whether the message was a WRITE, which did not use the memory of the receive.
     pub write: bool,
     /// Whether it is a solicited event.
     pub solicited: bool,
 }
 
-/// Receives and memory, with the payload of one packet.
+/// The receives and the memory of the caller, with the payload of one packet.
 pub trait Target {
-    /// Takes the next receive. The payload of this packet may be looked at to find it.
+    /// Takes the next receive. The payload of this packet may be used to choose it.
     ///
     /// # Errors
     ///
-    /// [`Refusal::NotReady`]: there is none; the peer shall try again. Any other refuses the request.
+    /// [`Refusal::NotReady`]: no receive is available; the peer retries. Any other error refuses
+    /// the request.
     fn begin_receive(&mut self, incoming: Incoming) -> Result<(), Refusal>;
 
     /// Places the payload of this packet at `offset` of the receive.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Invalid`]: it does not fit, and the rest is not wanted. [`Refusal::Operation`]: the
-    /// memory cannot be written.
+    /// [`Refusal::Invalid`]: the payload does not fit, and the rest of the message is not wanted.
+    /// [`Refusal::Operation`]: the memory is not writable.
     fn place(&mut self, offset: u32) -> Result<(), Refusal>;
 
-    /// The receive is complete.
+    /// Completes the receive.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Access`]: the key to be invalidated cannot be. [`Refusal::Invalid`]: the message was
-    /// longer than the receive. `abort_receive` follows.
+    /// [`Refusal::Access`]: the key cannot be invalidated. [`Refusal::Invalid`]: the message was
+    /// longer than the receive. After an error `abort_receive` is called.
     fn end_receive(&mut self, ended: Ended) -> Result<(), Refusal>;
 
-    /// The receive that began will not be completed: the request was refused, or `None`: the QP ended.
+    /// Aborts the receive in progress. `why` is the reason for which the request was refused;
+    /// `None` if the QP ended.
     fn abort_receive(&mut self, why: Option<Refusal>);
 
-    /// Says whether the peer may write there. Called with the first packet of each WRITE, and once more
-    /// if that is answered with an RNR NAK. InfiniBand has no key checked for a WRITE of no bytes: the
-    /// target decides.
+    /// Checks whether the peer may write to this memory. Called for the first packet of each WRITE,
+    /// and again if that was answered with an RNR NAK. InfiniBand does not require a valid key for
+    /// a WRITE of no bytes; the target decides.
     ///
     /// # Errors
     ///
     /// [`Refusal::Access`].
     fn check_write(&mut self, reth: &Reth) -> Result<(), Refusal>;
 
-    /// Places the payload of this packet at `offset` of the memory that the peer writes. The key may
-    /// have gone since `check_write`.
+    /// Writes the payload of this packet at `offset` of the remote memory `reth`. The key may have
+    /// become invalid since `check_write`.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Access`]: it has. [`Refusal::Operation`]: the memory cannot be written.
+    /// [`Refusal::Access`]: the key is invalid. [`Refusal::Operation`]: the memory is not writable.
     fn write(&mut self, reth: &Reth, offset: u32) -> Result<(), Refusal>;
 
-    /// A WRITE is complete.
+    /// Completes a WRITE.
     fn end_write(&mut self, reth: &Reth);
 
-    /// Says whether the peer may read there; for no bytes as in [`check_write`](Self::check_write).
+    /// Checks whether the peer may read this memory; for a READ of no bytes as in
+    /// [`check_write`](Self::check_write).
     ///
     /// # Errors
     ///
     /// [`Refusal::Access`].
     fn check_read(&mut self, reth: &Reth) -> Result<(), Refusal>;
 
-    /// Does an atomic, on an aligned address, and returns what was there before.
+    /// Executes an atomic on an aligned address. Returns the value before it.
     ///
     /// # Errors
     ///

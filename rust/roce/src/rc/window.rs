@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The window: how many packets a requester has outstanding.
+//! The congestion window: how many packets a requester may have outstanding.
 //!
-//! Nobody tells a requester how much the network and its peer can hold, so it finds out: it begins
-//! with [`INITIAL`] packets, doubles with each round trip until packets are lost, halves then, and
-//! from there on grows by one packet with each round trip. Where nothing is lost that ends at the
-//! largest window that the QP was given, where one packet in a hundred is lost at about a dozen:
-//! go-back-N sends a whole window again for each lost packet, so a small one is the better one
+//! A requester does not know the capacity of the network and of its peer, so it adapts. It begins
+//! with [`INITIAL`] packets, doubles the window with each round trip until packets are lost, then
+//! halves it, and from then on adds one packet with each round trip. Without losses the window
+//! reaches the largest size that the QP allows. With one packet in a hundred lost it stays at about
+//! a dozen: go-back-N retransmits a whole window for each lost packet, so a small window is better
 //! there.
 //!
-//! A loss that a NAK tells of halves the window; one that only a timer tells of means that nothing
-//! came through, and leaves [`AFTER_SILENCE`]. If it turns out then that everything had come through
-//! and just the answer was late, [`Window::undo`] takes it back.
+//! A loss that a NAK reports halves the window. A loss that only a timer detects means that no
+//! response came, and reduces the window to [`AFTER_SILENCE`]. If a response then shows that only
+//! the response was late, [`Window::undo`] restores the window.
 //!
-//! Responses to a READ count as much as requests: the requester asks for no more than the window
-//! holds. Context: any, under the requester's lock.
+//! READ responses count like requests: the requester asks for no more than the window holds.
+//! Context: any, under the requester's lock.
 
-/// Packets at the beginning: a message of 64 KiB at an MTU of 1024, in one go.
+/// The initial number of packets: a message of 64 KiB at an MTU of 1024.
 pub const INITIAL: u32 = 64;
 
-/// Packets at least, after however many losses: with one lost another comes through and tells.
+/// The smallest window after reported losses: if one packet is lost, the other one causes a
+/// response.
 pub const SMALLEST: u32 = 2;
 
-/// Packets when a timer has expired: one, which shall be answered.
+/// The window after a timer has expired: one packet, which requests a response.
 pub const AFTER_SILENCE: u32 = 1;
 
-/// Packets at most, unless the QP is given another limit: 1 MiB at an MTU of 4096.
+/// The default for the largest window: 1 MiB at an MTU of 4096.
 pub const DEFAULT_LARGEST: u32 = 256;
 
-/// Largest limit that a QP can be given. Far below half the circle of PSNs, and more than fits into
-/// a network.
+/// The largest window that a QP can be given. It is far below half the number space of PSNs, and
+/// more than a network holds.
 pub const LARGEST: u32 = 1 << 16;
 
-/// A window that adapts.
+/// An adaptive window.
 ///
 /// # Invariants
 ///
@@ -40,23 +41,23 @@ pub const LARGEST: u32 = 1 << 16;
 pub struct Window {
     size: u32,
     largest: u32,
-    /// Below it the window grows with each packet, from it on with each window of packets.
+    /// Below this size the window grows with each packet, from it on with each window of packets.
     threshold: u32,
-    /// Packets acknowledged towards the next step.
+    /// The number of acknowledged packets that count towards the next step.
     credit: u32,
-    /// Size and threshold before the last silence.
+    /// Size and threshold before the last timeout.
     before: Option<(u32, u32)>,
 }
 
 impl Window {
-    /// Makes a window that holds `largest` packets at most: within 1 and [`LARGEST`].
+    /// Makes a window of at most `largest` packets, limited to 1 to [`LARGEST`].
     pub const fn new(largest: u32) -> Self {
         let largest = match largest {
             0 => 1,
             1..=LARGEST => largest,
             _ => LARGEST,
         };
-        // INVARIANT: By the cases.
+        // INVARIANT: The cases above ensure the range.
         Self {
             size: if largest < INITIAL { largest } else { INITIAL },
             largest,
@@ -72,20 +73,20 @@ impl Window {
         self.size
     }
 
-    /// Returns how many there may ever be.
+    /// Returns the largest size that the window can reach.
     pub const fn largest(&self) -> u32 {
         self.largest
     }
 
-    /// `acked` packets more were acknowledged, when `outstanding` were outstanding. The window grows
-    /// only if it was in use: what is not used is not known to hold.
+    /// Records that `acked` more packets were acknowledged when `outstanding` were outstanding. The
+    /// window grows only if it was in use, because the capacity beyond the used part is unknown.
     pub fn acknowledged(&mut self, acked: u32, outstanding: u32) {
         self.before = None;
         if outstanding < self.size / 2 || self.size >= self.largest {
             return;
         }
         let size = if self.size < self.threshold {
-            // Not beyond the threshold in one step.
+            // One step does not go beyond the threshold.
             let step = acked.min(self.threshold.wrapping_sub(self.size));
             self.size.saturating_add(step)
         } else {
@@ -96,37 +97,38 @@ impl Window {
             self.credit = 0;
             self.size.saturating_add(1)
         };
-        // INVARIANT: It grew, and not beyond the largest.
+        // INVARIANT: The size grew, and is at most the largest.
         self.size = size.min(self.largest);
     }
 
-    /// A packet was lost: the responder or the local stack says so. Once for all packets of a window.
+    /// Records a loss that the responder or the local stack reported. Called once for all packets
+    /// of a window.
     pub fn lost(&mut self) {
         self.before = None;
-        // INVARIANT: Smaller, and not 0.
+        // INVARIANT: The size is smaller, and not 0.
         self.size = (self.size / 2).max(SMALLEST).min(self.largest);
         self.threshold = self.size;
         self.credit = 0;
     }
 
-    /// A timer expired.
+    /// Records that a timer expired.
     pub fn silence(&mut self) {
         if self.before.is_none() {
             self.before = Some((self.size, self.threshold));
             self.threshold = (self.size / 2).max(SMALLEST);
         }
-        // INVARIANT: At most the largest, which is not 0.
+        // INVARIANT: The size is at most the largest, which is not 0.
         self.size = AFTER_SILENCE;
         self.credit = 0;
     }
 
-    /// The silence was no loss: an answer came to what was sent before it. Returns whether there was
-    /// a silence.
+    /// Restores the window because a response to a packet from before the timeout shows that no
+    /// packet was lost. Returns whether there was a timeout to undo.
     pub fn undo(&mut self) -> bool {
         let Some((size, threshold)) = self.before.take() else {
             return false;
         };
-        // INVARIANT: As it was.
+        // INVARIANT: The size is as it was before.
         self.size = size;
         self.threshold = threshold;
         true
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits() {
+    fn a_window_stays_within_its_limits() {
         for (largest, size) in [
             (0, 1),
             (1, 1),
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_then_halves_then_creeps() {
+    fn the_window_doubles_then_halves_then_grows_by_one() {
         let mut window = Window::new(1000);
         window.acknowledged(64, 64);
         assert_eq!(window.size(), 128);
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(window.size(), 256);
         window.lost();
         assert_eq!(window.size(), 128);
-        // Two round trips, two packets.
+        // Two round trips add two packets.
         window.acknowledged(127, 128);
         assert_eq!(window.size(), 128);
         window.acknowledged(1, 128);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_grow_unused() {
+    fn an_unused_window_does_not_grow() {
         let mut window = Window::new(1000);
         window.acknowledged(31, 31);
         assert_eq!(window.size(), 64);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_leaves_one_and_regains_half() {
+    fn a_timeout_leaves_one_packet_and_half_the_threshold() {
         let mut window = Window::new(100);
         window.silence();
         assert_eq!(window.size(), AFTER_SILENCE);
@@ -207,12 +209,12 @@ mod tests {
             let size = window.size();
             window.acknowledged(size, size);
         }
-        // 1, 2, 4, 8, 16, 32, and then one by one.
+        // The size goes 1, 2, 4, 8, 16, 32, and then grows by one.
         assert_eq!(window.size(), 37);
     }
 
     #[test]
-    fn a_silence_that_was_none_is_undone() {
+    fn an_unnecessary_timeout_is_undone() {
         let mut window = Window::new(100);
         assert!(!window.undo());
         window.silence();

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two hosts that make, refuse and end connections over a network that loses, duplicates, delays and
-//! reorders, and that may lose their memory.
+//! A model test: two hosts establish, refuse and end connections over a network that loses,
+//! duplicates, delays and reorders datagrams. A host may also lose its state.
 //!
-//! Each host owns its connections as `cm::Route` tells owners to. Consumers follow a plan: when to
-//! ask, whether and when to accept, confirm, reject, disconnect or walk away. What must hold, whatever
-//! happens:
-//! - everything ends: no timer spins, messages are few, nothing is left open that a consumer ended;
-//! - a consumer hears of each request once, gets at most one bad end, and `Closed` last;
-//! - where both ends say that they are connected, they mean each other, with the same QPs, PSNs, path
-//!   MTU and private data;
-//! - without faults and with willing consumers, they are connected, with the largest path MTU that both
-//!   can have; or rejected, if that will not do.
+//! Each host owns its connections as `cm::Route` describes. Its consumers follow a plan: when to
+//! connect, whether and when to accept, confirm, reject, disconnect or abandon. The test checks for
+//! each seed:
+//! - Everything ends: no timer spins, few messages are sent, and no connection stays that a
+//!   consumer has ended.
+//! - A consumer sees each request once, gets at most one final event, and `Closed` last.
+//! - If both ends report a connection, they report each other, with the same QPs, PSNs, path MTU
+//!   and private data.
+//! - Without faults, and if both consumers agree, the connection is established with the largest
+//!   path MTU that both support; or it is rejected if that is too small.
 //!
-//! `CM_SEEDS=from..to` runs other seeds than the usual ones; of a single one it prints what happens.
+//! `CM_SEEDS=from..to` selects the seeds. With a single seed the test prints all events.
 
 mod world;
 
@@ -25,11 +26,11 @@ use world::{
 };
 
 impl World {
-    /// Looks at what has come of it.
+    /// Checks the results of a run.
     fn judge(&self) {
         for (who, host) in self.hosts.iter().enumerate() {
             for (id, connection) in &host.connections {
-                // Only who is connected as far as it knows, and has no reason to disconnect, stays.
+                // Only a connection that is established as far as its end knows may stay.
                 let state = connection.state();
                 let story = &host.stories[id];
                 assert!(
@@ -38,7 +39,7 @@ impl World {
                 );
             }
             for (id, story) in &host.stories {
-                // The intervals, one MRA, and what lingers.
+                // The retransmission intervals, one MRA, and the time after a rejection.
                 assert!(story.expired <= 24, "{id:?}: {story:?}");
                 assert!(story.sent <= 120, "{id:?}: {story:?}");
                 if !story.connected || self.restarts > 0 {
@@ -56,8 +57,8 @@ impl World {
                     })
                     .map(|(_, peer)| peer)
                     .collect();
-                // A request that was rejected long ago, and of which the peer has not heard in all
-                // that time, may be heard of again.
+                // If the peer has not heard of the rejection in all that time, the same request may
+                // appear again.
                 let (peer, refused) = peers.split_last().expect("connected to somebody");
                 assert!(refused.iter().all(|peer| peer.gave_up && !peer.connected));
                 let bad = self.faults.loss >= 20;
@@ -95,7 +96,7 @@ impl World {
     }
 }
 
-/// What came of connections, over all seeds: nothing that is to be tested may be missing.
+/// The outcomes over all seeds. Each outcome must occur.
 #[derive(Debug, Default)]
 struct Sum {
     connected: u32,

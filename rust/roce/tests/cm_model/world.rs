@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The hosts, the network between them, and what happens when.
+//! The hosts, the network between them, and the queue of events.
 
 use kfi_roce::{
     cm::{
@@ -36,7 +36,7 @@ use std::{
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// 8 ms, then 17, 34, 34 and so on.
+/// Retransmission after 8 ms, then after 17, 34, 34 ms and so on.
 const TIMING: Timing = Timing {
     first: Timeout::new(11),
     longest: Timeout::new(13),
@@ -48,12 +48,12 @@ const TIMING: Timing = Timing {
     life_time: Timeout::new(11),
 };
 
-/// The longest time that a datagram travels: less than the life time of packets, 8 ms.
+/// The longest delay of a datagram: less than the packet life time of 8 ms.
 const LONGEST_DELAY: u64 = 5 * MS;
 
 const SERVICE: ServiceId = ServiceId::tcp(7);
 
-/// Numbers from a seed.
+/// Pseudo-random numbers from a seed.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -74,7 +74,7 @@ impl Random {
     }
 }
 
-/// What a consumer does.
+/// An action of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Act {
     Accept,
@@ -82,24 +82,24 @@ pub(super) enum Act {
     Reject,
     Disconnect,
     Abandon,
-    /// A packet has come to the QP.
+    /// A packet arrives at the QP.
     Packet,
 }
 
-/// What happens at a time.
+/// An event in the queue.
 #[derive(Debug)]
 pub(super) enum What {
-    /// A datagram comes to a host.
+    /// A datagram arrives at a host.
     Datagram(usize, Box<Mad>),
     /// A consumer of a host acts on a connection.
     Act(usize, CommId, Act),
-    /// A host asks for a connection.
+    /// A host requests a connection.
     Connect(usize),
-    /// A host forgets everything.
+    /// A host loses its state.
     Restart(usize),
 }
 
-/// What a consumer has heard of a connection.
+/// The events of a connection that its consumer has seen.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) active: bool,
@@ -108,15 +108,15 @@ pub(super) struct Story {
     pub(super) mine: Option<(Qpn, Psn, Vec<u8>)>,
     /// The path MTU, once it is known.
     pub(super) mtu: Option<PathMtu>,
-    /// The peer cannot have a path MTU that would do.
+    /// The peer has no acceptable path MTU.
     pub(super) hopeless: bool,
     pub(super) connected: bool,
     pub(super) ended: Option<&'static str>,
     pub(super) closed: bool,
     pub(super) gave_up: bool,
-    /// Whose request it was, by the active end's ID.
+    /// The request, identified by the active end's ID.
     pub(super) request: u32,
-    /// Times that the clock was looked at.
+    /// The number of timer expirations.
     pub(super) expired: u32,
     pub(super) sent: u32,
 }
@@ -161,7 +161,7 @@ impl Host {
     }
 }
 
-/// How bad it is.
+/// The parameters of the faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) loss: u64,
@@ -183,7 +183,7 @@ pub(super) struct World {
     traced: bool,
 }
 
-/// A message in a line.
+/// Describes a message in one line.
 pub(super) fn describe(message: &Message<'_>) -> String {
     let name = message.attribute().name();
     match &message.body {
@@ -201,7 +201,7 @@ pub(super) fn describe(message: &Message<'_>) -> String {
     }
 }
 
-/// An event in a word.
+/// Returns the name of an event.
 pub(super) fn name(event: &Event<'_>) -> &'static str {
     match event {
         Event::Reply(_) => "Reply",
@@ -283,7 +283,7 @@ impl World {
         self.queue.insert((self.now + after, self.seq), what);
     }
 
-    /// A consumer will act, sooner or later.
+    /// Plans an action of a consumer at a random time.
     fn plan_act(&mut self, who: usize, id: CommId, act: Act) {
         let slow = self.random.percent(self.faults.slow);
         let after = if slow {
@@ -309,7 +309,7 @@ impl World {
         }
     }
 
-    /// A connection of a host has something to say.
+    /// Sends the pending message of a connection, if there is one.
     fn transmit(&mut self, who: usize, id: CommId) {
         let host = &mut self.hosts[who];
         let Some(connection) = host.connections.get_mut(&id) else {
@@ -361,7 +361,7 @@ impl World {
         self.transmit(who, id);
     }
 
-    /// A consumer acts. What it may not do in the connection's state is refused.
+    /// Executes an action of a consumer. The connection refuses it in a wrong state.
     fn act(&mut self, who: usize, id: CommId, act: Act) {
         self.trace(|| format!("{who}: {:x} {act:?}", id.0));
         let now = self.now;
@@ -402,7 +402,7 @@ impl World {
                 connection.abandon(now);
                 story.gave_up |= state != State::Closed;
             }
-            // Some packets come to the QP before the RTU.
+            // Some packets arrive at the QP before the RTU.
             Act::Packet => {
                 let other = &self.hosts[1 - who];
                 let request = CommId(self.hosts[who].stories[&id].request);
@@ -421,20 +421,20 @@ impl World {
         }
     }
 
-    /// A consumer that is connected disconnects some time.
+    /// Plans the time at which a connected consumer disconnects.
     fn plan_end(&mut self, who: usize, id: CommId, act: Act) {
         let after = self.random.below(50 * MS);
         self.plan(after, What::Act(who, id, act));
     }
 
-    /// Prints what happens, if that is wanted.
+    /// Prints a line if tracing is on.
     fn trace(&self, what: impl FnOnce() -> String) {
         if self.traced {
             println!("{:>10.3} ms  {}", self.now as f64 / MS as f64, what());
         }
     }
 
-    /// A consumer hears of something.
+    /// Handles an event at a consumer.
     fn hear(&mut self, who: usize, id: CommId, event: Event<'_>) {
         self.trace(|| format!("{who}: {:x} hears {}", id.0, name(&event)));
         let reject = self.random.percent(self.faults.reject);
@@ -490,7 +490,7 @@ impl World {
         assert_eq!(story.ended.replace(end), None);
     }
 
-    /// The peer has forgotten a connection.
+    /// Handles the loss of a connection at the peer.
     fn stale(&mut self, who: usize, id: CommId) {
         let connection = self.hosts[who].connections.get_mut(&id).unwrap();
         if let Some(event) = connection.stale(self.now) {
@@ -564,7 +564,7 @@ impl World {
         }
     }
 
-    /// Everything is forgotten, and what it was is named anew in the same way.
+    /// Discards the state of a host. New connections get IDs in the same way as before.
     fn restart(&mut self, who: usize) {
         self.trace(|| format!("{who}: restarts"));
         let host = &mut self.hosts[who];
@@ -580,7 +580,7 @@ impl World {
         self.restarts += 1;
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until there are no more events.
     pub(super) fn run(&mut self) {
         loop {
             let timers = self.hosts.iter().enumerate().flat_map(|(who, host)| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! An end: its QP driven as the module drives it, its memory, its receives.
+//! One end of the simulation: its QP, driven like in the module, its memory and its receives.
 
 use super::{
     oracle::{
@@ -49,21 +49,21 @@ use std::collections::VecDeque;
 
 pub type SimQp = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
 
-/// What a run of a worker gave.
+/// The result of a run of the worker.
 #[derive(Default)]
 pub struct Output {
     pub datagrams: Vec<Vec<u8>>,
-    /// When to run again, unless something happens before.
+    /// The time of the next run, unless an event comes before.
     pub deadline: Option<u64>,
-    /// Whether there was more to send than was allowed in one go.
+    /// Whether more packets could be sent than the budget allowed.
     pub more: bool,
-    /// Whether anything happened at all.
+    /// Whether the run had any effect.
     pub useful: bool,
-    /// Whether anything was completed.
+    /// Whether a work request was completed.
     pub completed: bool,
 }
 
-/// An end.
+/// One end of the simulation.
 pub struct Host {
     index: u8,
     plan: End,
@@ -72,7 +72,7 @@ pub struct Host {
     pub memory: Memory,
     pub receives: Receives,
     pub inbox: VecDeque<Vec<u8>>,
-    /// Work posted so far.
+    /// The number of work requests posted so far.
     pub posted: usize,
     rng: Rng,
     id: u16,
@@ -80,15 +80,15 @@ pub struct Host {
     pub refused: u64,
     pub bad: u64,
     pub sent: u64,
-    /// Bytes of READs that were answered, by the count of the responder.
+    /// The bytes of answered READs, as the responder reports them.
     pub read_out: u64,
-    /// Work requests that have begun.
+    /// The number of work requests that have begun.
     begun: u64,
-    /// The first RNR NAK, and how many there were since.
+    /// The time of the first RNR NAK, and the number of RNR NAKs since.
     rnr: Option<(u64, u64)>,
 }
 
-/// The number of an end's QP.
+/// Returns the QP number of an end.
 fn qpn(index: u8) -> Qpn {
     Qpn::new(0x10_0000 + u32::from(index))
 }
@@ -166,7 +166,7 @@ impl Host {
         }
     }
 
-    /// Changes the state. `theirs` is what the peer has posted.
+    /// Changes the state. `theirs` is the oracle of the peer's work.
     pub fn modify(&mut self, state: State, theirs: &mut Oracle) {
         let attr = Attr {
             state,
@@ -181,7 +181,7 @@ impl Host {
         self.qp.modify(&attr, Mask::NONE, &mut bench).unwrap();
     }
 
-    /// Posts work that is due. Returns whether some is left, for lack of room.
+    /// Posts the work that is due. Returns whether some is left because the queue is full.
     pub fn post(&mut self, now: u64, ours: &mut Oracle) -> bool {
         while let Some((time, request)) = self.plan.work.get(self.posted) {
             if *time > now {
@@ -199,19 +199,19 @@ impl Host {
         false
     }
 
-    /// When the next work is to be posted.
+    /// Returns the time at which the next work is to be posted.
     pub fn next_post(&self) -> Option<u64> {
         self.plan.work.get(self.posted).map(|(time, _)| *time)
     }
 
-    /// What the worker does when anything has happened.
+    /// Runs the worker after an event.
     pub fn run(&mut self, now: u64, ours: &mut Oracle, theirs: &mut Oracle) -> Output {
         let mut out = Output::default();
         while let Some(datagram) = self.inbox.pop_front() {
             out.useful = true;
             self.receive(now, &datagram, ours, theirs);
         }
-        // The timer may be about to say so, too.
+        // The timer may be about to report the same.
         if self.qp.deadline().is_some_and(|deadline| deadline <= now) {
             let mut bench = Bench {
                 oracle: theirs,
@@ -295,7 +295,7 @@ impl Host {
         self.qp.follow(&mut bench);
     }
 
-    /// Whether the memory of one of this end's operations is out of reach.
+    /// Returns whether the memory of this operation is inaccessible in the plan.
     fn fails(&self, wr_id: u64) -> bool {
         self.index == 0 && self.kind == Kind::LocalFault(wr_id as usize)
     }
@@ -350,7 +350,7 @@ impl Host {
         true
     }
 
-    /// What goes out may go out.
+    /// Checks that a packet may be sent.
     fn check_sending(&mut self, outgoing: &Outgoing) {
         let requester = &self.qp.requester;
         let in_flight = requester.in_flight();
@@ -365,7 +365,7 @@ impl Host {
         self.begun = begun;
     }
 
-    /// Whoever is told to wait waits.
+    /// Checks that the requester respects RNR NAKs.
     fn check_rnr(&mut self, now: u64, packet: &Packet) {
         let Headers::Acknowledge(aeth) = packet.headers() else {
             return;
@@ -376,7 +376,7 @@ impl Host {
         assert_eq!(timer, self.plan.rnr_timer);
         let (first, count) = self.rnr.get_or_insert((now, 0));
         *count += 1;
-        // What is on its way, once or twice, does not count.
+        // Packets that are under way, once or twice, do not count.
         let most = 8 + 2 * (now - *first) / timer.ns();
         assert!(*count <= most, "{count} RNR NAKs, {most} would be right");
     }
@@ -413,7 +413,7 @@ impl Host {
         self.trace.note(Some(self.index), what);
     }
 
-    /// How it stands, for a trace.
+    /// Describes the state, for a trace.
     pub fn describe(&self) -> String {
         let requester = &self.qp.requester;
         format!(
@@ -431,7 +431,7 @@ impl Host {
     }
 }
 
-/// A packet in a line.
+/// Describes a packet in one line.
 pub fn describe(packet: &Packet) -> String {
     format!(
         "{} {:?}{} +{}",

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A simulator: two QPs, the hosts that drive them, and a network that loses, duplicates, reorders,
-//! delays and corrupts, all from one seed.
+//! delays and corrupts datagrams, all determined by one seed.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `rng.rs` | numbers from a seed |
+//! | `rng.rs` | pseudo-random numbers from a seed |
 //! | `wire.rs` | datagrams: IP, UDP, packet, ICRC; the pcap file |
-//! | `net.rs` | what becomes of a datagram |
-//! | `plan.rs` | what a seed chooses: attributes, network, work |
-//! | `oracle.rs` | what must be executed and completed, and how often |
-//! | `host.rs` | an end: its QP driven as the module drives it, its memory, its receives |
+//! | `net.rs` | the network: delays and faults |
+//! | `plan.rs` | the choices of a seed: attributes, network, work |
+//! | `oracle.rs` | the expected executions and completions |
+//! | `host.rs` | one end: its QP, driven like in the module, its memory, its receives |
 //! | `run.rs` | one seed from the first event to the last |
-//! | `trace.rs` | what happened, for who looks into a seed |
+//! | `trace.rs` | a log of one run, for debugging |
 
 #![allow(dead_code, reason = "each test uses its part")]
 #![allow(unreachable_pub, reason = "part of several tests")]

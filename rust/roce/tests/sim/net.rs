@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What becomes of a datagram.
+//! The simulated network: delays and faults of datagrams.
 
 use super::rng::Rng;
 
-/// What a network does to datagrams. Chances in 10,000; times in nanoseconds.
+/// The parameters of a network. Chances are in 10,000; times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub loss: u32,
     pub duplicate: u32,
     pub reorder: u32,
     pub corrupt: u32,
-    /// Losses come in runs of this length.
+    /// The number of consecutive losses.
     pub burst: u32,
-    /// The way takes so long,
+    /// The minimum delay.
     pub delay: u64,
-    /// and up to so much more, without changing the order.
+    /// The maximum additional delay that keeps the order.
     pub jitter: u64,
-    /// One that is reordered takes up to so much more.
+    /// The maximum additional delay of a reordered datagram.
     pub late: u64,
-    /// Nanoseconds per byte.
+    /// Transmission time per byte.
     pub per_byte: u64,
-    /// Datagrams that wait for the wire; more are lost.
+    /// The maximum number of datagrams that wait for the wire; more are lost.
     pub queue: usize,
 }
 
-/// Longest run of losses, nanoseconds.
+/// The longest run of losses in nanoseconds.
 const BURST: u64 = 200_000;
 
-/// One direction.
+/// One direction of the network.
 pub struct Network {
     faults: Faults,
     rng: Rng,
-    /// Datagrams still to be lost, and until when at most.
+    /// The number of datagrams still to be lost, and the time at which the run of losses ends at
+    /// the latest.
     losing: u32,
     losing_until: u64,
-    /// When the wire is free.
+    /// The time at which the wire is free.
     free: u64,
-    /// The latest arrival of one in order.
+    /// The latest arrival of a datagram that is in order.
     last: u64,
-    /// When those that wait for the wire leave it.
+    /// The times at which the waiting datagrams leave.
     queued: std::collections::VecDeque<u64>,
     pub cut: bool,
     pub lost: u64,
@@ -61,7 +62,8 @@ impl Network {
         }
     }
 
-    /// Takes a datagram at `now`; gives when it arrives, or they arrive, and how.
+    /// Sends a datagram at `now`. Returns its arrivals: none, one or two, with their times and
+    /// bytes.
     pub fn send(&mut self, now: u64, datagram: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let faults = self.faults;
         while self.queued.front().is_some_and(|time| *time <= now) {
@@ -106,7 +108,7 @@ impl Network {
         arrivals
     }
 
-    /// Flips bits, or cuts it short, or gives it another payload.
+    /// Flips bits, truncates the datagram, or changes its payload.
     fn corrupt(&mut self, datagram: &mut Vec<u8>) {
         let len = datagram.len() as u64;
         match self.rng.below(8) {

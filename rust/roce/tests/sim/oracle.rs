@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What must be executed and completed, and how often.
+//! The oracle: the operations that must be executed and completed, and how often.
 //!
-//! An [`Oracle`] knows all that one end has posted. The peer's target asks it for each thing that it
-//! is told to do, and the end for each thing that it is told has ended. It does not look at packets.
+//! An [`Oracle`] knows the operations that one end has posted. The peer's target checks each of its
+//! calls against it, and the end checks each completion. The oracle does not look at packets.
 
 use super::{
     plan::*,
@@ -36,9 +36,9 @@ use kfi_roce::{
 /// An operation that was posted.
 pub struct Posted {
     pub request: WorkRequest,
-    /// Bytes of a READ that were placed.
+    /// The number of bytes of a READ that were placed.
     pub placed: u32,
-    /// What an atomic found, and what its poster was told.
+    /// The value before an atomic, and the value that its poster got.
     pub found: Option<u64>,
     pub told: Option<u64>,
     pub executed: bool,
@@ -46,7 +46,7 @@ pub struct Posted {
 }
 
 impl Posted {
-    /// Whether a READ or an atomic has all its data.
+    /// Returns whether a READ or an atomic has all its data.
     fn is_answered(&self) -> bool {
         match self.request.op {
             Op::Read { .. } => self.placed == self.request.len,
@@ -56,15 +56,15 @@ impl Posted {
     }
 }
 
-/// What one end has posted, and what became of it.
+/// The operations that one end has posted, and their progress.
 pub struct Oracle {
     seed: u64,
     mtu: PathMtu,
     pub ops: Vec<Posted>,
-    /// The next to be executed, and bytes of it that were.
+    /// The next operation to be executed, and the number of its bytes that were.
     executing: usize,
     progress: u32,
-    /// The next to be completed.
+    /// The next operation to be completed.
     pub completed: usize,
 }
 
@@ -80,7 +80,7 @@ impl Oracle {
         }
     }
 
-    /// The bytes that operation `wr_id` sends, or reads.
+    /// Returns the bytes that operation `wr_id` sends or reads.
     pub fn bytes(&self, wr_id: u64, offset: u32, len: usize) -> &'static [u8] {
         let op = &self.ops[wr_id as usize];
         let seed = match op.request.op {
@@ -102,7 +102,7 @@ impl Oracle {
         });
     }
 
-    /// The operation that must be executed now.
+    /// Returns the operation that must be executed now.
     fn current(&mut self) -> &mut Posted {
         self.skip();
         if self.progress == 0 && self.ops[self.executing].request.fence {
@@ -113,7 +113,7 @@ impl Oracle {
     }
 
     fn skip(&mut self) {
-        // A READ of no bytes is not heard of.
+        // The target is not called for a READ of no bytes.
         while let Some(op) = self.ops.get_mut(self.executing) {
             if !matches!(op.request.op, Op::Read { .. }) || op.request.len > 0 {
                 break;
@@ -131,7 +131,7 @@ impl Oracle {
         self.progress = 0;
     }
 
-    /// The payload of a packet must be the next bytes of the operation.
+    /// Checks that the payload of a packet is the next part of the operation.
     fn check_bytes(&mut self, offset: u32, payload: &[u8]) {
         let wr_id = self.current().request.wr_id;
         assert_eq!(offset, self.progress, "a byte twice, or left out");
@@ -188,7 +188,7 @@ impl Oracle {
         assert!(op.executed || unheard, "completed and not executed");
     }
 
-    /// Bytes of all READs.
+    /// Returns the number of bytes of all READs.
     pub fn read_bytes(&self) -> u64 {
         let reads = self.ops.iter().map(|op| &op.request);
         reads
@@ -197,7 +197,7 @@ impl Oracle {
             .sum()
     }
 
-    /// Whether everything that was posted has ended.
+    /// Returns whether all posted operations have completed.
     pub fn is_done(&self) -> bool {
         self.completed == self.ops.len()
     }
@@ -228,7 +228,7 @@ impl Memory {
         Ok(offset as usize)
     }
 
-    /// The bytes for a READ response.
+    /// Returns the bytes for a READ response.
     pub fn read(&self, reth: &Reth) -> Result<&'static [u8], Refusal> {
         let offset = Self::bounds(READ_VA, READ_KEY, reth, reth.len)?;
         if !self.readable {
@@ -245,11 +245,12 @@ pub struct Receives {
     pub begun: bool,
     pub ended: u32,
     pub aborted: u32,
-    /// The peer's operation whose receive is too short.
+    /// The operation of the peer whose receive is too short.
     pub short: Option<usize>,
 }
 
-/// A target: a host, with one packet's payload, that checks all against the peer's oracle.
+/// The target of a host with the payload of one packet. It checks every call against the peer's
+/// oracle.
 pub struct Bench<'a> {
     pub oracle: &'a mut Oracle,
     pub memory: &'a mut Memory,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a seed chooses: attributes, network, work.
+//! The choices of a seed: attributes, network, work.
 
 use super::{
     net::Faults,
@@ -30,33 +30,33 @@ pub const ATOMIC_KEY: u32 = 0x333;
 pub const ATOMIC_VA: u64 = 0x30_0000;
 pub const ATOMICS: u64 = 4;
 
-/// What happens to go wrong, besides the network.
+/// The failure of a run, other than network faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: everything succeeds.
+    /// No failure: everything succeeds.
     Healthy,
     /// End 0 uses a wrong key, or an address that is not aligned, in this operation.
     BadRequest(usize),
     /// The receive for this operation of end 0 is too short.
     ShortReceive(usize),
-    /// From this time on nothing comes through.
+    /// From this time on the network loses everything.
     Cut(u64),
-    /// End 1 never posts enough receives, and end 0 does not try for ever.
+    /// End 1 never posts enough receives, and the RNR retries of end 0 are limited.
     NeverReady,
     /// End 0 goes to ERR at this time.
     Modify(u64),
-    /// The memory of this operation of end 0 cannot be read, or written.
+    /// The memory of this operation of end 0 is not accessible.
     LocalFault(usize),
-    /// End 1 closes the region that end 0 reads at this time.
+    /// End 1 closes the region that end 0 reads, at this time.
     Revoke(u64),
 }
 
 /// One end.
 #[derive(Clone, Debug)]
 pub struct End {
-    /// When which work is posted.
+    /// The work with the times of posting.
     pub work: Vec<(u64, WorkRequest)>,
-    /// When how many receives are posted.
+    /// The numbers of receives with the times of posting.
     pub receives: Vec<(u64, u32)>,
     pub psn: Psn,
     pub max_rd_atomic: u8,
@@ -68,13 +68,13 @@ pub struct End {
     pub slots: usize,
     pub window: u32,
     pub policy: AckPolicy,
-    /// The chance that the local stack refuses a packet.
+    /// The chance that the local stack refuses a packet, in 10,000.
     pub refuses: u32,
-    /// Up to so long after a packet has come its worker runs.
+    /// The maximum delay between an arrival and the run of the worker.
     pub latency: u64,
-    /// Packets sent in one go of the worker.
+    /// The maximum number of packets per run of the worker.
     pub budget: u32,
-    /// The send queue is drained and taken up again at these times.
+    /// The times at which the send queue is drained and restarted.
     pub drain: Option<(u64, u64)>,
 }
 
@@ -120,7 +120,7 @@ impl Plan {
             ends: [End::new(&mut rng, mtu), End::new(&mut rng, mtu)],
         };
         let [a, b] = &mut plan.ends;
-        // What one may have outstanding the other has to remember.
+        // Each end remembers as many requests as the other may have outstanding.
         a.max_rd_atomic = a.max_rd_atomic.min(b.dest_slots as u8);
         b.max_rd_atomic = b.max_rd_atomic.min(a.dest_slots as u8);
         a.receives = receives(&mut rng, &b.work);
@@ -129,8 +129,8 @@ impl Plan {
         plan
     }
 
-    /// End 0 sends `count` times `op` of `len` bytes to end 1, as fast as it can, over a network of
-    /// 1 Gbit/s and a round trip of 100 us.
+    /// Returns a plan in which end 0 executes `count` operations `op` of `len` bytes as fast as it
+    /// can, over a network of 1 Gbit/s with a round trip of 100 us.
     pub fn stream(seed: u64, mtu: PathMtu, op: Op, len: u32, count: u64, loss: u32) -> Self {
         let mut rng = Rng::new(seed);
         let faults = Faults {
@@ -184,7 +184,7 @@ impl Plan {
         }
     }
 
-    /// Makes one run in three go wrong.
+    /// Chooses a failure in one run of three.
     fn choose_kind(&mut self, rng: &mut Rng) {
         if rng.chance(6_700) || self.ends[0].work.is_empty() {
             return;
@@ -193,7 +193,7 @@ impl Plan {
         let ops = self.ends[0].work.len() as u64;
         let any = rng.below(ops) as usize;
         let when = rng.range(0, last + 500_000);
-        // Whatever happens, somebody notices.
+        // Every failure must be detected by a timeout or by a limit of retries.
         for end in &mut self.ends {
             if end.timeout.ns().is_none() {
                 end.timeout = AckTimeout::from_code(12).unwrap();
@@ -350,12 +350,12 @@ fn work(rng: &mut Rng, mtu: PathMtu) -> Vec<(u64, WorkRequest)> {
     work
 }
 
-/// Whether a work request takes a receive.
+/// Returns whether a work request consumes a receive.
 pub fn takes_receive(request: &WorkRequest) -> bool {
     matches!(request.op, Op::Send(_) | Op::Write { imm: Some(_), .. })
 }
 
-/// When how many receives are posted for the peer's work: sooner or later as many as it takes.
+/// Returns the times at which receives are posted for the peer's work. Eventually there are enough.
 fn receives(rng: &mut Rng, work: &[(u64, WorkRequest)]) -> Vec<(u64, u32)> {
     let takes = |(_, request): &&(u64, WorkRequest)| takes_receive(request);
     let mut left = work.iter().filter(takes).count() as u32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Numbers from a seed: SplitMix64.
+//! Pseudo-random numbers from a seed: SplitMix64.
 
 pub struct Rng(u64);
 
@@ -16,17 +16,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True in `per_10000` of 10,000 cases.
+    /// Returns true in `per_10000` of 10,000 cases.
     pub fn chance(&mut self, per_10000: u32) -> bool {
         self.below(10_000) < u64::from(per_10000)
     }
@@ -35,7 +35,7 @@ impl Rng {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// An independent source.
+    /// Returns an independent generator.
     pub fn fork(&mut self) -> Self {
         Self(self.u64())
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One seed from the first event to the last.
+//! One run of the simulation, from the first event to the last.
 //!
-//! # What must hold
+//! # Checks
 //!
-//! - What is executed is what was posted, in its order, once, byte by byte; what is completed too.
-//!   A success means that it was executed ([`oracle`](super::oracle)).
-//! - A deadline lies in the future; there is none when nothing is queued. Few timers do nothing.
-//! - If nothing goes wrong but the network, everything succeeds, in bounded time.
-//! - If something does, there are successes, then one failure of the right kind, then only what was
-//!   flushed; and whoever failed has nothing left.
-//! - In the end nothing happens any more.
+//! - Operations are executed as posted, in order, once and with the right bytes, and completed in
+//!   order and once. A successful completion implies the execution ([`oracle`](super::oracle)).
+//! - A deadline lies in the future; there is none when nothing is queued. Few timer events have no
+//!   effect.
+//! - If only the network has faults, everything succeeds in bounded time.
+//! - Otherwise there are successes, then one failure of the right kind, then only flushed
+//!   completions; and a failed end has no work left.
+//! - In the end no events are left.
 
 use super::{
     host::Host,
@@ -33,17 +34,17 @@ use std::{
     collections::BinaryHeap, //
 };
 
-/// Longest run, in simulated nanoseconds.
+/// The longest run, in simulated nanoseconds.
 const LONGEST: u64 = 120_000_000_000;
 
-/// Most events of a run.
+/// The maximum number of events of a run.
 const MOST_EVENTS: u64 = 2_000_000;
 
 enum What {
     Arrive(usize, Vec<u8>),
     /// The worker of an end runs.
     Run(usize),
-    /// So does it if no other timer was set since.
+    /// The worker runs, unless another timer was set since.
     Timer(usize, u64),
     Post(usize),
     Receives(usize, u32),
@@ -60,7 +61,7 @@ struct Event {
 
 impl Ord for Event {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The earliest is the greatest.
+        // The earliest event is the greatest element of the heap.
         (other.time, other.number).cmp(&(self.time, self.number))
     }
 }
@@ -81,7 +82,7 @@ impl Eq for Event {}
 
 macro_rules! figures {
     ($($name:ident),* $(,)?) => {
-        /// Figures of a run, or of many.
+        /// Statistics of one run or of many.
         #[derive(Clone, Copy, Debug, Default)]
         pub struct Figures {
             $(pub $name: u64,)*
@@ -120,7 +121,7 @@ figures!(
     coalesced,
 );
 
-/// A run.
+/// One run.
 pub struct Sim {
     plan: Plan,
     now: u64,
@@ -129,7 +130,7 @@ pub struct Sim {
     hosts: [Host; 2],
     oracles: [Oracle; 2],
     networks: [Network; 2],
-    /// The timers that count, and whether a run of the worker is due.
+    /// The valid timers, and whether a run of the worker is scheduled.
     timers: [u64; 2],
     due: [bool; 2],
     /// Whether work waits for room in the send queue.
@@ -197,7 +198,7 @@ impl Sim {
         });
     }
 
-    /// Runs to the end and checks all that must hold.
+    /// Runs to the end and checks all conditions.
     pub fn run(mut self) -> Figures {
         let mut events = 0;
         while let Some(event) = self.heap.pop() {
@@ -205,7 +206,7 @@ impl Sim {
             assert!(events < MOST_EVENTS, "it does not end");
             assert!(event.time < LONGEST, "it takes too long");
             if matches!(event.what, What::Timer(index, number) if number != self.timers[index]) {
-                // Another was set since.
+                // Another timer was set since.
                 continue;
             }
             self.now = event.time;
@@ -246,7 +247,7 @@ impl Sim {
         }
     }
 
-    /// The worker runs soon, once for all that has come until then.
+    /// Schedules a run of the worker, one for all arrivals until then.
     fn wake(&mut self, index: usize) {
         if !self.due[index] {
             self.due[index] = true;
@@ -258,13 +259,13 @@ impl Sim {
 
     fn post(&mut self, index: usize) {
         let left = self.hosts[index].post(self.now, &mut self.oracles[index]);
-        // What is left goes on when something is completed.
+        // The rest is posted after a completion.
         self.blocked[index] = left;
         let next = self.hosts[index].next_post();
         if let (false, Some(time)) = (left, next) {
             self.at(time, What::Post(index));
         }
-        // The poster sends by itself.
+        // Posting also sends, in the context of the poster.
         self.work(index, false);
     }
 
@@ -317,7 +318,8 @@ impl Sim {
     }
 
     fn finish(mut self, events: u64) -> Figures {
-        // A pause after a refusal may end with nothing to send; a response may come just before.
+        // A pause after a refusal may end with nothing to send, or a response may arrive just
+        // before its end.
         let refused = self.hosts.iter().map(|host| host.refused).sum::<u64>();
         assert!(
             self.useless <= refused + 8,
@@ -328,7 +330,7 @@ impl Sim {
             let oracle = &self.oracles[index];
             let host = &self.hosts[index];
             assert_eq!(host.posted, host.work().len(), "not all was posted");
-            // One whose peer is gone hears no more of it.
+            // An end whose peer is gone cannot complete its receive.
             if self.plan.kind == Kind::Healthy || host.qp.state() == State::Error {
                 assert!(!host.receives.begun, "a receive has not ended");
                 assert!(host.qp.requester.is_empty());
@@ -376,8 +378,8 @@ impl Sim {
         figures
     }
 
-    /// A network that does nothing to packets makes no work. (But for who is not ready: that is said
-    /// while more is on its way.)
+    /// Checks that a perfect network causes no retransmissions. An exception is a peer that is not
+    /// ready: it repeats its RNR NAK while more packets are on their way.
     fn check_effort(&self) {
         let ends = &self.plan.ends;
         if !self.is_clean() || self.plan.kind != Kind::Healthy {
@@ -387,7 +389,7 @@ impl Sim {
         for (index, stats) in stats.iter().enumerate() {
             assert_eq!((stats.timeouts, stats.retries), (0, 0));
             assert_eq!((stats.implied_naks, stats.strays), (0, 0));
-            // Whose acknowledgements come late may be thought lost.
+            // Delayed acknowledgements may cause probes.
             if ends[1 - index].policy.delay == 0 {
                 assert_eq!(stats.probes, 0);
             }
@@ -404,7 +406,7 @@ impl Sim {
         nothing && faults.queue >= 1_024 && self.plan.ends.iter().all(|end| end.refuses == 0)
     }
 
-    /// How operations ended, by what went wrong.
+    /// Checks the statuses of all operations against the failure of the plan.
     fn check_statuses(&mut self) {
         let lossy = self.plan.faults.loss > 0
             || self.plan.faults.corrupt > 0
@@ -420,7 +422,7 @@ impl Sim {
                     (status != Status::Success).then_some((at, status))
                 })
                 .collect();
-            // Successes, then failures, one of which has a reason at most.
+            // Successes come first, then failures, of which at most one has a reason.
             if let Some((first, _)) = failures.first() {
                 assert_eq!(
                     ops.len() - first,
@@ -482,7 +484,7 @@ impl Sim {
                 (Kind::Revoke(_), 0) => {
                     assert!(gone || reasons[0].1 == Status::RemoteAccess, "{reasons:?}")
                 }
-                // The other end hears nothing any more, or fails with its responder.
+                // The other end gets no more packets, or fails together with its responder.
                 (_, _) => assert!(gone, "{reasons:?}"),
             }
         }
@@ -491,7 +493,7 @@ impl Sim {
 
 /// Runs a seed.
 pub fn run(seed: u64, trace: Trace) -> Figures {
-    // What all runs share is made once.
+    // Initialises data that all runs share.
     wire::bytes(0, 0, 0);
     Sim::new(Plan::new(seed), trace).run()
 }

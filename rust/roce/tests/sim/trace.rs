@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What happened, for who looks into a seed.
+//! A log of one run, for debugging.
 
 use super::wire;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     rc::Rc, //
 };
 
-/// Lines and datagrams, if anybody wants them. Survives the panic of a run.
+/// The lines and datagrams, if tracing is on. They survive a panic of the run.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Rc<RefCell<Kept>>>);
 
@@ -35,7 +35,7 @@ impl Trace {
         }
     }
 
-    /// Notes what an end, or nobody, did.
+    /// Records an action of an end, or of none.
     pub fn note(&self, end: Option<u8>, what: impl FnOnce() -> String) {
         if let Some(kept) = &self.0 {
             let what = what();
@@ -47,7 +47,7 @@ impl Trace {
         }
     }
 
-    /// Notes a datagram that was sent.
+    /// Records a datagram that was sent.
     pub fn datagram(&self, datagram: &[u8]) {
         if let Some(kept) = &self.0 {
             let mut kept = kept.borrow_mut();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Datagrams: IP, UDP, packet, ICRC. And a file of them that tshark opens.
+//! Datagrams with IP header, UDP header, packet and ICRC; and a pcap file of them.
 
 use kfi_roce::{
     headers::MAX_HEADERS,
@@ -26,10 +26,10 @@ use std::{
 const IP: usize = 20;
 const UDP: usize = 8;
 
-/// Bytes of all payloads and memories: a run of this block, from some place on.
+/// The size of the block from which all payloads and memories take their bytes.
 pub const BLOCK: usize = 1 << 17;
 
-/// `len` bytes that `seed` names, from `offset` on.
+/// Returns `len` bytes of the data identified by `seed`, from `offset` on.
 pub fn bytes(seed: u64, offset: usize, len: usize) -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let block = BYTES.get_or_init(|| {
@@ -40,7 +40,7 @@ pub fn bytes(seed: u64, offset: usize, len: usize) -> &'static [u8] {
     &block[start..start + len]
 }
 
-/// CRC-32, eight bytes at a time.
+/// A CRC-32 that processes eight bytes at a time.
 pub struct Table;
 
 fn tables() -> &'static [[u32; 256]; 8] {
@@ -88,7 +88,7 @@ impl Crc32 for Table {
     }
 }
 
-/// Builds the datagram, IP header and all, that carries a packet from host `from` to host `to`.
+/// Builds the datagram, with IP header, that carries a packet from host `from` to host `to`.
 pub fn encode(from: u8, to: u8, id: u16, packet: &Packet, payload: &[u8]) -> Vec<u8> {
     assert_eq!(payload.len(), packet.payload_len());
     let len = IP + UDP + packet.len();
@@ -127,16 +127,16 @@ pub fn encode(from: u8, to: u8, id: u16, packet: &Packet, payload: &[u8]) -> Vec
     datagram
 }
 
-/// Why a datagram is dropped.
+/// The reason for which a datagram is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
-    /// It never was one, or is cut.
+    /// The datagram is not RoCEv2, or is truncated.
     Short,
     Malformed(Malformed),
     Icrc,
 }
 
-/// Takes a datagram apart: the packet and its payload.
+/// Parses a datagram. Returns the packet and its payload.
 pub fn decode(datagram: &[u8]) -> Result<(Packet, &[u8]), Bad> {
     let (ip, rest) = datagram.split_first_chunk::<IP>().ok_or(Bad::Short)?;
     let (udp, body) = rest.split_first_chunk::<UDP>().ok_or(Bad::Short)?;
@@ -148,13 +148,13 @@ pub fn decode(datagram: &[u8]) -> Result<(Packet, &[u8]), Bad> {
     Ok((packet, &body[packet.payload()]))
 }
 
-/// The packet of a datagram, whole or not, for a trace.
+/// Returns the packet of a datagram, valid or not, for a trace.
 pub fn look(datagram: &[u8]) -> Option<Packet> {
     let body = datagram.get(IP + UDP..)?;
     Packet::parse(body, body.len()).ok()
 }
 
-/// Writes datagrams with the times at which they were sent, in nanoseconds.
+/// Writes datagrams with the times at which they were sent, in nanoseconds, to a pcap file.
 pub fn write_pcap(path: &Path, datagrams: &[(u64, Vec<u8>)]) -> io::Result<()> {
     const MAGIC_NS: u32 = 0xa1b2_3c4d;
     const LINKTYPE_RAW: u32 = 101;

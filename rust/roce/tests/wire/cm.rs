@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two ends of a connection, and the messages that they may hear.
+//! The two ends of a connection, and the messages that they may receive.
 
 use kfi_roce::{
     cm::{
@@ -49,7 +49,7 @@ pub(crate) const TID: u64 = 0x1000;
 pub(crate) const SERVICE: ServiceId = ServiceId::tcp(7471);
 pub(crate) const MS: u64 = 1_000_000;
 
-/// 8 ms, then 17, 34, 34, 34.
+/// Retransmission after 8 ms, then after 17, 34 and 34 ms.
 pub(crate) const TIMING: Timing = Timing {
     first: Timeout::new(11),
     longest: Timeout::new(13),
@@ -61,7 +61,7 @@ pub(crate) const TIMING: Timing = Timing {
     life_time: Timeout::new(10),
 };
 
-/// Within so many ns a repeated REQ is answered once: half of the first interval.
+/// The interval in ns in which a repeated REQ is answered at most once: half of the first interval.
 pub(crate) const ANSWER_INTERVAL: u64 = TIMING.first.ns() / 2;
 
 pub(crate) const ACTIVE: Device = Device {
@@ -110,14 +110,14 @@ pub(crate) const CONNECT: Connect<'_> = Connect {
     private: Private::NONE,
 };
 
-/// A connection, and when it is.
+/// A connection with the current time.
 pub(crate) struct End {
     pub(crate) connection: Connection,
     pub(crate) now: u64,
 }
 
 impl End {
-    /// The active end, and its REQ.
+    /// Returns the active end and its REQ.
     pub(crate) fn active() -> (Self, Mad) {
         let mut end = Self {
             connection: Connection::connect(0, &ACTIVE, &CONNECT),
@@ -127,7 +127,7 @@ impl End {
         (end, req)
     }
 
-    /// The passive end that this REQ makes.
+    /// Returns the passive end that this REQ makes.
     pub(crate) fn passive(req: &Mad) -> Self {
         let Ok(Message {
             tid,
@@ -141,7 +141,7 @@ impl End {
         Self { connection, now: 0 }
     }
 
-    /// Either end in this state, and the peer where it can be then.
+    /// Returns an end in this state, after an exchange with a peer.
     pub(crate) fn in_state(active: bool, state: State) -> Self {
         let (mut one, req) = Self::active();
         let mut other = Self::passive(&req);
@@ -149,7 +149,7 @@ impl End {
         loop {
             let mine = if active { &mut one } else { &mut other };
             if mine.connection.state() == state {
-                // What it said has been sent.
+                // The last message of this end has been sent.
                 mine.connection.transmit();
                 return if active { one } else { other };
             }
@@ -187,12 +187,12 @@ impl End {
         self.connection.peer()
     }
 
-    /// Hears a message of the peer.
+    /// Passes a message of the peer.
     pub(crate) fn hear(&mut self, mad: &Mad) -> Result<(), Ignored> {
         self.event(mad, |_| ())
     }
 
-    /// Hears a message of the peer; what the consumer is told goes to `f`.
+    /// Passes a message of the peer, and the event for the consumer to `f`.
     pub(crate) fn event<T>(
         &mut self,
         mad: &Mad,
@@ -203,11 +203,11 @@ impl End {
         self.connection.receive(self.now, peer, &message).map(f)
     }
 
-    /// Time passes until the deadline.
+    /// Advances the time to the deadline and handles it.
     pub(crate) fn expire(&mut self) -> Option<Event<'static>> {
         let deadline = self.connection.deadline().unwrap();
         assert!(deadline >= self.now);
-        // Nothing happens before.
+        // A call before the deadline has no effect.
         if let Some(before) = deadline.checked_sub(1).filter(|before| *before >= self.now) {
             assert_eq!(self.connection.expired(before), None);
             assert_eq!(self.connection.deadline(), Some(deadline));
@@ -216,7 +216,7 @@ impl End {
         self.connection.expired(deadline)
     }
 
-    /// Time passes until there is this event, and nothing else.
+    /// Advances the time until this event, which must be the first one.
     pub(crate) fn wait_for(&mut self, event: Option<Event<'static>>) {
         loop {
             let next = self.expire();
@@ -227,7 +227,7 @@ impl End {
         }
     }
 
-    /// The message that is to be sent: its kind.
+    /// Returns the kind of the message to be sent.
     pub(crate) fn says(&mut self) -> Option<Attribute> {
         let mad = self.connection.transmit()?;
         assert!(self.connection.transmit().is_none());
@@ -243,7 +243,8 @@ pub(crate) fn mad(tid: u64, body: Body<'_>) -> Mad {
     Message { tid, body }.write()
 }
 
-/// The REJ in this datagram: whose IDs, what it regards, why.
+/// Returns the fields of the REJ in this datagram: both IDs, the message that it refers to, the
+/// reason.
 pub(crate) fn rej(mad: &Mad) -> (CommId, CommId, Regarding, Reason) {
     match Message::parse(mad).unwrap().body {
         Body::Rej(rej) => (rej.local_id, rej.remote_id, rej.regarding, rej.reason),
@@ -251,7 +252,7 @@ pub(crate) fn rej(mad: &Mad) -> (CommId, CommId, Regarding, Reason) {
     }
 }
 
-/// Bodies of the messages that the peer of an end in any state can send, all IDs right.
+/// Returns all kinds of messages that the peer of an end can send, with the right IDs.
 pub(crate) fn messages(active: bool) -> [(Attribute, Mad); 7] {
     let (_, req) = End::active();
     let (local_id, remote_id) = if active {
@@ -339,7 +340,7 @@ pub(crate) fn exists(active: bool, state: State) -> bool {
     )
 }
 
-/// Every state that an end can be in.
+/// Returns every state of both ends.
 pub(crate) fn all() -> impl Iterator<Item = (bool, State)> {
     [true, false]
         .into_iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the tests of the wire stand on: a CRC by table, and IP packets.
+//! Helpers of the tests: a table-driven CRC, and IP packets.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -55,7 +55,7 @@ pub(crate) struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Takes a good packet apart.
+    /// Parses the headers of a valid packet.
     pub(crate) fn new(packet: &'a [u8]) -> Self {
         let address = |at: usize, len: usize| {
             let bytes = &packet[at..at + len];
@@ -92,7 +92,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Begins its ICRC, with the bytes of `headers` as BTH and what follows.
+    /// Begins the ICRC, with `headers` as the BTH and the extended headers.
     pub(crate) fn icrc(&self, headers: &[u8]) -> Icrc<Table> {
         let udp = self.udp.try_into().unwrap();
         match <&[u8; 20]>::try_from(self.ip) {
@@ -101,13 +101,13 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Returns the packet in it, with its payload.
+    /// Returns the packet with its payload.
     pub(crate) fn parse(&self) -> (Packet, &'a [u8]) {
         let packet = Packet::parse(self.payload, self.payload.len()).unwrap();
         (packet, &self.payload[packet.payload()])
     }
 
-    /// Returns whether the ICRC is right.
+    /// Returns whether the ICRC is correct.
     pub(crate) fn verify(&self) -> bool {
         let (covered, icrc) = self.payload.split_at(self.payload.len() - ICRC_LEN);
         self.icrc(covered).matches(icrc.try_into().unwrap())

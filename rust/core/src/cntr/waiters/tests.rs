@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiters in order of their thresholds.
+//! Tests of waiters: thresholds, errors and the order of release.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cntr_waiters))]
 mod suite {
@@ -11,7 +11,7 @@ mod suite {
         Plain, //
     };
 
-    /// A counter with its lock always held, and what it released.
+    /// A counter whose lock is always held, with a log of its releases.
     struct Counter {
         gate: Gate<Plain, Plain>,
         waiters: Waiters<ArrayMap>,
@@ -38,7 +38,7 @@ mod suite {
             self.wait_for(cond, threshold)
         }
 
-        /// Arms a waiter that has entered before; what came of it at once.
+        /// Arms a waiter that has entered before. Returns the outcome if it does not wait.
         fn wait_since(&mut self, threshold: u32, entered: Entered) -> Option<Outcome> {
             let cond = Cond::AtLeast(u64::from(threshold), entered);
             match self.waiters.arm(&self.gate, cond, threshold) {
@@ -89,7 +89,7 @@ mod suite {
     }
 
     #[test]
-    fn an_add_releases_who_is_due_and_no_others() {
+    fn an_add_releases_only_the_waiters_that_are_due() {
         let mut c = Counter::new(0);
         assert!(c.wait(5).is_some());
         assert!(c.wait(3).is_some());
@@ -106,7 +106,7 @@ mod suite {
     }
 
     #[test]
-    fn who_is_not_waited_for_costs_no_lock() {
+    fn an_add_below_every_threshold_takes_no_lock() {
         let mut c = Counter::new(0);
         let five = c.wait(5);
         assert!(c.wait(8).is_some());
@@ -119,13 +119,13 @@ mod suite {
     }
 
     #[test]
-    fn a_condition_that_holds_is_not_waited_for() {
+    fn a_condition_that_holds_is_over_at_once() {
         let mut c = Counter::new(0);
         assert_eq!(c.wait(0), None);
         c.add(5);
         assert_eq!(c.wait(5), None);
         assert!(c.waiters.is_empty());
-        // And leaves no trace in `due`.
+        // The waiter leaves no trace in `due`.
         assert_eq!(c.gate.add(1000), None);
     }
 
@@ -143,13 +143,13 @@ mod suite {
     }
 
     #[test]
-    fn an_add_then_a_set_down_before_its_adder_comes() {
+    fn a_set_releases_for_an_add_whose_adder_is_late() {
         let mut c = Counter::new(0);
         assert!(c.wait(3).is_some());
         let crossed = c.gate.add(3);
         assert_eq!(c.set(1), Ok(()));
         assert_eq!(c.log, Log::of(&[(3, Reached)]));
-        // Who comes after the set is not released by the add before it.
+        // A waiter that arms after the set is not released by the add before it.
         assert!(c.wait(2).is_some());
         if let Some(crossed) = crossed {
             let log = &mut c.log;
@@ -162,7 +162,7 @@ mod suite {
     }
 
     #[test]
-    fn a_wrap_passes_all_that_can_be_reached() {
+    fn a_wrap_releases_all_reachable_thresholds() {
         let mut c = Counter::new(9);
         assert_eq!(c.set(7), Ok(()));
         assert!(c.wait(9).is_some());
@@ -175,7 +175,7 @@ mod suite {
     }
 
     #[test]
-    fn the_full_width_wraps_likewise() {
+    fn a_counter_of_the_full_width_wraps_in_the_same_way() {
         let mut c = Counter::new(0);
         assert_eq!(c.set(u64::MAX - 1), Ok(()));
         let far = Cond::AtLeast(u64::MAX, c.waiters.entered());
@@ -184,7 +184,7 @@ mod suite {
         c.add(5);
         assert_eq!(c.gate.read(), 3);
         assert_eq!(c.log, Log::of(&[(1, Reached), (2, Reached)]));
-        // The largest threshold is reached, and not one short of it.
+        // The largest threshold is reached, and a value one below it is not enough.
         assert!(c.wait_for(far, 3).is_some());
         assert_eq!(c.set(u64::MAX - 1), Ok(()));
         assert_eq!(c.waiters.len(), 1);
@@ -237,15 +237,15 @@ mod suite {
         let before = c.waiters.entered();
         assert!(c.add_err(1));
         assert_eq!(c.set_err(0), Ok(true));
-        // The value is what it was, but it changed.
+        // The value is the same as before, but it changed.
         assert_eq!(c.wait_since(1, before), Some(ErrorChanged));
         assert!(c.waiters.is_empty());
         assert_eq!(c.gate.add(1), None);
         assert_eq!(c.wait_since(1, before), Some(Reached));
-        // One from before it entered does not count.
+        // A change before the thread entered does not count.
         let after = c.waiters.entered();
         assert_eq!(c.wait_since(2, after), None);
-        // An interrupted wait goes on with the number of its entry.
+        // An interrupted wait continues with the number of its entry.
         assert_ne!(before.number(), 0);
         let again = Entered::again(before.number());
         assert_eq!(again, before);
@@ -254,13 +254,13 @@ mod suite {
     }
 
     #[test]
-    fn success_is_looked_at_before_the_error() {
+    fn success_is_checked_before_the_error() {
         let mut c = Counter::new(0);
         assert!(c.wait(2).is_some());
         assert!(c.wait(3).is_some());
         let crossed = c.gate.add(2);
         assert!(crossed.is_some());
-        // The error is written before the adder comes to the lock.
+        // The error is written before the adder takes the lock.
         assert!(c.add_err(1));
         assert_eq!(c.log, Log::of(&[(2, Reached), (3, ErrorChanged)]));
     }
@@ -286,7 +286,7 @@ mod suite {
     }
 
     #[test]
-    fn any_change_is_any() {
+    fn any_change_waits_end_at_every_change() {
         let mut c = Counter::new(0);
         c.add(5);
         for (i, change) in [
@@ -308,13 +308,13 @@ mod suite {
             change(&mut c);
             assert_eq!(c.log, Log::of(&[(i as u32, Reached)]));
             assert!(c.waiters.changed(&c.gate, &seen));
-            // Seen before the change: not to sleep.
+            // The snapshot is older than the change, so the waiter does not sleep.
             assert_eq!(c.wait_for(Cond::AnyChange(seen), 9), None);
         }
     }
 
     #[test]
-    fn all_are_let_go_when_it_is_closed() {
+    fn closing_by_force_releases_all() {
         let mut c = Counter::new(0);
         assert!(c.wait(5).is_some());
         assert!(c.wait_for(Cond::AnyChange(c.seen()), 7).is_some());
@@ -326,7 +326,7 @@ mod suite {
     }
 
     #[test]
-    fn an_adder_from_before_does_not_wake_who_has_seen_its_add() {
+    fn a_late_adder_does_not_release_a_waiter_that_saw_its_add() {
         let mut c = Counter::new(0);
         assert!(c.wait(1).is_some());
         let crossed = c.gate.add(1);

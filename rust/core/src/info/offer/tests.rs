@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is offered for which hints.
+//! Tests of offers: the entries for various hints.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_offer))]
 mod suite {
@@ -24,7 +24,7 @@ mod suite {
         }
     }
 
-    /// What becomes of hints that `change` made of none.
+    /// Returns the result for hints that are empty except for `change`.
     fn ask(change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
         let mut hints = Info::ANY;
         change(&mut hints);
@@ -32,7 +32,7 @@ mod suite {
     }
 
     #[test]
-    fn everything_left_open() {
+    fn empty_hints_match() {
         let info = ask(|_| ());
         assert!(info.is_ok());
         let Ok(info) = info else {
@@ -70,12 +70,12 @@ mod suite {
         assert_eq!(info.fabric.prov_name, name("prov"));
         assert_eq!(info.fabric.prov_version, 3);
         assert_eq!(info.fabric.api_version, (1 << 16) | 7);
-        // An entry is a hint that gets the same entry again.
+        // An entry used as hints gives the same entry again.
         assert_eq!(offer().negotiate(&Request::ANY, &info), Ok(info));
     }
 
     #[test]
-    fn wishes_that_are_granted() {
+    fn acceptable_hints_match() {
         let is = |change: fn(&mut Info), holds: fn(&Info) -> bool| {
             ask(change).is_ok_and(|info| holds(&info))
         };
@@ -121,7 +121,7 @@ mod suite {
     }
 
     #[test]
-    fn capabilities() {
+    fn capabilities_are_completed() {
         let caps = |hint: Caps| ask(|i| i.caps = hint.bits()).map(|i| i.caps);
         let all = Caps::MSG | Caps::SEND | Caps::RECV | Caps::LOCAL_COMM;
         assert_eq!(caps(Caps::MSG), Ok(all.bits()));
@@ -145,7 +145,7 @@ mod suite {
         let rx = |hint: u64| ask(|i| i.rx.caps = hint).map(|i| i.rx.caps);
         assert_eq!(rx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::RECV).bits()));
         assert_eq!(rx(Caps::SEND.bits()), Err(Mismatch::RxCaps));
-        // A side on which a kind has no direction is one that was given so.
+        // A kind without a direction on one side is accepted if the hint has a direction.
         let read = (Caps::RMA | Caps::READ).bits();
         let info = ask(|i| i.caps = read);
         assert_eq!(
@@ -154,7 +154,7 @@ mod suite {
         );
         let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
         assert_eq!(again, info);
-        // Not more than the endpoint has.
+        // No more than the endpoint has.
         let more = ask(|i| {
             i.caps = Caps::MSG.bits();
             i.tx.caps = Caps::TAGGED.bits();
@@ -163,7 +163,7 @@ mod suite {
     }
 
     #[test]
-    fn wishes_that_are_not() {
+    fn unacceptable_hints_are_refused() {
         let no = |mismatch: Mismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
         assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 3));
         assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 4));
@@ -192,7 +192,8 @@ mod suite {
         assert!(no(Mismatch::Threading, |i| i.domain.threading = 6));
         assert!(no(Mismatch::Progress, |i| i.domain.control_progress = 3));
         assert!(no(Mismatch::Progress, |i| i.domain.data_progress = 3));
-        // Not offered: parts of multi-receive buffers and remote CQ data can be lost.
+        // Resource management is not offered, because completions of multi-receive buffers and
+        // remote CQ data can be lost.
         assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 2));
         assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 3));
         assert!(no(Mismatch::AvType, |i| i.domain.av_type = 3));
@@ -211,7 +212,7 @@ mod suite {
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_must_match() {
         let asks = |flags: u64, node: &str, service: &str| {
             let request = Request::new(0, flags, node.as_bytes(), service.as_bytes());
             let request = request.unwrap_or(Request::ANY);
@@ -233,7 +234,7 @@ mod suite {
             Ok((Some(link()), Some(peer)))
         );
         assert_eq!(asks(0, "::1", "80").err(), Some(Mismatch::DestAddr));
-        // Hints count where the request says nothing.
+        // Hints count if the request has no address.
         let hint = ask(|i| {
             i.src_addr = Some(link().with_port(81));
             i.dest_addr = Some(link().with_port(82));
@@ -244,7 +245,7 @@ mod suite {
         );
     }
 
-    /// What becomes of hints for endpoints of another type.
+    /// Returns the result for hints for another endpoint type.
     fn ask_for(kind: Kind, change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
         let mut hints = Info::ANY;
         change(&mut hints);
@@ -252,7 +253,7 @@ mod suite {
     }
 
     #[test]
-    fn connected_endpoints() {
+    fn hints_for_connected_endpoints() {
         let ask = |change: fn(&mut Info)| ask_for(Kind::MSG, change);
         let info = ask(|i| i.ep.ep_type = 1);
         assert_eq!(info, ask(|_| ()));
@@ -283,7 +284,7 @@ mod suite {
     }
 
     #[test]
-    fn datagrams() {
+    fn hints_for_datagram_endpoints() {
         let kind = Kind {
             max_msg_size: 1024,
             ..Kind::DGRAM
@@ -306,7 +307,7 @@ mod suite {
     }
 
     #[test]
-    fn what_kfilnd_asks_for() {
+    fn hints_of_kfilnd_are_refused_for_missing_capabilities() {
         let missing = Caps::REMOTE_COMM | Caps::NAMED_RX_CTX | Caps::TAGGED_RMA;
         let caps = Kind::RDM
             .caps

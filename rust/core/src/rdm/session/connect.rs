@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections come and go.
+//! Establishing and ending connections.
 
 use super::{
     super::{
@@ -33,7 +33,7 @@ use super::{
 };
 
 impl<S: Stores> Session<S> {
-    /// There is something to be sent: a connection is wanted, if there is none.
+    /// Requests a connection if operations are waiting and there is none.
     pub(super) fn strive(&mut self, now: u64) {
         let is_up = self.current.as_ref().is_some_and(Link::is_open);
         let nothing = self.sends.map.is_empty() && self.rmas.map.is_empty();
@@ -60,8 +60,9 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// Returns what is to be done about connections; to be asked until that is nothing. `epoch` is
-    /// larger than any that the endpoint has used; it is used if a connection is to be made.
+    /// Returns the next action for the connections. The caller repeats this until it returns
+    /// `None`. `epoch` is larger than any that the endpoint has used; it is used up if a connection
+    /// is made.
     pub fn manage(&mut self, now: u64, epoch: u64) -> Option<Manage> {
         for link in [&mut self.current, &mut self.incoming]
             .into_iter()
@@ -80,7 +81,7 @@ impl<S: Stores> Session<S> {
         Some(Manage::Connect(conn, self.hello(epoch)))
     }
 
-    /// Returns whether [`Self::manage`] has something to say.
+    /// Returns whether [`Self::manage`] would return an action.
     pub fn wants_manage(&self, now: u64) -> bool {
         let closes = |link: &Option<Link>| {
             link.as_ref()
@@ -93,8 +94,9 @@ impl<S: Stores> Session<S> {
         self.flush.is_none() && self.asks_at().is_some_and(|at| at <= now)
     }
 
-    /// When the peer is to be asked for a connection. One that the peer seems to have asked for is
-    /// waited for, but not for long: the request may be forged, and then nobody confirms it.
+    /// Returns the time at which to send a connection request. If the peer seems to have requested
+    /// a connection, the session waits for its confirmation first, but only for a limited time,
+    /// because a forged request is never confirmed.
     pub(super) fn asks_at(&self) -> Option<u64> {
         let effort = self.effort.filter(|_| self.current.is_none())?;
         let trusted = self.incoming.as_ref().map_or(0, |link| link.trusted);
@@ -105,8 +107,8 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// The peer asks for a connection, or somebody does in its name: only when the connection is
-    /// established is it known that it was the peer. `epoch` as for [`Self::manage`].
+    /// Handles a connection request in the name of the peer. The request is known to be the peer's
+    /// only when the connection is established. `epoch` as in [`Self::manage`].
     pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64) -> Reply {
         let life = hello.life;
         if self.leaving || life.incarnation == self.config.incarnation {
@@ -117,8 +119,8 @@ impl<S: Stores> Session<S> {
             return Reply::Ignore;
         }
         if let Some(link) = &mut self.incoming {
-            // If it asks anew before the last request came to anything, that is void. Incarnations are
-            // random: whoever names that of the last request has made that one too.
+            // A repeated request makes an unconfirmed earlier one void. Incarnations are random, so
+            // a request with the same incarnation comes from the same sender.
             let is_older =
                 |asked: Life| asked.incarnation == life.incarnation && asked.epoch < life.epoch;
             let is_doubtful = matches!(link.stage, Stage::Answered(_)) && link.trusted <= now;
@@ -143,7 +145,8 @@ impl<S: Stores> Session<S> {
         Reply::Accept(conn, self.hello(epoch))
     }
 
-    /// The peer has accepted (REP). False: that comes too late, it is to be rejected.
+    /// Handles the acceptance by the peer (REP). Returns false if it is too late; the caller then
+    /// rejects it.
     pub fn accepted(&mut self, now: u64, conn: Conn, hello: &Hello) -> bool {
         let Some(link) = self
             .current
@@ -156,7 +159,7 @@ impl<S: Stores> Session<S> {
         link.caps = hello.caps;
         link.reads = u32::from(hello.reads.min(self.config.reads));
         self.seen = Some(hello.life);
-        // What the peer was answered meanwhile, and has not confirmed, is not needed any more.
+        // An answer to the peer's own request that it has not confirmed is no longer needed.
         if let Some(other) = &mut self.incoming {
             if matches!(other.stage, Stage::Answered(_)) {
                 other.close(Cause::Superseded);
@@ -166,7 +169,7 @@ impl<S: Stores> Session<S> {
         true
     }
 
-    /// The peer has confirmed that it is connected (RTU, or a first packet).
+    /// Handles the confirmation by the peer (RTU, or a first packet).
     pub fn established(&mut self, now: u64, conn: Conn) {
         let Some(link) = self
             .incoming
@@ -187,7 +190,7 @@ impl<S: Stores> Session<S> {
         self.promote(now);
     }
 
-    /// The connection that waits for its turn has it, if it is so.
+    /// Puts the connection that is ready into use, if the previous one has gone.
     pub(super) fn promote(&mut self, now: u64) {
         if self.current.is_some() || self.flush.is_some() {
             return;
@@ -207,14 +210,14 @@ impl<S: Stores> Session<S> {
         self.heard = now;
     }
 
-    /// The peer has rejected the request (REJ).
+    /// Handles the rejection by the peer (REJ).
     pub fn rejected(&mut self, now: u64, conn: Conn, refusal: Refusal) {
         let cause = match (refusal, &mut self.effort) {
             (Refusal::Busy, Some(effort)) => {
                 effort.cause = Cause::Busy;
                 effort.after = now.saturating_add(effort.pause);
                 effort.pause = effort.pause.saturating_mul(2).min(BUSY_PAUSE_MAX);
-                // For want of another: what waits goes on waiting.
+                // The operations continue to wait, for another connection.
                 Cause::Superseded
             }
             _ => Cause::of(refusal),
@@ -222,22 +225,22 @@ impl<S: Stores> Session<S> {
         self.failed(conn, cause);
     }
 
-    /// The connection has failed: the QP is in error, the peer has disconnected, connecting came to
-    /// nothing.
+    /// Handles the failure of a connection: the QP is in error, the peer has disconnected, or
+    /// connecting failed.
     pub fn failed(&mut self, conn: Conn, cause: Cause) {
         for link in [&mut self.current, &mut self.incoming]
             .into_iter()
             .flatten()
         {
             if link.conn == conn {
-                // Who agreed to give it up is not surprised.
+                // An end that has agreed to end the connection expects this.
                 let agreed = matches!(link.stage, Stage::Retired(_));
                 link.close(if agreed { Cause::Idle } else { cause });
             }
         }
     }
 
-    /// Everything fails: operations too that have no connection yet.
+    /// Fails all operations, including those that have no connection yet.
     pub fn fail_all(&mut self, cause: Cause) {
         match &mut self.current {
             Some(link) => link.close(cause),
@@ -248,7 +251,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// What there was of a connection has gone. No QP touches the memory of its operations any more.
+    /// Records that a connection is gone: no QP accesses the memory of its operations any more.
     pub fn closed(&mut self, now: u64, conn: Conn) {
         let is_it = |link: &mut Link| link.conn == conn;
         if self.incoming.take_if(is_it).is_some() {
@@ -265,7 +268,7 @@ impl<S: Stores> Session<S> {
         self.busy = now;
     }
 
-    /// Ends operations; what is posted from now on is not meant.
+    /// Starts to end operations. Operations that are posted from now on are not affected.
     pub(super) fn flush(&mut self, cause: Cause, taken: u64) {
         self.flush = Some(Flush {
             cause,
@@ -276,7 +279,7 @@ impl<S: Stores> Session<S> {
         });
     }
 
-    /// Gives the connection up if it is idle: there are others that want one.
+    /// Ends the connection if it is idle, because other sessions need one.
     pub fn retire(&mut self) {
         if !self.is_quiet() {
             return;
@@ -287,7 +290,8 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// The endpoint closes: nothing more is posted. When [`Self::is_spare`] it is done.
+    /// Begins to close the session, because the endpoint closes. No operation is posted any more.
+    /// When [`Self::is_spare`] returns true, the session is closed.
     pub fn leave(&mut self, now: u64) {
         self.leaving = true;
         self.effort = None;
@@ -307,7 +311,7 @@ impl<S: Stores> Session<S> {
         self.current.as_mut().filter(|link| link.conn == conn)
     }
 
-    /// The peer wants to give the connection up.
+    /// Handles a request of the peer to end the connection.
     pub(super) fn retire_asked(&mut self, now: u64, conn: Conn) {
         let quiet = self.is_quiet();
         let Some(link) = self.current(conn) else {
@@ -319,13 +323,13 @@ impl<S: Stores> Session<S> {
                 link.signals.retired = true;
             }
             Stage::Up => link.signals.keep = true,
-            // Both want to.
+            // Both ends want to end it.
             Stage::Draining => link.close(Cause::Idle),
             _ => {}
         }
     }
 
-    /// The peer agrees to give the connection up.
+    /// Handles the peer's consent to end the connection.
     pub(super) fn retire_granted(&mut self, conn: Conn) {
         if let Some(link) = self.current(conn) {
             if link.stage == Stage::Draining {
@@ -334,7 +338,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// The peer still needs the connection.
+    /// Handles the peer's refusal to end the connection.
     pub(super) fn retire_denied(&mut self, conn: Conn) {
         if let Some(link) = self.current(conn) {
             if link.stage == Stage::Draining {
@@ -343,7 +347,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// The peer's endpoint closes.
+    /// Handles the message that the peer's endpoint closes.
     pub(super) fn bye(&mut self, conn: Conn, last: u64) {
         if let Some(link) = self.current(conn) {
             link.taken = Some(last);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Times: how long a session tries, waits, and is idle.
+//! The timers of a session: connecting, waiting, idle time.
 
 use super::{
     super::{
@@ -13,8 +13,8 @@ use super::{
 };
 
 impl<S: Stores> Session<S> {
-    /// Does what is due at `now`. `heard` is when something last came from the peer over the QP; the
-    /// session itself hears of that only in part.
+    /// Handles the timers that have expired at `now`. `heard` is the time at which the QP last
+    /// received a packet of the peer; the session itself is told of only some of them.
     pub fn expired(&mut self, now: u64, heard: u64) {
         self.heard = self.heard.max(heard);
         if self.effort.is_some_and(|effort| effort.until <= now) {
@@ -47,19 +47,20 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// Connecting has taken too long: what waits fails.
+    /// Fails the waiting operations, because connecting has taken too long.
     fn give_up(&mut self) {
         let Some(effort) = self.effort.take() else {
             return;
         };
         match &mut self.current {
-            // If it is ending, the wish begins anew then.
+            // If the connection is ending, a new request is made after that.
             Some(link) => link.close(effort.cause),
             None => self.flush(effort.cause, 0),
         }
     }
 
-    /// Returns when to call [`Self::expired`] and [`Self::next`], unless something happens before.
+    /// Returns the time at which to call [`Self::expired`] and [`Self::next`], unless another call
+    /// comes first.
     pub fn deadline(&self) -> Option<u64> {
         let effort = self.effort.map(|effort| match self.asks_at() {
             Some(at) => effort.until.min(at),
@@ -92,8 +93,8 @@ impl<S: Stores> Session<S> {
         Some(self.last_busy().saturating_add(self.config.idle_time))
     }
 
-    /// When to ask whether the peer is there: something is awaited of it, and nothing is with the QP
-    /// that would tell.
+    /// Returns the time at which to check that the peer is alive: the session waits for it, and the
+    /// QP has no work whose retries would detect its death.
     fn ping_at(&self) -> Option<u64> {
         let link = self.current.as_ref()?;
         let waits = matches!(link.stage, Stage::Up | Stage::Draining) && self.awaits();
@@ -105,7 +106,7 @@ impl<S: Stores> Session<S> {
 }
 
 impl Link {
-    /// When its stage ends by itself.
+    /// Returns the time at which the present stage ends without an event.
     fn until(&self) -> Option<u64> {
         match self.stage {
             Stage::Answered(until) | Stage::Retired(until) | Stage::Leaving(until) => Some(until),

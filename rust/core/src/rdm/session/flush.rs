@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The ends of operations whose connection has ended.
+//! Ending the operations of a connection that has ended.
 
 use super::{
     super::store::{
@@ -13,7 +13,7 @@ use super::{
 use crate::errno::Result;
 
 impl<S: Stores> Session<S> {
-    /// Takes one out that has ended because its connection has.
+    /// Takes one operation or receive that ends because its connection has ended.
     pub(super) fn flush_one(&mut self, now: u64) -> Option<Ended<S::Op, S::Receive>> {
         if self.orphans {
             if let Some(receive) = self.flush_answer() {
@@ -60,7 +60,7 @@ impl<S: Stores> Session<S> {
         self.recalls = 0;
         self.recalled = 0;
         self.find_fence(0);
-        // What failed once and for all is not tried again by what was posted before.
+        // After a permanent failure, operations posted earlier do not cause another attempt.
         if !flush.cause.spares_unsent() {
             self.effort = None;
         }
@@ -71,7 +71,8 @@ impl<S: Stores> Session<S> {
 
     fn flush_send(&mut self, number: u64, result: Result) -> Option<Ended<S::Op, S::Receive>> {
         let send = self.remove_send(number)?;
-        // What the peer said of it is better than any guess, and what it acknowledged was taken.
+        // The status that the peer sent takes precedence. A message that the peer acknowledged was
+        // taken.
         let result = match send.fate {
             Some(super::Fate::Received) => Ok(()),
             Some(super::Fate::Withdrawn) => Err(crate::errno::Errno::ECANCELED),
@@ -80,7 +81,7 @@ impl<S: Stores> Session<S> {
         Some(Ended::Op(send.cookie, result))
     }
 
-    /// Takes an answer out whose connection has ended.
+    /// Takes an answer whose connection has ended, and returns its receive.
     fn flush_answer(&mut self) -> Option<Ended<S::Op, S::Receive>> {
         let mut from = 0;
         while let Some(number) = self.answers.map.next(from) {

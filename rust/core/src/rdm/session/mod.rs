@@ -1,74 +1,75 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A session: all that an endpoint has to do with one peer.
+//! A session: the operations and connections of an endpoint with one peer.
 //!
-//! It has the operations that go to the peer and what is owed to it, and makes connections for them.
-//! There is at most one in use; another may be there that the peer has asked for, and takes its place.
+//! A session contains the operations to the peer and the answers that the peer is owed, and makes
+//! connections for them. At most one connection is in use. Another one may exist that the peer has
+//! requested and that will replace it.
 //!
 //! ```text
-//!   send, rma, cancel, answer --> [ operations ] --> next(): work for the QP, ends of operations
+//!   send, rma, cancel, answer --> [ operations ] --> next(): work for the QP, ended operations
 //!   done, refused, event -------> [ connection ]
 //!   requested, accepted, ... ---> [ connection ] --> manage(): connect, close
 //!   expired --------------------> [ times ] -------> deadline()
 //! ```
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `connect.rs` | connections come and go |
-//! | `transmit.rs` | work for the QP, and what becomes of it |
-//! | `flush.rs` | the ends of operations whose connection has ended |
-//! | `expire.rs` | times |
+//! | `connect.rs` | establishing and ending connections |
+//! | `transmit.rs` | work for the QP, and its completions |
+//! | `flush.rs` | ending the operations of a connection that has ended |
+//! | `expire.rs` | timers |
 //!
 //! # Connections
 //!
 //! ```text
-//!              ask                 REP
+//!              request             REP
 //!   (none) ----------> Asked -----------------------------> Up <---> Draining
-//!              REQ                 RTU       its turn       |            |
+//!              REQ                 RTU       previous gone  |            |
 //!   (none) ----------> Answered ----> Ready --------------> |            v
 //!                                                        Leaving      Retired
-//!   from everywhere: Closing, until the QP has gone
+//!   from every stage: Closing, until the QP has gone
 //! ```
 //!
-//! *Both ask at once*: each has its request out when that of the other comes. Both know both
-//! incarnations then; the end with the larger one ignores the other's request, the other answers, and
-//! gives its own up when the peer has confirmed that. Nothing that is queued is lost by that.
+//! *Both ends request a connection at the same time*: each receives the other's request while its
+//! own is pending, so both know both incarnations. The end with the larger incarnation ignores the
+//! other's request. The other end answers, and gives up its own request when the peer has confirmed
+//! the answer. No queued operation is lost.
 //!
-//! *A request proves nothing*: anybody can send one in the peer's name. So it displaces nothing, neither
-//! a connection nor a request of either end that is in progress, until the peer has confirmed the
-//! answer. An earlier request gives its place to one of the same incarnation with a larger epoch, since
-//! whoever else sends requests does not know the incarnation; and to any other one when the answer was
-//! not confirmed for [`PROOF_TIME`](super::times::PROOF_TIME). An end that has something to send waits
-//! for the confirmation as long before it asks itself; of the two connections the first stays that is
-//! confirmed.
+//! *A request is not authenticated*: anyone can send one in the peer's name. A request therefore
+//! replaces neither a connection nor a pending request of either end until the peer has confirmed
+//! the answer. An earlier pending request is replaced by one of the same incarnation with a larger
+//! epoch, because other senders do not know the incarnation. Any other request replaces it only if
+//! the answer was not confirmed within [`PROOF_TIME`](super::times::PROOF_TIME). An end with
+//! something to send waits for the confirmation for the same time before it sends a request itself.
+//! Of the two connections, the one that is confirmed first stays.
 //!
-//! *A request from a peer to which a connection is up* says that the peer has lost its end. It is
-//! answered, and only when the peer has confirmed that does the new connection take the place of the
-//! old: an old packet that the network had kept cannot do any harm. Requests with an epoch that is not
-//! larger than the last one of the same incarnation are ignored.
+//! *A request from a peer with an established connection* means that the peer has lost its end. It
+//! is answered, and the new connection replaces the old one only when the peer has confirmed the
+//! answer. An old packet that was delayed in the network therefore does no harm. Requests with an
+//! epoch that is not larger than the last one of the same incarnation are ignored.
 //!
-//! *Idle*: after [`IDLE_TIME`](super::times::IDLE_TIME) without work an end says `RETIRE` and sends
-//! nothing more. The peer, if it is idle too, says `RETIRED` and sends nothing more either; else it says
-//! `KEEP`. So nothing is on its way when the QPs go, and what is posted meanwhile waits for the next
-//! connection.
+//! *Idle connections*: after [`IDLE_TIME`](super::times::IDLE_TIME) without work an end sends
+//! `RETIRE` and nothing more. If the peer is idle too, it sends `RETIRED` and nothing more;
+//! otherwise it sends `KEEP`. No message is therefore in transit when the QPs are destroyed, and
+//! operations posted in the meantime wait for the next connection.
 //!
-//! *Closing*: work that is with the QP is awaited for
-//! [`LINGER_TIME`](super::times::LINGER_TIME), and `BYE` tells the peer which of its messages were
-//! taken: it need not guess.
+//! *Closing*: the session waits at most [`LINGER_TIME`](super::times::LINGER_TIME) for the work of
+//! the QP. `BYE` tells the peer which of its messages were taken.
 //!
-//! # Stepping aside
+//! # Void messages
 //!
-//! A message that the peer has no room for is refused (RNR NAK), and all work behind it waits. That
-//! must not be so for work that the peer needs to go on: FINs, reads of its messages, RMA. So if there
-//! is such work, the messages with the QP are made void ([`Do::Void`]): the peer ignores them and goes
-//! on. They are sent again, one first, after a time that grows. See [`inbound`](super::inbound) for the
-//! other side.
+//! The peer refuses a message for which it has no room (RNR NAK), and all work behind it waits.
+//! Work that the peer needs in order to continue must not wait: FINs, reads of its messages, RMA.
+//! If there is such work, the messages in the QP are made void ([`Do::Void`]): the peer ignores
+//! them and continues. They are sent again after an interval that grows, a single one first.
+//! [`inbound`](super::inbound) describes the receiving side.
 //!
 //! # Context
 //!
-//! Everything is under one lock of the caller's, which is not that of the QP: the peer's SENDs are
-//! judged by an [`Inbound`](super::inbound::Inbound) under the QP's lock, and what follows from them is
-//! brought here when that has been let go. After any call, [`Session::next`] is to be asked until it
-//! gives nothing, then [`Session::manage`].
+//! One lock of the caller protects the session. It is not the lock of the QP: under the QP's lock
+//! an [`Inbound`](super::inbound::Inbound) handles the SENDs of the peer, and the resulting events
+//! are passed to the session after that lock was released. After any call the caller repeats
+//! [`Session::next`] until it returns `None`, then [`Session::manage`].
 
 mod connect;
 mod expire;
@@ -113,12 +114,13 @@ use crate::{
     flags::Caps,
 };
 
-/// One of the connections of an endpoint: the epoch in which it was asked for, or answered. So it
-/// names no other one either when a session has been forgotten and another been made.
+/// A connection of an endpoint, identified by the epoch in which it was requested or accepted.
+/// Epochs are not reused, so the identifier stays unique when a session is freed and another one is
+/// made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conn(u64);
 
-/// What a session is made for.
+/// The parameters of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The incarnation of the endpoint.
@@ -127,57 +129,58 @@ pub struct Config {
     pub port: u16,
     /// Its capabilities.
     pub caps: Caps,
-    /// Work requests that a QP holds: [`DEPTH`](super::times::DEPTH).
+    /// The number of work requests that a QP holds: [`DEPTH`](super::times::DEPTH).
     pub depth: u32,
-    /// READs that this end serves, and asks for, at the same time: [`READS`](super::times::READS).
+    /// The number of READs that this end serves, and requests, at the same time:
+    /// [`READS`](super::times::READS).
     pub reads: u8,
-    /// How long a connection may be idle: [`IDLE_TIME`](super::times::IDLE_TIME).
+    /// The time in ns after which an idle connection ends: [`IDLE_TIME`](super::times::IDLE_TIME).
     pub idle_time: u64,
 }
 
-/// What is to be done about connections. Not under the lock of a QP.
+/// An action for the connections. The caller executes it without the lock of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manage {
-    /// Make a QP and ask the peer for a connection, with this as private data. What comes of it:
+    /// Make a QP and send a connection request with this private data. The result is passed to
     /// [`Session::accepted`], [`Session::rejected`], or [`Session::failed`].
     Connect(Conn, Hello),
-    /// Let the QP, or what there is of the connection, go; tell the peer, unless the cause is that it
-    /// is not there. Then [`Session::closed`].
+    /// Free the QP and the connection. Tell the peer, unless the cause is that it does not answer.
+    /// Then call [`Session::closed`].
     Close(Conn, Cause),
 }
 
-/// What a request for a connection is answered with.
+/// The answer to a connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Make a QP and accept, with this as private data. What comes of it: [`Session::established`] or
-    /// [`Session::failed`].
+    /// Make a QP and accept with this private data. The result is passed to
+    /// [`Session::established`] or [`Session::failed`].
     Accept(Conn, Hello),
-    /// Reject it.
+    /// Reject the request.
     Refuse(Refusal),
-    /// Say nothing. If it comes again, it is to be shown again.
+    /// Do not answer. If the request is repeated, pass it again.
     Ignore,
 }
 
-/// A piece of work that is with a QP.
+/// An item of work of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// A message of this number.
+    /// The message with this number.
     Message(u64),
-    /// A piece of the RMA operation of this number, counted from 0.
+    /// A piece of the RMA operation with this number. Pieces are counted from 0.
     Piece(u64, u32),
-    /// The CQ data of the RMA operation of this number.
+    /// The CQ data of the RMA operation with this number.
     Note(u64),
-    /// The message of this number is wanted back.
+    /// The CANCEL of the message with this number.
     Cancel(u64),
-    /// So many bytes of the answer of this number.
+    /// A READ of this many bytes for the answer with this number.
     Read(u64, u32),
-    /// The FIN of the answer of this number.
+    /// The FIN of the answer with this number.
     Finish(u64),
-    /// Anything else.
+    /// Another header.
     Signal(Signal),
 }
 
-/// What is said besides.
+/// The headers that belong to no operation or answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// [`Header::Keep`].
@@ -192,100 +195,104 @@ pub enum Signal {
     Bye,
 }
 
-/// What the QP is to do for a piece of work.
+/// The work request for an item of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// SEND this header, and behind it the bytes of the message if it is an eager one. The bytes of
-    /// one that is not are to be open to the peer from now on, see [`Grant`](super::grant::Grant).
+    /// SEND this header, followed by the bytes of the message if it is an eager one. The bytes of
+    /// another message must be readable by the peer from now on, see
+    /// [`Grant`](super::grant::Grant).
     Send(Header),
-    /// SEND [`Header::Bye`] with what [`Inbound::shut`](super::inbound::Inbound::shut) returns.
+    /// SEND [`Header::Bye`] with the number that [`Inbound::shut`](super::inbound::Inbound::shut)
+    /// returns.
     Bye,
     /// READ from the peer's memory into the receive of this answer.
     Read {
-        /// The answer.
+        /// The number of the answer.
         answer: u64,
-        /// Where in the receive.
+        /// The offset in the receive.
         offset: u32,
-        /// Bytes.
+        /// The number of bytes.
         len: u32,
-        /// Where in the peer's memory.
+        /// The address in the peer's memory.
         va: u64,
-        /// Its key.
+        /// The R_Key.
         rkey: u32,
     },
     /// READ or WRITE a piece of an RMA operation.
     Rma {
-        /// Its number.
+        /// The number of the operation.
         number: u64,
-        /// Which piece.
+        /// The index of the piece.
         piece: u32,
-        /// Whether the peer is to count the operation with this piece: a WRITE has immediate data
-        /// then, of no meaning.
+        /// Whether the peer counts the operation with this piece. A WRITE then has immediate data,
+        /// whose value is unused.
         counts: bool,
     },
 }
 
-/// An operation that has ended. It has let go of its memory: no QP reads or writes it any more.
+/// An operation that has ended. No QP accesses its memory any more.
 #[derive(Debug)]
 pub enum Ended<O, R> {
-    /// A message, or RMA.
+    /// A message or an RMA operation.
     Op(O, Result),
     /// A receive.
     Receive(R, Result),
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Debug)]
 pub enum Do<O, R> {
-    /// Hand a work request to the QP of this connection. It has room.
+    /// Post a work request to the QP of this connection, which has room for it.
     Post(Conn, Work, Request),
-    /// Make the messages void that are with this QP: the header of each, as it will be sent from now
-    /// on, is [`Header::to_void`]. Their work is [`Done::Void`] then, when it is done.
+    /// Make the messages in this QP void: their headers are replaced by [`Header::to_void`] for
+    /// every packet sent from now on. Their work then completes with [`Done::Void`].
     Void(Conn),
-    /// An operation has ended.
+    /// Report the end of an operation.
     End(Ended<O, R>),
 }
 
-/// What became of work.
+/// The completion of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It was done, and the peer has acknowledged it.
+    /// The work was done, and the peer has acknowledged it.
     Sent,
-    /// Likewise, but the message had been made void meanwhile.
+    /// The same, but the message had been made void before.
     Void,
-    /// It was refused, or flushed (`None`). The connection is to fail, see [`Session::failed`].
+    /// The work failed, or was flushed (`None`). The caller then fails the connection, see
+    /// [`Session::failed`].
     Failed(Option<Errno>),
 }
 
-/// What became of a wish to cancel.
+/// The result of a cancel call.
 #[derive(Debug)]
 pub enum Cancelled<O> {
-    /// There is no such operation, or it is too late.
+    /// The operation does not exist, or cannot be cancelled any more.
     No,
-    /// The operation has ended, with `ECANCELED`.
+    /// The operation has ended with `ECANCELED`.
     Ended(O),
-    /// The peer was asked; the operation ends as that answers.
+    /// The peer was asked; its answer ends the operation.
     Asked,
 }
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// This end has asked.
+    /// This end has sent a request.
     Asked,
-    /// The peer has asked, and was answered; until when that may take.
+    /// The peer's request was answered. The time is the limit for its confirmation.
     Answered(u64),
-    /// The peer has confirmed that. It waits for its turn.
+    /// The peer has confirmed. The connection waits until the previous one has gone.
     Ready,
-    /// In use.
+    /// The connection is in use.
     Up,
-    /// This end wants to give it up.
+    /// This end wants to end the idle connection.
     Draining,
-    /// The peer wants to give it up, and may, since or rather until this time.
+    /// The peer wants to end the idle connection, and this end has agreed. The time is the limit
+    /// for that.
     Retired(u64),
-    /// This endpoint closes; until when it may say what it has to.
+    /// The endpoint closes. The time is the limit for its last messages.
     Leaving(u64),
-    /// It ends; whether [`Manage::Close`] has been said.
+    /// The connection ends. The flag is set once [`Manage::Close`] was returned.
     Closing(Cause, bool),
 }
 
@@ -294,27 +301,28 @@ enum Stage {
 struct Link {
     conn: Conn,
     stage: Stage,
-    /// In which life the peer asked for it, if the peer did.
+    /// The incarnation and epoch of the peer's request, if the peer requested the connection.
     asked: Option<Life>,
-    /// Until when the peer is waited for to confirm it, if the peer asked for it.
+    /// The time until which the session waits for the peer's confirmation, if the peer requested
+    /// the connection.
     trusted: u64,
-    /// What the peer can be asked for.
+    /// The operations that the peer can be the target of.
     caps: Caps,
-    /// READs that it serves at the same time.
+    /// The number of READs that the peer serves at the same time.
     reads: u32,
-    /// Work with the QP: all, messages, READs.
+    /// The number of items of work in the QP: all, messages, READs.
     queued: u32,
     messages: u32,
     reading: u32,
-    /// Whether the message foremost with the QP was refused.
+    /// Whether the peer refused the oldest message in the QP.
     blocked: bool,
-    /// What is to be said.
+    /// The signals to be sent.
     signals: Signals,
-    /// The last message that the peer has taken, if it said so when it closed.
+    /// The last message that the peer has taken, if its BYE told that.
     taken: Option<u64>,
 }
 
-/// Signals to be sent.
+/// The signals to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Signals {
     keep: bool,
@@ -322,43 +330,43 @@ struct Signals {
     retire: bool,
     retired: bool,
     bye: bool,
-    /// A ping is with the QP.
+    /// A PING is in the QP.
     pinging: bool,
 }
 
-/// Messages that have stepped aside.
+/// The retransmission of messages that were made void.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
-    /// How long they wait.
+    /// The present interval.
     time: u64,
-    /// Until when; `None`: one may be tried.
+    /// The end of the interval; `None` if a message may be sent.
     until: Option<u64>,
-    /// One is being tried.
+    /// A single message is being sent.
     trying: bool,
 }
 
-/// The wish for a connection.
+/// The attempt to connect.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
-    /// When it is given up.
+    /// The time at which the attempt fails.
     until: u64,
-    /// Not before.
+    /// The time before which no request is sent.
     after: u64,
-    /// The pause after the next refusal of a busy peer.
+    /// The pause after the next refusal by a busy peer.
     pause: u64,
-    /// Why there is none.
+    /// The cause if the attempt fails.
     cause: Cause,
 }
 
-/// Operations whose connection has ended.
+/// The operations whose connection has ended.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     cause: Cause,
-    /// The last message that the peer has taken, as far as is known.
+    /// The last message that the peer is known to have taken.
     taken: u64,
-    /// Those with a larger number are not meant.
+    /// Operations with this or a larger number are not affected.
     until: u64,
-    /// How far it is.
+    /// The progress: the next numbers to look at.
     sends: u64,
     rmas: u64,
 }
@@ -368,7 +376,7 @@ pub struct Session<S: Stores> {
     config: Config,
     current: Option<Link>,
     incoming: Option<Link>,
-    /// The latest life of the peer with which there was a connection.
+    /// The latest incarnation and epoch of the peer with which there was a connection.
     seen: Option<Life>,
     effort: Option<Effort>,
     flush: Option<Flush>,
@@ -377,25 +385,26 @@ pub struct Session<S: Stores> {
     leaving: bool,
     next_op: u64,
     sends: Lane<S::Sends>,
-    /// The last message that was handed to the QP and is not void.
+    /// The last message that was posted to the QP and is not void.
     after: u64,
     rmas: Lane<S::Rmas>,
-    /// The first operation with a fence that was not handed to the QP.
+    /// The first operation with a fence that was not posted to the QP.
     fence: Option<u64>,
-    /// How many messages are wanted back of which the peer was not told, and the first.
+    /// The number of withdrawal requests that were not sent to the peer, and the first such
+    /// message.
     recalls: u32,
     recall: u64,
-    /// How many CANCELs the peer has that it has not answered.
+    /// The number of CANCELs that the peer has not answered.
     recalled: u32,
     hold: Option<Hold>,
     answers: Answers<S::Answers>,
-    /// When something was last done, or heard.
+    /// The times of the last activity and of the last packet from the peer.
     busy: u64,
     heard: u64,
 }
 
 impl<S: Stores> Session<S> {
-    /// Makes a session in empty stores.
+    /// Makes a session with empty stores.
     pub fn new(config: Config, sends: S::Sends, rmas: S::Rmas, answers: S::Answers) -> Self {
         Self {
             config,
@@ -406,7 +415,7 @@ impl<S: Stores> Session<S> {
             flush: None,
             orphans: false,
             leaving: false,
-            // Messages are numbered from 1: 0 is before all.
+            // Messages are numbered from 1; 0 stands for none.
             next_op: 1,
             sends: Lane::new(sends),
             after: 0,
@@ -422,7 +431,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// Posts a message; returns its number.
+    /// Posts a message. Returns its number.
     pub fn send(
         &mut self,
         now: u64,
@@ -436,7 +445,7 @@ impl<S: Stores> Session<S> {
         number
     }
 
-    /// Posts an RMA operation; returns its number.
+    /// Posts an RMA operation. Returns its number.
     pub fn rma(
         &mut self,
         now: u64,
@@ -453,7 +462,7 @@ impl<S: Stores> Session<S> {
 
     fn number(&mut self, now: u64, fence: bool) -> u64 {
         let number = self.next_op;
-        // One per nanosecond would take 292 years to reach the limit of a grant.
+        // With one operation per nanosecond the limit of a grant is reached after 292 years.
         self.next_op = number.wrapping_add(1);
         if fence && self.fence.is_none() {
             self.fence = Some(number);
@@ -470,7 +479,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// Returns the operation with this number, to be changed.
+    /// Returns a mutable reference to the operation with this number.
     pub fn op_mut(&mut self, number: u64) -> Option<&mut S::Op> {
         match self.sends.map.get_mut(number) {
             Some(send) => Some(&mut send.cookie),
@@ -505,15 +514,15 @@ impl<S: Stores> Session<S> {
         self.answers.map.get(answer)?.receive.as_ref()
     }
 
-    /// Returns the receive of an answer, to be changed.
+    /// Returns a mutable reference to the receive of an answer.
     pub fn receive_mut(&mut self, answer: u64) -> Option<&mut S::Receive> {
         self.answers.map.get_mut(answer)?.receive.as_mut()
     }
 
-    /// Wants an operation back.
+    /// Cancels an operation, if that is possible.
     pub fn cancel(&mut self, number: u64) -> Cancelled<S::Op> {
         if let Some(rma) = self.rmas.map.get(number) {
-            // What was begun cannot be taken back.
+            // An operation that has begun cannot be cancelled.
             if rma.queued > 0 {
                 return Cancelled::No;
             }
@@ -545,9 +554,8 @@ impl<S: Stores> Session<S> {
         Cancelled::Asked
     }
 
-    /// A message of the peer's has been matched, discarded or withdrawn: it is to be answered, and
-    /// `receive` to be filled first, if bytes are to be read. Gives that back if the connection has
-    /// gone.
+    /// Adds an answer to a message of the peer that was matched, discarded or withdrawn. If bytes
+    /// are to be read, `receive` is filled first. Returns `receive` if the connection has gone.
     pub fn answer(
         &mut self,
         now: u64,
@@ -567,7 +575,8 @@ impl<S: Stores> Session<S> {
         None
     }
 
-    /// The peer says something. Notes and cancels are for the endpoint, and nothing here.
+    /// Handles an event from the peer. The caller handles notes and cancels itself; they have no
+    /// effect here.
     pub fn event(
         &mut self,
         now: u64,
@@ -592,11 +601,11 @@ impl<S: Stores> Session<S> {
             return None;
         }
         let Some(send) = self.sends.map.get_mut(id) else {
-            // A CANCEL that came too late is answered all the same.
+            // A CANCEL that came too late is answered nevertheless.
             self.recalled = self.recalled.saturating_sub(1);
             return None;
         };
-        // Else the peer says it of itself.
+        // Otherwise the peer sent the FIN without being asked.
         if !send.tried || !(send.out.has_fin() || send.recall != Recall::No) {
             return None;
         }
@@ -604,7 +613,7 @@ impl<S: Stores> Session<S> {
         self.end_send(id)
     }
 
-    /// Takes a message out, if it has ended.
+    /// Removes a message if it has ended.
     fn end_send(&mut self, number: u64) -> Option<Ended<S::Op, S::Receive>> {
         let result = self.sends.map.get(number)?.end()?;
         self.pass_fence(number);
@@ -612,7 +621,7 @@ impl<S: Stores> Session<S> {
         Some(Ended::Op(send.cookie, result))
     }
 
-    /// Takes a message out. If the peer has yet to answer a CANCEL of it, that is still waited for.
+    /// Removes a message. An unanswered CANCEL of it still counts.
     fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
         let send = self.sends.map.remove(number)?;
         if send.recall == Recall::Told && send.fate.is_some() {
@@ -621,7 +630,7 @@ impl<S: Stores> Session<S> {
         Some(send)
     }
 
-    /// Whether operations wait for the peer to say something.
+    /// Returns whether the session waits for the peer.
     fn awaits(&self) -> bool {
         let draining = self
             .current
@@ -630,7 +639,7 @@ impl<S: Stores> Session<S> {
         draining || !self.sends.map.is_empty()
     }
 
-    /// Whether there is nothing to do on this side.
+    /// Returns whether this side has nothing to do.
     fn is_quiet(&self) -> bool {
         let queued = self.current.as_ref().map_or(0, |link| link.queued);
         queued == 0
@@ -639,18 +648,18 @@ impl<S: Stores> Session<S> {
             && self.answers.map.is_empty()
     }
 
-    /// Returns whether there is nothing here: no operation, no connection. It can be forgotten.
+    /// Returns whether the session has no operation and no connection, so that it can be freed.
     pub fn is_spare(&self) -> bool {
         self.is_quiet() && self.current.is_none() && self.incoming.is_none() && self.flush.is_none()
     }
 
-    /// Returns whether there is a connection, or is to be one.
+    /// Returns whether there is a connection or an attempt to connect.
     pub fn is_connected(&self) -> bool {
         self.current.is_some() || self.incoming.is_some() || self.effort.is_some()
     }
 
-    /// Returns when something was last done; of several sessions that are idle, the one to be given
-    /// up first is that with the smallest.
+    /// Returns the time of the last activity. Of several idle sessions, the one with the smallest
+    /// time ends its connection first.
     pub fn last_busy(&self) -> u64 {
         self.busy.max(self.heard)
     }
@@ -681,14 +690,14 @@ impl Link {
         }
     }
 
-    /// Ends it, unless it is ending.
+    /// Begins to end the connection, unless it is ending already.
     fn close(&mut self, cause: Cause) {
         if !matches!(self.stage, Stage::Closing(..)) {
             self.stage = Stage::Closing(cause, false);
         }
     }
 
-    /// Whether work may be handed to its QP.
+    /// Returns whether work may be posted to its QP.
     fn is_open(&self) -> bool {
         matches!(
             self.stage,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work for the QP, and what becomes of it.
+//! The work for the QP, and its completions.
 //!
-//! First comes what the peer waits for: signals, FINs, reads of its messages, wishes to cancel. Then
-//! operations, in the order of posting.
+//! Work for which the peer waits comes first: signals, FINs, reads of its messages, CANCELs.
+//! Operations follow, in the order of posting.
 
 use super::{
     super::{
@@ -40,14 +40,14 @@ use super::{
 };
 use crate::errno::Errno;
 
-/// What [`Session::next`] gives, of these stores.
+/// The return type of [`Session::next`].
 type Next<S> = Do<<S as Stores>::Op, <S as Stores>::Receive>;
 
-/// What [`Session::done`] gives, of these stores.
+/// The return type of [`Session::done`].
 type End<S> = Ended<<S as Stores>::Op, <S as Stores>::Receive>;
 
 impl Signals {
-    /// Takes one that is to be sent.
+    /// Takes a signal to be sent.
     fn take(&mut self) -> Option<(Signal, Header)> {
         let mut is_set = |signal: fn(&mut Self) -> &mut bool| core::mem::take(signal(self));
         Some(if is_set(|signals| &mut signals.keep) {
@@ -65,7 +65,7 @@ impl Signals {
 }
 
 impl<S: Stores> Session<S> {
-    /// Returns what is to be done next; to be asked until that is nothing.
+    /// Returns the next action. The caller repeats this until it returns `None`.
     pub fn next(&mut self, now: u64) -> Option<Next<S>> {
         if let Some(ended) = self.flush_one(now) {
             return Some(Do::End(ended));
@@ -79,7 +79,7 @@ impl<S: Stores> Session<S> {
         if link.blocked && link.messages > 0 && others {
             link.blocked = false;
             let conn = link.conn;
-            // From now on none may follow those that are with the QP: it would be ignored.
+            // No message may follow those in the QP from now on, because the peer would ignore it.
             self.hold_on(now);
             return Some(Do::Void(conn));
         }
@@ -119,7 +119,7 @@ impl<S: Stores> Session<S> {
         self.next_op(now)
     }
 
-    /// Counts work that is handed to the QP.
+    /// Counts an item of work that is posted to the QP.
     fn queue(&mut self, work: Work, request: Request) -> Next<S> {
         let mut conn = Conn(0);
         if let Some(link) = &mut self.current {
@@ -137,7 +137,7 @@ impl<S: Stores> Session<S> {
         Do::Post(conn, work, request)
     }
 
-    /// A FIN that is due.
+    /// Returns a FIN that is due.
     fn next_finish(&mut self, conn: Conn, leaving: bool) -> Option<(Work, Request)> {
         let number = self.answers.next_to_finish(conn, leaving)?;
         let due = self.answers.map.get(number)?.due;
@@ -149,7 +149,7 @@ impl<S: Stores> Session<S> {
         Some((Work::Finish(number), Request::Send(header)))
     }
 
-    /// The last word, when all else has been said.
+    /// Returns the BYE, when all other work is done.
     fn next_bye(&mut self) -> Option<Next<S>> {
         let link = self.current.as_mut()?;
         if link.queued > 0 || link.signals.bye {
@@ -159,7 +159,7 @@ impl<S: Stores> Session<S> {
         Some(self.queue(Work::Signal(Signal::Bye), Request::Bye))
     }
 
-    /// Bytes of a message of the peer's.
+    /// Returns a READ of a part of a message of the peer.
     fn next_read(&mut self, conn: Conn) -> Option<(Work, Request)> {
         if !self.may_read() {
             return None;
@@ -180,14 +180,14 @@ impl<S: Stores> Session<S> {
         Some((Work::Read(number, len), request))
     }
 
-    /// Whether the peer serves one more READ.
+    /// Returns whether the peer can serve another READ.
     fn may_read(&self) -> bool {
         self.current
             .as_ref()
             .is_some_and(|link| link.reading < link.reads)
     }
 
-    /// A message that is wanted back.
+    /// Returns a CANCEL that is to be sent.
     fn next_recall(&mut self) -> Option<(Work, Request)> {
         if self.recalls == 0 || self.recalled >= RECALLS {
             return None;
@@ -204,12 +204,12 @@ impl<S: Stores> Session<S> {
                 return Some((Work::Cancel(number), Request::Send(header)));
             }
         }
-        // Others have ended before the peer could be told.
+        // The other messages have ended before a CANCEL was sent.
         self.recalls = 0;
         None
     }
 
-    /// The next operation.
+    /// Returns the next operation to post to the QP.
     fn next_op(&mut self, now: u64) -> Option<Next<S>> {
         let message = self.next_message(now);
         let rma = self.rmas.front();
@@ -227,7 +227,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// The number of the next message that may be handed over.
+    /// Returns the number of the next message that may be posted to the QP.
     fn next_message(&mut self, now: u64) -> Option<u64> {
         if let Some(hold) = &self.hold {
             let messages = self.current.as_ref().map_or(0, |link| link.messages);
@@ -241,17 +241,17 @@ impl<S: Stores> Session<S> {
             if send.stage == Where::Unsent && send.recall == Recall::No {
                 return Some(number);
             }
-            // The void one is still with the QP.
+            // The void message is still in the QP.
             if send.stage == Where::Queued {
                 return None;
             }
-            // Its FIN is awaited, or it is wanted back.
+            // The message waits for its FIN, or is to be withdrawn.
             self.sends.pass(number);
         }
     }
 
-    /// Whether the operation may be handed over although there is a fence: it is that one, and all
-    /// before it are done.
+    /// Returns whether the fence allows the operation: it is the one with the fence, and all
+    /// operations before it have completed.
     fn passes_fence(&mut self, number: u64) -> bool {
         if self.fence != Some(number)
             || self.sends.map.next(0).is_some_and(|first| first < number)
@@ -286,7 +286,7 @@ impl<S: Stores> Session<S> {
         };
     }
 
-    /// An operation has been handed over, or has ended before.
+    /// Updates the fence after an operation was posted to the QP, or has ended before.
     pub(super) fn pass_fence(&mut self, number: u64) {
         if self.fence == Some(number) {
             self.find_fence(number.wrapping_add(1));
@@ -356,7 +356,7 @@ impl<S: Stores> Session<S> {
             .is_some_and(|link| link.caps.contains(caps))
     }
 
-    /// The peer has no room for the message that is foremost with the QP (RNR NAK).
+    /// Records that the peer has no room for the oldest message in the QP (RNR NAK).
     pub fn refused(&mut self, now: u64, conn: Conn) {
         self.heard = now;
         if let Some(link) = self.current.as_mut().filter(|link| link.conn == conn) {
@@ -364,8 +364,8 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// Work is done, in the order in which it was handed over. Returns the operation that ends with
-    /// it.
+    /// Handles the completion of work. The caller reports completions in the order of posting.
+    /// Returns the operation that ends with it.
     pub fn done(&mut self, now: u64, conn: Conn, work: Work, done: Done) -> Option<End<S>> {
         let link = self.current.as_mut().filter(|link| link.conn == conn)?;
         link.queued = link.queued.saturating_sub(1);
@@ -400,7 +400,7 @@ impl<S: Stores> Session<S> {
         match done {
             Done::Sent => {
                 send.stage = Where::Sent;
-                // As long as there are others, they may be void.
+                // Other messages that are still in the QP may be void.
                 let left = self.current.as_ref().map_or(0, |link| link.messages);
                 if left == 0 {
                     self.hold = None;
@@ -414,7 +414,7 @@ impl<S: Stores> Session<S> {
                 }
                 self.sends.back(number);
             }
-            // It stays as it is until the connection has gone.
+            // The message stays until the connection has gone.
             Done::Failed(error) => {
                 send.error = send.error.or(error);
                 return None;
@@ -423,7 +423,7 @@ impl<S: Stores> Session<S> {
         self.end_send(number)
     }
 
-    /// Messages step aside.
+    /// Starts the interval after which void messages are sent again.
     fn hold_on(&mut self, now: u64) {
         let time = match self.hold {
             None => HOLD_TIME,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a connection tells its consumer, and what a consumer tells a connection.
+//! The events that a connection reports to its consumer, and the parameters that a consumer gives.
 
 use super::super::{
     super::{
@@ -17,89 +17,91 @@ use super::super::{
 };
 use core::net::IpAddr;
 
-/// The device as its peers see it.
+/// The local device, as its peers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// Its GUID. No two devices that can meet have the same.
+    /// The GUID of the device. No two devices that can reach each other have the same one.
     pub ca_guid: u64,
-    /// The address by which it talks to the peer.
+    /// The local IP address of the connection.
     pub ip: IpAddr,
-    /// The largest path MTU of its interface.
+    /// The largest path MTU of the network interface.
     pub mtu: PathMtu,
-    /// Most READs and atomics that a responder can have outstanding.
+    /// The maximum number of READs and atomics that a responder can have outstanding.
     pub responder_resources: u8,
-    /// Most READs and atomics that a requester can have outstanding.
+    /// The maximum number of READs and atomics that a requester can have outstanding.
     pub initiator_depth: u8,
-    /// How long to wait for what.
+    /// The timeouts and retry counts of connection management.
     pub timing: Timing,
 }
 
-/// This end's QP, as the peer shall know it.
+/// The parameters of the local QP that are sent to the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// Its number.
+    /// The number of the QP.
     pub qpn: Qpn,
-    /// The first PSN that the peer shall send to it. Random, so that old packets are not taken for new
-    /// ones.
+    /// The first PSN that the peer sends to this QP. It is random, so that packets of an earlier
+    /// connection are not accepted as new ones.
     pub starting_psn: Psn,
-    /// READs and atomics that its responder can have outstanding.
+    /// The number of READs and atomics that the responder can have outstanding.
     pub responder_resources: u8,
-    /// READs and atomics that its requester wants to have outstanding.
+    /// The number of READs and atomics that the requester wants to have outstanding.
     pub initiator_depth: u8,
-    /// How often the peer shall try again after an RNR NAK: 0 to 7, 7 for ever.
+    /// How often the peer retries after an RNR NAK: 0 to 7; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// Whether it has a shared receive queue.
+    /// Whether the QP has a shared receive queue.
     pub srq: bool,
 }
 
-/// What an active end asks for.
+/// The parameters of a connection request at the active end.
 #[derive(Clone, Copy, Debug)]
 pub struct Connect<'a> {
-    /// What to call the connection: an ID that no other of the device has, best a random one.
+    /// The local communication ID: one that no other connection of the device has, preferably
+    /// random.
     pub local_id: CommId,
-    /// A transaction ID that no other message has of late.
+    /// A transaction ID that no other recent message has.
     pub tid: u64,
     /// The peer.
     pub remote: IpAddr,
-    /// What is asked for.
+    /// The service ID that the request names.
     pub service_id: ServiceId,
-    /// This end's QP.
+    /// The local QP.
     pub side: Side,
-    /// The path MTU; that of the device if this is larger.
+    /// The path MTU to request. The device's is requested if this one is larger.
     pub mtu: PathMtu,
-    /// The least path MTU that will do: if the peer cannot have so large a one as it is asked for, but
-    /// one not below this, it is asked for that.
+    /// The smallest path MTU that is acceptable. If the peer rejects the requested path MTU and
+    /// proposes a smaller one that is not below this, the request is repeated with the proposed
+    /// one.
     pub least_mtu: PathMtu,
-    /// How often the peer's requester shall try again: 0 to 7.
+    /// The retry count for the peer's requester: 0 to 7.
     pub retry_count: u8,
-    /// The private data; for the RDMA CM begun by an [`IpHeader`](super::super::IpHeader).
+    /// The private data. For the RDMA CM it begins with an [`IpHeader`](super::super::IpHeader).
     pub private: Private<'a, { Req::PRIVATE_LEN }>,
 }
 
-/// A request for communication, as the passive end's consumer sees it.
+/// A connection request, as the consumer of the passive end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Who asks.
+    /// The IP address of the sender.
     pub from: IpAddr,
-    /// What for.
+    /// The service ID that the request names.
     pub service_id: ServiceId,
     /// The peer's QP.
     pub qpn: Qpn,
-    /// The first PSN that this end's QP shall send.
+    /// The first PSN that the local QP has to send.
     pub starting_psn: Psn,
     /// The path MTU.
     pub mtu: PathMtu,
-    /// READs and atomics that this end's responder should be able to have outstanding: what the peer
-    /// wants, as far as the device can.
+    /// The number of READs and atomics that the local responder should be able to have outstanding:
+    /// the number that the peer wants, limited to what the device supports.
     pub responder_resources: u8,
-    /// READs and atomics that this end's requester may have outstanding: what the peer can take, as
-    /// far as the device can.
+    /// The number of READs and atomics that the local requester may have outstanding: the number
+    /// that the peer supports, limited to what the device supports.
     pub initiator_depth: u8,
-    /// How often this end's requester shall try again.
+    /// The retry count for the local requester.
     pub retry_count: u8,
-    /// How often this end's requester shall try again after an RNR NAK.
+    /// The retry count after an RNR NAK for the local requester.
     pub rnr_retry_count: u8,
-    /// The local ACK timeout for this end's requester.
+    /// The local ACK timeout for the local requester.
     pub ack_timeout: Timeout,
     /// The flow label of packets to the peer.
     pub flow_label: u32,
@@ -111,24 +113,24 @@ pub struct Request<'a> {
     pub private: &'a [u8; Req::PRIVATE_LEN],
 }
 
-/// The answer to a request, as the active end's consumer sees it.
+/// The reply to a request, as the consumer of the active end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
     /// The peer's QP.
     pub qpn: Qpn,
-    /// The first PSN that this end's QP shall send.
+    /// The first PSN that the local QP has to send.
     pub starting_psn: Psn,
-    /// The path MTU: what was asked for last.
+    /// The path MTU: the one that was requested last.
     pub mtu: PathMtu,
-    /// READs and atomics that this end's responder will have outstanding at most: what the peer
-    /// wants, as far as this end offered it.
+    /// The maximum number of READs and atomics that the local responder will have outstanding: the
+    /// number that the peer wants, limited to what was offered in the REQ.
     pub responder_resources: u8,
-    /// READs and atomics that this end's requester may have outstanding: what the peer can take, as
-    /// far as this end asked for it.
+    /// The number of READs and atomics that the local requester may have outstanding: the number
+    /// that the peer supports, limited to what was requested in the REQ.
     pub initiator_depth: u8,
-    /// How often this end's requester shall try again after an RNR NAK.
+    /// The retry count after an RNR NAK for the local requester.
     pub rnr_retry_count: u8,
-    /// The local ACK timeout for this end's requester.
+    /// The local ACK timeout for the local requester.
     pub ack_timeout: Timeout,
     /// Whether the peer's QP has a shared receive queue.
     pub srq: bool,
@@ -136,39 +138,42 @@ pub struct Reply<'a> {
     pub private: &'a [u8],
 }
 
-/// What has happened to a connection.
+/// An event of a connection.
 ///
-/// After [`Rejected`](Self::Rejected), [`Unreachable`](Self::Unreachable),
-/// [`Disconnected`](Self::Disconnected) or [`Released`](Self::Released), of which a connection has at
+/// A connection reports at most one of [`Rejected`](Self::Rejected),
+/// [`Unreachable`](Self::Unreachable), [`Disconnected`](Self::Disconnected) and
+/// [`Released`](Self::Released). Only [`Closed`](Self::Closed) follows it.
 /// most one, only [`Closed`](Self::Closed) comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Active: the peer accepts. The consumer makes its QP ready and calls
-    /// [`confirm`](super::Connection::confirm), or [`reject`](super::Connection::reject).
+    /// Active end: the peer accepts. The consumer moves its QP to RTS and calls
+    /// [`confirm`](super::Connection::confirm), or calls [`reject`](super::Connection::reject).
     Reply(Reply<'a>),
-    /// Passive: the peer is ready to use. With the private data, 224 bytes.
+    /// Passive end: the peer has sent an RTU. The slice is its private data, 224 bytes.
     Established(&'a [u8]),
-    /// The peer says no.
+    /// The peer has rejected the connection.
     Rejected {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Additional information, of which kind depends on the reason.
+        /// Additional information; its format depends on the reason.
         info: &'a [u8],
-        /// The private data: 148 bytes, or none if nobody sent any.
+        /// The private data: 148 bytes, or none if the rejection was not caused by a message with
+        /// private data.
         private: &'a [u8],
     },
-    /// The peer does not answer.
+    /// The peer has not answered, and the retries are used up.
     Unreachable,
-    /// The peer has disconnected. With the private data: 220 bytes, or none if nobody sent any.
+    /// The peer has disconnected. The slice is the private data: 220 bytes, or empty if no DREQ was
+    /// received.
     Disconnected(&'a [u8]),
-    /// This end has disconnected, and the peer knows it or does not answer.
+    /// This end has disconnected, and the peer has confirmed that or has not answered.
     Released,
-    /// Nothing comes any more: the connection can be forgotten, and its QP's number used again.
+    /// The connection is over. The consumer can free it and use its QP number again.
     Closed,
 }
 
 impl Event<'_> {
-    /// Returns whether it is the last event of a connection but for [`Closed`](Self::Closed).
+    /// Returns whether no event but [`Closed`](Self::Closed) follows this one.
     pub const fn is_last(&self) -> bool {
         !matches!(self, Self::Reply(_) | Self::Established(_))
     }
@@ -179,25 +184,25 @@ impl Event<'_> {
     }
 }
 
-/// Why a message was ignored. Each is to be counted.
+/// The reason for which a message was ignored. The caller counts each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ignored {
-    /// It comes from another address than the peer's.
+    /// The source address is not the peer's.
     Source,
-    /// The communication IDs, the GUID or the QP in it are not this connection's.
+    /// The communication IDs, the GUID or the QP number are not those of this connection.
     Ids,
-    /// It is one that was heard before. What it wants is said again.
+    /// The message is a duplicate. The answer to it is sent again.
     Duplicate,
-    /// It means nothing in this state.
+    /// The message is not valid in this state.
     State,
 }
 
 impl Ignored {
-    /// All of them; each stands at its number, `as usize`.
+    /// All reasons; `ALL[reason as usize] == reason`.
     pub const ALL: [Self; 4] = [Self::Source, Self::Ids, Self::Duplicate, Self::State];
 
-    /// Returns its name in statistics.
+    /// Returns the name of the reason in statistics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Source => "source",

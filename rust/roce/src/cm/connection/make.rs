@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How either end of a connection begins: by asking, or by being asked.
+//! Constructors of [`Connection`]: the active end sends a REQ, the passive end has received one.
 
 use super::{
     super::{
@@ -33,11 +33,12 @@ use super::{
 };
 use core::net::IpAddr;
 
-/// Hops that packets of a connection may make.
+/// The hop limit in the paths of a REQ.
 const HOP_LIMIT: u8 = 64;
 
 impl Connection {
-    /// Asks a peer for a connection, at `now`. A REQ is to be sent.
+    /// Makes the active end of a connection at time `now`. A REQ is then ready for
+    /// [`Connection::transmit`].
     pub fn connect(now: u64, device: &Device, connect: &Connect<'_>) -> Self {
         let timing = device.timing;
         let ack_timeout = Timeout::ack(timing.life_time, Timeout::new(0));
@@ -104,14 +105,16 @@ impl Connection {
         connection
     }
 
-    /// A REQ came that is no duplicate (see [`Route`](super::super::Route)): makes the passive end, which is
-    /// to be called `local_id`, and says what is asked for. The consumer then calls
-    /// [`accept`](Self::accept) or [`reject`](Self::reject), when it likes.
+    /// Makes the passive end of a connection from a REQ that is not a duplicate (see
+    /// [`Route`](super::super::Route)), with the communication ID `local_id`. Also returns the
+    /// request for the consumer, which later calls [`accept`](Self::accept) or
+    /// [`reject`](Self::reject).
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] is to be sent instead: no RC; a path MTU that is none or larger than the
-    /// device's; another GID than the device's; paths, QPs or partitions that cannot be.
+    /// The caller sends the [`Refusal`] to the peer. Reasons are: the transport service is not RC;
+    /// the path MTU is invalid or larger than the device's; the GID is not the device's; a path, QP
+    /// number or partition is invalid.
     pub fn request<'m>(
         device: &Device,
         local_id: CommId,
@@ -125,7 +128,8 @@ impl Connection {
         let timing = device.timing;
         let ack_timeout = req.primary.ack_timeout.min(Timing::LIMIT);
         let response = req.remote_response_timeout.min(Timing::LIMIT);
-        // The sender of a REQ has proved nothing: how long a packet travels, this end knows itself.
+        // The sender of a REQ is not authenticated, so the packet life time is taken from this
+        // end's configuration.
         let again = ack_timeout
             .min(Timeout::ack(timing.life_time, Timeout::new(0)))
             .ns()
@@ -179,7 +183,7 @@ impl Connection {
         Ok((connection, request))
     }
 
-    /// Says whether a REQ can be granted, and its path MTU.
+    /// Checks whether a REQ can be granted, and returns its path MTU.
     fn judge(device: &Device, from: IpAddr, req: &Req<'_>) -> Result<PathMtu, Refusal> {
         if req.transport != Transport::Rc {
             return Err(Refusal::new(Reason::INVALID_TRANSPORT_TYPE));
@@ -200,7 +204,7 @@ impl Connection {
         Ok(mtu)
     }
 
-    /// Whether a QP can have a connection.
+    /// Returns whether a QP with this number can have a connection.
     pub(super) fn can_be_connected(qpn: Qpn) -> bool {
         qpn > Qpn::GSI && qpn != Qpn::MULTICAST
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection being made, held and ended: the state machine of either end.
+//! The state machine of one end of a connection: establishment, data transfer, disconnection.
 //!
 //! ```text
 //!  active                                 passive
@@ -23,33 +23,36 @@
 //!     '--> CLOSED                         '--> CLOSED
 //! ```
 //!
-//! An active end asks with the largest path MTU that it has. A peer that has only a smaller one says
-//! so, and is asked again with that, unless it is [less than will do](Connect::least_mtu).
+//! The active end requests the largest path MTU that it supports. A peer with a smaller one rejects
+//! that and names its own, and the active end requests that one, unless it is [too
+//! small](Connect::least_mtu).
 //!
-//! At any point before ESTABLISHED either end may say REJ ([`Connection::reject`],
-//! [`Connection::abandon`]) and goes to TIMEWAIT; the other gets [`Event::Rejected`] and goes there
-//! too. REQ, REP and DREQ are sent again until they are answered ([`Timing`]); who does not answer is
-//! [unreachable](Event::Unreachable). The others are said again when the peer asks again. In TIMEWAIT
-//! late messages are answered, and the QP's number is not to be used for another connection, lest old
-//! packets come to it.
+//! In any state before ESTABLISHED either end may send a REJ ([`Connection::reject`],
+//! [`Connection::abandon`]) and goes to TIMEWAIT. The other end gets [`Event::Rejected`] and goes
+//! to TIMEWAIT too. REQ, REP and DREQ are retransmitted until they are answered ([`Timing`]); a
+//! peer that does not answer is [unreachable](Event::Unreachable). The other messages are
+//! retransmitted when the peer repeats its message. In TIMEWAIT late messages are answered, and the
+//! consumer must not use the QP number for another connection, because old packets could reach it.
 //!
 //! # How to drive it
 //!
-//! Nothing here has a thread or a clock. The caller finds the connection to which a message belongs
-//! ([`Route`](super::Route)), brings it to [`receive`](Connection::receive), brings the time to
-//! [`expired`](Connection::expired) when [`deadline`](Connection::deadline) says so, and after each
-//! call sends what [`transmit`](Connection::transmit) gives to QP 1 of the [`peer`](Connection::peer)
-//! and arms its timer anew. All is O(1); nothing is allocated.
+//! A connection has no thread and no clock. The caller finds the connection to which a message
+//! belongs ([`Route`](super::Route)) and passes the message to [`receive`](Connection::receive). It
+//! calls [`expired`](Connection::expired) at the time that [`deadline`](Connection::deadline)
+//! returns. After each call it sends the datagram that [`transmit`](Connection::transmit) returns
+//! to QP 1 of the [`peer`](Connection::peer), and arms its timer again. Each call takes O(1) and
+//! allocates nothing.
 //!
-//! # What is not believed
+//! # Validation of messages
 //!
-//! A message is for a connection only if it comes from the peer's address and names both
-//! communication IDs (those that its sender can know), and a DREQ this end's QP. So who is not on the
-//! path has to guess 64 random bits. Times that a peer names are bounded. A message that was heard
-//! before changes nothing, and is answered as before.
+//! A message is accepted only if its source is the peer's address and it has both communication IDs
+//! (as far as its sender can know them); a DREQ must also have the local QP number. An attacker
+//! that cannot see the packets must therefore guess 64 random bits. Times that a peer requests are
+//! bounded. A duplicate does not change the state and is answered as the original was.
 //!
-//! A REQ that has the communication ID of another one, but asks for something else or has another QP,
-//! comes from a peer that has forgotten this connection: it is rejected as stale, and this one ends.
+//! A REQ with the communication ID of an existing connection, but with another service or QP, comes
+//! from a peer that has lost the state of this connection. It is rejected as stale, and this
+//! connection ends.
 //!
 //! Source: InfiniBand specification, volume 1, sections 12.9.5 to 12.9.8.
 
@@ -106,26 +109,26 @@ use core::net::IpAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// Active: a REQ was sent.
+    /// Active: the REQ was sent.
     ReqSent,
-    /// Passive: a REQ was received, and the consumer is to answer.
+    /// Passive: a REQ was received; the consumer has not answered yet.
     ReqReceived,
-    /// Passive: a REP was sent.
+    /// Passive: the REP was sent.
     RepSent,
-    /// Active: a REP was received, and the consumer is to answer.
+    /// Active: a REP was received; the consumer has not answered yet.
     RepReceived,
-    /// Both ends can send.
+    /// Both ends may send.
     Established,
     /// A DREQ was sent.
     DreqSent,
-    /// Over; late messages are answered.
+    /// The connection is over; late messages are answered.
     Timewait,
-    /// Over, and can be forgotten.
+    /// The connection is over and can be freed.
     Closed,
 }
 
 impl State {
-    /// Returns its name.
+    /// Returns the name of the state.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReqSent => "REQ SENT",
@@ -140,21 +143,21 @@ impl State {
     }
 }
 
-/// What is to be sent.
+/// The datagram that [`Connection::transmit`] returns next.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Nothing,
-    /// The message that was said last.
+    /// The last message (`said`), for the first time or again.
     Said,
-    /// An MRA: the consumer is still thinking.
+    /// An MRA: the consumer has not decided yet.
     Mra(Regarding),
-    /// A DREP to a DREQ with this transaction ID.
+    /// A DREP that answers the DREQ with this transaction ID.
     Drep(u64),
-    /// A REJ to a REQ with this transaction ID, for it cannot be: this connection has its name.
+    /// A REJ of a REQ with this transaction ID that uses the communication ID of this connection.
     Stale(u64),
 }
 
-/// What makes a REQ this one and no other.
+/// The fields of a REQ that distinguish it from another REQ with the same communication ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     service_id: ServiceId,
@@ -176,17 +179,17 @@ impl Asked {
 ///
 /// # Invariants
 ///
-/// `said` is the last message that this end has said, MRAs, DREPs and answers to strangers apart; if
-/// nothing was said, it is never pending. There is a deadline in the states REQ SENT, REP SENT, DREQ
-/// SENT and TIMEWAIT, and in no other.
+/// `said` is the last message that this end has sent, other than MRAs, DREPs and answers to
+/// messages of other connections. `Pending::Said` implies that there is one. A deadline is set
+/// exactly in the states REQ SENT, REP SENT, DREQ SENT and TIMEWAIT.
 #[derive(Clone, Debug)]
 pub struct Connection {
     state: State,
     active: bool,
-    /// The consumer knows that it is over, or has ended it.
+    /// The consumer has been told that the connection is over, or has ended it itself.
     told: bool,
     local_id: CommId,
-    /// The peer's; `None` before it is known.
+    /// The communication ID of the peer; `None` before it is known.
     remote_id: Option<CommId>,
     ca_guid: u64,
     remote_guid: u64,
@@ -194,27 +197,27 @@ pub struct Connection {
     local_qpn: Qpn,
     remote_qpn: Qpn,
     asked: Asked,
-    /// Active: what this end offers. Passive: what the peer does.
+    /// Active: the value that this end offers. Passive: the value that the peer offers.
     responder_resources: u8,
     initiator_depth: u8,
-    /// What was asked for last.
+    /// The path MTU that was requested last.
     mtu: PathMtu,
-    /// Active: how far it can be less.
+    /// Active: the smallest acceptable path MTU.
     least_mtu: PathMtu,
     timing: Timing,
-    /// How long the peer may take to answer.
+    /// The time that the peer may take to answer.
     response: Timeout,
-    /// How long old packets live.
+    /// The time in TIMEWAIT, in ns: the life time of old packets.
     timewait: u64,
-    /// How long the peer may ask again for what was rejected.
+    /// The time in ns during which the peer may repeat a request that was rejected.
     linger: u64,
-    /// The peer was asked to wait.
+    /// This end has sent an MRA.
     slow: bool,
     retry: Retry,
-    /// The peer has asked for time to answer the REQ or REP; once is enough.
+    /// The peer has asked for more time with an MRA. Only the first one is honoured.
     mra: bool,
     deadline: Option<u64>,
-    /// Passive: a repeated REQ gets no answer before this time, in ns.
+    /// Passive: the time in ns before which a repeated REQ is not answered.
     next_answer: u64,
     tid: u64,
     said: Mad,
@@ -228,17 +231,17 @@ impl Connection {
         self.state
     }
 
-    /// Returns whether this end asked for the connection.
+    /// Returns whether this is the active end.
     pub const fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Returns what this end calls the connection.
+    /// Returns the local communication ID.
     pub const fn local_id(&self) -> CommId {
         self.local_id
     }
 
-    /// Returns what the peer calls the connection; `None` before it is known.
+    /// Returns the communication ID of the peer; `None` before it is known.
     pub const fn remote_id(&self) -> Option<CommId> {
         self.remote_id
     }
@@ -253,22 +256,23 @@ impl Connection {
         self.remote_guid
     }
 
-    /// Returns the peer's QP; 0 before it is known.
+    /// Returns the QP number of the peer; 0 before it is known.
     pub const fn remote_qpn(&self) -> Qpn {
         self.remote_qpn
     }
 
-    /// Returns when to call [`expired`](Self::expired), unless something happens before.
+    /// Returns the time at which to call [`expired`](Self::expired), unless another call comes
+    /// first.
     pub const fn deadline(&self) -> Option<u64> {
         self.deadline
     }
 
-    /// Passive, REQ RECEIVED: accepts, at `now`, with a QP that is ready to receive. A REP is to be
-    /// sent.
+    /// Passive end, REQ RECEIVED: accepts the request at time `now`, with a QP in state RTR. A REP
+    /// is then ready to be sent.
     ///
     /// # Errors
     ///
-    /// The state, if it is another one.
+    /// Returns the current state if it is not REQ RECEIVED.
     pub fn accept(
         &mut self,
         now: u64,
@@ -283,7 +287,7 @@ impl Connection {
             qpn: side.qpn,
             starting_psn: side.starting_psn,
             responder_resources: side.responder_resources,
-            // No more than the peer can take.
+            // No more than the peer supports.
             initiator_depth: side.initiator_depth.min(self.responder_resources),
             target_ack_delay: Timeout::new(0),
             failover: 0,
@@ -297,12 +301,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Active, REP RECEIVED: the QP is ready to send; the connection is established. An RTU is to be
-    /// sent.
+    /// Active end, REP RECEIVED: confirms that the local QP is in RTS. The connection is
+    /// established, and an RTU is ready to be sent.
     ///
     /// # Errors
     ///
-    /// The state, if it is another one.
+    /// Returns the current state if it is not REP RECEIVED.
     pub fn confirm(
         &mut self,
         now: u64,
@@ -318,12 +322,12 @@ impl Connection {
         Ok(())
     }
 
-    /// REQ RECEIVED or REP RECEIVED: says no. A REJ is to be sent; no event comes but
-    /// [`Event::Closed`].
+    /// REQ RECEIVED or REP RECEIVED: rejects the connection. A REJ is then ready to be sent; the
+    /// only event that follows is [`Event::Closed`].
     ///
     /// # Errors
     ///
-    /// The state, if it is another one.
+    /// Returns the current state if it is another one.
     pub fn reject(
         &mut self,
         now: u64,
@@ -339,11 +343,11 @@ impl Connection {
         Ok(())
     }
 
-    /// ESTABLISHED: disconnects. A DREQ is to be sent, and [`Event::Released`] comes.
+    /// ESTABLISHED: disconnects. A DREQ is then ready to be sent; [`Event::Released`] follows.
     ///
     /// # Errors
     ///
-    /// The state, if it is another one.
+    /// Returns the current state if it is not ESTABLISHED.
     pub fn disconnect(
         &mut self,
         now: u64,
@@ -356,14 +360,14 @@ impl Connection {
             remote_qpn: self.remote_qpn,
             private,
         };
-        // A transaction of its own.
+        // A DREQ begins a new transaction.
         self.tid = self.tid.wrapping_add(1);
         self.say(now, State::DreqSent, Body::Dreq(dreq));
         Ok(())
     }
 
-    /// The consumer has no more use for the connection, in whatever state: a REQ is taken back, a
-    /// request rejected, a connection disconnected. No event comes but [`Event::Closed`].
+    /// Ends the connection in any state because the consumer does not need it any more: withdraws a
+    /// REQ, rejects a request, or disconnects. The only event that follows is [`Event::Closed`].
     pub fn abandon(&mut self, now: u64) {
         let none = (Private::NONE, Private::NONE);
         match self.state {
@@ -379,9 +383,9 @@ impl Connection {
         self.told = true;
     }
 
-    /// Passive, REP SENT: a packet of the peer has come to the QP, so the peer is ready and its RTU
-    /// was lost or is late. Returns whether the connection is established by this; then no
-    /// [`Event::Established`] comes.
+    /// Passive end, REP SENT: the QP has received a packet of the peer, so the peer is ready and
+    /// its RTU was lost or is late. Returns whether this call established the connection;
+    /// [`Event::Established`] does not follow then.
     pub fn communication_established(&mut self) -> bool {
         let established = self.state == State::RepSent;
         if established {
@@ -391,14 +395,15 @@ impl Connection {
         established
     }
 
-    /// ESTABLISHED: the peer has shown that it knows nothing of the connection; its QP has a new
-    /// one. A DREQ is to be sent.
+    /// ESTABLISHED: the peer has shown that it has lost the state of this connection, because its
+    /// QP requests a new one. A DREQ is then ready to be sent.
     pub fn stale(&mut self, now: u64) -> Option<Event<'static>> {
         self.disconnect(now, Private::NONE).ok()?;
         self.end(Event::Disconnected(&[]))
     }
 
-    /// Does what is due at `now`; nothing before the [`deadline`](Self::deadline).
+    /// Handles an expired deadline at time `now`; does nothing before the
+    /// [`deadline`](Self::deadline).
     pub fn expired(&mut self, now: u64) -> Option<Event<'static>> {
         if now < self.deadline? {
             return None;
@@ -424,12 +429,12 @@ impl Connection {
                 self.pending = Pending::Nothing;
                 Some(Event::Closed)
             }
-            // INVARIANT: No deadline.
+            // INVARIANT: These states have no deadline.
             State::ReqReceived | State::RepReceived | State::Established | State::Closed => None,
         }
     }
 
-    /// Returns the datagram that is to be sent now, if there is one: to QP 1 of the peer.
+    /// Returns the next datagram to send to QP 1 of the peer, if there is one.
     pub fn transmit(&mut self) -> Option<Mad> {
         let (local_id, remote_id) = (self.local_id, self.remote_id_or_0());
         let pending = core::mem::replace(&mut self.pending, Pending::Nothing);
@@ -461,7 +466,7 @@ impl Connection {
         Some(Message { tid, body }.write())
     }
 
-    /// The peer's ID as it stands in a message: 0 before it is known.
+    /// Returns the communication ID of the peer as messages carry it: 0 before it is known.
     fn remote_id_or_0(&self) -> CommId {
         self.remote_id.unwrap_or(CommId(0))
     }
@@ -474,7 +479,7 @@ impl Connection {
         }
     }
 
-    /// Says something and goes to a state, and waits for an answer if the state is one of waiting.
+    /// Queues a message, goes to `state`, and sets a deadline if that state waits for an answer.
     fn say(&mut self, now: u64, state: State, body: Body<'_>) {
         let message = Message {
             tid: self.tid,
@@ -497,8 +502,8 @@ impl Connection {
         };
     }
 
-    /// Whether a repeated REQ is answered at `now`, in ns. If so, the next interval without an
-    /// answer begins: the source of the REQ may be forged.
+    /// Returns whether a repeated REQ may be answered at `now`, in ns. If so, starts the next
+    /// interval without an answer. The interval limits the traffic to a forged source.
     fn may_answer(&mut self, now: u64) -> bool {
         let may = now >= self.next_answer;
         if may {
@@ -507,7 +512,7 @@ impl Connection {
         may
     }
 
-    /// Says no, and goes to TIMEWAIT.
+    /// Queues a REJ and goes to TIMEWAIT.
     fn say_no(
         &mut self,
         now: u64,
@@ -518,7 +523,7 @@ impl Connection {
         let (regarding, time) = match self.state {
             State::ReqReceived => (Regarding::Req, self.linger()),
             State::RepReceived => (Regarding::Rep, self.timewait),
-            // No REP may have come through.
+            // The peer may not have received any REP.
             State::RepSent => (Regarding::Other, self.linger()),
             _ => (Regarding::Other, self.timewait),
         };
@@ -534,15 +539,15 @@ impl Connection {
         self.enter_timewait(now, time);
     }
 
-    /// Says that the peer did not answer, and goes to TIMEWAIT. The peer may not have told its ID,
-    /// so the GUID says whose connection it is.
+    /// Queues a REJ for a peer that did not answer, and goes to TIMEWAIT. The peer's communication
+    /// ID may be unknown, so the REJ names the connection by the GUID.
     fn say_unanswered(&mut self, now: u64) {
         let guid = self.ca_guid.to_be_bytes();
         let info = Private::new(&guid).unwrap_or(Private::NONE);
         self.say_no(now, Reason::TIMEOUT, info, Private::NONE);
     }
 
-    /// How long the peer may take to ask again for what was rejected.
+    /// Returns the time in ns during which the peer may repeat a request that was rejected.
     fn linger(&self) -> u64 {
         if self.slow {
             self.linger.saturating_add(self.timing.service.ns())
@@ -556,7 +561,7 @@ impl Connection {
         self.deadline = Some(now.saturating_add(time));
     }
 
-    /// It is over: returns what the consumer is to know of it, unless it knows.
+    /// Ends the connection. Returns the event, unless the consumer knows already that it is over.
     fn end<'m>(&mut self, event: Event<'m>) -> Option<Event<'m>> {
         let told = core::mem::replace(&mut self.told, true);
         if told {

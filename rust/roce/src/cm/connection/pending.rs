@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The queue of undelivered events of a connection.
 //!
-//! An event refers to bytes of the message that caused it. To be delivered later, it is copied with
-//! those bytes. A connection has at most two undelivered events: a reply or that it is established,
-//! and its end. The queue has room for both, so nothing is allocated.
+//! An event refers to bytes of the message that caused it. To deliver it later, the queue copies
+//! the event with those bytes. A connection has at most two undelivered events: a reply or its
+//! establishment, and its end. The queue has room for both, so it allocates nothing.
 
 use super::{
     super::{
@@ -41,7 +41,7 @@ impl<const N: usize> Bytes<N> {
 /// An event with copies of the bytes that it refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredEvent {
-    /// The event with empty slices in place of the bytes.
+    /// The event, with empty slices in place of the bytes.
     event: Event<'static>,
     info: Bytes<{ Rej::INFO_LEN }>,
     /// The longest private data is that of an RTU.
@@ -96,7 +96,7 @@ impl StoredEvent {
         }
     }
 
-    /// Returns whether no event follows, see [`Event::is_last`].
+    /// Returns whether this is the last event, see [`Event::is_last`].
     pub const fn is_last(&self) -> bool {
         self.event.is_last()
     }
@@ -135,9 +135,9 @@ impl PendingEvents {
         }
     }
 
-    /// Adds an event; to be called in the order in which the connection returns events. The last
-    /// event removes a reply that has not been taken, because that cannot be answered any more. An
-    /// event after the last one, and [`Event::Closed`], are ignored.
+    /// Adds an event. The caller adds events in the order in which the connection returns them. The
+    /// last event removes a reply that has not been taken, because that reply can no longer be
+    /// answered. Events after the last one, and [`Event::Closed`], are ignored.
     pub fn add(&mut self, event: &Event<'_>) {
         match event {
             _ if self.last.is_some() => {}
@@ -206,7 +206,7 @@ mod suite {
     }
 
     #[test]
-    fn an_event_is_told_as_it_came() {
+    fn an_event_is_delivered_with_its_bytes() {
         let events = [
             reply(part(196)),
             reply(&[]),
@@ -231,7 +231,7 @@ mod suite {
     }
 
     #[test]
-    fn events_are_told_in_order() {
+    fn events_are_delivered_in_order() {
         let mut pending = PendingEvents::new();
         pending.add(&Event::Established(part(3)));
         pending.add(&Event::Disconnected(part(4)));
@@ -244,14 +244,14 @@ mod suite {
     }
 
     #[test]
-    fn a_reply_is_not_told_after_the_end() {
+    fn a_reply_is_dropped_after_the_last_event() {
         for end in [rejected(&[], part(2)), Event::Unreachable] {
             let mut pending = PendingEvents::new();
             pending.add(&reply(part(5)));
             pending.add(&end);
             assert!(pending.take().is_some_and(|kept| kept.event() == end));
             assert!(pending.is_empty());
-            // A reply that was taken before the end has been delivered.
+            // A reply that was taken before the end stays delivered.
             pending.add(&reply(part(5)));
             assert!(pending.take().is_some_and(|kept| !kept.is_last()));
             pending.add(&end);
@@ -260,10 +260,10 @@ mod suite {
     }
 
     #[test]
-    fn nothing_comes_after_an_end() {
+    fn events_after_the_last_one_are_ignored() {
         let mut pending = PendingEvents::new();
         pending.add(&Event::Disconnected(part(6)));
-        // The link goes before the event is delivered.
+        // The device is removed before the event is delivered.
         for late in [Event::Released, Event::Unreachable, reply(&[])] {
             pending.add(&late);
         }
@@ -273,7 +273,7 @@ mod suite {
     }
 
     #[test]
-    fn that_it_can_be_forgotten_is_told_to_nobody() {
+    fn closed_is_not_queued() {
         let mut pending = PendingEvents::new();
         pending.add(&Event::Closed);
         assert!(pending.is_empty());

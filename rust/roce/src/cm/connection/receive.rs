@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a message of the peer does to a connection.
+//! The effect of received messages on a connection.
 //!
 //! | state | REQ | MRA | REP | RTU | REJ | DREQ | DREP |
 //! |---|---|---|---|---|---|---|---|
@@ -11,12 +11,13 @@
 //! | DREQ SENT | | | | | Released | DREP, Released | Released |
 //! | TIMEWAIT | REJ | | REJ | - | - | DREP | - |
 //!
-//! Small letters and an [`Event`]'s name say what happens, capitals what is sent; `-` is a
-//! duplicate with no consequence, and what is empty means nothing in that state. To a REJ a REQ is
-//! sent if the peer wants no more than a smaller path MTU, and that will do. In TIMEWAIT a REJ is
-//! sent if this end has said no. A repeated REQ is answered at most once in
-//! [`Timing::answer_interval`], because its source may be forged. Not in the table: a REQ that is
-//! not the one that was received, which ends the connection in any state.
+//! An [`Event`]'s name in a cell is the event that is reported, `wait` extends the deadline, and a
+//! name in capitals is the message that is sent. `-` is a duplicate without effect; an empty cell
+//! is a message that is not valid in the state. In REQ SENT, a REJ is answered with a new REQ if
+//! the peer only proposes a smaller path MTU that is acceptable. In TIMEWAIT a REJ is sent only if
+//! this end has rejected the connection. A repeated REQ is answered at most once in
+//! [`Timing::answer_interval`], because its source may be forged. The table omits a REQ that
+//! differs from the one that was received: it ends the connection in any state.
 
 use super::{
     super::{
@@ -47,15 +48,16 @@ use super::{
 };
 use core::net::IpAddr;
 
-/// What became of a message.
+/// The result of a message: an event for the consumer, or the reason for ignoring the message.
 type Outcome<'m> = Result<Option<Event<'m>>, Ignored>;
 
 impl Connection {
-    /// A message came from an address, at `now`.
+    /// Handles a message that came from address `from` at time `now`.
     ///
     /// # Errors
     ///
-    /// See [`Ignored`]: nothing has happened, but that a duplicate may be answered again.
+    /// Returns the reason for which the message was ignored. The state is unchanged then, but the
+    /// answer to a duplicate may be sent again.
     pub fn receive<'m>(
         &mut self,
         now: u64,
@@ -79,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Whether IDs in a message are this connection's: its sender's and its receiver's.
+    /// Checks the communication IDs of a message: its sender's and its receiver's.
     fn check_ids(&self, sender: CommId, receiver: CommId) -> Result<(), Ignored> {
         let sender = self.remote_id.is_none_or(|known| known == sender);
         if sender && receiver == self.local_id {
@@ -89,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Says again what was said last, if it was this.
+    /// Queues the last message again if it was of this kind.
     fn say_again(&mut self, what: Attribute) -> Ignored {
         if self.said_what == Some(what) {
             self.pending = Pending::Said;
@@ -115,7 +117,7 @@ impl Connection {
             }
             State::RepSent => self.say_again(Attribute::Rep),
             State::Timewait => {
-                // As often as this end would ask.
+                // As often as this end would retransmit.
                 if self.said_what == Some(Attribute::Rej) && self.retry.again() {
                     self.enter_timewait(now, self.linger());
                 }
@@ -125,7 +127,7 @@ impl Connection {
         })
     }
 
-    /// The peer has asked for another connection by the name of this one.
+    /// Handles a REQ of the peer that uses the communication ID of this connection for another one.
     fn forgotten<'m>(&mut self, now: u64, tid: u64) -> Option<Event<'m>> {
         let event = match self.state {
             State::ReqReceived | State::RepSent => Event::Rejected {
@@ -162,13 +164,13 @@ impl Connection {
     fn receive_rej<'m>(&mut self, now: u64, tid: u64, rej: &Rej<'m>) -> Outcome<'m> {
         let gave_up = rej.gave_up() == Some(self.remote_guid);
         if !self.active && gave_up && rej.remote_id == CommId(0) {
-            // It was never told this end's ID.
+            // The peer was never told this end's ID.
             self.check_ids(rej.local_id, self.local_id)?;
         } else {
             self.check_ids(rej.local_id, rej.remote_id)?;
         }
         if self.state == State::ReqSent && rej.reason == Reason::INVALID_MTU {
-            // The answer to a REQ before this one.
+            // The REJ answers an earlier REQ.
             if tid != self.tid {
                 return Err(Ignored::Duplicate);
             }
@@ -198,8 +200,8 @@ impl Connection {
         Ok(self.end(event))
     }
 
-    /// The peer has at most this path MTU: asks for it, and says whether that will do. At most as often
-    /// as there are smaller ones.
+    /// Repeats the REQ with the path MTU that the peer supports, and returns whether that is
+    /// acceptable. The path MTU decreases each time, so the number of repetitions is bounded.
     fn ask_smaller(&mut self, now: u64, largest: PathMtu) -> bool {
         let said = self.said;
         match Message::parse(&said) {

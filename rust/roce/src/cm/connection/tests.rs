@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection's life, here and in the kernel. What happens otherwise is in tests/roce_cm*.
+//! Tests of a connection that run under cargo and in the kernel. More cases are in `tests/cm*.rs`.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_cm_connection))]
 mod suite {
@@ -59,7 +59,7 @@ mod suite {
         Connection::connect(0, &device(0), &connect)
     }
 
-    /// The passive end that the active one's REQ makes.
+    /// Returns the passive end that the REQ of `active` makes.
     fn passive(active: &mut Connection) -> Option<Connection> {
         let [from, _] = IPS;
         let mad = active.transmit()?;
@@ -71,7 +71,8 @@ mod suite {
         made.ok().map(|(connection, _)| connection)
     }
 
-    /// What one end says the other hears: whether there was an event.
+    /// Passes the next message of `from` to `to`. Returns whether it caused an event; `None` if
+    /// there was no message.
     fn pass(from: &mut Connection, to: &mut Connection) -> Option<bool> {
         let mad = from.transmit()?;
         let message = Message::parse(&mad).ok()?;
@@ -118,15 +119,15 @@ mod suite {
                 last = deadline;
             }
         }
-        // Once, ten times more, and a REJ.
+        // One transmission, ten retransmissions, and a REJ.
         assert_eq!(sent, 12);
         assert_eq!(last / 100_000_000, 95);
         assert_eq!(active.state(), State::Closed);
     }
 
     #[test]
-    fn one_request_brings_few_packets_to_its_source() {
-        // The source may be forged: it sends nothing further.
+    fn one_request_causes_few_packets_to_its_source() {
+        // The source of the REQ may be forged, and sends nothing further.
         let passive = passive(&mut active());
         assert!(passive.is_some());
         let Some(mut passive) = passive else {
@@ -139,7 +140,7 @@ mod suite {
             let _ = passive.expired(deadline);
         }
         assert_eq!(passive.state(), State::Closed);
-        // The REP four times, and a REJ.
+        // The REP is sent four times, then a REJ.
         assert_eq!(sent, 5);
     }
 
@@ -192,7 +193,7 @@ mod suite {
     }
 
     #[test]
-    fn a_rejection_is_heard() {
+    fn a_rejection_reaches_the_peer() {
         let mut active = active();
         let passive = passive(&mut active);
         assert!(passive.is_some());
@@ -208,7 +209,7 @@ mod suite {
     }
 
     #[test]
-    fn the_peer_does_not_choose_for_how_long_a_rejection_is_kept() {
+    fn the_peer_cannot_extend_the_time_after_a_rejection() {
         let mut active = active();
         let mad = active.transmit();
         assert!(mad.is_some());

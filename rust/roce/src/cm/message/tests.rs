@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The messages, REQ included: each field stands where the specification's tables put it, and what
-//! is reserved is zero.
+//! Tests of all messages: each field is at the position that the specification gives, and reserved
+//! fields are zero.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_cm_message))]
 mod suite {
@@ -15,13 +15,14 @@ mod suite {
         *, //
     };
 
-    /// A field: its byte behind the header, its bit in there from the highest on, its bits, its
-    /// value.
+    /// A field: the index of its byte after the header, its first bit in that byte counted from the
+    /// highest, its number of bits, its value.
     type Field = (usize, usize, usize, u64);
 
     const TID: u64 = 0x0123_4567_89ab_cdef;
 
-    /// The datagram with this attribute ID and these fields, and `fill` from a byte on.
+    /// Returns the datagram with this attribute ID and these fields. The bytes from `private.0` on
+    /// are `private.1`.
     fn datagram(attribute: u8, fields: &[Field], private: (usize, u8)) -> Mad {
         let mut mad = [0; MAD_LEN];
         let header = [
@@ -46,7 +47,7 @@ mod suite {
         mad
     }
 
-    /// The message is written as this datagram, and read again.
+    /// Checks that the message is written as this datagram, and parsed again.
     fn check(body: Body<'_>, mad: &Mad) -> bool {
         let message = Message { tid: TID, body };
         message.write() == *mad && Message::parse(mad) == Ok(message)
@@ -77,7 +78,7 @@ mod suite {
         }
     }
 
-    /// The fields of a path that begins at this byte.
+    /// Returns the fields of a path that begins at byte `at`.
     fn path_fields(at: usize, fill: u8) -> [Field; 14] {
         let halves = |fill: u8| u64::from_be_bytes([fill; 8]);
         [
@@ -234,7 +235,7 @@ mod suite {
     }
 
     #[test]
-    fn the_others_are_laid_out_as_specified() {
+    fn rtu_dreq_and_drep_are_laid_out_as_specified() {
         let fields = [LOCAL_ID, REMOTE_ID, (8, 0, 24, 0xa1_a2a3)];
         let (local_id, remote_id) = (LOCAL, REMOTE);
         let rtu = Rtu {
@@ -306,7 +307,7 @@ mod suite {
     }
 
     #[test]
-    fn additional_information_is_as_long_as_it_is_said_to_be() {
+    fn additional_information_has_the_length_in_the_message() {
         for (said, long) in [(0, 0), (1, 1), (72, 72), (73, 72), (127, 72)] {
             let mad = datagram(0x12, &[(9, 0, 7, said)], (84, 0));
             let info = match Message::parse(&mad).map(|message| message.body) {
@@ -318,7 +319,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_no_message() {
+    fn malformed_messages_are_refused() {
         let good = datagram(0x14, &[], (232, 0));
         assert!(Message::parse(&good).is_ok());
         for (at, byte, malformed) in [
@@ -349,7 +350,7 @@ mod suite {
     }
 
     #[test]
-    fn attributes_and_kinds() {
+    fn each_attribute_id_has_its_message() {
         for id in 0..=u16::MAX {
             if let Some(attribute) = Attribute::from_id(id) {
                 assert_eq!(attribute as u16, id);

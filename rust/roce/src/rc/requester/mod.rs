@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The requester: sends what is posted, until it is answered.
+//! The requester: sends posted work requests, and retransmits them until they are answered.
 //!
 //! ```text
 //!              una              next             max
-//!  answered     |  outstanding   |  to be sent    |  not sent yet
-//!  -------------+----------------+---- again -----+----------------> PSN
+//!  answered     |  outstanding   | to retransmit  |  not sent yet
+//!  -------------+----------------+----------------+----------------> PSN
 //! ```
 //!
-//! Packets are cut from the send queue on demand: [`Requester::poll`] gives the next one that the
-//! window, the peer's limits and the timers allow, and says which bytes of which work request are its
-//! payload. Nothing is kept but the queue and three PSNs: going back is setting `next`.
+//! The requester cuts packets from the send queue on demand: [`Requester::poll`] returns the next
+//! packet that the window, the limits of the peer and the timers allow, and says which bytes of
+//! which work request are its payload. The only transmission state is the queue and three PSNs, so
+//! going back means setting `next`.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `send.rs` | which packet is next |
-//! | `receive.rs` | what a response answers |
+//! | `send.rs` | choosing and building the next packet |
+//! | `receive.rs` | matching responses with requests |
 //! | `recover.rs` | losses: NAKs, timers, packets that the local stack refused |
 //!
 //! # Losses
 //!
-//! A NAK, or a response behind a missing one (an implied NAK), sends all from `una` on again, at once.
-//! Two timers guard against silence: after a few round trips one packet is sent again, and again after
-//! twice the time (a probe, [`rtt`](super::rtt)); after the local ACK timeout that counts as a retry, and
-//! again after two and after four times the timeout, which is as far as the specification lets it grow.
-//! `retry_cnt` retries in which nothing new is answered are allowed; the next reason for one ends the
-//! work request with [`Status::RetryExceeded`] and the QP goes to ERR. NAKs that follow each other faster
-//! than probes would count as one. RNR NAKs are counted by themselves, against `rnr_retry`.
+//! After a NAK, or a response to a later PSN that shows that an earlier response was lost (an
+//! implied NAK), the requester retransmits everything from `una` on at once. Two timers detect that
+//! no response comes. The probe timer ([`rtt`](super::rtt)) expires after a few round trips; the
+//! requester then retransmits one packet, and doubles the time. The local ACK timeout counts as a
+//! retry; it grows to two and then to four times its value, the most that the specification allows.
+//! The requester makes `retry_cnt` retries without a new response. The next one ends the work
+//! request with [`Status::RetryExceeded`], and the QP goes to ERR. NAKs that follow each other
+//! faster than probes would count as one retry. RNR NAKs are counted separately, against
+//! `rnr_retry`.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.7.3 to 9.7.6 and 9.9.2.
 
@@ -79,17 +82,19 @@ use core::ops::DerefMut;
 
 use recover::Timers;
 
-/// Bytes of an atomic.
+/// The length of an atomic in bytes.
 pub(super) const ATOMIC_LEN: u32 = 8;
 
-/// A requester. `Q` and `R` are lent memory: slots for work requests, and for READ requests and
-/// atomics outstanding.
+/// A requester. `Q` and `R` are lent memory: slots for work requests, and slots for outstanding
+/// READ requests and atomics.
 ///
 /// # Invariants
 ///
-/// - Going round from `una`: `una <= next <= max`, at most [`LARGEST`](super::window::LARGEST) apart.
-/// - `una` lies in the oldest WQE that is not answered, if it has begun; else all three are equal.
-/// - `next` lies in WQE `at`, or `at` is the first that has not begun, and then `next == max`.
+/// - In the order of PSNs from `una` on: `una <= next <= max`, and `max` is at most
+///   [`LARGEST`](super::window::LARGEST) ahead of `una`.
+/// - `una` lies in the oldest WQE that is not answered if that has begun; otherwise all three are
+///   equal.
+/// - `next` lies in WQE `at`; or `at` is the first WQE that has not begun, and `next == max`.
 pub struct Requester<Q, R> {
     attr: Attr,
     queue: SendQueue<Q>,
@@ -98,18 +103,18 @@ pub struct Requester<Q, R> {
     next: Psn,
     max: Psn,
     at: Number,
-    /// Packets sent since one that is to be answered.
+    /// The number of packets sent since the last one that requested an acknowledgement.
     unasked: u32,
     window: Window,
-    /// No further loss counts for the window before this PSN is answered.
+    /// Further losses do not reduce the window until this PSN is answered.
     recovered: Option<Psn>,
     rtt: Rtt,
-    /// The packet that is being measured, and when it went.
+    /// The packet whose round trip is measured, and the time at which it was sent.
     measured: Option<(Psn, u64)>,
     timers: Timers,
-    /// Answers that have come behind the missing one to `una`.
+    /// The responses that have arrived behind the missing response to `una`.
     gap: Gap,
-    /// Whether a WQE failed of itself.
+    /// Whether the QP is in ERR because a work request failed here.
     failed: bool,
     stats: RequesterStats,
 }
@@ -121,9 +126,9 @@ where
 {
     /// Makes a requester in state RESET.
     ///
-    /// `wqes` is room for work requests; a power of two of them is used. `slots` is room for READ
-    /// requests and atomics outstanding. `window` is the most packets to be outstanding
-    /// ([`DEFAULT_LARGEST`](super::window::DEFAULT_LARGEST)).
+    /// `wqes` are slots for work requests; the largest power of two of them is used. `slots` are
+    /// slots for outstanding READ requests and atomics. `window` is the maximum number of
+    /// outstanding packets (see [`DEFAULT_LARGEST`](super::window::DEFAULT_LARGEST)).
     pub fn new(wqes: Q, slots: R, window: u32) -> Self {
         let queue = SendQueue::new(wqes);
         Self {
@@ -161,33 +166,33 @@ where
         &self.stats
     }
 
-    /// Returns how many packets may be outstanding now.
+    /// Returns how many packets may be outstanding at present.
     pub fn window(&self) -> u32 {
         self.window.size()
     }
 
-    /// Returns how many packets are outstanding, responses to be awaited included.
+    /// Returns how many PSNs are outstanding, those of expected READ responses included.
     pub fn in_flight(&self) -> u32 {
         self.next.since(self.una)
     }
 
-    /// Returns the smoothed round trip in nanoseconds, 0 if none was measured.
+    /// Returns the smoothed round-trip time in nanoseconds; 0 if none was measured.
     pub fn round_trip(&self) -> u64 {
         self.rtt.smoothed()
     }
 
-    /// Returns how many READs and atomics can be outstanding: what `max_rd_atomic` may be.
+    /// Returns the upper bound of `max_rd_atomic`: how many READs and atomics can be outstanding.
     pub fn max_rd_atomic(&self) -> usize {
         self.outstanding.capacity()
     }
 
-    /// Returns how many work requests can be queued.
+    /// Returns the maximum number of queued work requests.
     pub fn capacity(&self) -> u32 {
         self.queue.capacity()
     }
 
-    /// Returns how many work requests are queued, those that have ended and were not taken by
-    /// [`Self::take`] included.
+    /// Returns the number of queued work requests, including those that have ended and were not yet
+    /// taken by [`Self::take`].
     pub fn len(&self) -> u32 {
         self.queue.len()
     }
@@ -197,20 +202,22 @@ where
         self.queue.len() == 0
     }
 
-    /// Returns whether no send is under way: in state SQD, whether the send queue is drained.
+    /// Returns whether no send is under way. In state SQD this means that the send queue is
+    /// drained.
     pub fn is_drained(&self) -> bool {
         self.queue.is_quiet()
     }
 
-    /// Goes to state `attr.state` with those attributes that are in `mask`.
+    /// Moves the requester to state `attr.state` and sets the attributes in `mask`.
     ///
-    /// To ERR: what is queued is flushed, see [`Self::take`]. To RESET: what is queued is forgotten.
+    /// In ERR the queued work requests are flushed, see [`Self::take`]. In RESET they are removed
+    /// without completions.
     ///
     /// # Errors
     ///
-    /// As [`Attr::check`].
+    /// The errors of [`Attr::check`].
     pub fn modify(&mut self, attr: &Attr, mask: Mask) -> Result {
-        // What the responder remembers is its own business.
+        // The responder checks the limit of its replay slots.
         let dest_rd_atomic = usize::MAX;
         let rd_atomic = self.outstanding.capacity();
         attr.check(self.attr.state, mask, rd_atomic, dest_rd_atomic)?;
@@ -231,7 +238,8 @@ where
         Ok(())
     }
 
-    /// Goes to state ERR, from any but RESET: the responder failed, or the connection is gone.
+    /// Moves the requester to ERR from any state but RESET, because the responder failed or the
+    /// connection is gone.
     pub fn error(&mut self) {
         if self.attr.state != State::Reset {
             self.attr.state = State::Error;
@@ -252,7 +260,7 @@ where
         };
     }
 
-    /// Nothing is outstanding and no timer runs any more.
+    /// Clears the outstanding requests and all timers.
     fn stop(&mut self) {
         self.outstanding.clear();
         self.una = self.max;
@@ -265,12 +273,12 @@ where
         self.gap = Gap::default();
     }
 
-    /// Queues a work request. What becomes of it says [`Self::take`], once.
+    /// Queues a work request. [`Self::take`] reports its completion once.
     ///
     /// # Errors
     ///
-    /// - `Error::Invalid`: the state does not allow it; a message longer than [`MAX_LEN`], an atomic that is
-    ///   not of 8 bytes; a READ or atomic when the peer allows none.
+    /// - `Error::Invalid`: the state does not allow posting; the message is longer than
+    ///   [`MAX_LEN`]; an atomic does not have 8 bytes; the peer allows no READs and atomics.
     /// - `Error::Full`: the send queue is full.
     pub fn post(&mut self, request: &WorkRequest) -> Result {
         let is_rd_atomic = request.op.is_rd_atomic();
@@ -288,17 +296,17 @@ where
         Ok(())
     }
 
-    /// Takes the oldest work request, if it has ended. In state ERR all end: the one that failed with
-    /// its status, the others as [`Status::Flushed`].
+    /// Takes the oldest work request if it has ended. In state ERR all work requests end: the one
+    /// that failed with its status, the others with [`Status::Flushed`].
     ///
-    /// What [`Self::receive`] said of bytes must have been done before.
+    /// The caller must have placed the bytes of every [`Self::receive`] before this call.
     pub fn take(&mut self) -> Option<Completion> {
         let completion = self.queue.take(self.flushes())?;
         self.stop_at_begun();
         Some(completion)
     }
 
-    /// What is flushed need not begin.
+    /// Marks a flushed work request as not begun, so that no packet of it is sent.
     fn stop_at_begun(&mut self) {
         if self.flushes() {
             self.at = self.queue.begun();
@@ -309,10 +317,11 @@ where
         self.attr.state.post_send() == Posting::Flushed
     }
 
-    /// The caller could not do its part of a work request: its memory cannot be read, or an answer
-    /// cannot be placed. It ends with `status`, and the QP goes to ERR.
+    /// Fails a work request that the caller cannot continue: its memory is not readable, or a
+    /// response cannot be placed. The work request ends with `status`, and the QP goes to ERR.
     ///
-    /// To be called before the work request is taken; `wqe` is what [`Outgoing`] or [`Received`] said.
+    /// `wqe` comes from [`Outgoing`] or [`Received`]. The caller must not have taken the work
+    /// request yet.
     pub fn fail(&mut self, wqe: Number, status: Status) {
         if self.flushes() {
             return;
@@ -323,13 +332,13 @@ where
         self.stop();
     }
 
-    /// Returns whether the QP went to ERR because a work request failed here: the responder has to
-    /// follow ([`Responder::error`](super::Responder::error)).
+    /// Returns whether the QP went to ERR because a work request failed here. The caller then moves
+    /// the responder to ERR too ([`Responder::error`](super::Responder::error)).
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// Returns the path MTU: bytes of payload that a packet has at most.
+    /// Returns the path MTU.
     #[inline]
     pub fn mtu(&self) -> PathMtu {
         self.attr.path_mtu

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a response answers.
+//! Matching responses with requests.
 //!
-//! A response says something about its own PSN and confirms all before it, with one exception: a READ
-//! or an atomic is answered by its own data alone. If a response to a later PSN comes first, the data
-//! was lost, which counts as a NAK for its PSN.
+//! A response refers to its own PSN and confirms all requests before it, with one exception: a READ
+//! or an atomic is answered only by its own data. If a response to a later PSN arrives first, the
+//! data was lost, which counts as a NAK for the PSN of the READ or atomic.
 //!
-//! Responses to PSNs that are answered, or that were never sent, are counted and ignored. A response
-//! to the oldest outstanding PSN that cannot be one (another kind, another length) ends that work
+//! Responses to PSNs that are answered, or that were never sent, are counted and ignored. A data
+//! response to the oldest outstanding PSN that has a wrong length or position ends that work
 //! request with [`Status::BadResponse`].
 
 use super::{
@@ -34,27 +34,27 @@ use super::{
 };
 use core::ops::DerefMut;
 
-/// What the caller has to do with a response.
+/// The action that the caller takes for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing: it is done, or ignored.
+    /// None: the response is handled or ignored.
     Nothing,
-    /// Place its payload in the memory of `wr_id`, from `offset` on.
+    /// Place the payload in the memory of `wr_id`, at `offset`.
     Place {
-        /// Whose it is, for [`Requester::fail`].
+        /// The WQE, for [`Requester::fail`].
         wqe: Number,
-        /// Whose it is.
+        /// The ID of the work request.
         wr_id: u64,
-        /// Where in the message.
+        /// The offset in the message.
         offset: u32,
     },
-    /// Place what the 8 bytes at the peer were before the atomic.
+    /// Place the value that the 8 bytes at the peer had before the atomic.
     Atomic {
-        /// Whose it is, for [`Requester::fail`].
+        /// The WQE, for [`Requester::fail`].
         wqe: Number,
-        /// Whose it is.
+        /// The ID of the work request.
         wr_id: u64,
-        /// The 8 bytes, as a number.
+        /// The value.
         value: u64,
     },
 }
@@ -64,11 +64,11 @@ where
     Q: DerefMut<Target = [Wqe]>,
     R: DerefMut<Target = [Slot]>,
 {
-    /// Takes in a response that came at `now`. What it says is to be done before anybody takes
-    /// completions ([`Self::take`]). Then [`Self::poll`] may give more packets.
+    /// Handles a response that arrived at `now`. The caller takes the returned action before anyone
+    /// calls [`Self::take`], and then polls, because [`Self::poll`] may return more packets.
     ///
-    /// The packet is from the peer to this QP, and its ICRC is right. Anything but a response is
-    /// ignored.
+    /// The caller has checked that the packet comes from the peer, is for this QP, and has a
+    /// correct ICRC. Packets other than responses are ignored.
     pub fn receive(&mut self, now: u64, packet: &Packet) -> Received {
         let psn = packet.bth.psn;
         if !self.attr.state.sends() || !self.expects(packet) {
@@ -88,7 +88,8 @@ where
         }
     }
 
-    /// Whether a response is to something outstanding, and of the kind that answers that.
+    /// Returns whether a response belongs to an outstanding request and is of a kind that can
+    /// answer it.
     fn expects(&mut self, packet: &Packet) -> bool {
         if !packet.opcode().is_response() {
             return false;
@@ -107,9 +108,9 @@ where
         expected
     }
 
-    /// Whether a response to something outstanding is of the kind that answers it. Data are for READs
-    /// and atomics only: anybody can send them to a PSN that is another request's, and they neither
-    /// confirm what is before it nor end the connection.
+    /// Returns whether a response to an outstanding PSN is of a kind that can answer it. Data
+    /// responses answer only READs and atomics. A forged data response to the PSN of another
+    /// request neither confirms earlier requests nor ends the connection.
     fn answers(&self, packet: &Packet) -> bool {
         let wqe = || self.queue.get(self.number_of(packet.bth.psn));
         match packet.headers() {
@@ -133,7 +134,7 @@ where
         }
         let reached = self.advance(now, done);
         match syndrome {
-            // The responder is in state ERR: what is before it will never be answered.
+            // The responder is in state ERR, so it will never answer the requests before this one.
             Syndrome::Nak(Nak::InvalidRequest) => self.refuse(psn, Status::RemoteInvalidRequest),
             Syndrome::Nak(Nak::RemoteAccess) => self.refuse(psn, Status::RemoteAccess),
             Syndrome::Nak(Nak::RemoteOperation) => self.refuse(psn, Status::RemoteOperation),
@@ -163,7 +164,8 @@ where
         let index = psn.since(wqe.first);
         let last = index.wrapping_add(1) >= wqe.packets;
         let len = self.mtu().payload(wqe.request.len, index) as usize;
-        // Which packets in the middle end a response depends on how the requests were cut.
+        // Which packet in the middle of a message ends a response depends on how the requests were
+        // cut.
         if !matches!(wqe.request.op, Op::Read { .. })
             || packet.payload_len() != len
             || last && !ends
@@ -204,8 +206,8 @@ where
         }
     }
 
-    /// The first outstanding PSN, of a READ or an atomic, is answered by its data; with it the work
-    /// request, if it is its `last`.
+    /// Records that the first outstanding PSN, which belongs to a READ or an atomic, is answered by
+    /// its data. If it is the last PSN of the work request, the work request is answered too.
     fn answered(&mut self, now: u64, last: bool) {
         let una = self.una;
         self.una = una.next();
@@ -215,8 +217,8 @@ where
         self.moved(now, una);
     }
 
-    /// All before `done`, which is outstanding or the first that was not sent, is confirmed. False: a
-    /// READ or an atomic among them is not.
+    /// Confirms all PSNs before `done`, which is outstanding or the first that was not sent.
+    /// Returns false if a READ or an atomic among them has not been answered.
     fn advance(&mut self, now: u64, done: Psn) -> bool {
         let una = self.una;
         while self.una != done && !self.queue.is_quiet() {
@@ -228,11 +230,11 @@ where
             }
             let rest = wqe.end().since(self.una);
             if rest > done.since(self.una) {
-                // INVARIANT: Within the oldest WQE.
+                // INVARIANT: `done` lies within the oldest WQE.
                 self.una = done;
                 break;
             }
-            // INVARIANT: At the beginning of the next one.
+            // INVARIANT: `una` is the first PSN of the next WQE.
             self.una = wqe.end();
             self.queue.answer();
         }
@@ -240,7 +242,7 @@ where
         self.una == done
     }
 
-    /// `una` has moved on from `from`, or not.
+    /// Updates window, timers and measurements after `una` may have advanced from `from`.
     fn moved(&mut self, now: u64, from: Psn) {
         let acked = self.una.since(from);
         if acked == 0 {
@@ -250,8 +252,9 @@ where
         self.gap = Gap::default();
         let in_flight = self.next.since(from);
         if acked > in_flight {
-            // More than was sent since going back: the answer is to what was sent before.
-            // INVARIANT: `una` is at most `max`, and in the oldest WQE or the first to begin.
+            // The response confirms more than was sent since going back, so it answers earlier
+            // packets. INVARIANT: `una` is at most `max`, and lies in the oldest WQE or is the
+            // first PSN of the next one.
             self.next = self.una;
             self.at = self.queue.oldest();
             if self.window.undo() {
@@ -275,13 +278,13 @@ where
         }
     }
 
-    /// The responder refused the request with this PSN.
+    /// Handles the refusal of the request with this PSN.
     fn refuse(&mut self, psn: Psn, status: Status) {
         let number = self.number_of(psn);
         self.fail(number, status);
     }
 
-    /// The WQE of an outstanding PSN.
+    /// Returns the WQE of an outstanding PSN.
     pub(super) fn number_of(&self, psn: Psn) -> Number {
         let mut number = self.queue.oldest();
         while let Some(wqe) = self.queue.get(number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Losses: NAKs, timers, packets that the local stack refused.
+//! Recovery from losses: NAKs, timers, and packets that the local stack refused.
 
 use super::{
     super::{
@@ -20,60 +20,61 @@ use super::{
 };
 use core::ops::DerefMut;
 
-/// How long a requester waits when the local stack refused a packet, in nanoseconds: about as long as
-/// a queue of a network device needs to have room again. Twice as long after each further refusal.
+/// The pause in nanoseconds after the local stack refused a packet: about the time that the queue
+/// of a network device needs to have room again. It doubles after each further refusal.
 pub const LOCAL_PAUSE: u64 = 100_000;
 
-/// Doublings of [`LOCAL_PAUSE`] at most: 6.4 ms.
+/// The maximum number of doublings of [`LOCAL_PAUSE`]: 6.4 ms.
 const LOCAL_DOUBLINGS: u32 = 6;
 
-/// Doublings of the time before a probe at most. The local ACK timeout comes first, if there is one.
+/// The maximum number of doublings of the probe interval. The local ACK timeout expires earlier, if
+/// there is one.
 const PROBE_DOUBLINGS: u32 = 12;
 
-/// Doublings of the local ACK timeout at most: a requester may wait up to four times as long as the
-/// timeout says (InfiniBand specification, 9.7.6.1.3). So a peer that is only slow has longer to answer
-/// than one that is about to.
+/// The maximum number of doublings of the local ACK timeout: a requester may wait up to four times
+/// the timeout (InfiniBand specification, 9.7.6.1.3). This gives a slow peer more time before the
+/// last retry.
 const TIMEOUT_DOUBLINGS: u32 = 2;
 
-/// The timers of a requester, and how often it may still try.
+/// The timers of a requester, and the retries that are left.
 ///
-/// `waiting` is the time since which nothing new was answered, if something is outstanding.
+/// `waiting` is the time since which no new response has come, if packets are outstanding.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
-    /// Nothing is sent before.
+    /// No packet is sent before this time.
     pause: Option<u64>,
     waiting: Option<u64>,
     probe: Option<u64>,
-    /// Probes since the last progress.
+    /// The number of probes since the last progress.
     probes: u32,
-    /// Times that the local ACK timeout expired since the last progress.
+    /// The number of local ACK timeouts since the last progress.
     timeouts: u32,
-    /// Retries left.
+    /// The number of retries left.
     retries: u8,
-    /// Retries after an RNR NAK left.
+    /// The number of retries after RNR NAKs left.
     rnr_retries: u8,
-    /// When a NAK was last heeded, and when one was last counted as a retry, if nothing was answered
-    /// since.
+    /// The times at which the requester last went back after a NAK and last counted a NAK as a
+    /// retry; `None` if there was progress since.
     heeded: Option<u64>,
     counted: Option<u64>,
-    /// Refusals of the local stack since the last progress.
+    /// The number of refusals by the local stack since the last progress.
     refusals: u32,
 }
 
 impl Timers {
-    /// Whether nothing may be sent yet.
+    /// Returns whether sending is paused at `now`; ends a pause that is over.
     pub(super) fn is_paused(&mut self, now: u64) -> bool {
         self.pause = self.pause.filter(|until| now < *until);
         self.pause.is_some()
     }
 
-    /// From now on all may be tried as often as it says there.
+    /// Resets the retries to the limits in `attr`.
     pub(super) fn allow(&mut self, attr: &Attr) {
         self.retries = attr.retry_cnt;
         self.rnr_retries = attr.rnr_retry;
     }
 
-    /// Something new was answered.
+    /// Resets the counts and timers, but not a pause, because a new response has come.
     pub(super) fn progress(&mut self, attr: &Attr) {
         *self = Self {
             pause: self.pause,
@@ -82,7 +83,7 @@ impl Timers {
         self.allow(attr);
     }
 
-    /// From now on an answer is awaited.
+    /// Starts the timers, unless they run, because a packet was sent.
     pub(super) fn wait(&mut self, now: u64, patience: u64) {
         self.waiting.get_or_insert(now);
         if self.probe.is_none() {
@@ -91,13 +92,13 @@ impl Timers {
         }
     }
 
-    /// No answer is awaited before something is sent.
+    /// Stops the timers until a packet is sent.
     fn still(&mut self) {
         self.waiting = None;
         self.probe = None;
     }
 
-    /// When the local ACK timeout expires.
+    /// Returns the time at which the local ACK timeout expires.
     fn expiry(&self, timeout: AckTimeout) -> Option<u64> {
         let patience = 1 << self.timeouts.min(TIMEOUT_DOUBLINGS);
         let ns = timeout.ns()?.saturating_mul(patience);
@@ -110,16 +111,16 @@ where
     Q: DerefMut<Target = [Wqe]>,
     R: DerefMut<Target = [Slot]>,
 {
-    /// Returns when to call [`Self::expired`], unless something happens before: the end of a pause, a
-    /// probe, the local ACK timeout. `None`: nothing is awaited.
+    /// Returns the time at which to call [`Self::expired`], unless another call comes first: the
+    /// end of a pause, a probe, or the local ACK timeout. `None` if no timer runs.
     ///
-    /// Later than the `now` of the last call, once [`Self::poll`] gives nothing more.
+    /// After [`Self::poll`] has returned `None`, the time is later than the `now` of that call.
     pub fn deadline(&self) -> Option<u64> {
         if !self.attr.state.sends() {
             return None;
         }
         let timers = &self.timers;
-        // The end of a pause matters if something is to be sent then.
+        // The end of a pause matters only if there is a packet to send.
         let pause = self.queue.get(self.at).and(timers.pause);
         [pause, timers.probe, timers.expiry(self.attr.timeout)]
             .into_iter()
@@ -127,13 +128,14 @@ where
             .min()
     }
 
-    /// Does what is due at `now`. Then [`Self::poll`] may give packets, and [`Self::take`] a completion.
+    /// Handles the timers that have expired at `now`. Then [`Self::poll`] may return packets, and
+    /// [`Self::take`] a completion.
     pub fn expired(&mut self, now: u64) {
         if !self.attr.state.sends() {
             return;
         }
         let is_due = |time: Option<u64>| time.is_some_and(|time| time <= now);
-        // A pause that is over ends.
+        // This ends a pause that is over.
         self.timers.is_paused(now);
         if is_due(self.timers.expiry(self.attr.timeout)) {
             stats::add(&mut self.stats.timeouts, 1);
@@ -152,8 +154,8 @@ where
         }
     }
 
-    /// The local stack refused packet `psn` that [`Self::poll`] gave: it counts as lost, and nothing is
-    /// sent for a while.
+    /// Records that the local stack refused packet `psn`, which [`Self::poll`] returned. The packet
+    /// counts as lost, and sending pauses.
     pub fn not_sent(&mut self, now: u64, psn: Psn) {
         stats::add(&mut self.stats.not_sent, 1);
         if !self.attr.state.sends() || !psn.is_within(self.una, self.in_flight()) {
@@ -165,27 +167,28 @@ where
         let until = now.saturating_add(LOCAL_PAUSE << doublings);
         self.timers.refusals = self.timers.refusals.saturating_add(1);
         self.timers.pause = self.timers.pause.max(Some(until));
-        // What went before it may fill the window that is left, and nothing follows it.
+        // Earlier packets may fill the reduced window, so that no packet follows. The timer ends
+        // the wait then.
         self.timers.probe = None;
         self.timers.wait(until, self.rtt.patience());
     }
 
-    /// `una` was lost: a response says so that needs not say it itself.
+    /// Handles an implied NAK: a response shows that the response to `una` was lost.
     pub(super) fn implied_nak(&mut self, now: u64) {
         self.gap.told();
         stats::add(&mut self.stats.implied_naks, 1);
         self.lost(now);
     }
 
-    /// `una` was lost: a response says so.
+    /// Goes back to `una` after a NAK or an implied NAK.
     pub(super) fn lost(&mut self, now: u64) {
-        // What comes within a round trip of the last going back is about what was sent before.
+        // A NAK that arrives within one round trip after going back refers to earlier packets.
         let within =
             |time: Option<u64>, ns: u64| time.is_some_and(|time| now.saturating_sub(time) < ns);
         if self.next == self.una || within(self.timers.heeded, self.rtt.least()) {
             return;
         }
-        // A network that duplicates and reorders can make many of one loss.
+        // A network that duplicates and reorders packets can cause several NAKs for one loss.
         if !within(self.timers.counted, self.rtt.patience()) {
             if !self.retry() {
                 return;
@@ -199,10 +202,10 @@ where
         self.timers.heeded = Some(now);
     }
 
-    /// The responder has no receive for `una`; to be sent again in `ns`.
+    /// Handles an RNR NAK for `una`: the requester retransmits it after `ns`.
     pub(super) fn not_ready(&mut self, now: u64, ns: u64) {
         if self.next == self.una {
-            // Said twice.
+            // The RNR NAK is a duplicate.
             return;
         }
         if self.attr.rnr_retry != RNR_FOR_EVER {
@@ -214,13 +217,13 @@ where
         }
         self.rewind(self.una);
         self.timers.still();
-        // The peer is there, and has all up to here.
+        // The peer responds and has executed everything before this request.
         self.timers.retries = self.attr.retry_cnt;
         self.timers.timeouts = 0;
         self.timers.pause = Some(now.saturating_add(ns));
     }
 
-    /// Counts a retry. False: it was one too many, the oldest work request failed.
+    /// Counts a retry. Returns false, and fails the oldest work request, if none was left.
     fn retry(&mut self) -> bool {
         let Some(left) = self.timers.retries.checked_sub(1) else {
             self.fail(self.queue.oldest(), Status::RetryExceeded);
@@ -230,7 +233,7 @@ where
         true
     }
 
-    /// Halves the window, once for all that is outstanding.
+    /// Halves the window, once for all packets that are outstanding.
     fn shrink(&mut self) {
         if self.recovered.is_none() {
             self.window.lost();
@@ -238,9 +241,9 @@ where
         }
     }
 
-    /// Goes back: all from `psn` on, which is outstanding, is to be sent again.
+    /// Goes back: marks everything from `psn` on, which is outstanding, for retransmission.
     fn rewind(&mut self, psn: Psn) {
-        // INVARIANT: Between `una` and `max`, and in the WQE that it belongs to.
+        // INVARIANT: `psn` is between `una` and `max`, and `at` is its WQE.
         self.at = self.number_of(psn);
         self.next = psn;
         self.outstanding.rewind(psn);
@@ -248,9 +251,9 @@ where
         self.unasked = 0;
     }
 
-    /// Undoes going back: nothing needs to be sent again.
+    /// Undoes going back: marks everything as sent.
     pub(super) fn forward(&mut self) {
-        // INVARIANT: As before going back: `max` is in the last WQE that has begun, or behind it.
+        // INVARIANT: As before going back: `max` lies in the last WQE that has begun, or behind it.
         self.at = self.number_of(self.max);
         self.next = self.max;
         while self.outstanding.again().is_some() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which packet is next.
+//! Choosing and building the next packet.
 
 use super::{
     super::{
@@ -27,33 +27,34 @@ use super::{
 };
 use core::ops::DerefMut;
 
-/// A window holds answers to so many READ requests, if the peer allows so many: then the next is on
-/// its way while one is being answered.
+/// The number of READ requests whose responses fill a window, if the peer allows so many. The next
+/// request is then on its way while one is being answered.
 const READS_IN_WINDOW: u32 = 4;
 
-/// An answer is asked for so many times in a window, so that it moves on before it is used up.
+/// The number of acknowledgement requests per window, so that the window advances before it is used
+/// up.
 const ACKS_IN_WINDOW: u32 = 4;
 
-/// A packet to be sent.
+/// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// All but its payload, of which it says the length.
+    /// The packet without the bytes of its payload.
     pub packet: Packet,
-    /// Whose it is.
+    /// The ID of the work request.
     pub wr_id: u64,
-    /// Whose it is, for [`Requester::fail`].
+    /// The WQE, for [`Requester::fail`].
     pub wqe: Number,
-    /// Where in the message of `wr_id` its payload begins.
+    /// The offset of the payload in the message of `wr_id`.
     pub offset: u32,
-    /// Whether it was sent before.
+    /// Whether the packet is a retransmission.
     pub again: bool,
 }
 
-/// PSNs to be sent as one packet.
+/// A range of PSNs that is sent as one packet.
 struct Run {
-    /// Which packet of the message is the first.
+    /// The index of the first PSN in its message.
     index: u32,
-    /// How many: more than one for a READ request.
+    /// The number of PSNs: more than one for a READ request.
     packets: u32,
 }
 
@@ -62,11 +63,12 @@ where
     Q: DerefMut<Target = [Wqe]>,
     R: DerefMut<Target = [Slot]>,
 {
-    /// Returns the next packet that can be sent at `now`. To be asked until it gives none: after
-    /// posting, after responses, after a timer.
+    /// Returns the next packet that can be sent at `now`. The caller calls this until it returns
+    /// `None`: after posting, after responses and after a timer.
     ///
-    /// A work request may be taken by another thread as soon as the requester's lock is let go: who
-    /// sends a packet holds the memory of its `wr_id` by itself until the payload was read.
+    /// Another thread may take the work request as soon as the requester's lock is released. The
+    /// sender of a packet therefore holds its own reference to the memory of `wr_id` until it has
+    /// read the payload.
     pub fn poll(&mut self, now: u64) -> Option<Outgoing> {
         if !self.attr.state.sends() || self.timers.is_paused(now) {
             return None;
@@ -83,7 +85,7 @@ where
             packets: self.fits(&wqe, index)?,
         };
 
-        // From here on it is sent.
+        // No failure is possible from here on.
         if begins {
             self.queue.begin(self.next);
         }
@@ -97,11 +99,11 @@ where
         }
         let last = index.wrapping_add(run.packets) >= wqe.packets;
         if last {
-            // INVARIANT: `end` is behind the last PSN of `at`, which has begun.
+            // INVARIANT: `end` follows the last PSN of `at`, which has begun.
             self.at = at.next();
         }
         let psn = self.next;
-        // INVARIANT: The window allows it, and it is below its largest size.
+        // INVARIANT: The window allows the packet, and it is at most LARGEST.
         self.next = end;
         if !again {
             self.max = end;
@@ -117,7 +119,7 @@ where
         let mut bth = Bth::new(self.attr.dest_qpn, psn);
         bth.ack_req = ack_req;
         bth.solicited = match wqe.request.op {
-            // Tells the peer that more requests of the same READ follow.
+            // The bit tells the peer that more requests of the same READ follow.
             Op::Read { .. } => wqe.request.solicited || !last,
             _ => wqe.request.solicited && last,
         };
@@ -138,7 +140,7 @@ where
         Some(outgoing)
     }
 
-    /// Whether the first work request that has not begun may begin.
+    /// Returns whether the first work request that has not begun may begin.
     fn may_begin(&self, request: &WorkRequest) -> bool {
         let room = self.outstanding.len() < usize::from(self.attr.max_rd_atomic);
         self.attr.state.begins_sends()
@@ -146,8 +148,8 @@ where
             && (room || !request.op.is_rd_atomic())
     }
 
-    /// How many PSNs of the WQE, from packet `index` on, are sent with the next packet, if the window
-    /// and the peer allow it.
+    /// Returns how many PSNs of the WQE, from packet `index` on, the next packet covers; `None` if
+    /// the window or the peer does not allow it.
     fn fits(&self, wqe: &Wqe, index: u32) -> Option<u32> {
         let size = self.window.size();
         let in_flight = self.in_flight();
@@ -163,15 +165,16 @@ where
             let share = size / READS_IN_WINDOW.min(allowed).max(1);
             share.max(1).min(wqe.packets.saturating_sub(index))
         } else {
-            // As far as the request went of which it was a part, and at least one packet.
+            // A retransmission covers the rest of the original request, and at least one packet.
             let end = self.outstanding.again().unwrap_or(self.next.next());
             end.since(self.next)
         };
-        // A request sent again may be longer than the window is by now.
+        // A retransmitted request may exceed the present window; it is sent if nothing else is in
+        // flight.
         (packets <= room || in_flight == 0).then_some(packets)
     }
 
-    /// Whether the packet just cut is to ask for an answer.
+    /// Returns whether the packet that was just cut requests an acknowledgement.
     fn asks(&mut self, request: &WorkRequest) -> bool {
         if request.op.is_rd_atomic() {
             self.unasked = 0;
@@ -186,7 +189,7 @@ where
         asks
     }
 
-    /// Whether a packet follows, without an answer to those before it.
+    /// Returns whether another packet can follow without a response to the earlier ones.
     fn goes_on(&self) -> bool {
         let Some(wqe) = self.queue.get(self.at) else {
             return false;
@@ -195,14 +198,15 @@ where
         (!begins || self.may_begin(&wqe.request)) && self.fits(wqe, index).is_some()
     }
 
-    /// Whether `next` is the first packet of WQE `at`, which has not begun; which of its packets it is.
+    /// Returns whether `next` is the first packet of WQE `at`, which has not begun, and the index
+    /// of `next` in the message.
     fn place_in(&self, wqe: &Wqe) -> (bool, u32) {
         let begins = self.at == self.queue.begun();
         let first = if begins { self.max } else { wqe.first };
         (begins, self.next.since(first))
     }
 
-    /// The headers of a packet, and the bytes of its payload.
+    /// Returns the headers of a packet and the length of its payload in bytes.
     fn headers(&self, wqe: &Wqe, run: &Run) -> (Headers, u32) {
         let mtu = self.mtu();
         let len = wqe.request.len;
@@ -220,8 +224,8 @@ where
             Op::Send(end) => (send(position, end), payload),
             Op::Write { va, rkey, imm } => (write(position, Reth { va, rkey, len }, imm), payload),
             Op::Read { va, rkey } => {
-                // Not less than 0: the index is one of its packets. The last one ends with the
-                // message.
+                // The index is that of a packet of the message, so the offset is at most the
+                // length. The last packet ends with the message.
                 let rest = len.saturating_sub(offset);
                 let reth = Reth {
                     va: va.wrapping_add(u64::from(offset)),
@@ -257,7 +261,7 @@ where
     }
 }
 
-/// The headers of a packet of a SEND.
+/// Returns the headers of a packet of a SEND.
 fn send(position: Position, end: SendEnd) -> Headers {
     match position {
         Position::First => Headers::SendFirst,
@@ -267,7 +271,7 @@ fn send(position: Position, end: SendEnd) -> Headers {
     }
 }
 
-/// The headers of a packet of an RDMA WRITE.
+/// Returns the headers of a packet of an RDMA WRITE.
 fn write(position: Position, reth: Reth, imm: Option<u32>) -> Headers {
     match position {
         Position::First => Headers::WriteFirst(reth),

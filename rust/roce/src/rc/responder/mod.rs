@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The responder: executes requests in order, each once, and answers.
+//! The responder: executes requests in order, each once, and answers them.
 //!
-//! Requests are numbered; the next one to be executed is `expected`. One that is before it was executed
-//! and is answered again; one that is behind it waits for nothing: it is dropped, and the requester told
-//! once with a NAK.
+//! `expected` is the PSN of the next request. A request with an earlier PSN has been executed and
+//! is answered again. A request with a later PSN is dropped, and a NAK reports the gap to the
+//! requester once.
 //!
-//! Executing means calling the [`Target`], at once. Answers are collected and handed out by
-//! [`Responder::poll`]: first those of READs and atomics in the order of their PSNs, packet by packet,
-//! then one ACK or NAK for all the rest. So a thousand requests that came in one batch cost one ACK, and
-//! an answer never overtakes one to an earlier request.
+//! To execute a request, the responder calls the [`Target`] immediately. It collects the answers,
+//! and [`Responder::poll`] returns them: first those of READs and atomics in the order of their
+//! PSNs, packet by packet, then one ACK or NAK for all other requests. A thousand requests of one
+//! batch therefore cost one ACK, and an answer never overtakes one to an earlier request.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `receive.rs` | what becomes of a request |
-//! | `reply.rs` | answers: READ data, atomics' results, ACKs, NAKs |
-//! | `replay.rs` | READs and atomics that are remembered |
+//! | `receive.rs` | checking and executing requests |
+//! | `reply.rs` | answers: READ data, results of atomics, ACKs, NAKs |
+//! | `replay.rs` | READs and atomics that may be repeated |
 //!
 //! # Errors
 //!
-//! A request that is invalid, or that the target refuses, gets a NAK, and the QP goes to ERR: the NAK,
-//! and the answers before it, are the last packets that it sends. The caller is told by
-//! [`Verdict::Refused`] and flushes the requester too.
+//! A request that is invalid, or that the target refuses, gets a NAK, and the QP goes to ERR. The
+//! NAK and the answers before it are the last packets that the responder sends.
+//! [`Verdict::Refused`] tells the caller to flush the requester too.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.4, 9.7.4, 9.7.5 and 9.9.3.
 
@@ -60,46 +60,46 @@ use core::ops::DerefMut;
 use replay::Store;
 use reply::Pending;
 
-/// When requests are acknowledged.
+/// The rules for acknowledging requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// Nanoseconds that an ACK may wait for more requests that it can answer. 0: none, so one ACK
-    /// answers what came before [`Responder::poll`] was called.
+    /// The time in nanoseconds that an ACK may wait for more requests. 0: it does not wait, and one
+    /// ACK answers the requests that arrived before [`Responder::poll`].
     pub delay: u64,
-    /// Requests that ask for an ACK and may wait for it together. At least 1.
+    /// The number of requests that may wait together for one ACK. At least 1.
     pub requests: u32,
 }
 
 impl AckPolicy {
-    /// At once.
+    /// Acknowledges without delay.
     pub const AT_ONCE: Self = Self {
         delay: 0,
         requests: 1,
     };
 }
 
-/// The message that is coming in.
+/// The message that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     /// None.
     Between,
-    /// A SEND of which so many bytes have come.
+    /// A SEND of which this many bytes have been received.
     Send(u32),
-    /// A WRITE of which so many bytes have come.
+    /// A WRITE of which this many bytes have been received.
     Write(Reth, u32),
 }
 
-/// A responder. `P` is lent memory: slots for READs and atomics to be replayed.
+/// A responder. `P` is lent memory: slots for READs and atomics that may be repeated.
 ///
 /// # Invariants
 ///
-/// A receive of the target has begun exactly while `message` is `Message::Send`.
+/// The target has a receive in progress exactly while `message` is `Message::Send`.
 pub struct Responder<P> {
     attr: Attr,
     policy: AckPolicy,
     /// The PSN of the next request to be executed.
     expected: Psn,
-    /// Messages executed.
+    /// The number of messages executed.
     msn: Psn,
     message: Message,
     store: Store<P>,
@@ -108,7 +108,7 @@ pub struct Responder<P> {
 }
 
 impl<P: DerefMut<Target = [Replay]>> Responder<P> {
-    /// Makes a responder in state RESET. `slots` is room for READs and atomics to be replayed.
+    /// Makes a responder in state RESET. `slots` are for READs and atomics that may be repeated.
     pub fn new(slots: P, policy: AckPolicy) -> Self {
         Self {
             attr: Attr::default(),
@@ -137,7 +137,8 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         &self.stats
     }
 
-    /// Returns how many READs and atomics can be remembered: what `max_dest_rd_atomic` may be.
+    /// Returns the upper bound of `max_dest_rd_atomic`: the number of READs and atomics that the
+    /// responder can remember.
     pub fn max_dest_rd_atomic(&self) -> usize {
         self.store.capacity()
     }
@@ -147,14 +148,14 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         self.expected
     }
 
-    /// Goes to state `attr.state` with those attributes that are in `mask`. Of a message that is coming
-    /// in, the receive is aborted if the state is RESET or ERR.
+    /// Moves the responder to state `attr.state` and sets the attributes in `mask`. In RESET and
+    /// ERR the receive in progress, if any, is aborted.
     ///
     /// # Errors
     ///
-    /// As [`Attr::check`].
+    /// The errors of [`Attr::check`].
     pub fn modify<T: Target>(&mut self, attr: &Attr, mask: Mask, target: &mut T) -> Result {
-        // What the requester has outstanding is its own business.
+        // The requester checks the limit of its outstanding READs and atomics.
         let rd_atomic = usize::MAX;
         let dest_rd_atomic = self.store.capacity();
         attr.check(self.attr.state, mask, rd_atomic, dest_rd_atomic)?;
@@ -182,24 +183,25 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         Ok(())
     }
 
-    /// Goes to state ERR, from any but RESET: the requester failed, or the connection is gone. Nothing
-    /// is answered any more; the receive of a message that is coming in is aborted.
+    /// Moves the responder to ERR from any state but RESET, because the requester failed or the
+    /// connection is gone. No further answers are sent, and the receive in progress, if any, is
+    /// aborted.
     pub fn error<T: Target>(&mut self, target: &mut T) {
-        // One that refused a request still has something to say.
+        // A responder in ERR may still have to send the NAK of a refused request.
         if !matches!(self.attr.state, State::Reset | State::Error) {
             self.attr.state = State::Error;
             self.stop(None, target);
         }
     }
 
-    /// Forgets what is to be answered, and the message that is coming in.
+    /// Discards all pending answers and the message that is being received.
     fn stop<T: Target>(&mut self, why: Option<Refusal>, target: &mut T) {
         self.abort(why, target);
         self.store.stop();
         self.pending = Pending::default();
     }
 
-    /// Forgets the message that is coming in.
+    /// Discards the message that is being received; aborts its receive.
     fn abort<T: Target>(&mut self, why: Option<Refusal>, target: &mut T) {
         let message = core::mem::replace(&mut self.message, Message::Between);
         if matches!(message, Message::Send(_)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What becomes of a request.
+//! Checking and executing requests.
 //!
-//! In this order: the state, the PSN, the opcode after the one before it, what the QP allows, the
-//! length, the key, whether a receive is there; then it is executed, and only then is its PSN the last
-//! one executed.
+//! A request is checked in this order: the state; the PSN; the opcode after the previous one; the
+//! operations that the QP allows; the length; the key; whether a receive is available. Then it is
+//! executed, and only then the expected PSN advances.
 
 use super::{
     super::{
@@ -39,29 +39,29 @@ use super::{
 };
 use core::ops::DerefMut;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It was executed.
+    /// The request was executed.
     Executed,
-    /// It had been executed before; it will be answered again if it can be.
+    /// The request is a duplicate. It will be answered again if possible.
     Duplicate,
-    /// Requests before it are missing: dropped.
+    /// Earlier requests are missing. The request was dropped.
     OutOfSequence,
-    /// There is no receive for it: the requester will be told to wait.
+    /// No receive is available. The requester will be told to wait.
     NotReady,
-    /// It was refused: the QP is in state ERR, and the requester is to follow
-    /// ([`Requester::error`](super::super::Requester::error)).
+    /// The request was refused and the QP is in state ERR. The caller moves the requester to ERR
+    /// too ([`Requester::error`](super::super::Requester::error)).
     Refused(Nak),
-    /// The state takes no requests, or it is none, or it is further ahead than any requester's window
-    /// reaches ([`LARGEST`]): dropped. Nothing is said of it.
+    /// The state accepts no requests, the packet is not a request, or its PSN is further ahead than
+    /// any requester's window ([`LARGEST`]). It was dropped without an answer.
     Dropped,
 }
 
-/// Why a request is not executed.
+/// The reason for which a request is not executed.
 enum Stop {
     NotReady,
-    /// The NAK, and for a receive that has begun the reason.
+    /// The NAK, and the reason for aborting a receive in progress.
     Refuse(Nak, Refusal),
 }
 
@@ -77,14 +77,15 @@ impl From<Refusal> for Stop {
     }
 }
 
-/// The request makes no sense.
+/// The request is invalid.
 const INVALID: Stop = Stop::Refuse(Nak::InvalidRequest, Refusal::Invalid);
 
 impl<P: DerefMut<Target = [Replay]>> Responder<P> {
-    /// Takes in a request that came at `now`; `target` has its payload. Then [`Self::poll`] may give
-    /// answers, best after all requests that have come are taken in.
+    /// Handles a request that arrived at `now`; `target` has its payload. [`Self::poll`] may return
+    /// answers then; the caller best polls after it has passed all requests that have arrived.
     ///
-    /// The packet is from the peer to this QP, and its ICRC is right. A response is ignored.
+    /// The caller has checked that the packet comes from the peer, is for this QP, and has a
+    /// correct ICRC. A response is ignored.
     pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> Verdict {
         if !packet.opcode().is_request() {
             return Verdict::Dropped;
@@ -132,9 +133,9 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
     }
 
-    /// Executes the next request; returns how many PSNs it takes.
+    /// Executes the next request. Returns the number of its PSNs.
     fn execute<T: Target>(&mut self, packet: &Packet, target: &mut T) -> Result<u32, Stop> {
-        // A datagram has less.
+        // A datagram is shorter than 2^32 bytes.
         let len = u32::try_from(packet.payload_len()).map_err(|_| INVALID)?;
         let position = packet.opcode().position();
         let solicited = packet.bth.solicited;
@@ -173,8 +174,8 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
     }
 
-    /// Whether a packet in this place of its message may have so many bytes: the first and the middle
-    /// ones the MTU, the last at least one.
+    /// Returns whether a packet in this position may have `len` bytes: first and middle packets
+    /// have exactly the path MTU, a last packet at least one byte.
     fn fits(&self, position: Position, len: u32) -> bool {
         let mtu = self.mtu().bytes();
         match position {
@@ -206,7 +207,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
                 whole: position.ends(),
             })?;
         }
-        // INVARIANT: It has begun. An error aborts it.
+        // INVARIANT: The receive has begun. An error aborts it.
         self.message = Message::Send(sum);
         if len > 0 {
             target.place(done)?;
@@ -218,7 +219,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
                 write: false,
                 solicited,
             })?;
-            // INVARIANT: It has ended.
+            // INVARIANT: The receive has ended.
             self.complete();
         }
         Ok(1)
@@ -247,7 +248,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a packet's, taken apart")]
+    #[expect(clippy::too_many_arguments, reason = "the fields of a packet")]
     fn write<T: Target>(
         &mut self,
         target: &mut T,
@@ -288,7 +289,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
             }
             return Err(refusal.into());
         }
-        // INVARIANT: No receive has begun that has not ended.
+        // INVARIANT: No receive is in progress.
         self.message = Message::Write(reth, sum);
         if position.ends() {
             target.end_write(&reth);
@@ -339,13 +340,13 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         Ok(1)
     }
 
-    /// A message is executed.
+    /// Records that a message was executed.
     fn complete(&mut self) {
         self.message = Message::Between;
         self.msn = self.msn.next();
     }
 
-    /// A request that was executed before.
+    /// Handles a request that was executed before.
     fn duplicate(&mut self, now: u64, packet: &Packet) {
         stats::add(&mut self.stats.duplicates, 1);
         let psn = packet.bth.psn;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! READs and atomics that a responder is answering, or has answered and would answer again.
+//! READs and atomics that a responder is answering, or has answered and may have to answer again.
 //!
-//! They stand in lent slots in the order of their PSNs, as many as the peer may have outstanding
-//! (`max_dest_rd_atomic`): it begins another only when the oldest is answered, so the oldest slot can
-//! be used again then, and no request that the peer may repeat is ever missing.
+//! They are kept in lent slots in the order of their PSNs. There are as many slots as the peer may
+//! have outstanding requests (`max_dest_rd_atomic`). The peer begins another request only after the
+//! oldest was answered, so the slot of the oldest can be reused, and every request that the peer
+//! may repeat is found.
 //!
-//! A READ is repeated by reading the memory again, for all of it or for the rest that the peer asks
-//! for; an atomic is not done again: its answer is kept.
+//! A repeated READ reads the memory again, for the whole range or for the rest that the peer asks
+//! for. A repeated atomic is not executed again; its result is kept.
 //!
 //! Finding a duplicate takes O(slots), everything else O(1) on average.
 
@@ -17,35 +18,35 @@ use super::super::super::{
 };
 use core::ops::DerefMut;
 
-/// What is answered.
+/// The data for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The memory that a READ asked for first.
+    /// The memory of the original READ request, and whether more READs of the operation follow.
     Read(Reth, bool),
-    /// What an atomic found.
+    /// The value before an atomic.
     Atomic(u64),
 }
 
-/// Room for one request.
+/// A slot for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Replay {
     /// The first PSN.
     pub(super) first: Psn,
-    /// PSNs that it takes.
+    /// The number of its PSNs.
     packets: u32,
     pub(super) answer: Answer,
     pub(super) msn: Psn,
-    /// Of the packets that are asked for now: the first, the next one to be sent, the one behind the
-    /// last. All are sent if the last two are equal.
+    /// The range of packets that are requested now: `start` is the first, `next` the next one to
+    /// send, `end` the one after the last. All are sent if `next == end`.
     start: u32,
     next: u32,
     end: u32,
-    /// Whether its last packet was sent once.
+    /// Whether the last packet was sent at least once.
     done: bool,
 }
 
 impl Replay {
-    /// An empty slot, to fill storage with.
+    /// An empty slot, to initialise storage.
     pub const EMPTY: Self = Self {
         first: Psn::new(0),
         packets: 0,
@@ -62,17 +63,17 @@ impl Replay {
     }
 }
 
-/// A packet of an answer.
+/// One packet of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) replay_first: Psn,
-    /// Which packet of the request.
+    /// The index of the packet in the answer.
     pub(super) index: u32,
     pub(super) starts: bool,
     pub(super) ends: bool,
     pub(super) answer: Answer,
     pub(super) msn: Psn,
-    /// Whether the request is answered with it, for the first time.
+    /// Whether this packet completes the answer for the first time.
     pub(super) completes: bool,
 }
 
@@ -80,8 +81,8 @@ pub(super) struct Part {
 ///
 /// # Invariants
 ///
-/// `len <= limit <= slots.len()`; `head < slots.len()` unless there is no slot; all before `cursor`
-/// (a place: 0 is the oldest) are answered.
+/// `len <= limit <= slots.len()`; `head < slots.len()` unless there is no slot. The requests before
+/// place `cursor` (place 0 is the oldest) have no packet to send.
 pub(super) struct Store<P> {
     slots: P,
     limit: usize,
@@ -101,14 +102,14 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         }
     }
 
-    /// Requests for which there is room.
+    /// Returns the number of slots.
     pub(super) fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Forgets all; from now on `limit` are remembered.
+    /// Removes all requests, and sets the number to remember to `limit`.
     pub(super) fn reset(&mut self, limit: usize) {
-        // INVARIANT: No more than there are slots.
+        // INVARIANT: `limit` is at most the number of slots.
         self.limit = limit.min(self.slots.len());
         self.head = 0;
         self.len = 0;
@@ -139,8 +140,8 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         self.slots.get(self.index(place))
     }
 
-    /// Whether another request may come: false if the oldest was never answered, which the peer was told
-    /// to wait for.
+    /// Returns whether another request may be accepted. False if the oldest has never been answered
+    /// completely: the peer exceeds its limit then.
     pub(super) fn has_room(&self) -> bool {
         if self.len < self.limit {
             return self.limit > 0;
@@ -148,13 +149,13 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         self.get(0).is_some_and(|oldest| oldest.done)
     }
 
-    /// Remembers a request, to be answered. The caller has seen that there is room.
+    /// Adds a request to be answered. The caller has checked that there is room.
     pub(super) fn push(&mut self, first: Psn, packets: u32, answer: Answer, msn: Psn) {
         if self.limit == 0 {
             return;
         }
         if self.len >= self.limit {
-            // INVARIANT: One less from the front.
+            // INVARIANT: The oldest request is removed from the front.
             self.head = self.index(1);
             self.len = self.len.wrapping_sub(1);
             self.cursor = self.cursor.saturating_sub(1);
@@ -176,7 +177,7 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         }
     }
 
-    /// Finds the request that has this PSN.
+    /// Finds the request that contains this PSN.
     fn find(&self, psn: Psn) -> Option<usize> {
         (0..self.len).find(|place| {
             self.get(*place)
@@ -184,8 +185,8 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         })
     }
 
-    /// A READ that was executed comes again, all of it or a part from `psn` on. False: it is not
-    /// remembered, or is not the same.
+    /// Handles a repeated READ that covers the whole original request or a part from `psn` on.
+    /// Returns false if the original is not remembered or does not match.
     pub(super) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: PathMtu) -> bool {
         let Some(place) = self.find(psn) else {
             return false;
@@ -213,7 +214,7 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         same
     }
 
-    /// An atomic that was done comes again. False: it is not remembered.
+    /// Handles a repeated atomic. Returns false if the original is not remembered.
     pub(super) fn atomic_again(&mut self, psn: Psn) -> bool {
         let Some(place) = self.find(psn) else {
             return false;
@@ -233,18 +234,18 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
             replay.next = start;
             replay.end = end;
         }
-        // INVARIANT: What is before was answered.
+        // INVARIANT: The requests before `cursor` are answered.
         self.cursor = self.cursor.min(place);
     }
 
-    /// Takes the next packet to be sent, of the oldest request that is not answered.
+    /// Takes the next packet of the oldest request with packets to send.
     pub(super) fn next(&mut self) -> Option<Part> {
         loop {
             let cursor = self.cursor;
             let replay = self.get_mut(cursor)?;
             if replay.is_pending() {
                 let index = replay.next;
-                // Less than `end`.
+                // `index` is less than `end`.
                 replay.next = index.wrapping_add(1);
                 let completes = replay.next == replay.packets && !replay.done;
                 replay.done |= completes;
@@ -258,17 +259,17 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
                     completes,
                 });
             }
-            // INVARIANT: That one is answered.
+            // INVARIANT: The request at `cursor` is answered.
             self.cursor = cursor.wrapping_add(1);
         }
     }
 
-    /// Whether something is to be sent.
+    /// Returns whether there is a packet to send.
     pub(super) fn is_pending(&self) -> bool {
         (self.cursor..self.len).any(|place| self.get(place).is_some_and(Replay::is_pending))
     }
 
-    /// The packet with this PSN was not sent after all: it is the next one again.
+    /// Makes the packet with this PSN the next one again, because it was not sent.
     pub(super) fn put_back(&mut self, psn: Psn) {
         let Some(place) = self.find(psn) else {
             return;
@@ -280,11 +281,11 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
             }
             replay.next = index;
         }
-        // INVARIANT: What is before was answered.
+        // INVARIANT: The requests before `cursor` are answered.
         self.cursor = self.cursor.min(place);
     }
 
-    /// Nothing is to be sent any more.
+    /// Discards all packets to send.
     pub(super) fn stop(&mut self) {
         self.len = 0;
         self.cursor = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Answers: READ data, atomics' results, ACKs, NAKs.
+//! Answers: READ data, results of atomics, ACKs and NAKs.
 
 use super::{
     super::{
@@ -35,49 +35,50 @@ use super::{
 };
 use core::ops::DerefMut;
 
-/// A packet to be sent.
+/// An answer to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answering {
-    /// All but its payload, of which it says the length.
+    /// The packet without the bytes of its payload.
     pub packet: Packet,
-    /// Which memory its payload is, if it has one. The key may have gone since it was checked; see
-    /// [`Responder::fail_read`].
+    /// The memory of its payload, if it has one. The key may have become invalid since it was
+    /// checked; see [`Responder::fail_read`].
     pub read: Option<Reth>,
-    /// The READ request that is answered with it, as it was first asked for.
+    /// The original READ request, if this packet completes its answer.
     pub completes: Option<Reth>,
-    /// Whether more requests of the same READ follow, so that it is not to be counted yet. The
-    /// requester says so with the bit of a solicited event, which no READ request has.
+    /// Whether more requests of the same READ operation follow, so that the READ must not be
+    /// counted yet. The requester says so with the solicited event bit, which is otherwise unused
+    /// in READ requests.
     pub more: bool,
 }
 
-/// What else is to be said about `expected`.
+/// A negative answer that refers to `expected`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nack {
-    /// It is missing, but this one came.
+    /// The request `expected` is missing, but this PSN arrived.
     Missing(Psn),
-    /// There is no receive for it.
+    /// No receive is available for it.
     NotReady(RnrTimer),
-    /// It was refused.
+    /// The request was refused.
     Refused(Nak),
 }
 
-/// What is to be answered besides READs and atomics.
+/// The pending answers other than READ data and results of atomics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending {
-    /// When an ACK is due.
+    /// The time at which an ACK is due.
     ack: Option<u64>,
-    /// Requests that wait for it.
+    /// The number of requests that wait for the ACK.
     waiting: u32,
     nack: Option<Nack>,
-    /// What has come behind `expected`.
+    /// The requests that have arrived behind `expected`.
     gap: Gap,
-    /// The local stack refused a packet: nothing is sent before.
+    /// No packet is sent before this time, because the local stack refused one.
     pause: Option<u64>,
 }
 
 impl Pending {
-    /// A request was executed; the next one is `expected`. Returns whether its ACK is that of an
-    /// earlier one, too.
+    /// Records that a request was executed; `expected` is the next one. Returns whether its ACK
+    /// also answers an earlier request.
     pub(super) fn executed(
         &mut self,
         now: u64,
@@ -87,12 +88,12 @@ impl Pending {
     ) -> bool {
         self.gap = Gap::default();
         self.nack = match self.nack {
-            // What came behind it was dropped and is still missing.
+            // The packet behind it was dropped and is still missing.
             Some(Nack::Missing(psn)) if !psn.is_before(expected) => self.nack,
             _ => None,
         };
         if is_rd_atomic(packet) {
-            // Its own answer says more.
+            // The answer with data also acknowledges earlier requests.
             self.ack = None;
             self.waiting = 0;
             return false;
@@ -111,17 +112,17 @@ impl Pending {
         coalesced
     }
 
-    /// A request came that was executed before.
+    /// Records a request that was executed before: an ACK is due at once.
     pub(super) fn again(&mut self, now: u64) {
         self.ack = Some(self.ack.map_or(now, |due| due.min(now)));
     }
 
-    /// `psn` came and `expected`, before it, did not.
+    /// Records that `psn` arrived although `expected`, which is before it, is missing.
     pub(super) fn missing(&mut self, psn: Psn, expected: Psn) {
         let tell = self.gap.came(psn.since(expected));
         match self.nack {
             None if tell => self.nack = Some(Nack::Missing(psn)),
-            // One that is further along keeps the NAK necessary for longer.
+            // The PSN that is furthest ahead keeps the NAK necessary for the longest time.
             Some(Nack::Missing(seen)) if seen.is_before(psn) => {
                 self.nack = Some(Nack::Missing(psn));
             }
@@ -147,7 +148,7 @@ impl Pending {
     }
 }
 
-/// Whether a request is answered with data.
+/// Returns whether a request is answered with data.
 fn is_rd_atomic(packet: &Packet) -> bool {
     matches!(
         packet.headers(),
@@ -156,8 +157,9 @@ fn is_rd_atomic(packet: &Packet) -> bool {
 }
 
 impl<P: DerefMut<Target = [Replay]>> Responder<P> {
-    /// Returns the next answer that is to be sent at `now`. To be asked until it gives none: after
-    /// requests, after a timer. A long READ gives many; in between, others may have their turn.
+    /// Returns the next answer to send at `now`. The caller calls this until it returns `None`:
+    /// after requests and after a timer. A long READ returns many packets; the caller may serve
+    /// other QPs in between.
     pub fn poll(&mut self, now: u64) -> Option<Answering> {
         if self.is_silent() || self.pending.is_paused(now) {
             return None;
@@ -189,7 +191,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
                 Syndrome::ACK
             }
         };
-        // A NAK acknowledges what is before it.
+        // A NAK also acknowledges all requests before it.
         self.pending.ack = None;
         self.pending.waiting = 0;
         let psn = match syndrome {
@@ -208,8 +210,8 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         })
     }
 
-    /// Returns when [`Self::poll`] may give something that it does not give now, unless something
-    /// happens before. `None`: nothing is to be sent.
+    /// Returns the time at which [`Self::poll`] may return a packet that it does not return now,
+    /// unless another call comes first. `None` if there is nothing to send.
     pub fn deadline(&self) -> Option<u64> {
         if self.is_silent() {
             return None;
@@ -222,7 +224,8 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         due.max(due.and(self.pending.pause))
     }
 
-    /// The local stack refused a packet that [`Self::poll`] gave: it will give it again after a while.
+    /// Records that the local stack refused a packet that [`Self::poll`] returned. `poll` returns
+    /// it again after a pause.
     pub fn not_sent(&mut self, now: u64, packet: &Packet) {
         stats::add(&mut self.stats.not_sent, 1);
         let Headers::Acknowledge(aeth) = packet.headers() else {
@@ -232,7 +235,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         };
         let psn = packet.bth.psn;
         match aeth.syndrome {
-            // Last words.
+            // The NAK of a refused request is the last packet, so it must not be lost here.
             Syndrome::Nak(nak) if nak != Nak::Sequence => {
                 if self.attr.state == State::Error && psn == self.expected {
                     self.pending.pause(now);
@@ -256,10 +259,10 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
     }
 
-    /// The memory of a READ that was accepted cannot be read any more: `psn`, which [`Self::poll`] gave,
-    /// is refused, and the QP goes to ERR. The requester is to follow.
+    /// Refuses `psn`, which [`Self::poll`] returned, because the memory of an accepted READ is no
+    /// longer readable. The QP goes to ERR; the caller moves the requester to ERR too.
     pub fn fail_read<T: Target>(&mut self, psn: Psn, why: Refusal, target: &mut T) {
-        // Last words may be in the middle of the READ.
+        // The QP may have failed since the packet was polled.
         if self.is_silent() {
             return;
         }
@@ -273,7 +276,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         });
     }
 
-    /// Whether there is nothing to be said: not even last words.
+    /// Returns whether there is nothing to send, not even the NAK of a refused request.
     fn is_silent(&self) -> bool {
         let last_words = matches!(self.pending.nack, Some(Nack::Refused(_)));
         match self.attr.state {
@@ -286,7 +289,7 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         Packet::new(Bth::new(self.attr.dest_qpn, psn), headers, len as usize)
     }
 
-    /// A packet that answers a READ or an atomic.
+    /// Builds a packet that answers a READ or an atomic.
     fn part(&mut self, part: &Part) -> Answering {
         let aeth = Aeth {
             syndrome: Syndrome::ACK,

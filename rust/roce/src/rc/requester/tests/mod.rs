@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The requester by itself, packet by packet: here is what its suites stand on.
+//! Tests of the requester alone, packet by packet. This file holds what the suites share.
 
 mod receive;
 mod recover;
@@ -41,12 +41,12 @@ pub(super) type Lent<'a> = Requester<&'a mut [Wqe], &'a mut [Slot]>;
 pub(super) const MTU: u32 = 256;
 pub(super) const PEER: Qpn = Qpn::new(0x12_3456);
 
-/// PSNs wrap soon.
+/// Returns a PSN close to the wrap-around.
 pub(super) const fn psn(n: u32) -> Psn {
     Psn::new(Psn::MASK - 1).add(n)
 }
 
-/// The attributes of a requester that is about to send.
+/// Returns the attributes of a requester in RTS.
 pub(super) fn attr() -> Attr {
     Attr {
         state: State::Rts,
@@ -72,7 +72,7 @@ pub(super) fn start(requester: &mut Lent<'_>, attr: &Attr) -> Result {
     Ok(())
 }
 
-/// Does something with a requester in RTS.
+/// Runs `test` with a requester in RTS.
 pub(super) fn with(attr: &Attr, window: u32, test: impl FnOnce(&mut Lent<'_>) -> Result) -> Result {
     let mut wqes = [Wqe::EMPTY; 8];
     let mut slots = [Psn::default(); 4];
@@ -108,17 +108,17 @@ pub(super) fn request(wr_id: u64, op: Op, len: u32) -> WorkRequest {
     }
 }
 
-/// A packet: its opcode, its PSN, whether it asks for an answer.
+/// A packet: its opcode, its PSN, and whether it requests an acknowledgement.
 pub(super) type Sent = (Opcode, u32, bool);
 
-/// The next packet.
+/// Returns the next packet.
 pub(super) fn sent(requester: &mut Lent<'_>, now: u64) -> Option<Sent> {
     let packet = requester.poll(now)?.packet;
     let number = packet.bth.psn.since(psn(0));
     Some((packet.opcode(), number, packet.bth.ack_req))
 }
 
-/// How many packets there are, and the PSN of the first.
+/// Returns the number of packets that can be sent, and the PSN of the first.
 pub(super) fn flight(requester: &mut Lent<'_>, now: u64) -> (u32, Option<u32>) {
     let first = sent(requester, now).map(|(_, number, _)| number);
     let mut count = u32::from(first.is_some());
@@ -151,7 +151,7 @@ pub(super) fn nak(number: u32, nak: Nak) -> Packet {
     says(number, Syndrome::Nak(nak))
 }
 
-/// A packet of READ data.
+/// Returns a packet of READ data.
 pub(super) fn data(number: u32, position: Position, len: usize) -> Packet {
     let aeth = aeth(Syndrome::ACK);
     let headers = match position {
@@ -168,7 +168,7 @@ pub(super) fn taken(requester: &mut Lent<'_>) -> Option<(u64, Status)> {
     Some((completion.request.wr_id, completion.status))
 }
 
-/// Where a response is placed.
+/// Returns the place of a response: the work request and the offset.
 pub(super) fn place(requester: &mut Lent<'_>, now: u64, packet: &Packet) -> Option<(u64, u32)> {
     match requester.receive(now, packet) {
         Received::Place { wr_id, offset, .. } => Some((wr_id, offset)),

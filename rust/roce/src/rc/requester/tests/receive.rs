@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What answers what.
+//! Tests of matching responses with requests.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_requester_receive))]
 mod suite {
     use super::super::*;
 
     #[test]
-    fn an_ack_answers_all_before_it() -> Result {
+    fn an_ack_confirms_all_earlier_requests() -> Result {
         with(&attr(), 64, |requester| {
             for wr_id in 0..4 {
                 requester.post(&request(wr_id, SEND, 2 * MTU))?;
             }
             assert_eq!(flight(requester, 0), (8, Some(0)));
-            // In the middle of the third.
+            // In the middle of the third message.
             requester.receive(5, &ack(4));
             assert_eq!(taken(requester), Some((0, Status::Success)));
             assert_eq!(taken(requester), Some((1, Status::Success)));
             assert_eq!(taken(requester), None);
             assert_eq!(requester.in_flight(), 3);
-            // Once more, and earlier ones, say nothing.
+            // Duplicate and earlier acknowledgements have no effect.
             for number in [4, 0, 1] {
                 requester.receive(6, &ack(number));
             }
@@ -32,7 +32,7 @@ mod suite {
     }
 
     #[test]
-    fn answers_to_what_was_never_sent() -> Result {
+    fn responses_to_unsent_packets_are_ignored() -> Result {
         with(&attr(), 64, |requester| {
             requester.post(&request(0, SEND, 0))?;
             requester.receive(0, &ack(0));
@@ -44,7 +44,7 @@ mod suite {
             assert_eq!(requester.stats().strays, 9);
             assert_eq!(requester.state(), State::Rts);
             assert_eq!(taken(requester), None);
-            // Requests are none.
+            // A request is not a response.
             let packet = response(0, Headers::SendOnly(SendEnd::Plain), 0);
             assert_eq!(requester.receive(0, &packet), Received::Nothing);
             assert_eq!(taken(requester), None);
@@ -55,7 +55,7 @@ mod suite {
     }
 
     #[test]
-    fn read_data_confirms_what_was_before() -> Result {
+    fn read_data_confirms_earlier_requests() -> Result {
         with(&attr(), 64, |requester| {
             requester.post(&request(0, SEND, MTU))?;
             requester.post(&request(1, WRITE, MTU))?;
@@ -82,7 +82,7 @@ mod suite {
             assert_eq!(taken(requester), None);
             assert_eq!(requester.stats().implied_naks, 1);
             assert_eq!(flight(requester, 0), (2, Some(1)));
-            // It goes on to be said, and is known.
+            // A duplicate of the ACK does not cause another retransmission.
             requester.receive(0, &ack(2));
             assert_eq!(requester.poll(0), None);
             place(requester, 0, &data(1, Position::Only, MTU as usize));
@@ -113,7 +113,7 @@ mod suite {
                 assert_eq!(requester.deadline(), None);
                 assert_eq!(taken(requester), Some((0, Status::Success)));
                 assert_eq!(taken(requester), Some((1, status)));
-                // What is posted now is flushed too, and in its turn.
+                // A work request that is posted in ERR is flushed too, in its turn.
                 requester.post(&request(4, SEND, MTU))?;
                 for wr_id in 2..=4 {
                     assert_eq!(taken(requester), Some((wr_id, Status::Flushed)));
@@ -127,7 +127,7 @@ mod suite {
                 Ok(())
             })?;
         }
-        // A READ before it will not be answered any more.
+        // A READ before the refused request will not be answered.
         with(&attr(), 64, |requester| {
             requester.post(&request(0, READ, MTU))?;
             requester.post(&request(1, WRITE, MTU))?;
@@ -140,7 +140,7 @@ mod suite {
     }
 
     #[test]
-    fn data_that_answer_something_else_are_dropped() -> Result {
+    fn data_for_another_request_is_dropped() -> Result {
         let value = Headers::AtomicAcknowledge(aeth(Syndrome::ACK), 0);
         let mtu = MTU as usize;
         for (op, len, packet) in [
@@ -158,7 +158,7 @@ mod suite {
                 flight(requester, 0);
                 let in_flight = requester.in_flight();
                 assert_eq!(requester.receive(0, &packet), Received::Nothing);
-                // It does not confirm what is before it either.
+                // The packet does not confirm earlier requests either.
                 assert_eq!(taken(requester), None);
                 assert_eq!(requester.in_flight(), in_flight);
                 assert_eq!(requester.state(), State::Rts);
@@ -173,7 +173,7 @@ mod suite {
     }
 
     #[test]
-    fn answers_that_make_no_sense() -> Result {
+    fn invalid_responses_fail_the_work_request() -> Result {
         let mtu = MTU as usize;
         for (op, len, packet) in [
             (READ, 2 * MTU, data(0, Position::First, mtu - 1)),
@@ -192,7 +192,7 @@ mod suite {
                 Ok(())
             })?;
         }
-        // Whatever they say of credits.
+        // The credits in the response have no effect.
         with(&attr(), 64, |requester| {
             requester.post(&request(0, SEND, 0))?;
             flight(requester, 0);
@@ -204,16 +204,17 @@ mod suite {
     }
 
     #[test]
-    fn a_lost_answer_is_asked_for_again_and_no_more() -> Result {
+    fn only_lost_read_data_is_requested_again() -> Result {
         with(&attr(), 32, |requester| {
             requester.post(&request(0, READ, 20 * MTU))?;
-            // 8, 8, 4.
+            // The READ is cut into requests of 8, 8 and 4 packets.
             assert_eq!(flight(requester, 0), (3, Some(0)));
             for number in 0..3 {
                 let packet = data(number, Position::Middle, MTU as usize);
                 assert_eq!(place(requester, 0, &packet), Some((0, number * MTU)));
             }
-            // 3 is lost: one request for the rest of the first, and the others once more.
+            // Response 3 is lost. The requester sends one request for the rest of the first, and
+            // the other requests again.
             for number in 4..8 {
                 let packet = data(number, Position::Middle, MTU as usize);
                 assert_eq!(place(requester, 0, &packet), None);
@@ -227,7 +228,7 @@ mod suite {
                 };
                 assert_eq!(headers, Some(Headers::ReadRequest(reth)));
                 if number == 3 {
-                    // The window is halved, and the first answer fills a part of it.
+                    // The window is halved, and the first response fills a part of it.
                     assert_eq!(requester.window(), 16);
                 }
                 if number == 8 {
@@ -237,8 +238,8 @@ mod suite {
             }
             assert_eq!(requester.poll(0), None);
             assert_eq!(requester.stats().implied_naks, 1);
-            // What was asked for first goes on to come, but 4 is lost now: when 5 comes a second
-            // time, it is known.
+            // The responses to the original requests still arrive, but 4 is lost now. When 5
+            // arrives a second time, the loss is detected.
             let late = data(6, Position::Middle, MTU as usize);
             assert_eq!(place(requester, 0, &late), None);
             assert_eq!(requester.stats().implied_naks, 2);

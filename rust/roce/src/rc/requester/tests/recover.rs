@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Losses.
+//! Tests of the recovery from losses.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_requester_recover))]
 mod suite {
@@ -13,7 +13,7 @@ mod suite {
             }
             assert_eq!(flight(requester, 0), (12, Some(0)));
             requester.receive(10, &nak(5, Nak::Sequence));
-            // All before it is done.
+            // The NAK confirms all requests before it.
             assert_eq!(taken(requester), Some((0, Status::Success)));
             assert_eq!(taken(requester), None);
             assert_eq!(requester.window(), 8);
@@ -38,11 +38,11 @@ mod suite {
     }
 
     #[test]
-    fn a_nak_that_comes_twice_is_heeded_once() -> Result {
+    fn a_duplicate_nak_has_no_effect() -> Result {
         with(&attr(), 16, |requester| {
             requester.post(&request(0, SEND, 0))?;
             assert_eq!(flight(requester, 0), (1, Some(0)));
-            // A round trip takes 1000.
+            // A round trip takes 1000 ns.
             requester.receive(1000, &ack(0));
             assert_eq!(taken(requester), Some((0, Status::Success)));
             assert_eq!(requester.round_trip(), 1000);
@@ -61,7 +61,7 @@ mod suite {
     }
 
     #[test]
-    fn naks_count_as_retries_unless_they_come_in_a_row() -> Result {
+    fn naks_in_quick_succession_count_as_one_retry() -> Result {
         let three = Attr {
             retry_cnt: 3,
             ..attr()
@@ -70,7 +70,7 @@ mod suite {
             requester.post(&request(0, SEND, 0))?;
             let mut now = 0;
             for _ in 0..3 {
-                // Nothing is measured, so each is heeded.
+                // Without a measured round trip, every NAK makes the requester go back.
                 for _ in 0..50 {
                     assert_eq!(flight(requester, now), (1, Some(0)));
                     requester.receive(now, &nak(0, Nak::Sequence));
@@ -87,8 +87,8 @@ mod suite {
     }
 
     #[test]
-    fn retries_as_the_specification_counts_them() -> Result {
-        // 131 us: shorter than any probe.
+    fn retries_are_counted_as_specified() -> Result {
+        // 131 us is shorter than any probe interval.
         let timeout = AckTimeout::from_code(5).unwrap_or_default();
         assert_eq!(timeout.ns(), Some(131_072));
         for retry_cnt in 0..=7 {
@@ -113,7 +113,7 @@ mod suite {
                     assert_eq!(requester.poll(now + patience - 1), None);
                     now += patience;
                     requester.expired(now);
-                    // One packet, which is to be answered.
+                    // One packet is sent, and it requests an acknowledgement.
                     assert_eq!(sent(requester, now), Some((Opcode::RcSendFirst, 0, true)));
                     assert_eq!(requester.poll(now), None);
                 }
@@ -133,7 +133,7 @@ mod suite {
     }
 
     #[test]
-    fn progress_gives_all_retries_back() -> Result {
+    fn progress_resets_the_retries() -> Result {
         let attr = Attr {
             timeout: AckTimeout::from_code(5).unwrap_or_default(),
             retry_cnt: 1,
@@ -170,7 +170,7 @@ mod suite {
         with(&attr, 16, |requester| {
             requester.post(&request(0, SEND, 2 * MTU))?;
             assert_eq!(flight(requester, 0), (2, Some(0)));
-            // Nothing is measured: after 20 ms, and 40 later.
+            // Without a measurement the probes come after 20 ms and 40 ms later.
             for now in [rtt::INITIAL, 3 * rtt::INITIAL] {
                 assert_eq!(requester.deadline(), Some(now));
                 requester.expired(now);
@@ -183,7 +183,7 @@ mod suite {
             assert_eq!(taken(requester), Some((0, Status::RetryExceeded)));
             Ok(())
         })?;
-        // Without a timeout they go on, less and less often.
+        // Without a local ACK timeout the probes continue, at growing intervals.
         let attr = Attr {
             timeout: AckTimeout::NONE,
             ..attr
@@ -204,7 +204,7 @@ mod suite {
     }
 
     #[test]
-    fn a_probe_that_was_wrong_is_taken_back() -> Result {
+    fn an_unnecessary_probe_is_undone() -> Result {
         with(&attr(), 16, |requester| {
             requester.post(&request(0, SEND, 9 * MTU))?;
             requester.post(&request(1, READ, 2 * MTU))?;
@@ -212,7 +212,7 @@ mod suite {
             requester.expired(rtt::INITIAL);
             assert_eq!(requester.window(), 1);
             assert_eq!(flight(requester, rtt::INITIAL), (1, Some(0)));
-            // Everything had come through.
+            // Everything had arrived.
             requester.receive(rtt::INITIAL + 1, &ack(3));
             assert_eq!(requester.window(), 16);
             assert_eq!(requester.stats().spurious, 1);
@@ -226,7 +226,7 @@ mod suite {
     }
 
     #[test]
-    fn what_was_sent_twice_is_not_measured() -> Result {
+    fn retransmitted_packets_are_not_measured() -> Result {
         with(&attr(), 16, |requester| {
             requester.post(&request(0, SEND, 0))?;
             assert_eq!(flight(requester, 0), (1, Some(0)));
@@ -243,7 +243,7 @@ mod suite {
     }
 
     #[test]
-    fn who_is_not_ready_is_asked_again_when_it_said() -> Result {
+    fn an_rnr_nak_delays_the_retransmission() -> Result {
         let timer = RnrTimer::from_code(14).unwrap_or(RnrTimer::at_least(0));
         let wait = timer.ns();
         let timeout = AckTimeout::from_code(5).unwrap_or_default();
@@ -263,7 +263,7 @@ mod suite {
                 let tries = if rnr_retry == 7 { 100 } else { rnr_retry };
                 for _ in 0..tries {
                     requester.receive(now, &says(1, Syndrome::Rnr(timer)));
-                    // Said twice is said once.
+                    // A duplicate RNR NAK has no effect.
                     requester.receive(now, &says(1, Syndrome::Rnr(timer)));
                     // No other timer runs.
                     assert_eq!(requester.deadline(), Some(now + wait));
@@ -288,7 +288,7 @@ mod suite {
     }
 
     #[test]
-    fn who_is_not_ready_is_there() -> Result {
+    fn an_rnr_nak_resets_the_retries() -> Result {
         let attr = Attr {
             retry_cnt: 1,
             timeout: AckTimeout::from_code(5).unwrap_or_default(),
@@ -312,7 +312,7 @@ mod suite {
     }
 
     #[test]
-    fn a_packet_that_was_not_sent_is_lost_and_no_more() -> Result {
+    fn a_packet_refused_by_the_local_stack_counts_as_lost() -> Result {
         let attr = Attr {
             timeout: AckTimeout::from_code(14).unwrap_or_default(),
             retry_cnt: 0,
@@ -328,7 +328,8 @@ mod suite {
             assert_eq!(third, Some(psn(2)));
             requester.not_sent(0, psn(2));
             assert_eq!(requester.window(), 8);
-            // Nothing goes out for a while, and then from there on.
+            // Nothing is sent during the pause; then sending continues at the packet that was
+            // refused.
             let mut now = LOCAL_PAUSE;
             assert_eq!(requester.poll(now - 1), None);
             assert_eq!(requester.deadline(), Some(now));
@@ -339,7 +340,7 @@ mod suite {
                     Some(psn(2))
                 );
                 requester.not_sent(now, psn(2));
-                // One more of the same batch.
+                // Another packet of the same batch is refused.
                 requester.not_sent(now, psn(3));
                 let pause = LOCAL_PAUSE << doublings.min(6);
                 assert_eq!(requester.window(), 8);
@@ -349,7 +350,7 @@ mod suite {
             }
             requester.expired(now);
             assert_eq!(flight(requester, now), (2, Some(2)));
-            // Of what is answered, or never went, it says nothing.
+            // `not_sent` has no effect for packets that are answered or were never sent.
             requester.receive(now, &ack(1));
             for number in [0, 1, 4, 5] {
                 requester.not_sent(now, psn(number));
@@ -364,7 +365,7 @@ mod suite {
     }
 
     #[test]
-    fn a_read_request_that_was_not_sent() -> Result {
+    fn a_refused_read_request_is_sent_again() -> Result {
         with(&attr(), 16, |requester| {
             requester.post(&request(0, READ, 8 * MTU))?;
             assert_eq!(flight(requester, 0), (2, Some(0)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is sent when.
+//! Tests of choosing and building packets.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_requester_send))]
 mod suite {
@@ -125,7 +125,7 @@ mod suite {
     }
 
     #[test]
-    fn what_cannot_be_posted() -> Result {
+    fn invalid_work_requests_are_refused() -> Result {
         let mut wqes = [Wqe::EMPTY; 2];
         let mut slots = [Psn::default(); 1];
         let mut requester = Requester::new(&mut wqes[..], &mut slots[..], 64);
@@ -167,15 +167,15 @@ mod suite {
     }
 
     #[test]
-    fn answers_are_asked_for_in_time() -> Result {
+    fn acknowledgements_are_requested_in_time() -> Result {
         use Opcode::*;
-        // The last of a message, if nothing follows it.
+        // The last packet of a message, if no other message follows.
         with(&attr(), 64, |requester| {
             requester.post(&request(0, SEND, 0))?;
             requester.post(&request(1, SEND, 0))?;
             assert_eq!(sent(requester, 0), Some((RcSendOnly, 0, false)));
             assert_eq!(sent(requester, 0), Some((RcSendOnly, 1, true)));
-            // What follows has to wait for a fence.
+            // The next work request has to wait for a fence.
             requester.post(&request(2, READ, 1))?;
             requester.post(&request(3, SEND, 0))?;
             requester.post(&WorkRequest {
@@ -187,7 +187,7 @@ mod suite {
             assert_eq!(sent(requester, 0), None);
             Ok(())
         })?;
-        // What follows has to wait for all of the window.
+        // The next request has to wait for the peer's limit on READs.
         let one = Attr {
             max_rd_atomic: 1,
             ..attr()
@@ -201,7 +201,7 @@ mod suite {
             assert_eq!(sent(requester, 0), Some((RcReadRequest, 1, false)));
             Ok(())
         })?;
-        // Four times in a window.
+        // Four times per window.
         with(&attr(), 16, |requester| {
             requester.post(&request(0, SEND, 100 * MTU))?;
             for number in 0..16 {
@@ -216,7 +216,7 @@ mod suite {
             assert_eq!(sent(requester, 0), None);
             Ok(())
         })?;
-        // And when it is full, however it got so.
+        // The packet that fills the window, whatever its size.
         with(&attr(), 3, |requester| {
             requester.post(&request(0, WRITE, 100 * MTU))?;
             requester.post(&request(1, SEND, 100 * MTU))?;
@@ -233,8 +233,8 @@ mod suite {
     }
 
     #[test]
-    fn a_read_takes_a_psn_for_each_packet_of_its_answer() -> Result {
-        // A quarter of the window, each.
+    fn a_read_uses_a_psn_for_each_response_packet() -> Result {
+        // Each request covers a quarter of the window.
         with(&attr(), 16, |requester| {
             requester.post(&request(0, READ, 10 * MTU + 1))?;
             requester.post(&request(1, SEND, 0))?;
@@ -251,11 +251,11 @@ mod suite {
                 assert_eq!(outgoing.packet.headers(), Headers::ReadRequest(reth));
                 assert_eq!(outgoing.packet.payload_len(), 0);
                 assert_eq!(outgoing.offset, number * MTU);
-                // The peer is told that more follow.
+                // The peer is told whether more requests of the READ follow.
                 assert_eq!(outgoing.packet.bth.solicited, number != 8);
             }
             assert_eq!(sent(requester, 0), Some((Opcode::RcSendOnly, 11, true)));
-            // However the answer is cut.
+            // The responder may cut the response differently.
             for number in 0..10 {
                 let position = match number {
                     0 | 4 | 8 => Position::First,
@@ -264,7 +264,7 @@ mod suite {
                 };
                 let packet = data(number, position, MTU as usize);
                 assert_eq!(place(requester, 0, &packet), Some((0, number * MTU)));
-                // Twice is once.
+                // A duplicate has no effect.
                 assert_eq!(place(requester, 0, &packet), None);
                 assert_eq!(taken(requester), None);
             }
@@ -275,7 +275,7 @@ mod suite {
             assert_eq!(taken(requester), Some((1, Status::Success)));
             Ok(())
         })?;
-        // One of no bytes has one PSN and one answer.
+        // A READ of no bytes has one PSN and one response.
         with(&attr(), 16, |requester| {
             requester.post(&request(0, READ, 0))?;
             assert_eq!(sent(requester, 0), Some((Opcode::RcReadRequest, 0, false)));
@@ -327,7 +327,7 @@ mod suite {
     }
 
     #[test]
-    fn a_drained_queue() -> Result {
+    fn a_draining_queue_begins_no_work_request() -> Result {
         with(&attr(), 64, |requester| {
             requester.post(&request(0, SEND, 2 * MTU))?;
             requester.post(&request(1, SEND, 2 * MTU))?;
@@ -338,7 +338,7 @@ mod suite {
             };
             requester.modify(&sqd, Mask::NONE)?;
             assert!(!requester.is_drained());
-            // Other attributes change nothing of what is outstanding.
+            // Changing other attributes does not affect outstanding requests.
             let deadline = requester.deadline();
             assert!(deadline.is_some());
             let fewer = Attr {
@@ -349,7 +349,8 @@ mod suite {
             let counts = Mask::RETRY_CNT.with(Mask::RNR_RETRY);
             requester.modify(&fewer, counts)?;
             assert_eq!(requester.deadline(), deadline);
-            // What has begun goes on, also after a loss; what has not stays.
+            // A work request that has begun continues, also after a loss; another one does not
+            // begin.
             assert_eq!(sent(requester, 0), Some((Opcode::RcSendLast, 1, true)));
             assert_eq!(requester.poll(0), None);
             requester.receive(0, &nak(0, Nak::Sequence));
@@ -371,7 +372,7 @@ mod suite {
     }
 
     #[test]
-    fn what_the_caller_could_not_do() -> Result {
+    fn a_failure_of_the_caller_ends_the_work_request() -> Result {
         with(&attr(), 64, |requester| {
             for wr_id in 0..3 {
                 requester.post(&request(wr_id, SEND, MTU))?;
@@ -382,7 +383,7 @@ mod suite {
             };
             requester.fail(outgoing.wqe, Status::LocalProtection);
             assert!(requester.has_failed());
-            // Once.
+            // A second failure has no effect.
             requester.fail(outgoing.wqe, Status::RemoteAccess);
             assert_eq!(taken(requester), Some((0, Status::Flushed)));
             assert_eq!(taken(requester), Some((1, Status::LocalProtection)));
@@ -405,7 +406,7 @@ mod suite {
     }
 
     #[test]
-    fn errors_from_outside_flush_and_a_reset_forgets() -> Result {
+    fn an_error_flushes_and_a_reset_discards() -> Result {
         with(&attr(), 64, |requester| {
             requester.post(&request(0, SEND, MTU))?;
             requester.post(&request(1, READ, MTU))?;
@@ -424,7 +425,7 @@ mod suite {
             assert_eq!(taken(requester), None);
             requester.error();
             assert_eq!(requester.state(), State::Reset);
-            // And again from the beginning, with nothing of what was learnt.
+            // After a reset the requester starts with the initial window.
             assert_eq!(requester.window(), 64);
             start(requester, &attr())?;
             requester.post(&request(2, READ, MTU))?;

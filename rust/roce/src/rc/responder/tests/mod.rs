@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The responder by itself, packet by packet: here is what its suites stand on.
+//! Tests of the responder alone, packet by packet. This file holds what the suites share.
 
 mod receive;
 mod reply;
@@ -55,12 +55,12 @@ pub(super) const WORD: AtomicEth = AtomicEth {
     compare: 1,
 };
 
-/// PSNs wrap soon.
+/// Returns a PSN close to the wrap-around.
 pub(super) const fn psn(n: u32) -> Psn {
     Psn::new(Psn::MASK - 1).add(n)
 }
 
-/// What a target was told.
+/// A call of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Call {
     Begin(Incoming),
@@ -74,14 +74,14 @@ pub(in super::super) enum Call {
     Atomic(Atomic),
 }
 
-/// A target that keeps what it was told.
+/// A target that records the calls.
 pub(in super::super) struct Told {
     pub(in super::super) calls: Log<Call>,
-    /// Receives that are there.
+    /// The number of receives available.
     pub(in super::super) receives: u32,
-    /// What is refused, and why.
+    /// The call that is refused, and the reason.
     pub(in super::super) refuses: Option<(Call, Refusal)>,
-    /// Atomics done.
+    /// The word on which atomics operate.
     pub(in super::super) word: u64,
 }
 
@@ -103,7 +103,7 @@ impl Told {
         }
     }
 
-    /// What it was told since the last time.
+    /// Takes the calls since the last time.
     pub(in super::super) fn taken(&mut self) -> Log<Call> {
         core::mem::replace(&mut self.calls, Log::new())
     }
@@ -150,7 +150,7 @@ impl Target for Told {
     }
 }
 
-/// The attributes of a responder that is about to receive.
+/// Returns the attributes of a responder in RTR.
 pub(super) fn attr() -> Attr {
     Attr {
         state: State::Rtr,
@@ -177,7 +177,7 @@ pub(super) fn start(responder: &mut Lent<'_>, attr: &Attr, target: &mut Told) ->
     Ok(())
 }
 
-/// Does something with a responder in RTR.
+/// Runs a test with a responder in RTR.
 pub(super) fn with_attr(
     attr: &Attr,
     policy: AckPolicy,
@@ -194,14 +194,14 @@ pub(super) fn with(test: impl FnOnce(&mut Lent<'_>, &mut Told) -> Result) -> Res
     with_attr(&attr(), AckPolicy::AT_ONCE, test)
 }
 
-/// A request that asks for an answer.
+/// Returns a request that asks for an acknowledgement.
 pub(super) fn request(number: u32, headers: Headers, len: u32) -> Packet {
     let mut bth = Bth::new(Qpn::new(1), psn(number));
     bth.ack_req = true;
     Packet::new(bth, headers, len as usize)
 }
 
-/// A request that does not.
+/// Returns a request that does not ask for an acknowledgement.
 pub(super) fn quiet(number: u32, headers: Headers, len: u32) -> Packet {
     Packet::new(Bth::new(Qpn::new(1), psn(number)), headers, len as usize)
 }
@@ -219,7 +219,7 @@ pub(super) fn read(number: u32, packet: u32, packets: u32) -> Packet {
     request(number, Headers::ReadRequest(reth), 0)
 }
 
-/// An answer: its PSN, the MSN, what it says.
+/// An answer: its PSN, its MSN and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Ack(u32, u32),
@@ -249,15 +249,15 @@ pub(super) fn said(packet: &Packet) -> Option<Said> {
     })
 }
 
-/// The next answer.
+/// Returns the next answer.
 pub(super) fn answer(responder: &mut Lent<'_>, now: u64) -> Option<Said> {
     said(&responder.poll(now)?.packet)
 }
 
-/// All answers there are.
+/// Returns all pending answers.
 pub(super) fn answers(responder: &mut Lent<'_>, now: u64) -> Log<Said> {
     let mut log = Log::new();
-    // A log has room for eight.
+    // A log has room for eight entries.
     for _ in 0..8 {
         let Some(said) = answer(responder, now) else {
             break;
@@ -267,7 +267,7 @@ pub(super) fn answers(responder: &mut Lent<'_>, now: u64) -> Log<Said> {
     log
 }
 
-/// What brings a whole QP to RTS, with retries that are used up at once.
+/// Returns the attributes that move a QP to RTS, with retries that are used up at once.
 pub(in super::super) fn start_attr() -> [(Attr, Mask); 3] {
     let attr = Attr {
         max_rd_atomic: 2,

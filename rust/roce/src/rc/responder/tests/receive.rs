@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What becomes of requests.
+//! Tests of checking and executing requests.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_responder_receive))]
 mod suite {
     use super::super::*;
 
-    /// Requests one after another, and what the target is told.
+    /// Passes requests in order and checks the calls of the target.
     fn told(requests: &[(Headers, u32)], calls: &[Call]) -> Result {
         with(|responder, target| {
             for (number, (headers, len)) in (0..).zip(requests) {
@@ -34,7 +34,7 @@ mod suite {
     const WHOLE: Call = Call::Begin(Incoming::Send { whole: true });
 
     #[test]
-    fn sends_take_a_receive() -> Result {
+    fn sends_consume_a_receive() -> Result {
         let plain = SendEnd::Plain;
         told(
             &[(Headers::SendOnly(plain), 0)],
@@ -61,7 +61,7 @@ mod suite {
     }
 
     #[test]
-    fn writes_take_one_for_their_immediate_only() -> Result {
+    fn writes_consume_a_receive_only_for_immediate_data() -> Result {
         let reth = |len| Reth { len, ..WHERE };
         told(
             &[(Headers::WriteOnly(reth(0), None), 0)],
@@ -106,7 +106,7 @@ mod suite {
         )
     }
 
-    /// What a second request gets after a first one that was executed.
+    /// Returns the verdict on a second request after a first one was executed.
     fn after(first: (Headers, u32), second: (Headers, u32)) -> Result<Verdict> {
         let mut verdict = Verdict::Dropped;
         with(|responder, target| {
@@ -158,12 +158,12 @@ mod suite {
                 assert_eq!(after(first, second), Ok(writes));
             }
         }
-        // A middle that would be the last byte by byte.
+        // A middle packet whose length would be right for a last packet.
         assert_eq!(after(write_first, (Headers::WriteMiddle, MTU)), Ok(invalid));
         Ok(())
     }
 
-    /// The verdict on a request when nothing else has come.
+    /// Returns the verdict on a request after no other.
     fn alone(headers: Headers, len: u32) -> Result<Verdict> {
         let mut verdict = Verdict::Dropped;
         with(|responder, target| {
@@ -174,7 +174,7 @@ mod suite {
     }
 
     #[test]
-    fn lengths() -> Result {
+    fn packets_of_a_wrong_length_are_refused() -> Result {
         let invalid = Verdict::Refused(Nak::InvalidRequest);
         let good = Verdict::Executed;
         let plain = SendEnd::Plain;
@@ -230,7 +230,7 @@ mod suite {
     }
 
     #[test]
-    fn what_the_qp_does_not_allow() -> Result {
+    fn operations_that_the_qp_does_not_allow_are_refused() -> Result {
         let one = Reth { len: 1, ..WHERE };
         for (headers, len, access) in [
             (
@@ -266,7 +266,7 @@ mod suite {
                 Ok(())
             })?;
         }
-        // Not aligned.
+        // The address is not aligned.
         for va in [0x1001, 0x1004] {
             let verdict = alone(Headers::FetchAdd(AtomicEth { va, ..WORD }), 0);
             assert_eq!(verdict, Ok(Verdict::Refused(Nak::InvalidRequest)));
@@ -275,7 +275,7 @@ mod suite {
     }
 
     #[test]
-    fn what_the_target_refuses() -> Result {
+    fn refusals_of_the_target_are_sent_as_naks() -> Result {
         let reth = |len| Reth { len, ..WHERE };
         let send = Headers::SendOnly(SendEnd::Plain);
         let write = Headers::WriteOnly(reth(1), Some(3));
@@ -329,7 +329,7 @@ mod suite {
                     assert_eq!(verdict, Verdict::Refused(nak));
                     assert_eq!(responder.state(), State::Error);
                     let mut calls = target.taken();
-                    // The last it hears is that its receive is gone, if it had begun.
+                    // The last call aborts the receive, if it had begun.
                     let abort = calls.pop() == Some(Call::Abort(Some(why)));
                     assert_eq!(abort, aborts);
                     assert_eq!(answers(responder, 0), Log::of(&[Said::Nak(0, 0, nak)]));
@@ -352,7 +352,8 @@ mod suite {
                 let verdict = responder.receive(0, &send(number), target);
                 assert_eq!(verdict, Verdict::Duplicate);
             }
-            // Also those that do not ask, and a PSN half around.
+            // Requests that ask for no acknowledgement, and a PSN half the number space back, are
+            // answered too.
             let old = quiet(0, Headers::SendFirst, MTU);
             assert_eq!(responder.receive(0, &old, target), Verdict::Duplicate);
             let mut old = send(0);
@@ -367,7 +368,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_beyond_every_window_is_dropped_without_a_word() -> Result {
+    fn requests_beyond_any_window_are_dropped_silently() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(0), target);
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
@@ -378,7 +379,7 @@ mod suite {
             assert_eq!(answers(responder, 0), Log::new());
             assert_eq!(responder.stats().too_far, 4);
             assert_eq!(responder.stats().out_of_sequence, 0);
-            // Nor does it change what is said of a packet within the window.
+            // The packet does not change the answer to a packet within the window.
             let verdict = responder.receive(0, &send(1 + LARGEST), target);
             assert_eq!(verdict, Verdict::OutOfSequence);
             let nak = Said::Nak(1, 1, Nak::Sequence);
@@ -389,21 +390,21 @@ mod suite {
     }
 
     #[test]
-    fn a_gap_is_told_once() -> Result {
+    fn a_gap_is_reported_once() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(0), target);
             for number in [2, 4, 3] {
                 let verdict = responder.receive(0, &send(number), target);
                 assert_eq!(verdict, Verdict::OutOfSequence);
             }
-            // The NAK acknowledges what is before it.
+            // The NAK acknowledges all requests before it.
             let nak = Said::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             for number in [5, 6, 1000, 1 + LARGEST] {
                 responder.receive(0, &send(number), target);
             }
             assert_eq!(answers(responder, 0), Log::new());
-            // What comes a second time was sent again; 1 was lost again.
+            // A packet that arrives a second time was retransmitted, so 1 was lost again.
             responder.receive(0, &send(2), target);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             responder.receive(0, &send(3), target);
@@ -413,7 +414,7 @@ mod suite {
                 assert_eq!(verdict, Verdict::Executed);
             }
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(3, 4)]));
-            // A new gap is told anew.
+            // A new gap is reported again.
             responder.receive(0, &send(5), target);
             let nak = Said::Nak(4, 4, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
@@ -424,7 +425,7 @@ mod suite {
     }
 
     #[test]
-    fn a_gap_that_closes_whole_is_not_told() -> Result {
+    fn a_gap_that_closes_completely_is_not_reported() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(1), target);
             responder.receive(0, &send(0), target);
@@ -435,7 +436,7 @@ mod suite {
     }
 
     #[test]
-    fn a_gap_that_closes_before_it_is_told() -> Result {
+    fn a_gap_behind_a_late_packet_is_reported() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(1), target);
             responder.receive(0, &send(0), target);
@@ -454,7 +455,7 @@ mod suite {
     }
 
     #[test]
-    fn who_has_no_receive_says_so() -> Result {
+    fn a_missing_receive_causes_an_rnr_nak() -> Result {
         let imm = Headers::WriteLast(Some(1));
         let reth = Reth {
             len: 2 * MTU,
@@ -473,12 +474,13 @@ mod suite {
             assert_eq!(aeth.syndrome, Syndrome::Rnr(attr().min_rnr_timer));
             assert_eq!(answers(responder, 0), Log::new());
             responder.receive(0, &send(1), target);
-            // That may have been sent before it knew.
+            // The requester may have sent this packet before the RNR NAK arrived.
             responder.receive(0, &send(2), target);
             let naks = responder.stats().nak_sequence;
             assert!(naks <= 1);
             answers(responder, 0);
-            // Again, and nothing that came behind it before means anything.
+            // The RNR NAK is repeated, and packets that arrived behind the request before have no
+            // effect.
             responder.receive(0, &send(0), target);
             assert_eq!(answers(responder, 0), Log::of(&[Said::Rnr(0, 0)]));
             responder.receive(0, &send(1), target);
@@ -486,7 +488,7 @@ mod suite {
             target.receives = 1;
             assert_eq!(responder.receive(0, &send(0), target), Verdict::Executed);
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
-            // The last packet of a WRITE: those before it stay.
+            // The last packet of a WRITE gets the RNR NAK; the packets before it stay executed.
             responder.receive(0, &request(1, Headers::WriteFirst(reth), MTU), target);
             let verdict = responder.receive(0, &request(2, imm, MTU), target);
             assert_eq!(verdict, Verdict::NotReady);
@@ -539,7 +541,7 @@ mod suite {
         assert_eq!(responder.stats().unready, 2);
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
         start(&mut responder, &attr(), &mut target)?;
-        // Answers are none of its business.
+        // A responder ignores responses.
         let answer = Headers::ReadResponseMiddle;
         let verdict = responder.receive(0, &request(0, answer, MTU), &mut target);
         assert_eq!(verdict, Verdict::Dropped);
@@ -555,10 +557,10 @@ mod suite {
             Verdict::Dropped
         );
         assert_eq!(target.taken(), Log::new());
-        // Once is enough.
+        // A second error has no effect.
         responder.error(&mut target);
         assert_eq!(target.taken(), Log::new());
-        // Another beginning, and a reset in the middle of a message.
+        // The responder starts again, and is reset in the middle of a message.
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
         start(&mut responder, &attr(), &mut target)?;
         assert_eq!(responder.receive(0, &first, &mut target), Verdict::Executed);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Answers.
+//! Tests of answers.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_rc_responder_reply))]
 mod suite {
     use super::super::*;
 
     #[test]
-    fn one_ack_for_all_that_came() -> Result {
+    fn one_ack_answers_a_batch() -> Result {
         with(|responder, target| {
             for number in 0..5 {
                 responder.receive(0, &send(number), target);
@@ -14,7 +14,7 @@ mod suite {
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(4, 5)]));
             assert_eq!(responder.stats().coalesced, 4);
             assert_eq!(responder.stats().acks, 1);
-            // None if nobody asks.
+            // No ACK is sent if no request asks for one.
             responder.receive(0, &quiet(5, Headers::SendFirst, MTU), target);
             assert_eq!(answers(responder, 0), Log::new());
             assert_eq!(responder.deadline(), None);
@@ -38,13 +38,13 @@ mod suite {
             assert_eq!(responder.deadline(), Some(1100));
             assert_eq!(answers(responder, 1100), Log::of(&[Said::Ack(1, 2)]));
             assert_eq!(responder.deadline(), None);
-            // Not for more than three.
+            // An ACK waits for at most three requests.
             for number in 2..5 {
                 assert_eq!(responder.poll(2000), None);
                 responder.receive(2000, &send(number), target);
             }
             assert_eq!(answers(responder, 2000), Log::of(&[Said::Ack(4, 5)]));
-            // A duplicate is somebody who waits.
+            // A duplicate makes the ACK due at once.
             responder.receive(3000, &send(5), target);
             responder.receive(3000, &send(4), target);
             assert_eq!(answers(responder, 3000), Log::of(&[Said::Ack(5, 6)]));
@@ -85,13 +85,13 @@ mod suite {
                 assert_eq!(answering.completes, (index == 3).then_some(reth));
                 assert!(!answering.more);
             }
-            // It asked for an answer, and got one.
+            // The data was the answer that the request asked for.
             assert_eq!(responder.poll(0), None);
             assert_eq!(responder.deadline(), None);
-            // No bytes: the target decides about the key, and nothing is to be read.
+            // For no bytes the target decides about the key, and there is no memory to read.
             let reth = Reth { rkey: 99, ..WHERE };
             let mut request = super::super::request(4, Headers::ReadRequest(reth), 0);
-            // More of the same READ follows.
+            // More requests of the same READ follow.
             request.bth.solicited = true;
             responder.receive(0, &request, target);
             assert_eq!(target.taken(), Log::of(&[Call::CheckRead(reth)]));
@@ -115,7 +115,7 @@ mod suite {
             responder.receive(0, &read(1, 0, 2), target);
             responder.receive(0, &request(3, Headers::FetchAdd(WORD), 0), target);
             responder.receive(0, &send(4), target);
-            // The first one is told by the data.
+            // The data acknowledges the first request.
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[
@@ -126,7 +126,7 @@ mod suite {
                 ])
             );
             assert_eq!(responder.stats().atomic_responses, 1);
-            // A NAK waits, too.
+            // A NAK waits for the data too.
             responder.receive(0, &read(5, 0, 2), target);
             responder.receive(0, &send(9), target);
             assert_eq!(
@@ -142,7 +142,7 @@ mod suite {
     }
 
     #[test]
-    fn reads_are_read_again() -> Result {
+    fn duplicate_reads_are_answered_again() -> Result {
         with(|responder, target| {
             responder.receive(0, &read(0, 0, 4), target);
             assert_eq!(
@@ -155,7 +155,7 @@ mod suite {
                 ])
             );
             target.taken();
-            // All of it, the rest, a part in the middle.
+            // The whole READ, its rest, and a part in its middle.
             for (first, packets, said) in [
                 (3, 1, [Said::Only(3, 1)].as_slice()),
                 (2, 2, &[Said::First(2, 1), Said::Last(3, 1)]),
@@ -167,7 +167,7 @@ mod suite {
                 assert_eq!(answers(responder, 0), Log::of(said));
             }
             assert_eq!(responder.stats().replays, 4);
-            // Not what it is not.
+            // Ranges that do not match the original are refused.
             let reth = Reth {
                 len: 4 * MTU,
                 ..WHERE
@@ -221,7 +221,7 @@ mod suite {
             responder.receive(0, &add, target);
             assert_eq!(answers(responder, 0), Log::new());
             assert_eq!(responder.stats().forgotten, 10);
-            // It begins anew in the middle of an answer.
+            // The answer starts again in the middle.
             responder.receive(0, &read(0, 0, 4), target);
             responder.poll(0);
             responder.poll(0);
@@ -236,7 +236,7 @@ mod suite {
     }
 
     #[test]
-    fn atomics_are_not_done_again() -> Result {
+    fn duplicate_atomics_are_not_executed_again() -> Result {
         with(|responder, target| {
             let add = |number| request(number, Headers::FetchAdd(WORD), 0);
             for number in 0..3 {
@@ -246,7 +246,7 @@ mod suite {
                 assert_eq!(answers(responder, 0), Log::of(&[said]));
             }
             assert_eq!(target.word, 46);
-            // Two are remembered.
+            // Two requests are remembered.
             for (number, said) in [
                 (2, [Said::Value(2, 3, 46)].as_slice()),
                 (1, &[Said::Value(1, 2, 44)]),
@@ -268,13 +268,13 @@ mod suite {
     }
 
     #[test]
-    fn more_reads_than_were_agreed() -> Result {
+    fn reads_beyond_the_agreed_limit_are_refused() -> Result {
         with(|responder, target| {
             responder.receive(0, &read(0, 0, 2), target);
             responder.receive(0, &read(2, 0, 2), target);
             let verdict = responder.receive(0, &read(4, 0, 2), target);
             assert_eq!(verdict, Verdict::Refused(Nak::InvalidRequest));
-            // Those before it are answered first.
+            // The requests before it are answered first.
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[
@@ -287,7 +287,7 @@ mod suite {
             );
             Ok(())
         })?;
-        // When the oldest is answered there is room, also if it is being answered again.
+        // There is room once the oldest has been answered, even while it is answered again.
         with(|responder, target| {
             responder.receive(0, &read(0, 0, 2), target);
             responder.receive(0, &read(2, 0, 2), target);
@@ -314,7 +314,7 @@ mod suite {
     }
 
     #[test]
-    fn answers_that_were_not_sent_are_given_again() -> Result {
+    fn answers_refused_by_the_local_stack_are_sent_again() -> Result {
         let gap = |responder: &mut Lent<'_>, target: &mut Told| {
             responder.receive(0, &send(1), target);
         };
@@ -360,7 +360,7 @@ mod suite {
                 Ok(())
             })?;
         }
-        // In the middle of a READ, and several of a batch.
+        // Refused packets in the middle of a READ, and several of a batch.
         with(|responder, target| {
             responder.receive(0, &read(0, 0, 4), target);
             let mut packets = [None; 4];
@@ -376,7 +376,7 @@ mod suite {
             );
             Ok(())
         })?;
-        // An ACK that is overtaken says what is right by then.
+        // An ACK that is repeated later acknowledges all that was executed by then.
         with(|responder, target| {
             responder.receive(0, &send(0), target);
             let Some(answering) = responder.poll(0) else {
@@ -391,7 +391,7 @@ mod suite {
     }
 
     #[test]
-    fn memory_that_is_gone_in_the_middle_of_a_read() -> Result {
+    fn a_read_fails_when_its_memory_disappears() -> Result {
         for (why, nak) in [
             (Refusal::Access, Nak::RemoteAccess),
             (Refusal::Operation, Nak::RemoteOperation),
@@ -412,7 +412,7 @@ mod suite {
                 Ok(())
             })?;
         }
-        // While it has last words to say.
+        // The NAK of a refused request is still pending.
         with(|responder, target| {
             responder.receive(0, &read(0, 0, 4), target);
             responder.receive(0, &request(4, Headers::SendMiddle, MTU), target);
