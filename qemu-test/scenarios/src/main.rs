@@ -43,6 +43,7 @@ mod cli;
 mod completions;
 mod connected;
 mod connections;
+mod counter_errors;
 mod counters;
 mod counting;
 mod crowd;
@@ -50,6 +51,7 @@ mod datagrams;
 mod descriptors;
 mod endpoints;
 mod events;
+mod failures;
 mod faults;
 mod flooded;
 mod fuzz;
@@ -66,6 +68,7 @@ mod process;
 mod processes;
 mod races;
 mod raw;
+mod regions;
 mod regressions;
 mod rings;
 mod rma;
@@ -116,8 +119,10 @@ fn main() -> std::process::ExitCode {
             counters::TESTS,
             counting::TESTS,
             without_cq::TESTS,
+            counter_errors::TESTS,
             completions::TESTS,
             selective::TESTS,
+            failures::TESTS,
             rings::TESTS,
             descriptors::TESTS,
             sleepers::TESTS,
@@ -131,6 +136,7 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            regions::TESTS,
             keys::TESTS,
             hosts::TESTS,
             hosts::operations::TESTS,
