@@ -41,7 +41,7 @@ const LARGE: usize = 1 << 20;
 const LATE: Duration = Duration::from_millis(100);
 
 /// Successes and errors, in the order of [`KINDS`].
-type Tally = [(u64, u64); 6];
+pub(crate) type Tally = [(u64, u64); 6];
 
 fn buffer(len: usize) -> Buffer {
     Buffer::new(len).expect("buffer")
@@ -51,7 +51,7 @@ fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
     result.err().as_ref().and_then(Error::errno)
 }
 
-fn tally(counters: &[Cntr; 6]) -> Tally {
+pub(crate) fn tally(counters: &[Cntr; 6]) -> Tally {
     counters.each_ref().map(|cntr| {
         let values = cntr.read().expect("read");
         (values.value, values.err)
@@ -60,7 +60,7 @@ fn tally(counters: &[Cntr; 6]) -> Tally {
 
 /// Waits until the counters have these values, and checks that they keep them.
 #[track_caller]
-fn counts(who: &Bare, expected: &Tally) {
+pub(crate) fn counts(who: &Bare, expected: &Tally) {
     until(&format!("{expected:?}"), || {
         let now = tally(&who.counters);
         let more = now

@@ -5,18 +5,22 @@
 //! The expected results are those of fi_cq(3); each test quotes its sentences.
 
 use crate::{
+    abi_budget::fill,
+    abi_threads::{as_user, open_to_all},
     alone::{Alone, sread_one},
     connected::connect,
     counting::KINDS,
     harness::tests,
     host::{Host, Options, domain, failure, pair, until},
     hosts::apart,
+    raw::{File, refused as refused_with},
     threads::Sleeper,
     without_cq::{READ, RECV, SEND, WRITE},
 };
 use kfi::{
     AtomicOp, Buffer, Caps, Cntr, CompFlags, CqBind, CqFormat, Datatype, Deadline, Entry, EpType,
     ErrEntry, Errno, Error, FiAddr, Op, OpFlags, Remote, Wait,
+    abi::{self, Call},
 };
 use std::time::Duration;
 
@@ -26,7 +30,10 @@ tests![
     a_truncated_receive_reports_tag_and_data_between_two_hosts,
     a_truncated_receive_of_a_connection_has_data_or_no_flag,
     a_failure_without_room_wakes_every_waiter,
+    a_failure_without_room_ends_a_wait_for_several_entries,
     a_failure_without_room_signals_the_wait_set,
+    errors_outlive_their_endpoint,
+    a_silent_operation_without_memory_for_its_error_is_refused,
     each_operation_of_a_connection_that_ends_fails_once,
     a_released_buffer_is_reported_by_a_selective_cq,
 ];
@@ -312,6 +319,119 @@ fn a_failure_without_room_wakes_every_waiter() {
     // The receive kept its room.
     alone.ep.tinject(alone.me, b"x", 77).expect("tinject");
     assert_eq!(alone.read(4), [1]);
+}
+
+/// The same with FI_CQ_COND_THRESHOLD, whose condition is not met.
+fn a_failure_without_room_ends_a_wait_for_several_entries() {
+    let alone = Alone::with(
+        |cq| cq.entries(4).threshold_cond(),
+        |ep| ep,
+        BOTH | CqBind::SELECTIVE,
+    );
+    alone.complete_all(0..2);
+    let into = buffer(8);
+    for context in 2..4 {
+        let receive = Op::trecv(&into, 77, 0).flags(OpFlags::COMPLETION);
+        alone.ep.post_one(&receive.context(context)).expect("trecv");
+    }
+    assert_eq!(errno(alone.try_complete(4)), Some(Errno::EAGAIN));
+    let reader = {
+        let cq = alone.cq.clone();
+        Sleeper::asleep(move || cq.sread_cond(&mut [Entry::default(); 4], 4, Deadline::FOREVER))
+    };
+    let write = Op::inject_write(alone.me, b"x", NOWHERE).context(9);
+    alone.ep.post_one(&write).expect("write");
+    assert_eq!(errno(reader.end()), Some(Errno::KFI_EAVAIL));
+    assert_eq!(alone.read_error(), Some(9));
+    assert_eq!(alone.read(4), [0, 1]);
+}
+
+/// "Any completions which remain on the CQ when it is closed are lost": those of an endpoint that is
+/// closed are not.
+fn errors_outlive_their_endpoint() {
+    let alone = Alone::with(|cq| cq.entries(2), |ep| ep, BOTH | CqBind::SELECTIVE);
+    let into = buffer(8);
+    let receive = Op::trecv(&into, 77, 0).flags(OpFlags::COMPLETION);
+    alone.ep.post_one(&receive.context(2)).expect("trecv");
+    alone.complete(1);
+    assert_eq!(errno(alone.try_complete(3)), Some(Errno::EAGAIN));
+    for context in 10..13 {
+        let write = Op::inject_write(alone.me, b"x", NOWHERE).context(context);
+        alone.ep.post_one(&write).expect("write");
+    }
+    let Alone { cq, ep, .. } = alone;
+    ep.close().expect("close");
+    for context in 10..13 {
+        let entry = cq.readerr().expect("readerr").expect("an error");
+        let found = (entry.op_context, entry.flags, entry.err);
+        assert_eq!(found, (context, WROTE, Errno::EACCES));
+    }
+    assert!(cq.readerr().expect("readerr").is_none());
+    let mut entries = [Entry::default(); 4];
+    assert_eq!(cq.read(&mut entries).expect("read"), 1);
+    assert_eq!(entries[0].op_context, 1);
+    cq.close().expect("close");
+}
+
+/// An operation whose failure could not be reported is refused, and counts nothing.
+fn a_silent_operation_without_memory_for_its_error_is_refused() {
+    File::open();
+    open_to_all();
+    as_user(|| {
+        let file = File::open_only();
+        let domain = file.domain(file.fabric());
+        let (cq, av, cntr, ep) = (
+            file.cq(domain),
+            file.av(domain),
+            file.cntr(domain),
+            file.ep(domain),
+        );
+        let bind = abi::KFI_SEND | abi::KFI_RECV | abi::KFI_SELECTIVE_COMPLETION;
+        file.bind(ep, cq, bind).expect("bind");
+        file.bind(ep, av, 0).expect("bind");
+        file.bind(ep, cntr, abi::KFI_RECV).expect("bind");
+        file.enable(ep).expect("enable");
+        let filled = fill(&file, domain);
+        let receive = |context| {
+            let op = abi::kfabric_op {
+                opcode: abi::KFABRIC_OP_TRECV,
+                context,
+                peer: abi::KFI_ADDR_UNSPEC,
+                ..Default::default()
+            };
+            file.post_one(ep, op)
+        };
+        // What is left may be enough for some.
+        let accepted = (0..200).find(|context| receive(*context).is_err());
+        let accepted = accepted.expect("one that is refused");
+        refused_with(receive(accepted), Errno::ENOMEM);
+        // One that reports has room in the CQ.
+        let reported = abi::kfabric_op {
+            opcode: abi::KFABRIC_OP_TRECV,
+            flags: abi::KFI_COMPLETION,
+            context: accepted,
+            peer: abi::KFI_ADDR_UNSPEC,
+            ..Default::default()
+        };
+        file.post_one(ep, reported).expect("trecv");
+        for context in 0..=accepted {
+            let cancel = abi::kfabric_ep_cancel {
+                ep,
+                context,
+                ..Call::sized()
+            };
+            file.call(cancel).expect("cancel");
+            let entry = file.cq_readerr(cq).expect("readerr");
+            let found = (entry.op_context, entry.err);
+            assert_eq!(found, (context, Errno::ECANCELED.raw() as u32));
+        }
+        assert_eq!(file.cntr_read(cntr), Ok((0, accepted + 1)));
+        refused_with(file.cq_readerr(cq).map(drop), Errno::EAGAIN);
+        file.close_all(&filled);
+        for context in 0..=accepted {
+            receive(context).expect("there is memory");
+        }
+    });
 }
 
 /// "When an event is inserted into the completion queue, the corresponding wait set will be

@@ -43,6 +43,7 @@ mod cli;
 mod completions;
 mod connected;
 mod connections;
+mod counted_in_time;
 mod counter_errors;
 mod counters;
 mod counting;
@@ -120,6 +121,7 @@ fn main() -> std::process::ExitCode {
             counting::TESTS,
             without_cq::TESTS,
             counter_errors::TESTS,
+            counted_in_time::TESTS,
             completions::TESTS,
             selective::TESTS,
             failures::TESTS,
