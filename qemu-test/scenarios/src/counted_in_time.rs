@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The moment at which an operation is counted: when it is complete, so not before its bytes are in
-//! place.
+//! The moment at which an operation is counted: when it is complete, so neither before its bytes
+//! are in place, nor after its completion can be read.
 //!
 //! kfi_cntr(3): "Counters record the number of requested operations that have completed."
 
 use crate::{
     connected::connect_qps,
     counter_errors::{Tally, counts, tally},
+    counting::Counted,
     harness::tests,
     host::{SOON, domain, pattern, until},
     hosts::apart,
     threads::Sleeper,
     without_cq::{Bare, READ, RECV, REMOTE_WRITE, SEND},
 };
-use kfi::{Buffer, Caps, Cntr, CntrBind, Deadline, EpType, Errno, FiAddr, Op, OpFlags, Wait};
+use kfi::{
+    Buffer, Caps, Cntr, CntrBind, Deadline, Entry, EpType, Errno, FiAddr, Op, OpFlags, Wait,
+};
 use std::time::{Duration, Instant};
 
 tests![
@@ -24,6 +27,7 @@ tests![
     a_send_counts_when_it_is_complete_between_two_hosts,
     multi_receives_without_a_cq_count_each_message,
     a_failure_ends_a_wait_on_a_member_of_a_wait_set,
+    a_completion_that_was_read_is_counted,
 ];
 
 fn buffer(len: usize) -> Buffer {
@@ -190,4 +194,45 @@ fn a_failure_ends_a_wait_on_a_member_of_a_wait_set() {
     assert_eq!(error.errno(), Some(Errno::KFI_EAVAIL));
     assert!(on_the_set.end().expect("wait"));
     assert_eq!((cntr.value(), cntr.err()), (0, 1));
+}
+
+/// The completion of an operation that has been read tells that it has completed, so the counter has
+/// recorded it.
+fn a_completion_that_was_read_is_counted() {
+    const MESSAGES: u64 = 100_000;
+    const POSTED: u64 = 64;
+    let (a, b) = (Counted::new(), Counted::new());
+    let to_b = a.meet(&b);
+    let mut ring = b.cq.ring().expect("ring");
+    let received = &b.counters[RECV];
+    let into = buffer(8);
+    for context in 0..POSTED {
+        b.ep.recv(&into, context).expect("recv");
+    }
+    let sender = Sleeper::new(move || {
+        for _ in 0..MESSAGES {
+            while let Err(error) = a.ep.inject(to_b, b"x") {
+                assert!(error.is_again(), "{error}");
+                std::thread::yield_now();
+            }
+        }
+        a
+    });
+    let begin = Instant::now();
+    let (mut seen, mut late) = (0, 0u64);
+    while seen < MESSAGES && begin.elapsed() < SOON {
+        let mut entry = [Entry::default()];
+        if ring.read(&mut entry).expect("read") == 1 {
+            seen += 1;
+            late += u64::from(received.value() < seen);
+            b.ep.recv(&into, seen).expect("recv");
+        }
+    }
+    assert!(seen > 1000, "{seen} messages");
+    assert_eq!(
+        late, 0,
+        "of {seen} completions that were read were not counted yet"
+    );
+    drop(b);
+    drop(sender);
 }
