@@ -37,16 +37,16 @@ pub(crate) const KINDS: [CntrBind; 6] = [
 ];
 
 /// An enabled endpoint with a counter for each kind.
-struct Counted {
+pub(crate) struct Counted {
     domain: Domain,
-    cq: Cq,
+    pub(crate) cq: Cq,
     av: Av,
-    ep: Endpoint,
-    counters: [Cntr; 6],
+    pub(crate) ep: Endpoint,
+    pub(crate) counters: [Cntr; 6],
 }
 
 impl Counted {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (domain, cq, av, ep) = unbound();
         let counters = KINDS.map(|kind| {
             let cntr = counter(&domain);
@@ -63,7 +63,7 @@ impl Counted {
         }
     }
 
-    fn meet(&self, other: &Self) -> FiAddr {
+    pub(crate) fn meet(&self, other: &Self) -> FiAddr {
         self.av
             .insert_one(other.ep.name().expect("name"))
             .expect("insert")

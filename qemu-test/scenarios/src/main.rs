@@ -43,6 +43,8 @@ mod cli;
 mod completions;
 mod connected;
 mod connections;
+mod counted_in_time;
+mod counter_errors;
 mod counters;
 mod counting;
 mod crowd;
@@ -50,6 +52,7 @@ mod datagrams;
 mod descriptors;
 mod endpoints;
 mod events;
+mod failures;
 mod faults;
 mod flooded;
 mod fuzz;
@@ -66,6 +69,7 @@ mod process;
 mod processes;
 mod races;
 mod raw;
+mod regions;
 mod regressions;
 mod rings;
 mod rma;
@@ -116,8 +120,11 @@ fn main() -> std::process::ExitCode {
             counters::TESTS,
             counting::TESTS,
             without_cq::TESTS,
+            counter_errors::TESTS,
+            counted_in_time::TESTS,
             completions::TESTS,
             selective::TESTS,
+            failures::TESTS,
             rings::TESTS,
             descriptors::TESTS,
             sleepers::TESTS,
@@ -131,6 +138,7 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            regions::TESTS,
             keys::TESTS,
             hosts::TESTS,
             hosts::operations::TESTS,

@@ -31,26 +31,26 @@ tests![
 ];
 
 /// The places of the counters of a [`Bare`], in the order of [`KINDS`].
-const SEND: usize = 0;
-const RECV: usize = 1;
-const READ: usize = 2;
-const WRITE: usize = 3;
-const REMOTE_READ: usize = 4;
-const REMOTE_WRITE: usize = 5;
+pub(crate) const SEND: usize = 0;
+pub(crate) const RECV: usize = 1;
+pub(crate) const READ: usize = 2;
+pub(crate) const WRITE: usize = 3;
+pub(crate) const REMOTE_READ: usize = 4;
+pub(crate) const REMOTE_WRITE: usize = 5;
 
 /// Bytes of a transfer.
 const LEN: usize = 3000;
 
 /// An enabled endpoint with a counter for each kind of operation, and without a CQ.
-struct Bare {
-    domain: Domain,
+pub(crate) struct Bare {
+    pub(crate) domain: Domain,
     av: Av,
-    ep: Endpoint,
-    counters: [Cntr; 6],
+    pub(crate) ep: Endpoint,
+    pub(crate) counters: [Cntr; 6],
 }
 
 impl Bare {
-    fn new(ep_type: EpType, caps: Caps) -> Self {
+    pub(crate) fn new(ep_type: EpType, caps: Caps) -> Self {
         let (_, domain) = domain();
         let av = domain.av().open().expect("av");
         let ep = domain.endpoint().ep_type(ep_type).caps(caps).open();
@@ -72,12 +72,12 @@ impl Bare {
         }
     }
 
-    fn meet(&self, other: &Self) -> FiAddr {
+    pub(crate) fn meet(&self, other: &Self) -> FiAddr {
         let name = other.ep.name().expect("name");
         self.av.insert_one(name).expect("insert")
     }
 
-    fn region(&self, buffer: &Buffer) -> Mr {
+    pub(crate) fn region(&self, buffer: &Buffer) -> Mr {
         self.domain
             .mr(buffer)
             .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
