@@ -140,7 +140,7 @@ pub fn rdm_inbound(data: &[u8]) {
                 return;
             };
             if let Some((range, at)) = part {
-                let message = wanted.expect("bytes of what nobody took");
+                let message = wanted.expect("a message to which the bytes belong");
                 assert!(range.end == len as usize && at == placed);
                 placed += range.len() as u32;
                 assert!(placed <= message.len);

@@ -469,7 +469,7 @@ mod suite {
         }
         cq.leave(inside);
         // No thread is inside any more.
-        cq.signal(|_, _| panic!("nobody sleeps"));
+        cq.signal(|_, _| panic!("no thread sleeps"));
         assert_eq!(arm(&mut cq, 1, 1), Armed::Signalled(1));
         Ok(())
     }

@@ -59,7 +59,7 @@ impl World {
                     .collect();
                 // If the peer has not heard of the rejection in all that time, the same request may
                 // appear again.
-                let (peer, refused) = peers.split_last().expect("connected to somebody");
+                let (peer, refused) = peers.split_last().expect("connected to a peer");
                 assert!(refused.iter().all(|peer| peer.gave_up && !peer.connected));
                 let bad = self.faults.loss >= 20;
                 assert!(bad || refused.is_empty(), "a request was heard of twice");
