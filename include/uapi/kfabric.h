@@ -2042,7 +2042,7 @@ struct kfabric_stat {
  * decreases.  New counters are added at the end.
  */
 enum {
-	/* packets that arrived and were in order: a QP took them */
+	/* packets with a valid ICRC that a QP processed */
 	KFABRIC_FIGURE_RX_PACKETS = 0,
 	/* bytes of these, from the BTH to the ICRC */
 	KFABRIC_FIGURE_RX_BYTES = 1,
@@ -2062,7 +2062,7 @@ enum {
 	KFABRIC_FIGURE_DROP_OPCODE = 8,
 	/* dropped: P_Key */
 	KFABRIC_FIGURE_DROP_PKEY = 9,
-	/* dropped: more pad than payload */
+	/* dropped: more bytes of padding than of payload */
 	KFABRIC_FIGURE_DROP_PAD = 10,
 	/* dropped: a payload where there can be none */
 	KFABRIC_FIGURE_DROP_PAYLOAD = 11,
@@ -2094,7 +2094,7 @@ enum {
 	KFABRIC_FIGURE_RESENT = 24,
 	/* times that sending went back because the peer reported a loss */
 	KFABRIC_FIGURE_RETRIES = 25,
-	/* times that no answer came in time */
+	/* timeouts: no response came in time */
 	KFABRIC_FIGURE_TIMEOUTS = 26,
 	/* packets sent again earlier, in case the last one was lost */
 	KFABRIC_FIGURE_PROBES = 27,
@@ -2155,8 +2155,9 @@ enum {
 	 */
 	KFABRIC_FIGURE_DROP_BUDGET = 50,
 	/*
-	 * of the received packets: those that were processed by the task or
-	 * worker of this host that sent them, run to completion
+	 * of the received packets: those that a task or worker of the QP's
+	 * own user and memory cgroup processed while it was sending packets
+	 * on this host, instead of the QP's worker (run to completion)
 	 */
 	KFABRIC_FIGURE_RX_INLINE = 51,
 };

@@ -401,7 +401,7 @@ fn a_silent_operation_without_memory_for_its_error_is_refused() {
             };
             file.post_one(ep, op)
         };
-        // What is left may be enough for some.
+        // The remaining memory may be enough for some.
         let accepted = (0..200).find(|context| receive(*context).is_err());
         let accepted = accepted.expect("one that is refused");
         refused_with(receive(accepted), Errno::ENOMEM);

@@ -6,11 +6,6 @@
 //! itself again with `--one NAME`, waits up to the test's limit and kills the child then. The
 //! output of a child is shown behind its result if it failed.
 //!
-//! A test can be marked as one that shows a [known defect](Defect). It runs like others and is
-//! expected to fail, by an assertion with the defect's message; then it counts as passed, and its
-//! line says `XFAIL known defect`. The runner reports a failure if it fails in another way (another
-//! message, a crash, a hang), and if it passes: then the mark must be removed.
-//!
 //! Reference: Documentation/dev-tools/ktap.rst of the kernel.
 
 use std::{
@@ -27,47 +22,19 @@ pub(crate) struct Test {
     pub(crate) run: fn(),
     /// Its time limit, in seconds.
     pub(crate) limit: u64,
-    /// The known defect that it shows.
-    pub(crate) defect: Option<Defect>,
 }
 
-/// The issue that fixes all known defects, which are about operations that wait.
-pub(crate) const REDESIGN: &str = "issue 12, section 1";
-
-/// A defect that the tests show and the module still has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Defect {
-    /// The defect in a few words. The message of the assertion that shows it contains them.
-    pub(crate) message: &'static str,
-    /// Where it will be fixed, for example an issue.
-    pub(crate) mended: &'static str,
-}
-
-impl std::fmt::Display for Defect {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "known defect: {}; to be fixed in {}",
-            self.message, self.mended
-        )
-    }
-}
-
-/// Lists tests: `tests![name, name, slow => 300, ...]` makes `TESTS` of the file. `name [DEFECT]`
-/// marks a test that shows that [`Defect`].
+/// Lists tests: `tests![name, name, slow => 300, ...]` makes `TESTS` of the file.
 macro_rules! tests {
     (@limit) => { 60 };
     (@limit $limit:expr) => { $limit };
-    (@defect) => { None };
-    (@defect $defect:ident) => { Some($defect) };
-    ($($name:ident $([$defect:ident])? $(=> $limit:expr)?),* $(,)?) => {
+    ($($name:ident $(=> $limit:expr)?),* $(,)?) => {
         /// The tests of this group.
         pub(crate) const TESTS: &[crate::harness::Test] = &[$(
             crate::harness::Test {
                 name: concat!(module_path!(), "::", stringify!($name)),
                 run: $name,
                 limit: tests!(@limit $($limit)?),
-                defect: tests!(@defect $($defect)?),
             }
         ),*];
     };
@@ -118,10 +85,7 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
         .collect();
     if args.iter().any(|arg| arg == "--list") {
         for test in wanted {
-            match &test.defect {
-                None => println!("{}", short(test)),
-                Some(defect) => println!("{} # {defect}", short(test)),
-            }
+            println!("{}", short(test));
         }
         return ExitCode::SUCCESS;
     }
@@ -131,16 +95,11 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
     let mut failed = 0;
     for (number, test) in wanted.iter().enumerate() {
         let begin = Instant::now();
-        let result = judge(test.defect, run_one(test));
+        let result = run_one(test);
         let took = begin.elapsed().as_millis();
-        let (word, directive) = match (&result, test.defect) {
-            (Ok(()), None) => ("ok", String::new()),
-            // The directive of KTAP for a failure that is expected.
-            (Ok(()), Some(defect)) => ("ok", format!("XFAIL {defect}; ")),
-            (Err(_), _) => ("not ok", String::new()),
-        };
+        let word = if result.is_ok() { "ok" } else { "not ok" };
         let number = number + 1;
-        println!("{word} {number} {} # {directive}{took} ms", short(test));
+        println!("{word} {number} {} # {took} ms", short(test));
         for line in result.as_ref().err().iter().flat_map(|why| why.lines()) {
             println!("# {line}");
         }
@@ -153,45 +112,7 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// The failure of a test.
-struct Failure {
-    /// Whether a panic in its main thread ended it: it was not killed, and did not hang.
-    asserted: bool,
-    /// Its exit status and its output.
-    text: String,
-}
-
-impl From<String> for Failure {
-    fn from(text: String) -> Self {
-        let asserted = false;
-        Self { asserted, text }
-    }
-}
-
-/// Checks that a test ended as expected. The error has the difference.
-fn judge(defect: Option<Defect>, result: Result<(), Failure>) -> Result<(), String> {
-    match (defect, result) {
-        (None, Ok(())) => Ok(()),
-        (None, Err(failure)) => Err(failure.text),
-        (Some(defect), Err(failure))
-            if failure.asserted && failure.text.contains(defect.message) =>
-        {
-            Ok(())
-        }
-        (Some(defect), Err(failure)) => Err(format!(
-            "it fails, but not as is expected ({defect})\n{}",
-            failure.text
-        )),
-        (Some(defect), Ok(())) => Err(format!(
-            "it passes, and is marked ({defect}): take the mark away"
-        )),
-    }
-}
-
-/// The exit status of a program whose main thread has panicked.
-const PANICKED: i32 = 101;
-
-fn run_one(test: &Test) -> Result<(), Failure> {
+fn run_one(test: &Test) -> Result<(), String> {
     let me = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
     // Options that select groups must select them for the child, too.
     let groups = std::env::args().filter(|arg| arg == "--faults");
@@ -225,7 +146,7 @@ fn run_one(test: &Test) -> Result<(), Failure> {
                 let _ = child.kill();
                 let _ = child.wait();
                 let stack = stack.unwrap_or_default();
-                return Err(format!("hung for {} s\n{stack}", test.limit).into());
+                return Err(format!("hung for {} s\n{stack}", test.limit));
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
@@ -235,48 +156,6 @@ fn run_one(test: &Test) -> Result<(), Failure> {
     if status.success() {
         Ok(())
     } else {
-        Err(Failure {
-            asserted: status.code() == Some(PANICKED),
-            text: format!("{status}\n{err}{out}"),
-        })
-    }
-}
-
-#[cfg(test)]
-mod judging {
-    use super::{Defect, Failure, judge};
-
-    const DEFECT: Defect = Defect {
-        message: "nothing works",
-        mended: "the next version",
-    };
-
-    fn failed(asserted: bool, text: &str) -> Result<(), Failure> {
-        let text = text.to_owned();
-        Err(Failure { asserted, text })
-    }
-
-    #[test]
-    fn a_test_without_a_mark_is_to_pass() {
-        assert_eq!(judge(None, Ok(())), Ok(()));
-        let why = judge(None, failed(true, "nothing works"));
-        assert_eq!(why, Err("nothing works".to_owned()));
-    }
-
-    #[test]
-    fn a_known_defect_is_to_fail_by_its_assertion() {
-        let shown = "exit status: 101\npanicked at x.rs: nothing works: 3 of 4";
-        assert_eq!(judge(Some(DEFECT), failed(true, shown)), Ok(()));
-        for other in [failed(true, "no memory"), failed(false, shown)] {
-            let why = judge(Some(DEFECT), other).expect_err("another failure");
-            assert!(why.contains("not as is expected"), "{why}");
-            assert!(why.contains(DEFECT.mended), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_known_defect_that_is_not_shown_is_a_failure() {
-        let why = judge(Some(DEFECT), Ok(())).expect_err("it passes");
-        assert!(why.contains("take the mark away"), "{why}");
+        Err(format!("{status}\n{err}{out}"))
     }
 }

@@ -64,27 +64,34 @@ const RUNS: usize = 4;
 /// The receive work that packets of this task have caused. Dropping it queues the rest to workers.
 pub(crate) struct InlineList {
     work: [Cell<Option<Arc<dyn InlineWork>>>; CAPACITY],
-    /// The principal for which a worker runs; `None` for a task, which runs for itself.
-    principal: Option<Arc<Principal>>,
+    runner: Runner,
+}
+
+/// The task that has a list.
+enum Runner {
+    /// A task that runs on its own behalf.
+    Task,
+    /// A worker, and the principal on whose behalf it runs.
+    Worker(Option<Arc<Principal>>),
 }
 
 impl InlineList {
     /// An empty list of a task that runs on its own behalf. A worker that uses it is offered
     /// nothing.
     pub(crate) const fn new() -> Self {
-        Self::of(None)
+        Self::of(Runner::Task)
     }
 
     /// An empty list of a worker that runs on behalf of `principal`. Without one it is offered
     /// nothing.
     pub(crate) fn of_worker(principal: Option<&Arc<Principal>>) -> Self {
-        Self::of(principal.cloned())
+        Self::of(Runner::Worker(principal.cloned()))
     }
 
-    const fn of(principal: Option<Arc<Principal>>) -> Self {
+    const fn of(runner: Runner) -> Self {
         Self {
             work: [const { Cell::new(None) }; CAPACITY],
-            principal,
+            runner,
         }
     }
 
@@ -109,10 +116,10 @@ impl InlineList {
     /// Whether the task of this list runs on behalf of `principal`. In a softirq that interrupts
     /// the task.
     fn runs_for(&self, principal: &Principal) -> bool {
-        match &self.principal {
-            Some(own) => **own == *principal,
-            // Never true for a worker.
-            None => principal.is_current(),
+        match &self.runner {
+            Runner::Worker(own) => own.as_ref().is_some_and(|own| **own == *principal),
+            // Never true in a worker.
+            Runner::Task => principal.is_current(),
         }
     }
 
@@ -131,9 +138,9 @@ impl InlineList {
 
     /// How often in a row the work may run.
     pub(crate) fn runs(&self) -> usize {
-        match self.principal {
-            Some(_) => 1,
-            None => RUNS,
+        match self.runner {
+            Runner::Worker(_) => 1,
+            Runner::Task => RUNS,
         }
     }
 
@@ -152,9 +159,9 @@ impl InlineList {
 
     /// Runs the work, up to the budget. Process context, no lock held.
     pub(crate) fn run(self) {
-        let budget = match self.principal {
-            Some(_) => WORKER_BUDGET,
-            None => BUDGET,
+        let budget = match self.runner {
+            Runner::Worker(_) => WORKER_BUDGET,
+            Runner::Task => BUDGET,
         };
         for _ in 0..budget {
             match self.take() {

@@ -185,6 +185,8 @@ impl Endpoint {
         let mut session = session.clone();
         let mut back = post(&session, new);
         while let Some(new) = back {
+            // The worker that has marked it gone removes it, too, but may not be scheduled yet.
+            self.remote.forget(&session);
             session = match self.remote_peer(bound, session.peer()) {
                 Ok(session) => session,
                 Err(error) => {
