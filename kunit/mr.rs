@@ -355,9 +355,11 @@ fn ensure(holds: bool, kind: Kind, what: &str) -> Result {
     Err(EIO)
 }
 
-/// Returns the error of a registration that must fail.
+/// Returns the error of a registration. Closes a region that was not refused.
 fn refused(domain: &TestDomain, memory: Memory, access: Access) -> Option<Error> {
-    reg(domain, memory, access, 1).err()
+    reg(domain, memory, access, 1)
+        .inspect(|mr| force_close(&**mr))
+        .err()
 }
 
 #[kunit_tests(kfabric_mr)]

@@ -243,9 +243,9 @@ impl<M: DueMap> Waiters<M> {
         Ok(())
     }
 
-    /// Adds to the error value (kfi_cntr_adderr, and each failed operation), modulo the maximum +
-    /// 1. Returns whether the error value changed; an add of 0 or of a full cycle does not change
-    /// it.
+    /// Adds to the error value (kfi_cntr_adderr, and each failed operation). The value wraps to 0
+    /// after its maximum. Returns whether the value changed; an add of 0 or of a full cycle does
+    /// not change it.
     pub fn add_err<V: Word, D: Word>(
         &mut self,
         gate: &Gate<V, D>,
