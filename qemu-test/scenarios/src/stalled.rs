@@ -31,7 +31,7 @@ tests![
     a_stalled_sread_of_an_eq_delays_no_other_thread,
     a_stalled_poll_delays_no_other_thread,
     a_stalled_reader_can_be_killed,
-    a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended,
+    a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended => 300,
 ];
 
 /// The role in which a test starts this program as another process.

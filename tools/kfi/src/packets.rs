@@ -143,8 +143,8 @@ figures! {
     /// Dropped: packets that wait for the QPs of the QP's owner use up their share of the
     /// owner's budget of kernel memory.
     DropBudget KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
-    /// Of `RxPackets`: those that were processed by the task or worker of this host that sent them, run
-    /// to completion.
+    /// Of `RxPackets`: those that a task or worker of the QP's own user and memory cgroup processed
+    /// while it was sending packets on this host, instead of the QP's worker (run to completion).
     RxInline KFABRIC_FIGURE_RX_INLINE "rx_inline",
 }
 
