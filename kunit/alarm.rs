@@ -24,7 +24,7 @@ use kernel::{
 
 /// An object with a timer, which counts the expirations.
 #[pin_data]
-struct Bell {
+struct TimedObject {
     rung: Arc<Count>,
     due: Due,
     #[pin]
@@ -32,12 +32,12 @@ struct Bell {
 }
 
 impl_alarm! {
-    impl Alarm for Bell {
+    impl Alarm for TimedObject {
         timer: self.timer, due: self.due, rings: Self::ring
     }
 }
 
-impl Bell {
+impl TimedObject {
     fn new() -> Result<Arc<Self>> {
         let rung = Count::new()?;
         Arc::pin_init(
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn an_alarm_expires_repeatedly() -> Result {
-        let bell = Bell::new()?;
+        let bell = TimedObject::new()?;
         let mut alarm = Alarm::new();
         for round in 1..4 {
             let now = now_ns();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn an_alarm_sets_the_timer_of_its_first_object_only() -> Result {
-        let (first, second) = (Bell::new()?, Bell::new()?);
+        let (first, second) = (TimedObject::new()?, TimedObject::new()?);
         let mut alarm = Alarm::new();
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);

@@ -27,7 +27,7 @@ use kernel::sync::atomic::{
 
 /// The state of a [`Mailbox`] after its release.
 #[pin_data]
-struct Fate {
+struct ReleaseState {
     #[pin]
     queue: WaitQueue,
     released: Atomic<u32>,
@@ -39,14 +39,14 @@ struct Mailbox {
     #[pin]
     queue: WaitQueue,
     number: Atomic<u32>,
-    fate: Arc<Fate>,
+    fate: Arc<ReleaseState>,
 }
 
 impl Mailbox {
-    fn new() -> Result<(Arc<Self>, Arc<Fate>)> {
+    fn new() -> Result<(Arc<Self>, Arc<ReleaseState>)> {
         let fate = Arc::pin_init(
-            pin_init!(Fate {
-                queue <- new_wait_queue!("kunit::Fate"),
+            pin_init!(ReleaseState {
+                queue <- new_wait_queue!("kunit::ReleaseState"),
                 released: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -115,7 +115,7 @@ impl AnonFile for Silent {
 
 /// Waits until the object is released, which the file system does a little after the close. Returns
 /// the number of releases.
-fn released(fate: &Fate) -> u32 {
+fn released(fate: &ReleaseState) -> u32 {
     let soon = Deadline::At(now_ns() + 10_000_000_000);
     let count = || fate.released.load(Acquire);
     let seen = || Some(count()).filter(|count| *count > 0);

@@ -11,14 +11,14 @@ use super::{
     },
     post::Poster,
     rdm::pending::{
-        Cargo,
+        PendingOp,
         WaitingSend, //
     },
     receive::{
-        Arrival,
+        EnqueueResult,
         Held,
         Message,
-        Offer, //
+        MatchResult, //
     },
     *, //
 };
@@ -127,7 +127,7 @@ impl End {
 
     /// Makes a waiting send of this endpoint to `target`, which is not queued there yet.
     fn waiting_send(&self, target: &Self) -> Result<Arc<WaitingSend>> {
-        let cargo = Cargo {
+        let cargo = PendingOp {
             from: filled(0x5a)?,
             ticket: self.ticket()?,
         };
@@ -200,7 +200,7 @@ mod tests {
             let arrival = target
                 .endpoint
                 .arrive(&message(&sender)?, Held::There(send.clone()));
-            assert!(matches!(arrival, Arrival::Kept));
+            assert!(matches!(arrival, EnqueueResult::Kept));
         }
         assert!(!send.is_waiting());
         assert_eq!(sender.cq(), (0, 1, 0));
@@ -223,7 +223,7 @@ mod tests {
         {
             let inside = target.endpoint.run.enter();
             assert!(inside.is_some());
-            let Offer::Taken(place) = target.endpoint.offer(&message, true) else {
+            let MatchResult::Taken(place) = target.endpoint.offer(&message, true) else {
                 return Err(EINVAL);
             };
             force_close(&*target.endpoint);

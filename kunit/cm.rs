@@ -14,7 +14,7 @@ use super::{
     kunit_cm_pair::{
         side,
         Ends,
-        Keeper,
+        RequestKeeper,
         Seen,
         SERVICE,
         THREE, //
@@ -30,7 +30,7 @@ use super::{
         Datagram,
         Destination, //
     },
-    Figure,
+    Stat,
     Path, //
 };
 use crate::{
@@ -143,7 +143,7 @@ mod tests {
         let conn = ends.ask(2, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
         assert!(ends.active.sees(&[no]));
-        assert!(ends.figure(Figure::CmNoListener) == 1);
+        assert!(ends.figure(Stat::CmNoListener) == 1);
         conn.close();
         Ok(())
     }
@@ -152,7 +152,7 @@ mod tests {
     fn one_listener_per_address_and_service() -> Result {
         let mut ends = Ends::new(TWO)?;
         let socket = ends.link.0.socket().clone();
-        let keeper = Keeper::new()?;
+        let keeper = RequestKeeper::new()?;
         let at = |ip, service| listen(&socket, ip, service, 1, keeper.clone());
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         assert!(at(TWO, SERVICE).is_err_and(|error| error == EADDRINUSE));
@@ -182,7 +182,7 @@ mod tests {
         let passive = ends.accept(ends.keeper.next()?, 3, 2)?;
         assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 2)]));
         assert!(ends.keeper.asked.get() == 2);
-        assert!(ends.figure(Figure::CmResent) > 0);
+        assert!(ends.figure(Stat::CmResent) > 0);
         active.close();
         passive.close();
         Ok(())
@@ -196,7 +196,7 @@ mod tests {
         let third = ends.ask(4, 0)?;
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         assert!(ends.active.sees(&[no]));
-        assert!(ends.figure(Figure::CmNoRoom) == 1);
+        assert!(ends.figure(Stat::CmNoRoom) == 1);
         // A request that was answered does not count any more.
         let passive = ends.accept(ends.keeper.next()?, 5, 0)?;
         let fourth = ends.ask(6, 0)?;
@@ -223,10 +223,10 @@ mod tests {
             conns.push(ends.ask(QPN + number, 0)?, GFP_KERNEL)?;
             assert!(asked(number + 1));
         }
-        assert!(ends.active.is(&[]) && ends.figure(Figure::CmNoRoom) == 0);
+        assert!(ends.active.is(&[]) && ends.figure(Stat::CmNoRoom) == 0);
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         conns.push(ends.ask(2, 0)?, GFP_KERNEL)?;
-        assert!(ends.active.sees(&[no]) && ends.figure(Figure::CmNoRoom) == 1);
+        assert!(ends.active.sees(&[no]) && ends.figure(Stat::CmNoRoom) == 1);
         let last = ends.keeper.next()?;
         let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
         // A request from another address.
@@ -252,7 +252,7 @@ mod tests {
         assert!(ends.active.sees(&[no, reply, no, no, rejected]));
         conns.push(ends.ask(9, 0)?, GFP_KERNEL)?;
         assert!(asked(MAX + 3));
-        assert!(ends.figure(Figure::CmNoRoom) == 3);
+        assert!(ends.figure(Stat::CmNoRoom) == 3);
         drop(other);
         for conn in &conns {
             conn.close();
@@ -395,7 +395,7 @@ mod tests {
             let noise = Inline::from_slice(noise).ok_or(EINVAL)?;
             qp.send(&path, &gsi, &Source::Inline(&noise))?;
         }
-        assert!(eventually(|| ends.figure(Figure::DropCm) == 3));
+        assert!(eventually(|| ends.figure(Stat::DropCm) == 3));
         qp.close();
         Ok(())
     }

@@ -20,7 +20,7 @@ use super::{
         ONE,
         SIX, //
     },
-    Figure, //
+    Stat, //
 };
 use crate::shim::aids::{
     eventually,
@@ -115,14 +115,14 @@ impl Consumer for Memory {
 
 /// A listener that keeps requests.
 #[pin_data]
-pub(super) struct Keeper {
+pub(super) struct RequestKeeper {
     #[pin]
     pub(super) kept: Mutex<KVec<Request>>,
     pub(super) asked: Arc<Count>,
     pub(super) gone: Arc<Count>,
 }
 
-impl Keeper {
+impl RequestKeeper {
     pub(super) fn new() -> Result<Arc<Self>> {
         let (asked, gone) = (Count::new()?, Count::new()?);
         Arc::pin_init(
@@ -146,7 +146,7 @@ impl Keeper {
     }
 }
 
-impl Listener for Keeper {
+impl Listener for RequestKeeper {
     fn request(&self, request: Request) {
         let _ = self.kept.lock().push(request, GFP_KERNEL);
         self.asked.add(1);
@@ -170,7 +170,7 @@ pub(super) fn side(qpn: u32) -> Side {
 
 /// A link with a listener at `ip`, and consumers for both ends.
 pub(super) struct Ends {
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) keeper: Arc<RequestKeeper>,
     pub(super) listening: Option<Listening>,
     pub(super) active: Arc<Memory>,
     pub(super) passive: Arc<Memory>,
@@ -186,7 +186,7 @@ impl Ends {
     /// Makes the ends with a limit of unanswered requests for the listener.
     pub(super) fn with_backlog(ip: IpAddr, backlog: u32) -> Result<Self> {
         let link = TestLink::new()?;
-        let keeper = Keeper::new()?;
+        let keeper = RequestKeeper::new()?;
         let listening = listen(link.0.socket(), ip, SERVICE, backlog, keeper.clone())?;
         Ok(Self {
             keeper,
@@ -239,7 +239,7 @@ impl Ends {
         Ok((active, passive))
     }
 
-    pub(super) fn figure(&self, figure: Figure) -> u64 {
+    pub(super) fn figure(&self, figure: Stat) -> u64 {
         self.link.0.socket().receiver().figures().get(figure)
     }
 }

@@ -154,13 +154,13 @@ impl Listener for Slow {
 }
 
 /// A listener of the test, and its service ID.
-struct Door {
+struct TestListener {
     slow: Arc<Slow>,
     service: ServiceId,
     listening: Option<Listening>,
 }
 
-impl Door {
+impl TestListener {
     fn new(link: &TestLink, port: u16) -> Result<Self> {
         let slow = Slow::new()?;
         let service = service_id(port);
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_blocked_consumer_delays_no_other() -> Result {
         let link = TestLink::new()?;
-        let door = Door::open(&link, 7)?;
+        let door = TestListener::open(&link, 7)?;
         let (slow, peer) = (Slow::new()?, Slow::new()?);
         peer.let_go(1000);
         let asks = door.ask(&link, 2, &slow)?;
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn events_during_a_callback_are_delivered_after_it() -> Result {
         let link = TestLink::new()?;
-        let door = Door::open(&link, 7)?;
+        let door = TestListener::open(&link, 7)?;
         let (slow, peer) = (Slow::new()?, Slow::new()?);
         peer.let_go(1000);
         let first = door.ask(&link, 2, &slow)?;
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_blocked_listener_delays_no_other() -> Result {
         let link = TestLink::new()?;
-        let (slow, other) = (Door::new(&link, 7)?, Door::open(&link, 8)?);
+        let (slow, other) = (TestListener::new(&link, 7)?, TestListener::open(&link, 8)?);
         let active = Slow::new()?;
         active.let_go(1000);
         let first = slow.ask(&link, 2, &active)?;
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_connection_closed_during_a_callback_gets_no_more_events() -> Result {
         let link = TestLink::new()?;
-        let door = Door::open(&link, 7)?;
+        let door = TestListener::open(&link, 7)?;
         let (slow, peer) = (Slow::new()?, Slow::new()?);
         peer.let_go(1000);
         let asks = door.ask(&link, 2, &slow)?;
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_closed_listener_rejects_undelivered_requests() -> Result {
         let link = TestLink::new()?;
-        let mut door = Door::new(&link, 7)?;
+        let mut door = TestListener::new(&link, 7)?;
         let (first, second) = (Slow::new()?, Slow::new()?);
         first.let_go(1000);
         second.let_go(1000);
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn removing_the_link_does_not_wait_for_a_blocked_consumer() -> Result {
         let link = TestLink::new()?;
-        let (door, other) = (Door::new(&link, 7)?, Door::open(&link, 8)?);
+        let (door, other) = (TestListener::new(&link, 7)?, TestListener::open(&link, 8)?);
         let (slow, active, passive) = (Slow::new()?, Slow::new()?, Slow::new()?);
         active.let_go(1000);
         passive.let_go(1000);

@@ -9,7 +9,7 @@ use super::{
     counter::Counter,
     fd::{
         Fd,
-        Holder, //
+        CounterRef, //
     },
     Cntr,
     CntrAttr, //
@@ -71,14 +71,14 @@ fn waiting(counter: &Counter) -> u32 {
     counter.waiting().0
 }
 
-impl Holder for Arc<Counter> {
+impl CounterRef for Arc<Counter> {
     fn counter(&self) -> &Counter {
         self
     }
 }
 
 /// Reads both values from a descriptor.
-fn take<H: Holder>(fd: &Fd<H>) -> Result<(u64, u64)> {
+fn take<H: CounterRef>(fd: &Fd<H>) -> Result<(u64, u64)> {
     let mut values = (0, 0);
     fd.take(|taken| {
         values = (taken.value, taken.err);
@@ -642,7 +642,7 @@ mod tests {
             max_value: 0,
         };
         let cntr = Cntr::open(&test.domain, attr, ident(3, 3)?)?;
-        let fd = Fd::new(crate::provider::object::Used::new(cntr.clone())?)?;
+        let fd = Fd::new(crate::provider::object::UseRef::new(cntr.clone())?)?;
         assert_eq!(close(&*cntr), Err(EBUSY));
         cntr.add(1);
         assert_eq!(take(&fd), Ok((1, 0)));

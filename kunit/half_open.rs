@@ -52,7 +52,7 @@ use kfi_core::{
     },
     rdm::{
         hello::{
-            Life,
+            PeerEpoch,
             Refusal,
             HELLO_LEN, //
         },
@@ -166,7 +166,7 @@ impl Target {
     fn ask(&self, port: u16) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let hello = Hello {
-            life: Life {
+            life: PeerEpoch {
                 incarnation: random_u64(),
                 epoch: 1,
             },

@@ -94,7 +94,7 @@ impl Packets {
 
     /// Queues packets until one is refused. Returns the number of queued packets, and the statistic
     /// that counts the refused one.
-    fn fill(&self, inbox: &QpInbox) -> Result<(u32, Figure)> {
+    fn fill(&self, inbox: &QpInbox) -> Result<(u32, Stat)> {
         let mut waiting = 0;
         loop {
             match inbox.push(self.next()?) {
@@ -140,7 +140,7 @@ impl Target {
     }
 
     fn dropped(&self) -> u64 {
-        self.qp.figures().get(Figure::DropBudget)
+        self.qp.figures().get(Stat::DropBudget)
     }
 
     fn received(&self) -> u64 {
@@ -215,21 +215,21 @@ mod tests {
             packets.in_room(RESERVE + 2 * LOAN),
         );
         // One inbox leaves nearly as much free as it has borrowed, and a second one takes that.
-        assert_eq!(packets.fill(&one)?, (most, Figure::DropBudget));
+        assert_eq!(packets.fill(&one)?, (most, Stat::DropBudget));
         assert_eq!(charged(&user), u64::from(2 * LOAN));
-        assert_eq!(packets.fill(&two)?, (some, Figure::DropBudget));
+        assert_eq!(packets.fill(&two)?, (some, Stat::DropBudget));
         assert_eq!(charged(&user), u64::from(3 * LOAN));
-        assert_eq!(packets.fill(&others)?, (most, Figure::DropBudget));
+        assert_eq!(packets.fill(&others)?, (most, Stat::DropBudget));
         // A third inbox of the user has its reserve.
         pin_init::stack_pin_init!(let three = QpInbox::new(Some(&user), MUCH));
         let reserve = packets.in_room(RESERVE);
-        assert_eq!(packets.fill(&three)?, (reserve, Figure::DropBudget));
+        assert_eq!(packets.fill(&three)?, (reserve, Stat::DropBudget));
         // Packets that are taken from one inbox make room for the user's other inboxes.
         assert_eq!(one.take(u32::MAX).count(), most as usize);
         assert_eq!(charged(&user), u64::from(LOAN));
-        assert_eq!(packets.fill(&two)?, (most - some, Figure::DropBudget));
+        assert_eq!(packets.fill(&two)?, (most - some, Stat::DropBudget));
         assert_eq!(two.take(u32::MAX).count(), most as usize);
-        assert_eq!(packets.fill(&one)?, (most, Figure::DropBudget));
+        assert_eq!(packets.fill(&one)?, (most, Stat::DropBudget));
         Ok(())
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let all = u64::from(4 * LOAN);
         let objects = owner.take(all - u64::from(LOAN) + 1)?;
         let reserve = packets.in_room(RESERVE);
-        assert_eq!(packets.fill(&inbox)?, (reserve, Figure::DropBudget));
+        assert_eq!(packets.fill(&inbox)?, (reserve, Stat::DropBudget));
         drop(objects);
         assert!(inbox.push(packets.next()?).is_ok());
         assert_eq!(owner.take(all - u64::from(LOAN) + 1).err(), Some(ENOMEM));
@@ -262,7 +262,7 @@ mod tests {
             let (waiting, _) = packets.fill(&inbox)?;
             assert_eq!(inbox.close().count(), waiting as usize);
             assert_eq!(charged(&owner), 0);
-            assert_eq!(packets.fill(&inbox)?, (0, Figure::DropState));
+            assert_eq!(packets.fill(&inbox)?, (0, Stat::DropState));
             assert!(inbox.close().is_empty() && inbox.take(1).is_empty());
             assert_eq!(charged(&owner), 0);
         }
@@ -326,7 +326,7 @@ mod tests {
             for (limits, waiting) in [(few, 5), (small, most)] {
                 pin_init::stack_pin_init!(let inbox = QpInbox::new(owner, limits));
                 for _ in 0..2 {
-                    assert_eq!(packets.fill(&inbox)?, (waiting, Figure::DropInboxFull));
+                    assert_eq!(packets.fill(&inbox)?, (waiting, Stat::DropInboxFull));
                     assert_eq!(inbox.take(u32::MAX).count(), waiting as usize);
                 }
             }
@@ -350,7 +350,7 @@ mod tests {
         others.send(&pair, 200)?;
         assert!(eventually(|| flooded.dropped() > 0));
         assert!(charged(&user) <= u64::from(2 * LOAN));
-        assert!(pair.link.0.figures().get(Figure::DropBudget) >= flooded.dropped());
+        assert!(pair.link.0.figures().get(Stat::DropBudget) >= flooded.dropped());
         // The part is full at this time.
         idle.send(&pair, 2)?;
         assert_eq!((idle.dropped(), others.dropped()), (0, 0));
@@ -376,7 +376,7 @@ mod tests {
         let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;
         let payload = buffer(REGION)?;
         assert_eq!(pair.a.run(WRITE, &payload)?, Some(Status::Success));
-        assert!(pair.b.figure(Figure::DropBudget) > 0);
+        assert!(pair.b.figure(Stat::DropBudget) > 0);
         assert!(mem::memref::equal(&pair.b.peer.region, &payload));
         assert!(pair.works()?);
         Ok(())

@@ -4,7 +4,7 @@
 
 use super::{
     with_memory,
-    Enters,
+    NewWaiter,
     Line,
     Memory, //
 };
@@ -28,9 +28,9 @@ impl Numbers {
 }
 
 /// Returns an entering waiter that brings memory.
-fn enters(who: u64) -> Result<Enters<u64>> {
+fn enters(who: u64) -> Result<NewWaiter<u64>> {
     let memory = Some(Memory::new()?);
-    Ok(Enters { who, memory })
+    Ok(NewWaiter { who, memory })
 }
 
 /// Removes the entry with the lowest key.
@@ -49,7 +49,7 @@ mod tests {
         let mut line = Due::new(Line::new());
         let mut memory = Some(Memory::new()?);
         for round in 0..10 {
-            let key = line.insert(round, Enters { who: round, memory });
+            let key = line.insert(round, NewWaiter { who: round, memory });
             assert_eq!(line.lowest(), Some(round));
             let left = if round % 2 == 0 {
                 line.remove(&key).ok_or(ENOENT)?
@@ -69,10 +69,10 @@ mod tests {
         let mut line = Due::new(Line::new());
         for (who, other) in [(5, 3), (5, 7)] {
             let memory = None;
-            line.insert(who, Enters { who, memory });
+            line.insert(who, NewWaiter { who, memory });
             let memory = Some(Memory::new()?);
             let who = other;
-            line.insert(who, Enters { who, memory });
+            line.insert(who, NewWaiter { who, memory });
             let (low, high) = (who.min(5), who.max(5));
             assert_eq!(line.pop().map(|(_, left)| left.who), Some(low));
             assert_eq!(line.pop().map(|(_, left)| left.who), Some(high));

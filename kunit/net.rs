@@ -15,7 +15,7 @@ use super::{
     next,
     table::{
         set_max_links,
-        Changes, //
+        NetdevHandler, //
     },
     IfName,
     Link,
@@ -92,7 +92,7 @@ fn del_named(name: &[u8]) -> Result {
 /// Reports an event of the interface to the table of links.
 fn happens(event: NetdevEvent) {
     let _rtnl = Rtnl::lock();
-    Changes::event(event);
+    NetdevHandler::event(event);
 }
 
 /// Returns the description of the interface of `link` that the kernel would give.

@@ -6,7 +6,7 @@ use super::{
     close,
     force_close,
     Object,
-    Used, //
+    UseRef, //
 };
 use crate::shim::kthread::Join;
 use crate::{
@@ -103,7 +103,7 @@ mod tests {
     fn objects_in_use_are_not_closed() -> Result {
         let test = TestDomain::open()?;
         let cntr = cntr(&test)?;
-        let (one, other) = (Used::new(cntr.clone())?, Used::new(cntr.clone())?);
+        let (one, other) = (UseRef::new(cntr.clone())?, UseRef::new(cntr.clone())?);
         assert_eq!(close(&*cntr), Err(EBUSY));
         one.release();
         one.release();
@@ -113,7 +113,7 @@ mod tests {
         drop(other);
         assert_eq!(close(&*cntr), Ok(()));
         assert_eq!(close(&*cntr), Err(EBADF));
-        assert_eq!(Used::new(cntr).err(), Some(EBADF));
+        assert_eq!(UseRef::new(cntr).err(), Some(EBADF));
         Ok(())
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn a_use_may_end_after_a_close_by_force() -> Result {
         let test = TestDomain::open()?;
         let cntr = cntr(&test)?;
-        let used = Used::new(cntr.clone())?;
+        let used = UseRef::new(cntr.clone())?;
         force_close(&*cntr);
         assert!(cntr.uses().is_closed());
         drop(used);
@@ -169,7 +169,7 @@ mod tests {
             closer.join();
             assert_eq!(interrupted.get(), round);
             assert!(mr.uses().is_closed());
-            assert_eq!(Used::new(mr.clone()).err(), Some(EBADF));
+            assert_eq!(UseRef::new(mr.clone()).err(), Some(EBADF));
             assert!(test.domain.region(1).is_none());
         }
         // The object has not been torn down.

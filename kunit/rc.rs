@@ -27,8 +27,8 @@ use super::{
         SIX,
         TWO, //
     },
-    qp::rc::FRONT_MAX,
-    Figure,
+    qp::rc::INLINE_HEADER_MAX,
+    Stat,
     Path, //
 };
 use crate::{
@@ -190,23 +190,23 @@ mod tests {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let mut runs = 0;
-        for front in [0, 1, 16, FRONT_MAX] {
-            let bytes = [0xa5; FRONT_MAX];
-            let bytes = bytes.get(..front).ok_or(EINVAL)?;
-            for len in [0, 1, 1023, 1024 - front, 1024, 5000] {
+        for inline_header in [0, 1, 16, INLINE_HEADER_MAX] {
+            let bytes = [0xa5; INLINE_HEADER_MAX];
+            let bytes = bytes.get(..inline_header).ok_or(EINVAL)?;
+            for len in [0, 1, 1023, 1024 - inline_header, 1024, 5000] {
                 let payload = buffer(len)?;
                 let before = a.peer.ended();
                 a.send(bytes, &payload)?;
                 assert!(eventually(|| a.peer.ended() > before));
                 assert!(a.peer.status() == Some(Status::Success));
                 let ended = (*b.peer.last.lock()).ok_or(EIO)?;
-                assert_eq!(ended.len as usize, front + len);
-                let mut head = [0; FRONT_MAX];
-                let head = head.get_mut(..front).ok_or(EINVAL)?;
+                assert_eq!(ended.len as usize, inline_header + len);
+                let mut head = [0; INLINE_HEADER_MAX];
+                let head = head.get_mut(..inline_header).ok_or(EINVAL)?;
                 mem::wire::peek(head, &b.peer.receive, 0);
                 assert!(*head == *bytes);
                 assert!(mem::memref::equal(
-                    &b.peer.receive.slice(front, len),
+                    &b.peer.receive.slice(inline_header, len),
                     &payload
                 ));
                 // The run has ended when all completions are reported.
@@ -217,7 +217,7 @@ mod tests {
         // An operation without an inline header uses the slot of one with it.
         assert!(a.run(SEND, &buffer(10)?)? == Some(Status::Success));
         assert_eq!((*b.peer.last.lock()).map_or(0, |ended| ended.len), 10);
-        let long = [0; FRONT_MAX + 1];
+        let long = [0; INLINE_HEADER_MAX + 1];
         assert!(a.send(&long, &MemRef::empty()) == Err(EINVAL));
         Ok(())
     }
@@ -235,10 +235,10 @@ mod tests {
             a.send(b"", &payload)?;
             assert!(eventually(|| refused() > before));
             let mut seen = 0;
-            a.qp.rewrite(|context, front| {
+            a.qp.rewrite(|context, inline_header| {
                 seen += 1;
-                if context == ended as u64 && *front == *b"first" {
-                    front.copy_from_slice(b"other");
+                if context == ended as u64 && *inline_header == *b"first" {
+                    inline_header.copy_from_slice(b"other");
                 }
             });
             // Only one message has an inline header.
@@ -340,9 +340,9 @@ mod tests {
         });
         assert!(in_order);
         // One acknowledgement answers many messages.
-        assert!(b.figure(Figure::AckTx) < MANY);
+        assert!(b.figure(Stat::AckTx) < MANY);
         // No packet is lost on this path.
-        assert_eq!(a.figure(Figure::Retries), 0);
+        assert_eq!(a.figure(Stat::Retries), 0);
         Ok(())
     }
 
@@ -366,8 +366,8 @@ mod tests {
         }
         let on_top = !cfg!(CONFIG_PREEMPT_RT);
         assert!(!on_top || done_at_once > 50);
-        assert!(!on_top || b.figure(Figure::RxInline) > 50);
-        assert!(b.figure(Figure::RxInline) <= b.figure(Figure::RxPackets));
+        assert!(!on_top || b.figure(Stat::RxInline) > 50);
+        assert!(b.figure(Stat::RxInline) <= b.figure(Stat::RxPackets));
         Ok(())
     }
 
@@ -407,11 +407,11 @@ mod tests {
         }
         assert!(a.post(SEND, &payload) == Err(EAGAIN));
         // No message is lost, although no receive was available.
-        assert!(eventually(|| a.figure(Figure::RnrRx) > 0));
+        assert!(eventually(|| a.figure(Stat::RnrRx) > 0));
         b.peer.posted.store(64, Release);
         assert!(eventually(|| a.peer.ended() == 64));
         assert_eq!(b.peer.received(), 64);
-        assert!(b.figure(Figure::RnrTx) > 0);
+        assert!(b.figure(Stat::RnrTx) > 0);
         Ok(())
     }
 
@@ -458,12 +458,12 @@ mod tests {
         let payload = buffer(100)?;
         assert!(pair.a.run(SEND, &payload)? == Some(Status::RetryExceeded));
         assert!(eventually(|| pair.a.peer.failed.load(Acquire) == 1));
-        assert!(pair.a.figure(Figure::Timeouts) >= 2);
+        assert!(pair.a.figure(Stat::Timeouts) >= 2);
         // Nothing more is sent.
         a_while();
-        let sent = pair.a.figure(Figure::TxPackets);
+        let sent = pair.a.figure(Stat::TxPackets);
         a_while();
-        assert_eq!(pair.a.figure(Figure::TxPackets), sent);
+        assert_eq!(pair.a.figure(Stat::TxPackets), sent);
         Ok(())
     }
 
@@ -496,8 +496,8 @@ mod tests {
             // Both ends have failed.
             assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
             assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
-            assert_eq!(b.figure(Figure::NakAccessTx), 1);
-            assert_eq!(a.figure(Figure::NakAccessRx), 1);
+            assert_eq!(b.figure(Stat::NakAccessTx), 1);
+            assert_eq!(a.figure(Stat::NakAccessRx), 1);
         }
         Ok(())
     }
@@ -574,13 +574,13 @@ mod tests {
             Ok(())
         })?;
         path.send(skb)?;
-        assert!(eventually(|| pair.b.figure(Figure::DropSource) == 1));
+        assert!(eventually(|| pair.b.figure(Stat::DropSource) == 1));
         // A QP that is not connected ignores all packets.
         let end = End::new(&pair.link, TWO, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;
-        assert!(eventually(|| end.figure(Figure::DropState) == 1));
+        assert!(eventually(|| end.figure(Stat::DropState) == 1));
         assert!(pair.works()?);
         Ok(())
     }

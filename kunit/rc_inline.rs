@@ -18,7 +18,7 @@ use crate::{
             ONE,
             TWO, //
         },
-        Figure, //
+        Stat, //
     },
     shim::{
         aids::{
@@ -54,11 +54,11 @@ mod tests {
             assert!(eventually(|| a.peer.ended() as u64 == round + 1));
         }
         assert_eq!(b.peer.received(), 100);
-        assert!(b.figure(Figure::RxPackets) >= 100);
+        assert!(b.figure(Stat::RxPackets) >= 100);
         // The worker of this QP runs for its user, and does not process packets for the first
         // user's QP either.
         assert_eq!(
-            (a.figure(Figure::RxInline), b.figure(Figure::RxInline)),
+            (a.figure(Stat::RxInline), b.figure(Stat::RxInline)),
             (0, 0)
         );
         Ok(())
@@ -86,7 +86,7 @@ mod tests {
         }
         assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
         // On a slow machine the worker of the other end sends some packets again, and runs this QP.
-        assert!(b.figure(Figure::RxInline) <= u64::from(accepted) / 2);
+        assert!(b.figure(Stat::RxInline) <= u64::from(accepted) / 2);
         Ok(())
     }
 

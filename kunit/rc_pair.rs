@@ -18,9 +18,9 @@ use super::{
         Payload,
         Qp, //
     },
-    Figure,
+    Stat,
     Path,
-    QpFigures, //
+    QpStats, //
 };
 use crate::{
     mem::{
@@ -290,8 +290,8 @@ impl End {
     /// Like `new`, with a QP that is charged to `owner`.
     pub(super) fn of(link: &TestLink, ip: IpAddr, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
-        let figures = QpFigures::shared()?;
-        let qp = Qp::connection_with_fronts(&link.0, ip, sends, figures, owner, peer.clone())?;
+        let figures = QpStats::shared()?;
+        let qp = Qp::connection_with_inline_headers(&link.0, ip, sends, figures, owner, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
@@ -318,18 +318,18 @@ impl End {
         self.qp.modify(&attr, Mask::RC_TO_RTS, None)
     }
 
-    /// Sends the inline header `front`, followed by `memory`.
-    pub(super) fn send(&self, front: &[u8], memory: &MemRef) -> Result {
-        self.post_front(SEND, front, memory)
+    /// Sends the inline header `inline_header`, followed by `memory`.
+    pub(super) fn send(&self, inline_header: &[u8], memory: &MemRef) -> Result {
+        self.post_front(SEND, inline_header, memory)
     }
 
     pub(super) fn post(&self, op: Op, memory: &MemRef) -> Result {
         self.post_front(op, &[], memory)
     }
 
-    fn post_front(&self, op: Op, front: &[u8], memory: &MemRef) -> Result {
+    fn post_front(&self, op: Op, inline_header: &[u8], memory: &MemRef) -> Result {
         let context = self.peer.ended() as u64;
-        self.qp.queue(&plain(op), front, memory.clone(), context)?;
+        self.qp.queue(&plain(op), inline_header, memory.clone(), context)?;
         self.qp.push_only();
         Ok(())
     }
@@ -345,7 +345,7 @@ impl End {
         })
     }
 
-    pub(super) fn figure(&self, figure: Figure) -> u64 {
+    pub(super) fn figure(&self, figure: Stat) -> u64 {
         self.qp.figures().get(figure)
     }
 }

@@ -32,7 +32,7 @@ use crate::{
         object::{
             close,
             force_close,
-            Used, //
+            UseRef, //
         },
         poll::{
             PollSet,
@@ -229,7 +229,7 @@ mod tests {
         let fabric = TestFabric::open()?;
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
         let fd = SetFd {
-            set: Used::new(set.clone())?,
+            set: UseRef::new(set.clone())?,
         };
         assert_eq!(close(&*set), Err(EBUSY));
         let memory = UserMemory::map(16, true)?;

@@ -33,7 +33,7 @@ use super::{
         Rc, //
     },
     socket,
-    Figure,
+    Stat,
     NetNs,
     Path, //
 };
@@ -193,7 +193,7 @@ mod tests {
                     };
                     *byte ^= 0x10;
                     let rx = RxSkb::in_pieces(&changed, 20, linear, piece)?;
-                    assert!(packet::verified(&rx) == Err(Figure::DropIcrc));
+                    assert!(packet::verified(&rx) == Err(Stat::DropIcrc));
                 }
             }
         }
@@ -262,14 +262,14 @@ mod tests {
         pair.send(&buffer(0)?)?;
         // BTH, DETH, payload with pad, ICRC.
         let bytes = (12 + 8 + 8 + 4) + (12 + 8 + 4);
-        assert!(pair.b.counts(Figure::RxPackets, 2));
-        assert!(pair.b.counts(Figure::RxBytes, bytes));
-        assert!(pair.a.counts(Figure::TxPackets, 2));
-        assert!(pair.a.counts(Figure::TxBytes, bytes));
+        assert!(pair.b.counts(Stat::RxPackets, 2));
+        assert!(pair.b.counts(Stat::RxBytes, bytes));
+        assert!(pair.a.counts(Stat::TxPackets, 2));
+        assert!(pair.a.counts(Stat::TxBytes, bytes));
         let link = pair.link.0.figures();
-        assert_eq!(link.get(Figure::TxPackets), 2);
-        assert!(eventually(|| link.get(Figure::RxBytes) == bytes));
-        for (number, figure) in Figure::ALL.iter().enumerate() {
+        assert_eq!(link.get(Stat::TxPackets), 2);
+        assert!(eventually(|| link.get(Stat::RxBytes) == bytes));
+        for (number, figure) in Stat::ALL.iter().enumerate() {
             assert_eq!(*figure as usize, number);
             assert!(!figure.name().is_empty());
         }
@@ -285,31 +285,31 @@ mod tests {
             pair.hostile(16, |bytes| bytes[at] ^= 1)?;
             sent += 1;
         }
-        assert!(pair.b.counts(Figure::DropIcrc, sent));
+        assert!(pair.b.counts(Stat::DropIcrc, sent));
         // Fields that may change in transit can be changed: FECN and BECN.
         pair.hostile(16, |bytes| bytes[28 + 4] |= 0xc0)?;
         assert!(eventually(|| pair.b.got.count() == 1));
         assert!(pair.works()?);
-        assert_eq!(pair.b.figure(Figure::DropIcrc), sent);
+        assert_eq!(pair.b.figure(Stat::DropIcrc), sent);
         Ok(())
     }
 
     #[test]
     fn malformed_packets_are_dropped() -> Result {
         let pair = Pair::new(ONE, TWO)?;
-        let cases: [(Figure, usize, u8); 6] = [
-            (Figure::DropVersion, 29, 0x41),
-            (Figure::DropOpcode, 28, 0x7f),
-            (Figure::DropPkey, 31, 0),
-            (Figure::DropPad, 29, 0x70),
-            (Figure::DropPayload, 28, 0x11),
-            (Figure::DropNoQp, 35, 0),
+        let cases: [(Stat, usize, u8); 6] = [
+            (Stat::DropVersion, 29, 0x41),
+            (Stat::DropOpcode, 28, 0x7f),
+            (Stat::DropPkey, 31, 0),
+            (Stat::DropPad, 29, 0x70),
+            (Stat::DropPayload, 28, 0x11),
+            (Stat::DropNoQp, 35, 0),
         ];
         for (cause, at, byte) in cases {
             let before = pair.strays(cause);
             // There are only two QPs, so a QP number with one bit changed belongs to none.
-            pair.hostile(if cause == Figure::DropPad { 0 } else { 16 }, |bytes| {
-                bytes[at] = if cause == Figure::DropNoQp {
+            pair.hostile(if cause == Stat::DropPad { 0 } else { 16 }, |bytes| {
+                bytes[at] = if cause == Stat::DropNoQp {
                     bytes[at] ^ 0x40
                 } else {
                     byte
@@ -318,7 +318,7 @@ mod tests {
             assert!(eventually(|| pair.strays(cause) == before + 1));
         }
         // An acknowledgement with a reserved syndrome.
-        let before = pair.strays(Figure::DropSyndrome);
+        let before = pair.strays(Stat::DropSyndrome);
         pair.hostile(0, |bytes| {
             bytes[28] = 0x11;
             bytes[40] = 0x40;
@@ -326,7 +326,7 @@ mod tests {
             bytes[25] -= 4;
         })?;
         assert!(eventually(
-            || pair.strays(Figure::DropSyndrome) == before + 1
+            || pair.strays(Stat::DropSyndrome) == before + 1
         ));
         assert!(pair.works()?);
         assert_eq!(pair.b.got.count(), 1);
@@ -337,24 +337,24 @@ mod tests {
     fn invalid_lengths_are_dropped() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let (short, odd) = (
-            pair.strays(Figure::DropShort),
-            pair.strays(Figure::DropLength),
+            pair.strays(Stat::DropShort),
+            pair.strays(Stat::DropLength),
         );
         // The UDP length is smaller than that of the packet: 0 to 23 bytes are not a RoCEv2
         // datagram.
         for len in 0..24u8 {
             pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
         }
-        assert!(eventually(|| pair.strays(Figure::DropShort) == short + 24));
+        assert!(eventually(|| pair.strays(Stat::DropShort) == short + 24));
         for len in 25..28u8 {
             pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
         }
-        assert!(eventually(|| pair.strays(Figure::DropLength) == odd + 3));
+        assert!(eventually(|| pair.strays(Stat::DropLength) == odd + 3));
         // The packet has one byte more than the largest path MTU, and is dropped before it reaches
         // a QP.
-        let long = pair.strays(Figure::DropTooLong);
+        let long = pair.strays(Stat::DropTooLong);
         pair.hostile(4097, |_| {})?;
-        assert!(eventually(|| pair.strays(Figure::DropTooLong) == long + 1));
+        assert!(eventually(|| pair.strays(Stat::DropTooLong) == long + 1));
         assert!(pair.works()?);
         assert_eq!(pair.b.got.count(), 1);
         Ok(())
@@ -367,11 +367,11 @@ mod tests {
         let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
         pair.path.send(with_pattern(&pair.path, &send)?)?;
-        assert!(pair.b.counts(Figure::DropService, 1));
+        assert!(pair.b.counts(Stat::DropService, 1));
         // A packet to another address: the first QP is not at the address of the second one.
         let skb = built(&pair.path, &pair.a, pair.a.qp.number(), 8)?;
         pair.path.send(skb)?;
-        assert!(pair.a.counts(Figure::DropDestination, 1));
+        assert!(pair.a.counts(Stat::DropDestination, 1));
         // A datagram with another Q key.
         let wrong = Destination {
             qkey: QKEY + 1,
@@ -380,12 +380,12 @@ mod tests {
         pair.a
             .qp
             .send(&pair.path, &wrong, &Source::Mem(buffer(1)?))?;
-        assert!(pair.b.counts(Figure::DropQkey, 1));
+        assert!(pair.b.counts(Stat::DropQkey, 1));
         // The consumer has no receive for it.
         assert_eq!(pair.b.got.count(), 0);
         pair.b.got.takes.store(false, Release);
         pair.send(&buffer(1)?)?;
-        assert!(pair.b.counts(Figure::DropNoReceive, 1));
+        assert!(pair.b.counts(Stat::DropNoReceive, 1));
         assert!(pair.works()?);
         Ok(())
     }
@@ -432,7 +432,7 @@ mod tests {
         };
         // Only QP 1 can use its Q key: other QPs that name it send their own.
         c.qp.send(&path, &to, &Source::Mem(buffer(256)?))?;
-        assert!(eventually(|| gsi.figures().get(Figure::DropQkey) == 1));
+        assert!(eventually(|| gsi.figures().get(Stat::DropQkey) == 1));
         gsi.send(&path, &to, &Source::Mem(buffer(256)?))?;
         assert!(eventually(|| got.count() == 1));
         gsi.close();
@@ -478,11 +478,11 @@ mod tests {
     fn a_closed_qp_receives_nothing() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         assert!(pair.works()?);
-        let strays = pair.strays(Figure::DropNoQp);
+        let strays = pair.strays(Stat::DropNoQp);
         pair.b.qp.close();
         pair.b.qp.close();
         pair.send(&buffer(8)?)?;
-        assert!(eventually(|| pair.strays(Figure::DropNoQp) == strays + 1));
+        assert!(eventually(|| pair.strays(Stat::DropNoQp) == strays + 1));
         assert_eq!(pair.b.got.count(), 1);
         Ok(())
     }
@@ -525,7 +525,7 @@ mod tests {
             let source = Source::Mem(payload.clone());
             pair.a.qp.send(&pair.path, &to, &source)?;
         }
-        let dropped = || qp.figures().get(Figure::DropInboxFull);
+        let dropped = || qp.figures().get(Stat::DropInboxFull);
         assert!(eventually(|| dropped() > 0));
         slow.go.complete_all();
         assert!(eventually(

@@ -15,8 +15,8 @@ use super::{
         Qp,
         Ud, //
     },
-    socket::Way,
-    Figure,
+    socket::AddrPair,
+    Stat,
     IfName,
     Link,
     LinkName,
@@ -114,7 +114,7 @@ pub(super) struct Seen {
     pub(super) len: usize,
     pub(super) imm: Option<u32>,
     pub(super) source_qp: Qpn,
-    pub(super) way: Option<Way>,
+    pub(super) way: Option<AddrPair>,
     pub(super) solicited: bool,
     pub(super) grh: [u8; GRH_LEN],
 }
@@ -230,13 +230,13 @@ impl End {
     }
 
     /// Returns a statistic of the QP.
-    pub(super) fn figure(&self, figure: Figure) -> u64 {
+    pub(super) fn figure(&self, figure: Stat) -> u64 {
         self.qp.figures().get(figure)
     }
 
     /// Waits until the statistic has the value `n`. Returns false if it does not in time, or
     /// exceeds `n`.
-    pub(super) fn counts(&self, figure: Figure, n: u64) -> bool {
+    pub(super) fn counts(&self, figure: Stat, n: u64) -> bool {
         eventually(|| self.figure(figure) >= n) && self.figure(figure) == n
     }
 }
@@ -316,7 +316,7 @@ impl Pair {
     }
 
     /// Returns a statistic of packets for which no QP was found.
-    pub(super) fn strays(&self, figure: Figure) -> u64 {
+    pub(super) fn strays(&self, figure: Stat) -> u64 {
         self.link.0.socket().receiver().figures().get(figure)
     }
 
@@ -351,7 +351,7 @@ pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
             && seen.imm == destination.imm
             && seen.solicited == destination.solicited
             && seen.source_qp == pair.a.qp.number()
-            && seen.way == Some(Way { from, to })
+            && seen.way == Some(AddrPair { from, to })
             && mem::memref::equal(&pair.b.got.memory.slice(8, len), &payload);
         if !good {
             pr_err!("{} bytes: other than sent\n", len);

@@ -101,7 +101,7 @@ impl Default for AvSlot {
 /// Storage of the wrong size: not [`index_len`] index slots, or fewer address slots than before.
 /// Returns the storage to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misfit<T, X>(pub T, pub X);
+pub struct StorageMismatch<T, X>(pub T, pub X);
 
 /// An address vector.
 ///
@@ -131,10 +131,10 @@ where
     ///
     /// # Errors
     ///
-    /// [`Misfit`]: the length of `index` is not [`index_len`], or there are more than 2^20 slots.
-    pub fn new(kind: AvType, slots: T, index: X, seed: u64) -> Result<Self, Misfit<T, X>> {
+    /// [`StorageMismatch`]: the length of `index` is not [`index_len`], or there are more than 2^20 slots.
+    pub fn new(kind: AvType, slots: T, index: X, seed: u64) -> Result<Self, StorageMismatch<T, X>> {
         if slots.len() > 1 << INDEX_BITS || index.len() != index_len(slots.len()) {
-            return Err(Misfit(slots, index));
+            return Err(StorageMismatch(slots, index));
         }
         let kind = match kind {
             AvType::Map => AvType::Map,
@@ -269,14 +269,14 @@ where
     ///
     /// # Errors
     ///
-    /// [`Misfit`]: the length of `index` is not [`index_len`], or there are fewer slots than before
+    /// [`StorageMismatch`]: the length of `index` is not [`index_len`], or there are fewer slots than before
     /// or more than 2^20. The AV is unchanged.
-    pub fn grow(&mut self, slots: T, index: X) -> Result<(T, X), Misfit<T, X>> {
+    pub fn grow(&mut self, slots: T, index: X) -> Result<(T, X), StorageMismatch<T, X>> {
         let fits = slots.len() >= self.slots.len()
             && slots.len() <= 1 << INDEX_BITS
             && index.len() == index_len(slots.len());
         if !fits {
-            return Err(Misfit(slots, index));
+            return Err(StorageMismatch(slots, index));
         }
         let old_slots = mem::replace(&mut self.slots, slots);
         let old_index = mem::replace(&mut self.index, Index::new(index));

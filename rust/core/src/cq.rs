@@ -113,12 +113,12 @@ pub enum Woken {
 /// [`CompletionQueue::leave`]. While a thread is inside, no signal is kept.
 #[must_use = "no signal is kept while a thread is inside"]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Inside {
+pub struct BlockingRead {
     /// The number of signals before the thread entered.
     signals: u64,
 }
 
-impl Inside {
+impl BlockingRead {
     /// Returns the number for [`CompletionQueue::enter_again`]; not 0.
     pub fn number(&self) -> u64 {
         // The number of signals never reaches 2^64.
@@ -431,10 +431,10 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
     // ---- Sleeping -------------------------------------------------------------
 
     /// Records that a thread enters a blocking read: every signal from now on releases it.
-    pub fn enter(&mut self) -> Inside {
+    pub fn enter(&mut self) -> BlockingRead {
         // The number is bounded by the number of tasks.
         self.inside = self.inside.wrapping_add(1);
-        Inside {
+        BlockingRead {
             signals: self.signals,
         }
     }
@@ -442,23 +442,23 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
     /// Records that a thread continues an interrupted read with the [`number`](Inside::number) of
     /// its first entry, so that signals since then count. Any other number can only release this
     /// thread, and at once.
-    pub fn enter_again(&mut self, number: u64) -> Inside {
+    pub fn enter_again(&mut self, number: u64) -> BlockingRead {
         self.inside = self.inside.wrapping_add(1);
-        Inside {
+        BlockingRead {
             signals: number.wrapping_sub(1),
         }
     }
 
     /// Records that a thread leaves.
-    pub fn leave(&mut self, inside: Inside) {
-        let Inside { signals: _ } = inside;
-        // Only `enter` and `enter_again` make an `Inside`.
+    pub fn leave(&mut self, inside: BlockingRead) {
+        let BlockingRead { signals: _ } = inside;
+        // Only `enter` and `enter_again` make an `BlockingRead`.
         self.inside = self.inside.saturating_sub(1);
     }
 
     /// Arms a sleeper, unless there is a reason not to sleep. `want` is the number of entries to
     /// wait for, limited to at least 1 and at most the size.
-    pub fn arm(&mut self, inside: &Inside, want: u64, slot: M::Slot) -> Armed<M::Slot> {
+    pub fn arm(&mut self, inside: &BlockingRead, want: u64, slot: M::Slot) -> Armed<M::Slot> {
         if self.holds(want) {
             return Armed::Ready(slot);
         }

@@ -4,7 +4,7 @@
 //! A provider makes an [`Offer`] for each combination of link, address and endpoint type. The
 //! caller's arguments become a [`Request`]; its hints are an [`Info`] in which 0 leaves the choice
 //! to the provider. [`Offer::negotiate`] returns the entry for the caller, or the first attribute
-//! that does not match ([`Mismatch`]). If no offer matches completely, the call returns
+//! that does not match ([`HintMismatch`]). If no offer matches completely, the call returns
 //! `KFI_ENODATA`.
 //!
 //! | attribute              | a hint matches if it is             | value in the entry              |
@@ -42,7 +42,7 @@ mod offer;
 pub use self::{
     kind::Kind,
     offer::{
-        Mismatch,
+        HintMismatch,
         Offer, //
     }, //
 };

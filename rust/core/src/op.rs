@@ -429,7 +429,7 @@ pub const fn reports_success(flags: OpFlags, selective: bool) -> bool {
 ///
 /// Levels are ordered: a transmit that has reached a level has reached all lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum CompletionLevel {
     /// `KFI_INJECT_COMPLETE`: the buffer can be reused.
     Inject,
     /// `KFI_TRANSMIT_COMPLETE`: the peer's endpoint has the data, in the buffer of a receive or
@@ -440,7 +440,7 @@ pub enum Level {
     Delivery,
 }
 
-impl Level {
+impl CompletionLevel {
     /// Returns the level that `flags` request: the highest, if several are set.
     pub const fn of(flags: OpFlags) -> Self {
         if flags.contains(OpFlags::DELIVERY_COMPLETE) {

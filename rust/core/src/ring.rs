@@ -50,7 +50,7 @@ pub struct Words<W> {
 
 /// The head word has an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spoilt;
+pub struct InvalidHead;
 
 /// Consecutive entries that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,13 +156,13 @@ impl<W: Word> Producer<W> {
     /// Reads the head word. Accepts it if it lies between the last accepted head and the tail.
     /// Otherwise the last head stays valid, and the ring is marked as spoilt until a later call
     /// finds a valid head.
-    pub fn observe(&mut self) -> Result<u64, Spoilt> {
+    pub fn observe(&mut self) -> Result<u64, InvalidHead> {
         // ORDERING: acquire, pairs with the consumer's release: the consumer has read the entries
         // before this head, so their slots can be overwritten.
         let head = self.words.head.load_acquire();
         if !self.believable(head) {
             self.spoilt = true;
-            return Err(Spoilt);
+            return Err(InvalidHead);
         }
         // INVARIANT: the head was checked.
         self.head = head;
@@ -405,7 +405,7 @@ mod tests {
         // The entries have the numbers MAX-2 to 3; the tail is 3.
         for bad in [u64::MAX - 3, 4, 5, 1 << 63, (1 << 63) - 1] {
             page.head.store(bad);
-            assert_eq!(ring.observe(), Err(Spoilt));
+            assert_eq!(ring.observe(), Err(InvalidHead));
             assert!(ring.spoilt());
             assert_eq!(ring.queued(), 6);
         }
@@ -417,7 +417,7 @@ mod tests {
         }
         // The head never moves back.
         page.head.store(2);
-        assert_eq!(ring.observe(), Err(Spoilt));
+        assert_eq!(ring.observe(), Err(InvalidHead));
         Ok(())
     }
 

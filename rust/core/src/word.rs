@@ -4,7 +4,7 @@
 //!
 //! The core crate has no atomics of its own: the kernel has its own memory model, the tests use
 //! loom's, and only the module may follow the pointer to a mapped page. [`Word`] has the operations
-//! that the lock-free parts ([`crate::cntr::Gate`], [`crate::ring`]) need.
+//! that the lock-free parts ([`crate::cntr::CounterValues`], [`crate::ring`]) need.
 //!
 //! "Fully ordered" has the kernel's meaning: all CPUs see every access of this CPU before the
 //! operation, in program order, before every access after it, as if a full barrier were on either

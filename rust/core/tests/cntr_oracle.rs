@@ -14,10 +14,10 @@ mod support;
 use kfi_core::{
     cntr::{
         Armed,
-        Cond,
-        Crossed,
-        Entered,
-        Gate,
+        WaitCondition,
+        ThresholdReached,
+        WaitStart,
+        CounterValues,
         Outcome,
         Seen,
         Waiter,
@@ -82,7 +82,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// An armed waiter in the model.
 struct Waiting {
     name: u32,
-    cond: Cond,
+    cond: WaitCondition,
     waiter: Waiter,
     /// The condition has been met.
     met: bool,
@@ -90,7 +90,7 @@ struct Waiting {
 
 /// An adder between its atomic add and the lock.
 struct Adder {
-    crossed: Crossed,
+    crossed: ThresholdReached,
     /// The amount that is still to be added under the lock.
     to_add: Option<u64>,
     /// The add wrapped the full width.
@@ -106,7 +106,7 @@ struct Model {
     held: Vec<Adder>,
     /// The threads that have entered and are not armed, and whether the error value has changed
     /// since.
-    entered: Vec<(Entered, bool)>,
+    entered: Vec<(WaitStart, bool)>,
     seen: Vec<(Seen, u64, u64, u64)>,
 }
 
@@ -115,8 +115,8 @@ impl Model {
     fn moved(&mut self, height: u64) {
         for waiting in &mut self.line {
             waiting.met |= match waiting.cond {
-                Cond::AtLeast(threshold, _) => threshold <= height,
-                Cond::AnyChange(_) => true,
+                WaitCondition::AtLeast(threshold, _) => threshold <= height,
+                WaitCondition::AnyChange(_) => true,
             };
         }
     }
@@ -154,7 +154,7 @@ impl Model {
 type Released = Vec<(u32, Outcome)>;
 
 fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let gate: Gate<HostWord, HostWord> = Gate::new(
+    let gate: CounterValues<HostWord, HostWord> = CounterValues::new(
         HostWord::default(),
         HostWord::default(),
         HostWord::default(),
@@ -220,11 +220,11 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                             model.entered.remove(which.index(model.entered.len()));
                         // A restarted wait is equivalent.
                         prop_assert_ne!(entered.number(), 0);
-                        (Entered::again(entered.number()), changed)
+                        (WaitStart::again(entered.number()), changed)
                     }
                     _ => (waiters.entered(), false),
                 };
-                let cond = Cond::AtLeast(threshold, entered);
+                let cond = WaitCondition::AtLeast(threshold, entered);
                 match waiters.arm(&gate, cond, name) {
                     Armed::Over(outcome, slot) => {
                         prop_assert_eq!(slot, name);
@@ -259,7 +259,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 let (seen, value, err, writes) = *index.get(&model.seen);
                 let changed = (value, err, writes) != (model.value, model.err, model.writes);
                 prop_assert_eq!(waiters.changed(&gate, &seen), changed);
-                let cond = Cond::AnyChange(seen);
+                let cond = WaitCondition::AnyChange(seen);
                 match waiters.arm(&gate, cond, name) {
                     Armed::Over(outcome, _) => {
                         prop_assert!(changed && outcome == Outcome::Reached);
@@ -320,7 +320,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 *changed = true;
             }
             for waiting in &mut model.line {
-                waiting.met |= matches!(waiting.cond, Cond::AnyChange(_));
+                waiting.met |= matches!(waiting.cond, WaitCondition::AnyChange(_));
             }
         }
         prop_assert_eq!((gate.read(), gate.read_err()), (model.value, model.err));
@@ -337,17 +337,17 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
             match (outcome, waiting.cond) {
                 (Outcome::Reached, cond) => {
                     prop_assert!(waiting.met, "{released} came early");
-                    if let Cond::AtLeast(threshold, _) = cond {
+                    if let WaitCondition::AtLeast(threshold, _) = cond {
                         order.push((0, threshold, released));
                     }
                 }
-                (Outcome::ErrorChanged, Cond::AtLeast(threshold, _)) => {
+                (Outcome::ErrorChanged, WaitCondition::AtLeast(threshold, _)) => {
                     // A wrap whose adder has not taken the lock hides the value that was reached.
                     let hidden = model.held.iter().any(|adder| adder.wrapped);
                     prop_assert!(error_changed && (!waiting.met || hidden));
                     order.push((1, threshold, released));
                 }
-                (Outcome::ErrorChanged, Cond::AnyChange(_)) => prop_assert!(false),
+                (Outcome::ErrorChanged, WaitCondition::AnyChange(_)) => prop_assert!(false),
             }
         }
         // Waiters are released in the order in which they became due. Names count arrivals.
@@ -364,8 +364,8 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
         prop_assert_eq!(waiters.len() as usize, model.line.len());
         prop_assert_eq!(waiters.is_empty(), model.line.is_empty());
         let lowest = model.line.iter().filter_map(|waiting| match waiting.cond {
-            Cond::AtLeast(threshold, _) => Some(threshold),
-            Cond::AnyChange(_) => None,
+            WaitCondition::AtLeast(threshold, _) => Some(threshold),
+            WaitCondition::AnyChange(_) => None,
         });
         prop_assert_eq!(waiters.lowest(), lowest.min());
     }
@@ -394,7 +394,7 @@ proptest! {
 /// An add without a due waiter never takes the lock, whatever other waiters there are.
 #[test]
 fn an_add_without_a_due_waiter_takes_no_lock() {
-    let gate: Gate<HostWord, HostWord> = Gate::new(
+    let gate: CounterValues<HostWord, HostWord> = CounterValues::new(
         HostWord::default(),
         HostWord::default(),
         HostWord::default(),
@@ -402,7 +402,7 @@ fn an_add_without_a_due_waiter_takes_no_lock() {
     );
     let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
     for name in 0..1000 {
-        let cond = Cond::AtLeast(1000 + u64::from(name), waiters.entered());
+        let cond = WaitCondition::AtLeast(1000 + u64::from(name), waiters.entered());
         assert!(matches!(waiters.arm(&gate, cond, name), Armed::Waiting(_)));
     }
     for _ in 0..999 {

@@ -13,7 +13,7 @@ use kfi_core::{
         CompletionQueue,
         Credit,
         ErrEntry,
-        Inside,
+        BlockingRead,
         Push,
         Records,
         Woken, //
@@ -149,7 +149,7 @@ struct Model {
 
 /// A thread inside a blocking read.
 struct Thread {
-    inside: Inside,
+    inside: BlockingRead,
     /// A signal came since the thread entered.
     signalled: bool,
     /// The number of entries wanted, the name, and the key.

@@ -8,10 +8,10 @@ mod loom_support;
 
 use kfi_core::cntr::{
     Armed,
-    Cond,
-    Crossed,
-    Entered,
-    Gate,
+    WaitCondition,
+    ThresholdReached,
+    WaitStart,
+    CounterValues,
     Outcome,
     Waiter,
     Waiters, //
@@ -34,7 +34,7 @@ use loom_support::{
 
 /// A counter like the module's: the gate, and the waiters under a lock.
 struct Counter {
-    gate: Gate<LoomWord, LoomWord>,
+    gate: CounterValues<LoomWord, LoomWord>,
     locked: Mutex<Locked>,
 }
 
@@ -48,7 +48,7 @@ struct Locked {
 impl Counter {
     fn new(max: u64) -> Arc<Self> {
         Arc::new(Self {
-            gate: Gate::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), max),
+            gate: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), max),
             locked: Mutex::new(Locked {
                 waiters: Waiters::new(TreeMap::default(), TreeMap::default()),
                 released: Vec::new(),
@@ -63,7 +63,7 @@ impl Counter {
         }
     }
 
-    fn fire(&self, crossed: Crossed) {
+    fn fire(&self, crossed: ThresholdReached) {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
@@ -86,7 +86,7 @@ impl Counter {
     }
 
     /// Returns `None` if the condition holds.
-    fn arm(&self, cond: Cond, name: u32) -> Option<Waiter> {
+    fn arm(&self, cond: WaitCondition, name: u32) -> Option<Waiter> {
         let mut locked = self.locked.lock().unwrap();
         match locked.waiters.arm(&self.gate, cond, name) {
             Armed::Over(..) => None,
@@ -94,14 +94,14 @@ impl Counter {
         }
     }
 
-    fn entered(&self) -> Entered {
+    fn entered(&self) -> WaitStart {
         self.locked.lock().unwrap().waiters.entered()
     }
 
     /// Waits for this threshold, which is also the name.
     fn wait(&self, threshold: u32) -> Option<Waiter> {
         let entered = self.entered();
-        self.arm(Cond::AtLeast(threshold.into(), entered), threshold)
+        self.arm(WaitCondition::AtLeast(threshold.into(), entered), threshold)
     }
 
     /// Returns how often a waiter was released.
@@ -185,7 +185,7 @@ fn a_set_down_meets_an_add_and_a_waiter() {
         let (armed, after_set) = on_cpus!(
             c: {
                 let mut locked = c.locked.lock().unwrap();
-                let cond = Cond::AtLeast(3, locked.waiters.entered());
+                let cond = WaitCondition::AtLeast(3, locked.waiters.entered());
                 let armed = locked.waiters.arm(&c.gate, cond, 3);
                 (matches!(armed, Armed::Waiting(_)), locked.set)
             },
@@ -214,7 +214,7 @@ fn a_change_is_seen_or_wakes() {
         let seen = on_cpus!(
             c: {
                 let seen = c.locked.lock().unwrap().waiters.seen(&c.gate);
-                c.arm(Cond::AnyChange(seen), 7).map(|_| seen.value)
+                c.arm(WaitCondition::AnyChange(seen), 7).map(|_| seen.value)
             },
             c.add(1)
         );
@@ -239,7 +239,7 @@ fn an_error_ends_a_wait_that_has_begun() {
         let c = Counter::new(0);
         let entered = c.entered();
         let armed = on_cpus!(
-            c: c.arm(Cond::AtLeast(5, entered), 5).is_some(),
+            c: c.arm(WaitCondition::AtLeast(5, entered), 5).is_some(),
             c.add_err(1)
         );
         // The waiter was armed and is released, or it did not arm.
@@ -267,7 +267,7 @@ fn the_full_width_is_wrapped_while_a_waiter_arms() {
         let seen = on_cpus!(
             c: {
                 let seen = c.locked.lock().unwrap().waiters.seen(&c.gate);
-                c.arm(Cond::AnyChange(seen), 7).map(|_| seen.value)
+                c.arm(WaitCondition::AnyChange(seen), 7).map(|_| seen.value)
             },
             c.add(1)
         );

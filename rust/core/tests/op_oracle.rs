@@ -10,7 +10,7 @@ use kfi_core::{
     op::{
         expand_caps,
         reports_success,
-        Level,
+        CompletionLevel,
         OpType, //
     }, //
 };
@@ -99,9 +99,9 @@ proptest! {
         let one = OpFlags::from_bits_truncate(one);
         let both = one | OpFlags::from_bits_truncate(other);
         if one.intersects(levels) {
-            prop_assert!(Level::of(both) >= Level::of(one));
+            prop_assert!(CompletionLevel::of(both) >= CompletionLevel::of(one));
         }
-        prop_assert!(Level::of(one).is_reached_at(Level::Delivery));
+        prop_assert!(CompletionLevel::of(one).is_reached_at(CompletionLevel::Delivery));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use kfi_core::{
             CONNECT_TIME,
             LINGER_TIME,
             PING_TIME,
-            RECALLS, //
+            CANCELS_MAX, //
         }, //
     }, //
 };
@@ -107,7 +107,7 @@ impl World {
 }
 
 /// The maximum number of answers that an end may owe when no message waits for a receive.
-const ANSWERS_MAX: u32 = ANSWERS + RECALLS;
+const ANSWERS_MAX: u32 = ANSWERS + CANCELS_MAX;
 
 const OK: Option<Result> = Some(Ok(()));
 
@@ -519,7 +519,7 @@ fn an_old_request_changes_nothing() {
     let old = {
         let end = ends[0].as_mut().unwrap();
         Hello {
-            life: kfi_core::rdm::hello::Life {
+            life: kfi_core::rdm::hello::PeerEpoch {
                 incarnation: end.incarnation,
                 epoch: 1,
             },
@@ -557,7 +557,7 @@ fn an_endpoint_does_not_connect_to_itself() {
     let now = world.now;
     let end = world.ends[0].as_mut().unwrap();
     let own = Hello {
-        life: kfi_core::rdm::hello::Life {
+        life: kfi_core::rdm::hello::PeerEpoch {
             incarnation: end.incarnation,
             epoch: 9,
         },
@@ -733,7 +733,7 @@ fn a_request_does_not_replace_a_pending_one() {
     let mut world = world(|_| ());
     let now = world.now;
     let hello = |incarnation, epoch| Hello {
-        life: kfi_core::rdm::hello::Life { incarnation, epoch },
+        life: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
         port: 1000,
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,

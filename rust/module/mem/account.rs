@@ -30,10 +30,10 @@
 //!
 //! # Locks
 //!
-//! `Gate::throttle` and `ACCOUNTS` are spin locks and leaves. `ACCOUNTS` is taken when a file is
-//! opened and when the last [`Hold`] of an account is dropped. It is not a mutex because the exit
+//! `AccessThrottle::throttle` and `ACCOUNTS` are spin locks and leaves. `ACCOUNTS` is taken when a file is
+//! opened and when the last [`AccountRef`] of an account is dropped. It is not a mutex because the exit
 //! of a process may take it, and must not wait for a task that was preempted while holding it.
-//! Charging is atomic. An account leaves the tree when no [`Hold`] is left, that is, when nothing
+//! Charging is atomic. An account leaves the tree when no [`AccountRef`] is left, that is, when nothing
 //! is charged to it and no budget refers to it. So a user who opens a new file is still charged for
 //! what remains of an old one.
 
@@ -113,17 +113,17 @@ const GATES: usize = 16;
 
 /// Delays the accesses to peers' memory of some of a user's endpoints.
 #[pin_data]
-struct Gate {
+struct AccessThrottle {
     #[pin]
     throttle: SpinLock<Throttle>,
     /// [`Throttle::until`] of `throttle`.
     until: Atomic<u64>,
 }
 
-impl Gate {
+impl AccessThrottle {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            throttle <- new_spinlock!(Throttle::new(), "Gate::throttle"),
+            throttle <- new_spinlock!(Throttle::new(), "AccessThrottle::throttle"),
             until: Atomic::new(0),
         })
     }
@@ -135,21 +135,21 @@ struct Account {
     user: Kuid,
     /// The parent: the account of the owner of the user's namespace; `None` in the initial
     /// namespace.
-    above: Option<Hold>,
+    above: Option<AccountRef>,
     /// Bytes charged.
     used: Atomic<u64>,
     /// Bytes charged to each [`Part`].
     half_open: Atomic<u64>,
     peers: Atomic<u64>,
     inboxes: Atomic<u64>,
-    /// Number of [`Hold`]s.
+    /// Number of [`AccountRef`]s.
     holders: Atomic<u64>,
     /// Workers that run for the user, and for the users of namespaces that it owns.
     workers: Atomic<u32>,
     /// Refused accesses to peers' memory. Each gate serves some of the user's endpoints, so a peer
     /// that refuses everything delays few other endpoints.
     #[pin]
-    gates: [Gate; GATES],
+    gates: [AccessThrottle; GATES],
 }
 
 impl Account {
@@ -176,7 +176,7 @@ impl Account {
 
     /// The gate for the accesses of an endpoint, in the topmost account. `number` identifies the
     /// endpoint; any value will do.
-    fn gate(&self, number: u64) -> &Gate {
+    fn gate(&self, number: u64) -> &AccessThrottle {
         // Fibonacci hashing: take the highest bits of the product.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - GATES.ilog2());
         let gates = &self.first().gates;
@@ -194,7 +194,7 @@ impl Account {
 /// holds its parent, so the address stays that of the parent.
 type Key = (u32, usize);
 
-fn key(user: Kuid, above: &Option<Hold>) -> Key {
+fn key(user: Kuid, above: &Option<AccountRef>) -> Key {
     let above = above.as_ref();
     (
         user.into_raw().val,
@@ -211,8 +211,8 @@ struct Accounts {
 
 impl Accounts {
     /// The account with this key.
-    fn find(&self, key: &Key) -> Option<Hold> {
-        Some(Hold::new(self.tree.as_ref()?.get(key)?))
+    fn find(&self, key: &Key) -> Option<AccountRef> {
+        Some(AccountRef::new(self.tree.as_ref()?.get(key)?))
     }
 
     /// Takes an account that nobody holds out of the tree. The caller drops the node after
@@ -249,16 +249,16 @@ pub(crate) unsafe fn init(limit: u64) {
 
 /// A reference to an account that keeps it in the tree. Dropping may take `ACCOUNTS`, so only
 /// process context may drop it.
-struct Hold(Arc<Account>);
+struct AccountRef(Arc<Account>);
 
-impl Hold {
+impl AccountRef {
     fn new(account: &Arc<Account>) -> Self {
         account.holders.fetch_add(1, Full);
         Self(account.clone())
     }
 }
 
-impl Drop for Hold {
+impl Drop for AccountRef {
     fn drop(&mut self) {
         if self.0.holders.fetch_sub(1, Full) != 1 {
             return;
@@ -289,7 +289,7 @@ fn charge(used: &Atomic<u64>, bytes: u64, limit: u64) -> Result {
 
 /// The right to charge an account, up to a limit.
 pub(crate) struct Budget {
-    hold: Hold,
+    hold: AccountRef,
     limit: u64,
     /// The limit of users who have one; see [`Part`].
     common: u64,
@@ -318,8 +318,8 @@ impl Budget {
 
     /// The budget of `user` in a namespace whose owner has the account `above`. Sleeps. Fails with
     /// `ENOMEM`.
-    fn below(above: Option<Hold>, user: Kuid, limit: Option<u64>) -> Result<Self> {
-        // Dropping a `Hold`, or an account that has one, takes the lock. So neither is dropped
+    fn below(above: Option<AccountRef>, user: Kuid, limit: Option<u64>) -> Result<Self> {
+        // Dropping a `AccountRef`, or an account that has one, takes the lock. So neither is dropped
         // while the lock is held.
         let key = key(user, &above);
         let (limit, common, known) = {
@@ -347,11 +347,11 @@ impl Budget {
                 inboxes: Atomic::new(0),
                 holders: Atomic::new(0),
                 workers: Atomic::new(0),
-                gates <- pin_init::pin_init_array_from_fn(|_| Gate::new()),
+                gates <- pin_init::pin_init_array_from_fn(|_| AccessThrottle::new()),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let hold = Hold::new(&account);
+        let hold = AccountRef::new(&account);
         let mut node = Some(RBTreeNode::new(key, account, GFP_KERNEL_ACCOUNT)?);
         let mut accounts = ACCOUNTS.lock();
         // Another task may have inserted one in the meantime.
@@ -389,7 +389,7 @@ impl Budget {
             }
         }
         Ok(Allowance {
-            hold: Hold::new(account),
+            hold: AccountRef::new(account),
             bytes,
         })
     }
@@ -410,7 +410,7 @@ impl Budget {
         let account = &self.hold.0;
         charge(account.part(part), bytes, self.part_limit(part))?;
         Ok(PartAllowance {
-            hold: Hold::new(account),
+            hold: AccountRef::new(account),
             part,
             bytes,
         })
@@ -523,7 +523,7 @@ impl Budget {
             charged.used.fetch_add(bytes, Relaxed);
         }
         Allowance {
-            hold: Hold::new(account),
+            hold: AccountRef::new(account),
             bytes,
         }
     }
@@ -542,7 +542,7 @@ impl Budget {
 impl Clone for Budget {
     fn clone(&self) -> Self {
         Self {
-            hold: Hold::new(&self.hold.0),
+            hold: AccountRef::new(&self.hold.0),
             limit: self.limit,
             common: self.common,
             principal: self.principal.clone(),
@@ -560,9 +560,9 @@ impl Drop for RunningWorker<'_> {
 }
 
 /// Bytes that are charged to an account until this is dropped. Only process context may drop it,
-/// see [`Hold`].
+/// see [`AccountRef`].
 pub(crate) struct Allowance {
-    hold: Hold,
+    hold: AccountRef,
     bytes: u64,
 }
 
@@ -575,9 +575,9 @@ impl Drop for Allowance {
 }
 
 /// Bytes that are counted in a part of an account's limit until this is dropped. Only process
-/// context may drop it, see [`Hold`].
+/// context may drop it, see [`AccountRef`].
 pub(crate) struct PartAllowance {
-    hold: Hold,
+    hold: AccountRef,
     part: Part,
     bytes: u64,
 }

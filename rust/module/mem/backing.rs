@@ -2,9 +2,9 @@
 
 //! The kinds of memory: what a [`MemRef`](super::MemRef) refers to.
 //!
-//! A [`Backing`] is a segment list and a [`Keeper`], which keeps the bytes valid.
+//! A [`Backing`] is a segment list and a [`MemoryOwner`], which keeps the bytes valid.
 //!
-//! | kind ([`Keeper`]) | segments | what keeps the bytes valid | charged to |
+//! | kind ([`MemoryOwner`]) | segments | what keeps the bytes valid | charged to |
 //! |---|---|---|---|
 //! | pinned ([`pinned`]) | direct map | a pin of each page | `RLIMIT_MEMLOCK` |
 //! | buffer | one, slab or vmalloc | the backing owns it | memory cgroup, account |
@@ -18,7 +18,7 @@
 
 use super::{
     consumer,
-    dma_buf::Window,
+    dma_buf::CpuAccess,
     memref::MemRef,
     pinned::{
         self,
@@ -53,7 +53,7 @@ use kernel::{
 const PARTS_STEP: usize = 256;
 
 /// Keeps the bytes of a [`Backing`] valid.
-pub(super) enum Keeper {
+pub(super) enum MemoryOwner {
     /// Each page of a segment is pinned once for the segment, and charged.
     Pinned { _charge: Charge },
     /// The only segment, if there is one, is the result of `kfabric_shim_buffer_alloc`.
@@ -63,7 +63,7 @@ pub(super) enum Keeper {
     /// Each page of a segment has a reference for the segment.
     Pages,
     /// CPU access to a mapped DMA-BUF.
-    DmaBuf { _window: Window },
+    DmaBuf { _window: CpuAccess },
     /// The parts of a gather list. None of them is a gather list itself.
     Gather(KVVec<MemRef>),
 }
@@ -83,7 +83,7 @@ pub(super) struct Backing {
     access: Access,
     /// Whether anything was written: then unpinning marks the pages dirty.
     written: Atomic<bool>,
-    keeper: Keeper,
+    keeper: MemoryOwner,
 }
 
 // SAFETY: Any task may release what the keeper holds, and the bytes are accessed by copying only.
@@ -94,7 +94,7 @@ unsafe impl Sync for Backing {}
 
 impl Backing {
     /// Memory that `keeper` keeps, without segments so far.
-    pub(super) fn new(access: Access, keeper: Keeper) -> Self {
+    pub(super) fn new(access: Access, keeper: MemoryOwner) -> Self {
         // INVARIANT: No segments.
         Self {
             segments: Segments::new(),
@@ -110,7 +110,7 @@ impl Backing {
         // SAFETY: Allocates memory and may sleep, as the caller may.
         let memory = unsafe { shim::kfabric_shim_buffer_alloc(len) };
         let memory = NonNull::new(memory).ok_or(ENOMEM)?;
-        let mut buffer = Self::new(Access::Write, Keeper::Buffer);
+        let mut buffer = Self::new(Access::Write, MemoryOwner::Buffer);
         // INVARIANT: The buffer was just allocated, and is freed with the backing.
         buffer.segments = Segments::one(memory.as_ptr().cast(), len);
         Ok(Arc::new(buffer, flags)?)
@@ -125,9 +125,9 @@ impl Backing {
         addr: *mut u8,
         len: usize,
         access: Access,
-        window: Window,
+        window: CpuAccess,
     ) -> Result<Arc<Self>> {
-        let mut memory = Self::new(access, Keeper::DmaBuf { _window: window });
+        let mut memory = Self::new(access, MemoryOwner::DmaBuf { _window: window });
         // INVARIANT: By the requirement of this function.
         memory.segments = Segments::one(addr, len);
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
@@ -175,7 +175,7 @@ impl Backing {
                 // Keep the parts of a nested list instead of the list, so that dropping does not
                 // recurse.
                 Some(Self {
-                    keeper: Keeper::Gather(inner),
+                    keeper: MemoryOwner::Gather(inner),
                     ..
                 }) => {
                     for (index, part) in inner.iter().enumerate() {
@@ -192,7 +192,7 @@ impl Backing {
             }
         }
         segments.shrink();
-        let mut memory = Self::new(access, Keeper::Gather(kept));
+        let mut memory = Self::new(access, MemoryOwner::Gather(kept));
         memory.segments = segments;
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
     }
@@ -224,7 +224,7 @@ impl Backing {
     /// Bytes of kernel memory that the segment list and the list of parts use.
     pub(super) fn heap_bytes(&self) -> usize {
         let parts = match &self.keeper {
-            Keeper::Gather(parts) => parts.capacity().saturating_mul(size_of::<MemRef>()),
+            MemoryOwner::Gather(parts) => parts.capacity().saturating_mul(size_of::<MemRef>()),
             _ => 0,
         };
         self.segments.heap_bytes().saturating_add(parts)
@@ -243,7 +243,7 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         let written = self.written.load(Relaxed);
-        if let Keeper::Buffer = self.keeper {
+        if let MemoryOwner::Buffer = self.keeper {
             if let [buffer] = self.segments.as_slice() {
                 // SAFETY: By the invariants it was allocated by `kfabric_shim_buffer_alloc`;
                 // nothing uses it any more.
@@ -255,11 +255,11 @@ impl Drop for Backing {
         match &mut self.keeper {
             // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
             // any more.
-            Keeper::Pinned { .. } => unsafe { pinned::unpin(self.segments.as_slice(), written) },
+            MemoryOwner::Pinned { .. } => unsafe { pinned::unpin(self.segments.as_slice(), written) },
             // SAFETY: By the invariants each page has a reference for its segment; nothing uses it
             // any more.
-            Keeper::Pages => unsafe { consumer::put_pages(self.segments.as_slice()) },
-            Keeper::Gather(parts) => {
+            MemoryOwner::Pages => unsafe { consumer::put_pages(self.segments.as_slice()) },
+            MemoryOwner::Gather(parts) => {
                 let mut steps = 0;
                 while let Some(part) = parts.pop() {
                     if written {
@@ -271,8 +271,8 @@ impl Drop for Backing {
                     }
                 }
             }
-            // The access to a DMA-BUF ends when the `Window` is dropped.
-            Keeper::DmaBuf { .. } | Keeper::Kernel | Keeper::Buffer => {}
+            // The access to a DMA-BUF ends when the `CpuAccess` is dropped.
+            MemoryOwner::DmaBuf { .. } | MemoryOwner::Kernel | MemoryOwner::Buffer => {}
         }
     }
 }

@@ -23,7 +23,7 @@
 use super::{
     backing::{
         Backing,
-        Keeper, //
+        MemoryOwner, //
     },
     memref::MemRef,
     pinned::{
@@ -65,7 +65,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(access: Access, keeper: Keeper) -> Self {
+    fn new(access: Access, keeper: MemoryOwner) -> Self {
         task::might_sleep();
         Self {
             memory: Backing::new(access, keeper),
@@ -172,7 +172,7 @@ impl Builder {
 /// Until the last reference to the result is dropped, the memory stays mapped at these addresses
 /// and may be read, and with [`Access::Write`] written.
 pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<MemRef> {
-    let mut builder = Builder::new(access, Keeper::Kernel);
+    let mut builder = Builder::new(access, MemoryOwner::Kernel);
     for element in list {
         builder.range(element.iov_base.expose_provenance(), element.iov_len)?;
     }
@@ -195,7 +195,7 @@ pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<Mem
 /// The caller keeps the pages valid during the call. The bytes may be read, and with
 /// [`Access::Write`] written, until the last reference to the result is dropped.
 pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Result<MemRef> {
-    let mut builder = Builder::new(access, Keeper::Pages);
+    let mut builder = Builder::new(access, MemoryOwner::Pages);
     for element in list {
         let (offset, len) = (element.bv_offset as usize, element.bv_len as usize);
         // SAFETY: An element of the list, by the requirement.
@@ -212,7 +212,7 @@ pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Resu
 ///
 /// `table` is a valid table; otherwise as for [`bio_vec`].
 pub(crate) unsafe fn sg_table(table: &bindings::sg_table, access: Access) -> Result<MemRef> {
-    let mut builder = Builder::new(access, Keeper::Pages);
+    let mut builder = Builder::new(access, MemoryOwner::Pages);
     let mut next = table.sgl;
     for _ in 0..table.orig_nents {
         if next.is_null() {

@@ -162,7 +162,7 @@ impl DmaBuf {
         }
         // SAFETY: `dmabuf` is valid, by the type invariants.
         to_result(unsafe { shim::kfabric_shim_dma_buf_begin(self.dmabuf.as_ptr(), write) })?;
-        let window = Window {
+        let window = CpuAccess {
             of: self.clone(),
             write,
         };
@@ -183,12 +183,12 @@ impl Drop for DmaBuf {
 }
 
 /// A CPU access to a DMA-BUF that has begun. It ends when this is dropped.
-pub(super) struct Window {
+pub(super) struct CpuAccess {
     of: Arc<DmaBuf>,
     write: bool,
 }
 
-impl Drop for Window {
+impl Drop for CpuAccess {
     fn drop(&mut self) {
         // SAFETY: `dmabuf` is valid, by the invariants of `DmaBuf`; the access was begun with the
         // same `write`.

@@ -19,7 +19,7 @@
 use super::{
     backing::{
         Backing,
-        Keeper, //
+        MemoryOwner, //
     },
     segments::{
         pages_of,
@@ -100,7 +100,7 @@ impl Pinned {
             pages += pages_of(addr, len);
         }
         let charge = Charge::current(pages)?;
-        let mut memory = Backing::new(access, Keeper::Pinned { _charge: charge });
+        let mut memory = Backing::new(access, MemoryOwner::Pinned { _charge: charge });
         for range in ranges {
             pin(&mut memory, range)?;
         }

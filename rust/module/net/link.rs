@@ -43,8 +43,8 @@ use super::{
     },
     socket::Socket,
     stats::{
-        Figure,
-        Figures, //
+        Stat,
+        LinkStats, //
     },
     table, //
 };
@@ -134,7 +134,7 @@ pub(crate) struct Link {
     traffic: Traffic,
     /// The socket of its namespace; closed when the last link of the namespace goes.
     socket: Arc<Socket>,
-    figures: Figures,
+    figures: LinkStats,
     /// Notifies QPs and the provider that the link has gone.
     #[pin]
     work: Work<Self>,
@@ -161,7 +161,7 @@ impl Link {
         socket: Arc<Socket>,
     ) -> Result<Arc<Self>> {
         let traffic = Traffic::new()?;
-        let figures = Figures::new()?;
+        let figures = LinkStats::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 id,
@@ -207,12 +207,12 @@ impl Link {
     }
 
     /// Counts an event that belongs to no QP. Any context.
-    pub(crate) fn count(&self, figure: Figure) {
+    pub(crate) fn count(&self, figure: Stat) {
         self.figures.add(figure, 1);
     }
 
     /// The sums of its QPs' figures. Any context.
-    pub(crate) fn figures(&self) -> &Figures {
+    pub(crate) fn figures(&self) -> &LinkStats {
         &self.figures
     }
 

@@ -99,8 +99,8 @@ pub(crate) use self::{
     },
     path::Path,
     stats::{
-        Figure,
-        QpFigures,
+        Stat,
+        QpStats,
         Values,
         FIGURES, //
     },

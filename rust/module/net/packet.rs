@@ -9,8 +9,8 @@
 //! with a wrong ICRC.
 
 use super::{
-    socket::Way,
-    stats::Figure, //
+    socket::AddrPair,
+    stats::Stat, //
 };
 use crate::shim::{
     skb::{
@@ -63,7 +63,7 @@ pub(super) fn parse(skb: &RxSkb) -> Result<Packet, Malformed> {
 ///
 /// The error is the figure that counts the drop.
 #[cfg(kfi_kunit)]
-pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Figure> {
+pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Stat> {
     let packet = parse(skb)?;
     verify(skb, &packet)?;
     Ok(packet)
@@ -72,25 +72,25 @@ pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Figure> {
 /// Verifies the ICRC of `packet`, which was parsed from `skb`. Any context.
 ///
 /// The error is the figure that counts the drop.
-pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Figure> {
+pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Stat> {
     let mut buffer = [0; MAX_HEADERS];
     let headers = skb
         .head(&mut buffer)
         .get(..packet.payload().start)
-        .ok_or(Figure::DropShort)?;
+        .ok_or(Stat::DropShort)?;
     let ip = skb.ip();
     let mut icrc = if let Ok(ip) = <&[u8; IPV4_LEN]>::try_from(ip) {
         Icrc::<KernelCrc>::ipv4(ip, skb.udp(), headers)
     } else if let Ok(ip) = <&[u8; IPV6_LEN]>::try_from(ip) {
         Icrc::ipv6(ip, skb.udp(), headers)
     } else {
-        return Err(Figure::DropIpOptions);
+        return Err(Stat::DropIpOptions);
     };
     let end = skb.len().saturating_sub(ICRC_LEN);
     icrc.update_by(|crc| skb.crc32(crc, headers.len()..end));
     let mut wire = [0; ICRC_LEN];
     if !skb.copy_to_slice(end, &mut wire) || !icrc.matches(wire) {
-        return Err(Figure::DropIcrc);
+        return Err(Stat::DropIcrc);
     }
     trace::rx(|| said(packet));
     Ok(())
@@ -102,7 +102,7 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Figure> {
 /// Fails with `ENOMEM`; `EMSGSIZE` if it is longer than an IP packet can be; `EINVAL` if the
 /// addresses are of two families; an error of `fill`. Does not sleep unless `fill` does.
 pub(super) fn build(
-    way: &Way,
+    way: &AddrPair,
     source: u16,
     id: u16,
     packet: &Packet,
@@ -149,7 +149,7 @@ pub(super) fn build(
 }
 
 /// Drops a packet for `cause`, which the caller counts. Any context.
-pub(super) fn reject(skb: RxSkb, cause: Figure) {
+pub(super) fn reject(skb: RxSkb, cause: Stat) {
     trace::drop(|| {
         let number = parse(&skb).map_or(0, |packet| packet.bth.dest_qp.get());
         (number, cause as u32)

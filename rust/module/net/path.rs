@@ -12,7 +12,7 @@ use super::{
     packet,
     socket::{
         Inbound,
-        Way, //
+        AddrPair, //
     }, //
 };
 use crate::shim::{
@@ -35,7 +35,7 @@ use kfi_roce::{
 /// A path, see the module documentation.
 #[pin_data]
 pub(crate) struct Path {
-    way: Way,
+    way: AddrPair,
     link: Arc<Link>,
     #[pin]
     route: Route<Inbound>,
@@ -54,7 +54,7 @@ impl Path {
         if nobody || to.is_unspecified() || to.is_multicast() || from.is_ipv4() != to.is_ipv4() {
             return Err(EINVAL);
         }
-        let way = Way { from, to };
+        let way = AddrPair { from, to };
         let ifindex = link.netdev().ifindex;
         let path = Arc::pin_init(
             pin_init!(Self {
@@ -72,7 +72,7 @@ impl Path {
     }
 
     /// The addresses of both ends. Any context.
-    pub(crate) fn way(&self) -> &Way {
+    pub(crate) fn way(&self) -> &AddrPair {
         &self.way
     }
 

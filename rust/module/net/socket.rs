@@ -37,8 +37,8 @@ use super::{
     packet,
     qp::AnyQp,
     stats::{
-        Figure,
-        Figures, //
+        Stat,
+        LinkStats, //
     }, //
 };
 use crate::shim::{
@@ -149,7 +149,7 @@ pub(crate) struct Inbound {
     links: RcuMap<Arc<Link>>,
     /// The start of the search for a free port.
     next_port: Atomic<u32>,
-    figures: Figures,
+    figures: LinkStats,
     /// Connection management.
     #[pin]
     cm: Slot,
@@ -157,7 +157,7 @@ pub(crate) struct Inbound {
 
 impl Inbound {
     fn new() -> Result<Arc<Self>> {
-        let figures = Figures::new()?;
+        let figures = LinkStats::new()?;
         let begin = INDEX_MIN + random_u32() % (INDEX_MAX - INDEX_MIN);
         Arc::pin_init(
             pin_init!(Self {
@@ -172,7 +172,7 @@ impl Inbound {
     }
 
     /// Counts packets for which no QP was found, and events of connection management.
-    pub(crate) fn figures(&self) -> &Figures {
+    pub(crate) fn figures(&self) -> &LinkStats {
         &self.figures
     }
 
@@ -274,17 +274,17 @@ impl Inbound {
 
     /// Checks a packet, and queues it at its QP. Returns a packet for which there is no QP, with
     /// the cause.
-    fn admit(&self, skb: RxSkb) -> Result<(), (RxSkb, Figure)> {
+    fn admit(&self, skb: RxSkb) -> Result<(), (RxSkb, Stat)> {
         let mut buffer = [0; MAX_HEADERS];
         let packet = match Packet::parse(skb.head(&mut buffer), skb.len()) {
             Ok(packet) => packet,
             Err(malformed) => return Err((skb, malformed.into())),
         };
         if packet.payload_len() > PathMtu::Mtu4096.bytes() as usize {
-            return Err((skb, Figure::DropTooLong));
+            return Err((skb, Stat::DropTooLong));
         }
-        let Some(way) = Way::of(skb.ip()) else {
-            return Err((skb, Figure::DropIpOptions));
+        let Some(way) = AddrPair::of(skb.ip()) else {
+            return Err((skb, Stat::DropIpOptions));
         };
         let number = packet.bth.dest_qp;
         let mut waiting = Some(skb);
@@ -296,7 +296,7 @@ impl Inbound {
             }
         });
         match waiting {
-            Some(skb) => Err((skb, Figure::DropNoQp)),
+            Some(skb) => Err((skb, Stat::DropNoQp)),
             None => Ok(()),
         }
     }
@@ -352,14 +352,14 @@ impl Receive for Inbound {
 
 /// The source and destination address of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Way {
+pub(crate) struct AddrPair {
     /// Source address.
     pub(crate) from: IpAddr,
     /// Destination address.
     pub(crate) to: IpAddr,
 }
 
-impl Way {
+impl AddrPair {
     /// Reads an IP header; `None` if it has options or extension headers.
     pub(super) fn of(ip: &[u8]) -> Option<Self> {
         if let Ok(ip) = <&[u8; IPV4_LEN]>::try_from(ip) {

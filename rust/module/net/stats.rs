@@ -7,7 +7,7 @@
 //! twice, at the QP and at its link. A figure never decreases.
 //!
 //! Many QPs share a link, so the figures of links are per CPU. The task that runs a QP counts its
-//! packets in a [`Tally`] and adds the sums to the figures at the end of a run. So a packet
+//! packets in a [`PacketCounter`] and adds the sums to the figures at the end of a run. So a packet
 //! accesses no memory that packets of other QPs access.
 
 use crate::shim::{
@@ -32,11 +32,11 @@ macro_rules! figures {
         /// A figure, with the number of `KFABRIC_FIGURE_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
-        pub(crate) enum Figure {
+        pub(crate) enum Stat {
             $($(#[$doc])* $figure = bindings::$number as u8,)*
         }
 
-        impl Figure {
+        impl Stat {
             /// All figures, each at the index of its number.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$figure,)*];
 
@@ -163,7 +163,7 @@ figures! {
 }
 
 /// Number of figures.
-pub(crate) const FIGURES: usize = Figure::ALL.len();
+pub(crate) const FIGURES: usize = Stat::ALL.len();
 
 /// The values of all figures, by number.
 pub(crate) type Values = [u64; FIGURES];
@@ -174,12 +174,12 @@ kernel::static_assert!(FIGURES <= bindings::KFABRIC_MAX_FIGURES as usize);
 const _: () = {
     let mut number = 0;
     while number < FIGURES {
-        assert!(Figure::ALL[number] as usize == number);
+        assert!(Stat::ALL[number] as usize == number);
         number += 1;
     }
 };
 
-impl From<Malformed> for Figure {
+impl From<Malformed> for Stat {
     fn from(malformed: Malformed) -> Self {
         match malformed {
             Malformed::Short => Self::DropShort,
@@ -195,22 +195,22 @@ impl From<Malformed> for Figure {
 }
 
 /// Figures of a link, or of the sockets of a namespace.
-pub(crate) struct Figures(PerCpu<FIGURES>);
+pub(crate) struct LinkStats(PerCpu<FIGURES>);
 
-impl Figures {
+impl LinkStats {
     /// Figures that are all 0. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self(PerCpu::new()?))
     }
 
     /// Adds `n` to a figure. Any context; accesses memory of this CPU only.
-    pub(super) fn add(&self, figure: Figure, n: u64) {
+    pub(super) fn add(&self, figure: Stat, n: u64) {
         self.0.add(figure as usize, n);
     }
 
     /// A figure, as it is at some moment of the call. Any context.
     #[cfg(kfi_kunit)]
-    pub(crate) fn get(&self, figure: Figure) -> u64 {
+    pub(crate) fn get(&self, figure: Stat) -> u64 {
         self.0.sum(figure as usize)
     }
 
@@ -223,9 +223,9 @@ impl Figures {
 /// Figures of a QP, or of all QPs of an endpoint.
 ///
 /// Mostly updated by the task that runs the QP, and in softirq when packets are dropped.
-pub(crate) struct QpFigures([Atomic<u64>; FIGURES]);
+pub(crate) struct QpStats([Atomic<u64>; FIGURES]);
 
-impl QpFigures {
+impl QpStats {
     /// Figures that are all 0.
     pub(super) const fn new() -> Self {
         Self([const { Atomic::new(0) }; FIGURES])
@@ -237,7 +237,7 @@ impl QpFigures {
     }
 
     /// Adds `n` to a figure. Any context.
-    pub(super) fn add(&self, figure: Figure, n: u64) {
+    pub(super) fn add(&self, figure: Stat, n: u64) {
         if let Some(value) = self.0.get(figure as usize) {
             value.add(n, Relaxed);
         }
@@ -245,7 +245,7 @@ impl QpFigures {
 
     /// A figure. Any context.
     #[cfg(kfi_kunit)]
-    pub(crate) fn get(&self, figure: Figure) -> u64 {
+    pub(crate) fn get(&self, figure: Stat) -> u64 {
         self.0
             .get(figure as usize)
             .map_or(0, |value| value.load(Relaxed))
@@ -259,17 +259,17 @@ impl QpFigures {
 
 /// The figures in which a QP counts.
 #[expect(clippy::large_enum_variant, reason = "most QPs have their own")]
-pub(super) enum Holder {
+pub(super) enum StatsRef {
     /// Its own: they are near the other memory that its packets access.
-    Qp(QpFigures),
+    Qp(QpStats),
     /// Those of its owner, which other QPs share.
-    Owner(Arc<QpFigures>),
+    Owner(Arc<QpStats>),
 }
 
-impl Deref for Holder {
-    type Target = QpFigures;
+impl Deref for StatsRef {
+    type Target = QpStats;
 
-    fn deref(&self) -> &QpFigures {
+    fn deref(&self) -> &QpStats {
         match self {
             Self::Qp(figures) => figures,
             Self::Owner(figures) => figures,
@@ -279,9 +279,9 @@ impl Deref for Holder {
 
 /// Counts at a QP and at its link. Packets and their bytes are frequent, so they are summed up here
 /// and added to the figures when this is dropped.
-pub(super) struct Tally<'a> {
-    qp: &'a QpFigures,
-    link: &'a Figures,
+pub(super) struct PacketCounter<'a> {
+    qp: &'a QpStats,
+    link: &'a LinkStats,
     rx: Packets,
     tx: Packets,
     /// Whether the task that sent the received packets processes them.
@@ -302,9 +302,9 @@ impl Packets {
     }
 }
 
-impl<'a> Tally<'a> {
+impl<'a> PacketCounter<'a> {
     /// Counts in the figures of a QP and of its link.
-    pub(super) fn new(qp: &'a QpFigures, link: &'a Figures) -> Self {
+    pub(super) fn new(qp: &'a QpStats, link: &'a LinkStats) -> Self {
         Self {
             qp,
             link,
@@ -314,19 +314,19 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Counts received packets as [`Figure::RxInline`] as well if `inline`.
+    /// Counts received packets as [`Stat::RxInline`] as well if `inline`.
     pub(super) fn set_inline(&mut self, inline: bool) {
         self.inline = inline;
     }
 
     /// Adds `n` to a figure.
-    pub(super) fn add(&self, figure: Figure, n: u64) {
+    pub(super) fn add(&self, figure: Stat, n: u64) {
         self.qp.add(figure, n);
         self.link.add(figure, n);
     }
 
     /// Adds 1 to a figure.
-    pub(super) fn count(&self, figure: Figure) {
+    pub(super) fn count(&self, figure: Stat) {
         self.add(figure, 1);
     }
 
@@ -341,19 +341,19 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for PacketCounter<'_> {
     fn drop(&mut self) {
         let Self { rx, tx, .. } = *self;
         if rx.count != 0 {
-            self.add(Figure::RxPackets, rx.count);
-            self.add(Figure::RxBytes, rx.bytes);
+            self.add(Stat::RxPackets, rx.count);
+            self.add(Stat::RxBytes, rx.bytes);
             if self.inline {
-                self.add(Figure::RxInline, rx.count);
+                self.add(Stat::RxInline, rx.count);
             }
         }
         if tx.count != 0 {
-            self.add(Figure::TxPackets, tx.count);
-            self.add(Figure::TxBytes, tx.bytes);
+            self.add(Stat::TxPackets, tx.count);
+            self.add(Stat::TxBytes, tx.bytes);
         }
     }
 }

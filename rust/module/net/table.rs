@@ -3,7 +3,7 @@
 //! The table of all links, and the events of their interfaces.
 //!
 //! Links are added and removed with the RTNL held: by [`add`], by [`del`], and by the kernel's
-//! notifier for events of interfaces ([`Changes`]). So no link is added to an interface that has
+//! notifier for events of interfaces ([`NetdevHandler`]). So no link is added to an interface that has
 //! gone, and one task at a time opens or closes the sockets of a namespace. When a namespace ends,
 //! its interfaces go one by one, and their links with them. When an interface goes while domains
 //! are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot be called
@@ -321,7 +321,7 @@ pub(super) fn close(link: &Arc<Link>) {
 }
 
 /// Handles the kernel's events of interfaces.
-pub(super) struct Changes;
+pub(super) struct NetdevHandler;
 
 /// The link on an interface. [`add`] adds at most one.
 fn on_interface(id: NetdevId) -> Option<Arc<Link>> {
@@ -329,7 +329,7 @@ fn on_interface(id: NetdevId) -> Option<Arc<Link>> {
     socket.receiver().link(id.ifindex)
 }
 
-impl NetdevEvents for Changes {
+impl NetdevEvents for NetdevHandler {
     fn event(event: NetdevEvent) {
         match event {
             NetdevEvent::Changed(netdev) => {
@@ -378,7 +378,7 @@ pub(super) fn set_max_links(max_links: u32) -> u32 {
 /// The module drops it when no function of [`net`](super) can be called any more: all domains are
 /// closed, and the front ends are gone. After the drop no link, notifier or work item is left.
 pub(crate) struct Registration {
-    notifier: Option<Pin<KBox<Notifier<Changes>>>>,
+    notifier: Option<Pin<KBox<Notifier<NetdevHandler>>>>,
     /// Dropped last: waits for the queued work items.
     _work: WorkQueues,
 }
@@ -412,7 +412,7 @@ pub(crate) unsafe fn start(
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Reports every interface as gone, so all links go. No call of `Changes` runs afterwards.
+        // Reports every interface as gone, so all links go. No call of `NetdevHandler` runs afterwards.
         self.notifier = None;
     }
 }

@@ -44,8 +44,8 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses, //
+        UseRef,
+        UseCount, //
     }, //
 };
 use crate::{
@@ -73,9 +73,9 @@ type Slots = KVVec<AvSlot>;
 type Index = KVVec<IndexSlot>;
 
 /// State that only a change of the table uses.
-struct Change {
+struct AvUpdate {
     /// The EQ for events.
-    eq: Option<Used<Eq>>,
+    eq: Option<UseRef<Eq>>,
     /// The memory of the table, charged to the owner's budget.
     memory: Allowance,
 }
@@ -95,14 +95,14 @@ fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
 #[pin_data]
 pub(crate) struct Av {
     ident: Ident,
-    domain: Used<Domain>,
-    uses: Uses,
+    domain: UseRef<Domain>,
+    uses: UseCount,
     events: bool,
     #[pin]
     table: SpinLock<Table<Slots, Index>>,
     /// Held while the table is changed. Taken before `table`.
     #[pin]
-    change: Mutex<Change>,
+    change: Mutex<AvUpdate>,
 }
 
 impl Av {
@@ -114,17 +114,17 @@ impl Av {
             count if count <= MAX_AV => count,
             _ => return Err(EINVAL),
         };
-        let domain = Used::new(domain.clone())?;
+        let domain = UseRef::new(domain.clone())?;
         let (slots, index, memory) = storage(count as usize, &ident.budget)?;
         let table = Table::new(attr.kind, slots, index, random_u64()).map_err(|_| EINVAL)?;
         Arc::pin_init(
             pin_init!(Self {
                 ident,
                 domain,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 events: attr.events,
                 table <- new_spinlock!(table, "Av::table"),
-                change <- new_mutex!(Change { eq: None, memory }, "Av::change"),
+                change <- new_mutex!(AvUpdate { eq: None, memory }, "Av::change"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -145,7 +145,7 @@ impl Av {
         if change.eq.is_some() {
             return Err(EINVAL);
         }
-        change.eq = Some(Used::new(eq.clone())?);
+        change.eq = Some(UseRef::new(eq.clone())?);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Av {
 }
 
 impl Object for Av {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 

@@ -60,19 +60,19 @@ pub(crate) struct Directory {
     next_port: Atomic<u32>,
 }
 
-struct Space {
+struct DirectoryEntry {
     users: usize,
     directory: Arc<Directory>,
 }
 
 /// `None` until the first directory is made, because a tree cannot be made in a constant.
-type Spaces = Option<RBTree<NetNsId, Space>>;
+type Directories = Option<RBTree<NetNsId, DirectoryEntry>>;
 
 kernel::sync::global_lock! {
     // A spin lock, because the end of a process may take it: no task is preempted while it holds
     // it. The lock is a leaf.
     // SAFETY: `init` is called by the module's init before anything else of the provider.
-    unsafe(uninit) static SPACES: SpinLock<Spaces> = None;
+    unsafe(uninit) static DIRECTORIES: SpinLock<Directories> = None;
 }
 
 /// Prepares the directories.
@@ -82,7 +82,7 @@ kernel::sync::global_lock! {
 /// Must be called once, before any other function of the provider.
 pub(super) unsafe fn init() {
     // SAFETY: Called once, by the requirement above.
-    unsafe { SPACES.init() }
+    unsafe { DIRECTORIES.init() }
 }
 
 /// A domain's use of its namespace's directory.
@@ -92,16 +92,16 @@ impl DirectoryUse {
     /// Uses the directory of `netns` and makes it if there is none yet. Fails with `ENOMEM`.
     /// Sleeps.
     pub(crate) fn of(netns: NetNsId) -> Result<Self> {
-        if let Some(known) = Self::known(&mut SPACES.lock(), netns) {
+        if let Some(known) = Self::known(&mut DIRECTORIES.lock(), netns) {
             return Ok(known);
         }
         let directory = Arc::pin_init(Directory::new(netns), GFP_KERNEL)?;
-        let space = Space {
+        let space = DirectoryEntry {
             users: 1,
             directory: directory.clone(),
         };
         let node = RBTreeNode::new(netns, space, GFP_KERNEL)?;
-        let mut spaces = SPACES.lock();
+        let mut spaces = DIRECTORIES.lock();
         // Another task may have made the directory meanwhile.
         if let Some(known) = Self::known(&mut spaces, netns) {
             // The new directory is not dropped under the lock.
@@ -113,7 +113,7 @@ impl DirectoryUse {
     }
 
     /// Takes one more use of the directory of `netns`, if there is one.
-    fn known(spaces: &mut Spaces, netns: NetNsId) -> Option<Self> {
+    fn known(spaces: &mut Directories, netns: NetNsId) -> Option<Self> {
         let space = spaces.as_mut()?.get_mut(&netns)?;
         space.users = space.users.wrapping_add(1);
         Some(Self(space.directory.clone()))
@@ -130,7 +130,7 @@ impl core::ops::Deref for DirectoryUse {
 
 impl Drop for DirectoryUse {
     fn drop(&mut self) {
-        let mut spaces = SPACES.lock();
+        let mut spaces = DIRECTORIES.lock();
         let Some(tree) = &mut *spaces else {
             return;
         };

@@ -41,14 +41,14 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses, //
+        UseRef,
+        UseCount, //
     }, //
 };
 use crate::{
     mem::Allowance,
     net::{
-        Figure,
+        Stat,
         Link,
         LinkUse, //
     },
@@ -76,16 +76,16 @@ type Keys = RBTree<u32, Arc<Mr>>;
 /// A domain on a link.
 #[pin_data]
 pub(crate) struct Domain {
-    fabric: Used<Fabric>,
+    fabric: UseRef<Fabric>,
     link: LinkUse,
     directory: DirectoryUse,
     mr_mode: MrMode,
-    uses: Uses,
+    uses: UseCount,
     #[pin]
     keys: SpinLock<Keys>,
     /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
-    eq: Mutex<Option<(Used<Eq>, bool)>>,
+    eq: Mutex<Option<(UseRef<Eq>, bool)>>,
     /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
@@ -100,7 +100,7 @@ impl Domain {
         mr_mode: MrMode,
         ident: Ident,
     ) -> Result<Arc<Self>> {
-        let fabric = Used::new(fabric.clone())?;
+        let fabric = UseRef::new(fabric.clone())?;
         let directory = DirectoryUse::of(fabric.netns())?;
         Arc::pin_init(
             try_pin_init!(Self {
@@ -108,7 +108,7 @@ impl Domain {
                 link,
                 directory,
                 mr_mode,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 keys <- new_spinlock!(RBTree::new(), "Domain::keys"),
                 eq <- new_mutex!(None, "Domain::eq"),
                 _memory: ident.budget.take_for::<Self>(0)?,
@@ -135,7 +135,7 @@ impl Domain {
         if bound.is_some() {
             return Err(EINVAL);
         }
-        *bound = Some((Used::new(eq.clone())?, reg_mr));
+        *bound = Some((UseRef::new(eq.clone())?, reg_mr));
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl Domain {
 
     /// Counts that a peer was refused access to the domain's memory. Any context.
     pub(super) fn count_refusal(&self) {
-        self.link().count(Figure::MrRefused);
+        self.link().count(Stat::MrRefused);
     }
 
     /// Calls `work` inside the region under `key` and returns its result, or [`Refusal::Key`]. Does
@@ -222,7 +222,7 @@ impl Domain {
 }
 
 impl Object for Domain {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 

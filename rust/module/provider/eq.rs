@@ -55,9 +55,9 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses,
-        Using, //
+        UseRef,
+        UseCount,
+        UseGuard, //
     },
     wait::{
         fd::{
@@ -67,13 +67,13 @@ use super::{
         },
         line::{
             with_memory,
-            Enters,
-            Left,
+            NewWaiter,
+            RemovedWaiter,
             Line, //
         },
         sleep,
         WaitObj,
-        Why, //
+        WakeReason, //
     }, //
 };
 use crate::{
@@ -90,7 +90,7 @@ use crate::{
             number,
             to_error, //
         },
-        user::NoFaults,
+        user::PagefaultDisabled,
         wait::{
             new_wait_queue,
             Sleeper,
@@ -137,11 +137,11 @@ type State = EventQueue<KVVec<Event>, KVVec<ErrEvent>, Line<Waker>>;
 /// An event queue of a fabric.
 #[pin_data]
 pub(crate) struct Eq {
-    fabric: Used<Fabric>,
+    fabric: UseRef<Fabric>,
     entries: u32,
     writable: bool,
     wait: WaitObj,
-    uses: Uses,
+    uses: UseCount,
     #[pin]
     state: SpinLock<State>,
     #[pin]
@@ -153,8 +153,8 @@ pub(crate) struct Eq {
 }
 
 /// Wakes a sleeper. The caller holds the lock of `state`.
-fn wake(left: Left<Waker>) {
-    left.who.wake(Why::Ready.reason());
+fn wake(left: RemovedWaiter<Waker>) {
+    left.who.wake(WakeReason::Ready.reason());
 }
 
 impl Eq {
@@ -176,14 +176,14 @@ impl Eq {
             KVVec::from_elem(ErrEvent::default(), slots, GFP_KERNEL_ACCOUNT)?,
             Line::new(),
         );
-        let fabric = Used::new(fabric.clone())?;
+        let fabric = UseRef::new(fabric.clone())?;
         Arc::pin_init(
             pin_init!(Self {
                 fabric,
                 entries,
                 writable: attr.writable,
                 wait: attr.wait,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 state <- new_spinlock!(state, "Eq::state"),
                 reader <- new_mutex!((), "Eq::reader"),
                 readable <- new_wait_queue!("Eq::readable"),
@@ -339,7 +339,7 @@ impl Eq {
                 }
             }
         };
-        let _no_faults = NoFaults::new();
+        let _no_faults = PagefaultDisabled::new();
         sink(read.event, data.get(..read.len).unwrap_or_default())?;
         if !peek {
             // Only readers remove events, and this thread is the only reader.
@@ -365,7 +365,7 @@ impl Eq {
         if !self.wait.allows_sread() {
             return Err(EINVAL);
         }
-        let _using = Using::new(&**self)?;
+        let _using = UseGuard::new(&**self)?;
         loop {
             if self.is_ready() {
                 match self.read(peek, &mut sink) {
@@ -391,14 +391,14 @@ impl Eq {
                 return Ok(None);
             }
             let memory = memory.take();
-            Ok(Some(state.arm(Enters { who, memory })))
+            Ok(Some(state.arm(NewWaiter { who, memory })))
         })?;
         let Armed::Waiting(key) = armed else {
             return Ok(());
         };
         let leave = || self.state.lock().disarm(&key).is_some();
         match sleep(&sleeper, deadline, leave)? {
-            Why::Closed => Err(EBADF),
+            WakeReason::Closed => Err(EBADF),
             _ => Ok(()),
         }
     }
@@ -409,7 +409,7 @@ impl Eq {
     pub(crate) fn readerr(&self, peek: bool, sink: impl FnOnce(&ErrEvent) -> Result) -> Result {
         let _reader = self.reader.lock();
         let error = self.state.lock().read_err(Mode::Peek).map_err(to_error)?;
-        let _no_faults = NoFaults::new();
+        let _no_faults = PagefaultDisabled::new();
         sink(&error)?;
         if !peek {
             self.state.lock().read_err(Mode::Take).map_err(to_error)?;
@@ -431,13 +431,13 @@ fn handle(ident: &Ident) -> u32 {
 }
 
 impl Object for Eq {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 
     fn teardown(&self) {
         self.state.lock().release_all(|left| {
-            left.who.wake(Why::Closed.reason());
+            left.who.wake(WakeReason::Closed.reason());
         });
         self.readable.wake_all();
         self.wait.release();

@@ -13,7 +13,7 @@ use kernel::{
 use super::object::{
     Ident,
     Object,
-    Uses, //
+    UseCount, //
 };
 use crate::{
     mem::Allowance,
@@ -23,7 +23,7 @@ use crate::{
 /// The fabric of a network namespace.
 pub(crate) struct Fabric {
     netns: NetNsId,
-    uses: Uses,
+    uses: UseCount,
     /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
@@ -37,7 +37,7 @@ impl Fabric {
         Ok(Arc::new(
             Self {
                 netns,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 _memory: ident.budget.take_for::<Self>(0)?,
             },
             GFP_KERNEL_ACCOUNT,
@@ -51,7 +51,7 @@ impl Fabric {
 }
 
 impl Object for Fabric {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 

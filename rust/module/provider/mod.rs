@@ -66,8 +66,8 @@ pub(crate) mod mr;
 pub(crate) mod object;
 pub(crate) mod pep;
 pub(crate) mod poll;
-pub(crate) mod roster;
-pub(crate) mod rundown;
+pub(crate) mod object_list;
+pub(crate) mod drain;
 pub(crate) mod wait;
 
 #[cfg(kfi_kunit)]
@@ -95,8 +95,8 @@ impl LinkEvents for LinkWatch {
     /// refused. Sleeps.
     fn link_gone(&self, link: &Arc<Link>) {
         let mut after = 0;
-        let on_link = |object: &dyn roster::Listed| Arc::ptr_eq(object.domain().link(), link);
-        while let Some((id, endpoint)) = roster::next(roster::Class::Endpoint, after, on_link) {
+        let on_link = |object: &dyn object_list::StatsSource| Arc::ptr_eq(object.domain().link(), link);
+        while let Some((id, endpoint)) = object_list::next(object_list::Class::Endpoint, after, on_link) {
             endpoint.link_gone();
             after = id;
         }
@@ -111,7 +111,7 @@ impl LinkEvents for LinkWatch {
 pub(crate) unsafe fn init() {
     // SAFETY: Called once and first, by the requirement above.
     unsafe {
-        roster::init();
+        object_list::init();
         directory::init();
     }
 }

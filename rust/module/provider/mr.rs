@@ -43,12 +43,12 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses, //
+        UseRef,
+        UseCount, //
     },
-    rundown::{
-        Inside,
-        Rundown, //
+    drain::{
+        DrainGuard,
+        Drain, //
     }, //
 };
 use crate::{
@@ -69,19 +69,19 @@ use crate::{
 #[pin_data]
 pub(crate) struct Mr {
     ident: Ident,
-    domain: Used<Domain>,
+    domain: UseRef<Domain>,
     /// Open for access ([`Memory::Open`]) if peers may access the region.
     memory: Memory,
     /// The owner's addresses of the bytes of `memory`, in the same order.
     ranges: KVec<UserRange>,
     region: Region,
     key: SetOnce<u32>,
-    uses: Uses,
+    uses: UseCount,
     #[pin]
-    run: Rundown,
+    run: Drain,
     /// Counters of remote accesses. Set at most once, and read by every remote access.
-    remote_read: SetOnce<Used<Cntr>>,
-    remote_write: SetOnce<Used<Cntr>>,
+    remote_read: SetOnce<UseRef<Cntr>>,
+    remote_write: SetOnce<UseRef<Cntr>>,
     /// Serialises binding.
     #[pin]
     binding: Mutex<()>,
@@ -140,7 +140,7 @@ impl Mr {
         if access.writes_memory() && !memory.writable() {
             return Err(EACCES);
         }
-        let domain = Used::new(domain.clone())?;
+        let domain = UseRef::new(domain.clone())?;
         let lists = ranges
             .capacity()
             .saturating_mul(size_of::<UserRange>())
@@ -160,8 +160,8 @@ impl Mr {
                 ranges,
                 region,
                 key: SetOnce::new(),
-                uses: Uses::new(),
-                run <- Rundown::new(),
+                uses: UseCount::new(),
+                run <- Drain::new(),
                 remote_read: SetOnce::new(),
                 remote_write: SetOnce::new(),
                 binding <- new_mutex!(()),
@@ -209,8 +209,8 @@ impl Mr {
             return Err(EINVAL);
         }
         // Both uses are taken before either is set, so that a failure leaves nothing behind.
-        let for_read = read.then(|| Used::new(cntr.clone())).transpose()?;
-        let for_write = write.then(|| Used::new(cntr.clone())).transpose()?;
+        let for_read = read.then(|| UseRef::new(cntr.clone())).transpose()?;
+        let for_write = write.then(|| UseRef::new(cntr.clone())).transpose()?;
         if let Some(used) = for_read {
             self.remote_read.populate(used);
         }
@@ -221,7 +221,7 @@ impl Mr {
     }
 
     /// Enters the region for the duration of an access to its memory. `None`: it is closing.
-    pub(super) fn enter(&self) -> Option<Inside<'_>> {
+    pub(super) fn enter(&self) -> Option<DrainGuard<'_>> {
         self.run.enter()
     }
 
@@ -304,7 +304,7 @@ fn pin_access(access: Access) -> mem::Access {
 }
 
 impl Object for Mr {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 

@@ -5,7 +5,7 @@
 //! An object is in an [`Arc`], which keeps its memory. A separate count of *uses* determines
 //! whether it may be closed: only when nothing is made from it, bound to it or waiting on it. Uses
 //! are counted explicitly and not derived from references. An object that depends on another one
-//! holds a [`Used`]. It takes that while the other one is open, and releases it at a defined time.
+//! holds a [`UseRef`]. It takes that while the other one is open, and releases it at a defined time.
 //!
 //! ```text
 //!            take            take/put
@@ -26,7 +26,7 @@
 //! [`force_close`] is for an owner that is gone (exit, kill). Front ends call it in the order of
 //! dependence, so that the only remaining uses are those of wait descriptors, which report that the
 //! object is closed. It does not wait for operations. No call of the owner is running. The
-//! operations that are still inside ([`Rundown`](super::rundown::Rundown)) belong to peers and to
+//! operations that are still inside ([`Drain`](super::drain::Rundown)) belong to peers and to
 //! the module's workers. For these the following holds:
 //!
 //! - **Memory.** An operation has references to its objects, and these to all objects that they are
@@ -114,13 +114,13 @@ impl Ident {
 ///
 /// # Invariants
 ///
-/// `state` is the number of uses, or one of the constants from [`Uses::HALTED`] on. Then it never
-/// is a number again. [`Uses::CLOSED`] never changes.
-pub(crate) struct Uses {
+/// `state` is the number of uses, or one of the constants from [`UseCount::HALTED`] on. Then it never
+/// is a number again. [`UseCount::CLOSED`] never changes.
+pub(crate) struct UseCount {
     state: AtomicWord,
 }
 
-impl Uses {
+impl UseCount {
     /// Closed. The task that set this state tears the object down.
     const CLOSED: u64 = u64::MAX;
 
@@ -211,7 +211,7 @@ impl Uses {
 /// An object that can be used and closed.
 pub(crate) trait Object: Send + Sync {
     /// Its uses.
-    fn uses(&self) -> &Uses;
+    fn uses(&self) -> &UseCount;
 
     /// Keeps operations of others from beginning to access the object's memory. Called after the
     /// object was marked closed, and again if a signal ended the wait. Does not wait for
@@ -237,11 +237,11 @@ pub(crate) fn close<T: Object>(object: &T) -> Result {
     object.uses().begin_to_close()?;
     object.shut();
     if let Err(error) = object.wait() {
-        object.uses().end_close(Uses::HALTED);
+        object.uses().end_close(UseCount::HALTED);
         return Err(error);
     }
     object.teardown();
-    object.uses().end_close(Uses::CLOSED);
+    object.uses().end_close(UseCount::CLOSED);
     Ok(())
 }
 
@@ -255,9 +255,9 @@ pub(crate) fn force_close<T: Object>(object: &T) {
 }
 
 /// A use of an object for the duration of a call.
-pub(crate) struct Using<'a>(&'a Uses);
+pub(crate) struct UseGuard<'a>(&'a UseCount);
 
-impl<'a> Using<'a> {
+impl<'a> UseGuard<'a> {
     /// Takes a use of `object`. Fails with `EBADF` if it is closed.
     #[inline]
     pub(crate) fn new<T: Object>(object: &'a T) -> Result<Self> {
@@ -267,7 +267,7 @@ impl<'a> Using<'a> {
     }
 }
 
-impl Drop for Using<'_> {
+impl Drop for UseGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.put();
@@ -275,12 +275,12 @@ impl Drop for Using<'_> {
 }
 
 /// A use of an object, until it is released or dropped.
-pub(crate) struct Used<T: Object> {
+pub(crate) struct UseRef<T: Object> {
     object: Arc<T>,
     held: Atomic<i32>,
 }
 
-impl<T: Object> Used<T> {
+impl<T: Object> UseRef<T> {
     /// Takes a use of `object`. Fails with `EBADF` if it is closed.
     pub(crate) fn new(object: Arc<T>) -> Result<Self> {
         object.uses().take()?;
@@ -303,7 +303,7 @@ impl<T: Object> Used<T> {
     }
 }
 
-impl<T: Object> core::ops::Deref for Used<T> {
+impl<T: Object> core::ops::Deref for UseRef<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -311,7 +311,7 @@ impl<T: Object> core::ops::Deref for Used<T> {
     }
 }
 
-impl<T: Object> Drop for Used<T> {
+impl<T: Object> Drop for UseRef<T> {
     fn drop(&mut self) {
         self.release();
     }

@@ -57,8 +57,8 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses, //
+        UseRef,
+        UseCount, //
     }, //
 };
 use crate::{
@@ -101,7 +101,7 @@ struct Stage {
 /// The waiting requests, and the EQ that reports them.
 struct Requests {
     /// `None`: not bound, or closed.
-    eq: Option<Used<Eq>>,
+    eq: Option<UseRef<Eq>>,
     waiting: Waiting,
 }
 
@@ -196,8 +196,8 @@ impl Waiting {
 #[pin_data]
 pub(crate) struct Pep {
     ident: Ident,
-    fabric: Used<Fabric>,
-    uses: Uses,
+    fabric: UseRef<Fabric>,
+    uses: UseCount,
     backlog: u32,
     #[pin]
     stage: Mutex<Stage>,
@@ -229,12 +229,12 @@ impl Pep {
             listening: None,
             closed: false,
         };
-        let fabric = Used::new(fabric.clone())?;
+        let fabric = UseRef::new(fabric.clone())?;
         Arc::pin_init(
             pin_init!(Self {
                 ident,
                 fabric,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 backlog,
                 stage <- new_mutex!(stage, "Pep::stage"),
                 requests <- new_spinlock!(requests, "Pep::requests"),
@@ -271,7 +271,7 @@ impl Pep {
         self.set_up(|_| {
             // Taken before the lock, so that it is dropped after the lock if an EQ is bound
             // already.
-            let used = Used::new(eq.clone())?;
+            let used = UseRef::new(eq.clone())?;
             let mut requests = self.requests.lock();
             if requests.eq.is_some() {
                 return Err(EINVAL);
@@ -435,7 +435,7 @@ impl Listener for Pep {
 }
 
 impl Object for Pep {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 

@@ -34,9 +34,9 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses,
-        Using, //
+        UseRef,
+        UseCount,
+        UseGuard, //
     },
     wait::fd::Readable, //
 };
@@ -44,7 +44,7 @@ use crate::{
     mem::Allowance,
     shim::{
         sched::heed_signals,
-        user::NoFaults, //
+        user::PagefaultDisabled, //
     }, //
 };
 
@@ -52,9 +52,9 @@ use crate::{
 pub(crate) const MAX_MEMBERS: usize = 1024;
 
 enum Member {
-    Cq(Used<Cq>),
+    Cq(UseRef<Cq>),
     /// With the values that were reported last.
-    Cntr(Used<Cntr>, Seen),
+    Cntr(UseRef<Cntr>, Seen),
 }
 
 impl Member {
@@ -95,7 +95,7 @@ struct Members {
 
 /// The progress of a poll.
 #[derive(Default)]
-struct Round {
+struct PollPass {
     /// The number of members that were checked, and of those that had something to read.
     visited: usize,
     told: usize,
@@ -108,7 +108,7 @@ impl Members {
     /// `count` have been reported or all checked. Fails with the error of `sink`.
     fn go(
         &mut self,
-        round: &mut Round,
+        round: &mut PollPass,
         count: usize,
         sink: &mut impl FnMut(usize, u64) -> Result,
     ) -> Result {
@@ -140,8 +140,8 @@ impl Members {
 /// A poll set of a domain.
 #[pin_data]
 pub(crate) struct PollSet {
-    domain: Used<Domain>,
-    uses: Uses,
+    domain: UseRef<Domain>,
+    uses: UseCount,
     #[pin]
     members: Mutex<Members>,
     /// Its memory, charged to the owner's budget.
@@ -151,11 +151,11 @@ pub(crate) struct PollSet {
 impl PollSet {
     /// Opens a poll set of `domain`. Fails with `EBADF` if the domain is closed, `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, ident: Ident) -> Result<Arc<Self>> {
-        let domain = Used::new(domain.clone())?;
+        let domain = UseRef::new(domain.clone())?;
         Arc::pin_init(
             try_pin_init!(Self {
                 domain,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 members <- new_mutex!(
                     Members {
                         list: KVVec::new(),
@@ -176,7 +176,7 @@ impl PollSet {
         self.check_domain(cq.domain())?;
         self.add(
             |member| member.is_cq(cq),
-            || Ok(Member::Cq(Used::new(cq.clone())?)),
+            || Ok(Member::Cq(UseRef::new(cq.clone())?)),
         )
     }
 
@@ -185,7 +185,7 @@ impl PollSet {
         self.check_domain(cntr.domain())?;
         self.add(
             |member| member.is_cntr(cntr),
-            || Ok(Member::Cntr(Used::new(cntr.clone())?, cntr.seen())),
+            || Ok(Member::Cntr(UseRef::new(cntr.clone())?, cntr.seen())),
         )
     }
 
@@ -249,12 +249,12 @@ impl PollSet {
         mut sink: impl FnMut(usize, u64) -> Result,
         mut bring_in: impl FnMut(usize) -> Result,
     ) -> Result<usize> {
-        let _using = Using::new(self)?;
-        let mut round = Round::default();
+        let _using = UseGuard::new(self)?;
+        let mut round = PollPass::default();
         loop {
             let result = {
                 let mut members = self.members.lock();
-                let _no_faults = NoFaults::new();
+                let _no_faults = PagefaultDisabled::new();
                 members.go(&mut round, count, &mut sink)
             };
             let result = match result {
@@ -279,7 +279,7 @@ impl PollSet {
 }
 
 impl Object for PollSet {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 

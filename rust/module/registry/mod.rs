@@ -36,7 +36,7 @@ trait Provider: Sync {
 }
 
 /// The providers, in the order in which they are asked.
-static PROVIDERS: [&dyn Provider; 1] = [&own::Own];
+static PROVIDERS: [&dyn Provider; 1] = [&own::BuiltinProvider];
 
 /// Passes every entry in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
 ///

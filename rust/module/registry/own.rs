@@ -38,9 +38,9 @@ use crate::{
 };
 
 /// The module's own provider.
-pub(super) struct Own;
+pub(super) struct BuiltinProvider;
 
-impl Own {
+impl BuiltinProvider {
     /// The name of the provider.
     const NAME: &'static [u8] = b"kfabric";
 
@@ -67,7 +67,7 @@ impl Own {
     }
 }
 
-impl Provider for Own {
+impl Provider for BuiltinProvider {
     fn getinfo(
         &self,
         netns: NetNsId,

@@ -284,7 +284,7 @@ impl<T: NetdevEvents> PinnedDrop for Notifier<T> {
 }
 
 /// Statistics of one CPU or of all CPUs: operations and bytes, sent and received.
-pub(crate) type Figures = shim::kfabric_shim_traffic;
+pub(crate) type DeviceStats = shim::kfabric_shim_traffic;
 
 /// Statistics of a link, counted per CPU.
 ///
@@ -330,8 +330,8 @@ impl Traffic {
     }
 
     /// The sums of all CPUs; each value is exact for some moment during the call. Any context.
-    pub(crate) fn sum(&self) -> Figures {
-        let mut sum = Figures::default();
+    pub(crate) fn sum(&self) -> DeviceStats {
+        let mut sum = DeviceStats::default();
         // SAFETY: `percpu` is valid by the type invariant; `sum` is valid for the call.
         unsafe { shim::kfabric_shim_traffic_sum(self.percpu.as_ptr(), &raw mut sum) };
         sum

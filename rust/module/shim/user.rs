@@ -31,9 +31,9 @@ use kernel::{
 
 /// Makes accesses of this task to user memory that is not present fail with `EFAULT`, instead of
 /// waiting for the page, until it is dropped. For copying under a lock that others wait for.
-pub(crate) struct NoFaults(NotThreadSafe);
+pub(crate) struct PagefaultDisabled(NotThreadSafe);
 
-impl NoFaults {
+impl PagefaultDisabled {
     /// Disables page faults.
     #[inline]
     pub(crate) fn new() -> Self {
@@ -43,7 +43,7 @@ impl NoFaults {
     }
 }
 
-impl Drop for NoFaults {
+impl Drop for PagefaultDisabled {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: Undoes the call in `new`.

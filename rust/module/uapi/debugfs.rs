@@ -23,11 +23,11 @@ use kernel::{
 use crate::{
     net::{
         self,
-        Figure,
+        Stat,
         Link,
         Values, //
     },
-    provider::roster::{
+    provider::object_list::{
         self,
         Class, //
     }, //
@@ -77,7 +77,7 @@ fn links(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn endpoints(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut after = 0;
-    while let Some((id, endpoint)) = roster::next(Class::Endpoint, after, |_| true) {
+    while let Some((id, endpoint)) = object_list::next(Class::Endpoint, after, |_| true) {
         after = id;
         let packets = endpoint.packets();
         if packets.iter().all(|value| *value == 0) {
@@ -100,7 +100,7 @@ fn text(name: &[u8]) -> &str {
 }
 
 fn values(f: &mut fmt::Formatter<'_>, values: &Values) -> fmt::Result {
-    for (figure, value) in Figure::ALL.iter().zip(values) {
+    for (figure, value) in Stat::ALL.iter().zip(values) {
         if *value != 0 {
             writeln!(f, "  {} {value}", figure.name())?;
         }

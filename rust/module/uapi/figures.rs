@@ -16,7 +16,7 @@ use crate::{
         Values,
         FIGURES, //
     },
-    provider::roster::{
+    provider::object_list::{
         self,
         Class, //
     },
@@ -42,7 +42,7 @@ pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
         KFABRIC_FIGURES_EP => {
             let before = arg.id.checked_sub(1).ok_or(ENOENT)?;
             let seen = visible(&netns);
-            let (_, object) = roster::next(Class::Endpoint, before, seen)
+            let (_, object) = object_list::next(Class::Endpoint, before, seen)
                 .filter(|(id, _)| *id == arg.id)
                 .ok_or(ENOENT)?;
             object.packets()

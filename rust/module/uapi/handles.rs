@@ -14,7 +14,7 @@
 //! Numbers are assigned in ascending order, and start again after the largest. So a number that was
 //! just freed is not reused at once, and a program that uses a stale handle gets an error.
 //!
-//! The objects are in arrays (shelves) of [`SHELF`] each, which are allocated when needed and stay:
+//! The objects are in arrays (shelves) of [`CHUNK`] each, which are allocated when needed and stay:
 //! every call looks up a handle, and that takes two loads.
 //!
 //! # Locks
@@ -41,9 +41,9 @@ use kernel::{
 };
 
 /// Entries of a shelf; they fill about a page.
-const SHELF: usize = 256;
+const CHUNK: usize = 256;
 
-type Shelf<E> = KBox<[Option<E>; SHELF]>;
+type Chunk<E> = KBox<[Option<E>; CHUNK]>;
 
 struct Ids {
     pool: IdPool,
@@ -63,7 +63,7 @@ struct Ids {
 pub(crate) struct Table<E: Clone + Send + 'static> {
     /// Shelves are added under the mutex `ids`, within the capacity.
     #[pin]
-    shelves: SpinLock<KVec<Shelf<E>>>,
+    chunks: SpinLock<KVec<Chunk<E>>>,
     #[pin]
     ids: Mutex<Ids>,
     limit: u32,
@@ -74,11 +74,11 @@ impl<E: Clone + Send + 'static> Table<E> {
     pub(crate) fn new(limit: u32) -> impl PinInit<Self, Error> {
         // INVARIANT: No number is acquired, and there is no object.
         try_pin_init!(Self {
-            shelves <- {
+            chunks <- {
                 // Numbers begin at 1, so number `limit` is used.
-                let most = (limit as usize / SHELF).saturating_add(1);
-                let shelves = KVec::with_capacity(most, GFP_KERNEL_ACCOUNT)?;
-                new_spinlock!(shelves, "kfabric::handles::shelves")
+                let most = (limit as usize / CHUNK).saturating_add(1);
+                let chunks = KVec::with_capacity(most, GFP_KERNEL_ACCOUNT)?;
+                new_spinlock!(chunks, "kfabric::handles::chunks")
             },
             ids <- new_mutex!(
                 Ids {
@@ -104,21 +104,21 @@ impl<E: Clone + Send + 'static> Table<E> {
     /// The object of `number`, if there is one. Does not sleep.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<E> {
-        let (shelf, place) = Self::place(number);
-        let shelves = self.shelves.lock();
-        shelves.get(shelf)?.get(place)?.clone()
+        let (chunk, place) = Self::place(number);
+        let chunks = self.chunks.lock();
+        chunks.get(chunk)?.get(place)?.clone()
     }
 
     #[inline]
     fn place(number: u32) -> (usize, usize) {
-        (number as usize / SHELF, number as usize % SHELF)
+        (number as usize / CHUNK, number as usize % CHUNK)
     }
 
     /// Stores `entry` at `number`, and returns the previous one.
     fn replace(&self, number: u32, entry: Option<E>) -> Option<E> {
-        let (shelf, place) = Self::place(number);
-        let mut shelves = self.shelves.lock();
-        core::mem::replace(shelves.get_mut(shelf)?.get_mut(place)?, entry)
+        let (chunk, place) = Self::place(number);
+        let mut chunks = self.chunks.lock();
+        core::mem::replace(chunks.get_mut(chunk)?.get_mut(place)?, entry)
     }
 
     /// Frees the number of an object that has been closed. Only the caller that has closed the
@@ -172,10 +172,10 @@ impl<E: Clone + Send + 'static> Table<E> {
 
     /// Allocates shelves until `number` has an entry. Called with the mutex `ids` held.
     fn make_place(&self, number: usize) -> Result {
-        while self.shelves.lock().len() <= number / SHELF {
-            let shelf = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
+        while self.chunks.lock().len() <= number / CHUNK {
+            let chunk = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
             // The capacity suffices, so this does not allocate.
-            self.shelves.lock().push(shelf, GFP_ATOMIC)?;
+            self.chunks.lock().push(chunk, GFP_ATOMIC)?;
         }
         Ok(())
     }

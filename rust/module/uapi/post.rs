@@ -37,7 +37,7 @@ use crate::{
         },
         user::{
             read_element,
-            NoFaults, //
+            PagefaultDisabled, //
         }, //
     }, //
 };
@@ -53,7 +53,7 @@ const STRIDE: usize = 64;
 #[inline(always)]
 pub(super) fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
     if poster.keeps_peer() {
-        let no_faults = NoFaults::new();
+        let no_faults = PagefaultDisabled::new();
         if read().is_ok() {
             return Ok(());
         }

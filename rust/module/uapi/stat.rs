@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     net::NetNs,
-    provider::roster::{
+    provider::object_list::{
         self,
         Class,
-        Listed, //
+        StatsSource, //
     },
     shim::bindings::*, //
 };
@@ -30,7 +30,7 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
         _ => return Err(EINVAL),
     };
     let netns = NetNs::current()?;
-    let (id, object) = roster::next(class, arg.after, visible(&netns)).ok_or(ENOENT)?;
+    let (id, object) = object_list::next(class, arg.after, visible(&netns)).ok_or(ENOENT)?;
     let figures = object.figures();
     let ident = object.ident();
     *arg = kfabric_stat {
@@ -48,7 +48,7 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
 }
 
 /// Whether the current task, in `netns`, may see an object.
-pub(super) fn visible(netns: &NetNs) -> impl FnMut(&dyn Listed) -> bool {
+pub(super) fn visible(netns: &NetNs) -> impl FnMut(&dyn StatsSource) -> bool {
     let all = netns.capable_net_admin();
     let here = netns.id();
     move |object| {

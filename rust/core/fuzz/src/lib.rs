@@ -39,7 +39,7 @@ use kfi_core::{
     },
     op::{
         reports_success,
-        Level,
+        CompletionLevel,
         OpType,
         Side, //
     },
@@ -494,7 +494,7 @@ pub fn op(data: &[u8]) {
     let asking = flags | OpFlags::COMPLETION;
     assert!(reports_success(asking, true) && reports_success(asking, false));
     assert!(reports_success(flags, false) || !reports_success(flags, true));
-    assert!(Level::of(flags).is_reached_at(Level::Delivery));
+    assert!(CompletionLevel::of(flags).is_reached_at(CompletionLevel::Delivery));
     assert!(CompFlags::from_bits(kind.comp_flags(true).bits()).is_ok());
 }
 

@@ -39,7 +39,7 @@ pub const fn index_len(entries: usize) -> usize {
 
 /// A slot that contains an entry. Valid until the index changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct HashPosition {
     at: usize,
     /// The number of the entry.
     pub(super) entry: u32,
@@ -77,7 +77,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     }
 
     /// Finds the entry with this hash for which `is` returns true.
-    pub(super) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<Place> {
+    pub(super) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<HashPosition> {
         self.probe(hash)
             .take_while(|place| place.entry != VACANT)
             .find(|place| is(place.entry))
@@ -94,12 +94,12 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     }
 
     /// Replaces the entry of a slot by another entry with the same hash.
-    pub(super) fn replace(&mut self, place: Place, entry: u32) {
+    pub(super) fn replace(&mut self, place: HashPosition, entry: u32) {
         self.set(place.at, entry);
     }
 
     /// Empties a slot. `hash_of` returns the hashes of the other entries.
-    pub(super) fn remove(&mut self, place: Place, hash_of: impl Fn(u32) -> Option<u64>) {
+    pub(super) fn remove(&mut self, place: HashPosition, hash_of: impl Fn(u32) -> Option<u64>) {
         let mask = self.mask();
         let mut hole = place.at;
         let mut at = place.at;
@@ -123,12 +123,12 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     }
 
     /// Iterates once over all slots, from the home slot of `hash` on.
-    fn probe(&self, hash: u64) -> impl Iterator<Item = Place> + '_ {
+    fn probe(&self, hash: u64) -> impl Iterator<Item = HashPosition> + '_ {
         let home = self.home(hash);
         (0..self.places.len()).filter_map(move |step| {
             let at = home.wrapping_add(step) & self.mask();
             let entry = self.get(at)?;
-            Some(Place { at, entry })
+            Some(HashPosition { at, entry })
         })
     }
 

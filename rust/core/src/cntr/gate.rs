@@ -15,7 +15,7 @@ pub(super) const NOBODY: u64 = u64::MAX;
 /// The values of a counter and the lowest threshold of its waiters.
 ///
 /// `V` is a word that user space may map read-only; `D` is private to the module.
-pub struct Gate<V: Word, D: Word> {
+pub struct CounterValues<V: Word, D: Word> {
     pub(super) value: V,
     pub(super) err: V,
     pub(super) due: D,
@@ -26,10 +26,10 @@ pub struct Gate<V: Word, D: Word> {
 /// caller passes it to [`Waiters::fire`].
 #[must_use = "the waiters that are due are not released otherwise"]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Crossed(pub(super) Crossing);
+pub struct ThresholdReached(pub(super) AddOutcome);
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Crossing {
+pub(super) enum AddOutcome {
     /// The value reached `due`.
     Reached,
     /// The value wrapped past 2^64 - 1, which passes every threshold.
@@ -38,7 +38,7 @@ pub(super) enum Crossing {
     ToAdd(u64),
 }
 
-impl<V: Word, D: Word> Gate<V, D> {
+impl<V: Word, D: Word> CounterValues<V, D> {
     /// Makes a counter with the values (0, 0) that wraps after `max`. `max` 0 means 2^64 - 1, like
     /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes all three words.
     pub fn new(value: V, err: V, due: D, max: u64) -> Self {
@@ -80,7 +80,7 @@ impl<V: Word, D: Word> Gate<V, D> {
     ///
     /// Context: any, no lock.
     #[inline]
-    pub fn add(&self, n: u64) -> Option<Crossed> {
+    pub fn add(&self, n: u64) -> Option<ThresholdReached> {
         if self.max != u64::MAX {
             return self.add_bounded(n);
         }
@@ -99,25 +99,25 @@ impl<V: Word, D: Word> Gate<V, D> {
     }
 
     #[cold]
-    fn crossing(old: u64, n: u64, due: u64) -> Option<Crossed> {
+    fn crossing(old: u64, n: u64, due: u64) -> Option<ThresholdReached> {
         // There was no waiter, and later waiters read the new value.
         if due == NOBODY || n == 0 {
             return None;
         }
-        Some(Crossed(match old.checked_add(n) {
-            Some(_) => Crossing::Reached,
-            None => Crossing::Wrapped,
+        Some(ThresholdReached(match old.checked_add(n) {
+            Some(_) => AddOutcome::Reached,
+            None => AddOutcome::Wrapped,
         }))
     }
 
     /// Like [`Self::add`], but modulo `max + 1`: uses compare and exchange, and leaves a wrap to
     /// the lock. Kept out of the path of counters of the full width.
     #[cold]
-    fn add_bounded(&self, n: u64) -> Option<Crossed> {
+    fn add_bounded(&self, n: u64) -> Option<ThresholdReached> {
         let mut old = self.value.load();
         loop {
             if n > self.max.wrapping_sub(old) {
-                return Some(Crossed(Crossing::ToAdd(n)));
+                return Some(ThresholdReached(AddOutcome::ToAdd(n)));
             }
             // ORDERING: fully ordered, like `fetch_add` above.
             match self.value.compare_exchange(old, old.wrapping_add(n)) {
@@ -165,8 +165,8 @@ mod tests {
     use super::*;
     use crate::testing::Plain;
 
-    fn gate(max: u64, value: u64, due: u64) -> Gate<Plain, Plain> {
-        let gate = Gate::new(Plain::new(8), Plain::new(8), Plain::new(8), max);
+    fn gate(max: u64, value: u64, due: u64) -> CounterValues<Plain, Plain> {
+        let gate = CounterValues::new(Plain::new(8), Plain::new(8), Plain::new(8), max);
         assert_eq!(
             (gate.read(), gate.read_err(), gate.due.load()),
             (0, 0, NOBODY)
@@ -176,8 +176,8 @@ mod tests {
         gate
     }
 
-    const REACHED: Option<Crossed> = Some(Crossed(Crossing::Reached));
-    const WRAPPED: Option<Crossed> = Some(Crossed(Crossing::Wrapped));
+    const REACHED: Option<ThresholdReached> = Some(ThresholdReached(AddOutcome::Reached));
+    const WRAPPED: Option<ThresholdReached> = Some(ThresholdReached(AddOutcome::Wrapped));
 
     #[test]
     fn an_add_below_due_needs_no_lock() {
@@ -221,7 +221,7 @@ mod tests {
         let gate = gate(9, 7, NOBODY);
         assert_eq!(gate.add(2), None);
         assert_eq!(gate.read(), 9);
-        assert_eq!(gate.add(1), Some(Crossed(Crossing::ToAdd(1))));
+        assert_eq!(gate.add(1), Some(ThresholdReached(AddOutcome::ToAdd(1))));
         assert_eq!(gate.read(), 9);
         assert!(gate.add_modulo(1));
         assert_eq!(gate.read(), 0);
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(gate.read(), 9);
         assert!(gate.add_modulo(10));
         assert_eq!(gate.read(), 9);
-        assert_eq!(gate.add(u64::MAX), Some(Crossed(Crossing::ToAdd(u64::MAX))));
+        assert_eq!(gate.add(u64::MAX), Some(ThresholdReached(AddOutcome::ToAdd(u64::MAX))));
         assert!(gate.add_modulo(u64::MAX));
         // 2^64 - 1 is 5 modulo 10.
         assert_eq!(gate.read(), 4);

@@ -4,9 +4,9 @@
 //! [`crate::cntr`] describes the algorithm.
 
 use super::gate::{
-    Crossed,
-    Crossing,
-    Gate,
+    ThresholdReached,
+    AddOutcome,
+    CounterValues,
     NOBODY, //
 };
 use crate::{
@@ -35,9 +35,9 @@ pub struct Seen {
 /// The number of changes of the error value at the time when a thread entered a wait
 /// ([`Waiters::entered`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entered(u64);
+pub struct WaitStart(u64);
 
-impl Entered {
+impl WaitStart {
     /// Returns the number for [`Self::again`]; not 0.
     pub fn number(self) -> u64 {
         // The number of changes never reaches 2^64.
@@ -53,10 +53,10 @@ impl Entered {
 
 /// The condition of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cond {
+pub enum WaitCondition {
     /// The success value reaches this threshold, or the error value changes after the thread
     /// entered. A threshold above the counter's maximum is never reached.
-    AtLeast(u64, Entered),
+    AtLeast(u64, WaitStart),
     /// The counter differs from this snapshot.
     AnyChange(Seen),
 }
@@ -103,7 +103,7 @@ pub enum Armed<S> {
     Waiting(Waiter),
 }
 
-/// The waiters of a counter. There is one for each [`Gate`]; each call must be given the same gate.
+/// The waiters of a counter. There is one for each [`CounterValues`]; each call must be given the same gate.
 ///
 /// Context: under the counter's lock. A `release` argument is called under that lock for each
 /// waiter to be woken, in the order in which they became due.
@@ -130,43 +130,43 @@ impl<M: DueMap> Waiters<M> {
 
     /// Records that a thread enters a wait. Every change of the error value from now on ends the
     /// wait, even before the thread has armed.
-    pub fn entered(&self) -> Entered {
-        Entered(self.err_changes)
+    pub fn entered(&self) -> WaitStart {
+        WaitStart(self.err_changes)
     }
 
     /// Returns whether the error value has changed since a thread entered.
-    pub fn err_changed(&self, since: Entered) -> bool {
+    pub fn err_changed(&self, since: WaitStart) -> bool {
         since.0 != self.err_changes
     }
 
     /// Arms a waiter, unless its condition holds. O(log n).
     pub fn arm<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
-        cond: Cond,
+        gate: &CounterValues<V, D>,
+        cond: WaitCondition,
         slot: M::Slot,
     ) -> Armed<M::Slot> {
         let threshold = match cond {
-            Cond::AtLeast(threshold, _) => threshold,
-            Cond::AnyChange(seen) => beyond(seen.value),
+            WaitCondition::AtLeast(threshold, _) => threshold,
+            WaitCondition::AnyChange(seen) => beyond(seen.value),
         };
         // ORDERING: fully ordered: `due` is written before the value is read. An adder writes the
         // value before it reads `due`, so either it sees the threshold or its value is seen here.
         // This is done even if `due` already has a lower threshold; arming is not the fast path.
         gate.due.swap(self.bound().min(announced(threshold)));
         let over = match cond {
-            Cond::AtLeast(threshold, _) if gate.read() >= threshold => Some(Outcome::Reached),
-            Cond::AtLeast(_, since) if self.err_changed(since) => Some(Outcome::ErrorChanged),
-            Cond::AnyChange(seen) if self.changed(gate, &seen) => Some(Outcome::Reached),
-            Cond::AtLeast(..) | Cond::AnyChange(_) => None,
+            WaitCondition::AtLeast(threshold, _) if gate.read() >= threshold => Some(Outcome::Reached),
+            WaitCondition::AtLeast(_, since) if self.err_changed(since) => Some(Outcome::ErrorChanged),
+            WaitCondition::AnyChange(seen) if self.changed(gate, &seen) => Some(Outcome::Reached),
+            WaitCondition::AtLeast(..) | WaitCondition::AnyChange(_) => None,
         };
         if let Some(outcome) = over {
             self.announce(gate);
             return Armed::Over(outcome, slot);
         }
         let (line, key) = match cond {
-            Cond::AtLeast(..) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
-            Cond::AnyChange(seen) => (Line::AnyChange, self.any_change.insert(seen.value, slot)),
+            WaitCondition::AtLeast(..) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
+            WaitCondition::AnyChange(seen) => (Line::AnyChange, self.any_change.insert(seen.value, slot)),
         };
         Armed::Waiting(Waiter { line, key })
     }
@@ -175,7 +175,7 @@ impl<M: DueMap> Waiters<M> {
     /// before; the outcome of the release counts then. O(log n).
     pub fn disarm<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
+        gate: &CounterValues<V, D>,
         waiter: &Waiter,
     ) -> Option<M::Token> {
         let token = match waiter.line {
@@ -189,14 +189,14 @@ impl<M: DueMap> Waiters<M> {
     /// Releases the waiters that are due after an add. O(log n) for each.
     pub fn fire<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
-        crossed: Crossed,
+        gate: &CounterValues<V, D>,
+        crossed: ThresholdReached,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
         let wrapped = match crossed.0 {
-            Crossing::Reached => false,
-            Crossing::Wrapped => true,
-            Crossing::ToAdd(n) => gate.add_modulo(n),
+            AddOutcome::Reached => false,
+            AddOutcome::Wrapped => true,
+            AddOutcome::ToAdd(n) => gate.add_modulo(n),
         };
         if wrapped {
             // The value passed all thresholds that a counter with this maximum can reach.
@@ -225,7 +225,7 @@ impl<M: DueMap> Waiters<M> {
     /// Errors: EINVAL if the value is above the counter's maximum; nothing is changed.
     pub fn set<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
+        gate: &CounterValues<V, D>,
         value: u64,
         mut release: impl FnMut(M::Token, Outcome),
     ) -> Result {
@@ -248,7 +248,7 @@ impl<M: DueMap> Waiters<M> {
     /// not change it.
     pub fn add_err<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
+        gate: &CounterValues<V, D>,
         n: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> bool {
@@ -266,7 +266,7 @@ impl<M: DueMap> Waiters<M> {
     /// Errors: EINVAL if the value is above the counter's maximum; nothing is changed.
     pub fn set_err<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
+        gate: &CounterValues<V, D>,
         err: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> Result<bool> {
@@ -282,7 +282,7 @@ impl<M: DueMap> Waiters<M> {
 
     fn write_err<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
+        gate: &CounterValues<V, D>,
         err: u64,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
@@ -303,7 +303,7 @@ impl<M: DueMap> Waiters<M> {
     /// Releases all waiters, because the counter is closed by force. The values do not change.
     pub fn release_all<V: Word, D: Word>(
         &mut self,
-        gate: &Gate<V, D>,
+        gate: &CounterValues<V, D>,
         mut release: impl FnMut(M::Token),
     ) {
         while let Some((_, token)) = self.at_least.pop() {
@@ -316,7 +316,7 @@ impl<M: DueMap> Waiters<M> {
     }
 
     /// Returns a snapshot of the counter.
-    pub fn seen<V: Word, D: Word>(&self, gate: &Gate<V, D>) -> Seen {
+    pub fn seen<V: Word, D: Word>(&self, gate: &CounterValues<V, D>) -> Seen {
         Seen {
             value: gate.read(),
             err: gate.read_err(),
@@ -326,7 +326,7 @@ impl<M: DueMap> Waiters<M> {
 
     /// Returns whether the counter differs from a snapshot. poll(2) on the counter's file
     /// descriptor and poll sets use this.
-    pub fn changed<V: Word, D: Word>(&self, gate: &Gate<V, D>, since: &Seen) -> bool {
+    pub fn changed<V: Word, D: Word>(&self, gate: &CounterValues<V, D>, since: &Seen) -> bool {
         self.seen(gate) != *since
     }
 
@@ -368,7 +368,7 @@ impl<M: DueMap> Waiters<M> {
     }
 
     /// Updates `due` after a waiter was removed.
-    fn announce<V: Word, D: Word>(&self, gate: &Gate<V, D>) {
+    fn announce<V: Word, D: Word>(&self, gate: &CounterValues<V, D>) {
         // ORDERING: none needed. This raises `due`, at most to the lowest threshold; an adder that
         // still reads the lower value takes the lock in vain. Each waiter has written its own
         // threshold to `due` in `arm`.

@@ -2,7 +2,7 @@
 //! The offer of a provider, and its comparison with hints.
 //!
 //! [`info`](super) lists the rules for each attribute. [`Offer::negotiate`] applies them in the
-//! order of `struct kfi_info` and stops at the first [`Mismatch`].
+//! order of `struct kfi_info` and stops at the first [`HintMismatch`].
 
 use super::{
     DomainAttr,
@@ -79,7 +79,7 @@ const RX_CAPS: Caps = KINDS
     missing_docs,
     reason = "the members of struct kfi_info and its attributes"
 )]
-pub enum Mismatch {
+pub enum HintMismatch {
     Caps,
     AddrFormat,
     SrcAddr,
@@ -120,8 +120,8 @@ pub enum Mismatch {
     ApiVersion,
 }
 
-impl From<Mismatch> for Errno {
-    fn from(_: Mismatch) -> Self {
+impl From<HintMismatch> for Errno {
+    fn from(_: HintMismatch) -> Self {
         Errno::ENODATA
     }
 }
@@ -162,7 +162,7 @@ impl Offer {
     /// # Errors
     ///
     /// Returns the first attribute that does not match.
-    pub fn negotiate(&self, request: &Request, hints: &Info) -> Result<Info, Mismatch> {
+    pub fn negotiate(&self, request: &Request, hints: &Info) -> Result<Info, HintMismatch> {
         let caps = self.caps_for(hints.caps)?;
         let (src_addr, dest_addr) = self.addresses(request, hints)?;
         Ok(Info {
@@ -179,19 +179,19 @@ impl Offer {
         })
     }
 
-    fn caps_for(&self, hint: u64) -> Result<Caps, Mismatch> {
+    fn caps_for(&self, hint: u64) -> Result<Caps, HintMismatch> {
         if hint == 0 {
             return Ok(self.kind.caps);
         }
-        let hint = Caps::from_bits(hint).map_err(|_| Mismatch::Caps)?;
+        let hint = Caps::from_bits(hint).map_err(|_| HintMismatch::Caps)?;
         let wanted = expand_caps(hint, self.kind.caps);
         if !self.kind.caps.contains(wanted) {
-            return Err(Mismatch::Caps);
+            return Err(HintMismatch::Caps);
         }
         Ok(wanted | (self.kind.caps & REACH))
     }
 
-    fn addr_format(&self, hint: u32) -> Result<u32, Mismatch> {
+    fn addr_format(&self, hint: u32) -> Result<u32, HintMismatch> {
         let format = match self.addr.ip() {
             IpAddr::V4(_) => AddrFormat::SockaddrIn,
             IpAddr::V6(_) => AddrFormat::SockaddrIn6,
@@ -199,7 +199,7 @@ impl Offer {
         match AddrFormat::try_from(hint) {
             Ok(AddrFormat::Unspec | AddrFormat::Sockaddr) => Ok(format.into()),
             Ok(hint) if hint == format => Ok(format.into()),
-            _ => Err(Mismatch::AddrFormat),
+            _ => Err(HintMismatch::AddrFormat),
         }
     }
 
@@ -207,17 +207,17 @@ impl Offer {
         &self,
         request: &Request,
         hints: &Info,
-    ) -> Result<(SockAddr, Option<SockAddr>), Mismatch> {
+    ) -> Result<(SockAddr, Option<SockAddr>), HintMismatch> {
         let (src, dest) = (request.own_addr(hints), request.peer_addr(hints));
         let own = src.is_none_or(|src| {
             src.family() == self.addr.family()
                 && (src.is_unspecified() || src.with_port(0) == self.addr)
         });
         if !own {
-            return Err(Mismatch::SrcAddr);
+            return Err(HintMismatch::SrcAddr);
         }
         if dest.is_some_and(|dest| dest.family() != self.addr.family()) {
-            return Err(Mismatch::DestAddr);
+            return Err(HintMismatch::DestAddr);
         }
         let port = match request.port {
             Some(port) if request.source => port,
@@ -226,26 +226,26 @@ impl Offer {
         Ok((self.addr.with_port(port), dest))
     }
 
-    fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, Mismatch> {
+    fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, HintMismatch> {
         let (inject_size, iov_limit) = (limits::INJECT_SIZE as u64, limits::MAX_IOV as u64);
-        at_most(hint.inject_size, inject_size, Mismatch::TxInjectSize)?;
-        at_most(hint.iov_limit, iov_limit, Mismatch::TxIovLimit)?;
+        at_most(hint.inject_size, inject_size, HintMismatch::TxInjectSize)?;
+        at_most(hint.iov_limit, iov_limit, HintMismatch::TxIovLimit)?;
         let rma_iov_limit = self.kind.rma_iov_limit;
-        at_most(hint.rma_iov_limit, rma_iov_limit, Mismatch::TxRmaIovLimit)?;
+        at_most(hint.rma_iov_limit, rma_iov_limit, HintMismatch::TxRmaIovLimit)?;
         let max = u64::from(limits::MAX_QUEUE);
-        at_most(hint.size, max, Mismatch::TxSize)?;
+        at_most(hint.size, max, HintMismatch::TxSize)?;
         // Completions are not ordered: a longer operation is overtaken by shorter ones.
         at_most(
             hint.comp_order,
             flags::KFI_ORDER_NONE,
-            Mismatch::TxCompOrder,
+            HintMismatch::TxCompOrder,
         )?;
         Ok(TxAttr {
-            caps: side_caps(hint.caps, caps, TX_CAPS).ok_or(Mismatch::TxCaps)?,
+            caps: side_caps(hint.caps, caps, TX_CAPS).ok_or(HintMismatch::TxCaps)?,
             op_flags: op_flags(hint.op_flags, Side::Transmit)
                 .filter(|flags| self.kind.tx_op_flags.bits() & flags == *flags)
-                .ok_or(Mismatch::TxOpFlags)?,
-            msg_order: self.order(hint.msg_order).ok_or(Mismatch::TxMsgOrder)?,
+                .ok_or(HintMismatch::TxOpFlags)?,
+            msg_order: self.order(hint.msg_order).ok_or(HintMismatch::TxMsgOrder)?,
             comp_order: flags::KFI_ORDER_NONE,
             inject_size,
             size: given_or(hint.size, u64::from(limits::DEFAULT_TX_SIZE)),
@@ -254,23 +254,23 @@ impl Offer {
         })
     }
 
-    fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, Mismatch> {
+    fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, HintMismatch> {
         let iov_limit = limits::MAX_IOV as u64;
-        at_most(hint.iov_limit, iov_limit, Mismatch::RxIovLimit)?;
+        at_most(hint.iov_limit, iov_limit, HintMismatch::RxIovLimit)?;
         let (default_buffered, max_buffered) = self.kind.buffered;
         let max = u64::from(limits::MAX_QUEUE);
-        at_most(hint.size, max, Mismatch::RxSize)?;
+        at_most(hint.size, max, HintMismatch::RxSize)?;
         let buffered = hint.total_buffered_recv;
-        at_most(buffered, max_buffered, Mismatch::RxTotalBufferedRecv)?;
+        at_most(buffered, max_buffered, HintMismatch::RxTotalBufferedRecv)?;
         at_most(
             hint.comp_order,
             flags::KFI_ORDER_NONE,
-            Mismatch::RxCompOrder,
+            HintMismatch::RxCompOrder,
         )?;
         Ok(RxAttr {
-            caps: side_caps(hint.caps, caps, RX_CAPS).ok_or(Mismatch::RxCaps)?,
-            op_flags: op_flags(hint.op_flags, Side::Receive).ok_or(Mismatch::RxOpFlags)?,
-            msg_order: self.order(hint.msg_order).ok_or(Mismatch::RxMsgOrder)?,
+            caps: side_caps(hint.caps, caps, RX_CAPS).ok_or(HintMismatch::RxCaps)?,
+            op_flags: op_flags(hint.op_flags, Side::Receive).ok_or(HintMismatch::RxOpFlags)?,
+            msg_order: self.order(hint.msg_order).ok_or(HintMismatch::RxMsgOrder)?,
             comp_order: flags::KFI_ORDER_NONE,
             total_buffered_recv: given_or(buffered, default_buffered),
             size: given_or(hint.size, u64::from(limits::DEFAULT_RX_SIZE)),
@@ -284,7 +284,7 @@ impl Offer {
         order.contains(wanted).then_some(order.bits())
     }
 
-    fn ep(&self, hint: &EpAttr) -> Result<EpAttr, Mismatch> {
+    fn ep(&self, hint: &EpAttr) -> Result<EpAttr, HintMismatch> {
         let Kind {
             ep_type,
             protocol,
@@ -292,10 +292,10 @@ impl Offer {
             max_msg_size,
             ..
         } = self.kind;
-        same_or_0(hint.ep_type, ep_type.into(), Mismatch::EpType)?;
-        same_or_0(hint.protocol, protocol.into(), Mismatch::Protocol)?;
-        same_or_0(hint.protocol_version, version, Mismatch::ProtocolVersion)?;
-        at_most(hint.max_msg_size, max_msg_size, Mismatch::MaxMsgSize)?;
+        same_or_0(hint.ep_type, ep_type.into(), HintMismatch::EpType)?;
+        same_or_0(hint.protocol, protocol.into(), HintMismatch::Protocol)?;
+        same_or_0(hint.protocol_version, version, HintMismatch::ProtocolVersion)?;
+        at_most(hint.max_msg_size, max_msg_size, HintMismatch::MaxMsgSize)?;
         Ok(EpAttr {
             ep_type: ep_type.into(),
             protocol: protocol.into(),
@@ -305,32 +305,32 @@ impl Offer {
         })
     }
 
-    fn domain(&self, hint: &DomainAttr) -> Result<DomainAttr, Mismatch> {
-        let name = same_name(&hint.name, &self.domain_name, Mismatch::DomainName)?;
-        Threading::try_from(hint.threading).map_err(|_| Mismatch::Threading)?;
+    fn domain(&self, hint: &DomainAttr) -> Result<DomainAttr, HintMismatch> {
+        let name = same_name(&hint.name, &self.domain_name, HintMismatch::DomainName)?;
+        Threading::try_from(hint.threading).map_err(|_| HintMismatch::Threading)?;
         for progress in [hint.control_progress, hint.data_progress] {
-            Progress::try_from(progress).map_err(|_| Mismatch::Progress)?;
+            Progress::try_from(progress).map_err(|_| HintMismatch::Progress)?;
         }
         match ResourceMgmt::try_from(hint.resource_mgmt) {
             Ok(ResourceMgmt::Unspec | ResourceMgmt::Disabled) => {}
             // Completions without a posted operation can overrun a CQ.
-            Ok(ResourceMgmt::Enabled) | Err(_) => return Err(Mismatch::ResourceMgmt),
+            Ok(ResourceMgmt::Enabled) | Err(_) => return Err(HintMismatch::ResourceMgmt),
         }
         let av_type = match AvType::try_from(hint.av_type) {
             Ok(AvType::Unspec | AvType::Table) => AvType::Table,
             Ok(AvType::Map) => AvType::Map,
-            Err(_) => return Err(Mismatch::AvType),
+            Err(_) => return Err(HintMismatch::AvType),
         };
         let mr_mode = MrMode::from_bits_truncate(hint.mr_mode);
         let (mr_key_size, cq_data_size) = (limits::MR_KEY_SIZE, self.kind.cq_data_size);
         let (count, mr_iov_limit) = (limits::MAX_OBJECTS, limits::MAX_IOV as u64);
-        at_most(hint.mr_key_size, mr_key_size, Mismatch::MrKeySize)?;
-        at_most(hint.cq_data_size, cq_data_size, Mismatch::CqDataSize)?;
-        at_most(hint.cq_cnt, count, Mismatch::CqCnt)?;
-        at_most(hint.ep_cnt, count, Mismatch::EpCnt)?;
-        at_most(hint.cntr_cnt, count, Mismatch::CntrCnt)?;
-        at_most(hint.mr_cnt, count, Mismatch::MrCnt)?;
-        at_most(hint.mr_iov_limit, mr_iov_limit, Mismatch::MrIovLimit)?;
+        at_most(hint.mr_key_size, mr_key_size, HintMismatch::MrKeySize)?;
+        at_most(hint.cq_data_size, cq_data_size, HintMismatch::CqDataSize)?;
+        at_most(hint.cq_cnt, count, HintMismatch::CqCnt)?;
+        at_most(hint.ep_cnt, count, HintMismatch::EpCnt)?;
+        at_most(hint.cntr_cnt, count, HintMismatch::CntrCnt)?;
+        at_most(hint.mr_cnt, count, HintMismatch::MrCnt)?;
+        at_most(hint.mr_iov_limit, mr_iov_limit, HintMismatch::MrIovLimit)?;
         Ok(DomainAttr {
             name,
             threading: Threading::Safe.into(),
@@ -349,9 +349,9 @@ impl Offer {
         })
     }
 
-    fn fabric(&self, request: &Request, hint: &FabricAttr) -> Result<FabricAttr, Mismatch> {
+    fn fabric(&self, request: &Request, hint: &FabricAttr) -> Result<FabricAttr, HintMismatch> {
         if hint.api_version > limits::API_VERSION {
-            return Err(Mismatch::ApiVersion);
+            return Err(HintMismatch::ApiVersion);
         }
         let api_version = match request.version {
             0 if hint.api_version == 0 => limits::API_VERSION,
@@ -359,8 +359,8 @@ impl Offer {
             version => version,
         };
         Ok(FabricAttr {
-            name: same_name(&hint.name, &self.fabric_name, Mismatch::FabricName)?,
-            prov_name: same_name(&hint.prov_name, &self.prov_name, Mismatch::ProvName)?,
+            name: same_name(&hint.name, &self.fabric_name, HintMismatch::FabricName)?,
+            prov_name: same_name(&hint.prov_name, &self.prov_name, HintMismatch::ProvName)?,
             prov_version: self.prov_version,
             api_version,
         })
@@ -368,7 +368,7 @@ impl Offer {
 }
 
 /// Refuses a hint above `max`.
-fn at_most(hint: u64, max: u64, mismatch: Mismatch) -> Result<(), Mismatch> {
+fn at_most(hint: u64, max: u64, mismatch: HintMismatch) -> Result<(), HintMismatch> {
     if hint > max {
         return Err(mismatch);
     }
@@ -376,7 +376,7 @@ fn at_most(hint: u64, max: u64, mismatch: Mismatch) -> Result<(), Mismatch> {
 }
 
 /// Refuses a hint that is neither 0 nor `value`.
-fn same_or_0(hint: u32, value: u32, mismatch: Mismatch) -> Result<(), Mismatch> {
+fn same_or_0(hint: u32, value: u32, mismatch: HintMismatch) -> Result<(), HintMismatch> {
     if hint != 0 && hint != value {
         return Err(mismatch);
     }
@@ -384,7 +384,7 @@ fn same_or_0(hint: u32, value: u32, mismatch: Mismatch) -> Result<(), Mismatch> 
 }
 
 /// Refuses a given name that differs.
-fn same_name(hint: &Name, name: &Name, mismatch: Mismatch) -> Result<Name, Mismatch> {
+fn same_name(hint: &Name, name: &Name, mismatch: HintMismatch) -> Result<Name, HintMismatch> {
     if !hint.is_empty() && hint != name {
         return Err(mismatch);
     }

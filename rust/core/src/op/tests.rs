@@ -177,20 +177,20 @@ mod suite {
 
     #[test]
     fn completion_levels_are_ordered() {
-        assert_eq!(Level::of(OpFlags::EMPTY), Level::Transmit);
-        assert_eq!(Level::of(OpFlags::INJECT), Level::Transmit);
-        assert_eq!(Level::of(OpFlags::INJECT_COMPLETE), Level::Inject);
-        assert_eq!(Level::of(OpFlags::TRANSMIT_COMPLETE), Level::Transmit);
-        assert_eq!(Level::of(OpFlags::DELIVERY_COMPLETE), Level::Delivery);
+        assert_eq!(CompletionLevel::of(OpFlags::EMPTY), CompletionLevel::Transmit);
+        assert_eq!(CompletionLevel::of(OpFlags::INJECT), CompletionLevel::Transmit);
+        assert_eq!(CompletionLevel::of(OpFlags::INJECT_COMPLETE), CompletionLevel::Inject);
+        assert_eq!(CompletionLevel::of(OpFlags::TRANSMIT_COMPLETE), CompletionLevel::Transmit);
+        assert_eq!(CompletionLevel::of(OpFlags::DELIVERY_COMPLETE), CompletionLevel::Delivery);
         let all = OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
-        assert_eq!(Level::of(all), Level::Transmit);
-        assert_eq!(Level::of(all | OpFlags::DELIVERY_COMPLETE), Level::Delivery);
-        assert!(Level::Inject.is_reached_at(Level::Inject));
-        assert!(Level::Inject.is_reached_at(Level::Delivery));
-        assert!(!Level::Transmit.is_reached_at(Level::Inject));
-        assert!(Level::Transmit.is_reached_at(Level::Transmit));
-        assert!(!Level::Delivery.is_reached_at(Level::Transmit));
-        assert!(Level::Delivery.is_reached_at(Level::Delivery));
+        assert_eq!(CompletionLevel::of(all), CompletionLevel::Transmit);
+        assert_eq!(CompletionLevel::of(all | OpFlags::DELIVERY_COMPLETE), CompletionLevel::Delivery);
+        assert!(CompletionLevel::Inject.is_reached_at(CompletionLevel::Inject));
+        assert!(CompletionLevel::Inject.is_reached_at(CompletionLevel::Delivery));
+        assert!(!CompletionLevel::Transmit.is_reached_at(CompletionLevel::Inject));
+        assert!(CompletionLevel::Transmit.is_reached_at(CompletionLevel::Transmit));
+        assert!(!CompletionLevel::Delivery.is_reached_at(CompletionLevel::Transmit));
+        assert!(CompletionLevel::Delivery.is_reached_at(CompletionLevel::Delivery));
     }
 
     #[test]

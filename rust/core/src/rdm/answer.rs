@@ -8,8 +8,8 @@
 
 use super::{
     header::{
-        Fate,
-        Place, //
+        FinStatus,
+        RemoteAddr, //
     },
     session::Conn,
     store::Store,
@@ -23,10 +23,10 @@ pub struct Due {
     /// The number of the message.
     pub id: u64,
     /// The status for the FIN.
-    pub fate: Fate,
+    pub fate: FinStatus,
     /// The memory to read first, and the number of bytes: less than the length of the message if
     /// the receive is shorter.
-    pub read: Option<(Place, u32)>,
+    pub read: Option<(RemoteAddr, u32)>,
 }
 
 /// The answer to one message of the peer.

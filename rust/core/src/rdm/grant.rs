@@ -14,7 +14,7 @@
 //! Registered memory has different addresses: it is addressed by an offset or by a virtual address,
 //! and no virtual address has these two highest bits.
 
-use super::header::Place;
+use super::header::RemoteAddr;
 use kfi_roce::headers::Reth;
 
 const MARK: u64 = 0b10 << 62;
@@ -35,8 +35,8 @@ pub struct Grant {
 
 impl Grant {
     /// Returns the address and key of the first byte of message `id`, a number below 2^63.
-    pub const fn place(id: u64) -> Place {
-        Place {
+    pub const fn place(id: u64) -> RemoteAddr {
+        RemoteAddr {
             va: MARK | (id >> 32 & NUMBER_HIGH) << OFFSET_BITS,
             // The low half of the number.
             rkey: id as u32,
@@ -73,7 +73,7 @@ mod tests {
             0x1234_5678_9abc_def0,
         ] {
             for offset in [0, 1, 1 << 20, (1 << 30) - 1] {
-                let Place { va, rkey } = Grant::place(id);
+                let RemoteAddr { va, rkey } = Grant::place(id);
                 let reth = Reth {
                     va: va + u64::from(offset),
                     rkey,

@@ -138,7 +138,7 @@ pub struct Message {
 
 /// The address and key of the sender's memory that the receiver may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RemoteAddr {
     /// The address of the first byte.
     pub va: u64,
     /// The key.
@@ -148,7 +148,7 @@ pub struct Place {
 /// The end of a message at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Fate {
+pub enum FinStatus {
     /// The message was received completely or in part, or was discarded.
     Received = 0,
     /// The message was withdrawn at the request of its sender; no receive has seen it.
@@ -161,13 +161,13 @@ pub enum Header {
     /// A message with its bytes.
     Eager(Message),
     /// A message whose bytes the sender still has.
-    Rts(Message, Place),
+    Rts(Message, RemoteAddr),
     /// The end of a message of the peer.
     Fin {
         /// The number of the message.
         id: u64,
         /// The status.
-        fate: Fate,
+        fate: FinStatus,
     },
     /// A request to withdraw a message.
     Cancel {
@@ -209,7 +209,7 @@ struct Fields {
     after: u64,
     tag: u64,
     data: u64,
-    place: Option<Place>,
+    place: Option<RemoteAddr>,
 }
 
 impl Message {
@@ -230,7 +230,7 @@ impl Message {
         flags
     }
 
-    fn fields(&self, kind: u8, place: Option<Place>) -> Fields {
+    fn fields(&self, kind: u8, place: Option<RemoteAddr>) -> Fields {
         Fields {
             kind,
             flags: self.flags(),
@@ -358,7 +358,7 @@ impl Header {
         if kind == RTS {
             let va = reader.u64().ok_or(short)?;
             let rkey = reader.u32().ok_or(short)?;
-            fields.place = Some(Place { va, rkey });
+            fields.place = Some(RemoteAddr { va, rkey });
             if reader.u32().ok_or(short)? != 0 {
                 return Err(Malformed::Reserved);
             }
@@ -403,8 +403,8 @@ impl Fields {
             (FIN, _) => Header::Fin {
                 id: self.id,
                 fate: match self.status {
-                    0 => Fate::Received,
-                    1 => Fate::Withdrawn,
+                    0 => FinStatus::Received,
+                    1 => FinStatus::Withdrawn,
                     _ => return Err(Malformed::Status),
                 },
             },
@@ -468,7 +468,7 @@ mod tests {
         void: false,
     };
 
-    const PLACE: Place = Place {
+    const PLACE: RemoteAddr = RemoteAddr {
         va: 0x3132_3334_3536_3738,
         rkey: 0x4142_4344,
     };
@@ -486,7 +486,7 @@ mod tests {
     /// Returns a header of each kind with its length.
     fn all() -> [(Header, usize); 10] {
         let id = 7;
-        let fate = Fate::Withdrawn;
+        let fate = FinStatus::Withdrawn;
         let finish = true;
         let (len, data) = (5, u64::MAX);
         [
@@ -521,7 +521,7 @@ mod tests {
         let mut bytes = [0xff; 17];
         let fin = Header::Fin {
             id: 7,
-            fate: Fate::Withdrawn,
+            fate: FinStatus::Withdrawn,
         };
         assert_eq!(fin.put(&mut bytes), Some(16));
         let expected = [1, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0xff];

@@ -60,7 +60,7 @@ pub enum Unknown {
 
 /// The incarnation of an endpoint and the epoch of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct PeerEpoch {
     /// The incarnation, a random number.
     pub incarnation: u64,
     /// The epoch, counted from 1.
@@ -71,7 +71,7 @@ pub struct Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The incarnation and the epoch.
-    pub life: Life,
+    pub life: PeerEpoch,
     /// The port of its address. The IP address is the source address of the message. Not 0.
     pub port: u16,
     /// The number of READs that the endpoint serves at the same time. Not 0.
@@ -122,7 +122,7 @@ impl Hello {
         let incarnation = reader.u64()?;
         let epoch = reader.u64()?;
         Some(Self {
-            life: Life { incarnation, epoch },
+            life: PeerEpoch { incarnation, epoch },
             port,
             reads,
             caps,
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     const HELLO: Hello = Hello {
-        life: Life {
+        life: PeerEpoch {
             incarnation: 0x0102_0304_0506_0708,
             epoch: 0x1112_1314_1516_1718,
         },

@@ -38,15 +38,15 @@
 
 use super::{
     header::{
-        Fate,
+        FinStatus,
         Header,
         Malformed,
         Message,
-        Place, //
+        RemoteAddr, //
     },
     times::{
         ANSWERS,
-        RECALLS, //
+        CANCELS_MAX, //
     },
 };
 use core::ops::Range;
@@ -70,7 +70,7 @@ pub enum Source {
     /// The bytes are in this SEND.
     Eager,
     /// The sender has the bytes; they are read from this memory.
-    Rts(Place),
+    Rts(RemoteAddr),
 }
 
 /// An event that the peer sent.
@@ -81,14 +81,14 @@ pub enum Event {
         /// The number of the message.
         id: u64,
         /// The status.
-        fate: Fate,
+        fate: FinStatus,
     },
     /// The peer wants to withdraw a message.
     Cancel {
         /// The number of the message.
         id: u64,
         /// The state of the message here.
-        found: Found,
+        found: CancelState,
     },
     /// CQ data of a WRITE that was executed.
     Note {
@@ -112,7 +112,7 @@ pub enum Event {
 
 /// The state of a message that its sender wants to withdraw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum CancelState {
     /// The message was not taken, and will not be sent again.
     Never,
     /// The message was received, and needs no FIN.
@@ -212,7 +212,7 @@ impl Inbound {
         let (message, source) = match header {
             Header::Eager(message) => (message, Source::Eager),
             Header::Rts(message, place) => (message, Source::Rts(place)),
-            Header::Cancel { .. } if !owing.has_room(RECALLS) => return Ok(Begin::NotReady),
+            Header::Cancel { .. } if !owing.has_room(CANCELS_MAX) => return Ok(Begin::NotReady),
             _ => {
                 self.current = Current::Other(header);
                 return Ok(Begin::Other);
@@ -305,11 +305,11 @@ impl Inbound {
             Header::Fin { id, fate } => Event::Fin { id, fate },
             Header::Cancel { id, finish } => {
                 let found = if id > self.taken {
-                    Found::Never
+                    CancelState::Never
                 } else if finish {
-                    Found::Taken
+                    CancelState::Taken
                 } else {
-                    Found::Received
+                    CancelState::Received
                 };
                 Event::Cancel { id, found }
             }
@@ -364,7 +364,7 @@ mod tests {
         offered
     }
 
-    fn cancel(inbound: &mut Inbound, id: u64, finish: bool) -> Option<Found> {
+    fn cancel(inbound: &mut Inbound, id: u64, finish: bool) -> Option<CancelState> {
         assert_eq!(
             begin(inbound, Header::Cancel { id, finish }),
             Ok(Begin::Other)
@@ -456,14 +456,14 @@ mod tests {
         let mut inbound = Inbound::new();
         assert!(!bring(&mut inbound, (0, 1), true));
         assert!(!bring(&mut inbound, (1, 2), true));
-        assert_eq!(cancel(&mut inbound, 1, true), Some(Found::Never));
+        assert_eq!(cancel(&mut inbound, 1, true), Some(CancelState::Never));
         // The message was posted after the CANCEL, and is void too. Its original was on its way.
         assert!(!bring(&mut inbound, (2, 3), false));
         // Messages sent again do not depend on the withdrawn one.
         assert!(bring(&mut inbound, (0, 2), false));
         assert!(bring(&mut inbound, (2, 3), false));
-        assert_eq!(cancel(&mut inbound, 3, false), Some(Found::Received));
-        assert_eq!(cancel(&mut inbound, 3, true), Some(Found::Taken));
+        assert_eq!(cancel(&mut inbound, 3, false), Some(CancelState::Received));
+        assert_eq!(cancel(&mut inbound, 3, true), Some(CancelState::Taken));
         // The message to be withdrawn had been taken.
         assert!(bring(&mut inbound, (3, 4), false));
         assert!(bring(&mut inbound, (3, 5), false));
@@ -492,7 +492,7 @@ mod tests {
             finish: true,
             ..message(1, 0)
         };
-        let place = Place { va: 0, rkey: 0 };
+        let place = RemoteAddr { va: 0, rkey: 0 };
         for header in [Header::Eager(answered), Header::Rts(answered, place)] {
             let is_offered = |owed, waiting| match begin(header, owed, waiting) {
                 Ok(Begin::Message(..)) => true,
@@ -507,7 +507,7 @@ mod tests {
         }
         for (id, finish) in [(1, true), (u64::MAX, false)] {
             let cancel = Header::Cancel { id, finish };
-            let max = ANSWERS + RECALLS;
+            let max = ANSWERS + CANCELS_MAX;
             assert_eq!(begin(cancel, max - 1, 0), Ok(Begin::Other));
             assert_eq!(begin(cancel, max, 0), Ok(Begin::NotReady));
             assert_eq!(begin(cancel, max + 4, 5), Ok(Begin::Other));
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(begin(Header::Ping, u32::MAX, 0), Ok(Begin::Other));
         let fin = Header::Fin {
             id: 1,
-            fate: Fate::Received,
+            fate: FinStatus::Received,
         };
         assert_eq!(begin(fin, u32::MAX, 0), Ok(Begin::Other));
     }

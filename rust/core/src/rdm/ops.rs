@@ -20,7 +20,7 @@
 
 use super::{
     header::{
-        Fate,
+        FinStatus,
         Message, //
     },
     store::Store,
@@ -94,7 +94,7 @@ pub(super) enum Stage {
 
 /// The state of a request to withdraw a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recall {
+pub(super) enum CancelRequest {
     /// There is no request.
     No,
     /// The peer is to be asked.
@@ -113,9 +113,9 @@ pub struct Send<C> {
     pub(super) tried: bool,
     /// The number of the message after which it is to come, if it was posted to the QP.
     pub(super) after: u64,
-    pub(super) recall: Recall,
+    pub(super) recall: CancelRequest,
     /// The status that the peer sent.
-    pub(super) fate: Option<Fate>,
+    pub(super) fate: Option<FinStatus>,
     /// The error that the QP reported.
     pub(super) error: Option<Errno>,
 }
@@ -128,7 +128,7 @@ impl<C> Send<C> {
             stage: Stage::Unsent,
             tried: false,
             after: 0,
-            recall: Recall::No,
+            recall: CancelRequest::No,
             fate: None,
             error: None,
         }
@@ -138,8 +138,8 @@ impl<C> Send<C> {
     pub(super) fn end(&self) -> Option<Result> {
         match (self.stage, self.fate) {
             (Stage::Queued, _) => None,
-            (_, Some(Fate::Received)) => Some(Ok(())),
-            (_, Some(Fate::Withdrawn)) => Some(Err(Errno::ECANCELED)),
+            (_, Some(FinStatus::Received)) => Some(Ok(())),
+            (_, Some(FinStatus::Withdrawn)) => Some(Err(Errno::ECANCELED)),
             (Stage::Sent, None) if !self.out.has_fin() => Some(Ok(())),
             _ => None,
         }
@@ -216,13 +216,13 @@ impl<C> Rma<C> {
 
 /// Operations of one kind in the order of their numbers. Those before `at` were posted to the QP.
 #[derive(Debug)]
-pub(super) struct Lane<M> {
+pub(super) struct OpQueue<M> {
     pub(super) map: M,
     /// All operations before this number were posted to the QP, or have ended.
     pub(super) at: u64,
 }
 
-impl<M> Lane<M> {
+impl<M> OpQueue<M> {
     pub(super) const fn new(map: M) -> Self {
         Self { map, at: 0 }
     }

@@ -58,7 +58,7 @@ pub const ANSWERS: u32 = 256;
 /// The maximum number of unanswered CANCELs of an end. A peer accepts so many beyond [`ANSWERS`],
 /// so it refuses no CANCEL of an end that respects this limit. A CANCEL cannot be made void, so two
 /// ends that refused each other's CANCELs would never send a FIN.
-pub const RECALLS: u32 = 64;
+pub const CANCELS_MAX: u32 = 64;
 
 const _: () = assert!(DEPTH.is_power_of_two() && CONTROL_SHARE > 1);
 const _: () = assert!(BUSY_PAUSE <= BUSY_PAUSE_MAX && BUSY_PAUSE_MAX < CONNECT_TIME);

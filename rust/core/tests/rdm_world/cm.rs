@@ -8,7 +8,7 @@ use kfi_core::{
     flags::Caps,
     rdm::{
         hello::{
-            Life,
+            PeerEpoch,
             Refusal, //
         },
         session::{
@@ -180,7 +180,7 @@ impl World {
     pub(crate) fn forge_request(&mut self, from: Addr, to: Addr, incarnation: u64, epoch: u64) {
         self.cm.next += 1;
         let call = self.cm.next;
-        let life = Life { incarnation, epoch };
+        let life = PeerEpoch { incarnation, epoch };
         let hello = Hello {
             life,
             port: 1000 + from as u16,

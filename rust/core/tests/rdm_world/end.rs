@@ -24,7 +24,7 @@ use kfi_core::{
         answer::Answer,
         header::{
             Message,
-            Place, //
+            RemoteAddr, //
         },
         inbound::Source,
         ops::{
@@ -157,7 +157,7 @@ pub(crate) enum Held {
         op: u64,
         conn: Conn,
         id: u64,
-        place: Place,
+        place: RemoteAddr,
     },
 }
 

@@ -17,8 +17,8 @@ use kfi_core::{
         session::{
             Cancelled,
             Conn,
-            Do,
-            Done,
+            Action,
+            WorkResult,
             Ended,
             Manage,
             Request,
@@ -85,17 +85,17 @@ impl World {
             };
             if let Some(next) = end.session(peer).next(now) {
                 match next {
-                    Do::Post(conn, work, request) => {
+                    Action::Post(conn, work, request) => {
                         self.post_work(owner, peer, conn, work, request)
                     }
-                    Do::Void(conn) => {
+                    Action::Void(conn) => {
                         self.log(|| format!("{owner}-{peer}: void"));
                         self.oracle.count("void");
                         if let Some(pipe) = self.pipe_of(owner, peer, conn) {
                             self.make_void(pipe);
                         }
                     }
-                    Do::End(ended) => self.end_op(owner, peer, ended),
+                    Action::End(ended) => self.end_op(owner, peer, ended),
                 }
                 continue;
             }
@@ -251,7 +251,7 @@ impl World {
         peer: Addr,
         conn: Conn,
         work: Work,
-        done: Done,
+        done: WorkResult,
         data: Option<(Request, Vec<u8>)>,
     ) {
         let now = self.now;

@@ -15,13 +15,13 @@ use kfi_core::{
     },
     rdm::{
         header::{
-            Fate,
+            FinStatus,
             Message,
-            Place, //
+            RemoteAddr, //
         },
         inbound::{
             Event as Said,
-            Found as Whether,
+            CancelState as Whether,
             Source, //
         },
         session::Conn,
@@ -160,7 +160,7 @@ impl World {
             Held::Here { op, bytes, fin } => {
                 self.fill(addr, rx, op, fit, &bytes);
                 if let Some((conn, id)) = fin {
-                    self.owe(addr, peer, conn, id, Fate::Received, None, None);
+                    self.owe(addr, peer, conn, id, FinStatus::Received, None, None);
                 }
             }
             Held::There {
@@ -172,13 +172,13 @@ impl World {
                 let len = fit.len as u32;
                 if len == 0 {
                     self.fill(addr, rx, op, fit, &[]);
-                    self.owe(addr, peer, conn, id, Fate::Received, None, None);
+                    self.owe(addr, peer, conn, id, FinStatus::Received, None, None);
                     return;
                 }
                 let bytes = vec![0; len as usize];
                 let filling = Filling { rx, op, fit, bytes };
                 let read = Some((place, len));
-                self.owe(addr, peer, conn, id, Fate::Received, read, Some(filling));
+                self.owe(addr, peer, conn, id, FinStatus::Received, read, Some(filling));
             }
         }
     }
@@ -190,8 +190,8 @@ impl World {
         peer: Addr,
         conn: Conn,
         id: u64,
-        fate: Fate,
-        read: Option<(Place, u32)>,
+        fate: FinStatus,
+        read: Option<(RemoteAddr, u32)>,
         filling: Option<Filling>,
     ) {
         let now = self.now;
@@ -215,11 +215,11 @@ impl World {
         match said {
             Said::Cancel { id, found } => {
                 let fate = match found {
-                    Whether::Never => Some(Fate::Withdrawn),
-                    Whether::Received => Some(Fate::Received),
+                    Whether::Never => Some(FinStatus::Withdrawn),
+                    Whether::Received => Some(FinStatus::Received),
                     Whether::Taken => self
                         .withdraw(addr, peer, conn, id)
-                        .then_some(Fate::Withdrawn),
+                        .then_some(FinStatus::Withdrawn),
                 };
                 if let Some(fate) = fate {
                     self.owe(addr, peer, conn, id, fate, None, None);
@@ -319,7 +319,7 @@ impl World {
                 self.oracle.received(op, incarnation);
                 self.oracle.count("discarded");
                 if let Some((conn, id)) = fin {
-                    self.owe(addr, peer, conn, id, Fate::Received, None, None);
+                    self.owe(addr, peer, conn, id, FinStatus::Received, None, None);
                 }
                 self.end_receive(addr, rx.id, Ok(()));
                 self.pump(addr, peer);

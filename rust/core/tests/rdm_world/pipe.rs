@@ -19,7 +19,7 @@ use kfi_core::{
         },
         session::{
             Conn,
-            Done,
+            WorkResult,
             Request,
             Work, //
         },
@@ -57,7 +57,7 @@ pub(crate) struct Wqe {
 }
 
 /// The result of work, and the data that was read.
-type Completion = (Work, Done, Option<(Request, Vec<u8>)>);
+type Completion = (Work, WorkResult, Option<(Request, Vec<u8>)>);
 
 /// A QP.
 #[derive(Debug)]
@@ -386,9 +386,9 @@ impl World {
         // The refusal acknowledges all earlier work.
         for (index, wqe) in before.into_iter().enumerate() {
             let done = match (index == executed, wqe.void) {
-                (true, _) => Done::Failed(Some(Errno::EACCES)),
-                (_, true) => Done::Void,
-                (_, false) => Done::Sent,
+                (true, _) => WorkResult::Failed(Some(Errno::EACCES)),
+                (_, true) => WorkResult::Void,
+                (_, false) => WorkResult::Sent,
             };
             let data = wqe.data.map(|data| (wqe.request, data));
             self.work_done(owner, peer, conn, wqe.work, done, data);
@@ -455,7 +455,7 @@ impl World {
         }
         let told = self.pipes.get_mut(&id).unwrap();
         for wqe in taken {
-            let done = if wqe.void { Done::Void } else { Done::Sent };
+            let done = if wqe.void { WorkResult::Void } else { WorkResult::Sent };
             let data = wqe.data.map(|data| (wqe.request, data));
             told.completions.push_back((wqe.work, done, data));
         }
@@ -519,7 +519,7 @@ impl World {
         // After a failure the owner may or may not ask for the completions.
         if self.rng.one_in(2) {
             for work in flushed {
-                self.work_done(owner, peer, conn, work, Done::Failed(None), None);
+                self.work_done(owner, peer, conn, work, WorkResult::Failed(None), None);
             }
         }
         self.with_session(owner, peer, |session| session.failed(conn, cause));

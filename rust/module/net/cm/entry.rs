@@ -7,7 +7,7 @@
 //! before the table is locked.
 
 use super::conn::Conn;
-use crate::net::socket::Way;
+use crate::net::socket::AddrPair;
 use core::net::IpAddr;
 use kernel::{
     prelude::*,
@@ -201,7 +201,7 @@ impl Entry {
     pub(super) fn heard(
         &mut self,
         now: u64,
-        way: &Way,
+        way: &AddrPair,
         message: &Message<'_>,
         rival: bool,
     ) -> Result<bool, Ignored> {

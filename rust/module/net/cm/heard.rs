@@ -13,8 +13,8 @@ use super::{
             self,
             Datagram, //
         },
-        socket::Way,
-        stats::Figure, //
+        socket::AddrPair,
+        stats::Stat, //
     },
     conn::Conn,
     entry::Reservation,
@@ -57,7 +57,7 @@ pub(super) struct GsiConsumer(pub(super) Arc<Cm>);
 impl ud::Consumer for GsiConsumer {
     fn datagram(&self, datagram: &Datagram<'_>) -> bool {
         if self.0.datagram(datagram).is_none() {
-            self.0.count(Figure::DropCm);
+            self.0.count(Stat::DropCm);
         }
         // A datagram that is not used was counted above.
         true
@@ -92,7 +92,7 @@ impl Cm {
         match self.heard(id, &way, &message) {
             Ok(()) => Some(()),
             Err(Ignored::Duplicate) => {
-                self.count(Figure::CmDuplicates);
+                self.count(Stat::CmDuplicates);
                 Some(())
             }
             // The ID belongs to another connection: the sender means one that does not exist, and
@@ -106,7 +106,7 @@ impl Cm {
 
     /// Answers a message about a connection that does not exist. `None` if the message has no
     /// answer, or there is no path to its sender. Sleeps.
-    fn unknown(&self, way: &Way, message: &Message<'_>) -> Option<()> {
+    fn unknown(&self, way: &AddrPair, message: &Message<'_>) -> Option<()> {
         let answer = message.unknown()?;
         let (_, path) = self.back(way)?;
         self.send(&path, &answer);
@@ -114,7 +114,7 @@ impl Cm {
     }
 
     /// The link that a datagram was sent to, and the path to its sender. Sleeps.
-    fn back(&self, way: &Way) -> Option<(Arc<Link>, Arc<Path>)> {
+    fn back(&self, way: &AddrPair) -> Option<(Arc<Link>, Arc<Path>)> {
         let link = self.socket().link_at(way.to)?;
         let path = Path::new(&link, way.to, way.from).ok()?;
         Some((link, path))
@@ -124,7 +124,7 @@ impl Cm {
     fn heard(
         self: &Arc<Self>,
         id: CommId,
-        way: &Way,
+        way: &AddrPair,
         message: &Message<'_>,
     ) -> core::result::Result<(), Ignored> {
         let heard = self.with_deadlines(|table| table.heard(now_ns(), id, way, message));
@@ -137,7 +137,7 @@ impl Cm {
     }
 
     /// Processes a REQ. `None` if it gets no answer. Sleeps.
-    fn asked(self: &Arc<Self>, way: &Way, tid: u64, req: &Req<'_>) -> Option<()> {
+    fn asked(self: &Arc<Self>, way: &AddrPair, tid: u64, req: &Req<'_>) -> Option<()> {
         let (link, path) = self.back(way)?;
         match self.request(way, &link, &path, tid, req) {
             Ok((door, request)) => {
@@ -155,7 +155,7 @@ impl Cm {
     /// repeat its REQ. Sleeps.
     fn request(
         self: &Arc<Self>,
-        way: &Way,
+        way: &AddrPair,
         link: &Arc<Link>,
         path: &Arc<Path>,
         tid: u64,
@@ -168,7 +168,7 @@ impl Cm {
             return Err(Some(Refusal::new(Reason::STALE_CONN)));
         }
         let no_room = || {
-            self.count(Figure::CmNoRoom);
+            self.count(Stat::CmNoRoom);
             Some(Refusal::new(Reason::NO_RESOURCES))
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
@@ -177,7 +177,7 @@ impl Cm {
             (door, table.is_full(Some(way.from)))
         });
         let Some(door) = door else {
-            self.count(Figure::CmNoListener);
+            self.count(Stat::CmNoListener);
             return Err(Some(Refusal::new(Reason::INVALID_SERVICE_ID)));
         };
         if door.is_overloaded() {

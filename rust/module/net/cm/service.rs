@@ -21,7 +21,7 @@ use super::{
             Ud, //
         },
         socket::Socket,
-        stats::Figure, //
+        stats::Stat, //
     },
     conn::{
         Conn,
@@ -329,7 +329,7 @@ impl Cm {
                 return;
             };
             if !self.follow(step) {
-                self.count(Figure::CmResent);
+                self.count(Stat::CmResent);
             }
             cond_resched();
         }
@@ -343,7 +343,7 @@ impl Cm {
     }
 
     /// Counts an event in the figures of the namespace.
-    pub(super) fn count(&self, figure: Figure) {
+    pub(super) fn count(&self, figure: Stat) {
         self.socket.receiver().figures().add(figure, 1);
     }
 }

@@ -22,7 +22,7 @@ use super::{
     MAX_CONNECTIONS,
     MAX_REJECTED, //
 };
-use crate::net::socket::Way;
+use crate::net::socket::AddrPair;
 use core::net::{
     IpAddr,
     Ipv4Addr,
@@ -247,7 +247,7 @@ impl Table {
         &mut self,
         now: u64,
         id: CommId,
-        way: &Way,
+        way: &AddrPair,
         message: &Message<'_>,
     ) -> Option<Received> {
         let rival = match &message.body {

@@ -42,7 +42,7 @@
 #[path = "../../../../kunit/inbox.rs"]
 mod kunit;
 
-use super::super::stats::Figure;
+use super::super::stats::Stat;
 use crate::{
     mem::Budget,
     shim::skb::{
@@ -89,7 +89,7 @@ impl QpInbox {
 
     /// Appends `skb`. Returns whether it is the first packet, so that the QP must be scheduled.
     /// Fails with the packet and the figure that counts the drop. Softirq or process context.
-    pub(super) fn push(&self, skb: RxSkb) -> Result<bool, (Figure, RxSkb)> {
+    pub(super) fn push(&self, skb: RxSkb) -> Result<bool, (Stat, RxSkb)> {
         let (why, skb) = match self.packets.push(skb, self.limits, 0) {
             Ok(first) => return Ok(first),
             Err(refused) => refused,
@@ -102,11 +102,11 @@ impl QpInbox {
 
     /// The same, with a loan that is charged to `owner`.
     #[cold]
-    fn push_with_loan(&self, owner: &Budget, skb: RxSkb) -> Result<bool, (Figure, RxSkb)> {
+    fn push_with_loan(&self, owner: &Budget, skb: RxSkb) -> Result<bool, (Stat, RxSkb)> {
         let loan = skb.truesize().max(LOAN);
         let borrowed = self.packets.borrowed();
         if owner.charge_inbox(loan.into(), borrowed.into()).is_err() {
-            return Err((Figure::DropBudget, skb));
+            return Err((Stat::DropBudget, skb));
         }
         self.packets
             .push(skb, self.limits, loan)
@@ -148,11 +148,11 @@ impl QpInbox {
 }
 
 /// The figure that counts a packet for which there is no room.
-fn cause(why: NoRoom) -> Figure {
+fn cause(why: NoRoom) -> Stat {
     match why {
-        NoRoom::Full => Figure::DropInboxFull,
-        NoRoom::Room => Figure::DropBudget,
-        NoRoom::Closed => Figure::DropState,
+        NoRoom::Full => Stat::DropInboxFull,
+        NoRoom::Room => Stat::DropBudget,
+        NoRoom::Closed => Stat::DropState,
     }
 }
 

@@ -61,14 +61,14 @@ use super::{
     socket::{
         Number,
         Socket,
-        Way, //
+        AddrPair, //
     },
     stats::{
-        Figure,
-        Figures,
-        Holder,
-        QpFigures,
-        Tally, //
+        Stat,
+        LinkStats,
+        StatsRef,
+        QpStats,
+        PacketCounter, //
     }, //
 };
 use crate::{
@@ -176,7 +176,7 @@ pub(crate) enum Cause {
 }
 
 /// The addresses that a QP uses.
-pub(super) enum Home {
+pub(super) enum QpAddress {
     /// An address of a link.
     Link(Arc<Link>, IpAddr),
     /// All addresses of all links of a namespace: the QP of connection management.
@@ -202,7 +202,7 @@ impl AnyQp {
     }
 
     /// Receives a packet to its number. Softirq.
-    pub(super) fn arrive(&self, packet: &Packet, way: &Way, skb: RxSkb) {
+    pub(super) fn arrive(&self, packet: &Packet, way: &AddrPair, skb: RxSkb) {
         match self {
             Self::Ud(qp) => qp.arrive(packet, way, skb),
             Self::Rc(qp) => qp.arrive(packet, way, skb),
@@ -224,13 +224,13 @@ pub(crate) struct Qp<K: Kind> {
     /// 0 until the QP has a number.
     number: Atomic<u32>,
     socket: Arc<Socket>,
-    home: Home,
+    home: QpAddress,
     /// The peer whose packets it accepts, if its kind is connected.
     peer: SetOnce<IpAddr>,
     closed: Atomic<bool>,
     /// The user and memory control group for which it works; `None` for connection management.
     principal: Option<Arc<Principal>>,
-    figures: Holder,
+    figures: StatsRef,
     /// The time at which `timer` expires.
     due: Due,
     #[pin]
@@ -279,7 +279,7 @@ impl<K: Kind> WorkItem for Qp<K> {
             return;
         };
         match &this.home {
-            Home::Link(..) => {
+            QpAddress::Link(..) => {
                 let Some(running) = this.try_run() else {
                     // The holder wakes the worker when its run has ended. If it is preempted between
                     // both, it holds no lock any more: the worker tries again without it.
@@ -292,7 +292,7 @@ impl<K: Kind> WorkItem for Qp<K> {
                 }
             }
             // Only this work item runs such a QP.
-            Home::Namespace => {
+            QpAddress::Namespace => {
                 K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &inline);
                 if this.missed() {
                     this.wake();
@@ -375,15 +375,15 @@ impl<K: Kind> Qp<K> {
     /// with this number, `ENOMEM`. Sleeps.
     fn new(
         socket: &Arc<Socket>,
-        home: Home,
+        home: QpAddress,
         number: Number,
-        figures: Holder,
+        figures: StatsRef,
         owner: Option<&Budget>,
         kind: impl PinInit<K, Error>,
     ) -> Result<Arc<Self>> {
         let link = match &home {
-            Home::Link(link, _) => Some(link.clone()),
-            Home::Namespace => None,
+            QpAddress::Link(link, _) => Some(link.clone()),
+            QpAddress::Namespace => None,
         };
         let qp = Arc::pin_init(
             try_pin_init!(Self {
@@ -423,21 +423,21 @@ impl<K: Kind> Qp<K> {
     }
 
     /// The figures of this QP, or those of its owner that it counts in. Any context.
-    pub(crate) fn figures(&self) -> &QpFigures {
+    pub(crate) fn figures(&self) -> &QpStats {
         &self.figures
     }
 
     /// The figures of the link or namespace, which count everything a second time.
-    fn outer_figures(&self) -> &Figures {
+    fn outer_figures(&self) -> &LinkStats {
         match &self.home {
-            Home::Link(link, _) => link.figures(),
-            Home::Namespace => self.socket.receiver().figures(),
+            QpAddress::Link(link, _) => link.figures(),
+            QpAddress::Namespace => self.socket.receiver().figures(),
         }
     }
 
     /// A counter for sent and received packets.
-    fn tally(&self) -> Tally<'_> {
-        Tally::new(&self.figures, self.outer_figures())
+    fn tally(&self) -> PacketCounter<'_> {
+        PacketCounter::new(&self.figures, self.outer_figures())
     }
 
     /// The UDP source port of its packets: one of 2^14, a hash of its number.
@@ -453,26 +453,26 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Whether a packet may be queued. The most expensive check comes last.
-    fn judge(&self, packet: &Packet, way: &Way, skb: &RxSkb) -> Result<(), Figure> {
+    fn judge(&self, packet: &Packet, way: &AddrPair, skb: &RxSkb) -> Result<(), Stat> {
         if packet.opcode().service() != K::SERVICE {
-            return Err(Figure::DropService);
+            return Err(Stat::DropService);
         }
-        if let Home::Link(_, ip) = &self.home {
+        if let QpAddress::Link(_, ip) = &self.home {
             if way.to != *ip {
-                return Err(Figure::DropDestination);
+                return Err(Stat::DropDestination);
             }
         }
         if K::CONNECTED {
-            let peer = self.peer.copy().ok_or(Figure::DropState)?;
+            let peer = self.peer.copy().ok_or(Stat::DropState)?;
             if way.from != peer {
-                return Err(Figure::DropSource);
+                return Err(Stat::DropSource);
             }
         }
         packet::verify(skb, packet)
     }
 
     /// Receives a packet to this QP. Softirq.
-    fn arrive(self: &Arc<Self>, packet: &Packet, way: &Way, skb: RxSkb) {
+    fn arrive(self: &Arc<Self>, packet: &Packet, way: &AddrPair, skb: RxSkb) {
         let refused = match self.judge(packet, way, &skb) {
             Ok(()) => match self.inbox.push(skb) {
                 Ok(true) => return self.due(),
@@ -490,7 +490,7 @@ impl<K: Kind> Qp<K> {
     /// Schedules a run after packets have arrived. Softirq.
     fn due(self: &Arc<Self>) {
         let offered = match (&self.home, &self.principal) {
-            (Home::Link(..), Some(principal)) => InlineList::offer(self.clone(), principal).is_ok(),
+            (QpAddress::Link(..), Some(principal)) => InlineList::offer(self.clone(), principal).is_ok(),
             _ => false,
         };
         if offered {
@@ -504,8 +504,8 @@ impl<K: Kind> Qp<K> {
     /// Queues the worker. Any context.
     fn wake(self: &Arc<Self>) {
         let queue = match &self.home {
-            Home::Link(..) => work::queue(),
-            Home::Namespace => work::control_queue(),
+            QpAddress::Link(..) => work::queue(),
+            QpAddress::Namespace => work::control_queue(),
         };
         // The queue refuses an item that is queued already.
         let _ = queue.enqueue(self.clone());
@@ -513,7 +513,7 @@ impl<K: Kind> Qp<K> {
 
     /// Handles the end of `link`, which may be that of another QP.
     fn told_gone(self: &Arc<Self>, link: &Link) {
-        if matches!(&self.home, Home::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
+        if matches!(&self.home, QpAddress::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
             self.wake();
         }
     }

@@ -16,20 +16,20 @@ use super::{
         socket::{
             Number,
             Socket,
-            Way, //
+            AddrPair, //
         },
         stats::{
-            Figure,
-            Holder,
-            QpFigures,
-            Tally, //
+            Stat,
+            StatsRef,
+            QpStats,
+            PacketCounter, //
         }, //
     },
     inbox,
     payload::Payload,
     AnyQp,
     Cause,
-    Home,
+    QpAddress,
     Kind,
     Qp, //
 };
@@ -137,7 +137,7 @@ impl Kind for Ud {
                         received,
                     };
                     if !consumer.as_ref().is_some_and(|to| to.datagram(&datagram)) {
-                        tally.count(Figure::DropNoReceive);
+                        tally.count(Stat::DropNoReceive);
                     }
                 }
                 Err(dropped) => tally.count(dropped.into()),
@@ -175,7 +175,7 @@ fn ready(number: Qpn, qkey: u32, sq_psn: Psn) -> ud::Qp {
     qp
 }
 
-impl From<ud::Dropped> for Figure {
+impl From<ud::Dropped> for Stat {
     fn from(dropped: ud::Dropped) -> Self {
         match dropped {
             ud::Dropped::Service => Self::DropService,
@@ -206,9 +206,9 @@ impl Qp<Ud> {
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let home = Home::Link(link.clone(), addr.ip());
+        let home = QpAddress::Link(link.clone(), addr.ip());
         let number = Number::Port(addr.port());
-        let figures = Holder::Qp(QpFigures::new());
+        let figures = StatsRef::Qp(QpStats::new());
         Self::new(
             link.socket(),
             home,
@@ -226,9 +226,9 @@ impl Qp<Ud> {
     pub(crate) fn gsi(socket: &Arc<Socket>, consumer: Arc<dyn Consumer>) -> Result<Arc<Self>> {
         Self::new(
             socket,
-            Home::Namespace,
+            QpAddress::Namespace,
             Number::Gsi,
-            Holder::Qp(QpFigures::new()),
+            StatsRef::Qp(QpStats::new()),
             None,
             Ud::new(GSI_QKEY, consumer),
         )
@@ -264,10 +264,10 @@ impl Qp<Ud> {
                 Ok(())
             })
             .and_then(|skb| path.send(skb));
-        let mut tally = Tally::new(&self.figures, path.link().figures());
+        let mut tally = PacketCounter::new(&self.figures, path.link().figures());
         match sent {
             Ok(()) => tally.sent(packet.len()),
-            Err(_) => tally.count(Figure::TxNotSent),
+            Err(_) => tally.count(Stat::TxNotSent),
         }
         Ok(())
     }
@@ -305,8 +305,8 @@ pub(crate) struct Datagram<'a> {
 
 impl<'a> Datagram<'a> {
     /// The addresses from which and to which it was sent.
-    pub(crate) fn way(&self) -> Option<Way> {
-        Way::of(self.skb.ip())
+    pub(crate) fn way(&self) -> Option<AddrPair> {
+        AddrPair::of(self.skb.ip())
     }
 
     /// The QP that sent it.

@@ -24,7 +24,7 @@
 //! # Locks
 //!
 //! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its place
-//! in the queue (`Bell::place`), then that of its wait queue.
+//! in the queue (`FdNotifier::place`), then that of its wait queue.
 
 use core::mem::offset_of;
 
@@ -45,10 +45,10 @@ use kernel::{
 use kfi_core::{
     cntr::{
         Armed,
-        Cond,
-        Crossed,
-        Entered,
-        Gate,
+        WaitCondition,
+        ThresholdReached,
+        WaitStart,
+        CounterValues,
         Outcome,
         Seen,
         Waiter,
@@ -59,8 +59,8 @@ use kfi_core::{
 };
 
 use super::fd::{
-    Bell,
-    Place, //
+    FdNotifier,
+    FdWaiter, //
 };
 use crate::{
     mem::{
@@ -71,12 +71,12 @@ use crate::{
         line::{
             self,
             with_memory,
-            Enters,
-            Left,
+            NewWaiter,
+            RemovedWaiter,
             Memory, //
         },
         sleep,
-        Why, //
+        WakeReason, //
     },
     shim::{
         bindings::kfabric_cntr_values,
@@ -94,7 +94,7 @@ pub(super) enum Token {
     /// A task that sleeps in a call.
     Sleeper(Waker),
     /// A descriptor, `Fd`.
-    Fd(Arc<Bell>),
+    Fd(Arc<FdNotifier>),
 }
 
 /// The waiters of a counter.
@@ -108,7 +108,7 @@ type Line = Waiters<line::Line<Token>>;
 /// a call does not take the lock after it was woken.
 #[derive(Default)]
 struct Due {
-    bell: Option<Arc<Bell>>,
+    bell: Option<Arc<FdNotifier>>,
     /// The memory of the last sleeper. It is freed when the lock has been released.
     memory: Option<Memory<Token>>,
 }
@@ -116,13 +116,13 @@ struct Due {
 impl Due {
     /// Handles one waiter that is due. The caller holds the lock of the waiters.
     #[inline(always)]
-    fn one(&mut self, left: Left<Token>, outcome: Outcome) {
-        let Left { who, memory } = left;
+    fn one(&mut self, left: RemovedWaiter<Token>, outcome: Outcome) {
+        let RemovedWaiter { who, memory } = left;
         match who {
             Token::Sleeper(who) => {
                 let why = match outcome {
-                    Outcome::Reached => Why::Ready,
-                    Outcome::ErrorChanged => Why::ErrorChanged,
+                    Outcome::Reached => WakeReason::Ready,
+                    Outcome::ErrorChanged => WakeReason::ErrorChanged,
                 };
                 who.wake(why.reason());
                 if memory.is_some() {
@@ -151,7 +151,7 @@ impl Due {
 /// The counter primitive.
 #[pin_data]
 pub(crate) struct Counter {
-    gate: Gate<SharedWord, AtomicWord>,
+    gate: CounterValues<SharedWord, AtomicWord>,
     page: Arc<SharedPages>,
     /// Set under the lock of `line`. No waiter enters afterwards.
     closed: AtomicFlag,
@@ -165,7 +165,7 @@ impl Counter {
     pub(crate) fn new(max_value: u64) -> Result<impl PinInit<Self>> {
         let page = SharedPages::new(size_of::<kfabric_cntr_values>())?;
         let word = |offset| page.word(offset).ok_or(EINVAL);
-        let gate = Gate::new(
+        let gate = CounterValues::new(
             word(offset_of!(kfabric_cntr_values, value))?,
             word(offset_of!(kfabric_cntr_values, err))?,
             AtomicWord::new(0),
@@ -210,7 +210,7 @@ impl Counter {
     #[cold]
     #[inline(never)]
     #[link_section = ".text.hot"]
-    fn fire(&self, crossed: Crossed) {
+    fn fire(&self, crossed: ThresholdReached) {
         let mut due = Due::default();
         self.line
             .lock()
@@ -265,7 +265,7 @@ impl Counter {
     }
 
     /// The number of changes of the error value so far, for a wait that begins now.
-    pub(super) fn entered(&self) -> Entered {
+    pub(super) fn entered(&self) -> WaitStart {
         self.line.lock().entered()
     }
 
@@ -288,7 +288,7 @@ impl Counter {
         // Taken before anything that takes time: a later change of the error value ends this wait.
         let entered = match number {
             0 => self.entered(),
-            number => Entered::again(number),
+            number => WaitStart::again(number),
         };
         let result = self.wait_since(threshold, deadline, entered);
         if result == Err(ERESTARTSYS) {
@@ -298,18 +298,18 @@ impl Counter {
     }
 
     /// [`wait`](Self::wait) for a thread that has `entered`.
-    fn wait_since(&self, threshold: u64, deadline: Deadline, entered: Entered) -> Result {
+    fn wait_since(&self, threshold: u64, deadline: Deadline, entered: WaitStart) -> Result {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
-        let cond = Cond::AtLeast(threshold, entered);
+        let cond = WaitCondition::AtLeast(threshold, entered);
         let waiter = match with_memory(|memory| self.enter(cond, sleeper, memory))? {
             Ok(waiter) => waiter,
             Err(outcome) => return outcome.into_result().map_err(to_error),
         };
         match sleep(&sleeper, deadline, || self.leave(&waiter))? {
-            Why::Ready | Why::Signalled => Ok(()),
-            Why::ErrorChanged => Err(to_error(Errno::KFI_EAVAIL)),
-            Why::Closed => Err(EBADF),
+            WakeReason::Ready | WakeReason::Signalled => Ok(()),
+            WakeReason::ErrorChanged => Err(to_error(Errno::KFI_EAVAIL)),
+            WakeReason::Closed => Err(EBADF),
         }
     }
 
@@ -318,7 +318,7 @@ impl Counter {
     /// force.
     fn enter(
         &self,
-        cond: Cond,
+        cond: WaitCondition,
         sleeper: Pin<&Sleeper>,
         memory: &mut Option<Memory<Token>>,
     ) -> Result<Option<core::result::Result<Waiter, Outcome>>> {
@@ -332,7 +332,7 @@ impl Counter {
         }
         let memory = memory.take();
         Ok(Some(
-            match line.arm(&self.gate, cond, Enters { who, memory }) {
+            match line.arm(&self.gate, cond, NewWaiter { who, memory }) {
                 Armed::Over(outcome, _) => Err(outcome),
                 Armed::Waiting(waiter) => Ok(waiter),
             },
@@ -350,8 +350,8 @@ impl Counter {
     /// counter was closed by force.
     pub(super) fn arm(
         &self,
-        bell: &Arc<Bell>,
-        cond: Cond,
+        bell: &Arc<FdNotifier>,
+        cond: WaitCondition,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<bool> {
         self.arm_locked(&mut self.line.lock(), bell, cond, spare)
@@ -363,7 +363,7 @@ impl Counter {
     #[link_section = ".text.hot"]
     pub(super) fn take(
         &self,
-        bell: &Arc<Bell>,
+        bell: &Arc<FdNotifier>,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<Option<Seen>> {
         let mut line = self.line.lock();
@@ -371,7 +371,7 @@ impl Counter {
             return Err(EAGAIN);
         }
         let seen = line.seen(&self.gate);
-        let armed = self.arm_locked(&mut line, bell, Cond::AnyChange(seen), spare)?;
+        let armed = self.arm_locked(&mut line, bell, WaitCondition::AnyChange(seen), spare)?;
         Ok(armed.then_some(seen))
     }
 
@@ -379,8 +379,8 @@ impl Counter {
     fn arm_locked(
         &self,
         line: &mut Line,
-        bell: &Arc<Bell>,
-        cond: Cond,
+        bell: &Arc<FdNotifier>,
+        cond: WaitCondition,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<bool> {
         if self.is_closed() {
@@ -397,7 +397,7 @@ impl Counter {
         self.disarm(line, &mut place);
         bell.silence();
         let who = Token::Fd(bell.clone());
-        match line.arm(&self.gate, cond, Enters { who, memory }) {
+        match line.arm(&self.gate, cond, NewWaiter { who, memory }) {
             Armed::Waiting(waiter) => place.waiter = Some(waiter),
             Armed::Over(_, enters) => {
                 place.memory = enters.memory;
@@ -407,7 +407,7 @@ impl Counter {
         Ok(true)
     }
 
-    fn disarm(&self, line: &mut Line, place: &mut Place) {
+    fn disarm(&self, line: &mut Line, place: &mut FdWaiter) {
         if let Some(waiter) = place.waiter.take() {
             if let Some(left) = line.disarm(&self.gate, &waiter) {
                 place.left(left.memory);
@@ -416,14 +416,14 @@ impl Counter {
     }
 
     /// Makes a descriptor readable, as if its condition held.
-    pub(super) fn ring(&self, bell: &Bell) {
+    pub(super) fn ring(&self, bell: &FdNotifier) {
         let mut line = self.line.lock();
         self.disarm(&mut line, &mut bell.place());
         bell.ring();
     }
 
     /// Removes the waiter of a descriptor, if there is one.
-    pub(super) fn leave_bell(&self, bell: &Bell) {
+    pub(super) fn leave_bell(&self, bell: &FdNotifier) {
         let mut line = self.line.lock();
         self.disarm(&mut line, &mut bell.place());
     }
@@ -434,7 +434,7 @@ impl Counter {
         let mut line = self.line.lock();
         self.closed.store(true, Release);
         line.release_all(&self.gate, |left| match left.who {
-            Token::Sleeper(waker) => waker.wake(Why::Closed.reason()),
+            Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),
             Token::Fd(bell) => {
                 bell.place().left(left.memory);
                 bell.hang_up();

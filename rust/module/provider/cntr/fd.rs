@@ -17,7 +17,7 @@
 //! A new descriptor is armed for the next change. A readable one stays readable until it is read or
 //! armed again, also if the value falls meanwhile.
 //!
-//! An armed descriptor is a waiter of the counter like a task in a call ([`Bell`]), so an add that
+//! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add that
 //! does not reach its threshold does no work for it. A readable descriptor is not a waiter. Each
 //! descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
 //! descriptor that has become readable.
@@ -53,7 +53,7 @@ use kernel::{
 
 use kfi_core::{
     cntr::{
-        Cond,
+        WaitCondition,
         Waiter, //
     },
     wait::Deadline, //
@@ -85,14 +85,14 @@ use crate::{
 
 /// The waiter of a descriptor in its counter's queue.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct FdWaiter {
     /// Set while the descriptor is a waiter.
     pub(super) waiter: Option<Waiter>,
     /// Memory for a waiter while the descriptor is not one.
     pub(super) memory: Option<Memory<Token>>,
 }
 
-impl Place {
+impl FdWaiter {
     /// The waiter was removed from the queue; `memory` is what it gave back.
     pub(super) fn left(&mut self, memory: Option<Memory<Token>>) {
         self.waiter = None;
@@ -105,27 +105,27 @@ impl Place {
 /// The part of a descriptor that its counter refers to: whether it is readable, and the tasks that
 /// wait for that.
 #[pin_data]
-pub(super) struct Bell {
+pub(super) struct FdNotifier {
     /// Changed under the counter's line lock.
     rung: AtomicFlag,
     /// Locked under the counter's line lock, where it is never contended.
     #[pin]
-    place: SpinLock<Place>,
+    place: SpinLock<FdWaiter>,
     #[pin]
     queue: WaitQueue,
 }
 
-impl Bell {
+impl FdNotifier {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             rung: AtomicFlag::new(false),
-            place <- new_spinlock!(Place::default(), "cntr::Bell::place"),
-            queue <- new_wait_queue!("cntr::Bell::queue"),
+            place <- new_spinlock!(FdWaiter::default(), "cntr::FdNotifier::place"),
+            queue <- new_wait_queue!("cntr::FdNotifier::queue"),
         })
     }
 
     /// Its waiter. The caller holds the counter's line lock.
-    pub(super) fn place(&self) -> SpinLockGuard<'_, Place> {
+    pub(super) fn place(&self) -> SpinLockGuard<'_, FdWaiter> {
         self.place.lock()
     }
 
@@ -170,24 +170,24 @@ impl Bell {
 }
 
 /// Keeps a counter for a descriptor. Implemented by a use of a [`Cntr`](super::Cntr).
-pub(super) trait Holder: Send + Sync + 'static {
+pub(super) trait CounterRef: Send + Sync + 'static {
     /// The counter.
     fn counter(&self) -> &Counter;
 }
 
 /// A descriptor of a counter.
-pub(super) struct Fd<H: Holder> {
+pub(super) struct Fd<H: CounterRef> {
     holder: H,
-    bell: Arc<Bell>,
+    bell: Arc<FdNotifier>,
 }
 
-impl<H: Holder> Fd<H> {
+impl<H: CounterRef> Fd<H> {
     /// Makes a descriptor of `holder`'s counter, armed for the next change. Fails with `EBADF` if
     /// the counter was closed by force, `ENOMEM`. Sleeps.
     pub(super) fn new(holder: H) -> Result<Arc<Self>> {
-        let bell = Arc::pin_init(Bell::new(), GFP_KERNEL_ACCOUNT)?;
+        let bell = Arc::pin_init(FdNotifier::new(), GFP_KERNEL_ACCOUNT)?;
         let fd = Arc::new(Self { holder, bell }, GFP_KERNEL_ACCOUNT)?;
-        fd.arm(Cond::AnyChange(fd.counter().seen()))?;
+        fd.arm(WaitCondition::AnyChange(fd.counter().seen()))?;
         Ok(fd)
     }
 
@@ -195,7 +195,7 @@ impl<H: Holder> Fd<H> {
         self.holder.counter()
     }
 
-    fn arm(&self, cond: Cond) -> Result {
+    fn arm(&self, cond: WaitCondition) -> Result {
         let mut spare = None;
         while !self.counter().arm(&self.bell, cond, &mut spare)? {
             spare = Some(Memory::new()?);
@@ -206,7 +206,7 @@ impl<H: Holder> Fd<H> {
     /// Arms the descriptor for a value of at least `threshold`. Fails with `EBADF`, `ENOMEM`.
     /// Sleeps.
     pub(super) fn arm_threshold(&self, threshold: u64) -> Result {
-        self.arm(Cond::AtLeast(threshold, self.counter().entered()))
+        self.arm(WaitCondition::AtLeast(threshold, self.counter().entered()))
     }
 
     /// Gives the current values to `sink` and arms the descriptor for the next change. Fails with
@@ -237,13 +237,13 @@ impl<H: Holder> Fd<H> {
     }
 }
 
-impl<H: Holder> Drop for Fd<H> {
+impl<H: CounterRef> Drop for Fd<H> {
     fn drop(&mut self) {
         self.counter().leave_bell(&self.bell);
     }
 }
 
-impl<H: Holder> AnonFile for Fd<H> {
+impl<H: CounterRef> AnonFile for Fd<H> {
     const NAME: &'static CStr = c"[kfabric-cntr]";
 
     #[link_section = ".text.hot"]

@@ -38,23 +38,23 @@ use kfi_core::{
 
 use self::fd::{
     Fd,
-    Holder, //
+    CounterRef, //
 };
 use super::{
     domain::Domain,
     object::{
         Ident,
         Object,
-        Used,
-        Uses,
-        Using, //
+        UseRef,
+        UseCount,
+        UseGuard, //
     },
-    roster::{
+    object_list::{
         self,
         Class,
-        Figures,
-        Listed,
-        Place, //
+        ObjectStats,
+        StatsSource,
+        ObjectListEntry, //
     },
     wait::WaitObj, //
 };
@@ -86,10 +86,10 @@ pub(crate) struct Cntr {
     counter: Counter,
     wait: WaitObj,
     flags: Atomic<u64>,
-    uses: Uses,
-    domain: Used<Domain>,
+    uses: UseCount,
+    domain: UseRef<Domain>,
     ident: Ident,
-    place: SetOnce<Place>,
+    place: SetOnce<ObjectListEntry>,
     /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
@@ -99,7 +99,7 @@ impl Cntr {
     /// `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: CntrAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
-        let domain = Used::new(domain.clone())?;
+        let domain = UseRef::new(domain.clone())?;
         let memory = ident.budget.take_for::<Self>(0)?;
         let page_memory = ident.budget.take(PAGE_SIZE as u64)?;
         let counter = Counter::new(attr.max_value)?;
@@ -108,7 +108,7 @@ impl Cntr {
                 counter <- counter,
                 wait: attr.wait,
                 flags: Atomic::new(0),
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 domain,
                 ident,
                 place: SetOnce::new(),
@@ -118,7 +118,7 @@ impl Cntr {
         )?;
         // A program may map the page and keep it after the counter was closed.
         cntr.page().keep(page_memory);
-        cntr.place.populate(roster::enter(cntr.clone())?);
+        cntr.place.populate(object_list::enter(cntr.clone())?);
         Ok(cntr)
     }
 
@@ -208,7 +208,7 @@ impl Cntr {
         if matches!(self.wait, WaitObj::None) {
             return Err(EINVAL);
         }
-        let _using = Using::new(&**self)?;
+        let _using = UseGuard::new(&**self)?;
         self.counter.wait(threshold, deadline, began)
     }
 
@@ -230,7 +230,7 @@ impl Cntr {
     /// if it is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || {
-            PendingFd::new(Fd::new(Used::new(self.clone())?)?)
+            PendingFd::new(Fd::new(UseRef::new(self.clone())?)?)
         })
     }
 
@@ -245,14 +245,14 @@ impl Cntr {
     }
 }
 
-impl Holder for Used<Cntr> {
+impl CounterRef for UseRef<Cntr> {
     fn counter(&self) -> &Counter {
         &self.arc().counter
     }
 }
 
 impl Object for Cntr {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 
@@ -266,7 +266,7 @@ impl Object for Cntr {
     }
 }
 
-impl Listed for Cntr {
+impl StatsSource for Cntr {
     fn class(&self) -> Class {
         Class::Cntr
     }
@@ -279,9 +279,9 @@ impl Listed for Cntr {
         &self.domain
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> ObjectStats {
         let (waiters, lowest) = self.counter.waiting();
-        Figures {
+        ObjectStats {
             addr: None,
             values: [
                 self.read(),

@@ -47,16 +47,16 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses,
-        Using, //
+        UseRef,
+        UseCount,
+        UseGuard, //
     },
-    roster::{
+    object_list::{
         self,
         Class,
-        Figures,
-        Listed,
-        Place, //
+        ObjectStats,
+        StatsSource,
+        ObjectListEntry, //
     },
     wait::{
         fd::{
@@ -122,10 +122,10 @@ pub(crate) struct Cq {
     queue: Queue,
     wait: WaitObj,
     cond: CqWaitCond,
-    uses: Uses,
-    domain: Used<Domain>,
+    uses: UseCount,
+    domain: UseRef<Domain>,
     ident: Ident,
-    place: SetOnce<Place>,
+    place: SetOnce<ObjectListEntry>,
     /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
@@ -135,7 +135,7 @@ impl Cq {
     /// `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: CqAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
-        let domain = Used::new(domain.clone())?;
+        let domain = UseRef::new(domain.clone())?;
         let pollable = attr.wait.is_pollable();
         let memory = ident.budget.take_for::<Self>(Queue::extra(attr.entries))?;
         let ring_memory = ident.budget.take(Queue::ring_bytes(attr.entries) as u64)?;
@@ -145,7 +145,7 @@ impl Cq {
                 queue <- queue,
                 wait: attr.wait,
                 cond: attr.cond,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 domain,
                 ident,
                 place: SetOnce::new(),
@@ -155,7 +155,7 @@ impl Cq {
         )?;
         // A program may map the ring and keep it after the CQ was closed.
         cq.ring().keep(ring_memory);
-        cq.place.populate(roster::enter(cq.clone())?);
+        cq.place.populate(object_list::enter(cq.clone())?);
         Ok(cq)
     }
 
@@ -263,7 +263,7 @@ impl Cq {
         if !self.wait.allows_sread() {
             return Err(EINVAL);
         }
-        let _using = Using::new(&**self)?;
+        let _using = UseGuard::new(&**self)?;
         self.queue.sread(count, cond, deadline, began, sink)
     }
 
@@ -306,7 +306,7 @@ impl Cq {
 }
 
 impl Object for Cq {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 
@@ -332,7 +332,7 @@ impl Readable for Cq {
     }
 }
 
-impl Listed for Cq {
+impl StatsSource for Cq {
     fn class(&self) -> Class {
         Class::Cq
     }
@@ -345,8 +345,8 @@ impl Listed for Cq {
         &self.domain
     }
 
-    fn figures(&self) -> Figures {
-        Figures {
+    fn figures(&self) -> ObjectStats {
+        ObjectStats {
             addr: None,
             values: self.queue.figures(),
         }

@@ -75,11 +75,11 @@ use crate::{
     provider::wait::{
         fd::READABLE,
         line::{
-            Left,
+            RemovedWaiter,
             Line, //
         },
         Wakeup,
-        Why, //
+        WakeReason, //
     },
     shim::{
         bindings::{
@@ -124,11 +124,11 @@ pub(crate) struct Queue {
 }
 
 /// Returns the function that wakes sleepers. It is called under the lock of `state`.
-fn waker(wakeup: &mut Wakeup) -> impl FnMut(Left<Waker>, Woken) + '_ {
+fn waker(wakeup: &mut Wakeup) -> impl FnMut(RemovedWaiter<Waker>, Woken) + '_ {
     |left, woken| {
         let why = match woken {
-            Woken::Ready => Why::Ready,
-            Woken::Signalled => Why::Signalled,
+            Woken::Ready => WakeReason::Ready,
+            Woken::Signalled => WakeReason::Signalled,
         };
         wakeup.one(left, why);
     }
@@ -311,7 +311,7 @@ impl Queue {
         let mut wakeup = Wakeup::default();
         let mut state = self.state.lock();
         self.closed.store(true, Release);
-        state.release_all(|left| wakeup.one(left, Why::Closed));
+        state.release_all(|left| wakeup.one(left, WakeReason::Closed));
         drop(state);
         self.readable.wake_all();
     }

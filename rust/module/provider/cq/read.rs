@@ -20,7 +20,7 @@ use kfi_core::{
     cq::{
         Armed,
         ErrEntry,
-        Inside, //
+        BlockingRead, //
     },
     ring::Batch,
     wait::Deadline, //
@@ -31,10 +31,10 @@ use crate::{
     provider::wait::{
         line::{
             with_memory,
-            Enters, //
+            NewWaiter, //
         },
         sleep,
-        Why, //
+        WakeReason, //
     },
     shim::{
         bindings::kfabric_cq_entry,
@@ -43,7 +43,7 @@ use crate::{
             cond_resched,
             heed_signals, //
         },
-        user::NoFaults,
+        user::PagefaultDisabled,
         wait::{
             Sleeper,
             WaitError, //
@@ -138,7 +138,7 @@ impl Queue {
     /// [`sread`](Self::sread) for a thread that is `inside`.
     fn wait(
         &self,
-        inside: &Inside,
+        inside: &BlockingRead,
         count: usize,
         want: u64,
         deadline: Deadline,
@@ -164,7 +164,7 @@ impl Queue {
                     return Ok(None);
                 }
                 let memory = memory.take();
-                Ok(Some(state.arm(inside, want, Enters { who, memory })))
+                Ok(Some(state.arm(inside, want, NewWaiter { who, memory })))
             })?;
             let key = match armed {
                 Armed::Ready(_slot) => continue,
@@ -173,9 +173,9 @@ impl Queue {
             };
             let leave = || self.state.lock().disarm(&key).is_some();
             match sleep(&sleeper, deadline, leave) {
-                Ok(Why::Ready | Why::ErrorChanged) => {}
-                Ok(Why::Signalled) => return self.drain(count, sink),
-                Ok(Why::Closed) => return Err(EBADF),
+                Ok(WakeReason::Ready | WakeReason::ErrorChanged) => {}
+                Ok(WakeReason::Signalled) => return self.drain(count, sink),
+                Ok(WakeReason::Closed) => return Err(EBADF),
                 Err(WaitError::TimedOut) => {
                     return self.drain(count, sink).map_err(|error| {
                         if error == EAGAIN {
@@ -204,7 +204,7 @@ impl Queue {
             let result = {
                 let _reader = self.reader.lock();
                 let entry = self.state.lock().peek_err().map_err(to_error)?;
-                let _no_faults = NoFaults::new();
+                let _no_faults = PagefaultDisabled::new();
                 sink(&entry).and_then(|()| {
                     // Error entries are taken only by a call, and this thread is the only reader.
                     let (_, record) = self.state.lock().read_err().map_err(to_error)?;
@@ -281,7 +281,7 @@ impl Queue {
     /// not take all.
     fn copy(&self, batch: &Batch, sink: &mut impl Sink) -> (u32, Result) {
         const SOURCE: usize = core::mem::offset_of!(kfabric_cq_entry, src_addr) / size_of::<u64>();
-        let _no_faults = NoFaults::new();
+        let _no_faults = PagefaultDisabled::new();
         let words = self.format.words();
         let mut copied = 0;
         for slot in batch.slots() {

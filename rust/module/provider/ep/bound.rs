@@ -31,14 +31,14 @@ use crate::{
         cntr::Cntr,
         cq::Cq,
         eq::Eq,
-        object::Used, //
+        object::UseRef, //
     },
     shim::errno::to_error, //
 };
 
 /// A CQ bound to one side of an endpoint.
 pub(super) struct CqBinding {
-    pub(super) cq: Used<Cq>,
+    pub(super) cq: UseRef<Cq>,
     /// Success is reported only on request (KFI_SELECTIVE_COMPLETION).
     pub(super) selective: bool,
 }
@@ -46,17 +46,17 @@ pub(super) struct CqBinding {
 /// The counters bound to an endpoint, by the operations that they count.
 #[derive(Default)]
 pub(super) struct Counters {
-    send: Option<Used<Cntr>>,
-    recv: Option<Used<Cntr>>,
-    read: Option<Used<Cntr>>,
-    write: Option<Used<Cntr>>,
-    remote_read: Option<Used<Cntr>>,
-    remote_write: Option<Used<Cntr>>,
+    send: Option<UseRef<Cntr>>,
+    recv: Option<UseRef<Cntr>>,
+    read: Option<UseRef<Cntr>>,
+    write: Option<UseRef<Cntr>>,
+    remote_read: Option<UseRef<Cntr>>,
+    remote_write: Option<UseRef<Cntr>>,
 }
 
 impl Counters {
     /// All counters, in a fixed order.
-    fn all_mut(&mut self) -> [(CntrBind, &mut Option<Used<Cntr>>); 6] {
+    fn all_mut(&mut self) -> [(CntrBind, &mut Option<UseRef<Cntr>>); 6] {
         [
             (CntrBind::SEND, &mut self.send),
             (CntrBind::RECV, &mut self.recv),
@@ -86,8 +86,8 @@ impl Counters {
 /// The bindings of an endpoint that is not enabled yet.
 #[derive(Default)]
 pub(super) struct Bindings {
-    pub(super) av: Option<Used<Av>>,
-    pub(super) eq: Option<Used<Eq>>,
+    pub(super) av: Option<UseRef<Av>>,
+    pub(super) eq: Option<UseRef<Eq>>,
     pub(super) tx_cq: Option<CqBinding>,
     pub(super) rx_cq: Option<CqBinding>,
     pub(super) counters: Counters,
@@ -109,8 +109,8 @@ impl Bindings {
 /// The bindings of an enabled endpoint. They never change.
 pub(super) struct Bound {
     /// `None`: a connected endpoint.
-    pub(super) av: Option<Used<Av>>,
-    pub(super) eq: Option<Used<Eq>>,
+    pub(super) av: Option<UseRef<Av>>,
+    pub(super) eq: Option<UseRef<Eq>>,
     pub(super) tx_cq: Option<CqBinding>,
     pub(super) rx_cq: Option<CqBinding>,
     pub(super) counters: Counters,
@@ -181,7 +181,7 @@ impl Endpoint {
         if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
             return Err(EINVAL);
         }
-        self.set_up(|bindings, _| put_once(&mut bindings.av, || Used::new(av.clone())))
+        self.set_up(|bindings, _| put_once(&mut bindings.av, || UseRef::new(av.clone())))
     }
 
     /// Binds an EQ. Fails with `EINVAL` if the EQ belongs to another fabric, or the endpoint has an
@@ -190,7 +190,7 @@ impl Endpoint {
         if !Arc::ptr_eq(eq.fabric(), self.domain.fabric()) {
             return Err(EINVAL);
         }
-        self.set_up(|bindings, _| put_once(&mut bindings.eq, || Used::new(eq.clone())))
+        self.set_up(|bindings, _| put_once(&mut bindings.eq, || UseRef::new(eq.clone())))
     }
 
     /// Binds a CQ to the sides in `flags`.
@@ -206,7 +206,7 @@ impl Endpoint {
         let selective = flags.contains(CqBind::SELECTIVE_COMPLETION);
         let make = || -> Result<CqBinding> {
             Ok(CqBinding {
-                cq: Used::new(cq.clone())?,
+                cq: UseRef::new(cq.clone())?,
                 selective,
             })
         };
@@ -244,7 +244,7 @@ impl Endpoint {
                 if wanted(what) {
                     // Fails for the first kind. It fails for a later one only if the counter is
                     // closed by force meanwhile; then the endpoint is about to be closed too.
-                    **place = Some(Used::new(cntr.clone())?);
+                    **place = Some(UseRef::new(cntr.clone())?);
                 }
             }
             Ok(())

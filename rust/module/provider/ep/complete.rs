@@ -60,7 +60,7 @@ use crate::{
 };
 
 /// The means of an operation to make an entry in the CQ of its side.
-enum Means {
+enum ReservedRoom {
     /// Room for an entry or an error entry.
     Credit(Credit),
     /// Memory for an error entry.
@@ -76,7 +76,7 @@ pub(super) struct Ticket {
     report: bool,
     context: u64,
     len: u64,
-    means: Means,
+    reserved: ReservedRoom,
 }
 
 impl Ticket {
@@ -230,13 +230,13 @@ impl Endpoint {
             report: false,
             context,
             len,
-            means: Means::None,
+            reserved: ReservedRoom::None,
         };
         if let Some(binding) = bound.cq(kind.side()) {
             ticket.report = op::reports_success(flags, binding.selective);
             // The release of a multi-receive buffer is always reported.
             if ticket.report || flags.contains(OpFlags::MULTI_RECV) {
-                ticket.means = Means::Credit(binding.cq.reserve()?);
+                ticket.reserved = ReservedRoom::Credit(binding.cq.reserve()?);
             }
         }
         Ok(ticket)
@@ -246,15 +246,15 @@ impl Endpoint {
     /// returns. Fails with `ENOMEM`; the caller then refuses the operation. Sleeps.
     #[inline]
     pub(super) fn keep(&self, bound: &Bound, ticket: &mut Ticket) -> Result {
-        if matches!(ticket.means, Means::None) && bound.cq(ticket.kind.side()).is_some() {
-            ticket.means = Means::Record(Record::new(&self.ident.budget)?);
+        if matches!(ticket.reserved, ReservedRoom::None) && bound.cq(ticket.kind.side()).is_some() {
+            ticket.reserved = ReservedRoom::Record(Record::new(&self.ident.budget)?);
         }
         Ok(())
     }
 
     /// Gives back the ticket of an operation that was refused. Nothing is reported. Does not sleep.
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
-        if let (Some(binding), Means::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.means)
+        if let (Some(binding), ReservedRoom::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.reserved)
         {
             binding.cq.unreserve(credit);
         }
@@ -277,21 +277,21 @@ impl Endpoint {
             return;
         };
         let flags = ticket.kind.comp_flags(false);
-        match (outcome.error, ticket.means) {
-            (None, Means::Credit(credit)) if ticket.report => {
+        match (outcome.error, ticket.reserved) {
+            (None, ReservedRoom::Credit(credit)) if ticket.report => {
                 let entry = outcome.entry(ticket.context, flags);
                 binding.cq.push(credit, &entry);
             }
-            (None, Means::Credit(credit)) => binding.cq.unreserve(credit),
-            (None, Means::Record(_) | Means::None) => {}
-            (Some(failure), means) => {
+            (None, ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
+            (None, ReservedRoom::Record(_) | ReservedRoom::None) => {}
+            (Some(failure), reserved) => {
                 let entry = outcome.err_entry(ticket.context, flags, failure);
-                match means {
-                    Means::Credit(credit) => binding.cq.push_err(credit, &entry),
-                    Means::Record(record) => binding.cq.push_err_recorded(record, &entry),
+                match reserved {
+                    ReservedRoom::Credit(credit) => binding.cq.push_err(credit, &entry),
+                    ReservedRoom::Record(record) => binding.cq.push_err_recorded(record, &entry),
                     // `keep` prepares a ticket before its operation fails, so this case is a bug.
                     // If the error entry finds no room, it is counted as an overrun.
-                    Means::None => {
+                    ReservedRoom::None => {
                         kernel::warn_on!(true);
                         binding.cq.push_err_unposted(&entry);
                     }
@@ -310,7 +310,7 @@ impl Endpoint {
     /// Reports the release of a multi-receive buffer with an entry of its own that belongs to no
     /// message. By fi_cq(3) its only flag is KFI_MULTI_RECV. No counter counts it. Does not sleep.
     pub(super) fn release(&self, bound: &Bound, ticket: Ticket) {
-        if let (Some(binding), Means::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.means)
+        if let (Some(binding), ReservedRoom::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.reserved)
         {
             let entry = Outcome::done(0).entry(ticket.context, CompFlags::MULTI_RECV);
             binding.cq.push(credit, &entry);
@@ -347,9 +347,9 @@ impl Endpoint {
         mut ticket: Ticket,
         outcome: Outcome,
     ) -> Result {
-        if let (Some(binding), Means::None) = (bound.cq(ticket.kind.side()), &ticket.means) {
+        if let (Some(binding), ReservedRoom::None) = (bound.cq(ticket.kind.side()), &ticket.reserved) {
             if let Ok(credit) = binding.cq.reserve() {
-                ticket.means = Means::Credit(credit);
+                ticket.reserved = ReservedRoom::Credit(credit);
             }
         }
         self.keep(bound, &mut ticket)?;

@@ -84,7 +84,7 @@ const DEFAULT_QKEY: u32 = 0x0123_4567;
 const PATHS: usize = 64;
 
 /// A cached path and its destination.
-type Known = Option<(IpAddr, Arc<Path>)>;
+type CachedPath = Option<(IpAddr, Arc<Path>)>;
 
 /// The state of a datagram endpoint.
 #[pin_data]
@@ -94,7 +94,7 @@ pub(super) struct Dgram {
     qp: SetOnce<Arc<Qp<Ud>>>,
     /// Indexed by a hash of the IP address.
     #[pin]
-    paths: Mutex<[Known; PATHS]>,
+    paths: Mutex<[CachedPath; PATHS]>,
 }
 
 impl Dgram {

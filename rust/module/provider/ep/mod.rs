@@ -17,7 +17,7 @@
 //! Code for one type of endpoint only is in [`rdm`] (reliable datagrams), [`msg`] (connected
 //! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]).
 //!
-//! Every operation runs inside the endpoint's [`Rundown`], and inside that of its peer while it
+//! Every operation runs inside the endpoint's [`Drain`], and inside that of its peer while it
 //! accesses the peer. Closing removes the endpoint from the directory and shuts the drain. A
 //! close by the owner then waits until no operation is inside, so that no more bytes are placed for
 //! this endpoint. A close by force does not wait. Afterwards receives are dropped, sends that wait
@@ -93,17 +93,17 @@ use super::{
     object::{
         Ident,
         Object,
-        Used,
-        Uses, //
+        UseRef,
+        UseCount, //
     },
-    roster::{
+    object_list::{
         self,
         Class,
-        Figures,
-        Listed,
-        Place, //
+        ObjectStats,
+        StatsSource,
+        ObjectListEntry, //
     },
-    rundown::Rundown, //
+    drain::Drain, //
 };
 use crate::{
     mem::Allowance,
@@ -145,14 +145,14 @@ enum Stage {
 }
 
 /// Statistics of an endpoint.
-struct Tally {
+struct OpStats {
     tx: AtomicWord,
     tx_bytes: AtomicWord,
     rx: AtomicWord,
     rx_bytes: AtomicWord,
 }
 
-impl Tally {
+impl OpStats {
     const fn new() -> Self {
         Self {
             tx: AtomicWord::new(0),
@@ -167,8 +167,8 @@ impl Tally {
 #[pin_data]
 pub(crate) struct Endpoint {
     ident: Ident,
-    domain: Used<Domain>,
-    uses: Uses,
+    domain: UseRef<Domain>,
+    uses: UseCount,
     caps: Caps,
     /// Its QP; `None` for reliable datagrams.
     wire: Option<Wire>,
@@ -180,7 +180,7 @@ pub(crate) struct Endpoint {
     stage: Mutex<Stage>,
     bound: SetOnce<Bound>,
     #[pin]
-    run: Rundown,
+    run: Drain,
     #[pin]
     rx: RxSide,
     #[pin]
@@ -188,8 +188,8 @@ pub(crate) struct Endpoint {
     /// The sessions with peers on other hosts.
     #[pin]
     remote: Remote,
-    tally: Tally,
-    place: SetOnce<Place>,
+    tally: OpStats,
+    place: SetOnce<ObjectListEntry>,
     /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
@@ -200,7 +200,7 @@ impl Endpoint {
     /// Fails with `EADDRNOTAVAIL` if the link does not have the address; `EBADF` if the domain is
     /// closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
-        let domain = Used::new(domain.clone())?;
+        let domain = UseRef::new(domain.clone())?;
         if let Some(addr) = &attr.src_addr {
             if !domain.link().has_address(addr) {
                 return Err(EADDRNOTAVAIL);
@@ -223,7 +223,7 @@ impl Endpoint {
             try_pin_init!(Self {
                 ident,
                 domain,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 caps: attr.caps,
                 wire,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
@@ -234,17 +234,17 @@ impl Endpoint {
                     "Endpoint::stage"
                 ),
                 bound: SetOnce::new(),
-                run <- Rundown::new_shut(),
+                run <- Drain::new_shut(),
                 rx <- RxSide::new(queues),
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
-                tally: Tally::new(),
+                tally: OpStats::new(),
                 place: SetOnce::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let place = roster::enter(endpoint.clone())?;
+        let place = object_list::enter(endpoint.clone())?;
         endpoint.place.populate(place);
         Ok(endpoint)
     }
@@ -355,7 +355,7 @@ impl Endpoint {
 }
 
 impl Object for Endpoint {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 
@@ -401,7 +401,7 @@ impl Object for Endpoint {
     }
 }
 
-impl Listed for Endpoint {
+impl StatsSource for Endpoint {
     fn class(&self) -> Class {
         Class::Endpoint
     }
@@ -426,9 +426,9 @@ impl Listed for Endpoint {
         }
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> ObjectStats {
         let [posted, unexpected, buffered] = self.rx.figures();
-        Figures {
+        ObjectStats {
             addr: self.bound.as_ref().map(|bound| bound.name),
             values: [
                 self.tally.tx.load(),

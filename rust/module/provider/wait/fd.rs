@@ -18,7 +18,7 @@ use kernel::{
 use crate::{
     provider::object::{
         Object,
-        Used, //
+        UseRef, //
     },
     shim::{
         anon_file::{
@@ -52,13 +52,13 @@ pub(in crate::provider) const READABLE: u32 = EPOLLIN | EPOLLRDNORM;
 
 /// The file behind a descriptor.
 struct QueueFd<T: Readable> {
-    queue: Used<T>,
+    queue: UseRef<T>,
 }
 
 /// Makes a descriptor for `queue`, which is a use of it. Fails with `EBADF` if the queue is closed;
 /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
 pub(in crate::provider) fn open<T: Readable>(queue: &Arc<T>) -> Result<PendingFd> {
-    let queue = Used::new(queue.clone())?;
+    let queue = UseRef::new(queue.clone())?;
     PendingFd::new(Arc::new(QueueFd { queue }, GFP_KERNEL_ACCOUNT)?)
 }
 

@@ -64,7 +64,7 @@ pub(in crate::provider) fn with_memory<T, R>(
 }
 
 /// A waiter that enters the line.
-pub(in crate::provider) struct Enters<T> {
+pub(in crate::provider) struct NewWaiter<T> {
     /// The waiter.
     pub(in crate::provider) who: T,
     /// The memory of its node. Required if the line is not empty.
@@ -72,7 +72,7 @@ pub(in crate::provider) struct Enters<T> {
 }
 
 /// A waiter that has left the line.
-pub(in crate::provider) struct Left<T> {
+pub(in crate::provider) struct RemovedWaiter<T> {
     /// The waiter.
     pub(in crate::provider) who: T,
     /// The memory of its node, if it was not in the tree.
@@ -81,7 +81,7 @@ pub(in crate::provider) struct Left<T> {
 
 struct First<T> {
     key: Key,
-    left: Left<T>,
+    left: RemovedWaiter<T>,
 }
 
 /// The waiters of an object.
@@ -113,24 +113,24 @@ impl<T> Line<T> {
             let (key, who) = cursor.remove_current().1.to_key_value();
             First {
                 key,
-                left: Left { who, memory: None },
+                left: RemovedWaiter { who, memory: None },
             }
         });
     }
 }
 
 impl<T> DueMap for Line<T> {
-    type Slot = Enters<T>;
-    type Token = Left<T>;
+    type Slot = NewWaiter<T>;
+    type Token = RemovedWaiter<T>;
 
     #[link_section = ".text.hot"]
     fn insert(&mut self, key: Key, slot: Self::Slot) {
-        let Enters { who, memory } = slot;
+        let NewWaiter { who, memory } = slot;
         let Some(first) = &mut self.first else {
             // INVARIANT: `others` is empty.
             self.first = Some(First {
                 key,
-                left: Left { who, memory },
+                left: RemovedWaiter { who, memory },
             });
             return;
         };
@@ -147,7 +147,7 @@ impl<T> DueMap for Line<T> {
         }
         // INVARIANT: The key is lower than the first, so lower than all. The previous first is
         // moved to the others, with one of the two memories.
-        let left = Left { who, memory: None };
+        let left = RemovedWaiter { who, memory: None };
         let before = core::mem::replace(first, First { key, left });
         let node = match before.left.memory {
             Some(its_own) => {
@@ -179,6 +179,6 @@ impl<T> DueMap for Line<T> {
             return self.pop_first().map(|(_, left)| left);
         }
         let who = self.others.remove(key)?;
-        Some(Left { who, memory: None })
+        Some(RemovedWaiter { who, memory: None })
     }
 }

@@ -57,8 +57,8 @@ use super::{
     fabric::Fabric,
     object::{
         Object,
-        Used,
-        Using, //
+        UseRef,
+        UseGuard, //
     }, //
 };
 use crate::shim::{
@@ -72,7 +72,7 @@ use crate::shim::{
 };
 
 use line::{
-    Left,
+    RemovedWaiter,
     Memory, //
 };
 
@@ -85,7 +85,7 @@ pub(crate) enum WaitObj {
     /// Calls that sleep, and descriptors.
     Unspec,
     /// The object signals this wait set.
-    Set(Used<WaitSet>),
+    Set(UseRef<WaitSet>),
     /// Calls that sleep, and descriptors.
     Queue,
 }
@@ -100,7 +100,7 @@ impl WaitObj {
         match enums::WaitObj::try_from(wait_obj).map_err(to_error)? {
             enums::WaitObj::None => Ok(Self::None),
             enums::WaitObj::Unspec => Ok(Self::Unspec),
-            enums::WaitObj::Set => Ok(Self::Set(Used::new(set.ok_or(EINVAL)?)?)),
+            enums::WaitObj::Set => Ok(Self::Set(UseRef::new(set.ok_or(EINVAL)?)?)),
             enums::WaitObj::Queue => Ok(Self::Queue),
         }
     }
@@ -138,7 +138,7 @@ impl WaitObj {
             Self::None => Err(EINVAL),
             Self::Unspec | Self::Queue => open(),
             Self::Set(set) => {
-                let _using = Using::new(object)?;
+                let _using = UseGuard::new(object)?;
                 set.arc().getwait()
             }
         }
@@ -163,7 +163,7 @@ impl WaitObj {
 
 /// The reason for waking a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum WakeReason {
     /// Its condition holds.
     Ready,
     /// The error value of the counter has changed.
@@ -174,7 +174,7 @@ pub(super) enum Why {
     Closed,
 }
 
-impl Why {
+impl WakeReason {
     /// The reason as a [`Waker`](crate::shim::wait::Waker) carries it.
     #[inline]
     pub(super) const fn reason(self) -> NonZeroU32 {
@@ -201,7 +201,7 @@ pub(super) struct Wakeup {
 impl Wakeup {
     /// Wakes one sleeper.
     #[inline]
-    pub(super) fn one(&mut self, left: Left<Waker>, why: Why) {
+    pub(super) fn one(&mut self, left: RemovedWaiter<Waker>, why: WakeReason) {
         left.who.wake(why.reason());
         if left.memory.is_some() {
             self.last = left.memory;
@@ -218,11 +218,11 @@ pub(super) fn sleep(
     sleeper: &Sleeper,
     deadline: Deadline,
     leave: impl FnOnce() -> bool,
-) -> Result<Why, WaitError> {
+) -> Result<WakeReason, WaitError> {
     match sleeper.wait(deadline) {
-        Ok(reason) => Ok(Why::from_reason(reason)),
+        Ok(reason) => Ok(WakeReason::from_reason(reason)),
         Err(error) if leave() => Err(error),
         // The sleeper was removed and woken under the lock that `leave` has just held.
-        Err(error) => sleeper.reason().map(Why::from_reason).ok_or(error),
+        Err(error) => sleeper.reason().map(WakeReason::from_reason).ok_or(error),
     }
 }

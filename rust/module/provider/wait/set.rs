@@ -48,13 +48,13 @@ use kfi_core::{
 use super::{
     line::{
         with_memory,
-        Enters,
+        NewWaiter,
         Line,
         Memory, //
     },
     sleep,
     Wakeup,
-    Why, //
+    WakeReason, //
 };
 use crate::{
     mem::Allowance,
@@ -63,9 +63,9 @@ use crate::{
         object::{
             Ident,
             Object,
-            Used,
-            Uses,
-            Using, //
+            UseRef,
+            UseCount,
+            UseGuard, //
         }, //
     },
     shim::{
@@ -90,8 +90,8 @@ use crate::{
 /// A wait set of a fabric.
 #[pin_data]
 pub(crate) struct WaitSet {
-    fabric: Used<Fabric>,
-    uses: Uses,
+    fabric: UseRef<Fabric>,
+    uses: UseCount,
     #[pin]
     line: SpinLock<wait::WaitSet<Line<Waker>>>,
     /// The wait queue of pollers.
@@ -104,11 +104,11 @@ pub(crate) struct WaitSet {
 impl WaitSet {
     /// Opens a wait set. Fails with `EBADF` if the fabric is closed, `ENOMEM`. Sleeps.
     pub(crate) fn open(fabric: &Arc<Fabric>, ident: Ident) -> Result<Arc<Self>> {
-        let fabric = Used::new(fabric.clone())?;
+        let fabric = UseRef::new(fabric.clone())?;
         Arc::pin_init(
             try_pin_init!(Self {
                 fabric,
-                uses: Uses::new(),
+                uses: UseCount::new(),
                 line <- new_spinlock!(wait::WaitSet::new(Line::new()), "WaitSet::line"),
                 readable <- new_wait_queue!("WaitSet::readable"),
                 _memory: ident.budget.take_for::<Self>(0)?,
@@ -128,7 +128,7 @@ impl WaitSet {
         let mut line = self.line.lock();
         match line.signal() {
             Some(left) => {
-                wakeup.one(left, Why::Ready);
+                wakeup.one(left, WakeReason::Ready);
                 drop(line);
             }
             None => {
@@ -148,7 +148,7 @@ impl WaitSet {
     /// is pending; `EBADF` if the set was closed by force; `ENOMEM`. Sleeps, unless the deadline
     /// polls.
     pub(crate) fn wait(self: &Arc<Self>, deadline: Deadline) -> Result {
-        let _using = Using::new(&**self)?;
+        let _using = UseGuard::new(&**self)?;
         self.take(deadline)
     }
 
@@ -167,7 +167,7 @@ impl WaitSet {
         };
         let leave = || self.line.lock().disarm(&key).is_some();
         match sleep(&sleeper, deadline, leave)? {
-            Why::Closed => Err(EBADF),
+            WakeReason::Closed => Err(EBADF),
             _ => Ok(()),
         }
     }
@@ -188,7 +188,7 @@ impl WaitSet {
             return Ok(None);
         }
         let memory = memory.take();
-        Ok(Some(match line.arm(Enters { who, memory }) {
+        Ok(Some(match line.arm(NewWaiter { who, memory }) {
             Armed::Signalled(_) => None,
             Armed::Waiting(key) => Some(key),
         }))
@@ -208,13 +208,13 @@ impl WaitSet {
     /// Makes a descriptor, which is a use of the set. Fails with `EBADF` if the set is closed;
     /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        let set = Used::new(self.clone())?;
+        let set = UseRef::new(self.clone())?;
         PendingFd::new(Arc::new(SetFd { set }, GFP_KERNEL_ACCOUNT)?)
     }
 }
 
 impl Object for WaitSet {
-    fn uses(&self) -> &Uses {
+    fn uses(&self) -> &UseCount {
         &self.uses
     }
 
@@ -222,7 +222,7 @@ impl Object for WaitSet {
         let mut wakeup = Wakeup::default();
         self.line
             .lock()
-            .release_all(|left| wakeup.one(left, Why::Closed));
+            .release_all(|left| wakeup.one(left, WakeReason::Closed));
         self.readable.wake_all();
         self.fabric.release();
     }
@@ -230,7 +230,7 @@ impl Object for WaitSet {
 
 /// The file behind a descriptor of a wait set.
 pub(super) struct SetFd {
-    pub(super) set: Used<WaitSet>,
+    pub(super) set: UseRef<WaitSet>,
 }
 
 impl AnonFile for SetFd {

@@ -47,7 +47,7 @@ use kfi_roce::{
         Responder,
         Status,
         Target,
-        Verdict,
+        RequestResult,
         WorkRequest,
         Wqe, //
     },
@@ -537,7 +537,7 @@ impl Scene<'_> {
             Event::Response(Received::Atomic { wr_id, .. }) => {
                 assert!(self.request(wr_id).op.is_atomic());
             }
-            Event::Request(Verdict::Refused(_)) => {
+            Event::Request(RequestResult::Refused(_)) => {
                 assert_eq!(self.judge.begun, None);
                 self.judge.write = None;
                 assert_eq!(self.qp.requester.state(), State::Error);

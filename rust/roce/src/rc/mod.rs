@@ -88,7 +88,7 @@ pub use self::{
         Answering,
         Replay,
         Responder,
-        Verdict, //
+        RequestResult, //
     },
     target::{
         Refusal,

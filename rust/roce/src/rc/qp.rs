@@ -23,7 +23,7 @@ use super::{
     responder::{
         Replay,
         Responder,
-        Verdict, //
+        RequestResult, //
     },
     target::Target, //
 };
@@ -44,7 +44,7 @@ pub enum Event {
     /// The packet was a response.
     Response(Received),
     /// The packet was a request.
-    Request(Verdict),
+    Request(RequestResult),
 }
 
 impl<Q, R, P> Qp<Q, R, P>
@@ -209,7 +209,7 @@ mod tests {
             let mut first = sent;
             first.bth.psn = qp.responder.expected();
             let event = qp.receive(0, &first, target);
-            assert_eq!(event, Event::Request(Verdict::Executed));
+            assert_eq!(event, Event::Request(RequestResult::Executed));
             let aeth = Aeth {
                 syndrome: Syndrome::ACK,
                 msn: Psn::new(1),
@@ -229,7 +229,7 @@ mod tests {
             let send = Headers::SendOnly(SendEnd::Plain);
             let send = packet(qp.responder.expected(), send, 1);
             let event = qp.receive(0, &send, target);
-            let refused = Verdict::Refused(Nak::RemoteOperation);
+            let refused = RequestResult::Refused(Nak::RemoteOperation);
             assert_eq!(event, Event::Request(refused));
             assert_eq!(qp.state(), State::Error);
             let flushed = [(0, Status::Flushed), (1, Status::Flushed)];

@@ -36,7 +36,7 @@ use kfi_roce::{
         Requester,
         Responder,
         Status,
-        Verdict,
+        RequestResult,
         WorkRequest,
         Wqe, //
     },
@@ -280,7 +280,7 @@ impl Host {
                 }
             }
             Event::Response(Received::Nothing) => {}
-            Event::Request(Verdict::Refused(_)) => assert_eq!(self.qp.state(), State::Error),
+            Event::Request(RequestResult::Refused(_)) => assert_eq!(self.qp.state(), State::Error),
             Event::Request(_) => {}
         }
     }

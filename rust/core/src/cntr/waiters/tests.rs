@@ -13,7 +13,7 @@ mod suite {
 
     /// A counter whose lock is always held, with a log of its releases.
     struct Counter {
-        gate: Gate<Plain, Plain>,
+        gate: CounterValues<Plain, Plain>,
         waiters: Waiters<ArrayMap>,
         log: Log<(u32, Outcome)>,
     }
@@ -26,7 +26,7 @@ mod suite {
     impl Counter {
         fn new(max: u64) -> Self {
             Self {
-                gate: Gate::new(Plain::new(0), Plain::new(0), Plain::new(0), max),
+                gate: CounterValues::new(Plain::new(0), Plain::new(0), Plain::new(0), max),
                 waiters: Waiters::new(ArrayMap::new(), ArrayMap::new()),
                 log: Log::new(),
             }
@@ -34,13 +34,13 @@ mod suite {
 
         /// Arms a waiter with this threshold as its name.
         fn wait(&mut self, threshold: u32) -> Option<Waiter> {
-            let cond = Cond::AtLeast(u64::from(threshold), self.waiters.entered());
+            let cond = WaitCondition::AtLeast(u64::from(threshold), self.waiters.entered());
             self.wait_for(cond, threshold)
         }
 
         /// Arms a waiter that has entered before. Returns the outcome if it does not wait.
-        fn wait_since(&mut self, threshold: u32, entered: Entered) -> Option<Outcome> {
-            let cond = Cond::AtLeast(u64::from(threshold), entered);
+        fn wait_since(&mut self, threshold: u32, entered: WaitStart) -> Option<Outcome> {
+            let cond = WaitCondition::AtLeast(u64::from(threshold), entered);
             match self.waiters.arm(&self.gate, cond, threshold) {
                 Armed::Waiting(_) => None,
                 Armed::Over(outcome, name) => {
@@ -50,7 +50,7 @@ mod suite {
             }
         }
 
-        fn wait_for(&mut self, cond: Cond, name: u32) -> Option<Waiter> {
+        fn wait_for(&mut self, cond: WaitCondition, name: u32) -> Option<Waiter> {
             match self.waiters.arm(&self.gate, cond, name) {
                 Armed::Waiting(waiter) => Some(waiter),
                 Armed::Over(..) => None,
@@ -178,9 +178,9 @@ mod suite {
     fn a_counter_of_the_full_width_wraps_in_the_same_way() {
         let mut c = Counter::new(0);
         assert_eq!(c.set(u64::MAX - 1), Ok(()));
-        let far = Cond::AtLeast(u64::MAX, c.waiters.entered());
+        let far = WaitCondition::AtLeast(u64::MAX, c.waiters.entered());
         assert!(c.wait_for(far, 1).is_some());
-        assert!(c.wait_for(Cond::AnyChange(c.seen()), 2).is_some());
+        assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 2).is_some());
         c.add(5);
         assert_eq!(c.gate.read(), 3);
         assert_eq!(c.log, Log::of(&[(1, Reached), (2, Reached)]));
@@ -218,7 +218,7 @@ mod suite {
         assert!(c.add_err(5));
         let (seen, entered) = (c.seen(), c.waiters.entered());
         assert!(c.wait(1).is_some());
-        assert!(c.wait_for(Cond::AnyChange(seen), 7).is_some());
+        assert!(c.wait_for(WaitCondition::AnyChange(seen), 7).is_some());
         assert!(!c.add_err(0));
         assert_eq!(c.set_err(5), Ok(false));
         assert_eq!(c.log, Log::of(&[]));
@@ -247,10 +247,10 @@ mod suite {
         assert_eq!(c.wait_since(2, after), None);
         // An interrupted wait continues with the number of its entry.
         assert_ne!(before.number(), 0);
-        let again = Entered::again(before.number());
+        let again = WaitStart::again(before.number());
         assert_eq!(again, before);
         assert_eq!(c.wait_since(3, again), Some(ErrorChanged));
-        assert_eq!(c.wait_since(3, Entered::again(after.number())), None);
+        assert_eq!(c.wait_since(3, WaitStart::again(after.number())), None);
     }
 
     #[test]
@@ -304,12 +304,12 @@ mod suite {
             assert!(!c.waiters.changed(&c.gate, &seen));
             c.add(0);
             assert!(!c.waiters.changed(&c.gate, &seen));
-            assert!(c.wait_for(Cond::AnyChange(seen), i as u32).is_some());
+            assert!(c.wait_for(WaitCondition::AnyChange(seen), i as u32).is_some());
             change(&mut c);
             assert_eq!(c.log, Log::of(&[(i as u32, Reached)]));
             assert!(c.waiters.changed(&c.gate, &seen));
             // The snapshot is older than the change, so the waiter does not sleep.
-            assert_eq!(c.wait_for(Cond::AnyChange(seen), 9), None);
+            assert_eq!(c.wait_for(WaitCondition::AnyChange(seen), 9), None);
         }
     }
 
@@ -317,7 +317,7 @@ mod suite {
     fn closing_by_force_releases_all() {
         let mut c = Counter::new(0);
         assert!(c.wait(5).is_some());
-        assert!(c.wait_for(Cond::AnyChange(c.seen()), 7).is_some());
+        assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 7).is_some());
         let mut gone = Log::new();
         c.waiters.release_all(&c.gate, |name| gone.push(name));
         assert_eq!(gone, Log::of(&[5, 7]));
@@ -330,7 +330,7 @@ mod suite {
         let mut c = Counter::new(0);
         assert!(c.wait(1).is_some());
         let crossed = c.gate.add(1);
-        assert!(c.wait_for(Cond::AnyChange(c.seen()), 7).is_some());
+        assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 7).is_some());
         if let Some(crossed) = crossed {
             let log = &mut c.log;
             c.waiters

@@ -25,7 +25,7 @@ mod suite {
     }
 
     /// Returns the result for hints that are empty except for `change`.
-    fn ask(change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
+    fn ask(change: impl FnOnce(&mut Info)) -> Result<Info, HintMismatch> {
         let mut hints = Info::ANY;
         change(&mut hints);
         offer().negotiate(&Request::ANY, &hints)
@@ -133,18 +133,18 @@ mod suite {
             Caps::REMOTE_COMM,
             Caps::TRIGGER,
         ] {
-            assert_eq!(caps(Caps::MSG | missing), Err(Mismatch::Caps));
+            assert_eq!(caps(Caps::MSG | missing), Err(HintMismatch::Caps));
         }
-        assert_eq!(ask(|i| i.caps = 1 << 63).err(), Some(Mismatch::Caps));
+        assert_eq!(ask(|i| i.caps = 1 << 63).err(), Some(HintMismatch::Caps));
 
         let tx = |hint: u64| ask(|i| i.tx.caps = hint).map(|i| i.tx.caps);
         assert_eq!(tx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::SEND).bits()));
-        assert_eq!(tx(Caps::RECV.bits()), Err(Mismatch::TxCaps));
-        assert_eq!(tx(1 << 63), Err(Mismatch::TxCaps));
-        assert_eq!(tx(Caps::ATOMIC.bits()), Err(Mismatch::TxCaps));
+        assert_eq!(tx(Caps::RECV.bits()), Err(HintMismatch::TxCaps));
+        assert_eq!(tx(1 << 63), Err(HintMismatch::TxCaps));
+        assert_eq!(tx(Caps::ATOMIC.bits()), Err(HintMismatch::TxCaps));
         let rx = |hint: u64| ask(|i| i.rx.caps = hint).map(|i| i.rx.caps);
         assert_eq!(rx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::RECV).bits()));
-        assert_eq!(rx(Caps::SEND.bits()), Err(Mismatch::RxCaps));
+        assert_eq!(rx(Caps::SEND.bits()), Err(HintMismatch::RxCaps));
         // A kind without a direction on one side is accepted if the hint has a direction.
         let read = (Caps::RMA | Caps::READ).bits();
         let info = ask(|i| i.caps = read);
@@ -159,56 +159,56 @@ mod suite {
             i.caps = Caps::MSG.bits();
             i.tx.caps = Caps::TAGGED.bits();
         });
-        assert_eq!(more.err(), Some(Mismatch::TxCaps));
+        assert_eq!(more.err(), Some(HintMismatch::TxCaps));
     }
 
     #[test]
     fn unacceptable_hints_are_refused() {
-        let no = |mismatch: Mismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
-        assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 3));
-        assert!(no(Mismatch::AddrFormat, |i| i.addr_format = 4));
-        assert!(no(Mismatch::TxOpFlags, |i| i.tx.op_flags = 1 << 16));
-        assert!(no(Mismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 3));
-        assert!(no(Mismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 16));
-        assert!(no(Mismatch::TxCompOrder, |i| i.tx.comp_order = 1));
-        assert!(no(Mismatch::TxInjectSize, |i| i.tx.inject_size = 257));
-        assert!(no(Mismatch::TxSize, |i| i.tx.size = 16_385));
-        assert!(no(Mismatch::TxIovLimit, |i| i.tx.iov_limit = 257));
-        assert!(no(Mismatch::TxRmaIovLimit, |i| i.tx.rma_iov_limit = 257));
-        assert!(no(Mismatch::RxOpFlags, |i| i.rx.op_flags = 1 << 25));
-        assert!(no(Mismatch::RxMsgOrder, |i| i.rx.msg_order = 1 << 6));
-        assert!(no(Mismatch::RxCompOrder, |i| i.rx.comp_order = 1));
-        assert!(no(Mismatch::RxTotalBufferedRecv, |i| {
+        let no = |mismatch: HintMismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
+        assert!(no(HintMismatch::AddrFormat, |i| i.addr_format = 3));
+        assert!(no(HintMismatch::AddrFormat, |i| i.addr_format = 4));
+        assert!(no(HintMismatch::TxOpFlags, |i| i.tx.op_flags = 1 << 16));
+        assert!(no(HintMismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 3));
+        assert!(no(HintMismatch::TxMsgOrder, |i| i.tx.msg_order = 1 << 16));
+        assert!(no(HintMismatch::TxCompOrder, |i| i.tx.comp_order = 1));
+        assert!(no(HintMismatch::TxInjectSize, |i| i.tx.inject_size = 257));
+        assert!(no(HintMismatch::TxSize, |i| i.tx.size = 16_385));
+        assert!(no(HintMismatch::TxIovLimit, |i| i.tx.iov_limit = 257));
+        assert!(no(HintMismatch::TxRmaIovLimit, |i| i.tx.rma_iov_limit = 257));
+        assert!(no(HintMismatch::RxOpFlags, |i| i.rx.op_flags = 1 << 25));
+        assert!(no(HintMismatch::RxMsgOrder, |i| i.rx.msg_order = 1 << 6));
+        assert!(no(HintMismatch::RxCompOrder, |i| i.rx.comp_order = 1));
+        assert!(no(HintMismatch::RxTotalBufferedRecv, |i| {
             i.rx.total_buffered_recv = (64 << 20) + 1;
         }));
-        assert!(no(Mismatch::RxSize, |i| i.rx.size = 16_385));
-        assert!(no(Mismatch::RxIovLimit, |i| i.rx.iov_limit = 257));
-        assert!(no(Mismatch::EpType, |i| i.ep.ep_type = 1));
-        assert!(no(Mismatch::EpType, |i| i.ep.ep_type = 2));
-        assert!(no(Mismatch::Protocol, |i| i.ep.protocol = 1));
-        assert!(no(Mismatch::ProtocolVersion, |i| i.ep.protocol_version = 2));
-        assert!(no(Mismatch::MaxMsgSize, |i| i.ep.max_msg_size = (1 << 30) + 1));
-        assert!(no(Mismatch::DomainName, |i| i.domain.name = name("roce1")));
-        assert!(no(Mismatch::Threading, |i| i.domain.threading = 6));
-        assert!(no(Mismatch::Progress, |i| i.domain.control_progress = 3));
-        assert!(no(Mismatch::Progress, |i| i.domain.data_progress = 3));
+        assert!(no(HintMismatch::RxSize, |i| i.rx.size = 16_385));
+        assert!(no(HintMismatch::RxIovLimit, |i| i.rx.iov_limit = 257));
+        assert!(no(HintMismatch::EpType, |i| i.ep.ep_type = 1));
+        assert!(no(HintMismatch::EpType, |i| i.ep.ep_type = 2));
+        assert!(no(HintMismatch::Protocol, |i| i.ep.protocol = 1));
+        assert!(no(HintMismatch::ProtocolVersion, |i| i.ep.protocol_version = 2));
+        assert!(no(HintMismatch::MaxMsgSize, |i| i.ep.max_msg_size = (1 << 30) + 1));
+        assert!(no(HintMismatch::DomainName, |i| i.domain.name = name("roce1")));
+        assert!(no(HintMismatch::Threading, |i| i.domain.threading = 6));
+        assert!(no(HintMismatch::Progress, |i| i.domain.control_progress = 3));
+        assert!(no(HintMismatch::Progress, |i| i.domain.data_progress = 3));
         // Resource management is not offered, because completions of multi-receive buffers and
         // remote CQ data can be lost.
-        assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 2));
-        assert!(no(Mismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 3));
-        assert!(no(Mismatch::AvType, |i| i.domain.av_type = 3));
-        assert!(no(Mismatch::MrKeySize, |i| i.domain.mr_key_size = 5));
-        assert!(no(Mismatch::CqDataSize, |i| i.domain.cq_data_size = 9));
-        assert!(no(Mismatch::CqCnt, |i| i.domain.cq_cnt = 65_536));
-        assert!(no(Mismatch::EpCnt, |i| i.domain.ep_cnt = 65_536));
-        assert!(no(Mismatch::CntrCnt, |i| i.domain.cntr_cnt = 65_536));
-        assert!(no(Mismatch::MrCnt, |i| i.domain.mr_cnt = 65_536));
-        assert!(no(Mismatch::MrIovLimit, |i| i.domain.mr_iov_limit = 257));
-        assert!(no(Mismatch::FabricName, |i| i.fabric.name = name("fabric")));
-        assert!(no(Mismatch::ProvName, |i| i.fabric.prov_name = name("pro")));
-        assert!(no(Mismatch::ApiVersion, |i| i.fabric.api_version =
+        assert!(no(HintMismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 2));
+        assert!(no(HintMismatch::ResourceMgmt, |i| i.domain.resource_mgmt = 3));
+        assert!(no(HintMismatch::AvType, |i| i.domain.av_type = 3));
+        assert!(no(HintMismatch::MrKeySize, |i| i.domain.mr_key_size = 5));
+        assert!(no(HintMismatch::CqDataSize, |i| i.domain.cq_data_size = 9));
+        assert!(no(HintMismatch::CqCnt, |i| i.domain.cq_cnt = 65_536));
+        assert!(no(HintMismatch::EpCnt, |i| i.domain.ep_cnt = 65_536));
+        assert!(no(HintMismatch::CntrCnt, |i| i.domain.cntr_cnt = 65_536));
+        assert!(no(HintMismatch::MrCnt, |i| i.domain.mr_cnt = 65_536));
+        assert!(no(HintMismatch::MrIovLimit, |i| i.domain.mr_iov_limit = 257));
+        assert!(no(HintMismatch::FabricName, |i| i.fabric.name = name("fabric")));
+        assert!(no(HintMismatch::ProvName, |i| i.fabric.prov_name = name("pro")));
+        assert!(no(HintMismatch::ApiVersion, |i| i.fabric.api_version =
             (1 << 16) | 8));
-        assert_eq!(Errno::from(Mismatch::Caps), Errno::ENODATA);
+        assert_eq!(Errno::from(HintMismatch::Caps), Errno::ENODATA);
     }
 
     #[test]
@@ -225,15 +225,15 @@ mod suite {
         assert_eq!(src("0.0.0.0", "80"), Ok(Some(link().with_port(80))));
         assert_eq!(src("", "80"), Ok(Some(link().with_port(80))));
         assert_eq!(src("10.0.0.1", ""), Ok(Some(link())));
-        assert_eq!(src("10.0.0.2", "80"), Err(Mismatch::SrcAddr));
-        assert_eq!(src("::", "80"), Err(Mismatch::SrcAddr));
+        assert_eq!(src("10.0.0.2", "80"), Err(HintMismatch::SrcAddr));
+        assert_eq!(src("::", "80"), Err(HintMismatch::SrcAddr));
         let dest = asks(0, "10.0.0.2", "80");
         let peer = SockAddr::v4(Ipv4Addr::new(10, 0, 0, 2), 80);
         assert_eq!(
             dest.map(|info| (info.src_addr, info.dest_addr)),
             Ok((Some(link()), Some(peer)))
         );
-        assert_eq!(asks(0, "::1", "80").err(), Some(Mismatch::DestAddr));
+        assert_eq!(asks(0, "::1", "80").err(), Some(HintMismatch::DestAddr));
         // Hints count if the request has no address.
         let hint = ask(|i| {
             i.src_addr = Some(link().with_port(81));
@@ -246,7 +246,7 @@ mod suite {
     }
 
     /// Returns the result for hints for another endpoint type.
-    fn ask_for(kind: Kind, change: impl FnOnce(&mut Info)) -> Result<Info, Mismatch> {
+    fn ask_for(kind: Kind, change: impl FnOnce(&mut Info)) -> Result<Info, HintMismatch> {
         let mut hints = Info::ANY;
         change(&mut hints);
         Offer { kind, ..offer() }.negotiate(&Request::ANY, &hints)
@@ -266,21 +266,21 @@ mod suite {
         assert_eq!(info.domain.cq_data_size, 4);
         assert_eq!(info.rx.total_buffered_recv, 0);
         assert_eq!((info.tx.iov_limit, info.tx.rma_iov_limit), (256, 1));
-        assert_eq!(ask(|i| i.caps = Caps::TAGGED.bits()), Err(Mismatch::Caps));
+        assert_eq!(ask(|i| i.caps = Caps::TAGGED.bits()), Err(HintMismatch::Caps));
         let both = ask(|i| i.caps = Caps::SEND.bits()).map(|i| i.caps);
         let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
         assert_eq!(both, Ok((Caps::MSG | Caps::SEND | reach).bits()));
-        assert_eq!(ask(|i| i.ep.ep_type = 3), Err(Mismatch::EpType));
+        assert_eq!(ask(|i| i.ep.ep_type = 3), Err(HintMismatch::EpType));
         assert_eq!(
             ask(|i| i.domain.cq_data_size = 5),
-            Err(Mismatch::CqDataSize)
+            Err(HintMismatch::CqDataSize)
         );
         assert_eq!(
             ask(|i| i.tx.rma_iov_limit = 2),
-            Err(Mismatch::TxRmaIovLimit)
+            Err(HintMismatch::TxRmaIovLimit)
         );
         let buffered = ask(|i| i.rx.total_buffered_recv = 1);
-        assert_eq!(buffered, Err(Mismatch::RxTotalBufferedRecv));
+        assert_eq!(buffered, Err(HintMismatch::RxTotalBufferedRecv));
     }
 
     #[test]
@@ -299,10 +299,10 @@ mod suite {
         assert_eq!((info.ep.ep_type, info.ep.protocol), (2, 3));
         assert_eq!(info.ep.max_msg_size, 1024);
         assert_eq!((info.tx.msg_order, info.tx.rma_iov_limit), (0, 0));
-        assert_eq!(ask(|i| i.ep.max_msg_size = 1025), Err(Mismatch::MaxMsgSize));
-        assert_eq!(ask(|i| i.caps = Caps::RMA.bits()), Err(Mismatch::Caps));
-        assert_eq!(ask(|i| i.tx.msg_order = 1 << 8), Err(Mismatch::TxMsgOrder));
-        assert_eq!(ask(|i| i.tx.op_flags = 1 << 28), Err(Mismatch::TxOpFlags));
+        assert_eq!(ask(|i| i.ep.max_msg_size = 1025), Err(HintMismatch::MaxMsgSize));
+        assert_eq!(ask(|i| i.caps = Caps::RMA.bits()), Err(HintMismatch::Caps));
+        assert_eq!(ask(|i| i.tx.msg_order = 1 << 8), Err(HintMismatch::TxMsgOrder));
+        assert_eq!(ask(|i| i.tx.op_flags = 1 << 28), Err(HintMismatch::TxOpFlags));
         assert!(ask(|i| i.tx.op_flags = 1 << 27).is_ok());
     }
 
@@ -326,7 +326,7 @@ mod suite {
         let request = Request::new(0, flags::KFI_SOURCE, b"10.0.0.1", b"988");
         let request = request.unwrap_or(Request::ANY);
         let whole = offer().negotiate(&request, &hints(caps | missing));
-        assert_eq!(whole.err(), Some(Mismatch::Caps));
+        assert_eq!(whole.err(), Some(HintMismatch::Caps));
         let rest = offer().negotiate(&request, &hints(caps));
         assert_eq!(
             rest.map(|info| info.caps),

@@ -6,7 +6,7 @@ use super::{
         cause::Cause,
         hello::{
             Hello,
-            Life,
+            PeerEpoch,
             Refusal, //
         },
         store::{
@@ -23,7 +23,7 @@ use super::{
         },
     },
     Conn,
-    Effort,
+    ConnectAttempt,
     Flush,
     Link,
     Manage,
@@ -40,7 +40,7 @@ impl<S: Stores> Session<S> {
         if is_up || nothing || self.leaving || self.effort.is_some() {
             return;
         }
-        self.effort = Some(Effort {
+        self.effort = Some(ConnectAttempt {
             until: now.saturating_add(CONNECT_TIME),
             after: now,
             pause: BUSY_PAUSE,
@@ -50,7 +50,7 @@ impl<S: Stores> Session<S> {
 
     fn hello(&self, epoch: u64) -> Hello {
         Hello {
-            life: Life {
+            life: PeerEpoch {
                 incarnation: self.config.incarnation,
                 epoch,
             },
@@ -114,7 +114,7 @@ impl<S: Stores> Session<S> {
         if self.leaving || life.incarnation == self.config.incarnation {
             return Reply::Refuse(Refusal::Nobody);
         }
-        let stale = |seen: Life| seen.incarnation == life.incarnation && life.epoch <= seen.epoch;
+        let stale = |seen: PeerEpoch| seen.incarnation == life.incarnation && life.epoch <= seen.epoch;
         if self.seen.is_some_and(stale) {
             return Reply::Ignore;
         }
@@ -122,7 +122,7 @@ impl<S: Stores> Session<S> {
             // A repeated request makes an unconfirmed earlier one void. Incarnations are random, so
             // a request with the same incarnation comes from the same sender.
             let is_older =
-                |asked: Life| asked.incarnation == life.incarnation && asked.epoch < life.epoch;
+                |asked: PeerEpoch| asked.incarnation == life.incarnation && asked.epoch < life.epoch;
             let is_doubtful = matches!(link.stage, Stage::Answered(_)) && link.trusted <= now;
             if is_doubtful || link.asked.is_some_and(is_older) {
                 link.close(Cause::Superseded);

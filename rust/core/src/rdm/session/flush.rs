@@ -74,8 +74,8 @@ impl<S: Stores> Session<S> {
         // The status that the peer sent takes precedence. A message that the peer acknowledged was
         // taken.
         let result = match send.fate {
-            Some(super::Fate::Received) => Ok(()),
-            Some(super::Fate::Withdrawn) => Err(crate::errno::Errno::ECANCELED),
+            Some(super::FinStatus::Received) => Ok(()),
+            Some(super::FinStatus::Withdrawn) => Err(crate::errno::Errno::ECANCELED),
             None => result,
         };
         Some(Ended::Op(send.cookie, result))

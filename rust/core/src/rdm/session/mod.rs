@@ -60,7 +60,7 @@
 //!
 //! The peer refuses a message for which it has no room (RNR NAK), and all work behind it waits.
 //! Work that the peer needs in order to continue must not wait: FINs, reads of its messages, RMA.
-//! If there is such work, the messages in the QP are made void ([`Do::Void`]): the peer ignores
+//! If there is such work, the messages in the QP are made void ([`Action::Void`]): the peer ignores
 //! them and continues. They are sent again after an interval that grows, a single one first.
 //! [`inbound`](super::inbound) describes the receiving side.
 //!
@@ -84,19 +84,19 @@ use super::{
     },
     cause::Cause,
     header::{
-        Fate,
+        FinStatus,
         Header, //
     },
     hello::{
         Hello,
-        Life,
+        PeerEpoch,
         Refusal, //
     },
     inbound::Event,
     ops::{
-        Lane,
+        OpQueue,
         Outgoing,
-        Recall,
+        CancelRequest,
         Rma,
         Send,
         Transfer, //
@@ -241,11 +241,11 @@ pub enum Ended<O, R> {
 
 /// The next action.
 #[derive(Debug)]
-pub enum Do<O, R> {
+pub enum Action<O, R> {
     /// Post a work request to the QP of this connection, which has room for it.
     Post(Conn, Work, Request),
     /// Make the messages in this QP void: their headers are replaced by [`Header::to_void`] for
-    /// every packet sent from now on. Their work then completes with [`Done::Void`].
+    /// every packet sent from now on. Their work then completes with [`WorkResult::Void`].
     Void(Conn),
     /// Report the end of an operation.
     End(Ended<O, R>),
@@ -253,7 +253,7 @@ pub enum Do<O, R> {
 
 /// The completion of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum WorkResult {
     /// The work was done, and the peer has acknowledged it.
     Sent,
     /// The same, but the message had been made void before.
@@ -302,7 +302,7 @@ struct Link {
     conn: Conn,
     stage: Stage,
     /// The incarnation and epoch of the peer's request, if the peer requested the connection.
-    asked: Option<Life>,
+    asked: Option<PeerEpoch>,
     /// The time until which the session waits for the peer's confirmation, if the peer requested
     /// the connection.
     trusted: u64,
@@ -336,7 +336,7 @@ struct Signals {
 
 /// The retransmission of messages that were made void.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct Backoff {
     /// The present interval.
     time: u64,
     /// The end of the interval; `None` if a message may be sent.
@@ -347,7 +347,7 @@ struct Hold {
 
 /// The attempt to connect.
 #[derive(Clone, Copy, Debug)]
-struct Effort {
+struct ConnectAttempt {
     /// The time at which the attempt fails.
     until: u64,
     /// The time before which no request is sent.
@@ -377,17 +377,17 @@ pub struct Session<S: Stores> {
     current: Option<Link>,
     incoming: Option<Link>,
     /// The latest incarnation and epoch of the peer with which there was a connection.
-    seen: Option<Life>,
-    effort: Option<Effort>,
+    seen: Option<PeerEpoch>,
+    effort: Option<ConnectAttempt>,
     flush: Option<Flush>,
     /// Whether there may be answers of connections that have ended.
     orphans: bool,
     leaving: bool,
     next_op: u64,
-    sends: Lane<S::Sends>,
+    sends: OpQueue<S::Sends>,
     /// The last message that was posted to the QP and is not void.
     after: u64,
-    rmas: Lane<S::Rmas>,
+    rmas: OpQueue<S::Rmas>,
     /// The first operation with a fence that was not posted to the QP.
     fence: Option<u64>,
     /// The number of withdrawal requests that were not sent to the peer, and the first such
@@ -396,7 +396,7 @@ pub struct Session<S: Stores> {
     recall: u64,
     /// The number of CANCELs that the peer has not answered.
     recalled: u32,
-    hold: Option<Hold>,
+    hold: Option<Backoff>,
     answers: Answers<S::Answers>,
     /// The times of the last activity and of the last packet from the peer.
     busy: u64,
@@ -417,9 +417,9 @@ impl<S: Stores> Session<S> {
             leaving: false,
             // Messages are numbered from 1; 0 stands for none.
             next_op: 1,
-            sends: Lane::new(sends),
+            sends: OpQueue::new(sends),
             after: 0,
-            rmas: Lane::new(rmas),
+            rmas: OpQueue::new(rmas),
             fence: None,
             recalls: 0,
             recall: 0,
@@ -542,10 +542,10 @@ impl<S: Stores> Session<S> {
                 None => Cancelled::No,
             };
         }
-        if send.fate.is_some() || send.recall != Recall::No {
+        if send.fate.is_some() || send.recall != CancelRequest::No {
             return Cancelled::No;
         }
-        send.recall = Recall::Wanted;
+        send.recall = CancelRequest::Wanted;
         self.recall = match self.recalls {
             0 => number,
             _ => self.recall.min(number),
@@ -596,7 +596,7 @@ impl<S: Stores> Session<S> {
         None
     }
 
-    fn fin(&mut self, conn: Conn, id: u64, fate: Fate) -> Option<Ended<S::Op, S::Receive>> {
+    fn fin(&mut self, conn: Conn, id: u64, fate: FinStatus) -> Option<Ended<S::Op, S::Receive>> {
         if !self.current.as_ref().is_some_and(|link| link.conn == conn) {
             return None;
         }
@@ -606,7 +606,7 @@ impl<S: Stores> Session<S> {
             return None;
         };
         // Otherwise the peer sent the FIN without being asked.
-        if !send.tried || !(send.out.has_fin() || send.recall != Recall::No) {
+        if !send.tried || !(send.out.has_fin() || send.recall != CancelRequest::No) {
             return None;
         }
         send.fate = Some(fate);
@@ -624,7 +624,7 @@ impl<S: Stores> Session<S> {
     /// Removes a message. An unanswered CANCEL of it still counts.
     fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
         let send = self.sends.map.remove(number)?;
-        if send.recall == Recall::Told && send.fate.is_some() {
+        if send.recall == CancelRequest::Told && send.fate.is_some() {
             self.recalled = self.recalled.saturating_sub(1);
         }
         Some(send)

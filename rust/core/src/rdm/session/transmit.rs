@@ -10,7 +10,7 @@ use super::{
         grant::Grant,
         header::Header,
         ops::{
-            Recall,
+            CancelRequest,
             RmaKind,
             Stage as Where, //
         },
@@ -23,14 +23,14 @@ use super::{
             HOLD_TIME,
             HOLD_TIME_MAX,
             READ_SIZE,
-            RECALLS, //
+            CANCELS_MAX, //
         },
     },
     Conn,
-    Do,
-    Done,
+    Action,
+    WorkResult,
     Ended,
-    Hold,
+    Backoff,
     Request,
     Session,
     Signal,
@@ -41,7 +41,7 @@ use super::{
 use crate::errno::Errno;
 
 /// The return type of [`Session::next`].
-type Next<S> = Do<<S as Stores>::Op, <S as Stores>::Receive>;
+type Next<S> = Action<<S as Stores>::Op, <S as Stores>::Receive>;
 
 /// The return type of [`Session::done`].
 type End<S> = Ended<<S as Stores>::Op, <S as Stores>::Receive>;
@@ -68,7 +68,7 @@ impl<S: Stores> Session<S> {
     /// Returns the next action. The caller repeats this until it returns `None`.
     pub fn next(&mut self, now: u64) -> Option<Next<S>> {
         if let Some(ended) = self.flush_one(now) {
-            return Some(Do::End(ended));
+            return Some(Action::End(ended));
         }
         if let Some(work) = self.next_work(now) {
             return Some(work);
@@ -81,7 +81,7 @@ impl<S: Stores> Session<S> {
             let conn = link.conn;
             // No message may follow those in the QP from now on, because the peer would ignore it.
             self.hold_on(now);
-            return Some(Do::Void(conn));
+            return Some(Action::Void(conn));
         }
         None
     }
@@ -95,7 +95,7 @@ impl<S: Stores> Session<S> {
         }
         if let Some((signal, header)) = link.signals.take() {
             link.queued = link.queued.wrapping_add(1);
-            return Some(Do::Post(conn, Work::Signal(signal), Request::Send(header)));
+            return Some(Action::Post(conn, Work::Signal(signal), Request::Send(header)));
         }
         let leaving = matches!(stage, Stage::Leaving(_));
         if !leaving && stage != Stage::Up {
@@ -134,7 +134,7 @@ impl<S: Stores> Session<S> {
                 _ => {}
             }
         }
-        Do::Post(conn, work, request)
+        Action::Post(conn, work, request)
     }
 
     /// Returns a FIN that is due.
@@ -189,14 +189,14 @@ impl<S: Stores> Session<S> {
 
     /// Returns a CANCEL that is to be sent.
     fn next_recall(&mut self) -> Option<(Work, Request)> {
-        if self.recalls == 0 || self.recalled >= RECALLS {
+        if self.recalls == 0 || self.recalled >= CANCELS_MAX {
             return None;
         }
         while let Some(number) = self.sends.map.next(self.recall) {
             self.recall = number.wrapping_add(1);
             let send = self.sends.map.get_mut(number)?;
-            if send.recall == Recall::Wanted {
-                send.recall = Recall::Told;
+            if send.recall == CancelRequest::Wanted {
+                send.recall = CancelRequest::Told;
                 let finish = send.out.has_fin();
                 self.recalls = self.recalls.saturating_sub(1);
                 self.recalled = self.recalled.saturating_add(1);
@@ -238,7 +238,7 @@ impl<S: Stores> Session<S> {
         loop {
             let number = self.sends.front()?;
             let send = self.sends.map.get(number)?;
-            if send.stage == Where::Unsent && send.recall == Recall::No {
+            if send.stage == Where::Unsent && send.recall == CancelRequest::No {
                 return Some(number);
             }
             // The void message is still in the QP.
@@ -299,7 +299,7 @@ impl<S: Stores> Session<S> {
         let out = self.sends.map.get(number)?.out;
         if !self.peer_has(out.needs()) {
             let send = self.sends.map.remove(number)?;
-            return Some(Do::End(Ended::Op(send.cookie, Err(Errno::EREMOTEIO))));
+            return Some(Action::End(Ended::Op(send.cookie, Err(Errno::EREMOTEIO))));
         }
         let send = self.sends.map.get_mut(number)?;
         send.stage = Where::Queued;
@@ -324,7 +324,7 @@ impl<S: Stores> Session<S> {
             self.rmas.pass(number);
             self.pass_fence(number);
             let rma = self.rmas.map.remove(number)?;
-            return Some(Do::End(Ended::Op(rma.cookie, Err(Errno::EACCES))));
+            return Some(Action::End(Ended::Op(rma.cookie, Err(Errno::EACCES))));
         }
         if transfer.kind == RmaKind::Read && !self.may_read() {
             return None;
@@ -366,12 +366,12 @@ impl<S: Stores> Session<S> {
 
     /// Handles the completion of work. The caller reports completions in the order of posting.
     /// Returns the operation that ends with it.
-    pub fn done(&mut self, now: u64, conn: Conn, work: Work, done: Done) -> Option<End<S>> {
+    pub fn done(&mut self, now: u64, conn: Conn, work: Work, done: WorkResult) -> Option<End<S>> {
         let link = self.current.as_mut().filter(|link| link.conn == conn)?;
         link.queued = link.queued.saturating_sub(1);
         link.blocked = false;
         self.busy = now;
-        if !matches!(done, Done::Failed(_)) {
+        if !matches!(done, WorkResult::Failed(_)) {
             self.heard = now;
         }
         match work {
@@ -379,7 +379,7 @@ impl<S: Stores> Session<S> {
             Work::Piece(number, _) | Work::Note(number) => self.rma_done(number, work, done),
             Work::Read(number, len) => self.read_done(number, len, done),
             Work::Finish(number) => {
-                if done == Done::Sent {
+                if done == WorkResult::Sent {
                     self.answers.map.remove(number);
                 }
                 None
@@ -392,13 +392,13 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    fn message_done(&mut self, number: u64, done: Done) -> Option<End<S>> {
+    fn message_done(&mut self, number: u64, done: WorkResult) -> Option<End<S>> {
         if let Some(link) = &mut self.current {
             link.messages = link.messages.saturating_sub(1);
         }
         let send = self.sends.map.get_mut(number)?;
         match done {
-            Done::Sent => {
+            WorkResult::Sent => {
                 send.stage = Where::Sent;
                 // Other messages that are still in the QP may be void.
                 let left = self.current.as_ref().map_or(0, |link| link.messages);
@@ -406,7 +406,7 @@ impl<S: Stores> Session<S> {
                     self.hold = None;
                 }
             }
-            Done::Void => {
+            WorkResult::Void => {
                 send.stage = Where::Unsent;
                 self.after = self.after.min(send.after);
                 if send.out.fence {
@@ -415,7 +415,7 @@ impl<S: Stores> Session<S> {
                 self.sends.back(number);
             }
             // The message stays until the connection has gone.
-            Done::Failed(error) => {
+            WorkResult::Failed(error) => {
                 send.error = send.error.or(error);
                 return None;
             }
@@ -430,21 +430,21 @@ impl<S: Stores> Session<S> {
             Some(hold) if hold.trying => hold.time.saturating_mul(2).min(HOLD_TIME_MAX),
             Some(hold) => hold.time,
         };
-        self.hold = Some(Hold {
+        self.hold = Some(Backoff {
             time,
             until: Some(now.saturating_add(time)),
             trying: false,
         });
     }
 
-    fn rma_done(&mut self, number: u64, work: Work, done: Done) -> Option<End<S>> {
+    fn rma_done(&mut self, number: u64, work: Work, done: WorkResult) -> Option<End<S>> {
         let rma = self.rmas.map.get_mut(number)?;
         if let (Some(link), Work::Piece(..), true) = (&mut self.current, work, is_read(rma)) {
             link.reading = link.reading.saturating_sub(1);
         }
         match done {
-            Done::Failed(error) => rma.error = rma.error.or(error),
-            Done::Sent | Done::Void => rma.done = rma.done.wrapping_add(1),
+            WorkResult::Failed(error) => rma.error = rma.error.or(error),
+            WorkResult::Sent | WorkResult::Void => rma.done = rma.done.wrapping_add(1),
         }
         if !rma.is_done() {
             return None;
@@ -453,12 +453,12 @@ impl<S: Stores> Session<S> {
         Some(Ended::Op(rma.cookie, Ok(())))
     }
 
-    fn read_done(&mut self, number: u64, len: u32, done: Done) -> Option<End<S>> {
+    fn read_done(&mut self, number: u64, len: u32, done: WorkResult) -> Option<End<S>> {
         if let Some(link) = &mut self.current {
             link.reading = link.reading.saturating_sub(1);
         }
         let answer = self.answers.map.get_mut(number)?;
-        if done != Done::Sent {
+        if done != WorkResult::Sent {
             return None;
         }
         answer.come = answer.come.saturating_add(len);
@@ -469,14 +469,14 @@ impl<S: Stores> Session<S> {
         Some(Ended::Receive(receive, Ok(())))
     }
 
-    fn signal_done(&mut self, signal: Signal, done: Done) {
+    fn signal_done(&mut self, signal: Signal, done: WorkResult) {
         let Some(link) = &mut self.current else {
             return;
         };
         if signal == Signal::Ping {
             link.signals.pinging = false;
         }
-        if done != Done::Sent {
+        if done != WorkResult::Sent {
             return;
         }
         match signal {

@@ -4,8 +4,8 @@
 
 use super::{
     super::super::stats::{
-        Figure,
-        Tally, //
+        Stat,
+        PacketCounter, //
     },
     Receiving,
     Sending, //
@@ -17,14 +17,14 @@ macro_rules! add {
         $(
             let grown = $now.$field.wrapping_sub($settled.$field);
             if grown != 0 {
-                $tally.add(Figure::$figure, grown);
+                $tally.add(Stat::$figure, grown);
             }
         )*
     };
 }
 
 /// Adds what the requester has counted since the last call.
-pub(super) fn requester(sending: &mut Sending, tally: &Tally<'_>) {
+pub(super) fn requester(sending: &mut Sending, tally: &PacketCounter<'_>) {
     let now = *sending.requester.stats();
     let settled = core::mem::replace(&mut sending.settled, now);
     add!(tally, now, settled:
@@ -44,7 +44,7 @@ pub(super) fn requester(sending: &mut Sending, tally: &Tally<'_>) {
 }
 
 /// Adds what the responder has counted since the last call.
-pub(super) fn responder(receiving: &mut Receiving, tally: &Tally<'_>) {
+pub(super) fn responder(receiving: &mut Receiving, tally: &PacketCounter<'_>) {
     let now = *receiving.responder.stats();
     let settled = core::mem::replace(&mut receiving.settled, now);
     add!(tally, now, settled:

@@ -27,13 +27,13 @@
 //! | file | content |
 //! |---|---|
 //! | `consumer.rs` | the trait of the layer above |
-//! | `front.rs` | inline headers |
+//! | `inline_header.rs` | inline headers |
 //! | `worker.rs` | packets, timers, completions |
 //! | `figures.rs` | statistics |
 
 mod consumer;
 mod figures;
-mod front;
+mod inline_header;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_inline.rs"]
 mod kunit;
@@ -41,12 +41,12 @@ mod worker;
 
 pub(crate) use self::{
     consumer::Consumer,
-    front::FRONT_MAX, //
+    inline_header::INLINE_HEADER_MAX, //
 };
 
 use self::{
     consumer::Asked,
-    front::Fronts, //
+    inline_header::InlineHeaders, //
 };
 
 use super::{
@@ -58,14 +58,14 @@ use super::{
         path::Path,
         socket::Number,
         stats::{
-            Holder,
-            QpFigures, //
+            StatsRef,
+            QpStats, //
         },
     },
     inbox,
     AnyQp,
     Cause,
-    Home,
+    QpAddress,
     Kind,
     Qp, //
 };
@@ -161,7 +161,7 @@ struct Sending {
     /// As many places as there are WQEs, used round-robin: a work request's `wr_id` is its place.
     works: KVec<Option<Work>>,
     /// Inline headers, by the same places.
-    fronts: Fronts,
+    inline_headers: InlineHeaders,
     /// The place of the next work request.
     next: usize,
     alarm: Alarm<Qp<Rc>>,
@@ -233,11 +233,11 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<KVec<T>> {
 }
 
 impl Rc {
-    /// With room for `sends` work requests, a power of two, and for `fronts` inline headers: the
+    /// With room for `sends` work requests, a power of two, and for `inline_headers` inline headers: the
     /// same number, or 0.
     fn new(
         sends: usize,
-        fronts: usize,
+        inline_headers: usize,
         consumer: Arc<dyn Consumer>,
     ) -> Result<impl PinInit<Self, Error>> {
         let rd_atomic = usize::from(MAX_RD_ATOMIC);
@@ -259,7 +259,7 @@ impl Rc {
         let sending = Sending {
             requester,
             works,
-            fronts: Fronts::new(fronts)?,
+            inline_headers: InlineHeaders::new(inline_headers)?,
             next: 0,
             alarm: Alarm::new(),
             settled: RequesterStats::default(),
@@ -298,21 +298,21 @@ impl Qp<Rc> {
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let figures = Holder::Qp(QpFigures::new());
+        let figures = StatsRef::Qp(QpStats::new());
         Self::make(link, ip, sends, false, figures, owner, consumer)
     }
 
     /// The same, for work requests with inline headers. It counts in `figures`, which other QPs may
     /// share.
-    pub(crate) fn connection_with_fronts(
+    pub(crate) fn connection_with_inline_headers(
         link: &Arc<Link>,
         ip: IpAddr,
         sends: usize,
-        figures: Arc<QpFigures>,
+        figures: Arc<QpStats>,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let figures = Holder::Owner(figures);
+        let figures = StatsRef::Owner(figures);
         Self::make(link, ip, sends, true, figures, owner, consumer)
     }
 
@@ -320,18 +320,18 @@ impl Qp<Rc> {
         link: &Arc<Link>,
         ip: IpAddr,
         sends: usize,
-        with_fronts: bool,
-        figures: Holder,
+        with_inline_headers: bool,
+        figures: StatsRef,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         if sends == 0 || sends > MAX_SENDS {
             return Err(EINVAL);
         }
-        let home = Home::Link(link.clone(), ip);
+        let home = QpAddress::Link(link.clone(), ip);
         let sends = sends.next_power_of_two();
-        let fronts = if with_fronts { sends } else { 0 };
-        let kind = Rc::new(sends, fronts, consumer)?;
+        let inline_headers = if with_inline_headers { sends } else { 0 };
+        let kind = Rc::new(sends, inline_headers, consumer)?;
         Self::new(link.socket(), home, Number::Any, figures, Some(owner), kind)
     }
 
@@ -348,8 +348,8 @@ impl Qp<Rc> {
 
     /// Bytes of kernel memory of the inline headers for `sends` work requests, in addition to
     /// `bytes`.
-    pub(crate) const fn front_bytes(sends: usize) -> usize {
-        Fronts::bytes(sends.next_power_of_two())
+    pub(crate) const fn inline_header_bytes(sends: usize) -> usize {
+        InlineHeaders::bytes(sends.next_power_of_two())
     }
 
     /// Its state. Sleeps.
@@ -417,7 +417,7 @@ impl Qp<Rc> {
         Ok(())
     }
 
-    /// Posts a work request with the inline header `front` and `memory`, which follows it in the
+    /// Posts a work request with the inline header `inline_header` and `memory`, which follows it in the
     /// message: the source of a SEND or WRITE, or the destination of a response.
     /// [`Consumer::completed`] reports its result with `context`.
     ///
@@ -426,17 +426,17 @@ impl Qp<Rc> {
     ///
     /// Fails with `EINVAL` if the state does not allow it, if the length is not that of the
     /// operation or longer than a message can be, if the inline header is longer than
-    /// [`FRONT_MAX`], or if the QP has [no inline headers](Self::connection_with_fronts); `EAGAIN`
+    /// [`INLINE_HEADER_MAX`], or if the QP has [no inline headers](Self::connection_with_fronts); `EAGAIN`
     /// if the queue is full. Must not be called with a spin lock held that is taken in softirq; may
     /// sleep.
     pub(crate) fn queue(
         self: &Arc<Self>,
         request: &Request,
-        front: &[u8],
+        inline_header: &[u8],
         memory: MemRef,
         context: u64,
     ) -> Result {
-        let len = front.len().checked_add(memory.len()).ok_or(EINVAL)?;
+        let len = inline_header.len().checked_add(memory.len()).ok_or(EINVAL)?;
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
         let mut sending = self.kind.sending.lock();
         let place = sending.next;
@@ -448,7 +448,7 @@ impl Qp<Rc> {
             solicited: request.solicited,
             signaled: true,
         };
-        if !sending.fronts.fits(front.len()) {
+        if !sending.inline_headers.fits(inline_header.len()) {
             return Err(EINVAL);
         }
         sending.requester.post(&work).map_err(|errno| match errno {
@@ -461,7 +461,7 @@ impl Qp<Rc> {
             // The requester had room for the work request, so its place is free.
             *slot = Some(Work { context, memory });
         }
-        sending.fronts.set(place, front);
+        sending.inline_headers.set(place, inline_header);
         if sending.requester.state().post_send() == Posting::Flushed {
             drop(sending);
             // The worker reports completions.
@@ -491,11 +491,11 @@ impl Qp<Rc> {
     /// length of an inline header does not change. Sleeps.
     pub(crate) fn rewrite(&self, mut change: impl FnMut(u64, &mut [u8])) {
         let mut sending = self.kind.sending.lock();
-        let Sending { works, fronts, .. } = &mut *sending;
+        let Sending { works, inline_headers, .. } = &mut *sending;
         for (place, work) in works.iter().enumerate() {
-            if let (Some(work), Some(front)) = (work, fronts.get_mut(place)) {
-                if !front.is_empty() {
-                    change(work.context, front);
+            if let (Some(work), Some(inline_header)) = (work, inline_headers.get_mut(place)) {
+                if !inline_header.is_empty() {
+                    change(work.context, inline_header);
                 }
             }
         }
@@ -503,6 +503,6 @@ impl Qp<Rc> {
 
     /// Whether the link has gone.
     fn is_gone(&self) -> bool {
-        matches!(&self.home, Home::Link(link, _) if link.state() == LinkState::Gone)
+        matches!(&self.home, QpAddress::Link(link, _) if link.state() == LinkState::Gone)
     }
 }

@@ -8,8 +8,8 @@ use super::{
             packet,
             path::Path,
             stats::{
-                Figure,
-                Tally, //
+                Stat,
+                PacketCounter, //
             }, //
         },
         payload::Payload,
@@ -82,7 +82,7 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &Inli
     let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, inline);
     // Requests alone do not concern the sending half, as responses do not concern the receiving
     // half.
-    if cause == Cause::Woken || !responses.is_empty() || served != Served::default() {
+    if cause == Cause::Woken || !responses.is_empty() || served != RecvResult::default() {
         proceed(qp, responses, &served, consumer, tally, now, inline);
     } else {
         drop(tally);
@@ -94,7 +94,7 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &Inli
 
 /// The results of the receiving half that the sending half needs.
 #[derive(Default, PartialEq, Eq)]
-struct Served {
+struct RecvResult {
     /// The time at which a response is due.
     answers_at: Option<u64>,
     /// The responder is in state ERR.
@@ -108,10 +108,10 @@ fn serve(
     batch: RxBatch,
     cause: Cause,
     consumer: Option<&dyn Consumer>,
-    tally: &mut Tally<'_>,
+    tally: &mut PacketCounter<'_>,
     now: u64,
     inline: &InlineList,
-) -> (RxBatch, Served) {
+) -> (RxBatch, RecvResult) {
     let mut responses = RxBatch::empty();
     let mut receiving = None;
     if cause == Cause::Woken {
@@ -141,11 +141,11 @@ fn serve(
         receiving.responder.receive(now, &packet, &mut asked);
     }
     let Some(mut receiving) = receiving else {
-        return (responses, Served::default());
+        return (responses, RecvResult::default());
     };
     answer(qp, &mut receiving, consumer, tally, now, inline);
     figures::responder(&mut receiving, tally);
-    let served = Served {
+    let served = RecvResult {
         answers_at: receiving.responder.deadline(),
         refused: receiving.responder.state() == State::Error,
     };
@@ -156,9 +156,9 @@ fn serve(
 fn proceed(
     qp: &Arc<Qp<Rc>>,
     responses: RxBatch,
-    served: &Served,
+    served: &RecvResult,
     consumer: Option<&dyn Consumer>,
-    mut tally: Tally<'_>,
+    mut tally: PacketCounter<'_>,
     now: u64,
     inline: &InlineList,
 ) {
@@ -220,12 +220,12 @@ fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Opti
 }
 
 /// Sends the packet that was built, and counts it. Returns false if it is lost.
-fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally<'_>) -> bool {
+fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut PacketCounter<'_>) -> bool {
     let sent = built.and_then(|skb| path.send(skb)).is_ok();
     if sent {
         tally.sent(packet.len());
     } else {
-        tally.count(Figure::TxNotSent);
+        tally.count(Stat::TxNotSent);
     }
     sent
 }
@@ -234,7 +234,7 @@ fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut Tally<'_
 fn transmit(
     qp: &Qp<Rc>,
     sending: &mut Sending,
-    tally: &mut Tally<'_>,
+    tally: &mut PacketCounter<'_>,
     now: u64,
     inline: Option<&InlineList>,
 ) {
@@ -267,7 +267,7 @@ fn answer(
     qp: &Qp<Rc>,
     receiving: &mut Receiving,
     consumer: Option<&dyn Consumer>,
-    tally: &mut Tally<'_>,
+    tally: &mut PacketCounter<'_>,
     now: u64,
     inline: &InlineList,
 ) {
@@ -306,7 +306,7 @@ fn answer_one(
     path: &Path,
     receiving: &mut Receiving,
     consumer: Option<&dyn Consumer>,
-    tally: &mut Tally<'_>,
+    tally: &mut PacketCounter<'_>,
     now: u64,
     answering: &Answering,
 ) -> Result<(), (Psn, Refusal)> {
@@ -381,7 +381,7 @@ impl Sending {
         match self.memory(outgoing.wr_id) {
             Some(memory) => {
                 let (place, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
-                self.fronts.gather(place, memory, offset, room);
+                self.inline_headers.gather(place, memory, offset, room);
             }
             // Cannot happen: the memory stays until the completion is taken.
             None => room.fill(0),

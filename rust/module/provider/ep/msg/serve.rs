@@ -73,7 +73,7 @@ use crate::{
     provider::{
         cq::Credit,
         mr::Mr,
-        rundown::Inside, //
+        drain::DrainGuard, //
     },
     shim::skb::Room, //
 };
@@ -113,7 +113,7 @@ fn give_back_credit(bound: &Bound, credit: Option<Credit>) {
 struct At<'a> {
     msg: &'a Msg,
     bound: &'a Bound,
-    _inside: Inside<'a>,
+    _inside: DrainGuard<'a>,
 }
 
 impl Endpoint {

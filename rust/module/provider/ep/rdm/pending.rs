@@ -5,7 +5,7 @@
 //! If no receive matches a small message, it is copied into a buffer at the peer, and its send
 //! completes. A large message, or one with KFI_DELIVERY_COMPLETE, stays with its sender: it is in
 //! the sender's transmit queue and in the peer's queue of unexpected messages. Both refer to the
-//! same [`WaitingSend`]. The first party that takes its [`Cargo`] ends the operation:
+//! same [`WaitingSend`]. The first party that takes its [`PendingOp`] ends the operation:
 //!
 //! ```text
 //!   the peer's receive     takes the cargo   copies it, completes both sides
@@ -41,14 +41,14 @@ use crate::mem::{
 };
 
 /// The memory and the ticket of a waiting send. Exactly one party takes them.
-pub(in crate::provider::ep) struct Cargo {
+pub(in crate::provider::ep) struct PendingOp {
     /// The bytes.
     pub(in crate::provider::ep) from: MemRef,
     /// The sender's ticket.
     pub(in crate::provider::ep) ticket: Ticket,
 }
 
-impl Cargo {
+impl PendingOp {
     /// Releases the memory and returns the ticket to be completed. The memory goes first because
     /// the sender may be at its limit of pinned memory. Sleeps.
     pub(in crate::provider::ep) fn into_ticket(self) -> Ticket {
@@ -69,7 +69,7 @@ pub(in crate::provider::ep) struct WaitingSend {
     /// Its number in the sender's transmit side.
     pub(in crate::provider::ep) number: u64,
     #[pin]
-    cargo: SpinLock<Option<Cargo>>,
+    cargo: SpinLock<Option<PendingOp>>,
 }
 
 impl WaitingSend {
@@ -79,8 +79,8 @@ impl WaitingSend {
         target: &Arc<Endpoint>,
         context: u64,
         number: u64,
-        cargo: Cargo,
-    ) -> core::result::Result<Arc<Self>, (Error, Cargo)> {
+        cargo: PendingOp,
+    ) -> core::result::Result<Arc<Self>, (Error, PendingOp)> {
         // The cargo must be returned if there is no memory, so it is stored after the allocation.
         let made = Arc::pin_init(
             pin_init!(Self {
@@ -102,7 +102,7 @@ impl WaitingSend {
     }
 
     /// Takes the cargo, unless another party has taken it. Does not sleep.
-    pub(in crate::provider::ep) fn take(&self) -> Option<Cargo> {
+    pub(in crate::provider::ep) fn take(&self) -> Option<PendingOp> {
         self.cargo.lock().take()
     }
 
@@ -129,7 +129,7 @@ impl WaitingSend {
 
     /// Takes the cargo for the target and calls `end` with it, unless another party has taken it. A
     /// sender that is closing takes its cargo itself.
-    fn end(&self, end: impl FnOnce(&Endpoint, &Bound, Cargo)) -> bool {
+    fn end(&self, end: impl FnOnce(&Endpoint, &Bound, PendingOp)) -> bool {
         let (Some(_inside), Some(bound)) = (self.sender.run.enter(), self.sender.bound.as_ref())
         else {
             return false;

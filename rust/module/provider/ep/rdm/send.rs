@@ -27,7 +27,7 @@ use kfi_core::{
     flags::OpFlags,
     limits::EAGER_SIZE,
     matching::Envelope,
-    op::Level, //
+    op::CompletionLevel, //
 };
 
 use super::{
@@ -43,15 +43,15 @@ use super::{
             Poster, //
         },
         receive::{
-            Arrival,
+            EnqueueResult,
             Held,
             Message,
-            Offer, //
+            MatchResult, //
         },
         Endpoint, //
     },
     pending::{
-        Cargo,
+        PendingOp,
         WaitingSend, //
     }, //
 };
@@ -61,7 +61,7 @@ use crate::{
 };
 
 /// The parameters that a send needs, besides the message, to complete.
-struct Departure<'a> {
+struct SendParams<'a> {
     target: &'a Arc<Endpoint>,
     target_bound: &'a Bound,
     context: u64,
@@ -111,23 +111,23 @@ impl Endpoint {
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
             len,
         };
-        let eager = len <= EAGER_SIZE && Level::of(flags) != Level::Delivery;
-        let departure = Departure {
+        let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
+        let departure = SendParams {
             target,
             target_bound,
             context: op.context,
             flags,
         };
         match target.offer(&message, eager) {
-            Offer::Taken(place) => {
+            MatchResult::Taken(place) => {
                 target.place_at_once(target_bound, place, &message, &op.from);
                 // The memory is released before the completion is visible.
                 drop(op.from);
                 self.complete_transmit_at_once(bound, ticket);
                 Ok(())
             }
-            Offer::Charged => self.send_eager(bound, departure, message, op.from, ticket),
-            Offer::NoRoom => self.send_waiting(bound, departure, message, op.from, ticket),
+            MatchResult::Charged => self.send_eager(bound, departure, message, op.from, ticket),
+            MatchResult::NoRoom => self.send_waiting(bound, departure, message, op.from, ticket),
         }
     }
 
@@ -136,12 +136,12 @@ impl Endpoint {
     fn send_eager(
         self: &Arc<Self>,
         bound: &Bound,
-        departure: Departure<'_>,
+        departure: SendParams<'_>,
         message: Message,
         from: Source<'_>,
         ticket: Ticket,
     ) -> Result {
-        let Departure {
+        let SendParams {
             target,
             target_bound,
             ..
@@ -159,12 +159,12 @@ impl Endpoint {
             }
         };
         match target.arrive(&message, Held::Here(copy)) {
-            Arrival::Kept => {}
-            Arrival::Taken(place) => {
+            EnqueueResult::Kept => {}
+            EnqueueResult::Taken(place) => {
                 target.uncharge(&message);
                 target.place(target_bound, place, &message, &from);
             }
-            Arrival::Full => {
+            EnqueueResult::Full => {
                 target.uncharge(&message);
                 return self.send_waiting(bound, departure, message, from, ticket);
             }
@@ -179,12 +179,12 @@ impl Endpoint {
     fn send_waiting(
         self: &Arc<Self>,
         bound: &Bound,
-        departure: Departure<'_>,
+        departure: SendParams<'_>,
         message: Message,
         from: Source<'_>,
         mut ticket: Ticket,
     ) -> Result {
-        let Departure {
+        let SendParams {
             target,
             target_bound,
             context,
@@ -213,7 +213,7 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        let cargo = Cargo { from, ticket };
+        let cargo = PendingOp { from, ticket };
         let send = match WaitingSend::new(self, target, context, seat.number, cargo) {
             Ok(send) => send,
             Err((e, cargo)) => {
@@ -223,7 +223,7 @@ impl Endpoint {
             }
         };
         match target.arrive(&message, Held::There(send.clone())) {
-            Arrival::Kept => {
+            EnqueueResult::Kept => {
                 let number = seat.number;
                 self.tx.seat(seat, send.clone());
                 if !send.is_waiting() {
@@ -236,7 +236,7 @@ impl Endpoint {
                 }
                 Ok(())
             }
-            Arrival::Taken(place) => {
+            EnqueueResult::Taken(place) => {
                 self.tx.unreserve(seat);
                 // The send is not visible to others yet.
                 if let Some(cargo) = send.take() {
@@ -245,7 +245,7 @@ impl Endpoint {
                 }
                 Ok(())
             }
-            Arrival::Full => {
+            EnqueueResult::Full => {
                 self.tx.unreserve(seat);
                 if let Some(cargo) = send.take() {
                     self.give_back(bound, cargo.ticket);

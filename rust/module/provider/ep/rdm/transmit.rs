@@ -3,7 +3,7 @@
 //! The transmit side of an endpoint: its sends that wait at their peers.
 //!
 //! Most sends complete before the call returns and are never entered here. A send that waits takes
-//! a place ([`Seat`]) in the order of posting. There are `tx_size` places, which outstanding
+//! a place ([`TxSlot`]) in the order of posting. There are `tx_size` places, which outstanding
 //! operations to other hosts use too. The spin lock is a leaf and is held for one look-up.
 
 use kernel::{
@@ -40,7 +40,7 @@ struct Waiting {
 
 /// A place for one waiting send.
 #[must_use = "a place is used or given back"]
-pub(in crate::provider::ep) struct Seat {
+pub(in crate::provider::ep) struct TxSlot {
     /// Its number, in the order of posting.
     pub(in crate::provider::ep) number: u64,
     node: RBTreeNodeReservation<u64, Arc<WaitingSend>>,
@@ -95,7 +95,7 @@ impl TxSide {
 
     /// Takes a place for a send that may have to wait. Fails with `EAGAIN` if no place is free,
     /// `ENOMEM`. Sleeps.
-    pub(in crate::provider::ep) fn reserve(&self) -> Result<Seat> {
+    pub(in crate::provider::ep) fn reserve(&self) -> Result<TxSlot> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let number = {
             let mut waiting = self.waiting.lock();
@@ -110,11 +110,11 @@ impl TxSide {
         };
         // Without a number the node is dropped here, outside the lock.
         let number = number.ok_or(EAGAIN)?;
-        Ok(Seat { number, node })
+        Ok(TxSlot { number, node })
     }
 
     /// Returns the place of a send that did not have to wait. Does not sleep.
-    pub(in crate::provider::ep) fn unreserve(&self, _seat: Seat) {
+    pub(in crate::provider::ep) fn unreserve(&self, _seat: TxSlot) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
     }
@@ -122,7 +122,7 @@ impl TxSide {
     /// Enters a send that waits at its peer already. Does not sleep.
     ///
     /// Its cargo may have been taken before; the caller checks that, and removes the send.
-    pub(in crate::provider::ep) fn seat(&self, seat: Seat, send: Arc<WaitingSend>) {
+    pub(in crate::provider::ep) fn seat(&self, seat: TxSlot, send: Arc<WaitingSend>) {
         let node = seat.node.into_node(seat.number, send);
         self.waiting.lock().sends.insert(node);
     }

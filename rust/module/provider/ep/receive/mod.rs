@@ -7,7 +7,7 @@
 //! other queue. If nothing matches, it is added to its own queue, under the same hold of the lock.
 //! So a posted receive never matches an unexpected message, and the order is kept.
 //!
-//! A match is removed under the lock, and its bytes are placed outside it. A [`Place`] is a
+//! A match is removed under the lock, and its bytes are placed outside it. A [`MatchedReceive`] is a
 //! receive, or a part of a multi-receive buffer, between its match and its completion. An
 //! unexpected message is in a buffer here ([`Held::Here`], charged to this endpoint's budget) or
 //! with its sender ([`Held::There`], [`Held::Remote`]). [`remote`] receives messages from other
@@ -67,7 +67,7 @@ use super::{
     },
     rdm::{
         pending::WaitingSend,
-        remote::op::Owed, //
+        remote::op::PendingAnswer, //
     },
     Endpoint, //
 };
@@ -93,7 +93,7 @@ pub(super) enum Held {
     /// With its sender, on this host.
     There(Arc<WaitingSend>),
     /// With its sender, on another host.
-    Remote(Owed),
+    Remote(PendingAnswer),
 }
 
 /// A buffered message. Charged to the endpoint's budget of buffered bytes and to its owner's budget
@@ -102,7 +102,7 @@ pub(super) struct Buffered {
     pub(super) copy: MemRef,
     _memory: Allowance,
     /// The answer to its sender, if that is on another host and waits for one.
-    owed: Option<Owed>,
+    owed: Option<PendingAnswer>,
 }
 
 /// A posted receive for one message.
@@ -141,14 +141,14 @@ impl Waiting {
 }
 
 /// The destination of a message.
-pub(super) enum Place {
+pub(super) enum MatchedReceive {
     /// A receive for one message.
     Single(Single),
     /// A part of a multi-receive buffer.
     Part(Arc<MultiBuffer>, Part, MemRef),
 }
 
-impl Place {
+impl MatchedReceive {
     /// The destination of the bytes.
     pub(super) fn memory(&self) -> &MemRef {
         match self {
@@ -167,9 +167,9 @@ impl Place {
 }
 
 /// The result of the first search for a message's receive.
-pub(super) enum Offer {
+pub(super) enum MatchResult {
     /// A receive matches. The caller places the message.
-    Taken(Place),
+    Taken(MatchedReceive),
     /// No receive matches. The budget has been charged for a copy.
     Charged,
     /// No receive matches. No copy was requested, or the budget has no room.
@@ -177,11 +177,11 @@ pub(super) enum Offer {
 }
 
 /// The result of adding a message to the unexpected ones.
-pub(super) enum Arrival {
+pub(super) enum EnqueueResult {
     /// The message was added.
     Kept,
     /// A receive was posted meanwhile. The caller places the message.
-    Taken(Place),
+    Taken(MatchedReceive),
     /// No slot is free.
     Full,
 }
@@ -234,13 +234,13 @@ impl Pair {
 
     /// Removes the receive, or takes the part of a buffer, that `message` matches.
     #[inline(always)]
-    fn take_place(&mut self, message: &Message) -> Option<Place> {
+    fn take_place(&mut self, message: &Message) -> Option<MatchedReceive> {
         let mut found = self.posted.match_message(&message.envelope)?;
         let Waiting::Multi(buffer) = found.token()? else {
             let Waiting::Single(single) = found.take()?.token else {
                 return None;
             };
-            return Some(Place::Single(single));
+            return Some(MatchedReceive::Single(single));
         };
         let buffer = buffer.clone();
         // A closed buffer is not in the queue.
@@ -250,7 +250,7 @@ impl Pair {
             // freed under the lock.
             let _ = found.take();
         }
-        Some(Place::Part(buffer, part, memory))
+        Some(MatchedReceive::Part(buffer, part, memory))
     }
 }
 
@@ -339,20 +339,20 @@ impl Endpoint {
     /// Searches a receive for a message. If there is none and `eager` is set, charges the budget
     /// for a copy. Does not sleep.
     #[inline(always)]
-    pub(super) fn offer(&self, message: &Message, eager: bool) -> Offer {
+    pub(super) fn offer(&self, message: &Message, eager: bool) -> MatchResult {
         let mut queues = self.rx.queues.lock();
         if let Some(place) = queues.pair(message.tagged).take_place(message) {
-            return Offer::Taken(place);
+            return MatchResult::Taken(place);
         }
         if eager && queues.plain.unexpected.charge(message.len).is_ok() {
-            return Offer::Charged;
+            return MatchResult::Charged;
         }
-        Offer::NoRoom
+        MatchResult::NoRoom
     }
 
     /// Removes the receive, or takes the part of a buffer, that a message matches. The message
     /// cannot wait if there is none. Does not sleep.
-    pub(super) fn take(&self, message: &Message) -> Option<Place> {
+    pub(super) fn take(&self, message: &Message) -> Option<MatchedReceive> {
         self.rx
             .queues
             .lock()
@@ -370,7 +370,7 @@ impl Endpoint {
         }
     }
 
-    /// Copies a message after [`Offer::Charged`]. `None`: the owner's budget of kernel memory has
+    /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory has
     /// no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
     pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
@@ -384,7 +384,7 @@ impl Endpoint {
         }))
     }
 
-    /// Returns the charge of [`Offer::Charged`]. Does not sleep.
+    /// Returns the charge of [`MatchResult::Charged`]. Does not sleep.
     pub(super) fn uncharge(&self, message: &Message) {
         self.uncharge_bytes(message.len);
     }
@@ -399,7 +399,7 @@ impl Endpoint {
     /// If the endpoint has been closed by force, the message is added and then fails, unless the
     /// teardown has failed it already.
     #[inline(never)]
-    pub(super) fn arrive(&self, message: &Message, held: Held) -> Arrival {
+    pub(super) fn arrive(&self, message: &Message, held: Held) -> EnqueueResult {
         let known = Known {
             envelope: message.envelope,
             len: message.len,
@@ -413,18 +413,18 @@ impl Endpoint {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
             match pair.take_place(message) {
-                Some(place) => (Arrival::Taken(place), Some(held)),
-                None if pair.is_full() => (Arrival::Full, Some(held)),
+                Some(place) => (EnqueueResult::Taken(place), Some(held)),
+                None if pair.is_full() => (EnqueueResult::Full, Some(held)),
                 None => match pair.unexpected.arrive(known, held) {
-                    Ok(()) => (Arrival::Kept, None),
-                    Err(full) => (Arrival::Full, Some(full.0)),
+                    Ok(()) => (EnqueueResult::Kept, None),
+                    Err(full) => (EnqueueResult::Full, Some(full.0)),
                 },
             }
         };
         drop(not_kept);
         // Checked after the message was added: the teardown shuts the endpoint before it empties
         // the queue.
-        if matches!(arrival, Arrival::Kept) && !self.run.is_open() {
+        if matches!(arrival, EnqueueResult::Kept) && !self.run.is_open() {
             self.fail_unexpected();
         }
         arrival
@@ -432,7 +432,7 @@ impl Endpoint {
 
     /// Places a message and completes its receive. Sleeps.
     #[inline(never)]
-    pub(super) fn place(&self, bound: &Bound, place: Place, message: &Message, from: &Source<'_>) {
+    pub(super) fn place(&self, bound: &Bound, place: MatchedReceive, message: &Message, from: &Source<'_>) {
         self.place_at_once(bound, place, message, from);
     }
 
@@ -441,7 +441,7 @@ impl Endpoint {
     pub(super) fn place_at_once(
         &self,
         bound: &Bound,
-        place: Place,
+        place: MatchedReceive,
         message: &Message,
         from: &Source<'_>,
     ) {
@@ -455,19 +455,19 @@ impl Endpoint {
     pub(super) fn place_by(
         &self,
         bound: &Bound,
-        place: Place,
+        place: MatchedReceive,
         message: &Message,
         put: impl FnOnce(&MemRef),
     ) {
         match place {
-            Place::Single(single) => {
+            MatchedReceive::Single(single) => {
                 let fit = Placement::new(message.len, single.into.len() as u64);
                 put(&single.into);
                 let outcome = self.outcome(bound, message, fit, 0);
                 self.tally_rx(fit.len);
                 self.complete(bound, single.into_ticket(), outcome);
             }
-            Place::Part(buffer, part, memory) => {
+            MatchedReceive::Part(buffer, part, memory) => {
                 let fit = part.placement;
                 put(&memory);
                 drop(memory);

@@ -45,7 +45,7 @@ use super::{
     Buffered,
     Held,
     Message,
-    Place,
+    MatchedReceive,
     Single,
     Waiting, //
 };
@@ -143,7 +143,7 @@ impl Endpoint {
                 Answer::Received(known, held) => {
                     let mut receive = Some(single);
                     self.bring(bound, tagged, &known, held, |_| {
-                        receive.take().map(Place::Single)
+                        receive.take().map(MatchedReceive::Single)
                     });
                     match receive {
                         // The sender took the message back just before. Search again.
@@ -222,7 +222,7 @@ impl Endpoint {
                 // The buffer is not visible to others yet and it is open, so it has a part.
                 let (part, memory) = buffer.take(message.len)?;
                 used = true;
-                Some(Place::Part(buffer.clone(), part, memory))
+                Some(MatchedReceive::Part(buffer.clone(), part, memory))
             });
             if buffer.is_closed() {
                 return Ok(());
@@ -239,7 +239,7 @@ impl Endpoint {
         tagged: bool,
         known: &Known<SockAddr>,
         held: Held,
-        take: impl FnOnce(&Message) -> Option<Place>,
+        take: impl FnOnce(&Message) -> Option<MatchedReceive>,
     ) -> bool {
         let message = Message {
             tagged,

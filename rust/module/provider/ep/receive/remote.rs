@@ -2,7 +2,7 @@
 
 //! Messages from other hosts.
 //!
-//! Such a message arrives packet by packet. Its destination ([`Berth`]) is determined with the
+//! Such a message arrives packet by packet. Its destination ([`ArrivalTarget`]) is determined with the
 //! first packet:
 //!
 //! ```text
@@ -22,7 +22,7 @@ use kfi_core::{
     errno::Errno,
     matching::unexpected::Message as Known,
     rdm::{
-        inbound::Found,
+        inbound::CancelState,
         session::Conn, //
     }, //
 };
@@ -34,7 +34,7 @@ use super::{
         multi_recv::End,
         rdm::remote::{
             op::{
-                Owed,
+                PendingAnswer,
                 Reply, //
             },
             session::Session, //
@@ -44,25 +44,25 @@ use super::{
     Buffered,
     Held,
     Message,
-    Place, //
+    MatchedReceive, //
 };
 use crate::mem::MemRef;
 
 /// The destination of a message that is arriving.
-pub(in crate::provider::ep) enum Berth {
+pub(in crate::provider::ep) enum ArrivalTarget {
     /// A receive.
-    Place(Place),
+    Matched(MatchedReceive),
     /// A buffer. A place among the unexpected messages is reserved.
     Buffer(Buffered),
     /// The message stays with its sender. A place among the unexpected messages is reserved.
     Away(MemRef),
 }
 
-impl Berth {
+impl ArrivalTarget {
     /// The destination of the bytes.
     pub(in crate::provider::ep) fn memory(&self) -> &MemRef {
         match self {
-            Self::Place(place) => place.memory(),
+            Self::Matched(place) => place.memory(),
             Self::Buffer(buffer) => &buffer.copy,
             Self::Away(none) => none,
         }
@@ -72,13 +72,13 @@ impl Berth {
 impl Endpoint {
     /// Finds the destination of a message. `here`: its bytes come with it. `None`: there is no room
     /// now, or the endpoint is closing. Sleeps.
-    pub(in crate::provider::ep) fn berth(&self, message: &Message, here: bool) -> Option<Berth> {
+    pub(in crate::provider::ep) fn arrival_target(&self, message: &Message, here: bool) -> Option<ArrivalTarget> {
         let _inside = self.run.enter()?;
         {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
             if let Some(place) = pair.take_place(message) {
-                return Some(Berth::Place(place));
+                return Some(ArrivalTarget::Matched(place));
             }
             if pair.is_full() {
                 return None;
@@ -90,13 +90,13 @@ impl Endpoint {
             pair.reserved = pair.reserved.saturating_add(1);
         }
         if !here {
-            return Some(Berth::Away(MemRef::empty()));
+            return Some(ArrivalTarget::Away(MemRef::empty()));
         }
         let buffer = self.empty_buffer(message.len);
         if buffer.is_none() {
             self.give_up_place(message.tagged, message.len);
         }
-        buffer.map(Berth::Buffer)
+        buffer.map(ArrivalTarget::Buffer)
     }
 
     fn empty_buffer(&self, len: u64) -> Option<Buffered> {
@@ -127,18 +127,18 @@ impl Endpoint {
     pub(in crate::provider::ep) fn arrived(
         &self,
         bound: &Bound,
-        berth: Berth,
+        arrival_target: ArrivalTarget,
         message: Message,
-        owed: Option<Owed>,
+        owed: Option<PendingAnswer>,
     ) -> Option<Reply> {
-        let (held, charged) = match berth {
-            Berth::Place(place) => return self.land(bound, place, message, owed),
-            Berth::Buffer(buffer) => {
+        let (held, charged) = match arrival_target {
+            ArrivalTarget::Matched(place) => return self.land(bound, place, message, owed),
+            ArrivalTarget::Buffer(buffer) => {
                 let buffer = Buffered { owed, ..buffer };
                 (Held::Here(buffer), message.len)
             }
             // A message that stays with its sender always has an answer.
-            Berth::Away(_) => (Held::Remote(owed?), 0),
+            ArrivalTarget::Away(_) => (Held::Remote(owed?), 0),
         };
         let (place, held) = {
             let mut queues = self.rx.queues.lock();
@@ -171,7 +171,7 @@ impl Endpoint {
                 } = buffer;
                 self.place(bound, place, &message, &crate::mem::Source::Mem(copy));
                 self.uncharge_bytes(charged);
-                owed.map(Owed::finish)
+                owed.map(PendingAnswer::finish)
             }
             Held::Remote(owed) => Some(self.fill(bound, place, message, owed)),
             Held::There(_) => None,
@@ -182,22 +182,22 @@ impl Endpoint {
     fn land(
         &self,
         bound: &Bound,
-        place: Place,
+        place: MatchedReceive,
         message: Message,
-        owed: Option<Owed>,
+        owed: Option<PendingAnswer>,
     ) -> Option<Reply> {
         match owed {
             Some(owed) if owed.is_away() => Some(self.fill(bound, place, message, owed)),
             owed => {
                 self.finish(bound, place, &message);
-                owed.map(Owed::finish)
+                owed.map(PendingAnswer::finish)
             }
         }
     }
 
     /// Begins to fill a receive with a message that is with its sender. Returns the reply to the
     /// sender. Sleeps.
-    pub(super) fn fill(&self, bound: &Bound, place: Place, message: Message, owed: Owed) -> Reply {
+    pub(super) fn fill(&self, bound: &Bound, place: MatchedReceive, message: Message, owed: PendingAnswer) -> Reply {
         if place.fit(message.len).len == 0 {
             self.finish(bound, place, &message);
             return owed.finish();
@@ -209,25 +209,25 @@ impl Endpoint {
     pub(in crate::provider::ep) fn not_arrived(
         &self,
         bound: &Bound,
-        berth: Berth,
+        arrival_target: ArrivalTarget,
         message: &Message,
         error: Errno,
     ) {
-        match berth {
-            Berth::Place(place) if self.run.is_open() => {
+        match arrival_target {
+            ArrivalTarget::Matched(place) if self.run.is_open() => {
                 self.fail_place(bound, place, message, error);
             }
-            Berth::Place(place) => self.drop_place(bound, place),
-            Berth::Buffer(buffer) => {
+            ArrivalTarget::Matched(place) => self.drop_place(bound, place),
+            ArrivalTarget::Buffer(buffer) => {
                 drop(buffer);
                 self.give_up_place(message.tagged, message.len);
             }
-            Berth::Away(_) => self.give_up_place(message.tagged, 0),
+            ArrivalTarget::Away(_) => self.give_up_place(message.tagged, 0),
         }
     }
 
     /// Completes a receive whose bytes have been placed. Sleeps.
-    pub(in crate::provider::ep) fn finish(&self, bound: &Bound, place: Place, message: &Message) {
+    pub(in crate::provider::ep) fn finish(&self, bound: &Bound, place: MatchedReceive, message: &Message) {
         self.place_by(bound, place, message, |_| ());
     }
 
@@ -235,7 +235,7 @@ impl Endpoint {
     pub(in crate::provider::ep) fn fail_place(
         &self,
         bound: &Bound,
-        place: Place,
+        place: MatchedReceive,
         message: &Message,
         error: Errno,
     ) {
@@ -243,8 +243,8 @@ impl Endpoint {
         outcome.tag = message.envelope.tag;
         outcome.src = self.source(bound, &message.envelope.src);
         match place {
-            Place::Single(single) => self.complete(bound, single.into_ticket(), outcome),
-            Place::Part(buffer, part, memory) => {
+            MatchedReceive::Single(single) => self.complete(bound, single.into_ticket(), outcome),
+            MatchedReceive::Part(buffer, part, memory) => {
                 drop(memory);
                 outcome.buf = buffer.address(part.offset);
                 self.complete_multi(bound, &buffer, outcome);
@@ -253,10 +253,10 @@ impl Endpoint {
     }
 
     /// For teardown: drops a receive without a completion. Sleeps.
-    pub(in crate::provider::ep) fn drop_place(&self, bound: &Bound, place: Place) {
+    pub(in crate::provider::ep) fn drop_place(&self, bound: &Bound, place: MatchedReceive) {
         match place {
-            Place::Single(single) => self.give_back(bound, single.into_ticket()),
-            Place::Part(buffer, _, memory) => {
+            MatchedReceive::Single(single) => self.give_back(bound, single.into_ticket()),
+            MatchedReceive::Part(buffer, _, memory) => {
                 drop(memory);
                 buffer.finish(|end| match end {
                     End::Part => {}
@@ -276,13 +276,13 @@ impl Endpoint {
         session: &Arc<Session>,
         conn: Conn,
         id: u64,
-        found: Found,
-        owed: Owed,
+        found: CancelState,
+        owed: PendingAnswer,
     ) -> Option<Reply> {
         match found {
-            Found::Never => return Some(owed.withdraw()),
-            Found::Received => return Some(owed.finish()),
-            Found::Taken => {}
+            CancelState::Never => return Some(owed.withdraw()),
+            CancelState::Received => return Some(owed.finish()),
+            CancelState::Taken => {}
         }
         let held = self.take_held(|other| other.is_of(session, conn, Some(id)))?;
         drop(held);
@@ -299,7 +299,7 @@ impl Endpoint {
     }
 
     /// Removes the oldest unexpected message whose answer `wanted` accepts, and returns its charge.
-    fn take_held(&self, wanted: impl Fn(&Owed) -> bool) -> Option<Held> {
+    fn take_held(&self, wanted: impl Fn(&PendingAnswer) -> bool) -> Option<Held> {
         let is_it = |held: &Held| match held {
             Held::Here(buffer) => buffer.owed.as_ref().is_some_and(&wanted),
             Held::Remote(owed) => wanted(owed),

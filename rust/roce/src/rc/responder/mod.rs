@@ -20,7 +20,7 @@
 //!
 //! A request that is invalid, or that the target refuses, gets a NAK, and the QP goes to ERR. The
 //! NAK and the answers before it are the last packets that the responder sends.
-//! [`Verdict::Refused`] tells the caller to flush the requester too.
+//! [`RequestResult::Refused`] tells the caller to flush the requester too.
 //!
 //! Source: InfiniBand specification, volume 1, sections 9.4, 9.7.4, 9.7.5 and 9.9.3.
 
@@ -32,7 +32,7 @@ mod reply;
 pub(super) mod tests;
 
 pub use self::{
-    receive::Verdict,
+    receive::RequestResult,
     replay::Replay,
     reply::Answering, //
 };

@@ -41,7 +41,7 @@ use core::ops::DerefMut;
 
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum RequestResult {
     /// The request was executed.
     Executed,
     /// The request is a duplicate. It will be answered again if possible.
@@ -86,27 +86,27 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
     ///
     /// The caller has checked that the packet comes from the peer, is for this QP, and has a
     /// correct ICRC. A response is ignored.
-    pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> Verdict {
+    pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> RequestResult {
         if !packet.opcode().is_request() {
-            return Verdict::Dropped;
+            return RequestResult::Dropped;
         }
         if !self.attr.state.executes() {
             stats::add(&mut self.stats.unready, 1);
-            return Verdict::Dropped;
+            return RequestResult::Dropped;
         }
         let psn = packet.bth.psn;
         if psn.is_before(self.expected) {
             self.duplicate(now, packet);
-            return Verdict::Duplicate;
+            return RequestResult::Duplicate;
         }
         if psn.since(self.expected) > LARGEST {
             stats::add(&mut self.stats.too_far, 1);
-            return Verdict::Dropped;
+            return RequestResult::Dropped;
         }
         if psn != self.expected {
             stats::add(&mut self.stats.out_of_sequence, 1);
             self.pending.missing(psn, self.expected);
-            return Verdict::OutOfSequence;
+            return RequestResult::OutOfSequence;
         }
         match self.execute(packet, target) {
             Ok(packets) => {
@@ -118,17 +118,17 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
                     .pending
                     .executed(now, &self.policy, packet, self.expected);
                 stats::add(&mut self.stats.coalesced, u64::from(coalesced));
-                Verdict::Executed
+                RequestResult::Executed
             }
             Err(Stop::NotReady) => {
                 self.pending.not_ready(self.attr.min_rnr_timer);
-                Verdict::NotReady
+                RequestResult::NotReady
             }
             Err(Stop::Refuse(nak, why)) => {
                 self.abort(Some(why), target);
                 self.attr.state = State::Error;
                 self.pending.refused(nak);
-                Verdict::Refused(nak)
+                RequestResult::Refused(nak)
             }
         }
     }

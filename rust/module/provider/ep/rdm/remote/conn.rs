@@ -37,7 +37,7 @@ use kfi_core::{
         },
         inbound::{
             Event,
-            Found, //
+            CancelState, //
         },
         session::{
             Conn,
@@ -74,16 +74,16 @@ use kfi_roce::{
 
 use super::{
     super::super::{
-        receive::remote::Berth,
+        receive::remote::ArrivalTarget,
         receive::Message,
         Endpoint, //
     },
     op::{
-        Owed,
+        PendingAnswer,
         Reply, //
     },
     session::Session,
-    works::Works, //
+    works::PostedWork, //
 };
 use crate::{
     mem::{
@@ -97,7 +97,7 @@ use crate::{
         qp::{
             rc::{
                 Request,
-                FRONT_MAX, //
+                INLINE_HEADER_MAX, //
             },
             Qp,
             Rc, //
@@ -123,32 +123,32 @@ pub(super) const RETRIES: u8 = 7;
 pub(super) const RNR_RETRIES: u8 = 7;
 
 // Each header is sent from the inline header in front of the message's memory.
-kernel::static_assert!(MAX_HEADER <= FRONT_MAX);
+kernel::static_assert!(MAX_HEADER <= INLINE_HEADER_MAX);
 
 /// A SEND or WRITE that is being received.
-pub(super) enum Coming {
+pub(super) enum ReceivedSend {
     Nothing,
     /// A message, its destination, and the answer that its sender gets when it has arrived.
-    Message(Berth, Message, Option<Owed>),
+    Message(ArrivalTarget, Message, Option<PendingAnswer>),
     /// A write that is counted at its end.
     Write,
     /// A CANCEL, and the answer to it.
-    Cancel(Owed),
+    Cancel(PendingAnswer),
 }
 
 /// An event for the session.
-pub(super) enum Said {
+pub(super) enum SessionEvent {
     Event(Event),
-    Cancel(u64, Found, Owed),
+    Cancel(u64, CancelState, PendingAnswer),
     Reply(Reply),
 }
 
 /// The receiving state of a connection.
 pub(super) struct Inbox {
     pub(super) inbound: Inbound,
-    pub(super) coming: Coming,
+    pub(super) coming: ReceivedSend,
     /// The events for the session, in order.
-    pub(super) said: KVec<Said>,
+    pub(super) said: KVec<SessionEvent>,
     /// The regions that the peer's current write has accessed.
     pub(super) written: Regions,
     /// Whether the WRITE that ends next is the last of its operation.
@@ -210,7 +210,7 @@ impl Regions {
 }
 
 /// The connection in connection management.
-enum Managed {
+enum CmState {
     /// Not made yet.
     No,
     Yes(Arc<cm::Conn>),
@@ -219,7 +219,7 @@ enum Managed {
 }
 
 /// The parameters of the peer's end.
-pub(super) struct Far {
+pub(super) struct PeerParams {
     pub(super) qpn: Qpn,
     /// The first PSN that this end sends. The peer has chosen it.
     pub(super) psn: Psn,
@@ -238,7 +238,7 @@ pub(in crate::provider::ep) struct Connection {
     psn: Psn,
     qp: SetOnce<Arc<Qp<Rc>>>,
     #[pin]
-    cm: Mutex<Managed>,
+    cm: Mutex<CmState>,
     #[pin]
     pub(super) inbox: Mutex<Inbox>,
     /// The regions that the peer's current READ has accessed. They are not in `inbox` because READs
@@ -270,8 +270,8 @@ impl Connection {
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
         let depth = DEPTH as usize;
         let bytes = Qp::<Rc>::bytes(depth)
-            + Qp::<Rc>::front_bytes(depth)
-            + Works::BYTES
+            + Qp::<Rc>::inline_header_bytes(depth)
+            + PostedWork::BYTES
             + 2 * Regions::BYTES;
         let memory = endpoint.ident.budget.take_for::<Self>(bytes)?;
         // Includes the session, which may have been made for this connection.
@@ -285,7 +285,7 @@ impl Connection {
         };
         let inbox = Inbox {
             inbound: Inbound::new(),
-            coming: Coming::Nothing,
+            coming: ReceivedSend::Nothing,
             said: KVec::new(),
             written: Regions::new()?,
             write_ends: false,
@@ -297,7 +297,7 @@ impl Connection {
                 conn,
                 psn: Psn::new(random_u32()),
                 qp: SetOnce::new(),
-                cm <- new_mutex!(Managed::No, "Connection::cm"),
+                cm <- new_mutex!(CmState::No, "Connection::cm"),
                 inbox <- new_mutex!(inbox, "Connection::inbox"),
                 read <- new_spinlock!(read, "Connection::read"),
                 heard: Atomic::new(0),
@@ -312,7 +312,7 @@ impl Connection {
         let link = endpoint.domain.link();
         let ip = bound.name.ip();
         let figures = endpoint.remote.figures.as_ref().ok_or(EBADF)?.clone();
-        let qp = Qp::connection_with_fronts(link, ip, depth, figures, budget, connection.clone())?;
+        let qp = Qp::connection_with_inline_headers(link, ip, depth, figures, budget, connection.clone())?;
         let init = Attr {
             state: QpState::Init,
             access: access(endpoint.caps),
@@ -365,7 +365,7 @@ impl Connection {
     }
 
     /// Moves the QP to RTS. Fails with `EINVAL`, `ENODEV`. Sleeps.
-    pub(super) fn ready(&self, path: &Arc<Path>, far: &Far) -> Result {
+    pub(super) fn ready(&self, path: &Arc<Path>, far: &PeerParams) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         let attr = Attr {
             state: QpState::Rtr,
@@ -393,12 +393,12 @@ impl Connection {
     /// closed meanwhile. Sleeps.
     pub(super) fn managed_by(&self, conn: Arc<cm::Conn>) {
         let mut cm = self.cm.lock();
-        if let Managed::Closed = *cm {
+        if let CmState::Closed = *cm {
             drop(cm);
             conn.close();
             return;
         }
-        *cm = Managed::Yes(conn);
+        *cm = CmState::Yes(conn);
     }
 
     /// Queues a work request to the QP. The caller pushes the QP afterwards. `more`: READs of the
@@ -407,7 +407,7 @@ impl Connection {
         &self,
         op: WireOp,
         more: bool,
-        front: &[u8],
+        inline_header: &[u8],
         memory: MemRef,
         context: u64,
     ) -> Result {
@@ -417,7 +417,7 @@ impl Connection {
             solicited: more,
         };
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
-        qp.queue(&request, front, memory, context)
+        qp.queue(&request, inline_header, memory, context)
     }
 
     /// Waits until all packets that have come from the peer are processed. Sleeps. The caller holds
@@ -444,16 +444,16 @@ impl Connection {
     }
 
     /// Marks the messages in the QP's send queue as void. Sleeps.
-    pub(super) fn make_void(&self, works: &mut Works) {
+    pub(super) fn make_void(&self, works: &mut PostedWork) {
         let Some(qp) = self.qp.as_ref() else {
             return;
         };
-        qp.rewrite(|context, front| {
+        qp.rewrite(|context, inline_header| {
             let Some(posted) = works.get_mut(context) else {
                 return;
             };
-            if let (Work::Message(_), Ok(header)) = (posted.work, Header::parse(front)) {
-                posted.void = header.to_void().put(front).is_some();
+            if let (Work::Message(_), Ok(header)) = (posted.work, Header::parse(inline_header)) {
+                posted.void = header.to_void().put(inline_header).is_some();
             }
         });
     }
@@ -470,7 +470,7 @@ impl Connection {
             return false;
         }
         let conn = match &*self.cm.lock() {
-            Managed::Yes(conn) => conn.clone(),
+            CmState::Yes(conn) => conn.clone(),
             // The connection is being accepted. The RTU or the next packet establishes it.
             _ => return false,
         };
@@ -499,8 +499,8 @@ impl Connection {
     /// Closes the connection in connection management, which informs the peer, and the QP. Nothing
     /// arrives afterwards. Sleeps. The caller holds no lock.
     pub(super) fn close(&self) {
-        let managed = core::mem::replace(&mut *self.cm.lock(), Managed::Closed);
-        if let Managed::Yes(conn) = managed {
+        let managed = core::mem::replace(&mut *self.cm.lock(), CmState::Closed);
+        if let CmState::Yes(conn) = managed {
             conn.close();
         }
         if let Some(qp) = self.qp.as_ref() {

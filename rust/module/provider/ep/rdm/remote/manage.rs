@@ -48,15 +48,15 @@ use super::{
     },
     conn::{
         Connection,
-        Far,
+        PeerParams,
         RETRIES, //
     },
     session::{
-        Line,
+        SessionConn,
         Session,
         State, //
     },
-    works::Works, //
+    works::PostedWork, //
 };
 use crate::{
     net::{
@@ -113,9 +113,9 @@ impl Session {
         conn: Conn,
         asks: bool,
     ) -> Result<Arc<Connection>> {
-        let works = Works::new()?;
+        let works = PostedWork::new()?;
         let connection = Connection::new(self, conn, asks)?;
-        let line = Line {
+        let line = SessionConn {
             connection: connection.clone(),
             works,
             cause: None,
@@ -221,7 +221,7 @@ impl Session {
     ) -> Result<Arc<Connection>> {
         let connection = self.enter(state, conn, false)?;
         let params = request.params();
-        let far = Far {
+        let far = PeerParams {
             qpn: params.qpn,
             psn: params.starting_psn,
             mtu: params.mtu,
@@ -280,7 +280,7 @@ impl Session {
             Unknown::Malformed => Cause::Protocol,
         })?;
         let path = managed.path();
-        let far = Far {
+        let far = PeerParams {
             qpn: rep.qpn,
             psn: rep.starting_psn,
             mtu: rep.mtu,
@@ -344,9 +344,9 @@ fn refuse(request: cm::Request, refusal: Refusal) {
 }
 
 /// Handles the connection requests to an endpoint.
-pub(super) struct Door(pub(super) Arc<Endpoint>);
+pub(super) struct RdmListener(pub(super) Arc<Endpoint>);
 
-impl Door {
+impl RdmListener {
     /// The session with the peer that sent the request, and the hello of the request.
     fn answer(
         &self,
@@ -381,7 +381,7 @@ impl Door {
     }
 }
 
-impl cm::Listener for Door {
+impl cm::Listener for RdmListener {
     fn request(&self, request: cm::Request) {
         match self.answer(&request) {
             Ok((session, hello)) => session.requested(request, &hello),

@@ -85,7 +85,7 @@ use kfi_core::{
 };
 
 use self::{
-    manage::Door,
+    manage::RdmListener,
     session::Session, //
 };
 use super::super::{
@@ -99,7 +99,7 @@ use crate::{
             self,
             Listening, //
         },
-        QpFigures,
+        QpStats,
         Values,
         FIGURES, //
     },
@@ -139,7 +139,7 @@ pub(in crate::provider::ep) struct Remote {
     #[pin]
     listening: Mutex<Option<Listening>>,
     /// The packet statistics of all its connections. Set by [`Endpoint::listen`].
-    figures: SetOnce<Arc<QpFigures>>,
+    figures: SetOnce<Arc<QpStats>>,
 }
 
 impl Remote {
@@ -261,11 +261,11 @@ impl Endpoint {
     /// Begins to accept connections from other hosts at `name`. Fails with `EADDRINUSE` if another
     /// endpoint listens there; `ENODEV` if the namespace has no link; `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
-        let door = Arc::new(Door(self.clone()), GFP_KERNEL_ACCOUNT)?;
+        let door = Arc::new(RdmListener(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
         let service = service_id(name.port());
         // A previous attempt to enable the endpoint may have set it.
-        let _ = self.remote.figures.populate(QpFigures::shared()?);
+        let _ = self.remote.figures.populate(QpStats::shared()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())

@@ -13,8 +13,8 @@ use kfi_core::{
     prov_errno,
     rdm::{
         header::{
-            Fate,
-            Place as RemotePlace, //
+            FinStatus,
+            RemoteAddr, //
         },
         ops,
         session::Conn,
@@ -35,7 +35,7 @@ use super::super::super::{
     },
     receive::{
         Message,
-        Place, //
+        MatchedReceive, //
     },
     Bound,
     Endpoint, //
@@ -89,12 +89,12 @@ impl Transmit {
 }
 
 /// A receive that is being filled by READs from the peer's memory.
-pub(in crate::provider::ep) struct Filling {
-    pub(super) place: Place,
+pub(in crate::provider::ep) struct RecvRead {
+    pub(super) place: MatchedReceive,
     pub(super) message: Message,
 }
 
-impl Filling {
+impl RecvRead {
     /// A part of its memory.
     pub(super) fn memory(&self, offset: u32, len: u32) -> MemRef {
         self.place.memory().slice(offset as usize, len as usize)
@@ -103,20 +103,20 @@ impl Filling {
 
 /// The answer that a peer will get for its message: a FIN. If the bytes are still with the peer,
 /// they are read before.
-pub(in crate::provider::ep) struct Owed(KBox<Debt>);
+pub(in crate::provider::ep) struct PendingAnswer(KBox<AnswerCharge>);
 
-struct Debt {
+struct AnswerCharge {
     session: Arc<Session>,
     conn: Conn,
     id: u64,
     /// The peer's memory with the bytes, if they are still there.
-    at: Option<RemotePlace>,
+    at: Option<RemoteAddr>,
     slot: AnswerSlot,
 }
 
-impl Owed {
+impl PendingAnswer {
     /// Bytes of memory of one answer.
-    const BYTES: usize = size_of::<Debt>() + ANSWER_BYTES;
+    const BYTES: usize = size_of::<AnswerCharge>() + ANSWER_BYTES;
 
     /// Makes the answer for message `id`, which came over `conn`. Fails with `ENOMEM`, also if the
     /// answer exceeds the limits of the endpoint's owner. Sleeps.
@@ -124,7 +124,7 @@ impl Owed {
         session: &Arc<Session>,
         conn: Conn,
         id: u64,
-        at: Option<RemotePlace>,
+        at: Option<RemoteAddr>,
     ) -> Result<Self> {
         let budget = &session.endpoint().ident.budget;
         let share = session.owing.share(budget, Self::BYTES)?;
@@ -144,12 +144,12 @@ impl Owed {
         session: &Arc<Session>,
         conn: Conn,
         id: u64,
-        at: Option<RemotePlace>,
+        at: Option<RemoteAddr>,
     ) -> Result<Self> {
         // The current task is a worker or a task of the sender's user. The owner's memory cgroup is
         // charged.
         session.endpoint().ident.owner.memcg().charge(|| {
-            let debt = Debt {
+            let debt = AnswerCharge {
                 session: session.clone(),
                 conn,
                 id,
@@ -182,7 +182,7 @@ impl Owed {
     pub(in crate::provider::ep) fn finish(self) -> Reply {
         Reply {
             owed: self,
-            fate: Fate::Received,
+            fate: FinStatus::Received,
             filling: None,
         }
     }
@@ -191,17 +191,17 @@ impl Owed {
     pub(in crate::provider::ep) fn withdraw(self) -> Reply {
         Reply {
             owed: self,
-            fate: Fate::Withdrawn,
+            fate: FinStatus::Withdrawn,
             filling: None,
         }
     }
 
     /// The reply for a message whose bytes are first read into `place`.
-    pub(in crate::provider::ep) fn fill(self, place: Place, message: Message) -> Reply {
+    pub(in crate::provider::ep) fn fill(self, place: MatchedReceive, message: Message) -> Reply {
         Reply {
             owed: self,
-            fate: Fate::Received,
-            filling: Some(Filling { place, message }),
+            fate: FinStatus::Received,
+            filling: Some(RecvRead { place, message }),
         }
     }
 }
@@ -209,9 +209,9 @@ impl Owed {
 /// A reply to the peer.
 #[must_use = "the peer waits for it"]
 pub(in crate::provider::ep) struct Reply {
-    owed: Owed,
-    fate: Fate,
-    filling: Option<Filling>,
+    owed: PendingAnswer,
+    fate: FinStatus,
+    filling: Option<RecvRead>,
 }
 
 impl Reply {
@@ -222,13 +222,13 @@ impl Reply {
     }
 
     /// The reply in the form of the protocol.
-    pub(super) fn into_parts(self) -> (Due, Option<Filling>, AnswerSlot) {
+    pub(super) fn into_parts(self) -> (Due, Option<RecvRead>, AnswerSlot) {
         let Self {
             owed,
             fate,
             filling,
         } = self;
-        let Debt {
+        let AnswerCharge {
             conn, id, at, slot, ..
         } = KBox::into_inner(owed.0);
         let read = at.zip(filling.as_ref()).map(|(at, filling)| {
@@ -301,10 +301,10 @@ impl Endpoint {
     pub(super) fn end_filling(
         &self,
         bound: &Bound,
-        filling: Filling,
+        filling: RecvRead,
         result: core::result::Result<(), Errno>,
     ) {
-        let Filling { place, message } = filling;
+        let RecvRead { place, message } = filling;
         match result {
             _ if !self.run.is_open() => self.drop_place(bound, place),
             Ok(()) => self.finish(bound, place, &message),

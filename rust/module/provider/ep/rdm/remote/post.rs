@@ -16,7 +16,7 @@ use kfi_core::{
     flags::OpFlags,
     mr::Refusal,
     op::{
-        Level,
+        CompletionLevel,
         OpType, //
     },
     rdm::ops::{
@@ -83,7 +83,7 @@ impl Endpoint {
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
             // At most 2^30; the length was checked.
             len: memory.len() as u32,
-            delivery: Level::of(flags) == Level::Delivery,
+            delivery: CompletionLevel::of(flags) == CompletionLevel::Delivery,
             fence: flags.contains(OpFlags::FENCE),
         };
         let grant = if outgoing.is_eager() {

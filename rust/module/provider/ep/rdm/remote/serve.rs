@@ -39,7 +39,7 @@ use kfi_core::{
             Owing,
             Source, //
         },
-        session::Done,
+        session::WorkResult,
         Cause,
         Grant, //
     }, //
@@ -66,12 +66,12 @@ use super::{
         receive::Message, //
     },
     conn::{
-        Coming,
+        ReceivedSend,
         Connection,
         Inbox,
-        Said, //
+        SessionEvent, //
     },
-    op::Owed,
+    op::PendingAnswer,
     session::State, //
 };
 use crate::{
@@ -135,7 +135,7 @@ impl Connection {
     }
 
     /// Finds room for a message. `NotReady`: there is no room, or no memory.
-    fn offer(&self, message: &header::Message, source: Source) -> Answer<Coming> {
+    fn offer(&self, message: &header::Message, source: Source) -> Answer<ReceivedSend> {
         let endpoint = self.endpoint();
         let known = Message {
             tagged: message.tag.is_some(),
@@ -151,15 +151,15 @@ impl Connection {
             Source::Rts(place) => Some(place),
         };
         let owed = if message.finish {
-            let owed = Owed::new(self.session(), self.conn(), message.id, at);
+            let owed = PendingAnswer::new(self.session(), self.conn(), message.id, at);
             Some(owed.map_err(|_| Refusal::NotReady)?)
         } else {
             None
         };
-        let berth = endpoint
-            .berth(&known, at.is_none())
+        let arrival_target = endpoint
+            .arrival_target(&known, at.is_none())
             .ok_or(Refusal::NotReady)?;
-        Ok(Coming::Message(berth, known, owed))
+        Ok(ReceivedSend::Message(arrival_target, known, owed))
     }
 
     /// Handles the beginning of a SEND.
@@ -181,10 +181,10 @@ impl Connection {
             }
             Begin::Other => match Header::parse(bytes) {
                 Ok(Header::Cancel { id, .. }) => {
-                    let owed = Owed::for_cancel(self.session(), self.conn(), id);
-                    Coming::Cancel(owed.map_err(|_| Refusal::NotReady)?)
+                    let owed = PendingAnswer::for_cancel(self.session(), self.conn(), id);
+                    ReceivedSend::Cancel(owed.map_err(|_| Refusal::NotReady)?)
                 }
-                _ => Coming::Nothing,
+                _ => ReceivedSend::Nothing,
             },
         };
         Ok(())
@@ -194,14 +194,14 @@ impl Connection {
     fn ended(&self, inbox: &mut Inbox, len: u32) -> Answer {
         let bound = self.bound()?;
         let end = inbox.inbound.end(len).map_err(|_| Refusal::Invalid)?;
-        let coming = core::mem::replace(&mut inbox.coming, Coming::Nothing);
+        let coming = core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing);
         let said = match (end, coming) {
-            (End::Message, Coming::Message(berth, message, owed)) => self
+            (End::Message, ReceivedSend::Message(arrival_target, message, owed)) => self
                 .endpoint()
-                .arrived(bound, berth, message, owed)
-                .map(Said::Reply),
-            (End::Event(Event::Cancel { id, found }), Coming::Cancel(owed)) => {
-                Some(Said::Cancel(id, found, owed))
+                .arrived(bound, arrival_target, message, owed)
+                .map(SessionEvent::Reply),
+            (End::Event(Event::Cancel { id, found }), ReceivedSend::Cancel(owed)) => {
+                Some(SessionEvent::Cancel(id, found, owed))
             }
             (End::Event(Event::Note { data, .. }), _) => {
                 if inbox.written.is_empty() {
@@ -214,7 +214,7 @@ impl Connection {
                     .complete_remote(bound, kind, flags, data, len);
                 None
             }
-            (End::Event(event), _) => Some(Said::Event(event)),
+            (End::Event(event), _) => Some(SessionEvent::Event(event)),
             _ => None,
         };
         if let Some(said) = said {
@@ -229,11 +229,11 @@ impl Connection {
         let coming = {
             let mut inbox = self.inbox.lock();
             inbox.inbound.abort();
-            core::mem::replace(&mut inbox.coming, Coming::Nothing)
+            core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing)
         };
-        if let (Coming::Message(berth, message, _), Ok(bound)) = (coming, self.bound()) {
+        if let (ReceivedSend::Message(arrival_target, message, _), Ok(bound)) = (coming, self.bound()) {
             self.endpoint()
-                .not_arrived(bound, berth, &message, why.errno());
+                .not_arrived(bound, arrival_target, &message, why.errno());
         }
     }
 
@@ -242,13 +242,13 @@ impl Connection {
         let said = core::mem::take(&mut self.inbox.lock().said);
         for said in said {
             match said {
-                Said::Event(event) => {
+                SessionEvent::Event(event) => {
                     if let Some(ended) = state.core.event(now, self.conn(), event) {
                         self.session().end(ended);
                     }
                 }
-                Said::Reply(reply) => self.session().answer_locked(state, now, reply),
-                Said::Cancel(id, found, owed) => {
+                SessionEvent::Reply(reply) => self.session().answer_locked(state, now, reply),
+                SessionEvent::Cancel(id, found, owed) => {
                     let reply =
                         self.endpoint()
                             .withdraw(self.session(), self.conn(), id, found, owed);
@@ -262,18 +262,18 @@ impl Connection {
 
     /// The result of a work request that ended with `status`, and the cause if the connection
     /// fails.
-    fn done(status: Status, void: bool) -> (Done, Option<Cause>) {
+    fn done(status: Status, void: bool) -> (WorkResult, Option<Cause>) {
         let cause = match status {
-            Status::Success if void => return (Done::Void, None),
-            Status::Success => return (Done::Sent, None),
-            Status::Flushed => return (Done::Failed(None), None),
+            Status::Success if void => return (WorkResult::Void, None),
+            Status::Success => return (WorkResult::Sent, None),
+            Status::Flushed => return (WorkResult::Failed(None), None),
             Status::RemoteAccess => Cause::Access,
             Status::RetryExceeded | Status::RnrRetryExceeded => Cause::Lost,
             Status::LocalLength => Cause::Narrow,
             _ => Cause::Protocol,
         };
         let errno = prov_errno::of_transmit(status).map(|(errno, _)| errno);
-        (Done::Failed(errno), Some(cause))
+        (WorkResult::Failed(errno), Some(cause))
     }
 }
 
@@ -282,7 +282,7 @@ impl Consumer for Connection {
         self.hear();
         let mut inbox = self.inbox.lock();
         if let Incoming::WriteImm = incoming {
-            inbox.coming = Coming::Write;
+            inbox.coming = ReceivedSend::Write;
             return Ok(());
         }
         let mut bytes = [0; MAX_HEADER];
@@ -301,9 +301,9 @@ impl Consumer for Connection {
             // A packet has at most a path MTU.
             .payload(offset, payload.len() as u32)
             .map_err(|_| Refusal::Invalid)?;
-        if let (Some((range, at)), Coming::Message(berth, ..)) = (part, &inbox.coming) {
+        if let (Some((range, at)), ReceivedSend::Message(arrival_target, ..)) = (part, &inbox.coming) {
             // Bytes that do not fit are dropped. The completion reports that.
-            payload.part(range).place(berth.memory(), at as usize);
+            payload.part(range).place(arrival_target.memory(), at as usize);
         }
         Ok(())
     }
@@ -311,7 +311,7 @@ impl Consumer for Connection {
     fn end_receive(&self, ended: Ended) -> Answer {
         let mut inbox = self.inbox.lock();
         if ended.write {
-            inbox.coming = Coming::Nothing;
+            inbox.coming = ReceivedSend::Nothing;
             inbox.write_ends = true;
             let bound = self.bound()?;
             // The bytes of the current piece are not in `written` yet.

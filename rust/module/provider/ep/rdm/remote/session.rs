@@ -72,8 +72,8 @@ use kfi_core::{
         session::{
             Cancelled,
             Conn,
-            Do,
-            Done,
+            Action,
+            WorkResult,
             Ended,
             Request,
             Work as Piece, //
@@ -110,7 +110,7 @@ use super::{
         Tree,
         Trees, //
     },
-    works::Works, //
+    works::PostedWork, //
 };
 use crate::{
     mem::{
@@ -148,9 +148,9 @@ pub(super) struct NewRma {
 }
 
 /// A connection, and the work that its QP has.
-pub(super) struct Line {
+pub(super) struct SessionConn {
     pub(super) connection: Arc<Connection>,
-    pub(super) works: Works,
+    pub(super) works: PostedWork,
     /// The cause of its failure, if a work request failed.
     pub(super) cause: Option<Cause>,
     /// The QP has work that was queued but not sent.
@@ -158,24 +158,24 @@ pub(super) struct Line {
 }
 
 /// The most connections: one in use, and one that replaces it.
-const LINES: usize = 2;
+const MAX_CONNS: usize = 2;
 
 /// The state under the lock.
 pub(super) struct State {
     pub(super) core: Core,
-    lines: [Option<Line>; LINES],
+    lines: [Option<SessionConn>; MAX_CONNS],
     gone: bool,
     alarm: Alarm<Session>,
 }
 
 impl State {
     /// The entry of a connection.
-    pub(super) fn line(&mut self, conn: Conn) -> Option<&mut Line> {
+    pub(super) fn line(&mut self, conn: Conn) -> Option<&mut SessionConn> {
         find(&mut self.lines, conn)
     }
 
     /// Adds a connection. Returns it if there is no room, which the protocol rules out.
-    pub(super) fn enter(&mut self, line: Line) -> core::result::Result<(), Line> {
+    pub(super) fn enter(&mut self, line: SessionConn) -> core::result::Result<(), SessionConn> {
         match self.lines.iter_mut().find(|place| place.is_none()) {
             Some(place) => {
                 *place = Some(line);
@@ -186,8 +186,8 @@ impl State {
     }
 
     /// Removes a connection.
-    pub(super) fn leave(&mut self, conn: Conn) -> Option<Line> {
-        let is_it = |line: &mut Line| line.connection.conn() == conn;
+    pub(super) fn leave(&mut self, conn: Conn) -> Option<SessionConn> {
+        let is_it = |line: &mut SessionConn| line.connection.conn() == conn;
         self.lines.iter_mut().find_map(|place| place.take_if(is_it))
     }
 
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-fn find(lines: &mut [Option<Line>; LINES], conn: Conn) -> Option<&mut Line> {
+fn find(lines: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut SessionConn> {
     lines
         .iter_mut()
         .flatten()
@@ -211,24 +211,24 @@ fn find(lines: &mut [Option<Line>; LINES], conn: Conn) -> Option<&mut Line> {
 }
 
 /// A work request for a QP.
-struct Order {
+struct SendRequest {
     op: WireOp,
     /// READs of the same operation follow.
     more: bool,
-    front: [u8; MAX_HEADER],
+    inline_header: [u8; MAX_HEADER],
     front_len: usize,
     memory: MemRef,
 }
 
-impl Order {
+impl SendRequest {
     /// A SEND of `header`, followed by `memory`.
     fn send(header: &Header, memory: MemRef) -> Self {
-        let mut front = [0; MAX_HEADER];
-        let front_len = header.put(&mut front).unwrap_or(0);
+        let mut inline_header = [0; MAX_HEADER];
+        let front_len = header.put(&mut inline_header).unwrap_or(0);
         Self {
             op: WireOp::Send(SendEnd::Plain),
             more: false,
-            front,
+            inline_header,
             front_len,
             memory,
         }
@@ -238,7 +238,7 @@ impl Order {
         Self {
             op,
             more: false,
-            front: [0; MAX_HEADER],
+            inline_header: [0; MAX_HEADER],
             front_len: 0,
             memory,
         }
@@ -360,7 +360,7 @@ impl Session {
         let core = Core::new(config, Tree::new(), Tree::new(), Tree::new());
         let state = State {
             core,
-            lines: [const { None }; LINES],
+            lines: [const { None }; MAX_CONNS],
             gone: false,
             alarm: Alarm::new(),
         };
@@ -539,16 +539,16 @@ impl Session {
     fn pump(self: &Arc<Self>, state: &mut State, now: u64) {
         while let Some(next) = state.core.next(now) {
             match next {
-                Do::Post(conn, piece, request) => self.post(state, now, conn, piece, &request),
-                Do::Void(conn) => {
+                Action::Post(conn, piece, request) => self.post(state, now, conn, piece, &request),
+                Action::Void(conn) => {
                     if let Some(line) = state.line(conn) {
-                        let Line {
+                        let SessionConn {
                             connection, works, ..
                         } = line;
                         connection.make_void(works);
                     }
                 }
-                Do::End(ended) => self.end(ended),
+                Action::End(ended) => self.end(ended),
             }
         }
         if state.gone {
@@ -568,12 +568,12 @@ impl Session {
     fn post(&self, state: &mut State, now: u64, conn: Conn, piece: Piece, request: &Request) {
         let State { core, lines, .. } = state;
         if let Some(line) = find(lines, conn) {
-            if let Some(order) = Order::of(core, &line.connection, request) {
+            if let Some(order) = SendRequest::of(core, &line.connection, request) {
                 let context = line.works.put(piece);
-                let front = order.front.get(..order.front_len).unwrap_or_default();
+                let inline_header = order.inline_header.get(..order.front_len).unwrap_or_default();
                 let queued =
                     line.connection
-                        .queue(order.op, order.more, front, order.memory, context);
+                        .queue(order.op, order.more, inline_header, order.memory, context);
                 if queued.is_ok() {
                     line.unsent = true;
                     return;
@@ -581,14 +581,14 @@ impl Session {
                 line.works.take(context);
             }
         }
-        if let Some(ended) = core.done(now, conn, piece, Done::Failed(None)) {
+        if let Some(ended) = core.done(now, conn, piece, WorkResult::Failed(None)) {
             self.end(ended);
         }
         core.failed(conn, Cause::Reset);
     }
 
     /// Completes an operation or a receive. Sleeps.
-    pub(super) fn end(&self, ended: Ended<Transmit, super::op::Filling>) {
+    pub(super) fn end(&self, ended: Ended<Transmit, super::op::RecvRead>) {
         // An endpoint that has sessions is enabled.
         let Some(bound) = self.endpoint.bound.as_ref() else {
             return;

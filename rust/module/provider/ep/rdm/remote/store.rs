@@ -21,7 +21,7 @@ use kfi_core::rdm::{
 
 use super::{
     op::{
-        Filling,
+        RecvRead,
         Transmit, //
     },
     owing::Share, //
@@ -43,10 +43,10 @@ pub(super) type SendSlot = Slot<ops::Send<Transmit>>;
 pub(super) type RmaSlot = Slot<ops::Rma<Transmit>>;
 
 /// Memory for an answer to the peer.
-pub(super) type AnswerSlot = Slot<Answer<Filling>, Share>;
+pub(super) type AnswerSlot = Slot<Answer<RecvRead>, Share>;
 
 /// Bytes of an [`AnswerSlot`], with the kernel's overhead for a tree node.
-pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<Filling>, Share)>() + 64;
+pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<RecvRead>, Share)>() + 64;
 
 /// Allocates memory for one entry. Fails with `ENOMEM`. Sleeps.
 pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
@@ -92,8 +92,8 @@ pub(super) struct Trees;
 
 impl Stores for Trees {
     type Op = Transmit;
-    type Receive = Filling;
+    type Receive = RecvRead;
     type Sends = Tree<ops::Send<Transmit>>;
     type Rmas = Tree<ops::Rma<Transmit>>;
-    type Answers = Tree<Answer<Filling>, Share>;
+    type Answers = Tree<Answer<RecvRead>, Share>;
 }

@@ -21,12 +21,12 @@ pub(super) struct Posted {
 }
 
 /// The work of a QP.
-pub(super) struct Works {
+pub(super) struct PostedWork {
     ring: KVec<Option<Posted>>,
     next: u64,
 }
 
-impl Works {
+impl PostedWork {
     /// Bytes of memory of the ring.
     pub(super) const BYTES: usize = DEPTH as usize * size_of::<Option<Posted>>();
 

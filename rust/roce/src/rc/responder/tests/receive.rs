@@ -12,7 +12,7 @@ mod suite {
                 let mut packet = request(number, *headers, *len);
                 packet.bth.solicited = true;
                 let verdict = responder.receive(0, &packet, target);
-                assert_eq!(verdict, Verdict::Executed);
+                assert_eq!(verdict, RequestResult::Executed);
             }
             assert_eq!(target.taken(), Log::of(calls));
             let last = requests.len() as u32 - 1;
@@ -107,11 +107,11 @@ mod suite {
     }
 
     /// Returns the verdict on a second request after a first one was executed.
-    fn after(first: (Headers, u32), second: (Headers, u32)) -> Result<Verdict> {
-        let mut verdict = Verdict::Dropped;
+    fn after(first: (Headers, u32), second: (Headers, u32)) -> Result<RequestResult> {
+        let mut verdict = RequestResult::Dropped;
         with(|responder, target| {
             let packet = request(0, first.0, first.1);
-            assert_eq!(responder.receive(0, &packet, target), Verdict::Executed);
+            assert_eq!(responder.receive(0, &packet, target), RequestResult::Executed);
             verdict = responder.receive(0, &request(1, second.0, second.1), target);
             Ok(())
         })?;
@@ -142,11 +142,11 @@ mod suite {
             (Headers::SendLast(SendEnd::Plain), 1),
         ];
         let write_on = [(Headers::WriteLast(None), MTU)];
-        let invalid = Verdict::Refused(Nak::InvalidRequest);
+        let invalid = RequestResult::Refused(Nak::InvalidRequest);
         for (first, starts, sends, writes) in [
-            (send, Verdict::Executed, invalid, invalid),
-            (send_first, invalid, Verdict::Executed, invalid),
-            (write_first, invalid, invalid, Verdict::Executed),
+            (send, RequestResult::Executed, invalid, invalid),
+            (send_first, invalid, RequestResult::Executed, invalid),
+            (write_first, invalid, invalid, RequestResult::Executed),
         ] {
             for second in begin {
                 assert_eq!(after(first, second), Ok(starts));
@@ -164,8 +164,8 @@ mod suite {
     }
 
     /// Returns the verdict on a request after no other.
-    fn alone(headers: Headers, len: u32) -> Result<Verdict> {
-        let mut verdict = Verdict::Dropped;
+    fn alone(headers: Headers, len: u32) -> Result<RequestResult> {
+        let mut verdict = RequestResult::Dropped;
         with(|responder, target| {
             verdict = responder.receive(0, &request(0, headers, len), target);
             Ok(())
@@ -175,8 +175,8 @@ mod suite {
 
     #[test]
     fn packets_of_a_wrong_length_are_refused() -> Result {
-        let invalid = Verdict::Refused(Nak::InvalidRequest);
-        let good = Verdict::Executed;
+        let invalid = RequestResult::Refused(Nak::InvalidRequest);
+        let good = RequestResult::Executed;
         let plain = SendEnd::Plain;
         let reth = |len| Reth { len, ..WHERE };
         for (headers, len, verdict) in [
@@ -261,7 +261,7 @@ mod suite {
             let attr = Attr { access, ..attr() };
             with_attr(&attr, AckPolicy::AT_ONCE, |responder, target| {
                 let verdict = responder.receive(0, &request(0, headers, len), target);
-                assert_eq!(verdict, Verdict::Refused(Nak::InvalidRequest));
+                assert_eq!(verdict, RequestResult::Refused(Nak::InvalidRequest));
                 assert_eq!(target.taken(), Log::new());
                 Ok(())
             })?;
@@ -269,7 +269,7 @@ mod suite {
         // The address is not aligned.
         for va in [0x1001, 0x1004] {
             let verdict = alone(Headers::FetchAdd(AtomicEth { va, ..WORD }), 0);
-            assert_eq!(verdict, Ok(Verdict::Refused(Nak::InvalidRequest)));
+            assert_eq!(verdict, Ok(RequestResult::Refused(Nak::InvalidRequest)));
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ mod suite {
                 with(|responder, target| {
                     target.refuses = Some((call, why));
                     let verdict = responder.receive(0, &request(0, headers, len), target);
-                    assert_eq!(verdict, Verdict::Refused(nak));
+                    assert_eq!(verdict, RequestResult::Refused(nak));
                     assert_eq!(responder.state(), State::Error);
                     let mut calls = target.taken();
                     // The last call aborts the receive, if it had begun.
@@ -350,15 +350,15 @@ mod suite {
             answers(responder, 0);
             for number in [0, 2, 1] {
                 let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, Verdict::Duplicate);
+                assert_eq!(verdict, RequestResult::Duplicate);
             }
             // Requests that ask for no acknowledgement, and a PSN half the number space back, are
             // answered too.
             let old = quiet(0, Headers::SendFirst, MTU);
-            assert_eq!(responder.receive(0, &old, target), Verdict::Duplicate);
+            assert_eq!(responder.receive(0, &old, target), RequestResult::Duplicate);
             let mut old = send(0);
             old.bth.psn = responder.expected().sub(Psn::HALF);
-            assert_eq!(responder.receive(0, &old, target), Verdict::Duplicate);
+            assert_eq!(responder.receive(0, &old, target), RequestResult::Duplicate);
             assert_eq!(target.taken(), Log::new());
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(2, 3)]));
             assert_eq!(responder.expected(), psn(3));
@@ -374,17 +374,17 @@ mod suite {
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
             for number in [2 + LARGEST, 3 * LARGEST, Psn::HALF / 2, Psn::HALF] {
                 let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, Verdict::Dropped);
+                assert_eq!(verdict, RequestResult::Dropped);
             }
             assert_eq!(answers(responder, 0), Log::new());
             assert_eq!(responder.stats().too_far, 4);
             assert_eq!(responder.stats().out_of_sequence, 0);
             // The packet does not change the answer to a packet within the window.
             let verdict = responder.receive(0, &send(1 + LARGEST), target);
-            assert_eq!(verdict, Verdict::OutOfSequence);
+            assert_eq!(verdict, RequestResult::OutOfSequence);
             let nak = Said::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
-            assert_eq!(responder.receive(0, &send(1), target), Verdict::Executed);
+            assert_eq!(responder.receive(0, &send(1), target), RequestResult::Executed);
             Ok(())
         })
     }
@@ -395,7 +395,7 @@ mod suite {
             responder.receive(0, &send(0), target);
             for number in [2, 4, 3] {
                 let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, Verdict::OutOfSequence);
+                assert_eq!(verdict, RequestResult::OutOfSequence);
             }
             // The NAK acknowledges all requests before it.
             let nak = Said::Nak(1, 1, Nak::Sequence);
@@ -411,7 +411,7 @@ mod suite {
             assert_eq!(answers(responder, 0), Log::new());
             for number in [1, 2, 3] {
                 let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, Verdict::Executed);
+                assert_eq!(verdict, RequestResult::Executed);
             }
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(3, 4)]));
             // A new gap is reported again.
@@ -464,7 +464,7 @@ mod suite {
         with(|responder, target| {
             target.receives = 0;
             let verdict = responder.receive(0, &send(0), target);
-            assert_eq!(verdict, Verdict::NotReady);
+            assert_eq!(verdict, RequestResult::NotReady);
             responder.receive(0, &send(1), target);
             let answering = responder.poll(0);
             let headers = answering.map(|answering| answering.packet.headers());
@@ -486,17 +486,17 @@ mod suite {
             responder.receive(0, &send(1), target);
             assert_eq!(answers(responder, 0), Log::new());
             target.receives = 1;
-            assert_eq!(responder.receive(0, &send(0), target), Verdict::Executed);
+            assert_eq!(responder.receive(0, &send(0), target), RequestResult::Executed);
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
             // The last packet of a WRITE gets the RNR NAK; the packets before it stay executed.
             responder.receive(0, &request(1, Headers::WriteFirst(reth), MTU), target);
             let verdict = responder.receive(0, &request(2, imm, MTU), target);
-            assert_eq!(verdict, Verdict::NotReady);
+            assert_eq!(verdict, RequestResult::NotReady);
             assert_eq!(answers(responder, 0), Log::of(&[Said::Rnr(2, 1)]));
             target.receives = 1;
             target.taken();
             let verdict = responder.receive(0, &request(2, imm, MTU), target);
-            assert_eq!(verdict, Verdict::Executed);
+            assert_eq!(verdict, RequestResult::Executed);
             assert_eq!(
                 target.taken(),
                 Log::of(&[
@@ -523,7 +523,7 @@ mod suite {
         let mut target = Told::new();
         assert_eq!(
             responder.receive(0, &send(0), &mut target),
-            Verdict::Dropped
+            RequestResult::Dropped
         );
         responder.error(&mut target);
         assert_eq!(responder.state(), State::Reset);
@@ -536,7 +536,7 @@ mod suite {
         assert_eq!(responder.state(), State::Init);
         assert_eq!(
             responder.receive(0, &send(0), &mut target),
-            Verdict::Dropped
+            RequestResult::Dropped
         );
         assert_eq!(responder.stats().unready, 2);
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
@@ -544,9 +544,9 @@ mod suite {
         // A responder ignores responses.
         let answer = Headers::ReadResponseMiddle;
         let verdict = responder.receive(0, &request(0, answer, MTU), &mut target);
-        assert_eq!(verdict, Verdict::Dropped);
+        assert_eq!(verdict, RequestResult::Dropped);
         let first = request(0, Headers::SendFirst, MTU);
-        assert_eq!(responder.receive(0, &first, &mut target), Verdict::Executed);
+        assert_eq!(responder.receive(0, &first, &mut target), RequestResult::Executed);
         target.taken();
         responder.error(&mut target);
         assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));
@@ -554,7 +554,7 @@ mod suite {
         assert_eq!(responder.deadline(), None);
         assert_eq!(
             responder.receive(0, &send(1), &mut target),
-            Verdict::Dropped
+            RequestResult::Dropped
         );
         assert_eq!(target.taken(), Log::new());
         // A second error has no effect.
@@ -563,7 +563,7 @@ mod suite {
         // The responder starts again, and is reset in the middle of a message.
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
         start(&mut responder, &attr(), &mut target)?;
-        assert_eq!(responder.receive(0, &first, &mut target), Verdict::Executed);
+        assert_eq!(responder.receive(0, &first, &mut target), RequestResult::Executed);
         target.taken();
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
         assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));

@@ -60,7 +60,7 @@ mod suite {
                 ..WHERE
             };
             let request = request(0, Headers::ReadRequest(reth), 0);
-            assert_eq!(responder.receive(0, &request, target), Verdict::Executed);
+            assert_eq!(responder.receive(0, &request, target), RequestResult::Executed);
             assert_eq!(target.taken(), Log::of(&[Call::CheckRead(reth)]));
             assert_eq!(responder.expected(), psn(4));
             for (index, said_is) in [
@@ -163,7 +163,7 @@ mod suite {
                 (1, 1, &[Said::Only(1, 1)]),
             ] {
                 let again = read(first, first, packets);
-                assert_eq!(responder.receive(0, &again, target), Verdict::Duplicate);
+                assert_eq!(responder.receive(0, &again, target), RequestResult::Duplicate);
                 assert_eq!(answers(responder, 0), Log::of(said));
             }
             assert_eq!(responder.stats().replays, 4);
@@ -214,7 +214,7 @@ mod suite {
                 ),
             ] {
                 let other = request(number, Headers::ReadRequest(reth), 0);
-                assert_eq!(responder.receive(0, &other, target), Verdict::Duplicate);
+                assert_eq!(responder.receive(0, &other, target), RequestResult::Duplicate);
                 assert_eq!(answers(responder, 0), Log::new());
             }
             let add = request(1, Headers::FetchAdd(WORD), 0);
@@ -254,7 +254,7 @@ mod suite {
             ] {
                 let swap = request(number, Headers::CompareSwap(WORD), 0);
                 for again in [add(number), swap] {
-                    assert_eq!(responder.receive(0, &again, target), Verdict::Duplicate);
+                    assert_eq!(responder.receive(0, &again, target), RequestResult::Duplicate);
                     assert_eq!(answers(responder, 0), Log::of(said));
                 }
             }
@@ -273,7 +273,7 @@ mod suite {
             responder.receive(0, &read(0, 0, 2), target);
             responder.receive(0, &read(2, 0, 2), target);
             let verdict = responder.receive(0, &read(4, 0, 2), target);
-            assert_eq!(verdict, Verdict::Refused(Nak::InvalidRequest));
+            assert_eq!(verdict, RequestResult::Refused(Nak::InvalidRequest));
             // The requests before it are answered first.
             assert_eq!(
                 answers(responder, 0),
@@ -295,7 +295,7 @@ mod suite {
             responder.poll(0);
             responder.receive(0, &read(0, 0, 2), target);
             let verdict = responder.receive(0, &read(4, 0, 1), target);
-            assert_eq!(verdict, Verdict::Executed);
+            assert_eq!(verdict, RequestResult::Executed);
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[Said::First(2, 2), Said::Last(3, 2), Said::Only(4, 3)])
@@ -308,7 +308,7 @@ mod suite {
         };
         with_attr(&none, AckPolicy::AT_ONCE, |responder, target| {
             let verdict = responder.receive(0, &read(0, 0, 1), target);
-            assert_eq!(verdict, Verdict::Refused(Nak::InvalidRequest));
+            assert_eq!(verdict, RequestResult::Refused(Nak::InvalidRequest));
             Ok(())
         })
     }

@@ -46,7 +46,7 @@ pub(crate) enum Class {
 }
 
 /// The current statistics of one object. `struct kfabric_stat` defines them.
-pub(crate) struct Figures {
+pub(crate) struct ObjectStats {
     /// The address of an endpoint that has one.
     pub(crate) addr: Option<SockAddr>,
     /// The values.
@@ -54,7 +54,7 @@ pub(crate) struct Figures {
 }
 
 /// An object that can be on the object list.
-pub(crate) trait Listed: Send + Sync {
+pub(crate) trait StatsSource: Send + Sync {
     /// Its class.
     fn class(&self) -> Class;
     /// Its identifier in its front end, and its owner.
@@ -62,7 +62,7 @@ pub(crate) trait Listed: Send + Sync {
     /// The domain that it belongs to.
     fn domain(&self) -> &Domain;
     /// Its current statistics. May take its locks.
-    fn figures(&self) -> Figures;
+    fn figures(&self) -> ObjectStats;
     /// The packet statistics of its QPs; all 0 if it has none.
     fn packets(&self) -> Values {
         [0; FIGURES]
@@ -71,15 +71,15 @@ pub(crate) trait Listed: Send + Sync {
     fn link_gone(&self) {}
 }
 
-struct Roster {
+struct ObjectList {
     last_id: u64,
     /// `None` until the first object is entered, because a tree cannot be made in a constant.
-    objects: Option<RBTree<u64, Arc<dyn Listed>>>,
+    objects: Option<RBTree<u64, Arc<dyn StatsSource>>>,
 }
 
 kernel::sync::global_lock! {
     // SAFETY: `init` is called by the module's init before anything else of the provider.
-    unsafe(uninit) static ROSTER: SpinLock<Roster> = Roster {
+    unsafe(uninit) static OBJECTS: SpinLock<ObjectList> = ObjectList {
         last_id: 0,
         objects: None,
     };
@@ -92,20 +92,20 @@ kernel::sync::global_lock! {
 /// Must be called once, before any other function of the provider.
 pub(super) unsafe fn init() {
     // SAFETY: Called once, by the requirement above.
-    unsafe { ROSTER.init() }
+    unsafe { OBJECTS.init() }
 }
 
-/// An entry of the object list. [`Place::leave`] removes it.
+/// An entry of the object list. [`ObjectListEntry::leave`] removes it.
 ///
 /// Dropping it does not remove the entry: the object list has a reference to the object, which
-/// holds its `Place` and so would never be dropped. Teardown removes it.
+/// holds its `ObjectListEntry` and so would never be dropped. Teardown removes it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place(u64);
+pub(crate) struct ObjectListEntry(u64);
 
-impl Place {
+impl ObjectListEntry {
     /// Removes the object from the object list. Idempotent. Sleeps.
     pub(crate) fn leave(self) {
-        let object = match &mut ROSTER.lock().objects {
+        let object = match &mut OBJECTS.lock().objects {
             Some(objects) => objects.remove(&self.0),
             None => None,
         };
@@ -115,15 +115,15 @@ impl Place {
 }
 
 /// Enters `object` in the object list. Fails with `ENOMEM`. Sleeps.
-pub(crate) fn enter(object: Arc<dyn Listed>) -> Result<Place> {
+pub(crate) fn enter(object: Arc<dyn StatsSource>) -> Result<ObjectListEntry> {
     // The key is known only under the lock, so the node is preallocated.
     let reservation = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-    let mut roster = ROSTER.lock();
-    let id = roster.last_id.wrapping_add(1);
-    roster.last_id = id;
+    let mut object_list = OBJECTS.lock();
+    let id = object_list.last_id.wrapping_add(1);
+    object_list.last_id = id;
     let node: RBTreeNode<_, _> = reservation.into_node(id, object);
-    roster.objects.get_or_insert_with(RBTree::new).insert(node);
-    Ok(Place(id))
+    object_list.objects.get_or_insert_with(RBTree::new).insert(node);
+    Ok(ObjectListEntry(id))
 }
 
 /// The number of objects that are checked under one hold of the lock. A user can have many.
@@ -134,12 +134,12 @@ const STRIDE: u32 = 64;
 pub(crate) fn next(
     class: Class,
     after: u64,
-    mut wanted: impl FnMut(&dyn Listed) -> bool,
-) -> Option<(u64, Arc<dyn Listed>)> {
+    mut wanted: impl FnMut(&dyn StatsSource) -> bool,
+) -> Option<(u64, Arc<dyn StatsSource>)> {
     let mut at = after.checked_add(1)?;
     loop {
-        let roster = ROSTER.lock();
-        let objects = roster.objects.as_ref()?;
+        let object_list = OBJECTS.lock();
+        let objects = object_list.objects.as_ref()?;
         for _ in 0..STRIDE {
             let cursor = objects.cursor_lower_bound(&at)?;
             let (id, object) = cursor.current();
@@ -148,7 +148,7 @@ pub(crate) fn next(
             }
             at = id.checked_add(1)?;
         }
-        drop(roster);
+        drop(object_list);
         cond_resched();
     }
 }

@@ -3,11 +3,11 @@
 //! Drain: admits operations until it is shut, and counts the operations that are inside.
 //!
 //! Every operation that accesses an endpoint or a memory region enters its drain, from any
-//! process. [`Rundown::enter`] and leaving are one atomic operation each. Closing an object has two
+//! process. [`Drain::enter`] and leaving are one atomic operation each. Closing an object has two
 //! steps:
 //!
-//! - [`Rundown::shut`] admits no further operation. It does not wait.
-//! - [`Rundown::wait`] sleeps until all operations have left, so that a close does not return while
+//! - [`Drain::shut`] admits no further operation. It does not wait.
+//! - [`Drain::wait`] sleeps until all operations have left, so that a close does not return while
 //!   bytes are placed in the owner's memory. A fatal signal ends it.
 //!
 //! An operation that is inside can belong to a task that is not scheduled for a long time. So only
@@ -15,7 +15,7 @@
 //! not wait: see [`Object`](super::object::Object).
 
 #[cfg(kfi_kunit)]
-#[path = "../../../kunit/rundown.rs"]
+#[path = "../../../kunit/drain.rs"]
 mod kunit;
 
 use kernel::prelude::*;
@@ -34,24 +34,24 @@ use crate::shim::{
 ///
 /// # Invariants
 ///
-/// The low bits of `state` count the operations inside. [`Rundown::SHUT`] is set while none may
-/// enter: before [`Rundown::start`] and after [`Rundown::shut`], for ever.
+/// The low bits of `state` count the operations inside. [`Drain::SHUT`] is set while none may
+/// enter: before [`Drain::start`] and after [`Drain::shut`], for ever.
 #[pin_data]
-pub(crate) struct Rundown {
+pub(crate) struct Drain {
     state: AtomicWord,
     #[pin]
     empty: WaitQueue,
 }
 
-impl Rundown {
+impl Drain {
     const SHUT: u64 = 1 << 62;
 
-    /// Makes a drain that admits no operation before [`Rundown::start`].
+    /// Makes a drain that admits no operation before [`Drain::start`].
     pub(crate) fn new_shut() -> impl PinInit<Self> {
         // INVARIANT: No operation is inside, shut.
         pin_init!(Self {
             state: AtomicWord::new(Self::SHUT),
-            empty <- new_wait_queue!("Rundown::empty"),
+            empty <- new_wait_queue!("Drain::empty"),
         })
     }
 
@@ -60,18 +60,18 @@ impl Rundown {
         // INVARIANT: No operation is inside, open.
         pin_init!(Self {
             state: AtomicWord::new(0),
-            empty <- new_wait_queue!("Rundown::empty"),
+            empty <- new_wait_queue!("Drain::empty"),
         })
     }
 
-    /// Opens it. Called once, and not after [`Rundown::shut`].
+    /// Opens it. Called once, and not after [`Drain::shut`].
     pub(crate) fn start(&self) {
         let _ = self.state.fetch_add(Self::SHUT.wrapping_neg());
     }
 
     /// Enters, if it is open. Dropping the result leaves.
     #[inline(always)]
-    pub(crate) fn enter(&self) -> Option<Inside<'_>> {
+    pub(crate) fn enter(&self) -> Option<DrainGuard<'_>> {
         // A task that finds it shut does not change the state. So `wait` waits only for tasks that
         // began to enter before the shut, however many others try.
         if !self.is_open() {
@@ -81,7 +81,7 @@ impl Rundown {
             self.leave();
             return None;
         }
-        Some(Inside { rundown: self })
+        Some(DrainGuard { drain: self })
     }
 
     #[inline]
@@ -130,14 +130,14 @@ impl Rundown {
     }
 }
 
-/// One operation inside a [`Rundown`].
-pub(crate) struct Inside<'a> {
-    rundown: &'a Rundown,
+/// One operation inside a [`Drain`].
+pub(crate) struct DrainGuard<'a> {
+    drain: &'a Drain,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for DrainGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.rundown.leave();
+        self.drain.leave();
     }
 }
