@@ -26,7 +26,7 @@
 //! [`force_close`] is for an owner that is gone (exit, kill). Front ends call it in the order of
 //! dependence, so that the only remaining uses are those of wait descriptors, which report that the
 //! object is closed. It does not wait for operations. No call of the owner is running. The
-//! operations that are still inside ([`Drain`](super::drain::Rundown)) belong to peers and to
+//! operations that are still inside ([`Drain`](super::drain::Drain)) belong to peers and to
 //! the module's workers. For these the following holds:
 //!
 //! - **Memory.** An operation has references to its objects, and these to all objects that they are

@@ -140,10 +140,10 @@ impl Cm {
     fn asked(self: &Arc<Self>, way: &AddrPair, tid: u64, req: &Req<'_>) -> Option<()> {
         let (link, path) = self.back(way)?;
         match self.request(way, &link, &path, tid, req) {
-            Ok((door, request)) => {
+            Ok((listener, request)) => {
                 // A listener that was closed in the meantime returns the request; dropping it
                 // rejects it.
-                drop(door.ask(request));
+                drop(listener.ask(request));
             }
             Err(refusal) => self.send(&path, &refusal?.message(tid, req.local_id)),
         }
@@ -172,18 +172,18 @@ impl Cm {
             Some(Refusal::new(Reason::NO_RESOURCES))
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
-        let (door, full) = self.with(|table| {
-            let door = table.listener(req.service_id, way.to);
-            (door, table.is_full(Some(way.from)))
+        let (listener, full) = self.with(|table| {
+            let listener = table.listener(req.service_id, way.to);
+            (listener, table.is_full(Some(way.from)))
         });
-        let Some(door) = door else {
+        let Some(listener) = listener else {
             self.count(Stat::CmNoListener);
             return Err(Some(Refusal::new(Reason::INVALID_SERVICE_ID)));
         };
-        if door.is_overloaded() {
+        if listener.is_overloaded() {
             return Err(None);
         }
-        let waiting = door.room().filter(|_| !full).ok_or_else(no_room)?;
+        let waiting = listener.room().filter(|_| !full).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(way.to, mtu);
         let id = random_id();
@@ -201,6 +201,6 @@ impl Cm {
             // `Cm::sweep` may have run before the connection was in the table.
             request.conn().forget();
         }
-        Ok((door, request))
+        Ok((listener, request))
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn listen(
         gone: false,
         listener: Some(listener),
     };
-    let door = Arc::pin_init(
+    let entry = Arc::pin_init(
         pin_init!(ListenerEntry {
             service_id,
             ip,
@@ -80,8 +80,8 @@ pub(crate) fn listen(
         }),
         GFP_KERNEL_ACCOUNT,
     )?;
-    cm.listen(&door)?;
-    Ok(Listening { cm, door })
+    cm.listen(&entry)?;
+    Ok(Listening { cm, entry })
 }
 
 /// Returns the bytes of kernel memory that a listener with this backlog uses.
@@ -94,13 +94,13 @@ pub(crate) const fn listening_bytes(backlog: usize) -> usize {
 /// still run after that.
 pub(crate) struct Listening {
     cm: Arc<Cm>,
-    door: Arc<ListenerEntry>,
+    entry: Arc<ListenerEntry>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.cm.unlisten(&self.door);
-        self.door.close();
+        self.cm.unlisten(&self.entry);
+        self.entry.close();
     }
 }
 

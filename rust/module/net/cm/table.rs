@@ -351,8 +351,8 @@ impl Table {
 
     /// Inserts a listener. Fails with `EADDRINUSE` if another one has the service ID at one of its
     /// addresses.
-    pub(super) fn listen(&mut self, door: &Arc<ListenerEntry>, node: ListenerNode) -> Result {
-        let (service_id, ip) = door.at();
+    pub(super) fn listen(&mut self, listener: &Arc<ListenerEntry>, node: ListenerNode) -> Result {
+        let (service_id, ip) = listener.at();
         // The listener at all addresses sorts before the others of its family.
         let others = self.listeners.cursor_lower_bound(&(service_id, any(ip)));
         let first = others.map(|cursor| *cursor.current().0);
@@ -366,7 +366,7 @@ impl Table {
             return Err(EADDRINUSE);
         }
         self.listeners
-            .insert(node.into_node((service_id, ip), door.clone()));
+            .insert(node.into_node((service_id, ip), listener.clone()));
         Ok(())
     }
 
@@ -377,10 +377,10 @@ impl Table {
     }
 
     /// Removes a listener, if it is in the table. The result must not be dropped under the lock.
-    pub(super) fn unlisten(&mut self, door: &Arc<ListenerEntry>) -> Option<Arc<ListenerEntry>> {
-        let key = door.at();
+    pub(super) fn unlisten(&mut self, listener: &Arc<ListenerEntry>) -> Option<Arc<ListenerEntry>> {
+        let key = listener.at();
         let listens = self.listeners.get(&key)?;
-        if Arc::ptr_eq(listens, door) {
+        if Arc::ptr_eq(listens, listener) {
             self.listeners.remove(&key)
         } else {
             None
