@@ -17,8 +17,8 @@ use super::{
     receive::{
         EnqueueResult,
         Held,
-        Message,
-        MatchResult, //
+        MatchResult,
+        Message, //
     },
     *, //
 };

@@ -30,8 +30,8 @@ use super::{
         Datagram,
         Destination, //
     },
-    Stat,
-    Path, //
+    Path,
+    Stat, //
 };
 use crate::{
     mem::{

@@ -8,8 +8,8 @@
 use super::{
     counter::Counter,
     fd::{
-        Fd,
-        CounterRef, //
+        CounterRef,
+        Fd, //
     },
     Cntr,
     CntrAttr, //
@@ -27,11 +27,11 @@ use crate::{
                 ident,
                 soon,
                 thread,
-                wait_obj, //
+                wait_obj,
                 within,
                 Count,
                 TestDomain,
-                TestFabric,
+                TestFabric, //
             },
             WaitObj,
             WaitSet, //

@@ -4,9 +4,9 @@
 
 use super::{
     with_memory,
-    NewWaiter,
     Line,
-    Memory, //
+    Memory,
+    NewWaiter, //
 };
 use kernel::prelude::*;
 use kfi_core::due::{

@@ -28,8 +28,8 @@ use super::{
         TWO, //
     },
     qp::rc::INLINE_HEADER_MAX,
-    Stat,
-    Path, //
+    Path,
+    Stat, //
 };
 use crate::{
     mem::{

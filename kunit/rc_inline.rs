@@ -57,10 +57,7 @@ mod tests {
         assert!(b.figure(Stat::RxPackets) >= 100);
         // The worker of this QP runs for its user, and does not process packets for the first
         // user's QP either.
-        assert_eq!(
-            (a.figure(Stat::RxInline), b.figure(Stat::RxInline)),
-            (0, 0)
-        );
+        assert_eq!((a.figure(Stat::RxInline), b.figure(Stat::RxInline)), (0, 0));
         Ok(())
     }
 

@@ -18,9 +18,9 @@ use super::{
         Payload,
         Qp, //
     },
-    Stat,
     Path,
-    QpStats, //
+    QpStats,
+    Stat, //
 };
 use crate::{
     mem::{
@@ -291,7 +291,8 @@ impl End {
     pub(super) fn of(link: &TestLink, ip: IpAddr, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
         let figures = QpStats::shared()?;
-        let qp = Qp::connection_with_inline_headers(&link.0, ip, sends, figures, owner, peer.clone())?;
+        let qp =
+            Qp::connection_with_inline_headers(&link.0, ip, sends, figures, owner, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
@@ -329,7 +330,8 @@ impl End {
 
     fn post_front(&self, op: Op, inline_header: &[u8], memory: &MemRef) -> Result {
         let context = self.peer.ended() as u64;
-        self.qp.queue(&plain(op), inline_header, memory.clone(), context)?;
+        self.qp
+            .queue(&plain(op), inline_header, memory.clone(), context)?;
         self.qp.push_only();
         Ok(())
     }

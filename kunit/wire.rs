@@ -33,9 +33,9 @@ use super::{
         Rc, //
     },
     socket,
-    Stat,
     NetNs,
-    Path, //
+    Path,
+    Stat, //
 };
 use crate::{
     mem::{
@@ -325,9 +325,7 @@ mod tests {
             // The packet is 4 bytes shorter, and so must be the UDP length.
             bytes[25] -= 4;
         })?;
-        assert!(eventually(
-            || pair.strays(Stat::DropSyndrome) == before + 1
-        ));
+        assert!(eventually(|| pair.strays(Stat::DropSyndrome) == before + 1));
         assert!(pair.works()?);
         assert_eq!(pair.b.got.count(), 1);
         Ok(())
@@ -336,10 +334,7 @@ mod tests {
     #[test]
     fn invalid_lengths_are_dropped() -> Result {
         let pair = Pair::new(ONE, TWO)?;
-        let (short, odd) = (
-            pair.strays(Stat::DropShort),
-            pair.strays(Stat::DropLength),
-        );
+        let (short, odd) = (pair.strays(Stat::DropShort), pair.strays(Stat::DropLength));
         // The UDP length is smaller than that of the packet: 0 to 23 bytes are not a RoCEv2
         // datagram.
         for len in 0..24u8 {

@@ -16,12 +16,12 @@ use super::{
         Ud, //
     },
     socket::AddrPair,
-    Stat,
     IfName,
     Link,
     LinkName,
     NetNs,
-    Path, //
+    Path,
+    Stat, //
 };
 use crate::{
     mem::{

@@ -25,7 +25,10 @@ fn set(file: &str, value: &str) {
 /// int3`). The code that is patched here is kfabric's, and no other task executes it.
 fn enable(event: &str, on: bool) {
     set("options/record-cmd", "0");
-    set(&format!("events/{event}/enable"), if on { "1" } else { "0" });
+    set(
+        &format!("events/{event}/enable"),
+        if on { "1" } else { "0" },
+    );
 }
 
 /// The lines of the event `name` with this context.

@@ -56,19 +56,19 @@
 #[cfg(doc)]
 use crate::due::Due;
 
-mod gate;
+mod values;
 mod waiters;
 
-pub use gate::{
-    ThresholdReached,
-    CounterValues, //
+pub use values::{
+    CounterValues,
+    ThresholdReached, //
 };
 pub use waiters::{
     Armed,
-    WaitCondition,
-    WaitStart,
     Outcome,
     Seen,
+    WaitCondition,
+    WaitStart,
     Waiter,
     Waiters, //
 };

@@ -14,12 +14,12 @@ mod support;
 use kfi_core::{
     cntr::{
         Armed,
-        WaitCondition,
-        ThresholdReached,
-        WaitStart,
         CounterValues,
         Outcome,
         Seen,
+        ThresholdReached,
+        WaitCondition,
+        WaitStart,
         Waiter,
         Waiters, //
     },

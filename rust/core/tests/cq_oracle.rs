@@ -10,10 +10,10 @@ mod support;
 use kfi_core::{
     cq::{
         Armed,
+        BlockingRead,
         CompletionQueue,
         Credit,
         ErrEntry,
-        BlockingRead,
         Push,
         Records,
         Woken, //

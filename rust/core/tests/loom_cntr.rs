@@ -8,11 +8,11 @@ mod loom_support;
 
 use kfi_core::cntr::{
     Armed,
-    WaitCondition,
-    ThresholdReached,
-    WaitStart,
     CounterValues,
     Outcome,
+    ThresholdReached,
+    WaitCondition,
+    WaitStart,
     Waiter,
     Waiters, //
 };

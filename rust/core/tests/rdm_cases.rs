@@ -22,10 +22,10 @@ use kfi_core::{
         },
         times::{
             ANSWERS,
+            CANCELS_MAX,
             CONNECT_TIME,
             LINGER_TIME,
-            PING_TIME,
-            CANCELS_MAX, //
+            PING_TIME, //
         }, //
     }, //
 };

@@ -255,7 +255,9 @@ impl Drop for Backing {
         match &mut self.keeper {
             // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
             // any more.
-            MemoryOwner::Pinned { .. } => unsafe { pinned::unpin(self.segments.as_slice(), written) },
+            MemoryOwner::Pinned { .. } => unsafe {
+                pinned::unpin(self.segments.as_slice(), written)
+            },
             // SAFETY: By the invariants each page has a reference for its segment; nothing uses it
             // any more.
             MemoryOwner::Pages => unsafe { consumer::put_pages(self.segments.as_slice()) },

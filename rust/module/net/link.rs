@@ -43,8 +43,8 @@ use super::{
     },
     socket::Socket,
     stats::{
-        Stat,
-        LinkStats, //
+        LinkStats,
+        Stat, //
     },
     table, //
 };

@@ -99,8 +99,8 @@ pub(crate) use self::{
     },
     path::Path,
     stats::{
-        Stat,
         QpStats,
+        Stat,
         Values,
         FIGURES, //
     },

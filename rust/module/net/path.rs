@@ -11,8 +11,8 @@ use super::{
     link::Link,
     packet,
     socket::{
-        Inbound,
-        AddrPair, //
+        AddrPair,
+        Inbound, //
     }, //
 };
 use crate::shim::{

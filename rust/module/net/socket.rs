@@ -37,8 +37,8 @@ use super::{
     packet,
     qp::AnyQp,
     stats::{
-        Stat,
-        LinkStats, //
+        LinkStats,
+        Stat, //
     }, //
 };
 use crate::shim::{

@@ -44,8 +44,8 @@ use super::{
     object::{
         Ident,
         Object,
-        UseRef,
-        UseCount, //
+        UseCount,
+        UseRef, //
     }, //
 };
 use crate::{

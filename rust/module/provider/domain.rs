@@ -41,16 +41,16 @@ use super::{
     object::{
         Ident,
         Object,
-        UseRef,
-        UseCount, //
+        UseCount,
+        UseRef, //
     }, //
 };
 use crate::{
     mem::Allowance,
     net::{
-        Stat,
         Link,
-        LinkUse, //
+        LinkUse,
+        Stat, //
     },
     shim::{
         errno::to_error,

@@ -55,9 +55,9 @@ use super::{
     object::{
         Ident,
         Object,
-        UseRef,
         UseCount,
-        UseGuard, //
+        UseGuard,
+        UseRef, //
     },
     wait::{
         fd::{
@@ -67,9 +67,9 @@ use super::{
         },
         line::{
             with_memory,
+            Line,
             NewWaiter,
-            RemovedWaiter,
-            Line, //
+            RemovedWaiter, //
         },
         sleep,
         WaitObj,

@@ -59,15 +59,15 @@ pub(crate) mod cntr;
 pub(crate) mod cq;
 pub(crate) mod directory;
 pub(crate) mod domain;
+pub(crate) mod drain;
 pub(crate) mod ep;
 pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod mr;
 pub(crate) mod object;
+pub(crate) mod object_list;
 pub(crate) mod pep;
 pub(crate) mod poll;
-pub(crate) mod object_list;
-pub(crate) mod drain;
 pub(crate) mod wait;
 
 #[cfg(kfi_kunit)]
@@ -95,8 +95,11 @@ impl LinkEvents for LinkWatch {
     /// refused. Sleeps.
     fn link_gone(&self, link: &Arc<Link>) {
         let mut after = 0;
-        let on_link = |object: &dyn object_list::StatsSource| Arc::ptr_eq(object.domain().link(), link);
-        while let Some((id, endpoint)) = object_list::next(object_list::Class::Endpoint, after, on_link) {
+        let on_link =
+            |object: &dyn object_list::StatsSource| Arc::ptr_eq(object.domain().link(), link);
+        while let Some((id, endpoint)) =
+            object_list::next(object_list::Class::Endpoint, after, on_link)
+        {
             endpoint.link_gone();
             after = id;
         }

@@ -40,16 +40,16 @@ use kfi_core::{
 use super::{
     cntr::Cntr,
     domain::Domain,
+    drain::{
+        Drain,
+        DrainGuard, //
+    }, //
     object::{
         Ident,
         Object,
-        UseRef,
-        UseCount, //
+        UseCount,
+        UseRef, //
     },
-    drain::{
-        DrainGuard,
-        Drain, //
-    }, //
 };
 use crate::{
     mem::{

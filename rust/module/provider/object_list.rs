@@ -122,7 +122,10 @@ pub(crate) fn enter(object: Arc<dyn StatsSource>) -> Result<ObjectListEntry> {
     let id = object_list.last_id.wrapping_add(1);
     object_list.last_id = id;
     let node: RBTreeNode<_, _> = reservation.into_node(id, object);
-    object_list.objects.get_or_insert_with(RBTree::new).insert(node);
+    object_list
+        .objects
+        .get_or_insert_with(RBTree::new)
+        .insert(node);
     Ok(ObjectListEntry(id))
 }
 

@@ -57,8 +57,8 @@ use super::{
     object::{
         Ident,
         Object,
-        UseRef,
-        UseCount, //
+        UseCount,
+        UseRef, //
     }, //
 };
 use crate::{

@@ -34,9 +34,9 @@ use super::{
     object::{
         Ident,
         Object,
-        UseRef,
         UseCount,
-        UseGuard, //
+        UseGuard,
+        UseRef, //
     },
     wait::fd::Readable, //
 };

@@ -23,8 +23,8 @@ use kernel::{
 use crate::{
     net::{
         self,
-        Stat,
         Link,
+        Stat,
         Values, //
     },
     provider::object_list::{

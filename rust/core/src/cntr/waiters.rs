@@ -3,10 +3,10 @@
 //! The part of a counter under the lock: the waiters, their conditions and their order.
 //! [`crate::cntr`] describes the algorithm.
 
-use super::gate::{
-    ThresholdReached,
+use super::values::{
     AddOutcome,
     CounterValues,
+    ThresholdReached,
     NOBODY, //
 };
 use crate::{
@@ -155,8 +155,12 @@ impl<M: DueMap> Waiters<M> {
         // This is done even if `due` already has a lower threshold; arming is not the fast path.
         gate.due.swap(self.bound().min(announced(threshold)));
         let over = match cond {
-            WaitCondition::AtLeast(threshold, _) if gate.read() >= threshold => Some(Outcome::Reached),
-            WaitCondition::AtLeast(_, since) if self.err_changed(since) => Some(Outcome::ErrorChanged),
+            WaitCondition::AtLeast(threshold, _) if gate.read() >= threshold => {
+                Some(Outcome::Reached)
+            }
+            WaitCondition::AtLeast(_, since) if self.err_changed(since) => {
+                Some(Outcome::ErrorChanged)
+            }
             WaitCondition::AnyChange(seen) if self.changed(gate, &seen) => Some(Outcome::Reached),
             WaitCondition::AtLeast(..) | WaitCondition::AnyChange(_) => None,
         };
@@ -166,7 +170,9 @@ impl<M: DueMap> Waiters<M> {
         }
         let (line, key) = match cond {
             WaitCondition::AtLeast(..) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
-            WaitCondition::AnyChange(seen) => (Line::AnyChange, self.any_change.insert(seen.value, slot)),
+            WaitCondition::AnyChange(seen) => {
+                (Line::AnyChange, self.any_change.insert(seen.value, slot))
+            }
         };
         Armed::Waiting(Waiter { line, key })
     }

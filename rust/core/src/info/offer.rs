@@ -231,7 +231,11 @@ impl Offer {
         at_most(hint.inject_size, inject_size, HintMismatch::TxInjectSize)?;
         at_most(hint.iov_limit, iov_limit, HintMismatch::TxIovLimit)?;
         let rma_iov_limit = self.kind.rma_iov_limit;
-        at_most(hint.rma_iov_limit, rma_iov_limit, HintMismatch::TxRmaIovLimit)?;
+        at_most(
+            hint.rma_iov_limit,
+            rma_iov_limit,
+            HintMismatch::TxRmaIovLimit,
+        )?;
         let max = u64::from(limits::MAX_QUEUE);
         at_most(hint.size, max, HintMismatch::TxSize)?;
         // Completions are not ordered: a longer operation is overtaken by shorter ones.
@@ -294,7 +298,11 @@ impl Offer {
         } = self.kind;
         same_or_0(hint.ep_type, ep_type.into(), HintMismatch::EpType)?;
         same_or_0(hint.protocol, protocol.into(), HintMismatch::Protocol)?;
-        same_or_0(hint.protocol_version, version, HintMismatch::ProtocolVersion)?;
+        same_or_0(
+            hint.protocol_version,
+            version,
+            HintMismatch::ProtocolVersion,
+        )?;
         at_most(hint.max_msg_size, max_msg_size, HintMismatch::MaxMsgSize)?;
         Ok(EpAttr {
             ep_type: ep_type.into(),

@@ -177,14 +177,32 @@ mod suite {
 
     #[test]
     fn completion_levels_are_ordered() {
-        assert_eq!(CompletionLevel::of(OpFlags::EMPTY), CompletionLevel::Transmit);
-        assert_eq!(CompletionLevel::of(OpFlags::INJECT), CompletionLevel::Transmit);
-        assert_eq!(CompletionLevel::of(OpFlags::INJECT_COMPLETE), CompletionLevel::Inject);
-        assert_eq!(CompletionLevel::of(OpFlags::TRANSMIT_COMPLETE), CompletionLevel::Transmit);
-        assert_eq!(CompletionLevel::of(OpFlags::DELIVERY_COMPLETE), CompletionLevel::Delivery);
+        assert_eq!(
+            CompletionLevel::of(OpFlags::EMPTY),
+            CompletionLevel::Transmit
+        );
+        assert_eq!(
+            CompletionLevel::of(OpFlags::INJECT),
+            CompletionLevel::Transmit
+        );
+        assert_eq!(
+            CompletionLevel::of(OpFlags::INJECT_COMPLETE),
+            CompletionLevel::Inject
+        );
+        assert_eq!(
+            CompletionLevel::of(OpFlags::TRANSMIT_COMPLETE),
+            CompletionLevel::Transmit
+        );
+        assert_eq!(
+            CompletionLevel::of(OpFlags::DELIVERY_COMPLETE),
+            CompletionLevel::Delivery
+        );
         let all = OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
         assert_eq!(CompletionLevel::of(all), CompletionLevel::Transmit);
-        assert_eq!(CompletionLevel::of(all | OpFlags::DELIVERY_COMPLETE), CompletionLevel::Delivery);
+        assert_eq!(
+            CompletionLevel::of(all | OpFlags::DELIVERY_COMPLETE),
+            CompletionLevel::Delivery
+        );
         assert!(CompletionLevel::Inject.is_reached_at(CompletionLevel::Inject));
         assert!(CompletionLevel::Inject.is_reached_at(CompletionLevel::Delivery));
         assert!(!CompletionLevel::Transmit.is_reached_at(CompletionLevel::Inject));

@@ -15,14 +15,14 @@ use kfi_core::{
             Transfer, //
         },
         session::{
+            Action,
             Cancelled,
             Conn,
-            Action,
-            WorkResult,
             Ended,
             Manage,
             Request,
-            Work, //
+            Work,
+            WorkResult, //
         },
         Grant,
         Session, //

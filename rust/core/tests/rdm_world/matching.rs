@@ -20,8 +20,8 @@ use kfi_core::{
             RemoteAddr, //
         },
         inbound::{
-            Event as Said,
             CancelState as Whether,
+            Event as Said,
             Source, //
         },
         session::Conn,
@@ -178,7 +178,15 @@ impl World {
                 let bytes = vec![0; len as usize];
                 let filling = Filling { rx, op, fit, bytes };
                 let read = Some((place, len));
-                self.owe(addr, peer, conn, id, FinStatus::Received, read, Some(filling));
+                self.owe(
+                    addr,
+                    peer,
+                    conn,
+                    id,
+                    FinStatus::Received,
+                    read,
+                    Some(filling),
+                );
             }
         }
     }

@@ -19,9 +19,9 @@ use kfi_core::{
         },
         session::{
             Conn,
-            WorkResult,
             Request,
-            Work, //
+            Work,
+            WorkResult, //
         },
         times,
         Cause, //
@@ -455,7 +455,11 @@ impl World {
         }
         let told = self.pipes.get_mut(&id).unwrap();
         for wqe in taken {
-            let done = if wqe.void { WorkResult::Void } else { WorkResult::Sent };
+            let done = if wqe.void {
+                WorkResult::Void
+            } else {
+                WorkResult::Sent
+            };
             let data = wqe.data.map(|data| (wqe.request, data));
             told.completions.push_back((wqe.work, done, data));
         }

@@ -34,11 +34,11 @@ use super::{
     heard::GsiConsumer,
     listen::ListenerEntry,
     table::{
-        EnterError, //
+        EnterError,
         ListenerNode,
         Step,
         SweepResult,
-        Table,
+        Table, //
     }, //
 };
 use crate::{

@@ -59,16 +59,16 @@ use super::{
     },
     packet,
     socket::{
+        AddrPair,
         Number,
-        Socket,
-        AddrPair, //
+        Socket, //
     },
     stats::{
-        Stat,
         LinkStats,
-        StatsRef,
+        PacketCounter,
         QpStats,
-        PacketCounter, //
+        Stat,
+        StatsRef, //
     }, //
 };
 use crate::{
@@ -490,7 +490,9 @@ impl<K: Kind> Qp<K> {
     /// Schedules a run after packets have arrived. Softirq.
     fn due(self: &Arc<Self>) {
         let offered = match (&self.home, &self.principal) {
-            (QpAddress::Link(..), Some(principal)) => InlineList::offer(self.clone(), principal).is_ok(),
+            (QpAddress::Link(..), Some(principal)) => {
+                InlineList::offer(self.clone(), principal).is_ok()
+            }
             _ => false,
         };
         if offered {

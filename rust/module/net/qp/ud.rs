@@ -14,24 +14,24 @@ use super::{
         packet,
         path::Path,
         socket::{
+            AddrPair,
             Number,
-            Socket,
-            AddrPair, //
+            Socket, //
         },
         stats::{
-            Stat,
-            StatsRef,
+            PacketCounter,
             QpStats,
-            PacketCounter, //
+            Stat,
+            StatsRef, //
         }, //
     },
     inbox,
     payload::Payload,
     AnyQp,
     Cause,
-    QpAddress,
     Kind,
-    Qp, //
+    Qp,
+    QpAddress, //
 };
 use crate::{
     mem::{

@@ -45,12 +45,12 @@ use kernel::{
 use kfi_core::{
     cntr::{
         Armed,
-        WaitCondition,
-        ThresholdReached,
-        WaitStart,
         CounterValues,
         Outcome,
         Seen,
+        ThresholdReached,
+        WaitCondition,
+        WaitStart,
         Waiter,
         Waiters, //
     },
@@ -71,9 +71,9 @@ use crate::{
         line::{
             self,
             with_memory,
+            Memory,
             NewWaiter,
-            RemovedWaiter,
-            Memory, //
+            RemovedWaiter, //
         },
         sleep,
         WakeReason, //

@@ -37,24 +37,24 @@ use kfi_core::{
 };
 
 use self::fd::{
-    Fd,
-    CounterRef, //
+    CounterRef,
+    Fd, //
 };
 use super::{
     domain::Domain,
     object::{
         Ident,
         Object,
-        UseRef,
         UseCount,
-        UseGuard, //
+        UseGuard,
+        UseRef, //
     },
     object_list::{
         self,
         Class,
+        ObjectListEntry,
         ObjectStats,
-        StatsSource,
-        ObjectListEntry, //
+        StatsSource, //
     },
     wait::WaitObj, //
 };

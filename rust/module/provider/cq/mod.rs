@@ -47,16 +47,16 @@ use super::{
     object::{
         Ident,
         Object,
-        UseRef,
         UseCount,
-        UseGuard, //
+        UseGuard,
+        UseRef, //
     },
     object_list::{
         self,
         Class,
+        ObjectListEntry,
         ObjectStats,
-        StatsSource,
-        ObjectListEntry, //
+        StatsSource, //
     },
     wait::{
         fd::{

@@ -75,11 +75,11 @@ use crate::{
     provider::wait::{
         fd::READABLE,
         line::{
-            RemovedWaiter,
-            Line, //
+            Line,
+            RemovedWaiter, //
         },
-        Wakeup,
-        WakeReason, //
+        WakeReason,
+        Wakeup, //
     },
     shim::{
         bindings::{

@@ -19,8 +19,8 @@ use kernel::prelude::*;
 use kfi_core::{
     cq::{
         Armed,
-        ErrEntry,
-        BlockingRead, //
+        BlockingRead,
+        ErrEntry, //
     },
     ring::Batch,
     wait::Deadline, //

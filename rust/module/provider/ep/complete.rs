@@ -254,7 +254,8 @@ impl Endpoint {
 
     /// Gives back the ticket of an operation that was refused. Nothing is reported. Does not sleep.
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
-        if let (Some(binding), ReservedRoom::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.reserved)
+        if let (Some(binding), ReservedRoom::Credit(credit)) =
+            (bound.cq(ticket.kind.side()), ticket.reserved)
         {
             binding.cq.unreserve(credit);
         }
@@ -310,7 +311,8 @@ impl Endpoint {
     /// Reports the release of a multi-receive buffer with an entry of its own that belongs to no
     /// message. By fi_cq(3) its only flag is KFI_MULTI_RECV. No counter counts it. Does not sleep.
     pub(super) fn release(&self, bound: &Bound, ticket: Ticket) {
-        if let (Some(binding), ReservedRoom::Credit(credit)) = (bound.cq(ticket.kind.side()), ticket.reserved)
+        if let (Some(binding), ReservedRoom::Credit(credit)) =
+            (bound.cq(ticket.kind.side()), ticket.reserved)
         {
             let entry = Outcome::done(0).entry(ticket.context, CompFlags::MULTI_RECV);
             binding.cq.push(credit, &entry);
@@ -347,7 +349,9 @@ impl Endpoint {
         mut ticket: Ticket,
         outcome: Outcome,
     ) -> Result {
-        if let (Some(binding), ReservedRoom::None) = (bound.cq(ticket.kind.side()), &ticket.reserved) {
+        if let (Some(binding), ReservedRoom::None) =
+            (bound.cq(ticket.kind.side()), &ticket.reserved)
+        {
             if let Ok(credit) = binding.cq.reserve() {
                 ticket.reserved = ReservedRoom::Credit(credit);
             }

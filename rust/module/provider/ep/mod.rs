@@ -90,20 +90,20 @@ use self::{
 };
 use super::{
     domain::Domain,
+    drain::Drain,
     object::{
         Ident,
         Object,
-        UseRef,
-        UseCount, //
+        UseCount,
+        UseRef, //
     },
     object_list::{
         self,
         Class,
+        ObjectListEntry,
         ObjectStats,
-        StatsSource,
-        ObjectListEntry, //
-    },
-    drain::Drain, //
+        StatsSource, //
+    }, //
 };
 use crate::{
     mem::Allowance,

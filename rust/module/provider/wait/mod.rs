@@ -57,8 +57,8 @@ use super::{
     fabric::Fabric,
     object::{
         Object,
-        UseRef,
-        UseGuard, //
+        UseGuard,
+        UseRef, //
     }, //
 };
 use crate::shim::{
@@ -72,8 +72,8 @@ use crate::shim::{
 };
 
 use line::{
-    RemovedWaiter,
-    Memory, //
+    Memory,
+    RemovedWaiter, //
 };
 
 pub(crate) use set::WaitSet;

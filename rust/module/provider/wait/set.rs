@@ -48,13 +48,13 @@ use kfi_core::{
 use super::{
     line::{
         with_memory,
-        NewWaiter,
         Line,
-        Memory, //
+        Memory,
+        NewWaiter, //
     },
     sleep,
-    Wakeup,
-    WakeReason, //
+    WakeReason,
+    Wakeup, //
 };
 use crate::{
     mem::Allowance,
@@ -63,9 +63,9 @@ use crate::{
         object::{
             Ident,
             Object,
-            UseRef,
             UseCount,
-            UseGuard, //
+            UseGuard,
+            UseRef, //
         }, //
     },
     shim::{

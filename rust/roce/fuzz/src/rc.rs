@@ -43,11 +43,11 @@ use kfi_roce::{
         Received,
         Refusal,
         Replay,
+        RequestResult,
         Requester,
         Responder,
         Status,
         Target,
-        RequestResult,
         WorkRequest,
         Wqe, //
     },

@@ -42,8 +42,8 @@ pub use self::{
         Reply,
         Request,
         Side,
-        State, //
-        StoredEvent,
+        State,
+        StoredEvent, //
     },
     gid::Gid,
     ip_header::{

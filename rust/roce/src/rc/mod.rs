@@ -87,8 +87,8 @@ pub use self::{
         AckPolicy,
         Answering,
         Replay,
-        Responder,
-        RequestResult, //
+        RequestResult,
+        Responder, //
     },
     target::{
         Refusal,

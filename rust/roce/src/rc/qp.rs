@@ -22,8 +22,8 @@ use super::{
     },
     responder::{
         Replay,
-        Responder,
-        RequestResult, //
+        RequestResult,
+        Responder, //
     },
     target::Target, //
 };

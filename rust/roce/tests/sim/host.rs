@@ -33,10 +33,10 @@ use kfi_roce::{
         Qp,
         Received,
         Replay,
+        RequestResult,
         Requester,
         Responder,
         Status,
-        RequestResult,
         WorkRequest,
         Wqe, //
     },

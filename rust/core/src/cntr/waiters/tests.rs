@@ -304,7 +304,9 @@ mod suite {
             assert!(!c.waiters.changed(&c.gate, &seen));
             c.add(0);
             assert!(!c.waiters.changed(&c.gate, &seen));
-            assert!(c.wait_for(WaitCondition::AnyChange(seen), i as u32).is_some());
+            assert!(c
+                .wait_for(WaitCondition::AnyChange(seen), i as u32)
+                .is_some());
             change(&mut c);
             assert_eq!(c.log, Log::of(&[(i as u32, Reached)]));
             assert!(c.waiters.changed(&c.gate, &seen));

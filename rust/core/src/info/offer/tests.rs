@@ -164,7 +164,8 @@ mod suite {
 
     #[test]
     fn unacceptable_hints_are_refused() {
-        let no = |mismatch: HintMismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
+        let no =
+            |mismatch: HintMismatch, change: fn(&mut Info)| ask(change).err() == Some(mismatch);
         assert!(no(HintMismatch::AddrFormat, |i| i.addr_format = 3));
         assert!(no(HintMismatch::AddrFormat, |i| i.addr_format = 4));
         assert!(no(HintMismatch::TxOpFlags, |i| i.tx.op_flags = 1 << 16));
@@ -186,8 +187,12 @@ mod suite {
         assert!(no(HintMismatch::EpType, |i| i.ep.ep_type = 1));
         assert!(no(HintMismatch::EpType, |i| i.ep.ep_type = 2));
         assert!(no(HintMismatch::Protocol, |i| i.ep.protocol = 1));
-        assert!(no(HintMismatch::ProtocolVersion, |i| i.ep.protocol_version = 2));
-        assert!(no(HintMismatch::MaxMsgSize, |i| i.ep.max_msg_size = (1 << 30) + 1));
+        assert!(no(HintMismatch::ProtocolVersion, |i| i
+            .ep
+            .protocol_version =
+            2));
+        assert!(no(HintMismatch::MaxMsgSize, |i| i.ep.max_msg_size =
+            (1 << 30) + 1));
         assert!(no(HintMismatch::DomainName, |i| i.domain.name = name("roce1")));
         assert!(no(HintMismatch::Threading, |i| i.domain.threading = 6));
         assert!(no(HintMismatch::Progress, |i| i.domain.control_progress = 3));
@@ -266,7 +271,10 @@ mod suite {
         assert_eq!(info.domain.cq_data_size, 4);
         assert_eq!(info.rx.total_buffered_recv, 0);
         assert_eq!((info.tx.iov_limit, info.tx.rma_iov_limit), (256, 1));
-        assert_eq!(ask(|i| i.caps = Caps::TAGGED.bits()), Err(HintMismatch::Caps));
+        assert_eq!(
+            ask(|i| i.caps = Caps::TAGGED.bits()),
+            Err(HintMismatch::Caps)
+        );
         let both = ask(|i| i.caps = Caps::SEND.bits()).map(|i| i.caps);
         let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
         assert_eq!(both, Ok((Caps::MSG | Caps::SEND | reach).bits()));
@@ -299,10 +307,19 @@ mod suite {
         assert_eq!((info.ep.ep_type, info.ep.protocol), (2, 3));
         assert_eq!(info.ep.max_msg_size, 1024);
         assert_eq!((info.tx.msg_order, info.tx.rma_iov_limit), (0, 0));
-        assert_eq!(ask(|i| i.ep.max_msg_size = 1025), Err(HintMismatch::MaxMsgSize));
+        assert_eq!(
+            ask(|i| i.ep.max_msg_size = 1025),
+            Err(HintMismatch::MaxMsgSize)
+        );
         assert_eq!(ask(|i| i.caps = Caps::RMA.bits()), Err(HintMismatch::Caps));
-        assert_eq!(ask(|i| i.tx.msg_order = 1 << 8), Err(HintMismatch::TxMsgOrder));
-        assert_eq!(ask(|i| i.tx.op_flags = 1 << 28), Err(HintMismatch::TxOpFlags));
+        assert_eq!(
+            ask(|i| i.tx.msg_order = 1 << 8),
+            Err(HintMismatch::TxMsgOrder)
+        );
+        assert_eq!(
+            ask(|i| i.tx.op_flags = 1 << 28),
+            Err(HintMismatch::TxOpFlags)
+        );
         assert!(ask(|i| i.tx.op_flags = 1 << 27).is_ok());
     }
 

@@ -114,15 +114,17 @@ impl<S: Stores> Session<S> {
         if self.leaving || life.incarnation == self.config.incarnation {
             return Reply::Refuse(Refusal::Nobody);
         }
-        let stale = |seen: PeerEpoch| seen.incarnation == life.incarnation && life.epoch <= seen.epoch;
+        let stale =
+            |seen: PeerEpoch| seen.incarnation == life.incarnation && life.epoch <= seen.epoch;
         if self.seen.is_some_and(stale) {
             return Reply::Ignore;
         }
         if let Some(link) = &mut self.incoming {
             // A repeated request makes an unconfirmed earlier one void. Incarnations are random, so
             // a request with the same incarnation comes from the same sender.
-            let is_older =
-                |asked: PeerEpoch| asked.incarnation == life.incarnation && asked.epoch < life.epoch;
+            let is_older = |asked: PeerEpoch| {
+                asked.incarnation == life.incarnation && asked.epoch < life.epoch
+            };
             let is_doubtful = matches!(link.stage, Stage::Answered(_)) && link.trusted <= now;
             if is_doubtful || link.asked.is_some_and(is_older) {
                 link.close(Cause::Superseded);

@@ -94,9 +94,9 @@ use super::{
     },
     inbound::Event,
     ops::{
+        CancelRequest,
         OpQueue,
         Outgoing,
-        CancelRequest,
         Rma,
         Send,
         Transfer, //

@@ -19,24 +19,24 @@ use super::{
             Stores, //
         },
         times::{
+            CANCELS_MAX,
             CONTROL_SHARE,
             HOLD_TIME,
             HOLD_TIME_MAX,
-            READ_SIZE,
-            CANCELS_MAX, //
+            READ_SIZE, //
         },
     },
-    Conn,
     Action,
-    WorkResult,
-    Ended,
     Backoff,
+    Conn,
+    Ended,
     Request,
     Session,
     Signal,
     Signals,
     Stage,
-    Work, //
+    Work,
+    WorkResult, //
 };
 use crate::errno::Errno;
 
@@ -95,7 +95,11 @@ impl<S: Stores> Session<S> {
         }
         if let Some((signal, header)) = link.signals.take() {
             link.queued = link.queued.wrapping_add(1);
-            return Some(Action::Post(conn, Work::Signal(signal), Request::Send(header)));
+            return Some(Action::Post(
+                conn,
+                Work::Signal(signal),
+                Request::Send(header),
+            ));
         }
         let leaving = matches!(stage, Stage::Leaving(_));
         if !leaving && stage != Stage::Up {

@@ -29,14 +29,14 @@
 //! | `consumer.rs` | the trait of the layer above |
 //! | `inline_header.rs` | inline headers |
 //! | `worker.rs` | packets, timers, completions |
-//! | `figures.rs` | statistics |
+//! | `stats.rs` | statistics |
 
 mod consumer;
-mod figures;
 mod inline_header;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_inline.rs"]
 mod kunit;
+mod stats;
 mod worker;
 
 pub(crate) use self::{
@@ -58,16 +58,16 @@ use super::{
         path::Path,
         socket::Number,
         stats::{
-            StatsRef,
-            QpStats, //
+            QpStats,
+            StatsRef, //
         },
     },
     inbox,
     AnyQp,
     Cause,
-    QpAddress,
     Kind,
-    Qp, //
+    Qp,
+    QpAddress, //
 };
 use crate::{
     mem::{
@@ -436,7 +436,10 @@ impl Qp<Rc> {
         memory: MemRef,
         context: u64,
     ) -> Result {
-        let len = inline_header.len().checked_add(memory.len()).ok_or(EINVAL)?;
+        let len = inline_header
+            .len()
+            .checked_add(memory.len())
+            .ok_or(EINVAL)?;
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
         let mut sending = self.kind.sending.lock();
         let place = sending.next;
@@ -491,7 +494,11 @@ impl Qp<Rc> {
     /// length of an inline header does not change. Sleeps.
     pub(crate) fn rewrite(&self, mut change: impl FnMut(u64, &mut [u8])) {
         let mut sending = self.kind.sending.lock();
-        let Sending { works, inline_headers, .. } = &mut *sending;
+        let Sending {
+            works,
+            inline_headers,
+            ..
+        } = &mut *sending;
         for (place, work) in works.iter().enumerate() {
             if let (Some(work), Some(inline_header)) = (work, inline_headers.get_mut(place)) {
                 if !inline_header.is_empty() {

@@ -8,8 +8,8 @@ use super::{
             packet,
             path::Path,
             stats::{
-                Stat,
-                PacketCounter, //
+                PacketCounter,
+                Stat, //
             }, //
         },
         payload::Payload,
@@ -20,7 +20,7 @@ use super::{
         Asked,
         Consumer, //
     },
-    figures,
+    stats,
     Rc,
     Receiving,
     Sending,
@@ -144,7 +144,7 @@ fn serve(
         return (responses, RecvResult::default());
     };
     answer(qp, &mut receiving, consumer, tally, now, inline);
-    figures::responder(&mut receiving, tally);
+    stats::responder(&mut receiving, tally);
     let served = RecvResult {
         answers_at: receiving.responder.deadline(),
         refused: receiving.responder.state() == State::Error,
@@ -176,7 +176,7 @@ fn proceed(
         }
         sending.requester.expired(now);
         transmit(qp, &mut sending, &mut tally, now, Some(inline));
-        figures::requester(&mut sending, &tally);
+        stats::requester(&mut sending, &tally);
         set_alarm(qp, &mut sending, now, served.answers_at);
         ended.take(qp, &mut sending);
         let kept_waiting = sending.requester.stats().rnr != rnr;

@@ -72,8 +72,8 @@ use crate::{
     },
     provider::{
         cq::Credit,
-        mr::Mr,
-        drain::DrainGuard, //
+        drain::DrainGuard,
+        mr::Mr, //
     },
     shim::skb::Room, //
 };

@@ -45,8 +45,8 @@ use super::{
         receive::{
             EnqueueResult,
             Held,
-            Message,
-            MatchResult, //
+            MatchResult,
+            Message, //
         },
         Endpoint, //
     },

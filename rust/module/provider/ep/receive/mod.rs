@@ -432,7 +432,13 @@ impl Endpoint {
 
     /// Places a message and completes its receive. Sleeps.
     #[inline(never)]
-    pub(super) fn place(&self, bound: &Bound, place: MatchedReceive, message: &Message, from: &Source<'_>) {
+    pub(super) fn place(
+        &self,
+        bound: &Bound,
+        place: MatchedReceive,
+        message: &Message,
+        from: &Source<'_>,
+    ) {
         self.place_at_once(bound, place, message, from);
     }
 

@@ -44,8 +44,8 @@ use super::{
     cancelled_buffer,
     Buffered,
     Held,
-    Message,
     MatchedReceive,
+    Message,
     Single,
     Waiting, //
 };

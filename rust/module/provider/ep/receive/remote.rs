@@ -43,8 +43,8 @@ use super::{
     },
     Buffered,
     Held,
-    Message,
-    MatchedReceive, //
+    MatchedReceive,
+    Message, //
 };
 use crate::mem::MemRef;
 
@@ -72,7 +72,11 @@ impl ArrivalTarget {
 impl Endpoint {
     /// Finds the destination of a message. `here`: its bytes come with it. `None`: there is no room
     /// now, or the endpoint is closing. Sleeps.
-    pub(in crate::provider::ep) fn arrival_target(&self, message: &Message, here: bool) -> Option<ArrivalTarget> {
+    pub(in crate::provider::ep) fn arrival_target(
+        &self,
+        message: &Message,
+        here: bool,
+    ) -> Option<ArrivalTarget> {
         let _inside = self.run.enter()?;
         {
             let mut queues = self.rx.queues.lock();
@@ -197,7 +201,13 @@ impl Endpoint {
 
     /// Begins to fill a receive with a message that is with its sender. Returns the reply to the
     /// sender. Sleeps.
-    pub(super) fn fill(&self, bound: &Bound, place: MatchedReceive, message: Message, owed: PendingAnswer) -> Reply {
+    pub(super) fn fill(
+        &self,
+        bound: &Bound,
+        place: MatchedReceive,
+        message: Message,
+        owed: PendingAnswer,
+    ) -> Reply {
         if place.fit(message.len).len == 0 {
             self.finish(bound, place, &message);
             return owed.finish();
@@ -227,7 +237,12 @@ impl Endpoint {
     }
 
     /// Completes a receive whose bytes have been placed. Sleeps.
-    pub(in crate::provider::ep) fn finish(&self, bound: &Bound, place: MatchedReceive, message: &Message) {
+    pub(in crate::provider::ep) fn finish(
+        &self,
+        bound: &Bound,
+        place: MatchedReceive,
+        message: &Message,
+    ) {
         self.place_by(bound, place, message, |_| ());
     }
 

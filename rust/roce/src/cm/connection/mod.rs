@@ -72,8 +72,8 @@ pub use self::{
         Side, //
     },
     pending::{
-        PendingEvents, //
-        StoredEvent,
+        PendingEvents,
+        StoredEvent, //
     },
 };
 

@@ -86,7 +86,12 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
     ///
     /// The caller has checked that the packet comes from the peer, is for this QP, and has a
     /// correct ICRC. A response is ignored.
-    pub fn receive<T: Target>(&mut self, now: u64, packet: &Packet, target: &mut T) -> RequestResult {
+    pub fn receive<T: Target>(
+        &mut self,
+        now: u64,
+        packet: &Packet,
+        target: &mut T,
+    ) -> RequestResult {
         if !packet.opcode().is_request() {
             return RequestResult::Dropped;
         }

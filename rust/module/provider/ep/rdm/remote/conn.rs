@@ -36,8 +36,8 @@ use kfi_core::{
             MAX_HEADER, //
         },
         inbound::{
-            Event,
-            CancelState, //
+            CancelState,
+            Event, //
         },
         session::{
             Conn,
@@ -312,7 +312,14 @@ impl Connection {
         let link = endpoint.domain.link();
         let ip = bound.name.ip();
         let figures = endpoint.remote.figures.as_ref().ok_or(EBADF)?.clone();
-        let qp = Qp::connection_with_inline_headers(link, ip, depth, figures, budget, connection.clone())?;
+        let qp = Qp::connection_with_inline_headers(
+            link,
+            ip,
+            depth,
+            figures,
+            budget,
+            connection.clone(),
+        )?;
         let init = Attr {
             state: QpState::Init,
             access: access(endpoint.caps),

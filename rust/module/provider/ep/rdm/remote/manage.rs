@@ -52,8 +52,8 @@ use super::{
         RETRIES, //
     },
     session::{
-        SessionConn,
         Session,
+        SessionConn,
         State, //
     },
     works::PostedWork, //

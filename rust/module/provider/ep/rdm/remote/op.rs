@@ -34,8 +34,8 @@ use super::super::super::{
         RemoteRange, //
     },
     receive::{
-        Message,
-        MatchedReceive, //
+        MatchedReceive,
+        Message, //
     },
     Bound,
     Endpoint, //

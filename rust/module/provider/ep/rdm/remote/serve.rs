@@ -66,9 +66,9 @@ use super::{
         receive::Message, //
     },
     conn::{
-        ReceivedSend,
         Connection,
         Inbox,
+        ReceivedSend,
         SessionEvent, //
     },
     op::PendingAnswer,
@@ -231,7 +231,9 @@ impl Connection {
             inbox.inbound.abort();
             core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing)
         };
-        if let (ReceivedSend::Message(arrival_target, message, _), Ok(bound)) = (coming, self.bound()) {
+        if let (ReceivedSend::Message(arrival_target, message, _), Ok(bound)) =
+            (coming, self.bound())
+        {
             self.endpoint()
                 .not_arrived(bound, arrival_target, &message, why.errno());
         }
@@ -301,9 +303,13 @@ impl Consumer for Connection {
             // A packet has at most a path MTU.
             .payload(offset, payload.len() as u32)
             .map_err(|_| Refusal::Invalid)?;
-        if let (Some((range, at)), ReceivedSend::Message(arrival_target, ..)) = (part, &inbox.coming) {
+        if let (Some((range, at)), ReceivedSend::Message(arrival_target, ..)) =
+            (part, &inbox.coming)
+        {
             // Bytes that do not fit are dropped. The completion reports that.
-            payload.part(range).place(arrival_target.memory(), at as usize);
+            payload
+                .part(range)
+                .place(arrival_target.memory(), at as usize);
         }
         Ok(())
     }

@@ -70,13 +70,13 @@ use kfi_core::{
             Transfer, //
         },
         session::{
+            Action,
             Cancelled,
             Conn,
-            Action,
-            WorkResult,
             Ended,
             Request,
             Work as Piece, //
+            WorkResult,
         },
         times::{
             DEPTH,
@@ -570,10 +570,17 @@ impl Session {
         if let Some(line) = find(lines, conn) {
             if let Some(order) = SendRequest::of(core, &line.connection, request) {
                 let context = line.works.put(piece);
-                let inline_header = order.inline_header.get(..order.front_len).unwrap_or_default();
-                let queued =
-                    line.connection
-                        .queue(order.op, order.more, inline_header, order.memory, context);
+                let inline_header = order
+                    .inline_header
+                    .get(..order.front_len)
+                    .unwrap_or_default();
+                let queued = line.connection.queue(
+                    order.op,
+                    order.more,
+                    inline_header,
+                    order.memory,
+                    context,
+                );
                 if queued.is_ok() {
                     line.unsent = true;
                     return;

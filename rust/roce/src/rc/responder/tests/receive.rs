@@ -111,7 +111,10 @@ mod suite {
         let mut verdict = RequestResult::Dropped;
         with(|responder, target| {
             let packet = request(0, first.0, first.1);
-            assert_eq!(responder.receive(0, &packet, target), RequestResult::Executed);
+            assert_eq!(
+                responder.receive(0, &packet, target),
+                RequestResult::Executed
+            );
             verdict = responder.receive(0, &request(1, second.0, second.1), target);
             Ok(())
         })?;
@@ -384,7 +387,10 @@ mod suite {
             assert_eq!(verdict, RequestResult::OutOfSequence);
             let nak = Said::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
-            assert_eq!(responder.receive(0, &send(1), target), RequestResult::Executed);
+            assert_eq!(
+                responder.receive(0, &send(1), target),
+                RequestResult::Executed
+            );
             Ok(())
         })
     }
@@ -486,7 +492,10 @@ mod suite {
             responder.receive(0, &send(1), target);
             assert_eq!(answers(responder, 0), Log::new());
             target.receives = 1;
-            assert_eq!(responder.receive(0, &send(0), target), RequestResult::Executed);
+            assert_eq!(
+                responder.receive(0, &send(0), target),
+                RequestResult::Executed
+            );
             assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
             // The last packet of a WRITE gets the RNR NAK; the packets before it stay executed.
             responder.receive(0, &request(1, Headers::WriteFirst(reth), MTU), target);
@@ -546,7 +555,10 @@ mod suite {
         let verdict = responder.receive(0, &request(0, answer, MTU), &mut target);
         assert_eq!(verdict, RequestResult::Dropped);
         let first = request(0, Headers::SendFirst, MTU);
-        assert_eq!(responder.receive(0, &first, &mut target), RequestResult::Executed);
+        assert_eq!(
+            responder.receive(0, &first, &mut target),
+            RequestResult::Executed
+        );
         target.taken();
         responder.error(&mut target);
         assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));
@@ -563,7 +575,10 @@ mod suite {
         // The responder starts again, and is reset in the middle of a message.
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
         start(&mut responder, &attr(), &mut target)?;
-        assert_eq!(responder.receive(0, &first, &mut target), RequestResult::Executed);
+        assert_eq!(
+            responder.receive(0, &first, &mut target),
+            RequestResult::Executed
+        );
         target.taken();
         responder.modify(&Attr::default(), Mask::NONE, &mut target)?;
         assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));

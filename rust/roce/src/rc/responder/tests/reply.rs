@@ -60,7 +60,10 @@ mod suite {
                 ..WHERE
             };
             let request = request(0, Headers::ReadRequest(reth), 0);
-            assert_eq!(responder.receive(0, &request, target), RequestResult::Executed);
+            assert_eq!(
+                responder.receive(0, &request, target),
+                RequestResult::Executed
+            );
             assert_eq!(target.taken(), Log::of(&[Call::CheckRead(reth)]));
             assert_eq!(responder.expected(), psn(4));
             for (index, said_is) in [
@@ -163,7 +166,10 @@ mod suite {
                 (1, 1, &[Said::Only(1, 1)]),
             ] {
                 let again = read(first, first, packets);
-                assert_eq!(responder.receive(0, &again, target), RequestResult::Duplicate);
+                assert_eq!(
+                    responder.receive(0, &again, target),
+                    RequestResult::Duplicate
+                );
                 assert_eq!(answers(responder, 0), Log::of(said));
             }
             assert_eq!(responder.stats().replays, 4);
@@ -214,7 +220,10 @@ mod suite {
                 ),
             ] {
                 let other = request(number, Headers::ReadRequest(reth), 0);
-                assert_eq!(responder.receive(0, &other, target), RequestResult::Duplicate);
+                assert_eq!(
+                    responder.receive(0, &other, target),
+                    RequestResult::Duplicate
+                );
                 assert_eq!(answers(responder, 0), Log::new());
             }
             let add = request(1, Headers::FetchAdd(WORD), 0);
@@ -254,7 +263,10 @@ mod suite {
             ] {
                 let swap = request(number, Headers::CompareSwap(WORD), 0);
                 for again in [add(number), swap] {
-                    assert_eq!(responder.receive(0, &again, target), RequestResult::Duplicate);
+                    assert_eq!(
+                        responder.receive(0, &again, target),
+                        RequestResult::Duplicate
+                    );
                     assert_eq!(answers(responder, 0), Log::of(said));
                 }
             }

@@ -160,20 +160,20 @@ impl<V: Word, D: Word> CounterValues<V, D> {
 }
 
 #[cfg(any(test, kfi_kunit))]
-#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cntr_gate))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cntr_values))]
 mod tests {
     use super::*;
     use crate::testing::Plain;
 
-    fn gate(max: u64, value: u64, due: u64) -> CounterValues<Plain, Plain> {
-        let gate = CounterValues::new(Plain::new(8), Plain::new(8), Plain::new(8), max);
+    fn values(max: u64, value: u64, due: u64) -> CounterValues<Plain, Plain> {
+        let values = CounterValues::new(Plain::new(8), Plain::new(8), Plain::new(8), max);
         assert_eq!(
-            (gate.read(), gate.read_err(), gate.due.load()),
+            (values.read(), values.read_err(), values.due.load()),
             (0, 0, NOBODY)
         );
-        gate.value.store(value);
-        gate.due.store(due);
-        gate
+        values.value.store(value);
+        values.due.store(due);
+        values
     }
 
     const REACHED: Option<ThresholdReached> = Some(ThresholdReached(AddOutcome::Reached));
@@ -181,74 +181,77 @@ mod tests {
 
     #[test]
     fn an_add_below_due_needs_no_lock() {
-        let gate = gate(0, 0, 3);
-        assert_eq!(gate.max(), u64::MAX);
-        assert_eq!(gate.add(1), None);
-        assert_eq!(gate.add(1), None);
-        assert_eq!(gate.add(1), REACHED);
-        assert_eq!(gate.read(), 3);
+        let values = values(0, 0, 3);
+        assert_eq!(values.max(), u64::MAX);
+        assert_eq!(values.add(1), None);
+        assert_eq!(values.add(1), None);
+        assert_eq!(values.add(1), REACHED);
+        assert_eq!(values.read(), 3);
         // The value is above `due`, which was not raised yet.
-        assert_eq!(gate.add(1), REACHED);
-        assert_eq!(gate.add(0), None);
+        assert_eq!(values.add(1), REACHED);
+        assert_eq!(values.add(0), None);
     }
 
     #[test]
     fn the_full_width_wraps() {
-        let past = gate(0, u64::MAX - 1, u64::MAX - 1);
+        let past = values(0, u64::MAX - 1, u64::MAX - 1);
         assert_eq!(past.add(3), WRAPPED);
         assert_eq!(past.read(), 1);
-        let up_to = gate(0, 5, u64::MAX - 1);
+        let up_to = values(0, 5, u64::MAX - 1);
         assert_eq!(up_to.add(u64::MAX - 5), REACHED);
         assert_eq!(up_to.read(), u64::MAX);
-        let all = gate(0, u64::MAX, u64::MAX - 1);
+        let all = values(0, u64::MAX, u64::MAX - 1);
         assert_eq!(all.add(u64::MAX), WRAPPED);
         assert_eq!(all.read(), u64::MAX - 1);
     }
 
     #[test]
     fn the_value_for_no_waiter_is_never_due() {
-        let gate = gate(0, u64::MAX - 1, NOBODY);
-        assert_eq!(gate.add(1), None);
-        assert_eq!(gate.add(1), None);
-        assert_eq!(gate.read(), 0);
-        assert_eq!(gate.add(u64::MAX), None);
-        assert_eq!(gate.add(u64::MAX), None);
-        assert_eq!(gate.read(), u64::MAX - 1);
+        let values = values(0, u64::MAX - 1, NOBODY);
+        assert_eq!(values.add(1), None);
+        assert_eq!(values.add(1), None);
+        assert_eq!(values.read(), 0);
+        assert_eq!(values.add(u64::MAX), None);
+        assert_eq!(values.add(u64::MAX), None);
+        assert_eq!(values.read(), u64::MAX - 1);
     }
 
     #[test]
     fn a_counter_with_a_maximum_wraps_under_the_lock() {
-        let gate = gate(9, 7, NOBODY);
-        assert_eq!(gate.add(2), None);
-        assert_eq!(gate.read(), 9);
-        assert_eq!(gate.add(1), Some(ThresholdReached(AddOutcome::ToAdd(1))));
-        assert_eq!(gate.read(), 9);
-        assert!(gate.add_modulo(1));
-        assert_eq!(gate.read(), 0);
-        assert!(!gate.add_modulo(9));
-        assert_eq!(gate.read(), 9);
-        assert!(gate.add_modulo(10));
-        assert_eq!(gate.read(), 9);
-        assert_eq!(gate.add(u64::MAX), Some(ThresholdReached(AddOutcome::ToAdd(u64::MAX))));
-        assert!(gate.add_modulo(u64::MAX));
+        let values = values(9, 7, NOBODY);
+        assert_eq!(values.add(2), None);
+        assert_eq!(values.read(), 9);
+        assert_eq!(values.add(1), Some(ThresholdReached(AddOutcome::ToAdd(1))));
+        assert_eq!(values.read(), 9);
+        assert!(values.add_modulo(1));
+        assert_eq!(values.read(), 0);
+        assert!(!values.add_modulo(9));
+        assert_eq!(values.read(), 9);
+        assert!(values.add_modulo(10));
+        assert_eq!(values.read(), 9);
+        assert_eq!(
+            values.add(u64::MAX),
+            Some(ThresholdReached(AddOutcome::ToAdd(u64::MAX)))
+        );
+        assert!(values.add_modulo(u64::MAX));
         // 2^64 - 1 is 5 modulo 10.
-        assert_eq!(gate.read(), 4);
-        gate.due.store(6);
-        assert_eq!(gate.add(1), None);
-        assert_eq!(gate.add(1), REACHED);
+        assert_eq!(values.read(), 4);
+        values.due.store(6);
+        assert_eq!(values.add(1), None);
+        assert_eq!(values.add(1), REACHED);
     }
 
     #[test]
     fn sums_at_the_edges() {
-        let full = gate(0, 0, NOBODY);
+        let full = values(0, 0, NOBODY);
         assert_eq!(full.sum(u64::MAX, 0), (u64::MAX, false));
         assert_eq!(full.sum(u64::MAX, 1), (0, true));
         assert_eq!(full.sum(u64::MAX, u64::MAX), (u64::MAX - 1, true));
-        let one = gate(1, 0, NOBODY);
+        let one = values(1, 0, NOBODY);
         assert_eq!(one.sum(1, 0), (1, false));
         assert_eq!(one.sum(1, 1), (0, true));
         assert_eq!(one.sum(1, 2), (1, true));
-        let almost = gate(u64::MAX - 1, 0, NOBODY);
+        let almost = values(u64::MAX - 1, 0, NOBODY);
         assert_eq!(almost.sum(u64::MAX - 1, 1), (0, true));
         assert_eq!(almost.sum(u64::MAX - 1, u64::MAX), (u64::MAX - 1, true));
     }

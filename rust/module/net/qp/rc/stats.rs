@@ -4,8 +4,8 @@
 
 use super::{
     super::super::stats::{
-        Stat,
-        PacketCounter, //
+        PacketCounter,
+        Stat, //
     },
     Receiving,
     Sending, //
