@@ -126,4 +126,44 @@ mod tests {
         assert_eq!(charged(&owner), 0);
         Ok(())
     }
+
+    /// A pool returns the records that it keeps. They stay charged, and are freed with the pool.
+    #[test]
+    fn a_pool_keeps_records_up_to_its_size() -> Result {
+        let size = POOL_SIZE as u64;
+        let owner = Budget::of(user(304), None)?;
+        let pool = KBox::pin_init(RecordPool::new()?, GFP_KERNEL)?;
+        for _ in 0..3 {
+            pool.put(pool.take(&owner)?);
+            assert_eq!(charged(&owner), BYTES);
+        }
+        let mut taken = KVec::with_capacity(POOL_SIZE + 2, GFP_KERNEL)?;
+        for _ in 0..size + 2 {
+            taken.push(pool.take(&owner)?, GFP_KERNEL)?;
+        }
+        assert_eq!(charged(&owner), (size + 2) * BYTES);
+        taken.into_iter().for_each(|record| pool.put(record));
+        assert_eq!(charged(&owner), size * BYTES);
+        drop(pool);
+        assert_eq!(charged(&owner), 0);
+        Ok(())
+    }
+
+    /// The record of an operation that was refused, or that has succeeded, is used again.
+    #[test]
+    fn a_record_is_used_again_without_a_charge() -> Result {
+        let owner = Budget::of(user(305), Some(BYTES))?;
+        let pool = KBox::pin_init(RecordPool::new()?, GFP_KERNEL)?;
+        let record = pool.take(&owner)?;
+        assert_eq!(pool.take(&owner).err(), Some(ENOMEM));
+        pool.put(record);
+        let queue = queue(1)?;
+        queue.push(queue.reserve()?, &Entry::default());
+        // Its error entry takes the record out of the pool until it has been read.
+        queue.push_err_recorded(pool.take(&owner)?, &error(1));
+        assert_eq!(pool.take(&owner).err(), Some(ENOMEM));
+        assert_eq!(readerr(&queue), Ok(1));
+        assert!(pool.take(&owner).is_ok());
+        Ok(())
+    }
 }

@@ -166,7 +166,7 @@ impl Target {
     fn ask(&self, port: u16) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let hello = Hello {
-            life: PeerEpoch {
+            peer_epoch: PeerEpoch {
                 incarnation: random_u64(),
                 epoch: 1,
             },

@@ -439,7 +439,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         }
     }
 
-    /// Records that a thread continues an interrupted read with the [`number`](Inside::number) of
+    /// Records that a thread continues an interrupted read with the [`number`](BlockingRead::number) of
     /// its first entry, so that signals since then count. Any other number can only release this
     /// thread, and at once.
     pub fn enter_again(&mut self, number: u64) -> BlockingRead {

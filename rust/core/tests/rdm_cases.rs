@@ -519,7 +519,7 @@ fn an_old_request_changes_nothing() {
     let old = {
         let end = ends[0].as_mut().unwrap();
         Hello {
-            life: kfi_core::rdm::hello::PeerEpoch {
+            peer_epoch: kfi_core::rdm::hello::PeerEpoch {
                 incarnation: end.incarnation,
                 epoch: 1,
             },
@@ -535,7 +535,7 @@ fn an_old_request_changes_nothing() {
     // A request of another incarnation is answered, but replaces the connection only when it is
     // confirmed.
     let mut other = old;
-    other.life.incarnation ^= 1;
+    other.peer_epoch.incarnation ^= 1;
     let reply = session.requested(now, &other, 1_002);
     let Reply::Accept(conn, _) = reply else {
         panic!("{reply:?}");
@@ -557,7 +557,7 @@ fn an_endpoint_does_not_connect_to_itself() {
     let now = world.now;
     let end = world.ends[0].as_mut().unwrap();
     let own = Hello {
-        life: kfi_core::rdm::hello::PeerEpoch {
+        peer_epoch: kfi_core::rdm::hello::PeerEpoch {
             incarnation: end.incarnation,
             epoch: 9,
         },
@@ -733,7 +733,7 @@ fn a_request_does_not_replace_a_pending_one() {
     let mut world = world(|_| ());
     let now = world.now;
     let hello = |incarnation, epoch| Hello {
-        life: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
+        peer_epoch: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
         port: 1000,
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,

@@ -13,11 +13,11 @@ use super::{
     mutate::Mutations,
     owned,
     packet::{Heard, Way, bad_request, request, to_gsi},
-    peer::{greeting, life},
+    peer::{epoch, greeting},
 };
 use crate::rng::Rng;
 use kfi::PacketFigure;
-use kfi_core::rdm::{hello::Life, service_id};
+use kfi_core::rdm::{hello::PeerEpoch, service_id};
 use kfi_roce::{
     cm::{
         Body, CommId, Drep, Dreq, IpHeader, Message, Mra, Private, Reason, Regarding, Rej, Rep,
@@ -160,7 +160,7 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
     let port = 1 + rng.below(0xffff) as u16;
     match service_id.tcp_port() {
         Some(_) => ip_header(way, port),
-        None => greeting(life(rng), port).to_vec(),
+        None => greeting(epoch(rng), port).to_vec(),
     }
 }
 
@@ -472,7 +472,7 @@ impl Attack for Incarnation {
     fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
         let ports: Vec<u16> = at.newcomers.clone().chain([at.good[0]]).collect();
         for _ in 0..BURST {
-            let life = Life {
+            let epoch = PeerEpoch {
                 incarnation: u64::MAX - rng.below(4) / 3,
                 epoch: rng.edge(),
             };
@@ -482,7 +482,7 @@ impl Attack for Incarnation {
                 0 => (Way::new(A, B), theirs, rng.pick(&[at.greeter, at.good[1]])),
                 _ => (Way::new(B, A), rng.pick(&[at.greeter, at.good[1]]), theirs),
             };
-            let private = greeting(life, from);
+            let private = greeting(epoch, from);
             let guid = at.guids[usize::from(way.from == B)];
             let (req, qpn) = (request(way, service_id(to), &private), other_qpn(at, rng));
             ask(foe, rng, req, way, guid, qpn);

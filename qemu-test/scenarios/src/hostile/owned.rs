@@ -8,7 +8,7 @@ use super::{
     evidence::{Counter, Evidence},
     field::{Facts, Foe, crowd},
     packet::{Heard, Way},
-    peer::{Peer, greeting, life},
+    peer::{Peer, epoch, greeting},
     victims::MEMORY,
 };
 use crate::rng::Rng;
@@ -18,7 +18,7 @@ use kfi_core::{
     rdm::{
         header::{Header, Message},
         service_id,
-        times::{ANSWERS, RECALLS},
+        times::{ANSWERS, CANCELS_MAX},
     },
 };
 use kfi_roce::{
@@ -44,7 +44,7 @@ const END: u64 = MEMORY as u64;
 
 /// The most messages of one connection for which the victim may owe an answer. Messages that wait
 /// for a receive have a limit each for tagged and untagged ones.
-const OWED: u32 = ANSWERS + RECALLS + 2 * MAX_UNEXPECTED;
+const OWED: u32 = ANSWERS + CANCELS_MAX + 2 * MAX_UNEXPECTED;
 
 /// Bytes of a READ, and packets of its response with the requested path MTU.
 const READ: u32 = 64 << 10;
@@ -94,7 +94,7 @@ impl Peers {
         }
         self.next = Instant::now() + PAUSE;
         let way = Way::new(crowd(self.number, rng), B);
-        let private = greeting(life(rng), 1 + rng.below(0xffff) as u16);
+        let private = greeting(epoch(rng), 1 + rng.below(0xffff) as u16);
         let service_id = service_id(at.open);
         let peer = Peer::ask(foe, rng, way, service_id, &private, |_| ());
         self.peers.push(peer);

@@ -9,7 +9,7 @@ use super::{
 use crate::{raw::now, rng::Rng};
 use kfi_core::rdm::{
     header::{Header, MAX_HEADER},
-    hello::{HELLO_LEN, Hello, Life},
+    hello::{HELLO_LEN, Hello, PeerEpoch},
 };
 use kfi_roce::{
     cm::{self, Body, Event, Message},
@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 /// The time without packets after which the attacker gives up a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The bytes of a greeting (the private data in a REQ of reliable datagrams) of `life` at `port`.
-pub(super) fn greeting(life: Life, port: u16) -> [u8; HELLO_LEN] {
+/// The bytes of a greeting (the private data in a REQ of reliable datagrams) of `epoch` at `port`.
+pub(super) fn greeting(epoch: PeerEpoch, port: u16) -> [u8; HELLO_LEN] {
     let hello = Hello {
-        life,
+        peer_epoch: epoch,
         port,
         reads: 16,
         caps: kfi_core::flags::Caps::MSG | kfi_core::flags::Caps::RECV,
@@ -36,9 +36,9 @@ pub(super) fn greeting(life: Life, port: u16) -> [u8; HELLO_LEN] {
     bytes
 }
 
-/// A random life, which no other endpoint has.
-pub(super) fn life(rng: &mut Rng) -> Life {
-    Life {
+/// A random epoch, which no other endpoint has.
+pub(super) fn epoch(rng: &mut Rng) -> PeerEpoch {
+    PeerEpoch {
         incarnation: rng.next(),
         epoch: 1 + rng.below(1000),
     }

@@ -5,7 +5,7 @@
 use super::{
     A, B,
     packet::{Capture, RawSocket, Way, request, to_gsi},
-    peer::{greeting, life},
+    peer::{epoch, greeting},
 };
 use crate::{
     harness::tests,
@@ -66,7 +66,7 @@ impl Scene {
     /// Sends a REQ that `b` accepts.
     fn ask(&self) {
         let service = service_id(self.b.ep.name().expect("name").port());
-        let greeting = greeting(life(&mut Rng::new(1)), 7471);
+        let greeting = greeting(epoch(&mut Rng::new(1)), 7471);
         let way = Way::new(A, B);
         let body = Body::Req(request(way, service, &greeting));
         self.socket.send(&to_gsi(way, 0, &Message { tid: 1, body }));

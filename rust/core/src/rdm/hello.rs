@@ -71,7 +71,7 @@ pub struct PeerEpoch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The incarnation and the epoch.
-    pub life: PeerEpoch,
+    pub peer_epoch: PeerEpoch,
     /// The port of its address. The IP address is the source address of the message. Not 0.
     pub port: u16,
     /// The number of READs that the endpoint serves at the same time. Not 0.
@@ -93,8 +93,8 @@ impl Hello {
         writer.put(&[VERSION, self.reads])?;
         writer.put(&self.port.to_be_bytes())?;
         writer.u32(caps)?;
-        writer.u64(self.life.incarnation)?;
-        writer.u64(self.life.epoch)
+        writer.u64(self.peer_epoch.incarnation)?;
+        writer.u64(self.peer_epoch.epoch)
     }
 
     /// Parses the greeting at the front of `bytes`. Unknown capabilities are ignored.
@@ -122,7 +122,7 @@ impl Hello {
         let incarnation = reader.u64()?;
         let epoch = reader.u64()?;
         Some(Self {
-            life: PeerEpoch { incarnation, epoch },
+            peer_epoch: PeerEpoch { incarnation, epoch },
             port,
             reads,
             caps,
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     const HELLO: Hello = Hello {
-        life: PeerEpoch {
+        peer_epoch: PeerEpoch {
             incarnation: 0x0102_0304_0506_0708,
             epoch: 0x1112_1314_1516_1718,
         },

@@ -180,9 +180,9 @@ impl World {
     pub(crate) fn forge_request(&mut self, from: Addr, to: Addr, incarnation: u64, epoch: u64) {
         self.cm.next += 1;
         let call = self.cm.next;
-        let life = PeerEpoch { incarnation, epoch };
+        let peer_epoch = PeerEpoch { incarnation, epoch };
         let hello = Hello {
-            life,
+            peer_epoch,
             port: 1000 + from as u16,
             reads: 1,
             caps: Caps::EMPTY,

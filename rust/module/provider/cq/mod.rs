@@ -80,7 +80,10 @@ use crate::{
 
 pub(crate) use self::{
     read::Sink,
-    record::Record, //
+    record::{
+        Record,
+        RecordPool, //
+    }, //
 };
 pub(crate) use kfi_core::cq::Credit;
 

@@ -8,6 +8,10 @@
 //! A program that lets operations fail and never reads the errors therefore uses up its own limit,
 //! and its next operation is refused with `ENOMEM`.
 //!
+//! Most operations succeed, so an endpoint keeps the records of some that did ([`RecordPool`]) for
+//! its next operations: allocating, charging and freeing one for each message of 8 bytes costs
+//! 3.5 % of `roce/send_rate_8B`. These records stay charged while the endpoint exists.
+//!
 //! # Context
 //!
 //! A record is allocated in process context. It is queued under the lock of the CQ. The rest of it
@@ -18,12 +22,14 @@
 mod kunit;
 
 use kernel::{
+    new_spinlock,
     prelude::*,
     rbtree::{
         RBTree,
         RBTreeNode,
         RBTreeNodeReservation, //
-    }, //
+    },
+    sync::SpinLock, //
 };
 
 use kfi_core::cq::{
@@ -37,7 +43,7 @@ use crate::mem::{
 };
 
 /// Bytes that a record takes, with the kernel's overhead for a tree node.
-const BYTES: u64 = size_of::<Recorded>() as u64 + 64;
+const BYTES: u64 = (size_of::<Recorded>() + size_of::<Reservation>()) as u64 + 64;
 
 /// An error entry in a record.
 pub(super) struct Recorded {
@@ -45,8 +51,10 @@ pub(super) struct Recorded {
     _memory: Allowance,
 }
 
-/// Memory for one error entry.
-pub(crate) struct Record {
+/// Memory for one error entry. A pointer, because every ticket has room for one.
+pub(crate) struct Record(KBox<Reservation>);
+
+struct Reservation {
     node: RBTreeNodeReservation<u64, Recorded>,
     memory: Allowance,
 }
@@ -56,7 +64,52 @@ impl Record {
     pub(crate) fn new(budget: &Budget) -> Result<Self> {
         let memory = budget.take(BYTES)?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        Ok(Self { node, memory })
+        let reservation = Reservation { node, memory };
+        Ok(Self(KBox::new(reservation, GFP_KERNEL_ACCOUNT)?))
+    }
+}
+
+/// Records that a pool keeps.
+const POOL_SIZE: usize = 64;
+
+/// The unused records of an endpoint, at most [`POOL_SIZE`].
+#[pin_data]
+pub(crate) struct RecordPool {
+    #[pin]
+    unused: SpinLock<KVec<Record>>,
+}
+
+impl RecordPool {
+    /// Bytes that an empty pool takes in addition to its own size.
+    pub(crate) const BYTES: usize = POOL_SIZE * size_of::<Record>();
+
+    /// An empty pool. Fails with `ENOMEM`. Sleeps.
+    pub(crate) fn new() -> Result<impl PinInit<Self>> {
+        let unused = KVec::with_capacity(POOL_SIZE, GFP_KERNEL_ACCOUNT)?;
+        Ok(pin_init!(Self {
+            unused <- new_spinlock!(unused, "cq::RecordPool::unused"),
+        }))
+    }
+
+    /// Takes an unused record, or allocates one and charges it to `budget`. Fails with `ENOMEM`.
+    /// Sleeps.
+    #[inline]
+    pub(crate) fn take(&self, budget: &Budget) -> Result<Record> {
+        // The lock is released at the end of this statement.
+        let unused = self.unused.lock().pop();
+        match unused {
+            Some(record) => Ok(record),
+            None => Record::new(budget),
+        }
+    }
+
+    /// Keeps a record that was not used, or frees it if there are enough. Process context, does not
+    /// sleep.
+    #[inline]
+    pub(crate) fn put(&self, record: Record) {
+        // The lock is released before the record is freed.
+        let refused = self.unused.lock().push_within_capacity(record);
+        drop(refused);
     }
 }
 
@@ -75,7 +128,7 @@ impl Records for Tree {
     type Spent = RBTreeNode<u64, Recorded>;
 
     fn insert(&mut self, number: u64, entry: ErrEntry, record: Record) {
-        let Record { node, memory } = record;
+        let Reservation { node, memory } = KBox::into_inner(record.0);
         let recorded = Recorded {
             entry,
             _memory: memory,

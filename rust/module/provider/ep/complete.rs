@@ -247,17 +247,17 @@ impl Endpoint {
     #[inline]
     pub(super) fn keep(&self, bound: &Bound, ticket: &mut Ticket) -> Result {
         if matches!(ticket.reserved, ReservedRoom::None) && bound.cq(ticket.kind.side()).is_some() {
-            ticket.reserved = ReservedRoom::Record(Record::new(&self.ident.budget)?);
+            ticket.reserved = ReservedRoom::Record(self.records.take(&self.ident.budget)?);
         }
         Ok(())
     }
 
     /// Gives back the ticket of an operation that was refused. Nothing is reported. Does not sleep.
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
-        if let (Some(binding), ReservedRoom::Credit(credit)) =
-            (bound.cq(ticket.kind.side()), ticket.reserved)
-        {
-            binding.cq.unreserve(credit);
+        match (bound.cq(ticket.kind.side()), ticket.reserved) {
+            (Some(binding), ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
+            (_, ReservedRoom::Record(record)) => self.records.put(record),
+            _ => {}
         }
     }
 
@@ -284,7 +284,8 @@ impl Endpoint {
                 binding.cq.push(credit, &entry);
             }
             (None, ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
-            (None, ReservedRoom::Record(_) | ReservedRoom::None) => {}
+            (None, ReservedRoom::Record(record)) => self.records.put(record),
+            (None, ReservedRoom::None) => {}
             (Some(failure), reserved) => {
                 let entry = outcome.err_entry(ticket.context, flags, failure);
                 match reserved {

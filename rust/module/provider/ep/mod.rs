@@ -89,6 +89,7 @@ use self::{
     wire::Wire, //
 };
 use super::{
+    cq::RecordPool,
     domain::Domain,
     drain::Drain,
     object::{
@@ -188,6 +189,9 @@ pub(crate) struct Endpoint {
     /// The sessions with peers on other hosts.
     #[pin]
     remote: Remote,
+    /// Memory for the error entries of its next silent operations.
+    #[pin]
+    records: RecordPool,
     tally: OpStats,
     place: SetOnce<ObjectListEntry>,
     /// Its memory, charged to the owner's budget.
@@ -207,13 +211,16 @@ impl Endpoint {
             }
         }
         let wire_bytes = Queues::wire_bytes(attr.rx_size);
-        let memory = ident.budget.take_for::<Self>(match attr.ep_type {
+        let bytes = match attr.ep_type {
             EpType::Unspec | EpType::Rdm => Queues::bytes(attr.rx_size)
                 .saturating_add(TxSide::bytes(attr.tx_size))
                 .saturating_add(Remote::BYTES),
             EpType::Msg => wire_bytes.saturating_add(Msg::bytes(attr.tx_size)),
             EpType::Dgram => wire_bytes.saturating_add(Dgram::BYTES),
-        })?;
+        };
+        let bytes = bytes.saturating_add(RecordPool::BYTES);
+        let memory = ident.budget.take_for::<Self>(bytes)?;
+        let records = RecordPool::new()?;
         let wire = Wire::new(attr.ep_type, attr.tx_size)?;
         let queues = match wire {
             None => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
@@ -238,6 +245,7 @@ impl Endpoint {
                 rx <- RxSide::new(queues),
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
+                records <- records,
                 tally: OpStats::new(),
                 place: SetOnce::new(),
                 _memory: memory,

@@ -50,7 +50,7 @@ impl<S: Stores> Session<S> {
 
     fn hello(&self, epoch: u64) -> Hello {
         Hello {
-            life: PeerEpoch {
+            peer_epoch: PeerEpoch {
                 incarnation: self.config.incarnation,
                 epoch,
             },
@@ -110,12 +110,13 @@ impl<S: Stores> Session<S> {
     /// Handles a connection request in the name of the peer. The request is known to be the peer's
     /// only when the connection is established. `epoch` as in [`Self::manage`].
     pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64) -> Reply {
-        let life = hello.life;
-        if self.leaving || life.incarnation == self.config.incarnation {
+        let peer_epoch = hello.peer_epoch;
+        if self.leaving || peer_epoch.incarnation == self.config.incarnation {
             return Reply::Refuse(Refusal::Nobody);
         }
-        let stale =
-            |seen: PeerEpoch| seen.incarnation == life.incarnation && life.epoch <= seen.epoch;
+        let stale = |seen: PeerEpoch| {
+            seen.incarnation == peer_epoch.incarnation && peer_epoch.epoch <= seen.epoch
+        };
         if self.seen.is_some_and(stale) {
             return Reply::Ignore;
         }
@@ -123,7 +124,7 @@ impl<S: Stores> Session<S> {
             // A repeated request makes an unconfirmed earlier one void. Incarnations are random, so
             // a request with the same incarnation comes from the same sender.
             let is_older = |asked: PeerEpoch| {
-                asked.incarnation == life.incarnation && asked.epoch < life.epoch
+                asked.incarnation == peer_epoch.incarnation && asked.epoch < peer_epoch.epoch
             };
             let is_doubtful = matches!(link.stage, Stage::Answered(_)) && link.trusted <= now;
             if is_doubtful || link.asked.is_some_and(is_older) {
@@ -132,7 +133,9 @@ impl<S: Stores> Session<S> {
             return Reply::Ignore;
         }
         let asks = |link: &Link| link.stage == Stage::Asked;
-        if self.current.as_ref().is_some_and(asks) && self.config.incarnation > life.incarnation {
+        if self.current.as_ref().is_some_and(asks)
+            && self.config.incarnation > peer_epoch.incarnation
+        {
             return Reply::Ignore;
         }
         self.heard = now;
@@ -141,7 +144,7 @@ impl<S: Stores> Session<S> {
         let mut link = Link::new(conn, Stage::Answered(until));
         link.caps = hello.caps;
         link.reads = u32::from(hello.reads.min(self.config.reads));
-        link.asked = Some(life);
+        link.asked = Some(peer_epoch);
         link.trusted = now.saturating_add(PROOF_TIME);
         self.incoming = Some(link);
         Reply::Accept(conn, self.hello(epoch))
@@ -160,7 +163,7 @@ impl<S: Stores> Session<S> {
         link.stage = Stage::Up;
         link.caps = hello.caps;
         link.reads = u32::from(hello.reads.min(self.config.reads));
-        self.seen = Some(hello.life);
+        self.seen = Some(hello.peer_epoch);
         // An answer to the peer's own request that it has not confirmed is no longer needed.
         if let Some(other) = &mut self.incoming {
             if matches!(other.stage, Stage::Answered(_)) {
