@@ -426,9 +426,9 @@ impl Qp<Rc> {
     ///
     /// Fails with `EINVAL` if the state does not allow it, if the length is not that of the
     /// operation or longer than a message can be, if the inline header is longer than
-    /// [`INLINE_HEADER_MAX`], or if the QP has [no inline headers](Self::connection_with_fronts); `EAGAIN`
-    /// if the queue is full. Must not be called with a spin lock held that is taken in softirq; may
-    /// sleep.
+    /// [`INLINE_HEADER_MAX`], or if the QP has
+    /// [no inline headers](Self::connection_with_inline_headers); `EAGAIN` if the queue is full.
+    /// Must not be called with a spin lock held that is taken in softirq; may sleep.
     pub(crate) fn queue(
         self: &Arc<Self>,
         request: &Request,

@@ -8,7 +8,7 @@
 //! ([`ANSWERS`](kfi_core::rdm::times::ANSWERS)). It is charged to the owner of the endpoint, in the
 //! part of the limit that peers can use. The answer to a CANCEL is charged even above the limit,
 //! because a CANCEL cannot be sent again later like a message, and everything else would wait
-//! behind it. A peer has at most [`CANCELS_MAX`](kfi_core::rdm::times::RECALLS) of them in addition.
+//! behind it. A peer has at most [`CANCELS_MAX`](kfi_core::rdm::times::CANCELS_MAX) of them in addition.
 //!
 //! The count is atomic because it is read under the lock of a QP's responder, where the lock of the
 //! session cannot be taken. The responder of one QP adds at a time, or of two while one connection
