@@ -45,7 +45,7 @@
 
 #define PORT	18515
 #define REGION	(4u << 20)
-#define SECONDS	20
+#define SECONDS	60
 
 static struct ibv_context *device;
 static struct ibv_cq *sends, *receives;
