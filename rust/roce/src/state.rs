@@ -23,6 +23,18 @@
 //! or one that is not allowed, it fails with `Error::Invalid` and changes nothing ([`check`]). Only
 //! a UD QP can be in state SQE: an RC QP whose send fails goes to ERR.
 //!
+//! # Draining
+//!
+//! A QP that enters SQD finishes the sends that have begun. The send queue is drained when all of
+//! them have ended. Until then the QP can only go to ERR or RESET; attributes can change, and
+//! sending can continue, when the queue is drained. In-tree rxe has the same rule. With
+//! [`Mask::EN_SQD_ASYNC_NOTIFY`] the QP reports once that its send queue is drained.
+//!
+//! # Reset
+//!
+//! RESET is possible from every state. The QP has no attributes, no work requests and no timers
+//! then, and is like a new one: only its number and its statistics remain.
+//!
 //! Source: InfiniBand specification, volume 1, section 10.3.1 and table 91 (modify queue pair);
 //! ibv_modify_qp(3).
 
@@ -119,6 +131,9 @@ macro_rules! bits {
     ($( $(#[$doc:meta])* $name:ident = $bit:literal; )*) => {
         impl Mask {
             $( $(#[$doc])* pub const $name: Self = Self(1 << $bit); )*
+
+            /// All attributes that a QP has.
+            const EVERY: Self = Self::all(&[$( Self::$name ),*]);
         }
     };
 }
@@ -163,6 +178,18 @@ bits! {
 impl Mask {
     /// No attribute.
     pub const NONE: Self = Self(0);
+
+    /// Returns the set with the bits of `enum ibv_qp_attr_mask`, without that of the state: every
+    /// transition has a state. `None` if a QP does not have one of the attributes: there are no
+    /// alternate paths and no path migration, and the capacities of a QP are fixed.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        let mask = Self(bits);
+        if Self::EVERY.contains(mask) {
+            Some(mask)
+        } else {
+            None
+        }
+    }
 
     /// Returns the union of both sets.
     #[must_use]
@@ -352,6 +379,67 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The table of the specification in the bits of `enum ibv_qp_attr_mask`: the transition, the
+    /// required and the allowed attributes, without those of alternate paths.
+    #[test]
+    fn the_table_of_the_specification() {
+        const PKEY: u32 = 1 << 4;
+        const PORT: u32 = 1 << 5;
+        const QKEY: u32 = 1 << 6;
+        const ACCESS: u32 = 1 << 3;
+        const CUR: u32 = 1 << 1;
+        const RNR_TIMER: u32 = 1 << 15;
+        const RC: [(State, State, u32, u32); 11] = [
+            (Reset, Init, PKEY | PORT | ACCESS, 0),
+            (Init, Init, 0, PKEY | PORT | ACCESS),
+            // AV, PATH_MTU, DEST_QPN, RQ_PSN, MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER.
+            (Init, Rtr, 0x0012_9180, PKEY | ACCESS),
+            // TIMEOUT, RETRY_CNT, RNR_RETRY, SQ_PSN, MAX_QP_RD_ATOMIC.
+            (Rtr, Rts, 0x0001_2e00, CUR | ACCESS | RNR_TIMER),
+            (Rts, Rts, 0, CUR | ACCESS | RNR_TIMER),
+            // EN_SQD_ASYNC_NOTIFY.
+            (Rts, Sqd, 0, 1 << 2),
+            // PORT, AV, TIMEOUT, RETRY_CNT, RNR_RETRY, both MAX_RD_ATOMIC, ACCESS, PKEY, the timer.
+            (Sqd, Sqd, 0, 0x0002_aeb8),
+            (Sqd, Rts, 0, CUR | ACCESS | RNR_TIMER),
+            (Init, Error, 0, 0),
+            (Sqd, Error, 0, 0),
+            (Error, Reset, 0, 0),
+        ];
+        const UD: [(State, State, u32, u32); 10] = [
+            (Reset, Init, PKEY | PORT | QKEY, 0),
+            (Init, Init, 0, PKEY | PORT | QKEY),
+            (Init, Rtr, 0, PKEY | QKEY),
+            (Rtr, Rts, 1 << 16, CUR | QKEY),
+            (Rts, Rts, 0, CUR | QKEY),
+            (Rts, Sqd, 0, 1 << 2),
+            (Sqd, Sqd, 0, PKEY | QKEY),
+            (Sqd, Rts, 0, CUR | QKEY),
+            (Sqe, Rts, 0, CUR | QKEY),
+            (Sqe, Error, 0, 0),
+        ];
+        for (service, table) in [(Service::Rc, &RC[..]), (Service::Ud, &UD[..])] {
+            for (from, to, required, allowed) in table {
+                let expected = Some((Mask(*required), Mask(*allowed)));
+                assert_eq!(attributes(service, *from, *to), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_mask_has_only_attributes_of_a_qp() {
+        for bit in 0..32 {
+            let one = 1 << bit;
+            let known = BITS.contains(&Mask(one));
+            assert_eq!(Mask::from_bits(one), known.then_some(Mask(one)));
+        }
+        assert_eq!(Mask::from_bits(0), Some(Mask::NONE));
+        let init = 1 << 3 | 1 << 4 | 1 << 5;
+        assert_eq!(Mask::from_bits(init), Some(Mask::RC_TO_INIT));
+        // The alternate path cannot be given with valid attributes either.
+        assert_eq!(Mask::from_bits(init | 1 << 14), None);
     }
 
     #[test]

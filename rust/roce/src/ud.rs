@@ -87,6 +87,9 @@ pub struct Attr {
     pub state: State,
     /// [`Mask::CUR_STATE`].
     pub cur_state: State,
+    /// [`Mask::EN_SQD_ASYNC_NOTIFY`]: report once that the send queue is drained
+    /// ([`Qp::take_drained`]).
+    pub en_sqd_async_notify: bool,
     /// [`Mask::PKEY_INDEX`]; there is one partition, at index 0.
     pub pkey_index: u16,
     /// [`Mask::PORT`]; there is one, number 1.
@@ -102,6 +105,7 @@ impl Default for Attr {
         Self {
             state: State::Reset,
             cur_state: State::Reset,
+            en_sqd_async_notify: false,
             pkey_index: 0,
             port: 1,
             qkey: 0,
@@ -130,9 +134,10 @@ pub struct Send {
 pub enum Unsent {
     /// The state does not allow posting (`Error::Invalid`).
     Refused,
-    /// The state is an error state, or sends are being drained: the work request waits or is
-    /// flushed, see [`State::post_send`].
-    State,
+    /// The QP is in SQD: the work request waits until the QP is in RTS again.
+    Draining,
+    /// The QP is in SQE or ERR: the work request completes as flushed.
+    Flushed,
     /// The message is longer than the path MTU.
     TooLong,
 }
@@ -210,6 +215,8 @@ pub struct Qp {
     state: State,
     qkey: u32,
     psn: Psn,
+    /// Whether to report that the send queue is drained. False except in SQD.
+    notify: bool,
 }
 
 impl Qp {
@@ -220,6 +227,7 @@ impl Qp {
             state: State::Reset,
             qkey: 0,
             psn: Psn::new(0),
+            notify: false,
         }
     }
 
@@ -230,6 +238,7 @@ impl Qp {
             state: State::Rts,
             qkey: GSI_QKEY,
             psn,
+            notify: false,
         }
     }
 
@@ -268,6 +277,10 @@ impl Qp {
             return Ok(());
         }
         self.state = attr.state;
+        self.notify &= attr.state == State::Sqd;
+        if mask.contains(Mask::EN_SQD_ASYNC_NOTIFY) {
+            self.notify = attr.en_sqd_async_notify;
+        }
         if mask.contains(Mask::QKEY) {
             self.qkey = attr.qkey;
         }
@@ -277,11 +290,19 @@ impl Qp {
         Ok(())
     }
 
+    /// Returns true once in state SQD, if the transition to SQD requested that
+    /// ([`Attr::en_sqd_async_notify`]). A send of a datagram ends when its packet is made, so the
+    /// send queue is always drained.
+    pub fn take_drained(&mut self) -> bool {
+        core::mem::replace(&mut self.notify, false)
+    }
+
     /// Moves the QP to SQE because a send could not be executed: its memory was not accessible.
     /// Receives continue.
     pub fn send_failed(&mut self) {
         if self.state.sends() {
             self.state = State::Sqe;
+            self.notify = false;
         }
     }
 
@@ -291,11 +312,11 @@ impl Qp {
     ///
     /// See [`Unsent`].
     pub fn send(&mut self, send: &Send, mtu: PathMtu) -> Result<Packet, Unsent> {
-        if self.state.post_send() == Posting::Refused {
-            return Err(Unsent::Refused);
-        }
-        if !self.state.begins_sends() {
-            return Err(Unsent::State);
+        match self.state.post_send() {
+            Posting::Refused => return Err(Unsent::Refused),
+            Posting::Flushed => return Err(Unsent::Flushed),
+            Posting::Queued if !self.state.begins_sends() => return Err(Unsent::Draining),
+            Posting::Queued => {}
         }
         if send.len > mtu.bytes() as usize {
             return Err(Unsent::TooLong);
@@ -486,9 +507,9 @@ mod tests {
             (State::Init, Err(Unsent::Refused), false),
             (State::Rtr, Err(Unsent::Refused), true),
             (State::Rts, Ok(100), true),
-            (State::Sqd, Err(Unsent::State), true),
-            (State::Sqe, Err(Unsent::State), true),
-            (State::Error, Err(Unsent::State), false),
+            (State::Sqd, Err(Unsent::Draining), true),
+            (State::Sqe, Err(Unsent::Flushed), true),
+            (State::Error, Err(Unsent::Flushed), false),
         ] {
             let mut qp = qp(0x22, state);
             let sent = qp.send(&SEND, MTU).map(|packet| packet.payload_len());
@@ -619,6 +640,37 @@ mod tests {
         let mut qp = Qp::new(Qpn::new(1));
         qp.send_failed();
         assert_eq!(qp.state(), State::Reset);
+    }
+
+    #[test]
+    fn a_drained_queue_is_reported_on_request() {
+        let to = |state, en_sqd_async_notify| Attr {
+            state,
+            en_sqd_async_notify,
+            ..Attr::default()
+        };
+        let mask = Mask::EN_SQD_ASYNC_NOTIFY;
+        let mut qp = qp(0x22, State::Rts);
+        for (notify, mask, reported) in [
+            (true, mask, true),
+            (false, mask, false),
+            (true, Mask::NONE, false),
+        ] {
+            assert_eq!(qp.modify(&to(State::Sqd, notify), mask), Ok(()));
+            let drained = (qp.take_drained(), qp.take_drained());
+            assert_eq!(drained, (reported, false));
+            assert_eq!(qp.modify(&to(State::Rts, false), Mask::NONE), Ok(()));
+        }
+        // Another state ends the request for a report.
+        for state in [State::Rts, State::Error, State::Reset] {
+            let mut qp = qp.clone();
+            assert_eq!(qp.modify(&to(State::Sqd, true), mask), Ok(()));
+            assert_eq!(qp.modify(&to(state, false), Mask::NONE), Ok(()));
+            assert!(!qp.take_drained());
+        }
+        assert_eq!(qp.modify(&to(State::Sqd, true), mask), Ok(()));
+        qp.send_failed();
+        assert!(!qp.take_drained());
     }
 
     #[test]

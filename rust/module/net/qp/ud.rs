@@ -238,8 +238,10 @@ impl Qp<Ud> {
     /// not used after this returns.
     ///
     /// Fails with `EMSGSIZE` if it is longer than the path MTU, `ENETUNREACH` if there is no route
-    /// now or the interface is too small for any path MTU. A datagram that is lost, on this host or
-    /// later, is not an error. Process context, no spin lock held that is taken in softirq.
+    /// now or the interface is too small for any path MTU. In a state that does not send, it fails
+    /// with `EINVAL` in RESET, INIT and RTR; `EAGAIN` in SQD: the work request waits for RTS;
+    /// `ECANCELED` in SQE and ERR: the work request completes as flushed. A datagram that is lost,
+    /// on this host or later, is not an error. Process context, no spin lock held that is taken in softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
         let mtu = path.mtu().ok_or(ENETUNREACH)?;
         let send = ud::Send {
@@ -252,8 +254,9 @@ impl Qp<Ud> {
         let packet = self.kind.machine.lock().send(&send, mtu);
         let packet = packet.map_err(|why| match why {
             ud::Unsent::TooLong => EMSGSIZE,
-            // Cannot happen: the QP is in state RTS for its lifetime.
-            ud::Unsent::Refused | ud::Unsent::State => EINVAL,
+            ud::Unsent::Refused => EINVAL,
+            ud::Unsent::Draining => EAGAIN,
+            ud::Unsent::Flushed => ECANCELED,
         })?;
         // The identification need not be unique, because fragmentation is forbidden; the lower half
         // of the PSN will do.

@@ -157,6 +157,7 @@ pub fn ud(data: &[u8]) {
                     port: bytes.byte() & 3,
                     qkey: bytes.u32() & 0x8000_0001,
                     sq_psn: Psn::new(bytes.u32()),
+                    en_sqd_async_notify: true,
                 };
                 let all = [
                     Mask::CUR_STATE,
@@ -165,6 +166,7 @@ pub fn ud(data: &[u8]) {
                     Mask::QKEY,
                     Mask::SQ_PSN,
                     Mask::AV,
+                    Mask::EN_SQD_ASYNC_NOTIFY,
                 ];
                 let given = bytes.byte();
                 let mask = (0..)
@@ -172,7 +174,11 @@ pub fn ud(data: &[u8]) {
                     .filter(|(bit, _)| given >> bit & 1 != 0)
                     .fold(Mask::NONE, |mask, (_, one)| mask.with(one));
                 match qp.modify(&attr, mask) {
-                    Ok(()) => assert_eq!(qp.state(), attr.state),
+                    Ok(()) => {
+                        assert_eq!(qp.state(), attr.state);
+                        let sqd = attr.state == QpState::Sqd;
+                        assert!(sqd || !qp.clone().take_drained());
+                    }
                     Err(error) => {
                         assert_eq!(error, Error::Invalid);
                         assert_eq!(format!("{qp:?}"), before);

@@ -94,6 +94,9 @@ pub struct Attr {
     pub state: State,
     /// [`Mask::CUR_STATE`].
     pub cur_state: State,
+    /// [`Mask::EN_SQD_ASYNC_NOTIFY`]: report once that the send queue is drained
+    /// ([`Requester::take_drained`](super::Requester::take_drained)).
+    pub en_sqd_async_notify: bool,
     /// [`Mask::ACCESS_FLAGS`].
     pub access: Access,
     /// [`Mask::PKEY_INDEX`]; there is one partition, at index 0.
@@ -130,6 +133,7 @@ impl Default for Attr {
         Self {
             state: State::Reset,
             cur_state: State::Reset,
+            en_sqd_async_notify: false,
             access: Access::default(),
             pkey_index: 0,
             port: 1,

@@ -70,13 +70,9 @@ where
     ///
     /// # Errors
     ///
-    /// The errors of [`Attr::check`]; the QP is unchanged then.
+    /// The errors of [`Requester::check`] and [`Responder::check`]; the QP is unchanged then.
     pub fn modify<T: Target>(&mut self, attr: &Attr, mask: Mask, target: &mut T) -> Result {
-        let room = (
-            self.requester.max_rd_atomic(),
-            self.responder.max_dest_rd_atomic(),
-        );
-        attr.check(self.state(), mask, room.0, room.1)?;
+        self.responder.check(attr, mask)?;
         self.requester.modify(attr, mask)?;
         self.responder.modify(attr, mask, target)
     }
@@ -276,6 +272,7 @@ mod tests {
                 ..sqd
             };
             qp.modify(&sqd, Mask::NONE, target)?;
+            assert!(qp.requester.is_drained());
             for bad in [
                 bad,
                 Attr {
@@ -292,6 +289,100 @@ mod tests {
             assert_eq!(qp.state(), State::Reset);
             assert_eq!(qp.requester.state(), State::Reset);
             assert_eq!(taken(qp), Log::new());
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_draining_qp_accepts_only_error_and_reset() -> Result {
+        for end in [State::Error, State::Reset] {
+            with(|qp, target| {
+                let to = |state| Attr {
+                    state,
+                    en_sqd_async_notify: true,
+                    ..Attr::default()
+                };
+                let sqd = to(State::Sqd);
+                assert!(qp.requester.poll(0).is_some());
+                qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, target)?;
+                // Not even without attributes, and for neither half.
+                for (attr, mask) in [
+                    (sqd, Mask::NONE),
+                    (sqd, Mask::MIN_RNR_TIMER),
+                    (to(State::Rts), Mask::NONE),
+                ] {
+                    assert_eq!(qp.modify(&attr, mask, target), Err(Error::Invalid));
+                    assert_eq!(qp.requester.check(&attr, mask), Err(Error::Invalid));
+                    assert_eq!(qp.state(), State::Sqd);
+                    assert_eq!(qp.requester.state(), State::Sqd);
+                }
+                qp.modify(&to(end), Mask::NONE, target)?;
+                // The queue was not drained, it was flushed.
+                assert!(!qp.requester.take_drained());
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_qp_is_used_again_after_reset() -> Result {
+        with(|qp, target| {
+            // A message under way in both directions, a gap, and a timer.
+            assert!(qp.requester.poll(0).is_some());
+            let first = packet(qp.responder.expected(), Headers::SendFirst, 256);
+            qp.receive(0, &first, target);
+            let mut later = first;
+            later.bth.psn = first.bth.psn.add(7);
+            qp.receive(0, &later, target);
+            assert!(qp.deadline().is_some());
+            target.taken();
+
+            qp.modify(&Attr::default(), Mask::NONE, target)?;
+            assert_eq!(target.taken(), Log::of(&[Call::Abort(None)]));
+            assert_eq!(qp.deadline(), None);
+            assert_eq!(taken(qp), Log::new());
+            assert!(qp.requester.is_empty() && qp.requester.in_flight() == 0);
+            assert_eq!(qp.requester.attr().retry_cnt, 0);
+            assert_eq!(qp.responder.attr().dest_qpn, Qpn::default());
+            // A QP in RESET ignores the packets of its last connection.
+            let late = qp.receive(0, &later, target);
+            assert_eq!(late, Event::Request(RequestResult::Dropped));
+
+            for (attr, mask) in start_attr() {
+                let attr = Attr {
+                    sq_psn: Psn::new(77),
+                    rq_psn: Psn::new(99),
+                    ..attr
+                };
+                qp.modify(&attr, mask, target)?;
+            }
+            // Nothing of the first connection is answered or sent.
+            assert_eq!(qp.responder.poll(0), None);
+            assert_eq!(qp.requester.poll(0), None);
+            qp.requester.post(&WorkRequest {
+                wr_id: 5,
+                op: Op::Send(SendEnd::Plain),
+                len: 0,
+                fence: false,
+                solicited: false,
+                signaled: true,
+            })?;
+            let sent = qp.requester.poll(0).map(|outgoing| outgoing.packet.bth.psn);
+            assert_eq!(sent, Some(Psn::new(77)));
+            let only = packet(Psn::new(99), Headers::SendOnly(SendEnd::Plain), 1);
+            let event = qp.receive(0, &only, target);
+            assert_eq!(event, Event::Request(RequestResult::Executed));
+            let aeth = Aeth {
+                syndrome: Syndrome::ACK,
+                msn: Psn::new(1),
+            };
+            qp.receive(
+                0,
+                &packet(Psn::new(77), Headers::Acknowledge(aeth), 0),
+                target,
+            );
+            assert_eq!(taken(qp), Log::of(&[(5, Status::Success)]));
             Ok(())
         })
     }

@@ -40,6 +40,9 @@ const LONGEST: u64 = 120_000_000_000;
 /// The maximum number of events of a run.
 const MOST_EVENTS: u64 = 2_000_000;
 
+/// The time in nanoseconds after which an end tries again to leave SQD.
+const DRAIN_PAUSE: u64 = 100_000;
+
 enum What {
     Arrive(usize, Vec<u8>),
     /// The worker of an end runs.
@@ -272,6 +275,12 @@ impl Sim {
     fn state(&mut self, index: usize, state: State) {
         let host = &mut self.hosts[index];
         if host.qp.state() == State::Error {
+            return;
+        }
+        let draining = host.qp.state() == State::Sqd && !host.qp.requester.is_drained();
+        if draining && state == State::Rts {
+            // Sending continues when the send queue is drained.
+            self.at(self.now + DRAIN_PAUSE, What::State(index, state));
             return;
         }
         self.trace

@@ -116,6 +116,8 @@ pub struct Requester<Q, R> {
     gap: Gap,
     /// Whether the QP is in ERR because a work request failed here.
     failed: bool,
+    /// Whether to report that the send queue is drained. False except in SQD.
+    notify: bool,
     stats: RequesterStats,
 }
 
@@ -147,6 +149,7 @@ where
             timers: Timers::default(),
             gap: Gap::default(),
             failed: false,
+            notify: false,
             stats: RequesterStats::default(),
         }
     }
@@ -208,6 +211,33 @@ where
         self.queue.is_quiet()
     }
 
+    /// Returns true once when the send queue is drained in state SQD, if the transition to SQD
+    /// requested that ([`Attr::en_sqd_async_notify`]). The caller calls this after it has taken all
+    /// completions.
+    pub fn take_drained(&mut self) -> bool {
+        let drained = self.notify && self.is_drained();
+        self.notify &= !drained;
+        drained
+    }
+
+    /// Checks whether [`Self::modify`] accepts this change.
+    ///
+    /// # Errors
+    ///
+    /// `Error::Invalid`: [`Attr::check`] refuses it; or the send queue is being drained
+    /// ([`state`](super::super::state#draining)), and the new state is neither ERR nor RESET.
+    pub fn check(&self, attr: &Attr, mask: Mask) -> Result {
+        // The responder checks the limit of its replay slots.
+        let dest_rd_atomic = usize::MAX;
+        let rd_atomic = self.outstanding.capacity();
+        attr.check(self.attr.state, mask, rd_atomic, dest_rd_atomic)?;
+        let ends = matches!(attr.state, State::Error | State::Reset);
+        if self.attr.state == State::Sqd && !self.is_drained() && !ends {
+            return Err(Error::Invalid);
+        }
+        Ok(())
+    }
+
     /// Moves the requester to state `attr.state` and sets the attributes in `mask`.
     ///
     /// In ERR the queued work requests are flushed, see [`Self::take`]. In RESET they are removed
@@ -215,13 +245,14 @@ where
     ///
     /// # Errors
     ///
-    /// The errors of [`Attr::check`].
+    /// The errors of [`Self::check`].
     pub fn modify(&mut self, attr: &Attr, mask: Mask) -> Result {
-        // The responder checks the limit of its replay slots.
-        let dest_rd_atomic = usize::MAX;
-        let rd_atomic = self.outstanding.capacity();
-        attr.check(self.attr.state, mask, rd_atomic, dest_rd_atomic)?;
+        self.check(attr, mask)?;
         self.attr.take(attr, mask);
+        self.notify &= attr.state == State::Sqd;
+        if mask.contains(Mask::EN_SQD_ASYNC_NOTIFY) {
+            self.notify = attr.en_sqd_async_notify;
+        }
         if mask.contains(Mask::SQ_PSN) {
             self.una = attr.sq_psn;
             self.next = attr.sq_psn;
@@ -262,6 +293,7 @@ where
 
     /// Clears the outstanding requests and all timers.
     fn stop(&mut self) {
+        self.notify = false;
         self.outstanding.clear();
         self.una = self.max;
         self.next = self.max;

@@ -148,17 +148,25 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         self.expected
     }
 
+    /// Checks whether [`Self::modify`] accepts this change.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Attr::check`].
+    pub fn check(&self, attr: &Attr, mask: Mask) -> Result {
+        // The requester checks the limit of its outstanding READs and atomics.
+        let rd_atomic = usize::MAX;
+        attr.check(self.attr.state, mask, rd_atomic, self.store.capacity())
+    }
+
     /// Moves the responder to state `attr.state` and sets the attributes in `mask`. In RESET and
     /// ERR the receive in progress, if any, is aborted.
     ///
     /// # Errors
     ///
-    /// The errors of [`Attr::check`].
+    /// The errors of [`Self::check`].
     pub fn modify<T: Target>(&mut self, attr: &Attr, mask: Mask, target: &mut T) -> Result {
-        // The requester checks the limit of its outstanding READs and atomics.
-        let rd_atomic = usize::MAX;
-        let dest_rd_atomic = self.store.capacity();
-        attr.check(self.attr.state, mask, rd_atomic, dest_rd_atomic)?;
+        self.check(attr, mask)?;
         let limit = self.attr.max_dest_rd_atomic;
         self.attr.take(attr, mask);
         if mask.contains(Mask::RQ_PSN) {

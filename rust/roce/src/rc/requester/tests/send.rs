@@ -334,11 +334,12 @@ mod suite {
             assert!(requester.poll(0).is_some());
             let sqd = Attr {
                 state: State::Sqd,
+                en_sqd_async_notify: true,
                 ..attr()
             };
-            requester.modify(&sqd, Mask::NONE)?;
-            assert!(!requester.is_drained());
-            // Changing other attributes does not affect outstanding requests.
+            requester.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY)?;
+            assert!(!requester.is_drained() && !requester.take_drained());
+            // Until the queue is drained, attributes stay as they are, and so do the timers.
             let deadline = requester.deadline();
             assert!(deadline.is_some());
             let fewer = Attr {
@@ -347,7 +348,8 @@ mod suite {
                 ..sqd
             };
             let counts = Mask::RETRY_CNT.with(Mask::RNR_RETRY);
-            requester.modify(&fewer, counts)?;
+            assert_eq!(requester.modify(&fewer, counts), Err(Error::Invalid));
+            assert_eq!(requester.attr().retry_cnt, attr().retry_cnt);
             assert_eq!(requester.deadline(), deadline);
             // A work request that has begun continues, also after a loss; another one does not
             // begin.
@@ -359,14 +361,48 @@ mod suite {
             requester.receive(0, &ack(1));
             assert!(requester.is_drained());
             assert_eq!(taken(requester), Some((0, Status::Success)));
+            // It is reported once.
+            assert!(requester.take_drained() && !requester.take_drained());
             assert_eq!(requester.poll(0), None);
             assert_eq!(requester.deadline(), None);
+            requester.modify(&fewer, counts)?;
+            assert_eq!(requester.attr().retry_cnt, 1);
             let rts = Attr {
                 state: State::Rts,
                 ..sqd
             };
             requester.modify(&rts, Mask::NONE)?;
             assert_eq!(flight(requester, 0), (3, Some(2)));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_drained_queue_is_reported_on_request() -> Result {
+        with(&attr(), 64, |requester| {
+            let to = |state, en_sqd_async_notify| Attr {
+                state,
+                en_sqd_async_notify,
+                ..attr()
+            };
+            let mask = Mask::EN_SQD_ASYNC_NOTIFY;
+            // The queue is drained at once: nothing is under way.
+            for (notify, mask, reported) in [
+                (true, mask, true),
+                (false, mask, false),
+                (true, Mask::NONE, false),
+            ] {
+                requester.modify(&to(State::Sqd, notify), mask)?;
+                assert_eq!(requester.take_drained(), reported);
+                assert!(!requester.take_drained());
+                requester.modify(&to(State::Rts, false), Mask::NONE)?;
+            }
+            // The report of one drain is not left to the next one, nor to another state.
+            requester.modify(&to(State::Sqd, true), mask)?;
+            requester.modify(&to(State::Rts, false), Mask::NONE)?;
+            assert!(!requester.take_drained());
+            requester.modify(&to(State::Sqd, false), Mask::NONE)?;
+            assert!(!requester.take_drained());
             Ok(())
         })
     }
