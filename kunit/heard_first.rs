@@ -222,7 +222,7 @@ mod tests {
             )?;
             let remote = Remote::new()?;
             let link = target.domain.domain.link();
-            let qp = Qp::connection(link, THERE, 1, &Budget::current()?, remote.clone())?;
+            let qp = Qp::connection(link, 1, &Budget::current()?, remote.clone())?;
             let conn = target.ask(&qp, told.clone())?;
             assert!(target.tells(EqEvent::ConnReq));
             // The first request of a passive endpoint has this number.

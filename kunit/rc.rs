@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn state_transitions_are_checked() -> Result {
         let link = TestLink::new()?;
-        let end = End::new(&link, ONE, 1)?;
+        let end = End::new(&link, 1)?;
         let payload = buffer(1)?;
         assert!(end.qp.state() == State::Reset);
         assert!(end.post(SEND, &payload) == Err(EINVAL));
@@ -535,16 +535,11 @@ mod tests {
         };
         assert!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
         assert!(end.qp.state() == State::Reset);
-        // The peer of a QP cannot be changed.
-        let other = End::new(&link, TWO, 1)?;
+        // The peer of a QP cannot be changed while the QP is in use.
+        let other = End::new(&link, 1)?;
         end.connect(&path, &other, &wish())?;
         assert!(end.qp.state() == State::Rts);
-        let reset = Attr {
-            state: State::Reset,
-            ..wish()
-        };
-        end.qp.modify(&reset, Mask::NONE, None)?;
-        assert!(end.connect(&path, &other, &wish()) == Err(EISCONN));
+        assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
         // The test moves the QP to ERR: work is flushed, and no failure is reported.
         other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &wish())?;
         other.post(SEND, &payload)?;
@@ -576,7 +571,7 @@ mod tests {
         path.send(skb)?;
         assert!(eventually(|| pair.b.figure(Stat::DropSource) == 1));
         // A QP that is not connected ignores all packets.
-        let end = End::new(&pair.link, TWO, 1)?;
+        let end = End::new(&pair.link, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;

@@ -100,6 +100,7 @@ pub(crate) struct Peer {
     pub(super) was_read: Atomic<u32>,
     pub(super) failed: Atomic<u32>,
     pub(super) refused: Atomic<u32>,
+    pub(super) drained: Atomic<u32>,
     pub(super) runs: Atomic<u32>,
     /// Whether reads of memory fail while a message is being received.
     pub(super) fragile: Atomic<bool>,
@@ -129,6 +130,7 @@ impl Peer {
                 was_read: Atomic::new(0),
                 failed: Atomic::new(0),
                 refused: Atomic::new(0),
+                drained: Atomic::new(0),
                 runs: Atomic::new(0),
                 fragile: Atomic::new(false),
                 misplaced: Atomic::new(0),
@@ -270,6 +272,11 @@ impl Consumer for Peer {
         self.refused.fetch_add(1, Full);
     }
 
+    fn drained(&self) {
+        self.sleeps();
+        self.drained.fetch_add(1, Full);
+    }
+
     fn run_ended(&self) {
         self.sleeps();
         self.runs.fetch_add(1, Full);
@@ -283,16 +290,15 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn new(link: &TestLink, ip: IpAddr, sends: usize) -> Result<Self> {
-        Self::of(link, ip, sends, &Budget::current()?)
+    pub(super) fn new(link: &TestLink, sends: usize) -> Result<Self> {
+        Self::of(link, sends, &Budget::current()?)
     }
 
     /// Like `new`, with a QP that is charged to `owner`.
-    pub(super) fn of(link: &TestLink, ip: IpAddr, sends: usize, owner: &Budget) -> Result<Self> {
+    pub(super) fn of(link: &TestLink, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
         let figures = QpStats::shared()?;
-        let qp =
-            Qp::connection_with_inline_headers(&link.0, ip, sends, figures, owner, peer.clone())?;
+        let qp = Qp::connection_with_inline_headers(&link.0, sends, figures, owner, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
@@ -388,8 +394,8 @@ impl Pair {
     /// Like `new`, with a second QP that is charged to `owner`.
     pub(super) fn of(from: IpAddr, to: IpAddr, wish: &Attr, owner: &Budget) -> Result<Self> {
         let link = TestLink::new()?;
-        let a = End::new(&link, from, 64)?;
-        let b = End::of(&link, to, 64, owner)?;
+        let a = End::new(&link, 64)?;
+        let b = End::of(&link, 64, owner)?;
         let there = Path::new(&link.0, from, to)?;
         let back = Path::new(&link.0, to, from)?;
         a.connect(&there, &b, wish)?;

@@ -448,7 +448,7 @@ mod tests {
         let (owner, peer) = (Budget::current()?, Peer::new()?);
         let mut qps: KVec<Arc<Qp<Rc>>> = KVec::new();
         for _ in 0..QPS {
-            let qp = Qp::connection(&link.0, ONE, 1, &owner, peer.clone())?;
+            let qp = Qp::connection(&link.0, 1, &owner, peer.clone())?;
             qps.push(qp, GFP_KERNEL)?;
         }
         let indices = || qps.iter().map(|qp| qp.number().get() % INDICES);

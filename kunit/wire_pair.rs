@@ -123,6 +123,7 @@ pub(super) struct Seen {
 #[pin_data]
 pub(super) struct Recorder {
     pub(super) count: Atomic<u32>,
+    pub(super) drained: Atomic<u32>,
     /// The memory for payloads.
     pub(super) memory: MemRef,
     #[pin]
@@ -137,6 +138,7 @@ impl Recorder {
         Arc::pin_init(
             pin_init!(Self {
                 count: Atomic::new(0),
+                drained: Atomic::new(0),
                 memory,
                 last <- new_mutex!(None),
                 takes: Atomic::new(true),
@@ -166,6 +168,10 @@ impl Consumer for Recorder {
         });
         self.count.add(1, Relaxed);
         self.takes.load(Acquire)
+    }
+
+    fn drained(&self) {
+        self.drained.add(1, Relaxed);
     }
 }
 

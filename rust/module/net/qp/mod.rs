@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! QP: a queue pair of InfiniBand's transport, at an address of a link.
+//! QP: a queue pair of InfiniBand's transport, on a link.
 //!
 //! [`Qp`] is the common part: number, address, inbox, worker, timer, figures. A [`Kind`], [`Ud`] or
-//! [`Rc`], processes the packets.
+//! [`Rc`], processes the packets. A QP is created with a number, in state RESET. It takes its
+//! address and its attributes by changes of its state ([`modify`]), and can return to RESET and be
+//! used again.
 //!
 //! # Receiving a packet
 //!
@@ -37,10 +39,14 @@
 //! |---|---|
 //! | [`ud`] | unreliable datagrams |
 //! | [`rc`] | reliable connections |
+//! | [`modify`] | changes of the state |
+//! | [`accepted`] | the addresses of the packets that a QP accepts |
 //! | [`inbox`] | waiting packets, and their charge |
 //! | [`payload`] | the payload of a received packet |
 
+mod accepted;
 mod inbox;
+mod modify;
 mod payload;
 pub(crate) mod rc;
 pub(crate) mod ud;
@@ -51,7 +57,10 @@ pub(crate) use self::{
     ud::Ud, //
 };
 
-use self::inbox::QpInbox;
+use self::{
+    accepted::Accepted,
+    inbox::QpInbox, //
+};
 use super::{
     link::{
         Link,
@@ -95,7 +104,6 @@ use crate::{
         work, //
     }, //
 };
-use core::net::IpAddr;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -110,8 +118,7 @@ use kernel::{
         barrier::smp_mb,
         Arc,
         Mutex,
-        MutexGuard,
-        SetOnce, //
+        MutexGuard, //
     },
     time::hrtimer::HrTimer,
     workqueue::{
@@ -139,9 +146,6 @@ const BUDGET: u32 = 256;
 pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// The transport service of the packets that it accepts.
     const SERVICE: Service;
-
-    /// Whether it accepts packets of one peer only, see [`Qp::connect`].
-    const CONNECTED: bool;
 
     /// Converts to the type for any kind.
     fn any(qp: Arc<Qp<Self>>) -> AnyQp;
@@ -175,11 +179,11 @@ pub(crate) enum Cause {
     Woken,
 }
 
-/// The addresses that a QP uses.
+/// The addresses that a QP can use.
 pub(super) enum QpAddress {
-    /// An address of a link.
-    Link(Arc<Link>, IpAddr),
-    /// All addresses of all links of a namespace: the QP of connection management.
+    /// Those of a link.
+    Link(Arc<Link>),
+    /// Those of all links of a namespace: the QP of connection management.
     Namespace,
 }
 
@@ -225,8 +229,10 @@ pub(crate) struct Qp<K: Kind> {
     number: Atomic<u32>,
     socket: Arc<Socket>,
     home: QpAddress,
-    /// The peer whose packets it accepts, if its kind is connected.
-    peer: SetOnce<IpAddr>,
+    /// The addresses of the packets that it accepts. Changed under `modifying`.
+    accepted: Accepted,
+    /// The addresses have changed since the first were set, so packets that wait are checked again.
+    rebound: Atomic<bool>,
     closed: Atomic<bool>,
     /// The user and memory control group for which it works; `None` for connection management.
     principal: Option<Arc<Principal>>,
@@ -253,6 +259,10 @@ pub(crate) struct Qp<K: Kind> {
     /// task of another user.
     #[pin]
     running: Mutex<()>,
+    /// Held during a change of the state, by a task of the QP's owner. Below `running`, above the
+    /// locks of the kind. Process context only.
+    #[pin]
+    modifying: Mutex<()>,
     /// The worker has found the QP running. The task that runs it wakes the worker afterwards.
     left: Atomic<bool>,
     #[pin]
@@ -279,7 +289,7 @@ impl<K: Kind> WorkItem for Qp<K> {
             return;
         };
         match &this.home {
-            QpAddress::Link(..) => {
+            QpAddress::Link(_) => {
                 let Some(running) = this.try_run() else {
                     // The holder wakes the worker when its run has ended. If it is preempted between
                     // both, it holds no lock any more: the worker tries again without it.
@@ -368,7 +378,7 @@ impl<K: Kind> Qp<K> {
         !self.inbox.is_empty()
     }
 
-    /// Creates a QP and inserts it into the table. It counts in `figures`. `owner` is charged for
+    /// Creates a QP in state RESET and inserts it into the table. It counts in `figures`. `owner` is charged for
     /// the packets that wait in its inbox.
     ///
     /// Fails with `ENODEV` if the link has gone, `EBUSY` if the namespace has too many QPs or one
@@ -382,7 +392,7 @@ impl<K: Kind> Qp<K> {
         kind: impl PinInit<K, Error>,
     ) -> Result<Arc<Self>> {
         let link = match &home {
-            QpAddress::Link(link, _) => Some(link.clone()),
+            QpAddress::Link(link) => Some(link.clone()),
             QpAddress::Namespace => None,
         };
         let qp = Arc::pin_init(
@@ -390,7 +400,8 @@ impl<K: Kind> Qp<K> {
                 number: Atomic::new(0),
                 socket: socket.clone(),
                 home,
-                peer: SetOnce::new(),
+                accepted: Accepted::nothing(),
+                rebound: Atomic::new(false),
                 closed: Atomic::new(false),
                 principal: owner.map(|owner| owner.principal().clone()),
                 figures,
@@ -400,6 +411,7 @@ impl<K: Kind> Qp<K> {
                 work <- new_work!("kfabric::Qp"),
                 deadline <- Deadline::new(),
                 running <- new_mutex!((), "Qp::running"),
+                modifying <- new_mutex!((), "Qp::modifying"),
                 left: Atomic::new(false),
                 kind <- kind,
             }? Error),
@@ -430,7 +442,7 @@ impl<K: Kind> Qp<K> {
     /// The figures of the link or namespace, which count everything a second time.
     fn outer_figures(&self) -> &LinkStats {
         match &self.home {
-            QpAddress::Link(link, _) => link.figures(),
+            QpAddress::Link(link) => link.figures(),
             QpAddress::Namespace => self.socket.receiver().figures(),
         }
     }
@@ -447,27 +459,12 @@ impl<K: Kind> Qp<K> {
         SOURCE_PORTS | hash as u16
     }
 
-    /// Sets the peer whose packets it accepts. Fails with `EISCONN` if it has one. Any context.
-    fn connect(&self, peer: IpAddr) -> Result {
-        self.peer.populate(peer).then_some(()).ok_or(EISCONN)
-    }
-
     /// Whether a packet may be queued. The most expensive check comes last.
     fn judge(&self, packet: &Packet, way: &AddrPair, skb: &RxSkb) -> Result<(), Stat> {
         if packet.opcode().service() != K::SERVICE {
             return Err(Stat::DropService);
         }
-        if let QpAddress::Link(_, ip) = &self.home {
-            if way.to != *ip {
-                return Err(Stat::DropDestination);
-            }
-        }
-        if K::CONNECTED {
-            let peer = self.peer.copy().ok_or(Stat::DropState)?;
-            if way.from != peer {
-                return Err(Stat::DropSource);
-            }
-        }
+        self.check_way(way)?;
         packet::verify(skb, packet)
     }
 
@@ -490,7 +487,7 @@ impl<K: Kind> Qp<K> {
     /// Schedules a run after packets have arrived. Softirq.
     fn due(self: &Arc<Self>) {
         let offered = match (&self.home, &self.principal) {
-            (QpAddress::Link(..), Some(principal)) => {
+            (QpAddress::Link(_), Some(principal)) => {
                 InlineList::offer(self.clone(), principal).is_ok()
             }
             _ => false,
@@ -506,7 +503,7 @@ impl<K: Kind> Qp<K> {
     /// Queues the worker. Any context.
     fn wake(self: &Arc<Self>) {
         let queue = match &self.home {
-            QpAddress::Link(..) => work::queue(),
+            QpAddress::Link(_) => work::queue(),
             QpAddress::Namespace => work::control_queue(),
         };
         // The queue refuses an item that is queued already.
@@ -515,7 +512,7 @@ impl<K: Kind> Qp<K> {
 
     /// Handles the end of `link`, which may be that of another QP.
     fn told_gone(self: &Arc<Self>, link: &Link) {
-        if matches!(&self.home, QpAddress::Link(own, _) if core::ptr::eq(&raw const **own, link)) {
+        if matches!(&self.home, QpAddress::Link(own) if core::ptr::eq(&raw const **own, link)) {
             self.wake();
         }
     }

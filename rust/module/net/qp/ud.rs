@@ -4,7 +4,11 @@
 //!
 //! One packet is one message, from any QP that knows the Q key to any QP. A received datagram is
 //! passed to the [`Consumer`] at once; if the consumer does not use it, it is dropped, which is not
-//! an error. When sending returns, a datagram is on its way or lost.
+//! an error. When sending returns, a datagram is on its way or lost. So a QP has no queues: its
+//! consumer keeps the work requests that wait in SQD, and flushes them in SQE and ERR.
+//!
+//! A [`Path`] is InfiniBand's address handle. It belongs to a link and not to a QP: any QP of the
+//! namespace can send along it, whatever the states of other QPs are.
 //!
 //! kfi_roce implements the protocol, Q keys and the GRH ([`kfi_roce::ud`]).
 
@@ -25,6 +29,7 @@ use super::{
             StatsRef, //
         }, //
     },
+    accepted::Accepts,
     inbox,
     payload::Payload,
     AnyQp,
@@ -40,6 +45,7 @@ use crate::{
         Source, //
     },
     shim::{
+        errno::to_error,
         inline_work::InlineList,
         random::random_u32,
         skb::{
@@ -49,6 +55,7 @@ use crate::{
         }, //
     }, //
 };
+use core::net::IpAddr;
 use kernel::{
     new_mutex,
     new_spinlock,
@@ -68,10 +75,7 @@ use kfi_roce::{
         Mask,
         State, //
     },
-    ud::{
-        self,
-        GSI_QKEY, //
-    }, //
+    ud, //
 };
 
 /// The user of a UD QP: the provider's endpoint, or connection management.
@@ -80,6 +84,10 @@ pub(crate) trait Consumer: Send + Sync {
     /// QP, for one datagram at a time: process context, no lock held by the caller; may sleep, must
     /// not close the QP.
     fn datagram(&self, datagram: &Datagram<'_>) -> bool;
+
+    /// The send queue is drained: a change to SQD requested this report. Called in a run, as for a
+    /// datagram.
+    fn drained(&self) {}
 }
 
 /// The kind of a QP for datagrams.
@@ -88,7 +96,6 @@ pub(crate) struct Ud {
     /// State, Q key, PSN. A leaf, process context only.
     #[pin]
     machine: SpinLock<ud::Qp>,
-    qkey: u32,
     /// A leaf, except for the reference count of `Consumer`; `None` when closed.
     #[pin]
     consumer: Mutex<Option<Arc<dyn Consumer>>>,
@@ -96,7 +103,6 @@ pub(crate) struct Ud {
 
 impl Kind for Ud {
     const SERVICE: Service = Service::Ud;
-    const CONNECTED: bool = false;
     /// About a hundred packets of the largest size, from all senders.
     const INBOX: InboxLimits = InboxLimits {
         packets: 1 << 10,
@@ -108,18 +114,23 @@ impl Kind for Ud {
     }
 
     fn started(qp: &Qp<Self>, number: Qpn) {
-        let psn = Psn::new(random_u32());
-        let machine = if number == Qpn::GSI {
-            ud::Qp::gsi(psn)
-        } else {
-            ready(number, qp.kind.qkey, psn)
+        let machine = match number {
+            Qpn::GSI => {
+                qp.accept(&qp.begin_change(false), Accepts::To(None));
+                ud::Qp::gsi(Psn::new(random_u32()))
+            }
+            number => ud::Qp::new(number),
         };
         *qp.kind.machine.lock() = machine;
     }
 
     fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, _inline: &InlineList) {
         let consumer = qp.kind.consumer.lock().clone();
-        let machine = qp.kind.machine.lock().clone();
+        let (machine, drained) = {
+            let mut machine = qp.kind.machine.lock();
+            let drained = machine.take_drained();
+            (machine.clone(), drained)
+        };
         let mut tally = qp.tally();
         tally.set_inline(cause == Cause::Arrived);
         for skb in batch {
@@ -127,6 +138,10 @@ impl Kind for Ud {
             let Ok(packet) = packet::parse(&skb) else {
                 continue;
             };
+            if !qp.still_accepts(&skb) {
+                tally.count(Stat::DropState);
+                continue;
+            }
             tally.received(packet.len());
             // The consumer checks whether there is a receive, and whether it is long enough.
             match machine.receive(&packet, Some(usize::MAX)) {
@@ -143,6 +158,9 @@ impl Kind for Ud {
                 Err(dropped) => tally.count(dropped.into()),
             }
         }
+        if let (true, Some(consumer)) = (drained, consumer) {
+            consumer.drained();
+        }
     }
 
     fn detach(qp: &Qp<Self>) {
@@ -151,28 +169,6 @@ impl Kind for Ud {
     }
 
     fn release(_qp: &Qp<Self>) {}
-}
-
-/// A QP that sends and receives.
-fn ready(number: Qpn, qkey: u32, sq_psn: Psn) -> ud::Qp {
-    let mut qp = ud::Qp::new(number);
-    let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
-    let path = [
-        (State::Init, init),
-        (State::Rtr, Mask::NONE),
-        (State::Rts, Mask::SQ_PSN),
-    ];
-    for (state, mask) in path {
-        let attr = ud::Attr {
-            state,
-            qkey,
-            sq_psn,
-            ..ud::Attr::default()
-        };
-        // These transitions need exactly these attributes, so this cannot fail.
-        let _ = qp.modify(&attr, mask);
-    }
-    qp
 }
 
 impl From<ud::Dropped> for Stat {
@@ -191,9 +187,9 @@ impl Qp<Ud> {
     /// Bytes of kernel memory of a QP for datagrams, with the reserve of its inbox.
     pub(crate) const BYTES: usize = size_of::<Self>() + inbox::RESERVE as usize;
 
-    /// A QP for datagrams at `addr`. The IP address is `link`'s, and the port determines its number
-    /// ([`SockAddr::qpn`]); port 0 stands for any free port. `consumer` gets the datagrams that
-    /// arrive with `qkey`. The caller checks who may use a controlled Q key
+    /// A QP for datagrams at `addr`, in state RTS. The IP address is `link`'s, and the port
+    /// determines its number ([`SockAddr::qpn`]); port 0 stands for any free port. `consumer` gets
+    /// the datagrams that arrive with `qkey`. The caller checks who may use a controlled Q key
     /// ([`ud::is_controlled`]). `owner`, which has been charged [`BYTES`](Self::BYTES), is charged
     /// for packets that wait.
     ///
@@ -206,21 +202,57 @@ impl Qp<Ud> {
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let home = QpAddress::Link(link.clone(), addr.ip());
-        let number = Number::Port(addr.port());
-        let figures = StatsRef::Qp(QpStats::new());
-        Self::new(
-            link.socket(),
-            home,
-            number,
-            figures,
-            Some(owner),
-            Ud::new(qkey, consumer),
-        )
+        let qp = Self::make(link, Number::Port(addr.port()), owner, consumer)?;
+        let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
+        let sq_psn = Psn::new(random_u32());
+        for (state, mask, address) in [
+            (State::Init, init, Some(addr.ip())),
+            (State::Rtr, Mask::NONE, None),
+            (State::Rts, Mask::SQ_PSN, None),
+        ] {
+            let attr = ud::Attr {
+                state,
+                qkey,
+                sq_psn,
+                ..ud::Attr::default()
+            };
+            if let Err(error) = qp.modify(&attr, mask, address) {
+                qp.close();
+                return Err(error);
+            }
+        }
+        Ok(qp)
     }
 
-    /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses.
-    /// It has no owner.
+    /// A QP for datagrams on `link`, in state RESET, with a number that peers cannot know in
+    /// advance. [`modify`](Self::modify) gives it its address and its attributes. `consumer` and
+    /// `owner`: see [`datagrams`](Self::datagrams).
+    ///
+    /// Fails with `ENODEV` if the link has gone, `EBUSY` if the namespace has too many QPs,
+    /// `ENOMEM`. Sleeps.
+    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for a verbs device"))]
+    pub(crate) fn in_reset(
+        link: &Arc<Link>,
+        owner: &Budget,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<Arc<Self>> {
+        Self::make(link, Number::Any, owner, consumer)
+    }
+
+    fn make(
+        link: &Arc<Link>,
+        number: Number,
+        owner: &Budget,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<Arc<Self>> {
+        let home = QpAddress::Link(link.clone());
+        let figures = StatsRef::Qp(QpStats::new());
+        let kind = Ud::new(consumer);
+        Self::new(link.socket(), home, number, figures, Some(owner), kind)
+    }
+
+    /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses,
+    /// in state RTS. It has no owner, and its state is not changed.
     ///
     /// Fails with `EBUSY` if there is one, `ENOMEM`. Sleeps.
     pub(crate) fn gsi(socket: &Arc<Socket>, consumer: Arc<dyn Consumer>) -> Result<Arc<Self>> {
@@ -230,19 +262,81 @@ impl Qp<Ud> {
             Number::Gsi,
             StatsRef::Qp(QpStats::new()),
             None,
-            Ud::new(GSI_QKEY, consumer),
+            Ud::new(consumer),
         )
     }
 
-    /// Sends a datagram along `path`, which begins at this QP's address. The memory of `payload` is
-    /// not used after this returns.
+    /// Its state. Process context; does not sleep.
+    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for a verbs device"))]
+    pub(crate) fn state(&self) -> State {
+        self.kind.machine.lock().state()
+    }
+
+    /// Changes to state `attr.state` with the attributes in `mask`, as [`ud::Qp::modify`] defines
+    /// it. With [`Mask::PORT`] the QP takes its address: it accepts datagrams to `address`, or to
+    /// every address of its link if that is `None`. The caller checks who may use a controlled Q
+    /// key ([`ud::is_controlled`]).
     ///
-    /// Fails with `EMSGSIZE` if it is longer than the path MTU, `ENETUNREACH` if there is no route
+    /// - To SQD: [`Consumer::drained`] is called if `attr` requests that.
+    /// - To RESET: the QP has no address and no Q key. See [`modify`](super::modify).
+    ///
+    /// A run in progress may still use the Q key and the state from before the call, except after a
+    /// change to RESET.
+    ///
+    /// Fails with `EINVAL` if the transition from this state or the attributes are not allowed, or
+    /// if `address` is given without [`Mask::PORT`]; `ENODEV` if the link has gone (unless the QP
+    /// goes to ERR or RESET). Nothing has changed then. For RESET, a consumer must not call it
+    /// while it is being called, and no caller may hold a lock that consumers take: it waits for a
+    /// run, as [`close`](Self::close) does. Sleeps.
+    pub(crate) fn modify(
+        self: &Arc<Self>,
+        attr: &ud::Attr,
+        mask: Mask,
+        address: Option<IpAddr>,
+    ) -> Result {
+        let binds = mask.contains(Mask::PORT);
+        if address.is_some() && !binds {
+            return Err(EINVAL);
+        }
+        let reset = attr.state == State::Reset;
+        let change = self.begin_change(reset);
+        {
+            let mut machine = self.kind.machine.lock();
+            let mut changed = machine.clone();
+            changed.modify(attr, mask).map_err(to_error)?;
+            self.check_link(attr.state)?;
+            *machine = changed;
+            if reset {
+                self.accept(&change, Accepts::Nothing);
+            } else if binds {
+                self.accept(&change, Accepts::To(address));
+            }
+        }
+        if reset {
+            self.empty_inbox(&change);
+        }
+        drop(change);
+        self.wake();
+        Ok(())
+    }
+
+    /// Moves the QP from RTS or SQD to SQE: the consumer could not execute a work request, because
+    /// its memory is not accessible. Process context; does not sleep.
+    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for a verbs device"))]
+    pub(crate) fn fail_send(&self) {
+        self.kind.machine.lock().send_failed();
+    }
+
+    /// Sends a datagram along `path`, which begins at this QP's address, or at any address of its
+    /// link if the QP has them all. The memory of `payload` is not used after this returns.
+    ///
+    /// Fails with `EINVAL` if the path is not of the QP's namespace; `EMSGSIZE` if it is longer than the path MTU, `ENETUNREACH` if there is no route
     /// now or the interface is too small for any path MTU. In a state that does not send, it fails
     /// with `EINVAL` in RESET, INIT and RTR; `EAGAIN` in SQD: the work request waits for RTS;
     /// `ECANCELED` in SQE and ERR: the work request completes as flushed. A datagram that is lost,
     /// on this host or later, is not an error. Process context, no spin lock held that is taken in softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
+        self.check_path(path)?;
         let mtu = path.mtu().ok_or(ENETUNREACH)?;
         let send = ud::Send {
             dest_qp: to.qp,
@@ -277,10 +371,9 @@ impl Qp<Ud> {
 }
 
 impl Ud {
-    fn new(qkey: u32, consumer: Arc<dyn Consumer>) -> impl PinInit<Self, Error> {
+    fn new(consumer: Arc<dyn Consumer>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             machine <- new_spinlock!(ud::Qp::new(Qpn::default()), "Ud::machine"),
-            qkey,
             consumer <- new_mutex!(Some(consumer), "Ud::consumer"),
         }? Error)
     }

@@ -83,6 +83,13 @@ pub(crate) trait Consumer: Send + Sync {
     /// with no lock held, as for a completion.
     fn not_ready(&self) {}
 
+    /// The send queue is drained: a change to SQD requested this report
+    /// ([`Attr::en_sqd_async_notify`]). The completions of all sends that had begun were reported
+    /// before. Called with no lock held, as for a completion.
+    ///
+    /// [`Attr::en_sqd_async_notify`]: kfi_roce::rc::Attr::en_sqd_async_notify
+    fn drained(&self) {}
+
     /// The run of the QP ends: all requests are answered, all completions reported. No lock is
     /// held, so the consumer can do here what the functions above may not.
     fn run_ended(&self) {}

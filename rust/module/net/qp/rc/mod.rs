@@ -17,11 +17,11 @@
 //! Each half sends its packets with its lock held, so they are sent in the order of their PSNs.
 //!
 //! A packet that the local stack refuses is lost, and sent again a little later; the QP does not
-//! fail. A QP has one peer in its lifetime: for another peer, create another QP.
+//! fail. A QP has one peer until it returns to RESET ([`modify`](super::modify)).
 //!
 //! # Locks
 //!
-//! `receiving`, then `sending`. The consumer's locks are below `receiving`. No spin lock is held
+//! `receiving`, then `sending`; both below the locks of [`modify`](super::modify). The consumer's locks are below `receiving`. No spin lock is held
 //! while either is taken.
 //!
 //! | file | content |
@@ -51,17 +51,18 @@ use self::{
 
 use super::{
     super::{
-        link::{
-            Link,
-            LinkState, //
-        },
+        link::Link,
         path::Path,
-        socket::Number,
+        socket::{
+            AddrPair,
+            Number, //
+        },
         stats::{
             QpStats,
             StatsRef, //
         },
     },
+    accepted::Accepts,
     inbox,
     AnyQp,
     Cause,
@@ -84,7 +85,6 @@ use crate::{
         }, //
     }, //
 };
-use core::net::IpAddr;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -94,8 +94,7 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Mutex,
-        SetOnce, //
+        Mutex, //
     }, //
 };
 use kfi_roce::{
@@ -143,7 +142,6 @@ pub(crate) struct Rc {
     /// A leaf, except for the reference count of `Consumer`; `None` when closed.
     #[pin]
     consumer: Mutex<Option<Arc<dyn Consumer>>>,
-    path: SetOnce<Arc<Path>>,
     /// The identification of the next IPv4 packet.
     ip_id: Atomic<u32>,
 }
@@ -151,6 +149,8 @@ pub(crate) struct Rc {
 /// The half that executes the peer's requests.
 struct Receiving {
     responder: Responder<KVec<Replay>>,
+    /// The path to the peer. Each half has it, so that each needs its own lock only.
+    path: Option<Arc<Path>>,
     /// The statistics already added to the figures.
     settled: ResponderStats,
 }
@@ -158,6 +158,8 @@ struct Receiving {
 /// The half that sends this QP's requests.
 struct Sending {
     requester: Requester<KVec<Wqe>, KVec<Slot>>,
+    /// The path to the peer.
+    path: Option<Arc<Path>>,
     /// As many places as there are WQEs, used round-robin: a work request's `wr_id` is its place.
     works: KVec<Option<Work>>,
     /// Inline headers, by the same places.
@@ -190,7 +192,6 @@ pub(crate) struct Request {
 
 impl Kind for Rc {
     const SERVICE: Service = Service::Rc;
-    const CONNECTED: bool = true;
     /// A window of the largest packets, each of which uses twice its payload, and as much again. So
     /// the window limits a peer before packets are lost. 4,096 small packets use no more memory.
     const INBOX: InboxLimits = InboxLimits {
@@ -254,10 +255,12 @@ impl Rc {
         }
         let receiving = Receiving {
             responder,
+            path: None,
             settled: ResponderStats::default(),
         };
         let sending = Sending {
             requester,
+            path: None,
             works,
             inline_headers: InlineHeaders::new(inline_headers)?,
             next: 0,
@@ -269,9 +272,32 @@ impl Rc {
             receiving <- new_mutex!(receiving, "Rc::receiving"),
             sending <- new_mutex!(sending, "Rc::sending"),
             consumer <- new_mutex!(Some(consumer), "Rc::consumer"),
-            path: SetOnce::new(),
             ip_id: Atomic::new(0),
         }? Error))
+    }
+
+    /// Drops all work requests. The state is RESET, and stays so during the call: the requester has
+    /// none, and none can be posted. Sleeps.
+    fn drop_works(&self) {
+        /// Work requests that are taken at a time: their memory is dropped without the lock.
+        const SOME: usize = 16;
+        let mut begin = 0;
+        loop {
+            let mut some = [const { None }; SOME];
+            {
+                let mut sending = self.sending.lock();
+                let Some(rest) = sending.works.get_mut(begin..) else {
+                    return;
+                };
+                if rest.is_empty() {
+                    return;
+                }
+                for (work, room) in rest.iter_mut().zip(&mut some) {
+                    *room = work.take();
+                }
+            }
+            begin = begin.saturating_add(SOME);
+        }
     }
 
     fn consumer(&self) -> Option<Arc<dyn Consumer>> {
@@ -285,40 +311,38 @@ impl Rc {
 }
 
 impl Qp<Rc> {
-    /// A QP for a connection from `ip`, an address of `link`, in state RESET. `sends` work requests
-    /// can be queued; the number is rounded up to a power of two. `owner`, which has been charged
-    /// [`bytes`](Self::bytes), is charged for packets that wait.
+    /// A QP for a connection on `link`, in state RESET. [`modify`](Self::modify) gives it its
+    /// address, which is one of the link. `sends` work requests can be queued; the number is
+    /// rounded up to a power of two. `owner`, which has been charged [`bytes`](Self::bytes), is
+    /// charged for packets that wait.
     ///
     /// Fails with `EINVAL` for 0 or more than [`MAX_SENDS`] work requests, `ENODEV` if the link has
     /// gone, `EBUSY` if the namespace has too many QPs, `ENOMEM`. Sleeps.
     pub(crate) fn connection(
         link: &Arc<Link>,
-        ip: IpAddr,
         sends: usize,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         let figures = StatsRef::Qp(QpStats::new());
-        Self::make(link, ip, sends, false, figures, owner, consumer)
+        Self::make(link, sends, false, figures, owner, consumer)
     }
 
     /// The same, for work requests with inline headers. It counts in `figures`, which other QPs may
     /// share.
     pub(crate) fn connection_with_inline_headers(
         link: &Arc<Link>,
-        ip: IpAddr,
         sends: usize,
         figures: Arc<QpStats>,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         let figures = StatsRef::Owner(figures);
-        Self::make(link, ip, sends, true, figures, owner, consumer)
+        Self::make(link, sends, true, figures, owner, consumer)
     }
 
     fn make(
         link: &Arc<Link>,
-        ip: IpAddr,
         sends: usize,
         with_inline_headers: bool,
         figures: StatsRef,
@@ -328,7 +352,7 @@ impl Qp<Rc> {
         if sends == 0 || sends > MAX_SENDS {
             return Err(EINVAL);
         }
-        let home = QpAddress::Link(link.clone(), ip);
+        let home = QpAddress::Link(link.clone());
         let sends = sends.next_power_of_two();
         let inline_headers = if with_inline_headers { sends } else { 0 };
         let kind = Rc::new(sends, inline_headers, consumer)?;
@@ -359,52 +383,64 @@ impl Qp<Rc> {
 
     /// Changes to state `attr.state` with the attributes in `mask`, as
     /// [`rc::Qp::modify`](kfi_roce::rc::Qp::modify) defines it. [`Mask::AV`] requires `path`, the
-    /// path to the peer from this QP's address, and the other way round.
+    /// path to the peer, and the other way round. The QP takes its address from the path: it sends
+    /// along it, and accepts packets that come the opposite way only.
     ///
-    /// To ERR: all posted work requests complete as flushed; [`Consumer::failed`] is not called. To
-    /// RESET: all posted work requests are dropped without a completion.
+    /// - To SQD: sends that have begun end, others wait. [`Consumer::drained`] is called when the
+    ///   send queue is drained, if `attr` requests that.
+    /// - To ERR: all posted work requests complete as flushed; [`Consumer::failed`] is not called.
+    /// - To RESET: all posted work requests are dropped without a completion, and the QP has no
+    ///   path and no peer. See [`modify`](super::modify).
     ///
-    /// Fails with `EINVAL` if the transition from this state or the attributes are not allowed,
-    /// `EISCONN` if the QP has or had a peer, `ENODEV` if the link has gone. Nothing has changed
-    /// then. A consumer must not call it while it is being called. Sleeps.
+    /// Fails with `EINVAL` if the transition from this state or the attributes are not allowed, if
+    /// the send queue is being drained (unless the QP goes to ERR or RESET), or if `path` is not of
+    /// the QP's namespace; `ENODEV` if the link has gone (unless the QP goes to ERR or RESET).
+    /// Nothing has changed then. A consumer must not call it while it is being called. For RESET,
+    /// and for a change of the path in SQD, no caller may hold a lock that consumers take: it waits
+    /// for a run, as [`close`](Self::close) does. Sleeps.
     pub(crate) fn modify(
         self: &Arc<Self>,
         attr: &Attr,
         mask: Mask,
         path: Option<&Arc<Path>>,
     ) -> Result {
+        if mask.contains(Mask::AV) != path.is_some() {
+            return Err(EINVAL);
+        }
+        if let Some(path) = path {
+            self.check_path(path)?;
+        }
+        let reset = attr.state == State::Reset;
         let consumer = self.kind.consumer();
         let mut asked = Asked {
             consumer: consumer.as_deref(),
             payload: None,
         };
-        if mask.contains(Mask::AV) != path.is_some() {
-            return Err(EINVAL);
-        }
-        let mut forgotten = KVec::new();
+        let change = self.begin_change(reset || (path.is_some() && attr.state == State::Sqd));
+        let (old_paths, alarm);
         {
             let mut receiving = self.kind.receiving.lock();
             let mut sending = self.kind.sending.lock();
-            let rd_atomic = usize::from(MAX_RD_ATOMIC);
-            let state = sending.requester.state();
-            attr.check(state, mask, rd_atomic, rd_atomic)
-                .map_err(to_error)?;
-            if self.is_gone() && !matches!(attr.state, State::Error | State::Reset) {
-                return Err(ENODEV);
-            }
-            if let Some(path) = path {
-                self.connect(path.way().to)?;
-                // Only the call that has set the peer gets here, so `path` is not set yet.
-                self.kind.path.populate(path.clone());
-            }
-            if attr.state == State::Reset {
-                // All places are free again; they may be dropped in any order.
-                for work in &mut sending.works {
-                    if let Some(work) = work.take() {
-                        let _ = forgotten.push(work, GFP_KERNEL);
-                    }
-                }
-            }
+            sending.requester.check(attr, mask).map_err(to_error)?;
+            receiving.responder.check(attr, mask).map_err(to_error)?;
+            self.check_link(attr.state)?;
+            // Nothing fails from here on.
+            (old_paths, alarm) = if reset {
+                self.accept(&change, Accepts::Nothing);
+                let alarm = core::mem::replace(&mut sending.alarm, Alarm::new());
+                ((receiving.path.take(), sending.path.take()), Some(alarm))
+            } else if let Some(path) = path {
+                let way = path.way();
+                let arriving = AddrPair {
+                    from: way.to,
+                    to: way.from,
+                };
+                self.accept(&change, Accepts::Pair(arriving));
+                let old = receiving.path.replace(path.clone());
+                ((old, sending.path.replace(path.clone())), None)
+            } else {
+                ((None, None), None)
+            };
             sending.told = matches!(attr.state, State::Error | State::Reset);
             sending.requester.modify(attr, mask).map_err(to_error)?;
             receiving
@@ -412,7 +448,15 @@ impl Qp<Rc> {
                 .modify(attr, mask, &mut asked)
                 .map_err(to_error)?;
         }
-        drop(forgotten);
+        drop(old_paths);
+        if let Some(alarm) = alarm {
+            // Waits for the callback, which takes no lock. Nothing sets the timer in RESET.
+            drop(alarm);
+            self.due.rung();
+            self.kind.drop_works();
+            self.empty_inbox(&change);
+        }
+        drop(change);
         self.wake();
         Ok(())
     }
@@ -506,10 +550,5 @@ impl Qp<Rc> {
                 }
             }
         }
-    }
-
-    /// Whether the link has gone.
-    fn is_gone(&self) -> bool {
-        matches!(&self.home, QpAddress::Link(link, _) if link.state() == LinkState::Gone)
     }
 }

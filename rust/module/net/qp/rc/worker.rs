@@ -20,6 +20,7 @@ use super::{
         Asked,
         Consumer, //
     },
+    inline_header::InlineHeaders,
     stats,
     Rc,
     Receiving,
@@ -57,6 +58,8 @@ use kfi_roce::{
         Outgoing,
         Received,
         Refusal,
+        Replay,
+        Responder,
         Status, //
     },
     state::State, //
@@ -128,6 +131,10 @@ fn serve(
         let Ok(packet) = packet::parse(&skb) else {
             continue;
         };
+        if !qp.still_accepts(&skb) {
+            tally.count(Stat::DropState);
+            continue;
+        }
         tally.received(packet.len());
         if packet.opcode().is_response() {
             responses.push(skb);
@@ -163,7 +170,7 @@ fn proceed(
     inline: &InlineList,
 ) {
     let mut ended = Ended::none();
-    let (failed, kept_waiting) = {
+    let (failed, kept_waiting, drained) = {
         let mut sending = qp.kind.sending.lock();
         let rnr = sending.requester.stats().rnr;
         for skb in responses {
@@ -178,9 +185,11 @@ fn proceed(
         transmit(qp, &mut sending, &mut tally, now, Some(inline));
         stats::requester(&mut sending, &tally);
         set_alarm(qp, &mut sending, now, served.answers_at);
-        ended.take(qp, &mut sending);
+        ended.take(&mut sending);
         let kept_waiting = sending.requester.stats().rnr != rnr;
-        (sending.requester.state() == State::Error, kept_waiting)
+        let drained = sending.requester.take_drained();
+        let failed = sending.requester.state() == State::Error;
+        (failed, kept_waiting, drained)
     };
     // Add up the figures first: the consumer may read them when a completion is reported.
     drop(tally);
@@ -192,6 +201,9 @@ fn proceed(
         });
     }
     report(qp, consumer, ended, failed);
+    if let (true, Some(consumer)) = (drained, consumer) {
+        consumer.drained();
+    }
     if let (true, Some(consumer)) = (kept_waiting, consumer) {
         consumer.not_ready();
     }
@@ -238,10 +250,17 @@ fn transmit(
     now: u64,
     inline: Option<&InlineList>,
 ) {
-    let Some(path) = qp.kind.path.as_ref() else {
+    let Sending {
+        requester,
+        path,
+        works,
+        inline_headers,
+        ..
+    } = sending;
+    let Some(path) = path.as_deref() else {
         return;
     };
-    let mut next = sending.requester.poll(now);
+    let mut next = requester.poll(now);
     while next.is_some() {
         let together = SendBatch::begin();
         for _ in 0..BATCH {
@@ -250,13 +269,13 @@ fn transmit(
             };
             let packet = &outgoing.packet;
             let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
-                sending.fetch(&outgoing, room);
+                fetch(works, inline_headers, &outgoing, room);
                 Ok(())
             });
             if !emit(path, built, packet, tally) {
-                sending.requester.not_sent(now, packet.bth.psn);
+                requester.not_sent(now, packet.bth.psn);
             }
-            next = sending.requester.poll(now);
+            next = requester.poll(now);
         }
         together.end(inline);
     }
@@ -271,16 +290,19 @@ fn answer(
     now: u64,
     inline: &InlineList,
 ) {
-    let Some(path) = qp.kind.path.as_ref() else {
+    let Receiving {
+        responder, path, ..
+    } = receiving;
+    let Some(path) = path.as_deref() else {
         return;
     };
     for _ in 0..ANSWERS / BATCH {
         let mut failed = None;
         let together = SendBatch::begin();
         let more = (0..BATCH).all(|_| {
-            let answering = receiving.responder.poll(now);
+            let answering = responder.poll(now);
             answering.is_some_and(|answering| {
-                let sent = answer_one(qp, path, receiving, consumer, tally, now, &answering);
+                let sent = answer_one(qp, path, responder, consumer, tally, now, &answering);
                 failed = sent.err();
                 failed.is_none()
             })
@@ -292,7 +314,7 @@ fn answer(
                 consumer,
                 payload: None,
             };
-            receiving.responder.fail_read(psn, why, &mut asked);
+            responder.fail_read(psn, why, &mut asked);
         } else if !more {
             return;
         }
@@ -304,7 +326,7 @@ fn answer(
 fn answer_one(
     qp: &Qp<Rc>,
     path: &Path,
-    receiving: &mut Receiving,
+    responder: &mut Responder<KVec<Replay>>,
     consumer: Option<&dyn Consumer>,
     tally: &mut PacketCounter<'_>,
     now: u64,
@@ -322,7 +344,7 @@ fn answer_one(
         return Err((packet.bth.psn, why));
     }
     if !emit(path, built, packet, tally) {
-        receiving.responder.not_sent(now, packet);
+        responder.not_sent(now, packet);
     }
     if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
         consumer.end_read(&reth, answering.more);
@@ -348,16 +370,14 @@ fn take_in(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
         Received::Nothing => return,
         Received::Place { wqe, wr_id, offset } => {
             let payload = Payload::new(skb, packet.payload());
-            let placed = sending
-                .memory(wr_id)
+            let placed = memory(&sending.works, wr_id)
                 .map_or(0, |memory| payload.place(memory, offset as usize));
             (wqe, placed == payload.len())
         }
         Received::Atomic { wqe, wr_id, value } => {
             let bytes = value.to_ne_bytes();
-            let placed = sending
-                .memory(wr_id)
-                .map_or(0, |memory| wire::store(memory, 0, &bytes));
+            let placed =
+                memory(&sending.works, wr_id).map_or(0, |memory| wire::store(memory, 0, &bytes));
             (wqe, placed == bytes.len())
         }
     };
@@ -366,34 +386,37 @@ fn take_in(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
     }
 }
 
-impl Sending {
-    /// The memory of a work request.
-    fn memory(&self, wr_id: u64) -> Option<&MemRef> {
-        let place = usize::try_from(wr_id).ok()?;
-        Some(&self.works.get(place)?.as_ref()?.memory)
-    }
+/// The memory of a work request.
+fn memory(works: &[Option<Work>], wr_id: u64) -> Option<&MemRef> {
+    let place = usize::try_from(wr_id).ok()?;
+    Some(&works.get(place)?.as_ref()?.memory)
+}
 
-    /// Copies the payload of a request.
-    fn fetch(&self, outgoing: &Outgoing, room: &mut Room<'_>) {
-        if room.left() == 0 {
-            return;
+/// Copies the payload of a request.
+fn fetch(
+    works: &[Option<Work>],
+    inline_headers: &InlineHeaders,
+    outgoing: &Outgoing,
+    room: &mut Room<'_>,
+) {
+    if room.left() == 0 {
+        return;
+    }
+    match memory(works, outgoing.wr_id) {
+        Some(memory) => {
+            let (place, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
+            inline_headers.gather(place, memory, offset, room);
         }
-        match self.memory(outgoing.wr_id) {
-            Some(memory) => {
-                let (place, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
-                self.inline_headers.gather(place, memory, offset, room);
-            }
-            // Cannot happen: the memory stays until the completion is taken.
-            None => room.fill(0),
-        }
+        // Cannot happen: the memory stays until the completion is taken.
+        None => room.fill(0),
     }
 }
 
 /// Whether packets of the path MTU are longer than the path to the peer carries now, according to
 /// ICMP messages of routers. Those may be forged, so this is checked only when the peer has not
 /// answered.
-fn is_too_long(qp: &Qp<Rc>, sending: &Sending) -> bool {
-    let carried = qp.kind.path.as_ref().and_then(|path| path.mtu());
+fn is_too_long(sending: &Sending) -> bool {
+    let carried = sending.path.as_ref().and_then(|path| path.mtu());
     carried.is_some_and(|carried| carried < sending.requester.mtu())
 }
 
@@ -407,7 +430,7 @@ impl Ended {
     }
 
     /// Takes completions, as many as there is room for.
-    fn take(&mut self, qp: &Qp<Rc>, sending: &mut Sending) {
+    fn take(&mut self, sending: &mut Sending) {
         for room in &mut self.0 {
             let Some(completion) = sending.requester.take() else {
                 break;
@@ -415,7 +438,7 @@ impl Ended {
             let place = completion.request.wr_id as usize;
             let work = sending.works.get_mut(place).and_then(Option::take);
             let status = match completion.status {
-                Status::RetryExceeded if is_too_long(qp, sending) => Status::LocalLength,
+                Status::RetryExceeded if is_too_long(sending) => Status::LocalLength,
                 status => status,
             };
             *room = work.map(|work| (work, status));
@@ -441,7 +464,7 @@ impl Ended {
 /// Reports completions to the consumer, and that the QP has failed.
 fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, mut ended: Ended, failed: bool) {
     while ended.tell(consumer) {
-        ended.take(qp, &mut qp.kind.sending.lock());
+        ended.take(&mut qp.kind.sending.lock());
     }
     if failed {
         let told = core::mem::replace(&mut qp.kind.sending.lock().told, true);

@@ -204,7 +204,7 @@ impl Msg {
         let link = endpoint.domain.link();
         let sends = self.tickets.lock().size().max(1);
         let owner = &endpoint.ident.budget;
-        let qp = Qp::connection(link, addr.ip(), sends, owner, endpoint.clone())?;
+        let qp = Qp::connection(link, sends, owner, endpoint.clone())?;
         let attr = Attr {
             state: State::Init,
             ..self.attrs.attr(access(endpoint.caps))

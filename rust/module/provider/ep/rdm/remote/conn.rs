@@ -267,7 +267,7 @@ impl Connection {
     /// `ENOMEM`. Sleeps.
     pub(super) fn new(session: &Arc<Session>, conn: Conn, established: bool) -> Result<Arc<Self>> {
         let endpoint = session.endpoint();
-        let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
+        endpoint.bound.as_ref().ok_or(EBADF)?;
         let depth = DEPTH as usize;
         let bytes = Qp::<Rc>::bytes(depth)
             + Qp::<Rc>::inline_header_bytes(depth)
@@ -310,16 +310,9 @@ impl Connection {
             GFP_KERNEL_ACCOUNT,
         )?;
         let link = endpoint.domain.link();
-        let ip = bound.name.ip();
         let figures = endpoint.remote.figures.as_ref().ok_or(EBADF)?.clone();
-        let qp = Qp::connection_with_inline_headers(
-            link,
-            ip,
-            depth,
-            figures,
-            budget,
-            connection.clone(),
-        )?;
+        let qp =
+            Qp::connection_with_inline_headers(link, depth, figures, budget, connection.clone())?;
         let init = Attr {
             state: QpState::Init,
             access: access(endpoint.caps),

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_rc_modify`: an RC QP takes its path by changes of its state, drains its send
+//! queue, and is used again after RESET. kfi_roce tests the transitions themselves.
+
+use crate::{
+    mem::Budget,
+    net::{
+        del,
+        kunit_rc_pair::{
+            wish,
+            End,
+            Pair,
+            SEND, //
+        },
+        kunit_wire_pair::{
+            buffer,
+            with_pattern,
+            TestLink,
+            ONE,
+            TWO, //
+        },
+        NetNs,
+        Path,
+        Stat, //
+    },
+    shim::{
+        aids::{
+            a_while,
+            eventually,
+            user, //
+        },
+        skb::RxSkb, //
+    }, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        Arc, //
+    }, //
+};
+use kfi_roce::{
+    headers::{
+        Bth,
+        Headers,
+        SendEnd, //
+    },
+    packet::Packet,
+    psn::Psn,
+    rc::{
+        Attr,
+        Status, //
+    },
+    state::{
+        Mask,
+        State, //
+    }, //
+};
+
+const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
+/// Receives that are never used up.
+const PLENTY: u32 = 1 << 20;
+
+fn to(state: State) -> Attr {
+    Attr { state, ..wish() }
+}
+
+/// Changes the state without attributes.
+fn change(end: &End, state: State) -> Result {
+    end.qp.modify(&to(state), Mask::NONE, None)
+}
+
+/// Connects two ends at these addresses.
+fn connect(link: &TestLink, (a, from): (&End, IpAddr), (b, to): (&End, IpAddr)) -> Result {
+    a.connect(&Path::new(&link.0, from, to)?, b, &wish())?;
+    b.connect(&Path::new(&link.0, to, from)?, a, &wish())
+}
+
+/// Changes the path of an end in SQD.
+fn move_to(end: &End, path: &Arc<Path>) -> Result {
+    end.qp.modify(&to(State::Sqd), Mask::AV, Some(path))
+}
+
+#[kunit_tests(kfabric_rc_modify)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_qp_is_connected_to_another_peer() -> Result {
+        let pair = Pair::default()?;
+        let (a, b, link) = (&pair.a, &pair.b, &pair.link);
+        assert!(pair.works()?);
+        let number = a.qp.number();
+        // Work requests and a timer are left when the QP returns to RESET.
+        b.peer.posted.store(0, Release);
+        let payload = buffer(3000)?;
+        for _ in 0..40 {
+            a.post(SEND, &payload)?;
+        }
+        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        let ended = a.peer.ended();
+        change(a, State::Reset)?;
+        let sent = a.figure(Stat::TxPackets);
+        assert!(a.qp.state() == State::Reset && a.qp.number() == number);
+        assert!(a.post(SEND, &payload) == Err(EINVAL));
+        a_while();
+        // Nothing is sent, completed or reported.
+        assert_eq!(a.figure(Stat::TxPackets), sent);
+        assert_eq!(a.peer.ended(), ended);
+        assert_eq!(a.peer.failed.load(Acquire), 0);
+
+        // The peer and the own address are others now.
+        let c = End::new(link, 64)?;
+        connect(link, (a, THREE), (&c, ONE))?;
+        assert!(a.qp.state() == State::Rts && a.qp.number() == number);
+        for _ in 0..100 {
+            assert!(a.run(SEND, &payload)? == Some(Status::Success));
+            assert!(c.run(SEND, &payload)? == Some(Status::Success));
+        }
+        assert_eq!(c.peer.received(), 100);
+        assert_eq!(a.peer.ended(), ended + 100);
+        // The last peer is another host for this connection.
+        let dropped = || a.figure(Stat::DropDestination) + a.figure(Stat::DropSource);
+        let before = dropped();
+        b.post(SEND, &payload)?;
+        assert!(eventually(|| dropped() > before));
+        // It can be the peer again, at any address of the link.
+        for end in [a, b] {
+            change(end, State::Error)?;
+            change(end, State::Reset)?;
+        }
+        b.peer.posted.store(PLENTY, Release);
+        connect(link, (a, TWO), (b, THREE))?;
+        assert!(pair.works()?);
+        assert_eq!(a.peer.misplaced.load(Acquire), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn packets_of_the_last_connection_are_dropped() -> Result {
+        let budget = Budget::of(user(41), None)?;
+        let pair = Pair::of(ONE, TWO, &wish(), &budget)?;
+        let (a, b, link) = (&pair.a, &pair.b, &pair.link);
+        assert!(pair.works()?);
+        let received = b.peer.received();
+        // Packets wait as long as the user has no worker.
+        let mut workers = KVec::new();
+        while let Some(worker) = budget.enter_worker() {
+            workers.push(worker, GFP_KERNEL)?;
+        }
+        a.post(SEND, &buffer(8)?)?;
+        assert!(eventually(|| !b.qp.inbox.is_empty()));
+        let before = b.figure(Stat::DropState);
+        change(b, State::Reset)?;
+        assert!(b.qp.inbox.is_empty());
+        assert!(b.figure(Stat::DropState) > before);
+        change(a, State::Reset)?;
+
+        // A packet that was accepted before RESET is queued afterwards. It has the PSN that the
+        // next peer will use.
+        let c = End::new(link, 64)?;
+        connect(link, (b, TWO), (&c, THREE))?;
+        let bth = Bth::new(b.qp.number(), Psn::new(c.qp.number().get()));
+        let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
+        let mut before = b.figure(Stat::DropState);
+        for (from, valid) in [(ONE, false), (THREE, true)] {
+            let path = Path::new(&link.0, from, TWO)?;
+            let skb = with_pattern(&path, &send)?;
+            let skb = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            assert!(b.qp.inbox.push(skb).is_ok());
+            workers.clear();
+            b.qp.wake();
+            if valid {
+                assert!(eventually(|| b.peer.received() == received + 1));
+            } else {
+                assert!(eventually(|| b.figure(Stat::DropState) == before + 1));
+                assert_eq!(b.peer.received(), received);
+                before += 1;
+            }
+        }
+        assert_eq!(b.figure(Stat::DropState), before);
+        Ok(())
+    }
+
+    #[test]
+    fn a_drained_qp_moves_to_another_path() -> Result {
+        let pair = Pair::default()?;
+        let (a, b, link) = (&pair.a, &pair.b, &pair.link);
+        assert!(pair.works()?);
+        let before = a.peer.ended();
+        b.peer.posted.store(0, Release);
+        let payload = buffer(100)?;
+        for _ in 0..3 {
+            a.post(SEND, &payload)?;
+        }
+        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        let sqd = Attr {
+            en_sqd_async_notify: true,
+            ..to(State::Sqd)
+        };
+        a.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
+        // The sends that have begun do not end yet.
+        let there = Path::new(&link.0, THREE, TWO)?;
+        assert!(change(a, State::Rts) == Err(EINVAL));
+        assert!(change(a, State::Sqd) == Err(EINVAL));
+        assert!(move_to(a, &there) == Err(EINVAL));
+        // Others can be posted, and wait.
+        for _ in 0..5 {
+            a.post(SEND, &payload)?;
+        }
+        a_while();
+        assert!(a.qp.state() == State::Sqd && a.peer.ended() == before);
+        assert_eq!(a.peer.drained.load(Acquire), 0);
+        b.peer.posted.store(PLENTY, Release);
+        assert!(eventually(|| a.peer.drained.load(Acquire) == 1));
+        // The completions were reported before.
+        assert_eq!(a.peer.ended(), before + 3);
+        a_while();
+        assert_eq!(a.peer.ended(), before + 3);
+        assert_eq!(a.peer.drained.load(Acquire), 1);
+
+        // The other end has nothing under way, and requests no report.
+        change(b, State::Sqd)?;
+        move_to(a, &there)?;
+        move_to(b, &Path::new(&link.0, TWO, THREE)?)?;
+        for end in [a, b] {
+            change(end, State::Rts)?;
+        }
+        assert!(eventually(|| a.peer.ended() == before + 8));
+        assert!(a.peer.status() == Some(Status::Success));
+        assert!(pair.works()?);
+        assert_eq!(b.peer.drained.load(Acquire), 0);
+        // Packets along the earlier path are those of another host.
+        let bth = Bth::new(b.qp.number(), Psn::new(0));
+        let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
+        let back = Path::new(&link.0, ONE, TWO)?;
+        back.send(with_pattern(&back, &send)?)?;
+        assert!(eventually(|| b.figure(Stat::DropSource) == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn the_report_of_a_drained_queue_comes_at_once() -> Result {
+        let pair = Pair::default()?;
+        let a = &pair.a;
+        let sqd = Attr {
+            en_sqd_async_notify: true,
+            ..to(State::Sqd)
+        };
+        for reports in 1..4 {
+            a.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
+            assert!(eventually(|| a.peer.drained.load(Acquire) == reports));
+            change(a, State::Rts)?;
+            assert!(pair.works()?);
+            assert_eq!(a.peer.drained.load(Acquire), reports);
+        }
+        // A draining QP may fail: then nothing is drained.
+        pair.b.peer.posted.store(0, Release);
+        a.post(SEND, &buffer(8)?)?;
+        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        a.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
+        change(a, State::Error)?;
+        assert!(eventually(|| a.peer.status() == Some(Status::Flushed)));
+        a_while();
+        assert_eq!(a.peer.drained.load(Acquire), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn reset_during_transfers() -> Result {
+        let pair = Pair::default()?;
+        let (a, b, link) = (&pair.a, &pair.b, &pair.link);
+        let payload = buffer(20_000)?;
+        for round in 0..30 {
+            let before = b.peer.received();
+            for _ in 0..20 {
+                a.post(SEND, &payload)?;
+                b.post(SEND, &payload)?;
+            }
+            if round % 2 == 0 {
+                assert!(eventually(|| b.peer.received() > before));
+            }
+            change(a, State::Reset)?;
+            let (ended, received) = (a.peer.ended(), a.peer.received());
+            assert_eq!(a.peer.open.load(Acquire), 0);
+            change(b, State::Reset)?;
+            assert_eq!(b.peer.open.load(Acquire), 0);
+            assert!(a.peer.ended() == ended && a.peer.received() == received);
+            // Every completion was that of a successful work request.
+            assert!(a.peer.status() != Some(Status::Flushed));
+            connect(link, (a, ONE), (b, TWO))?;
+            assert!(pair.works()?);
+        }
+        assert_eq!(a.peer.failed.load(Acquire), 0);
+        assert_eq!(b.peer.failed.load(Acquire), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_change_that_is_refused_changes_nothing() -> Result {
+        let pair = Pair::default()?;
+        let (a, link) = (&pair.a, &pair.link);
+        let elsewhere = Path::new(&link.0, THREE, TWO)?;
+        change(a, State::Sqd)?;
+        let bad = Attr {
+            retry_cnt: 8,
+            ..to(State::Sqd)
+        };
+        let with_retries = Mask::AV.with(Mask::RETRY_CNT);
+        assert!(a.qp.modify(&bad, with_retries, Some(&elsewhere)) == Err(EINVAL));
+        assert!(a.qp.modify(&to(State::Sqd), Mask::AV, None) == Err(EINVAL));
+        assert!(a.qp.modify(&to(State::Sqd), Mask::NONE, Some(&elsewhere)) == Err(EINVAL));
+        change(a, State::Rts)?;
+        assert!(pair.works()?);
+        change(a, State::Reset)?;
+
+        // Without its link a QP cannot be used any more.
+        del(&NetNs::current()?, link.0.name())?;
+        let init = to(State::Init);
+        assert!(a.qp.modify(&init, Mask::RC_TO_INIT, None) == Err(ENODEV));
+        assert!(change(a, State::Reset).is_ok());
+        assert!(change(&pair.b, State::Error).is_ok());
+        // A path of other sockets is no path of the QP.
+        let heir = TestLink::new()?;
+        let path = Path::new(&heir.0, ONE, TWO)?;
+        assert!(a.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
+        let end = End::new(&heir, 1)?;
+        end.qp.modify(&init, Mask::RC_TO_INIT, None)?;
+        let old = Path::new(&link.0, ONE, TWO)?;
+        assert!(end.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&old)) == Err(EINVAL));
+        assert!(end
+            .qp
+            .modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path))
+            .is_ok());
+        Ok(())
+    }
+}

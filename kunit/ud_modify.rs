@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_ud_modify`: a UD QP takes its address and its Q key by changes of its state, and
+//! is used again after RESET. kfi_roce tests the transitions themselves.
+
+use super::super::{
+    ud::Destination,
+    Qp,
+    Ud, //
+};
+use crate::{
+    mem::{
+        Budget,
+        Source, //
+    },
+    net::{
+        del,
+        kunit_wire_pair::{
+            buffer,
+            Recorder,
+            Slow,
+            TestLink,
+            ONE,
+            QKEY,
+            SIX,
+            TWO, //
+        },
+        NetNs,
+        Path,
+        Stat, //
+    },
+    shim::aids::{
+        a_while,
+        eventually,
+        thread,
+        Count, //
+    }, //
+};
+use core::net::IpAddr;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Acquire,
+        Arc, //
+    }, //
+};
+use kfi_roce::{
+    state::{
+        Mask,
+        State, //
+    },
+    ud::Attr, //
+};
+
+const TO_INIT: Mask = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
+
+fn to(state: State) -> Attr {
+    Attr {
+        state,
+        qkey: QKEY,
+        ..Attr::default()
+    }
+}
+
+/// A QP with its consumer; dropping it closes the QP.
+struct End {
+    qp: Arc<Qp<Ud>>,
+    got: Arc<Recorder>,
+}
+
+impl End {
+    /// Makes a QP in RESET.
+    fn new(link: &TestLink) -> Result<Self> {
+        let got = Recorder::new()?;
+        let qp = Qp::in_reset(&link.0, &Budget::current()?, got.clone())?;
+        Ok(Self { qp, got })
+    }
+
+    /// Changes the state without attributes.
+    fn change(&self, state: State) -> Result {
+        self.qp.modify(&to(state), Mask::NONE, None)
+    }
+
+    /// Moves the QP from RESET to RTS.
+    fn start(&self, address: Option<IpAddr>) -> Result {
+        self.qp.modify(&to(State::Init), TO_INIT, address)?;
+        self.change(State::Rtr)?;
+        self.qp.modify(&to(State::Rts), Mask::SQ_PSN, None)
+    }
+
+    /// Sends a datagram to `other`.
+    fn send(&self, path: &Path, other: &Qp<Ud>, qkey: u32) -> Result {
+        let destination = Destination {
+            qp: other.number(),
+            qkey,
+            imm: None,
+            solicited: false,
+        };
+        self.qp.send(path, &destination, &Source::Mem(buffer(8)?))
+    }
+
+    fn figure(&self, figure: Stat) -> u64 {
+        self.qp.figures().get(figure)
+    }
+
+    /// Returns whether a datagram of `sender` reaches this QP; if not, it is dropped by `cause`.
+    fn hears(&self, sender: &End, path: &Path, cause: Stat) -> Result<bool> {
+        let (got, dropped) = (self.got.count(), self.figure(cause));
+        sender.send(path, &self.qp, QKEY)?;
+        let heard = || self.got.count() == got + 1;
+        let lost = || self.figure(cause) == dropped + 1;
+        // One of them happens, and not both.
+        if !eventually(|| heard() || lost()) || heard() == lost() {
+            return Err(EIO);
+        }
+        Ok(heard())
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.close();
+    }
+}
+
+#[kunit_tests(kfabric_ud_modify)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qp_takes_its_address_by_modify() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        let number = end.qp.number();
+        let path = Path::new(&link.0, ONE, TWO)?;
+        assert!(end.qp.state() == State::Reset);
+        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.send(&path, &sender.qp, QKEY) == Err(EINVAL));
+        // Each attribute is required, and an address comes with the port.
+        let init = to(State::Init);
+        for mask in [
+            Mask::NONE,
+            Mask::PKEY_INDEX.with(Mask::PORT),
+            Mask::PKEY_INDEX.with(Mask::QKEY),
+            TO_INIT.with(Mask::SQ_PSN),
+        ] {
+            assert!(end.qp.modify(&init, mask, None) == Err(EINVAL));
+        }
+        assert!(end.qp.modify(&to(State::Error), Mask::NONE, None) == Err(EINVAL));
+        let port = Attr { port: 2, ..init };
+        assert!(end.qp.modify(&port, TO_INIT, Some(TWO)) == Err(EINVAL));
+        assert!(end.qp.state() == State::Reset);
+        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+
+        end.qp.modify(&init, TO_INIT, Some(TWO))?;
+        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.qp.modify(&to(State::Rtr), Mask::NONE, Some(TWO)) == Err(EINVAL));
+        end.change(State::Rtr)?;
+        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.send(&path, &sender.qp, QKEY) == Err(EINVAL));
+        assert!(end.change(State::Rts) == Err(EINVAL));
+        end.qp.modify(&to(State::Rts), Mask::SQ_PSN, None)?;
+        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        let back = Path::new(&link.0, TWO, ONE)?;
+        assert!(sender.hears(&end, &back, Stat::DropState)?);
+        // Only one address is its own, and its number is that from its creation.
+        let other = Path::new(&link.0, ONE, ONE)?;
+        assert!(!end.hears(&sender, &other, Stat::DropDestination)?);
+        assert!(end.qp.number() == number);
+        Ok(())
+    }
+
+    #[test]
+    fn a_qp_can_have_all_addresses_of_its_link() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        end.start(None)?;
+        for ip in [ONE, TWO] {
+            let path = Path::new(&link.0, ONE, ip)?;
+            assert!(end.hears(&sender, &path, Stat::DropDestination)?);
+        }
+        if cfg!(CONFIG_IPV6) {
+            let path = Path::new(&link.0, SIX, SIX)?;
+            assert!(end.hears(&sender, &path, Stat::DropDestination)?);
+        }
+        Ok(())
+    }
+
+    /// The address can be changed in INIT.
+    #[test]
+    fn the_last_address_is_valid() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        end.qp.modify(&to(State::Init), TO_INIT, Some(ONE))?;
+        end.qp.modify(&to(State::Init), Mask::PORT, Some(TWO))?;
+        // Without the port the address stays.
+        end.qp.modify(&to(State::Init), Mask::QKEY, None)?;
+        end.change(State::Rtr)?;
+        let path = Path::new(&link.0, ONE, TWO)?;
+        assert!(end.hears(&sender, &path, Stat::DropDestination)?);
+        let path = Path::new(&link.0, ONE, ONE)?;
+        assert!(!end.hears(&sender, &path, Stat::DropDestination)?);
+        Ok(())
+    }
+
+    #[test]
+    fn the_q_key_changes_during_use() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        end.start(Some(TWO))?;
+        let path = Path::new(&link.0, ONE, TWO)?;
+        assert!(end.hears(&sender, &path, Stat::DropQkey)?);
+        let other = Attr {
+            qkey: QKEY + 1,
+            ..to(State::Rts)
+        };
+        end.qp.modify(&other, Mask::QKEY, None)?;
+        assert!(!end.hears(&sender, &path, Stat::DropQkey)?);
+        sender.send(&path, &end.qp, QKEY + 1)?;
+        assert!(eventually(|| end.got.count() == 2));
+        // The Q key stays in a change without it.
+        end.change(State::Sqd)?;
+        end.change(State::Rts)?;
+        assert!(!end.hears(&sender, &path, Stat::DropQkey)?);
+        Ok(())
+    }
+
+    #[test]
+    fn each_state_sends_and_receives_by_its_rules() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        end.start(Some(TWO))?;
+        let path = Path::new(&link.0, ONE, TWO)?;
+        let back = Path::new(&link.0, TWO, ONE)?;
+        let sqd = Attr {
+            en_sqd_async_notify: true,
+            ..to(State::Sqd)
+        };
+        let drained = || end.got.drained.load(Acquire);
+        // The work request waits in SQD; the report comes once.
+        end.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
+        assert!(eventually(|| drained() == 1));
+        assert!(end.send(&back, &sender.qp, QKEY) == Err(EAGAIN));
+        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        end.change(State::Rts)?;
+        end.change(State::Sqd)?;
+        a_while();
+        assert_eq!(drained(), 1);
+        end.change(State::Rts)?;
+        assert!(sender.hears(&end, &back, Stat::DropState)?);
+        // A send that failed ends sending, and not receiving.
+        end.qp.fail_send();
+        assert!(end.qp.state() == State::Sqe);
+        assert!(end.send(&back, &sender.qp, QKEY) == Err(ECANCELED));
+        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        end.change(State::Rts)?;
+        assert!(sender.hears(&end, &back, Stat::DropState)?);
+        end.change(State::Error)?;
+        assert!(end.send(&back, &sender.qp, QKEY) == Err(ECANCELED));
+        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.change(State::Rts) == Err(EINVAL));
+        assert!(end.qp.state() == State::Error);
+        Ok(())
+    }
+
+    #[test]
+    fn a_reset_qp_is_used_again() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        let number = end.qp.number();
+        let ways = [Path::new(&link.0, TWO, ONE)?, Path::new(&link.0, ONE, TWO)?];
+        for round in 0..6 {
+            let [path, other] = if round % 2 == 0 {
+                [&ways[0], &ways[1]]
+            } else {
+                [&ways[1], &ways[0]]
+            };
+            end.start(Some(path.way().to))?;
+            assert!(end.hears(&sender, path, Stat::DropDestination)?);
+            assert!(!end.hears(&sender, other, Stat::DropDestination)?);
+            if round % 3 == 0 {
+                end.change(State::Error)?;
+            }
+            end.change(State::Reset)?;
+            assert!(end.qp.state() == State::Reset && end.qp.number() == number);
+            assert!(!end.hears(&sender, path, Stat::DropState)?);
+        }
+        // RESET has cleared the Q key.
+        end.qp.modify(&to(State::Init), TO_INIT, Some(TWO))?;
+        end.change(State::Reset)?;
+        let none = Attr {
+            qkey: 0,
+            ..to(State::Init)
+        };
+        end.qp.modify(&none, TO_INIT, Some(TWO))?;
+        end.change(State::Rtr)?;
+        assert!(!end.hears(&sender, &ways[1], Stat::DropQkey)?);
+        Ok(())
+    }
+
+    /// RESET waits for the consumer that is being called, and drops what waits.
+    #[test]
+    fn reset_ends_the_run() -> Result {
+        let link = TestLink::new()?;
+        let sender = End::new(&link)?;
+        sender.start(None)?;
+        let slow = Slow::new()?;
+        let qp = Qp::in_reset(&link.0, &Budget::current()?, slow.clone())?;
+        let path = Path::new(&link.0, ONE, TWO)?;
+        qp.modify(&to(State::Init), TO_INIT, Some(TWO))?;
+        qp.modify(&to(State::Rtr), Mask::NONE, None)?;
+        sender.send(&path, &qp, QKEY)?;
+        // The run has taken the first datagram, and the others wait.
+        assert!(eventually(|| qp.running.try_lock().is_none()));
+        for _ in 0..20 {
+            sender.send(&path, &qp, QKEY)?;
+        }
+        assert!(eventually(|| !qp.inbox.is_empty()));
+        let done = Count::new()?;
+        let resetter = {
+            let (qp, done) = (qp.clone(), done.clone());
+            thread(move || {
+                if qp.modify(&to(State::Reset), Mask::NONE, None).is_ok() {
+                    done.add(1);
+                }
+            })?
+        };
+        a_while();
+        let early = done.get();
+        slow.go.complete_all();
+        assert!(eventually(|| done.get() == 1));
+        let count = slow.count.get();
+        resetter.join();
+        assert_eq!(early, 0);
+        assert!(qp.inbox.is_empty());
+        a_while();
+        assert_eq!(slow.count.get(), count);
+        let dropped = qp.figures().get(Stat::DropState);
+        assert_eq!(u64::from(count) + dropped, 21);
+        qp.close();
+        Ok(())
+    }
+
+    #[test]
+    fn a_path_belongs_to_no_qp() -> Result {
+        let link = TestLink::new()?;
+        let (first, second, end) = (End::new(&link)?, End::new(&link)?, End::new(&link)?);
+        let path = Path::new(&link.0, ONE, TWO)?;
+        for qp in [&first, &second, &end] {
+            qp.start(None)?;
+        }
+        assert!(end.hears(&first, &path, Stat::DropState)?);
+        assert!(end.hears(&second, &path, Stat::DropState)?);
+        // Neither RESET nor the end of a QP affects the path.
+        first.change(State::Reset)?;
+        assert!(end.hears(&second, &path, Stat::DropState)?);
+        drop(first);
+        assert!(end.hears(&second, &path, Stat::DropState)?);
+        // One QP sends along many paths.
+        let other = Path::new(&link.0, TWO, ONE)?;
+        assert!(end.hears(&second, &other, Stat::DropState)?);
+        assert!(end.hears(&second, &path, Stat::DropState)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_qp_without_its_link_cannot_be_used_again() -> Result {
+        let link = TestLink::new()?;
+        let (end, other) = (End::new(&link)?, End::new(&link)?);
+        end.start(Some(TWO))?;
+        let path = Path::new(&link.0, TWO, ONE)?;
+        del(&NetNs::current()?, link.0.name())?;
+        assert!(end.send(&path, &other.qp, QKEY) == Err(ENETUNREACH));
+        assert!(end.change(State::Sqd) == Err(ENODEV));
+        assert!(end.change(State::Error).is_ok());
+        assert!(end.change(State::Reset).is_ok());
+        assert!(end.start(Some(TWO)) == Err(ENODEV));
+        assert!(end.qp.state() == State::Reset);
+        let owner = Budget::current()?;
+        let got = Recorder::new()?;
+        assert!(Qp::in_reset(&link.0, &owner, got).is_err_and(|e| e == ENODEV));
+        // A path of other sockets is no path of the QP.
+        let heir = TestLink::new()?;
+        let path = Path::new(&heir.0, ONE, TWO)?;
+        assert!(other.send(&path, &end.qp, QKEY) == Err(EINVAL));
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The addresses of the packets that a QP accepts.
+//!
+//! A QP takes its address by a change of its state. An RC QP takes the addresses of both ends from
+//! the path to its peer. A UD QP takes its own address, or all addresses of its link, and accepts
+//! datagrams of any sender. A QP in RESET accepts nothing.
+//!
+//! Packets are checked in softirq, on any CPU, without a lock. So the addresses are atomic words,
+//! and a version tells a reader that they have changed while it read them: it drops the packet
+//! then, as if the packet had come before the change.
+
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/accepted.rs"]
+mod kunit;
+
+use super::super::{
+    socket::AddrPair,
+    stats::Stat, //
+};
+use core::net::IpAddr;
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Release, //
+};
+
+/// The packets that a QP accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Accepts {
+    /// None.
+    Nothing,
+    /// Those of every sender to the QP's address, or to every address if it is `None`.
+    To(Option<IpAddr>),
+    /// Those of one peer to the QP's address.
+    Pair(AddrPair),
+}
+
+/// An address in words: 0 for none, 4 or 6, and its bytes.
+type Words = [u64; 3];
+
+/// Any address.
+const ANY: Words = [0; 3];
+
+/// No address: no packet has it.
+const NONE: Words = [1, 0, 0];
+
+fn words(ip: IpAddr) -> Words {
+    match ip {
+        IpAddr::V4(ip) => [4, 0, ip.to_bits().into()],
+        // The upper and the lower half.
+        IpAddr::V6(ip) => [6, (ip.to_bits() >> 64) as u64, ip.to_bits() as u64],
+    }
+}
+
+/// The addresses of the packets that a QP accepts, see the module documentation.
+pub(super) struct Accepted {
+    /// Odd while the addresses change.
+    version: Atomic<u32>,
+    from: [Atomic<u64>; 3],
+    to: [Atomic<u64>; 3],
+}
+
+impl Accepted {
+    /// Accepts nothing.
+    pub(super) const fn nothing() -> Self {
+        const fn cell(words: Words) -> [Atomic<u64>; 3] {
+            let [family, high, low] = words;
+            [Atomic::new(family), Atomic::new(high), Atomic::new(low)]
+        }
+        Self {
+            version: Atomic::new(0),
+            from: cell(ANY),
+            to: cell(NONE),
+        }
+    }
+
+    /// Changes the addresses. The caller prevents two changes at the same time. Process context.
+    pub(super) fn set(&self, accepts: Accepts) {
+        let (from, to) = match accepts {
+            Accepts::Nothing => (ANY, NONE),
+            Accepts::To(to) => (ANY, to.map_or(ANY, words)),
+            Accepts::Pair(way) => (words(way.from), words(way.to)),
+        };
+        let version = self.version.load(Acquire);
+        self.version.store(version.wrapping_add(1), Release);
+        for (cell, word) in self.from.iter().zip(from).chain(self.to.iter().zip(to)) {
+            // Release: a reader that sees the word sees that the version is odd, or a later one.
+            cell.store(word, Release);
+        }
+        self.version.store(version.wrapping_add(2), Release);
+    }
+
+    /// Whether it accepts nothing. Not exact while the addresses change. Any context.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.read().is_none_or(|(_, to)| to == NONE)
+    }
+
+    /// Checks the addresses of a packet. Fails with the cause of its drop. `has` tells whether a
+    /// QP that has no address of its own takes packets to an address. Any context.
+    pub(super) fn check(
+        &self,
+        way: &AddrPair,
+        has: impl FnOnce(IpAddr) -> bool,
+    ) -> Result<(), Stat> {
+        let (from, to) = self.read().ok_or(Stat::DropState)?;
+        let to_this = match to {
+            NONE => return Err(Stat::DropState),
+            ANY => has(way.to),
+            to => to == words(way.to),
+        };
+        if !to_this {
+            return Err(Stat::DropDestination);
+        }
+        if from != ANY && from != words(way.from) {
+            return Err(Stat::DropSource);
+        }
+        Ok(())
+    }
+
+    /// The words of both addresses; `None` if they change at this moment.
+    fn read(&self) -> Option<(Words, Words)> {
+        // Acquire: see `set`.
+        let load = |cells: &[Atomic<u64>; 3]| cells.each_ref().map(|cell| cell.load(Acquire));
+        let version = self.version.load(Acquire);
+        let (from, to) = (load(&self.from), load(&self.to));
+        (version % 2 == 0 && self.version.load(Acquire) == version).then_some((from, to))
+    }
+}
