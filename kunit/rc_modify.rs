@@ -117,6 +117,8 @@ mod tests {
         assert_eq!(a.figure(Stat::TxPackets), sent);
         assert_eq!(a.peer.ended(), ended);
         assert_eq!(a.peer.failed.load(Acquire), 0);
+        // Their memory is released.
+        assert!(a.qp.kind.sending.lock().works.iter().all(Option::is_none));
 
         // The peer and the own address are others now.
         let c = End::new(link, 64)?;

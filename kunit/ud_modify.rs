@@ -317,7 +317,7 @@ mod tests {
         qp.modify(&to(State::Rtr), Mask::NONE, None)?;
         sender.send(&path, &qp, QKEY)?;
         // The run has taken the first datagram, and the others wait.
-        assert!(eventually(|| qp.running.try_lock().is_none()));
+        assert!(eventually(|| slow.is_called()));
         for _ in 0..20 {
             sender.send(&path, &qp, QKEY)?;
         }

@@ -51,7 +51,8 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
         Arc,
         Completion,
@@ -180,6 +181,7 @@ impl Consumer for Recorder {
 pub(super) struct Slow {
     #[pin]
     pub(super) go: Completion,
+    called: Atomic<bool>,
     pub(super) count: Arc<Count>,
 }
 
@@ -188,6 +190,7 @@ impl Slow {
         Arc::pin_init(
             try_pin_init!(Self {
                 go <- Completion::new(),
+                called: Atomic::new(false),
                 count: Count::new()?,
             }? Error),
             GFP_KERNEL,
@@ -195,8 +198,16 @@ impl Slow {
     }
 }
 
+impl Slow {
+    /// Returns whether it was called, and perhaps blocks.
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Acquire)
+    }
+}
+
 impl Consumer for Slow {
     fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
+        self.called.store(true, Release);
         self.go.wait_for_completion();
         self.count.add(1);
         true

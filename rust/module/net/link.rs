@@ -37,6 +37,7 @@ use kernel::{
 use kfi_core::addr::SockAddr;
 
 use super::{
+    cm::GsiSlot,
     name::{
         IfName,
         LinkName, //
@@ -135,6 +136,9 @@ pub(crate) struct Link {
     /// The socket of its namespace; closed when the last link of the namespace goes.
     socket: Arc<Socket>,
     figures: LinkStats,
+    /// The second consumer of QP 1.
+    #[pin]
+    gsi: GsiSlot,
     /// Notifies QPs and the provider that the link has gone.
     #[pin]
     work: Work<Self>,
@@ -175,6 +179,7 @@ impl Link {
                 traffic,
                 socket,
                 figures,
+                gsi <- GsiSlot::new(),
                 work <- new_work!("kfabric::Link"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -214,6 +219,11 @@ impl Link {
     /// The sums of its QPs' figures. Any context.
     pub(crate) fn figures(&self) -> &LinkStats {
         &self.figures
+    }
+
+    /// The second consumer of QP 1 at its addresses. Any context.
+    pub(super) fn gsi(&self) -> &GsiSlot {
+        &self.gsi
     }
 
     /// The name of its interface; if that has gone, its last name. Process context.

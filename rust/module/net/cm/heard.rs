@@ -3,7 +3,8 @@
 //! Receives the messages of connection management: datagrams to QP 1.
 //!
 //! The work item of QP 1 processes them one at a time. It does not call consumers or listeners:
-//! their own work items deliver events and requests.
+//! their own work items deliver events and requests. It does call the second consumer of QP 1
+//! ([`gsi`](super::gsi)), which must not wait.
 
 use super::{
     super::{
@@ -18,6 +19,7 @@ use super::{
     },
     conn::Conn,
     entry::Reservation,
+    gsi,
     listen::ListenerEntry,
     request::{
         Params,
@@ -65,18 +67,19 @@ impl ud::Consumer for GsiConsumer {
 }
 
 impl Cm {
-    /// Processes a datagram. `None` if it is no valid message, or has no effect. Sleeps.
+    /// Processes a datagram. `None` if it is no valid message, or has no effect, and the second
+    /// consumer does not use it. Sleeps.
     fn datagram(self: &Arc<Self>, datagram: &Datagram<'_>) -> Option<()> {
         let way = datagram.way()?;
         let mut mad: Mad = [0; MAD_LEN];
         let payload = datagram.payload();
-        if datagram.source_qp() != Qpn::GSI
-            || payload.len() != MAD_LEN
-            || !payload.copy_to_slice(&mut mad)
-        {
-            return None;
-        }
-        let message = Message::parse(&mad).ok()?;
+        let complete = datagram.source_qp() == Qpn::GSI
+            && payload.len() == MAD_LEN
+            && payload.copy_to_slice(&mut mad);
+        let message = complete.then(|| Message::parse(&mad).ok()).flatten();
+        let Some(message) = message else {
+            return gsi::pass_on(self, datagram, || false);
+        };
         let found = self.with(|table| match message.route() {
             Route::Request { ca_guid, remote_id } | Route::Remote { ca_guid, remote_id } => {
                 table.by_peer(ca_guid, remote_id)
@@ -84,10 +87,16 @@ impl Cm {
             Route::Local(id) => Some(id).filter(|id| table.has(*id)),
         });
         let Some(id) = found else {
-            return match &message.body {
+            let has_listener = || match &message.body {
+                Body::Req(req) => {
+                    self.with(|table| table.listener(req.service_id, way.to).is_some())
+                }
+                _ => false,
+            };
+            return gsi::pass_on(self, datagram, has_listener).or_else(|| match &message.body {
                 Body::Req(req) => self.asked(&way, message.tid, req),
                 _ => self.unknown(&way, &message),
-            };
+            });
         };
         match self.heard(id, &way, &message) {
             Ok(()) => Some(()),
@@ -95,10 +104,12 @@ impl Cm {
                 self.count(Stat::CmDuplicates);
                 Some(())
             }
-            // The ID belongs to another connection: the sender means one that does not exist, and
-            // would repeat the REP until it gives up.
-            Err(Ignored::Source | Ignored::Ids) if matches!(message.body, Body::Rep(_)) => {
-                self.unknown(&way, &message)
+            // The ID belongs to another connection. The sender means one of the second consumer, or
+            // one that does not exist: then it would repeat a REP until it gives up.
+            Err(Ignored::Source | Ignored::Ids) => {
+                let is_rep = matches!(message.body, Body::Rep(_));
+                let unknown = || is_rep.then(|| self.unknown(&way, &message)).flatten();
+                gsi::pass_on(self, datagram, || false).or_else(unknown)
             }
             Err(_) => None,
         }

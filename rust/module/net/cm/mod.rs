@@ -70,6 +70,7 @@
 //! | [`conn`] | one end of a connection, and the delivery of its events |
 //! | [`request`] | a request of a peer |
 //! | [`listen`] | listeners, and the delivery of requests to them |
+//! | [`gsi`] | the second consumer of QP 1 |
 //!
 //! [`Cm`]: service::Cm
 //! [`ServiceId::tcp`]: kfi_roce::cm::ServiceId::tcp
@@ -77,16 +78,13 @@
 
 mod conn;
 mod entry;
+mod gsi;
 mod heard;
 mod listen;
 mod request;
 mod service;
 mod table;
 
-pub(super) use self::service::{
-    begin,
-    Slot, //
-};
 pub(crate) use self::{
     conn::{
         connect,
@@ -94,6 +92,7 @@ pub(crate) use self::{
         Connect,
         Consumer, //
     },
+    gsi::Gsi,
     listen::{
         listen,
         listening_bytes,
@@ -103,6 +102,13 @@ pub(crate) use self::{
     request::{
         Params,
         Request, //
+    }, //
+};
+pub(super) use self::{
+    gsi::GsiSlot,
+    service::{
+        begin,
+        Slot, //
     }, //
 };
 

@@ -414,6 +414,11 @@ pub(super) fn random_id() -> CommId {
 
 /// Functions for connections and listeners.
 impl Cm {
+    /// QP 1. Does not fail after `new`; else with `ENODEV`.
+    pub(super) fn gsi(&self) -> Result<&Arc<Qp<Ud>>> {
+        self.gsi.as_ref().ok_or(ENODEV)
+    }
+
     /// The socket of the namespace.
     pub(super) fn socket(&self) -> &Arc<Socket> {
         &self.socket

@@ -536,6 +536,13 @@ impl<K: Kind> Qp<K> {
         }
     }
 
+    /// Waits for the work item's run, if it runs or is queued. For the QP of connection management,
+    /// which nothing else runs: afterwards its consumer is not being called for a datagram that
+    /// arrived before. Sleeps; the conditions are those of [`close`](Self::close).
+    pub(super) fn wait_for_work(&self) {
+        work::flush(&self.work);
+    }
+
     /// Closes the QP: when this returns, its consumer is not being called, and will not be called
     /// any more. Operations in progress are lost. Idempotent. It waits for a run to end, so a
     /// consumer must not call it while it is being called, and no caller may hold a lock that

@@ -27,11 +27,8 @@
 //! consumer takes, as far as the locks of the kind allow that.
 
 #[cfg(kfi_kunit)]
-#[path = "../../../../kunit/rc_modify.rs"]
-mod kunit_rc;
-#[cfg(kfi_kunit)]
 #[path = "../../../../kunit/ud_modify.rs"]
-mod kunit_ud;
+mod kunit;
 
 use super::{
     accepted::Accepts,

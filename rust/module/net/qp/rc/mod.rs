@@ -36,6 +36,9 @@ mod inline_header;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_inline.rs"]
 mod kunit;
+#[cfg(kfi_kunit)]
+#[path = "../../../../../kunit/rc_modify.rs"]
+mod kunit_modify;
 mod stats;
 mod worker;
 

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_gsi`: the second consumer of QP 1. Both ends are on a link on the loopback
+//! interface, so QP 1 sends to itself.
+
+use super::{
+    super::Connect,
+    Gsi, //
+};
+use crate::{
+    mem::{
+        Inline,
+        Source, //
+    },
+    net::{
+        cm::{
+            connect,
+            listen, //
+        },
+        del,
+        kunit_cm_pair::{
+            side,
+            Ends,
+            Seen,
+            SERVICE, //
+        },
+        kunit_wire_pair::{
+            at,
+            datagrams,
+            Recorder,
+            Slow,
+            TestLink,
+            ONE,
+            TWO, //
+        },
+        qp::ud::Destination,
+        NetNs,
+        Path,
+        Stat, //
+    },
+    shim::aids::{
+        a_while,
+        eventually,
+        thread,
+        Count, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Release,
+        Arc, //
+    }, //
+};
+use kfi_roce::{
+    cm::{
+        Body,
+        CommId,
+        Dreq,
+        Message,
+        Private,
+        Reason,
+        State,
+        MAD_LEN, //
+    },
+    headers::Qpn,
+    ud::GSI_QKEY, //
+};
+
+/// QP 1 of the peer.
+const PEER: Destination = Destination {
+    qp: Qpn::GSI,
+    qkey: GSI_QKEY,
+    imm: None,
+    solicited: false,
+};
+
+/// A datagram of performance management, which connection management does not know.
+fn other_class() -> [u8; MAD_LEN] {
+    let mut mad = [0; MAD_LEN];
+    [mad[0], mad[1], mad[2], mad[3]] = [1, 4, 1, 1];
+    mad
+}
+
+/// A link with a second consumer that records datagrams, and a path of the link.
+struct Second {
+    gsi: Gsi,
+    got: Arc<Recorder>,
+    path: Arc<Path>,
+}
+
+impl Second {
+    fn new(link: &TestLink) -> Result<Self> {
+        let got = Recorder::new()?;
+        Ok(Self {
+            gsi: Gsi::open(&link.0, got.clone())?,
+            got,
+            path: Path::new(&link.0, ONE, TWO)?,
+        })
+    }
+
+    fn send(&self, mad: &[u8]) -> Result {
+        let mad = Inline::from_slice(mad).ok_or(EINVAL)?;
+        self.gsi.send(&self.path, &PEER, &Source::Inline(&mad))
+    }
+}
+
+/// Requests a connection to a service without a listener.
+fn ask_nobody(ends: &mut Ends) -> Result<Arc<super::super::Conn>> {
+    ends.listening = None;
+    ends.ask(2, 0)
+}
+
+fn dropped(link: &TestLink) -> u64 {
+    let inbound = link.0.socket().receiver();
+    inbound.figures().get(Stat::DropCm)
+}
+
+#[kunit_tests(kfabric_gsi)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_classes_go_to_the_second_consumer() -> Result {
+        let link = TestLink::new()?;
+        let second = Second::new(&link)?;
+        let mad = other_class();
+        second.send(&mad)?;
+        assert!(eventually(|| second.got.count() == 1));
+        let seen = second.got.last().ok_or(EIO)?;
+        assert!(seen.source_qp == Qpn::GSI && seen.len == MAD_LEN);
+        assert!(seen.way.is_some_and(|way| way.from == ONE && way.to == TWO));
+        // Connection management cannot read these either.
+        for len in [0, 24, MAD_LEN - 1] {
+            second.send(mad.get(..len).ok_or(EINVAL)?)?;
+        }
+        assert!(eventually(|| second.got.count() == 4));
+        assert_eq!(dropped(&link), 0);
+        // A datagram that the consumer does not use is dropped.
+        second.got.takes.store(false, Release);
+        second.send(&mad)?;
+        assert!(eventually(|| dropped(&link) == 1));
+        assert_eq!(second.got.count(), 5);
+        Ok(())
+    }
+
+    #[test]
+    fn without_a_second_consumer_they_are_dropped() -> Result {
+        let link = TestLink::new()?;
+        let got = Recorder::new()?;
+        // A QP with the Q key of QP 1: it is not QP 1, which is a reason for a drop of its own.
+        let qp = datagrams(&link, &at(ONE, 0)?, GSI_QKEY, got)?;
+        let path = Path::new(&link.0, ONE, TWO)?;
+        let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
+        let send = || qp.send(&path, &PEER, &Source::Inline(&mad));
+        send()?;
+        assert!(eventually(|| dropped(&link) == 1));
+        let second = Second::new(&link)?;
+        send()?;
+        assert!(eventually(|| second.got.count() == 1));
+        assert!(second
+            .got
+            .last()
+            .is_some_and(|seen| seen.source_qp == qp.number()));
+        let got = second.got.clone();
+        drop(second);
+        send()?;
+        assert!(eventually(|| dropped(&link) == 2));
+        assert_eq!(got.count(), 1);
+        qp.close();
+        Ok(())
+    }
+
+    #[test]
+    fn connection_management_keeps_its_messages() -> Result {
+        let ends = Ends::new(TWO)?;
+        let second = Second::new(&ends.link)?;
+        let (active, passive) = ends.connected(0x123)?;
+        active.disconnect(&[4])?;
+        assert!(eventually(|| active.state() == State::Closed));
+        assert!(eventually(|| passive.state() == State::Closed));
+        let rejected = ends.ask(0x200, 0)?;
+        ends.keeper.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
+        let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
+        assert!(eventually(|| ends.active.seen.lock().contains(&no)));
+        assert_eq!(second.got.count(), 0);
+        for conn in [active, passive, rejected] {
+            conn.close();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_request_to_another_service_is_offered() -> Result {
+        let mut ends = Ends::new(TWO)?;
+        let second = Second::new(&ends.link)?;
+        // The consumer takes it: there is no REJ.
+        let conn = ask_nobody(&mut ends)?;
+        assert!(eventually(|| second.got.count() == 1));
+        a_while();
+        assert!(ends.active.is(&[]) && conn.state() == State::ReqSent);
+        assert_eq!(ends.figure(Stat::CmNoListener), 0);
+        conn.close();
+        // The consumer does not: connection management rejects it, as it does without a consumer.
+        second.got.takes.store(false, Release);
+        let conn = ends.ask(3, 0)?;
+        let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
+        assert!(ends.active.sees(&[no]));
+        assert_eq!(ends.figure(Stat::CmNoListener), 1);
+        conn.close();
+        // Another service of the same address has a listener, and its requests are not offered.
+        let count = second.got.count();
+        let keeper = ends.keeper.clone();
+        let listening = listen(
+            ends.link.0.socket(),
+            TWO,
+            SERVICE,
+            2,
+            keeper, //
+        )?;
+        let conn = connect(
+            &Connect {
+                link: &ends.link.0,
+                local: ONE,
+                remote: TWO,
+                service_id: SERVICE,
+                side: side(4),
+                mtu: None,
+                retry_count: 3,
+                private: &[],
+                context: 0,
+            },
+            ends.active.clone(),
+        )?;
+        drop(ends.keeper.next()?);
+        assert_eq!(second.got.count(), count);
+        conn.close();
+        drop(listening);
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_about_an_unknown_connection_is_offered() -> Result {
+        let link = TestLink::new()?;
+        let second = Second::new(&link)?;
+        let message = Message {
+            tid: 7,
+            body: Body::Dreq(Dreq {
+                local_id: CommId(0x11),
+                remote_id: CommId(0x22),
+                remote_qpn: Qpn::new(0x33),
+                private: Private::NONE,
+            }),
+        };
+        second.send(&message.write())?;
+        assert!(eventually(|| second.got.count() == 1));
+        a_while();
+        assert_eq!(second.got.count(), 1);
+        // If the consumer does not use it, connection management confirms the end, to QP 1 of the
+        // sender. That message concerns no connection either, and has no answer.
+        second.got.takes.store(false, Release);
+        second.send(&message.write())?;
+        assert!(eventually(|| second.got.count() == 3));
+        assert!(eventually(|| dropped(&link) == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_link_has_one_second_consumer() -> Result {
+        let link = TestLink::new()?;
+        let second = Second::new(&link)?;
+        let again = Gsi::open(&link.0, Recorder::new()?);
+        assert!(again.is_err_and(|e| e == EBUSY));
+        drop(second);
+        let second = Second::new(&link)?;
+        second.send(&other_class())?;
+        assert!(eventually(|| second.got.count() == 1));
+        // It stays when the link goes, and nothing comes any more.
+        del(&NetNs::current()?, link.0.name())?;
+        assert!(second.send(&other_class()) == Err(ENETUNREACH));
+        let gone = Gsi::open(&link.0, Recorder::new()?);
+        assert!(gone.is_err_and(|e| e == ENODEV));
+        // The path of another link.
+        let heir = TestLink::new()?;
+        let other = Second::new(&heir)?;
+        let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
+        let sent = second.gsi.send(&other.path, &PEER, &Source::Inline(&mad));
+        assert!(sent == Err(EINVAL));
+        other.send(&other_class())?;
+        assert!(eventually(|| other.got.count() == 1));
+        assert_eq!(second.got.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_waits_for_the_call() -> Result {
+        let link = TestLink::new()?;
+        let sender = Second::new(&link)?;
+        let Second { gsi, got: _, path } = sender;
+        drop(gsi);
+        let slow = Slow::new()?;
+        let gsi = Gsi::open(&link.0, slow.clone())?;
+        let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
+        gsi.send(&path, &PEER, &Source::Inline(&mad))?;
+        assert!(eventually(|| slow.is_called()));
+        let done = Count::new()?;
+        let closer = {
+            let done = done.clone();
+            thread(move || {
+                drop(gsi);
+                done.add(1);
+            })?
+        };
+        a_while();
+        let early = done.get();
+        slow.go.complete_all();
+        assert!(eventually(|| done.get() == 1));
+        let count = slow.count.get();
+        closer.join();
+        assert_eq!((early, count), (0, 1));
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Gsi: QP 1 of a link for a second consumer.
+//!
+//! InfiniBand's QP 1 (the general services interface) takes management datagrams of several
+//! classes. Connection management takes those that concern it. The rest goes to the second consumer
+//! of the link that has the datagram's destination address, if there is one: a verbs device, which
+//! has a GSI QP of its own and its own connection management.
+//!
+//! | datagram | first | if that does not use it |
+//! |---|---|---|
+//! | a message about a connection of this module, by its IDs and its peer | connection management | as before |
+//! | REQ with a service ID that has a listener at the address | connection management | as before |
+//! | other messages of connection management | second consumer | a REJ or DREP, or dropped |
+//! | other management classes, everything else with the Q key of QP 1 | second consumer | dropped |
+//!
+//! A dropped datagram is counted (`drop_cm`).
+//!
+//! # Locks and contexts
+//!
+//! The work item of QP 1 calls the consumer without a lock. It serves the connections of all users
+//! of the namespace, so a consumer copies the datagram and does everything else in a work item of
+//! its own: it must not wait for a lock that a system call holds.
+
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/gsi.rs"]
+mod kunit;
+
+use super::{
+    super::{
+        link::{
+            Link,
+            LinkState, //
+        },
+        path::Path,
+        qp::ud::{
+            Consumer,
+            Datagram,
+            Destination, //
+        }, //
+    },
+    service::Cm, //
+};
+use crate::mem::Source;
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
+};
+
+/// The place of the second consumer of QP 1 at its link.
+#[pin_data]
+pub(in crate::net) struct GsiSlot {
+    /// A leaf, except for the reference count of `Consumer`; process context only.
+    #[pin]
+    consumer: SpinLock<Option<Arc<dyn Consumer>>>,
+}
+
+impl GsiSlot {
+    /// No consumer.
+    pub(in crate::net) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            consumer <- new_spinlock!(None, "GsiSlot::consumer"),
+        })
+    }
+
+    /// Sets the consumer. Fails with `EBUSY` if there is one.
+    fn enter(&self, consumer: Arc<dyn Consumer>) -> Result {
+        let mut place = self.consumer.lock();
+        if place.is_some() {
+            return Err(EBUSY);
+        }
+        *place = Some(consumer);
+        Ok(())
+    }
+
+    fn leave(&self) {
+        let consumer = self.consumer.lock().take();
+        drop(consumer);
+    }
+
+    /// The consumer, if there is one. Does not sleep.
+    pub(super) fn consumer(&self) -> Option<Arc<dyn Consumer>> {
+        self.consumer.lock().clone()
+    }
+}
+
+/// The second consumer's use of QP 1, see the module documentation. It ends when this is dropped:
+/// afterwards the consumer is not being called, and will not be called any more. So neither the
+/// consumer drops it while it is being called, nor a caller that holds a lock which the consumer
+/// takes. Dropping it sleeps.
+///
+/// It does not keep the link from being removed. Then no datagram comes any more, and nothing is
+/// sent.
+pub(crate) struct Gsi {
+    link: Arc<Link>,
+    cm: Arc<Cm>,
+}
+
+impl Gsi {
+    /// Passes the datagrams to QP 1 at addresses of `link` that connection management does not take
+    /// to `consumer`. Its [`datagram`](Consumer::datagram) returns false for a datagram that it
+    /// does not use; connection management answers or drops that datagram then.
+    ///
+    /// Fails with `EBUSY` if the link has a second consumer, `ENODEV` if it has gone. Does not
+    /// sleep.
+    pub(crate) fn open(link: &Arc<Link>, consumer: Arc<dyn Consumer>) -> Result<Self> {
+        let cm = Cm::of(link.socket())?;
+        if link.state() == LinkState::Gone {
+            return Err(ENODEV);
+        }
+        link.gsi().enter(consumer)?;
+        Ok(Self {
+            link: link.clone(),
+            cm,
+        })
+    }
+
+    /// Sends a datagram from QP 1 along `path`, which begins at an address of the link. If `to` has
+    /// a controlled Q key, the datagram has that of QP 1. Errors and context:
+    /// [`Qp::<Ud>::send`](super::super::qp::Qp::send). Also fails with `EINVAL` if the path is not
+    /// of the link.
+    pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
+        if !Arc::ptr_eq(path.link(), &self.link) {
+            return Err(EINVAL);
+        }
+        self.cm.gsi()?.send(path, to, payload)
+    }
+}
+
+impl Drop for Gsi {
+    fn drop(&mut self) {
+        self.link.gsi().leave();
+        if let Ok(gsi) = self.cm.gsi() {
+            gsi.wait_for_work();
+        }
+    }
+}
+
+/// Passes `datagram` to the second consumer of the link that has its destination address. `None` if
+/// there is none, or it does not use the datagram. `concerns` tells whether the datagram is one for
+/// connection management after all; it is called only if there is a second consumer.
+pub(super) fn pass_on(
+    cm: &Cm,
+    datagram: &Datagram<'_>,
+    concerns: impl FnOnce() -> bool,
+) -> Option<()> {
+    let link = cm.socket().link_at(datagram.way()?.to)?;
+    let consumer = link.gsi().consumer()?;
+    (!concerns() && consumer.datagram(datagram)).then_some(())
+}
