@@ -3,7 +3,7 @@
  * The C side of shim/percpu.rs: per-CPU statistics.
  */
 
-#include "percpu.h"
+#include "bindings.h"
 
 #include <linux/gfp.h>
 #include <linux/percpu.h>
