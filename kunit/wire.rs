@@ -45,6 +45,7 @@ use crate::{
     },
     mem::{
         self,
+        wire::Payload,
         Budget,
         MemRef,
         Source, //
@@ -179,7 +180,7 @@ mod tests {
                 assert!(rx.len() == skb.bytes().len() - 28);
                 let packet = packet::verified(&rx);
                 assert!(packet.is_ok_and(|packet| packet.payload_len() == payload));
-                let placed = mem::wire::place(&memory, 0, &rx, 20, payload);
+                let placed = Payload::new(&rx, 20..20 + payload).place(&memory, 0);
                 assert_eq!(placed, payload);
                 assert!(mem::memref::equal(&memory, &buffer(payload)?));
                 // The bytes covered by the ICRC after the headers, in either piece.

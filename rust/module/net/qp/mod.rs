@@ -38,18 +38,16 @@
 //! | [`ud`] | unreliable datagrams |
 //! | [`rc`] | reliable connections |
 //! | [`inbox`] | waiting packets, and their charge |
-//! | [`payload`] | the payload of a received packet |
 
 mod inbox;
-mod payload;
 pub(crate) mod rc;
 pub(crate) mod ud;
 
 pub(crate) use self::{
-    payload::Payload,
     rc::Rc,
     ud::Ud, //
 };
+pub(crate) use crate::mem::wire::Payload;
 
 use self::inbox::QpInbox;
 use super::{

@@ -26,7 +26,6 @@ use super::{
         }, //
     },
     inbox,
-    payload::Payload,
     AnyQp,
     Cause,
     Kind,
@@ -35,7 +34,10 @@ use super::{
 };
 use crate::{
     mem::{
-        wire,
+        wire::{
+            self,
+            Payload, //
+        },
         Budget,
         Source, //
     },

@@ -28,15 +28,13 @@
 //! |---|---|
 //! | `consumer.rs` | the trait of the layer above |
 //! | `inline_header.rs` | inline headers |
-//! | `worker.rs` | packets, timers, completions |
-//! | `stats.rs` | statistics |
+//! | `worker.rs` | packets, timers, completions, statistics |
 
 mod consumer;
 mod inline_header;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_inline.rs"]
 mod kunit;
-mod stats;
 mod worker;
 
 pub(crate) use self::{
