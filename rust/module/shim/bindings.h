@@ -125,8 +125,9 @@ void *kfabric_shim_inline_list(void);
 /* Per-CPU statistics: percpu.c. */
 u64 *kfabric_shim_figures_alloc(u32 count);
 void kfabric_shim_figures_free(u64 *figures);
-void kfabric_shim_figures_add(u64 *figures, u32 which, u64 n);
-u64 kfabric_shim_figures_sum(const u64 *figures, u32 which);
+void kfabric_shim_figures_add(u64 *figure, u64 n);
+void kfabric_shim_figures_count(u64 *figure, u64 n);
+u64 kfabric_shim_figures_sum(const u64 *figure);
 
 #ifdef KFI_KUNIT
 void kfabric_kunit_inline_begin(void *list);
