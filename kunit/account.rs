@@ -3,7 +3,7 @@
 //! Suite `kfabric_account`: the accounts to which users are charged for their objects.
 
 use super::*;
-use crate::shim::aids::user;
+use crate::kunit::helpers::user;
 
 fn is_listed(user: Kuid) -> bool {
     let accounts = ACCOUNTS.lock();

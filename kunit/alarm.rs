@@ -7,14 +7,14 @@ use super::{
     Alarm,
     Due, //
 };
-use crate::shim::{
-    aids::{
+use crate::{
+    kunit::helpers::{
         a_while,
         eventually,
         Count,
         MS, //
     },
-    sched::now_ns, //
+    shim::sched::now_ns, //
 };
 use kernel::{
     prelude::*,

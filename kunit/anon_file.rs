@@ -5,16 +5,18 @@
 //! Guest scenarios test sleeping in poll(2), epoll and io_uring.
 
 use super::*;
-use crate::shim::{
-    kunit::{
+use crate::{
+    kunit::helpers::{
         UserFd,
         UserMemory, //
     },
-    sched::now_ns,
-    wait::{
-        new_wait_queue,
-        Deadline, //
-    },
+    shim::{
+        sched::now_ns,
+        wait::{
+            new_wait_queue,
+            Deadline, //
+        }, //
+    }, //
 };
 use kernel::sync::atomic::{
     ordering::{

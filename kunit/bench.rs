@@ -7,14 +7,15 @@
 //! that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the operations in C to
 //! which they are compared. `qemu-test/bench` reads the files in turn.
 //!
-//! The reader should be bound to one CPU. The benchmarks are built only with the suites (cfg
-//! `kfi_kunit`).
+//! The code that measures is C (`bench.c`), so that the same code times C and Rust. The reader
+//! should be bound to one CPU.
 
 use kernel::{
     debugfs::{
         Dir,
         File, //
     },
+    error::to_result,
     fmt,
     prelude::*,
     sync::Arc, //
@@ -26,25 +27,28 @@ use kfi_core::{
 };
 
 use super::{
-    cntr::{
-        Cntr,
-        CntrAttr, //
-    },
-    object::force_close,
-    wait::fixture::{
+    fixture::{
         ident,
-        thread,
         wait_obj,
         TestDomain, //
-    }, //
-};
-use crate::shim::{
-    bench::{
-        self,
-        Number,
-        Woken, //
     },
-    sched::now_ns, //
+    helpers::thread, //
+};
+use crate::{
+    provider::{
+        cntr::{
+            Cntr,
+            CntrAttr, //
+        },
+        object::force_close, //
+    },
+    shim::{
+        bindings::{
+            self,
+            kfabric_bench, //
+        },
+        sched::now_ns, //
+    }, //
 };
 
 /// The number of adds that are timed together.
@@ -64,11 +68,12 @@ struct Figures {
     ran: u64,
 }
 
-impl From<Woken> for Figures {
-    fn from(woken: Woken) -> Self {
+impl Figures {
+    /// The results of `bench`, which has run.
+    fn woken(bench: &kfabric_bench) -> Self {
         Self {
-            ps: woken.ns.saturating_mul(1000),
-            ran: per(woken.ran.saturating_mul(1000), u64::from(WAKES)),
+            ps: bench.median.saturating_mul(1000),
+            ran: per(bench.woken.saturating_mul(1000), u64::from(bench.rounds)),
         }
     }
 }
@@ -176,15 +181,26 @@ impl Drop for OnLink {
     }
 }
 
-impl Number for Arc<Cntr> {
-    fn wait(&self, round: u64) {
-        // The counter is neither closed nor signalled, so only the threshold can end this wait.
-        let _ = Cntr::wait(self, round, Deadline::Forever, &mut 0);
-    }
+/// Sleeps until the counter has reached `round`.
+///
+/// # Safety
+///
+/// `data` is a valid `Arc<Cntr>`.
+unsafe extern "C" fn wait_for(data: *mut c_void, round: u64) {
+    // SAFETY: By the requirements.
+    let cntr = unsafe { &*data.cast::<Arc<Cntr>>() };
+    // The counter is neither closed nor signalled, so only the threshold can end this wait.
+    let _ = cntr.wait(round, Deadline::Forever, &mut 0);
+}
 
-    fn wake(&self) {
-        self.add(1);
-    }
+/// Adds 1 to the counter.
+///
+/// # Safety
+///
+/// `data` is a valid `Arc<Cntr>`.
+unsafe extern "C" fn wake_one(data: *mut c_void) {
+    // SAFETY: By the requirements.
+    unsafe { &*data.cast::<Arc<Cntr>>() }.add(1);
 }
 
 /// Measures adds while a waiter has a threshold far above.
@@ -207,21 +223,43 @@ fn adds() -> Result<Figures> {
     })
 }
 
-/// Measures adds that each wake one of `sleepers`.
+/// Measures adds that each wake one of `sleepers`: a different one each time if they `rotate`,
+/// otherwise the same.
 fn wakes(sleepers: u32, rotate: bool) -> Result<Figures> {
     let counter = OnLink::open()?;
-    bench::wake(&counter.cntr, sleepers, rotate, WAKES).map(Figures::from)
+    let mut bench = kfabric_bench {
+        data: core::ptr::from_ref(&counter.cntr).cast_mut().cast(),
+        wait: Some(wait_for),
+        wake: Some(wake_one),
+        sleepers,
+        rotate,
+        rounds: WAKES,
+        ..Default::default()
+    };
+    // SAFETY: `data` is what the two functions expect, and the call returns when all tasks have
+    // left them.
+    to_result(unsafe { bindings::kfabric_bench_run(&mut bench) })?;
+    Ok(Figures::woken(&bench))
 }
 
 /// Measures the operation to which `adds` is compared.
 fn atomic_adds() -> Result<Figures> {
+    // SAFETY: No requirements; process context.
+    let ns = unsafe { bindings::kfabric_bench_atomic(ADDS) };
     Ok(Figures {
-        ps: per(bench::atomic_adds(ADDS).saturating_mul(1000), ADDS),
+        ps: per(ns.saturating_mul(1000), ADDS),
         ran: 0,
     })
 }
 
 /// Measures the operation to which `wakes` is compared: all `sleepers` on one wait queue.
 fn queue_wakes(sleepers: u32) -> Result<Figures> {
-    bench::wait_event(sleepers, WAKES).map(Figures::from)
+    let mut bench = kfabric_bench {
+        sleepers,
+        rounds: WAKES,
+        ..Default::default()
+    };
+    // SAFETY: The function fills in the rest of `bench`.
+    to_result(unsafe { bindings::kfabric_bench_wait_event(&mut bench) })?;
+    Ok(Figures::woken(&bench))
 }

@@ -23,6 +23,16 @@ use super::{
     *, //
 };
 use crate::{
+    kunit::fixture::{
+        a_while,
+        allow_kill,
+        eventually,
+        ident,
+        thread,
+        wait_obj,
+        Count,
+        TestDomain, //
+    },
     mem::{
         self,
         MemRef,
@@ -40,16 +50,6 @@ use crate::{
         object::{
             close,
             force_close, //
-        },
-        wait::fixture::{
-            a_while,
-            allow_kill,
-            eventually,
-            ident,
-            thread,
-            wait_obj,
-            Count,
-            TestDomain, //
         }, //
     }, //
 };

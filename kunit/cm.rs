@@ -34,13 +34,13 @@ use super::{
     Stat, //
 };
 use crate::{
+    kunit::helpers::{
+        a_while,
+        eventually, //
+    },
     mem::{
         Inline,
         Source, //
-    },
-    shim::aids::{
-        a_while,
-        eventually, //
     }, //
 };
 use core::net::{

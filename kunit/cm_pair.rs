@@ -22,7 +22,7 @@ use super::{
     },
     Stat, //
 };
-use crate::shim::aids::{
+use crate::kunit::helpers::{
     eventually,
     Count, //
 };

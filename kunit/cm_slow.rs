@@ -21,7 +21,7 @@ use super::{
         TWO, //
     },
 };
-use crate::shim::aids::{
+use crate::kunit::helpers::{
     a_while,
     eventually,
     Count, //

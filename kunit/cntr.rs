@@ -15,24 +15,27 @@ use super::{
     CntrAttr, //
 };
 use crate::{
+    kunit::{
+        fixture::{
+            a_while,
+            eventually,
+            ident,
+            soon,
+            thread,
+            wait_obj,
+            within,
+            Count,
+            TestDomain,
+            TestFabric, //
+        },
+        helpers::UserMemory, //
+    },
     provider::{
         object::{
             close,
             force_close, //
         },
         wait::{
-            fixture::{
-                a_while,
-                eventually,
-                ident,
-                soon,
-                thread,
-                wait_obj,
-                within,
-                Count,
-                TestDomain,
-                TestFabric, //
-            },
             WaitObj,
             WaitSet, //
         }, //
@@ -40,7 +43,6 @@ use crate::{
     shim::{
         anon_file::AnonFile,
         errno::to_error,
-        kunit::UserMemory,
         sched::now_ns, //
     }, //
 };

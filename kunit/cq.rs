@@ -13,6 +13,21 @@ use super::{
     Sink, //
 };
 use crate::{
+    kunit::{
+        fixture::{
+            a_while,
+            eventually,
+            ident,
+            soon,
+            thread,
+            wait_obj,
+            within,
+            Count,
+            TestDomain,
+            LONG, //
+        },
+        helpers::Join, //
+    },
     provider::{
         object::{
             close,
@@ -20,18 +35,6 @@ use crate::{
         },
         wait::{
             fd::Readable,
-            fixture::{
-                a_while,
-                eventually,
-                ident,
-                soon,
-                thread,
-                wait_obj,
-                within,
-                Count,
-                TestDomain,
-                LONG, //
-            },
             WaitObj,
             WaitSet, //
         }, //
@@ -182,7 +185,7 @@ fn count_if(
     queue: &Arc<Queue>,
     count: &Arc<Count>,
     run: impl FnOnce(&Queue) -> bool + Send + 'static,
-) -> Result<crate::shim::kthread::Join> {
+) -> Result<Join> {
     let (queue, count) = (queue.clone(), count.clone());
     thread(move || {
         if run(&queue) {

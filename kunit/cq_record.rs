@@ -8,8 +8,8 @@ use super::{
     *, //
 };
 use crate::{
-    mem::Part,
-    shim::aids::user, //
+    kunit::helpers::user,
+    mem::Part, //
 };
 use kernel::sync::Arc;
 use kfi_core::cq::{

@@ -7,7 +7,7 @@ use super::{
     impl_has_deadline,
     Deadline, //
 };
-use crate::shim::aids::{
+use crate::kunit::helpers::{
     a_while,
     eventually,
     Count, //

@@ -4,7 +4,7 @@
 
 use super::Drain;
 use crate::{
-    provider::wait::fixture::{
+    kunit::fixture::{
         a_while,
         allow_kill,
         eventually,

@@ -7,6 +7,16 @@ use super::{
     EqAttr, //
 };
 use crate::{
+    kunit::fixture::{
+        eventually,
+        ident,
+        soon,
+        thread,
+        wait_obj,
+        within,
+        Count,
+        TestFabric, //
+    },
     provider::{
         object::{
             close,
@@ -14,16 +24,6 @@ use crate::{
         },
         wait::{
             fd::Readable,
-            fixture::{
-                eventually,
-                ident,
-                soon,
-                thread,
-                wait_obj,
-                within,
-                Count,
-                TestFabric, //
-            },
             WaitObj,
             WaitSet, //
         }, //

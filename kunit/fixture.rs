@@ -42,7 +42,7 @@ use crate::{
     }, //
 };
 
-pub(crate) use crate::shim::aids::{
+pub(crate) use super::helpers::{
     a_while,
     allow_kill,
     eventually,

@@ -8,6 +8,15 @@
 
 use super::*;
 use crate::{
+    kunit::{
+        fixture::{
+            eventually,
+            ident,
+            Count,
+            TestDomain, //
+        },
+        helpers::user, //
+    },
     mem::{
         Budget,
         Part,
@@ -27,15 +36,8 @@ use crate::{
         object::{
             force_close,
             Ident, //
-        },
-        wait::fixture::{
-            eventually,
-            ident,
-            Count,
-            TestDomain, //
         }, //
-    },
-    shim::aids::user, //
+    }, //
 };
 use core::net::{
     IpAddr,

@@ -9,6 +9,12 @@
 
 use super::*;
 use crate::{
+    kunit::fixture::{
+        eventually,
+        ident,
+        wait_obj,
+        TestDomain, //
+    },
     mem::{
         Budget,
         MemRef, //
@@ -31,13 +37,7 @@ use crate::{
             EqAttr, //
         },
         object::force_close,
-        pep::PepAttr,
-        wait::fixture::{
-            eventually,
-            ident,
-            wait_obj,
-            TestDomain, //
-        }, //
+        pep::PepAttr, //
     }, //
 };
 use core::net::{

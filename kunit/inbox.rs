@@ -14,6 +14,10 @@ use super::{
     *, //
 };
 use crate::{
+    kunit::helpers::{
+        eventually,
+        rx_skb, //
+    },
     mem::{
         self,
         Part,
@@ -36,8 +40,7 @@ use crate::{
             QKEY,
             TWO, //
         }, //
-    },
-    shim::aids::eventually, //
+    }, //
 };
 use kernel::{
     bindings,
@@ -89,7 +92,7 @@ impl Packets {
     }
 
     fn next(&self) -> Result<RxSkb> {
-        RxSkb::in_pieces(&self.bytes, 20, 4096, 1000)
+        rx_skb(&self.bytes, 20, 4096, 1000)
     }
 
     /// Queues packets until one is refused. Returns the number of queued packets, and the statistic
@@ -300,7 +303,7 @@ mod tests {
         bytes.extend_from_slice(&packets.bytes, GFP_KERNEL)?;
         // Each few bytes are in a page of their own, so the packet uses much more memory than it
         // has bytes.
-        let large = || RxSkb::in_pieces(&bytes, 20, 0, 250);
+        let large = || rx_skb(&bytes, 20, 0, 250);
         let truesize = large()?.truesize();
         pin_init::stack_pin_init!(let inbox = QpInbox::new(Some(&owner), MUCH));
         assert!(truesize > LOAN);

@@ -8,7 +8,7 @@ use super::{
     InlineWork,
     Principal, //
 };
-use crate::shim::aids::Count;
+use crate::kunit::helpers::Count;
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -46,11 +46,11 @@ mod tests {
         let list = InlineList::new();
         let here = core::ptr::from_ref(&list).cast_mut().cast();
         // SAFETY: The reference is valid until it is taken away again, three lines below.
-        unsafe { shim::kfabric_shim_kunit_inline_begin(here) };
+        unsafe { shim::kfabric_kunit_inline_begin(here) };
         // In task context the task itself could be using the cells.
         let refused = InlineList::offer(work, &Principal::with_user(Kuid::current_euid()));
         // SAFETY: The same task has begun it above.
-        unsafe { shim::kfabric_shim_kunit_inline_end() };
+        unsafe { shim::kfabric_kunit_inline_end() };
         assert!(refused.is_err());
         drop(refused);
         list.run();

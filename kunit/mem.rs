@@ -16,21 +16,25 @@ use super::{
     pinned::PINNED_MAX,
     *, //
 };
-use crate::shim::{
-    bindings::{
-        kfabric_bind,
-        kfabric_getwait,
-        kfabric_nop,
-        kfabric_op, //
+use crate::{
+    kunit::helpers::{
+        spawn,
+        UserMemory, //
     },
-    kthread,
-    kunit::UserMemory,
-    user::{
-        read_element,
-        read_struct,
-        write_struct, //
-    },
-    word::AtomicWord, //
+    shim::{
+        bindings::{
+            kfabric_bind,
+            kfabric_getwait,
+            kfabric_nop,
+            kfabric_op, //
+        },
+        user::{
+            read_element,
+            read_struct,
+            write_struct, //
+        },
+        word::AtomicWord, //
+    }, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -426,7 +430,7 @@ mod tests {
         const EACH: u64 = 100_000;
         let word = Arc::new(AtomicWord::new(0), GFP_KERNEL)?;
         let other = word.clone();
-        let thread = kthread::spawn(c"kfi-adder", move || {
+        let thread = spawn(c"kfi-adder", move || {
             for _ in 0..EACH {
                 other.fetch_add(1);
             }

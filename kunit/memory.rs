@@ -22,9 +22,9 @@ use super::{
     segments::SEGMENTS_MAX,
     *, //
 };
-use crate::shim::{
-    bindings as shim,
-    kunit::UserMemory, //
+use crate::{
+    kunit::helpers::UserMemory,
+    shim::bindings as shim, //
 };
 use kernel::{
     bindings,
@@ -308,7 +308,7 @@ mod tests {
         let plain = Pages::new(1, false)?;
         let slab = KVec::from_elem(0u8, 64, GFP_KERNEL)?;
         // SAFETY: The address is one of the slab allocator.
-        let slab_page = unsafe { shim::kfabric_shim_kunit_slab_page(slab.as_ptr().cast()) };
+        let slab_page = unsafe { shim::kfabric_kunit_slab_page(slab.as_ptr().cast()) };
         for (page, offset) in [
             (core::ptr::null_mut(), 0),
             (slab_page, 0),

@@ -8,10 +8,12 @@ use super::{
     memref::INLINE_MAX,
     *, //
 };
-use crate::shim::{
-    aids::eventually,
-    bindings as shim,
-    kunit::UserMemory, //
+use crate::{
+    kunit::helpers::{
+        eventually,
+        UserMemory, //
+    },
+    shim::bindings as shim, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -229,8 +231,7 @@ impl Held {
         let (pages, pieces) = pages_of(lens, |page, offset, len| {
             // SAFETY: This is an entry of the table, which has as many entries as there are
             // lengths.
-            next =
-                unsafe { shim::kfabric_shim_kunit_sg_set(next, page, offset as u32, len as u32) };
+            next = unsafe { shim::kfabric_kunit_sg_set(next, page, offset as u32, len as u32) };
             Ok(())
         })?;
         // SAFETY: All entries of the table are set, to pages that were allocated with these bytes.
@@ -364,7 +365,7 @@ pub(crate) struct Pages {
 impl Pages {
     pub(crate) fn new(order: u32, compound: bool) -> Result<Self> {
         // SAFETY: The call allocates, and may sleep.
-        let page = unsafe { shim::kfabric_shim_kunit_pages(order, compound) };
+        let page = unsafe { shim::kfabric_kunit_pages(order, compound) };
         if page.is_null() {
             return Err(ENOMEM);
         }
@@ -374,7 +375,7 @@ impl Pages {
     /// Returns the reference count of page `index`.
     pub(crate) fn count(&self, index: usize) -> i32 {
         // SAFETY: This is one of the pages.
-        unsafe { shim::kfabric_shim_kunit_page_count(self.page.wrapping_add(index)) }
+        unsafe { shim::kfabric_kunit_page_count(self.page.wrapping_add(index)) }
     }
 
     /// Returns the address of the first byte.
@@ -387,7 +388,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: The pages were allocated with this order, and are not used any more.
-        unsafe { shim::kfabric_shim_kunit_pages_free(self.page, self.order) }
+        unsafe { shim::kfabric_kunit_pages_free(self.page, self.order) }
     }
 }
 
@@ -420,7 +421,7 @@ impl Table {
     fn new(entries: usize) -> Result<Self> {
         let mut table = bindings::sg_table::default();
         // SAFETY: The call initializes the table.
-        to_result(unsafe { shim::kfabric_shim_kunit_sg_alloc(&mut table, entries as u32) })?;
+        to_result(unsafe { shim::kfabric_kunit_sg_alloc(&mut table, entries as u32) })?;
         Ok(Self(table))
     }
 }
@@ -428,7 +429,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         // SAFETY: The table was allocated.
-        unsafe { shim::kfabric_shim_kunit_sg_free(&mut self.0) }
+        unsafe { shim::kfabric_kunit_sg_free(&mut self.0) }
     }
 }
 
@@ -443,7 +444,7 @@ impl Exporter {
     pub(crate) fn new(len: usize, writable: bool, map: u32) -> Result<Self> {
         let mut dmabuf = core::ptr::null_mut();
         // SAFETY: The call writes to `dmabuf`.
-        let exporter = unsafe { shim::kfabric_shim_kunit_dma_new(len, writable, map, &mut dmabuf) };
+        let exporter = unsafe { shim::kfabric_kunit_dma_new(len, writable, map, &mut dmabuf) };
         if exporter.is_null() {
             return Err(ENOMEM);
         }
@@ -461,18 +462,18 @@ impl Exporter {
 
     pub(crate) fn memory(&self) -> *mut u8 {
         // SAFETY: The test owns the exporter.
-        unsafe { shim::kfabric_shim_kunit_dma_memory(self.exporter) }.cast()
+        unsafe { shim::kfabric_kunit_dma_memory(self.exporter) }.cast()
     }
 
     /// Sets the errors of CPU access; 0 means success.
     pub(crate) fn fail(&self, begin: i32, end: i32) {
         // SAFETY: The test owns the exporter.
-        unsafe { shim::kfabric_shim_kunit_dma_fail(self.exporter, begin, end) }
+        unsafe { shim::kfabric_kunit_dma_fail(self.exporter, begin, end) }
     }
 
     fn count(&self, which: u32) -> u32 {
         // SAFETY: The test owns the exporter.
-        unsafe { shim::kfabric_shim_kunit_dma_count(self.exporter, which) }
+        unsafe { shim::kfabric_kunit_dma_count(self.exporter, which) }
     }
 
     /// Returns how many CPU accesses have begun, and how many have ended.
@@ -492,7 +493,7 @@ impl Exporter {
     pub(crate) fn put(&mut self) {
         if let Some(dmabuf) = self.dmabuf.take() {
             // SAFETY: The test owns the reference and does not use it again.
-            unsafe { shim::kfabric_shim_kunit_dma_put(self.exporter, dmabuf.as_ptr()) }
+            unsafe { shim::kfabric_kunit_dma_put(self.exporter, dmabuf.as_ptr()) }
         }
     }
 
@@ -506,6 +507,6 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.put();
         // SAFETY: The test owns the exporter and does not use it again.
-        unsafe { shim::kfabric_shim_kunit_dma_free(self.exporter) }
+        unsafe { shim::kfabric_kunit_dma_free(self.exporter) }
     }
 }

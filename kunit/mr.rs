@@ -34,15 +34,18 @@ use super::{
     object::{
         close,
         force_close, //
-    },
-    wait::fixture::{
-        eventually,
-        ident,
-        wait_obj,
-        TestDomain, //
     }, //
 };
 use crate::{
+    kunit::{
+        fixture::{
+            eventually,
+            ident,
+            wait_obj,
+            TestDomain, //
+        },
+        helpers::UserMemory, //
+    },
     mem::{
         self,
         kunit_kinds::{
@@ -59,10 +62,7 @@ use crate::{
         Source,
         UserRange, //
     },
-    shim::{
-        bindings as shim,
-        kunit::UserMemory, //
-    }, //
+    shim::bindings as shim, //
 };
 use kernel::{
     page::PAGE_SIZE,

@@ -31,20 +31,22 @@ use core::net::{
     Ipv6Addr, //
 };
 
-use crate::shim::{
-    aids::{
+use crate::{
+    kunit::helpers::{
         eventually,
         thread,
         Count,
         MS, //
     },
-    net::{
-        Netdev,
-        NetdevEvent,
-        NetdevEvents,
-        Rtnl, //
-    },
-    sched::now_ns, //
+    shim::{
+        net::{
+            Netdev,
+            NetdevEvent,
+            NetdevEvents,
+            Rtnl, //
+        },
+        sched::now_ns, //
+    }, //
 };
 use kernel::{
     prelude::*,

@@ -8,8 +8,20 @@ use super::{
     Object,
     UseRef, //
 };
-use crate::shim::kthread::Join;
 use crate::{
+    kunit::{
+        fixture::{
+            a_while,
+            allow_kill,
+            eventually,
+            ident,
+            thread,
+            wait_obj,
+            Count,
+            TestDomain, //
+        },
+        helpers::Join, //
+    },
     mem::{
         MemRef,
         UserRange, //
@@ -27,17 +39,7 @@ use crate::{
             Eq,
             EqAttr, //
         },
-        mr::Mr,
-        wait::fixture::{
-            a_while,
-            allow_kill,
-            eventually,
-            ident,
-            thread,
-            wait_obj,
-            Count,
-            TestDomain, //
-        }, //
+        mr::Mr, //
     }, //
 };
 use kernel::{

@@ -4,7 +4,7 @@
 //! the endpoint.
 
 use super::*;
-use crate::shim::aids::user;
+use crate::kunit::helpers::user;
 
 #[kunit_tests(kfabric_owing)]
 mod tests {

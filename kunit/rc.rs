@@ -32,14 +32,14 @@ use super::{
     Stat, //
 };
 use crate::{
-    mem::{
-        self,
-        MemRef, //
-    },
-    shim::aids::{
+    kunit::helpers::{
         a_while,
         eventually,
         thread, //
+    },
+    mem::{
+        self,
+        MemRef, //
     }, //
 };
 use core::net::IpAddr;

@@ -5,6 +5,14 @@
 
 use super::worker;
 use crate::{
+    kunit::helpers::{
+        a_while,
+        eventually,
+        thread,
+        user,
+        Count,
+        MS, //
+    },
     mem::Budget,
     net::{
         kunit_rc_pair::{
@@ -21,14 +29,6 @@ use crate::{
         Stat, //
     },
     shim::{
-        aids::{
-            a_while,
-            eventually,
-            thread,
-            user,
-            Count,
-            MS, //
-        },
         inline_work::InlineList,
         sched::now_ns,
         work, //

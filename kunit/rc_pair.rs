@@ -23,16 +23,16 @@ use super::{
     Stat, //
 };
 use crate::{
+    kunit::helpers::{
+        eventually,
+        may_sleep, //
+    },
     mem::{
         self,
         Budget,
         MemRef, //
     },
-    shim::{
-        aids::eventually,
-        kunit::may_sleep,
-        skb::Room, //
-    }, //
+    shim::skb::Room, //
 };
 use core::net::IpAddr;
 use kernel::{

@@ -8,7 +8,7 @@ use kernel::{
 };
 
 use super::handles::Table;
-use crate::shim::kthread;
+use crate::kunit::helpers::spawn;
 
 /// More than the initial size of a table, so that it grows.
 const LIMIT: u32 = 1000;
@@ -151,7 +151,7 @@ mod tests {
         let mut threads = KVec::new();
         for own in 1..=3 {
             let (table, failures) = (table.clone(), failures.clone());
-            let thread = kthread::spawn(c"kfi-handles", move || worker(table, failures, own))?;
+            let thread = spawn(c"kfi-handles", move || worker(table, failures, own))?;
             threads.push(thread, GFP_KERNEL)?;
         }
         // An entry found in the meantime is a complete one of another thread.

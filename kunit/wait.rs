@@ -5,9 +5,9 @@
 //! Guest scenarios test signals, because the threads of these tests get none.
 
 use super::*;
-use crate::shim::{
-    kthread,
-    sched::now_ns, //
+use crate::{
+    kunit::helpers::spawn,
+    shim::sched::now_ns, //
 };
 use kernel::{
     new_spinlock,
@@ -159,7 +159,7 @@ mod tests {
     fn a_deadline_beyond_the_clock_waits() -> Result {
         let shared = Shared::new()?;
         let other = shared.clone();
-        let thread = kthread::spawn(c"kfi-late", move || {
+        let thread = spawn(c"kfi-late", move || {
             let _ = other
                 .queue
                 .wait_until(Deadline::At(now_ns() + 20 * MS), || None::<()>);
@@ -176,7 +176,7 @@ mod tests {
         let shared = Shared::new()?;
         assert!(!shared.queue.has_sleepers());
         let other = shared.clone();
-        let thread = kthread::spawn(c"kfi-sleeper", move || {
+        let thread = spawn(c"kfi-sleeper", move || {
             let _ = other.queue.wait_until(Deadline::Forever, || other.is(1));
             other.queue.wait_uninterruptible(|| other.value() == 2);
         })?;
@@ -196,7 +196,7 @@ mod tests {
         const ROUNDS: u32 = 2000;
         let shared = Shared::new()?;
         let other = shared.clone();
-        let thread = kthread::spawn(c"kfi-pong", move || {
+        let thread = spawn(c"kfi-pong", move || {
             for round in 0..ROUNDS {
                 let odd = 2 * round + 1;
                 if woken(|end| other.queue.wait_until(end, || other.is(odd))).is_err() {
@@ -255,7 +255,7 @@ mod tests {
         shared.wakers.lock().reserve(2, GFP_ATOMIC)?;
         for dropped in [false, true] {
             let other = shared.clone();
-            let thread = kthread::spawn(c"kfi-goes", move || {
+            let thread = spawn(c"kfi-goes", move || {
                 {
                     pin_init::stack_pin_init!(let sleeper = Sleeper::new());
                     let waker = sleeper.as_ref().waker();
@@ -289,7 +289,7 @@ mod tests {
         let other = shared.clone();
         // In each round the thread puts a waker on the list, waits for the reason, and checks that
         // it is that of the round.
-        let thread = kthread::spawn(c"kfi-sleeper", move || {
+        let thread = spawn(c"kfi-sleeper", move || {
             for round in 1..=ROUNDS {
                 pin_init::stack_pin_init!(let sleeper = Sleeper::new());
                 let waker = sleeper.as_ref().waker();
@@ -325,7 +325,7 @@ mod tests {
         let mut wakers = KVec::with_capacity(MANY, GFP_KERNEL)?;
         for _ in 0..MANY {
             let other = shared.clone();
-            let thread = kthread::spawn(c"kfi-many", move || {
+            let thread = spawn(c"kfi-many", move || {
                 pin_init::stack_pin_init!(let sleeper = Sleeper::new());
                 let waker = sleeper.as_ref().waker();
                 let _ = other.wakers.lock().push(waker, GFP_ATOMIC);

@@ -3,23 +3,29 @@
 //! Suites `kfabric_wait_set` and `kfabric_poll`: wait objects, wait sets and poll sets.
 
 use super::{
-    fixture::{
-        a_while,
-        eventually,
-        ident,
-        soon,
-        thread,
-        wait_obj,
-        within,
-        Count,
-        TestDomain,
-        TestFabric, //
-    },
     set::SetFd,
     WaitObj,
     WaitSet, //
 };
 use crate::{
+    kunit::{
+        fixture::{
+            a_while,
+            eventually,
+            ident,
+            soon,
+            thread,
+            wait_obj,
+            within,
+            Count,
+            TestDomain,
+            TestFabric, //
+        },
+        helpers::{
+            Join,
+            UserMemory, //
+        }, //
+    },
     provider::{
         cntr::{
             Cntr,
@@ -41,7 +47,6 @@ use crate::{
     },
     shim::{
         anon_file::AnonFile,
-        kunit::UserMemory,
         sched::now_ns, //
     }, //
 };
@@ -60,7 +65,7 @@ use kfi_core::{
 };
 
 /// Starts a thread that counts if it took a signal.
-fn waiter(set: &Arc<WaitSet>, count: &Arc<Count>) -> Result<crate::shim::kthread::Join> {
+fn waiter(set: &Arc<WaitSet>, count: &Arc<Count>) -> Result<Join> {
     let (set, count) = (set.clone(), count.clone());
     thread(move || {
         if set.wait(soon()).is_ok() {

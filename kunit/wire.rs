@@ -38,24 +38,23 @@ use super::{
     Stat, //
 };
 use crate::{
+    kunit::helpers::{
+        eventually,
+        rx_skb,
+        thread, //
+    },
     mem::{
         self,
+        wire::Payload,
         Budget,
         MemRef,
         Source, //
     },
-    shim::{
-        aids::{
-            eventually,
-            thread, //
-        },
-        skb::{
-            Inbox,
-            InboxLimits,
-            NoRoom,
-            RxSkb,
-            TxSkb, //
-        }, //
+    shim::skb::{
+        Inbox,
+        InboxLimits,
+        NoRoom,
+        TxSkb, //
     }, //
 };
 use core::net::{
@@ -134,7 +133,7 @@ mod tests {
         let skb = pair.path.build(0xc000, 1, &packet, |_| Ok(()))?;
         let payload = skb.bytes().get(40..140).ok_or(EINVAL)?;
         assert!(payload.iter().all(|byte| *byte == 0));
-        let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+        let rx = rx_skb(skb.bytes(), 20, 64, 1000)?;
         assert!(packet::verified(&rx).is_ok());
         Ok(())
     }
@@ -146,12 +145,12 @@ mod tests {
         pin_init::stack_pin_init!(let inbox = Inbox::new(u32::MAX));
         let max = |packets, bytes| InboxLimits { packets, bytes };
         for number in 0..10 {
-            let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            let rx = rx_skb(skb.bytes(), 20, 64, 1000)?;
             assert!(inbox
                 .push(rx, max(10, u32::MAX), 0)
                 .is_ok_and(|first| first == (number == 0)));
         }
-        let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+        let rx = rx_skb(skb.bytes(), 20, 64, 1000)?;
         let full = inbox.push(rx, max(10, u32::MAX), 0);
         assert!(matches!(full, Err((NoRoom::Full, _))));
         assert_eq!(inbox.take(4).0.count(), 4);
@@ -160,9 +159,9 @@ mod tests {
         assert!(inbox.is_empty() && inbox.take(1).0.is_empty());
         // Packets that were taken have freed all of their room.
         for _ in 0..2 {
-            let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            let rx = rx_skb(skb.bytes(), 20, 64, 1000)?;
             assert!(inbox.push(rx, max(9, 1), 0).is_ok_and(|first| first));
-            let rx = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            let rx = rx_skb(skb.bytes(), 20, 64, 1000)?;
             let full = inbox.push(rx, max(9, 1), 0);
             assert!(matches!(full, Err((NoRoom::Full, _))));
             assert_eq!(inbox.take(2).0.count(), 1);
@@ -177,11 +176,11 @@ mod tests {
             let skb = built(&pair.path, &pair.a, pair.b.qp.number(), payload)?;
             let memory = MemRef::buffer(payload)?;
             for (linear, piece) in [(0, 1000), (5, 300), (12, 777), (20, 512), (100, 4000)] {
-                let rx = RxSkb::in_pieces(skb.bytes(), 20, linear, piece)?;
+                let rx = rx_skb(skb.bytes(), 20, linear, piece)?;
                 assert!(rx.len() == skb.bytes().len() - 28);
                 let packet = packet::verified(&rx);
                 assert!(packet.is_ok_and(|packet| packet.payload_len() == payload));
-                let placed = mem::wire::place(&memory, 0, &rx, 20, payload);
+                let placed = Payload::new(&rx, 20..20 + payload).place(&memory, 0);
                 assert_eq!(placed, payload);
                 assert!(mem::memref::equal(&memory, &buffer(payload)?));
                 // The bytes covered by the ICRC after the headers, in either piece.
@@ -192,7 +191,7 @@ mod tests {
                         continue;
                     };
                     *byte ^= 0x10;
-                    let rx = RxSkb::in_pieces(&changed, 20, linear, piece)?;
+                    let rx = rx_skb(&changed, 20, linear, piece)?;
                     assert!(packet::verified(&rx) == Err(Stat::DropIcrc));
                 }
             }

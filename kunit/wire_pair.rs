@@ -24,6 +24,10 @@ use super::{
     Stat, //
 };
 use crate::{
+    kunit::helpers::{
+        eventually,
+        Count, //
+    },
     mem::{
         self,
         Budget,
@@ -31,13 +35,7 @@ use crate::{
         MemRef,
         Source, //
     },
-    shim::{
-        aids::{
-            eventually,
-            Count, //
-        },
-        skb::TxSkb, //
-    }, //
+    shim::skb::TxSkb, //
 };
 use core::net::{
     IpAddr,

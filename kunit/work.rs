@@ -8,9 +8,9 @@ use super::{
     raw,
     WorkQueue, //
 };
-use crate::shim::{
-    aids::a_while,
-    bindings as shim, //
+use crate::{
+    kunit::helpers::a_while,
+    shim::bindings as shim, //
 };
 use kernel::{
     prelude::*,
@@ -86,8 +86,7 @@ impl WorkItem for Nice {
 
     fn run(this: Arc<Self>) {
         // SAFETY: The call reads the current task.
-        this.value
-            .xchg(unsafe { shim::kfabric_shim_kunit_nice() }, Full);
+        this.value.xchg(unsafe { shim::kfabric_kunit_nice() }, Full);
     }
 }
 

@@ -26,6 +26,9 @@ use kernel::{
     prelude::*, //
 };
 
+#[cfg(kfi_kunit)]
+#[path = "../../kunit/mod.rs"]
+mod kunit;
 mod mem;
 mod net;
 mod provider;
@@ -61,7 +64,7 @@ struct Kfabric {
     _links: net::Registration,
     #[cfg(kfi_kunit)]
     #[pin]
-    _bench: provider::bench::Bench,
+    _bench: kunit::bench::Bench,
 }
 
 impl kernel::InPlaceModule for Kfabric {
@@ -79,7 +82,7 @@ impl kernel::InPlaceModule for Kfabric {
             _device <- uapi::register(),
             _debugfs <- uapi::Debugfs::new(),
             #[cfg(kfi_kunit)]
-            _bench <- provider::bench::Bench::new(),
+            _bench <- kunit::bench::Bench::new(),
         })
     }
 }

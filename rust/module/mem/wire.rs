@@ -21,26 +21,65 @@ use crate::shim::{
     },
     word::AtomicWord, //
 };
+use core::ops::Range;
 
-/// Copies `len` bytes of a packet, from `offset` on, to `dst` from byte `at` on, as far as both
-/// have bytes. Returns the number of bytes; 0 if `dst` is not writable.
-pub(crate) fn place(dst: &MemRef, at: usize, skb: &RxSkb, offset: usize, len: usize) -> usize {
-    let Some(mut to) = dst.cursor_mut(at) else {
-        return 0;
-    };
-    let total = len.min(to.left()).min(skb.len().saturating_sub(offset));
-    let mut done = 0;
-    while done < total {
-        let piece = to.here().min(total - done);
-        // SAFETY: The cursor's memory is valid for writes of `piece` bytes, and stays valid. Others
-        // may change it during the copy, which C does.
-        if !unsafe { skb.copy_raw(offset + done, to.addr(), piece) } {
-            break;
-        }
-        to.advance(piece);
-        done += piece;
+/// The payload of a received packet.
+pub(crate) struct Payload<'a> {
+    skb: &'a RxSkb,
+    range: Range<usize>,
+}
+
+impl<'a> Payload<'a> {
+    /// The bytes of a packet in `range`, counted from the end of its UDP header.
+    pub(crate) fn new(skb: &'a RxSkb, range: Range<usize>) -> Self {
+        Self { skb, range }
     }
-    done
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The part of it in `range`, clipped to its length.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.range.len());
+        let end = range.end.clamp(start, self.range.len());
+        Self {
+            skb: self.skb,
+            range: self.range.start.wrapping_add(start)..self.range.start.wrapping_add(end),
+        }
+    }
+
+    /// Copies it to `dst` from byte `at` on, as far as there is room. Returns the number of bytes;
+    /// 0 if `dst` is not writable.
+    pub(crate) fn place(&self, dst: &MemRef, at: usize) -> usize {
+        let Some(mut to) = dst.cursor_mut(at) else {
+            return 0;
+        };
+        let offset = self.range.start;
+        let total = self
+            .len()
+            .min(to.left())
+            .min(self.skb.len().saturating_sub(offset));
+        let mut done = 0;
+        while done < total {
+            let piece = to.here().min(total - done);
+            // SAFETY: The cursor's memory is valid for writes of `piece` bytes, and stays valid.
+            // Others may change it during the copy, which C does.
+            if !unsafe { self.skb.copy_raw(offset + done, to.addr(), piece) } {
+                break;
+            }
+            to.advance(piece);
+            done += piece;
+        }
+        done
+    }
+
+    /// Copies its first bytes to `to`; false if `to` is longer than the payload.
+    #[must_use]
+    pub(crate) fn copy_to_slice(&self, to: &mut [u8]) -> bool {
+        to.len() <= self.len() && self.skb.copy_to_slice(self.range.start, to)
+    }
 }
 
 /// Copies `bytes` to `dst` from byte `at` on, as far as there is room. Returns the number of bytes;

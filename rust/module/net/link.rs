@@ -58,11 +58,18 @@ use crate::shim::{
     net::{
         NetNsId,
         Netdev,
-        NetdevId,
-        Traffic, //
+        NetdevId, //
     },
+    percpu::PerCpu,
     work, //
 };
+
+/// The number in the traffic of a link that counts the operations sent; the next one counts their
+/// bytes.
+const TX: usize = 0;
+
+/// The same for the operations that arrived.
+const RX: usize = 2;
 
 /// The state of a link, numbered as `KFABRIC_LINK_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +139,8 @@ pub(crate) struct Link {
     /// Domains open on it. Written under the table's lock.
     domains: Atomic<u32>,
     endpoints: Atomic<u32>,
-    traffic: Traffic,
+    /// Operations and bytes of endpoints, from [`TX`] and [`RX`] on.
+    traffic: PerCpu<4>,
     /// The socket of its namespace; closed when the last link of the namespace goes.
     socket: Arc<Socket>,
     figures: LinkStats,
@@ -164,7 +172,7 @@ impl Link {
         now: &Netdev,
         socket: Arc<Socket>,
     ) -> Result<Arc<Self>> {
-        let traffic = Traffic::new()?;
+        let traffic = PerCpu::new()?;
         let figures = LinkStats::new()?;
         Arc::pin_init(
             pin_init!(Self {
@@ -306,7 +314,6 @@ impl Link {
 
     /// All its properties. Process context.
     pub(crate) fn info(&self) -> LinkInfo {
-        let traffic = self.traffic.sum();
         LinkInfo {
             id: self.id,
             name: self.name,
@@ -317,10 +324,10 @@ impl Link {
             ipv6: self.first_ipv6(),
             domains: self.domains(),
             endpoints: self.endpoints.load(Relaxed),
-            tx_ops: traffic.tx_ops,
-            tx_bytes: traffic.tx_bytes,
-            rx_ops: traffic.rx_ops,
-            rx_bytes: traffic.rx_bytes,
+            tx_ops: self.traffic.sum(TX),
+            tx_bytes: self.traffic.sum(TX + 1),
+            rx_ops: self.traffic.sum(RX),
+            rx_bytes: self.traffic.sum(RX + 1),
         }
     }
 
@@ -344,14 +351,14 @@ impl Link {
     /// CPU only.
     #[inline]
     pub(crate) fn count_tx(&self, bytes: u64) {
-        self.traffic.tx(bytes);
+        self.traffic.count(TX, bytes);
     }
 
     /// Counts an operation of `bytes` that arrived for an endpoint. Any context; accesses memory of
     /// this CPU only.
     #[inline]
     pub(crate) fn count_rx(&self, bytes: u64) {
-        self.traffic.rx(bytes);
+        self.traffic.count(RX, bytes);
     }
 }
 

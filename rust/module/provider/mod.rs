@@ -71,9 +71,6 @@ pub(crate) mod poll;
 pub(crate) mod wait;
 
 #[cfg(kfi_kunit)]
-#[path = "../../../kunit/bench.rs"]
-pub(crate) mod bench;
-#[cfg(kfi_kunit)]
 #[path = "../../../kunit/mr.rs"]
 mod kunit_mr;
 

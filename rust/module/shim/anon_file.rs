@@ -48,13 +48,13 @@ use kernel::{
 mod kunit;
 
 /// Data can be read.
-pub(crate) const EPOLLIN: u32 = 0x1;
+pub(crate) const EPOLLIN: u32 = bindings::POLLIN;
 /// An error can be read.
-pub(crate) const EPOLLERR: u32 = 0x8;
+pub(crate) const EPOLLERR: u32 = bindings::POLLERR;
 /// The object is closed.
-pub(crate) const EPOLLHUP: u32 = 0x10;
+pub(crate) const EPOLLHUP: u32 = bindings::POLLHUP;
 /// Normal data can be read; set together with [`EPOLLIN`].
-pub(crate) const EPOLLRDNORM: u32 = 0x40;
+pub(crate) const EPOLLRDNORM: u32 = bindings::POLLRDNORM;
 
 /// The object of an anonymous file.
 pub(crate) trait AnonFile: Send + Sync + 'static {

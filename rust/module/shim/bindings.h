@@ -8,27 +8,27 @@
  *
  * A function is here only if Rust cannot use the kernel's own: a macro, an
  * inline function, or a header that the kernel crate does not bind. Most bodies
- * are a line or two. They are in shim.c, except those of the included headers.
+ * are a line or two. They are in shim.c, unless a comment names another file.
  */
 #ifndef _KFABRIC_SHIM_BINDINGS_H
 #define _KFABRIC_SHIM_BINDINGS_H
 
 #include <linux/types.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
 #include <uapi/kfabric.h>
 
-#include "inline_work.h"
-#include "memory.h"
 #include "net.h"
-#include "percpu.h"
-#include "rcu.h"
 #include "skb.h"
 #include "trace.h"
 #include "udp.h"
 
+struct dma_buf;
 struct file;
 struct file_operations;
 struct mm_struct;
 struct page;
+struct scatterlist;
 struct task_struct;
 struct timer_list;
 struct user_struct;
@@ -88,27 +88,53 @@ void kfabric_shim_copy(void *dst, const void *src, size_t len);
 void kfabric_shim_fill(void *dst, u8 byte, size_t len);
 bool kfabric_shim_equal(const void *a, const void *b, size_t len);
 
-#ifdef KFI_KUNIT
-#include "bench.h"
-#include "kunit_memory.h"
+/* Memory of kernel consumers: memory.c; mem/consumer.rs. */
+bool kfabric_shim_is_memory(unsigned long addr);
+bool kfabric_shim_on_stack(unsigned long first, unsigned long last);
+int kfabric_shim_page_get(void *addr);
+void kfabric_shim_page_put(void *addr);
+struct scatterlist *kfabric_shim_sg(struct scatterlist *sg, struct page **page,
+				    size_t *offset, size_t *len);
 
-/* For the KUnit suites: shim/kunit.rs, shim/kunit.c. */
-long kfabric_shim_kunit_map(size_t len, bool writable);
-void kfabric_shim_kunit_unmap(unsigned long addr, size_t len);
-long kfabric_shim_kunit_pinned(void);
-struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
-					      const char *name);
-void kfabric_shim_kunit_join(struct task_struct *task);
-void kfabric_shim_kunit_allow_kill(void);
-void kfabric_shim_kunit_kill(struct task_struct *task);
-u32 kfabric_shim_kunit_poll(unsigned int fd);
-long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
-			   unsigned long addr, size_t len);
-int kfabric_shim_kunit_close(unsigned int fd);
-bool kfabric_shim_kunit_may_sleep(void);
-int kfabric_shim_kunit_nice(void);
-struct sk_buff *kfabric_shim_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
-				       u32 linear, u32 piece);
+/* DMA-BUFs: memory.c; mem/dma_buf.rs. */
+int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
+			     void **addr);
+void kfabric_shim_dma_buf_unmap(struct dma_buf *dmabuf, void *addr);
+int kfabric_shim_dma_buf_begin(struct dma_buf *dmabuf, bool write);
+int kfabric_shim_dma_buf_end(struct dma_buf *dmabuf, bool write);
+
+/* Look-ups without a lock: rcu.c; shim/rcu.rs. */
+void kfabric_shim_map_init(struct xarray *map);
+int kfabric_shim_map_insert(struct xarray *map, u32 index, void *entry);
+int kfabric_shim_map_alloc(struct xarray *map, u32 *index, void *entry, u32 min,
+			   u32 max, u32 *next);
+void *kfabric_shim_map_find(struct xarray *map, u32 *index);
+void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run);
+
+/* Workqueues: rcu.c; shim/work.rs. */
+struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
+						      bool packets);
+void kfabric_shim_workqueue_flush(struct workqueue_struct *wq);
+
+/* Receive work that a task passes to its softirqs: inline_work.c. */
+void kfabric_shim_bh_disable(void);
+void kfabric_shim_bh_enable(void);
+void kfabric_shim_bh_enable_with(void *list);
+void *kfabric_shim_inline_list(void);
+
+/* Per-CPU statistics: percpu.c. */
+u64 *kfabric_shim_figures_alloc(u32 count);
+void kfabric_shim_figures_free(u64 *figures);
+void kfabric_shim_figures_add(u64 *figure, u64 n);
+void kfabric_shim_figures_count(u64 *figure, u64 n);
+u64 kfabric_shim_figures_sum(const u64 *figure);
+
+#ifdef KFI_KUNIT
+void kfabric_kunit_inline_begin(void *list);
+void kfabric_kunit_inline_end(void);
+
+#include "../../../kunit/bench.h"
+#include "../../../kunit/helpers.h"
 #endif
 
 #endif /* _KFABRIC_SHIM_BINDINGS_H */

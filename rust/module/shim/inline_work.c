@@ -4,7 +4,7 @@
  * the interrupted task to them when they run.
  */
 
-#include "inline_work.h"
+#include "bindings.h"
 
 #include <linux/bottom_half.h>
 #include <linux/kconfig.h>
@@ -68,19 +68,19 @@ void *kfabric_shim_inline_list(void)
 
 #ifdef KFI_KUNIT
 /**
- * kfabric_shim_kunit_inline_begin - set the list for softirqs of this CPU
+ * kfabric_kunit_inline_begin - set the list for softirqs of this CPU
  * @list: the list
  *
- * The task stays on this CPU until kfabric_shim_kunit_inline_end().
+ * The task stays on this CPU until kfabric_kunit_inline_end().
  */
-void kfabric_shim_kunit_inline_begin(void *list)
+void kfabric_kunit_inline_begin(void *list)
 {
 	preempt_disable();
 	__this_cpu_write(kfabric_shim_inline_here, list);
 }
 
-/** kfabric_shim_kunit_inline_end - undo kfabric_shim_kunit_inline_begin() */
-void kfabric_shim_kunit_inline_end(void)
+/** kfabric_kunit_inline_end - undo kfabric_kunit_inline_begin() */
+void kfabric_kunit_inline_end(void)
 {
 	__this_cpu_write(kfabric_shim_inline_here, NULL);
 	preempt_enable();

@@ -28,16 +28,10 @@
 //! | [`random`] | random numbers |
 //! | [`trace`] | tracepoints |
 //! | [`inline_work`] | run to completion of the receive work that a task's packets cause on this host |
-//! | `bench`, `kthread`, `kunit`, `aids` | benchmarks, threads, user memory and bounded waits, for the test suites |
 
 pub(crate) mod abi;
-#[cfg(kfi_kunit)]
-#[path = "../../../kunit/aids.rs"]
-pub(crate) mod aids;
 pub(crate) mod alarm;
 pub(crate) mod anon_file;
-#[cfg(kfi_kunit)]
-pub(crate) mod bench;
 #[allow(
     dead_code,
     improper_ctypes,
@@ -51,15 +45,22 @@ pub(crate) mod bench;
     clippy::undocumented_unsafe_blocks,
     reason = "made by bindgen"
 )]
-pub(crate) mod bindings;
+pub(crate) mod bindings {
+    //! The structures and constants of `<uapi/kfabric.h>` and the C functions of the module. bindgen
+    //! generates them from `bindings.h` (see Kbuild).
+    //!
+    //! The macros `every_constant`, `every_structure` and `every_command` list the names that the
+    //! header defines (`lists.awk`).
+    //!
+    //! All of the module may use the structures and constants. Only [`shim`](crate::shim),
+    //! [`mem`](crate::mem) and the network layer call the functions.
+
+    include!(env!("KFI_BINDINGS"));
+}
 pub(crate) mod cred;
 pub(crate) mod deadline;
 pub(crate) mod errno;
 pub(crate) mod inline_work;
-#[cfg(kfi_kunit)]
-pub(crate) mod kthread;
-#[cfg(kfi_kunit)]
-pub(crate) mod kunit;
 pub(crate) mod net;
 pub(crate) mod percpu;
 pub(crate) mod random;

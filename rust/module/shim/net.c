@@ -11,7 +11,6 @@
 #include <linux/capability.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
-#include <linux/percpu.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <linux/string.h>
@@ -181,88 +180,5 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 		return KFABRIC_SHIM_NETDEV_GONE;
 	default:
 		return KFABRIC_SHIM_NETDEV_OTHER;
-	}
-}
-
-/* Cast through an integer: see kfabric_shim_figures_percpu(). */
-static struct kfabric_shim_traffic __percpu *
-kfabric_shim_traffic_percpu(const struct kfabric_shim_traffic *traffic)
-{
-	return (struct kfabric_shim_traffic __percpu __force *)(unsigned long)traffic;
-}
-
-/**
- * kfabric_shim_traffic_alloc - allocate per-CPU statistics, all 0
- *
- * Context: process, may sleep. Return: the statistics, for the functions below
- * only; NULL if there is no memory.
- */
-struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void)
-{
-	return (struct kfabric_shim_traffic *)(__force unsigned long)
-		alloc_percpu_gfp(struct kfabric_shim_traffic, GFP_KERNEL_ACCOUNT);
-}
-
-/**
- * kfabric_shim_traffic_free - free per-CPU statistics
- * @traffic: the result of kfabric_shim_traffic_alloc()
- *
- * Context: any.
- */
-void kfabric_shim_traffic_free(struct kfabric_shim_traffic *traffic)
-{
-	free_percpu(kfabric_shim_traffic_percpu(traffic));
-}
-
-/**
- * kfabric_shim_traffic_tx - count an operation that was sent
- * @traffic: the result of kfabric_shim_traffic_alloc()
- * @bytes: its bytes
- *
- * Context: any.
- */
-void kfabric_shim_traffic_tx(struct kfabric_shim_traffic *traffic, u64 bytes)
-{
-	struct kfabric_shim_traffic __percpu *t = kfabric_shim_traffic_percpu(traffic);
-
-	this_cpu_inc(t->tx_ops);
-	this_cpu_add(t->tx_bytes, bytes);
-}
-
-/**
- * kfabric_shim_traffic_rx - count an operation that arrived
- * @traffic: the result of kfabric_shim_traffic_alloc()
- * @bytes: its bytes
- *
- * Context: any.
- */
-void kfabric_shim_traffic_rx(struct kfabric_shim_traffic *traffic, u64 bytes)
-{
-	struct kfabric_shim_traffic __percpu *t = kfabric_shim_traffic_percpu(traffic);
-
-	this_cpu_inc(t->rx_ops);
-	this_cpu_add(t->rx_bytes, bytes);
-}
-
-/**
- * kfabric_shim_traffic_sum - add up the statistics of all CPUs
- * @traffic: the result of kfabric_shim_traffic_alloc()
- * @sum: out: each value is exact for some moment during the call
- *
- * Context: any.
- */
-void kfabric_shim_traffic_sum(const struct kfabric_shim_traffic *traffic,
-			      struct kfabric_shim_traffic *sum)
-{
-	const struct kfabric_shim_traffic *one;
-	int cpu;
-
-	memset(sum, 0, sizeof(*sum));
-	for_each_possible_cpu(cpu) {
-		one = per_cpu_ptr(kfabric_shim_traffic_percpu(traffic), cpu);
-		sum->tx_ops += READ_ONCE(one->tx_ops);
-		sum->tx_bytes += READ_ONCE(one->tx_bytes);
-		sum->rx_ops += READ_ONCE(one->rx_ops);
-		sum->rx_bytes += READ_ONCE(one->rx_bytes);
 	}
 }

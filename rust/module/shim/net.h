@@ -39,20 +39,6 @@ enum kfabric_shim_netdev_event {
 	KFABRIC_SHIM_NETDEV_GONE,
 };
 
-/**
- * struct kfabric_shim_traffic - the traffic of a link, one for each CPU
- * @tx_ops: operations sent
- * @tx_bytes: their bytes
- * @rx_ops: operations that arrived
- * @rx_bytes: their bytes
- */
-struct kfabric_shim_traffic {
-	u64 tx_ops;
-	u64 tx_bytes;
-	u64 rx_ops;
-	u64 rx_bytes;
-};
-
 /* Network namespaces. */
 struct net *kfabric_shim_net_get_current(void);
 void kfabric_shim_net_put(struct net *net);
@@ -70,13 +56,5 @@ void kfabric_shim_netdev_notifier_unregister(struct notifier_block *nb);
 enum kfabric_shim_netdev_event
 kfabric_shim_netdev_event(unsigned long event, void *info,
 			  struct kfabric_shim_netdev *to);
-
-/* Traffic. */
-struct kfabric_shim_traffic *kfabric_shim_traffic_alloc(void);
-void kfabric_shim_traffic_free(struct kfabric_shim_traffic *traffic);
-void kfabric_shim_traffic_tx(struct kfabric_shim_traffic *traffic, u64 bytes);
-void kfabric_shim_traffic_rx(struct kfabric_shim_traffic *traffic, u64 bytes);
-void kfabric_shim_traffic_sum(const struct kfabric_shim_traffic *traffic,
-			      struct kfabric_shim_traffic *sum);
 
 #endif /* _KFABRIC_SHIM_NET_H */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Networking: namespaces, interfaces, per-CPU statistics.
+//! Networking: namespaces and interfaces.
 //!
 //! | type | content |
 //! |---|---|
@@ -9,7 +9,6 @@
 //! | [`Rtnl`] | a guard of the RTNL: interfaces are neither added nor removed |
 //! | [`NetdevId`] | an interface by namespace and index |
 //! | [`Notifier`] | a registration for events of interfaces |
-//! | [`Traffic`] | per-CPU statistics of a link |
 //!
 //! An identity keeps neither the interface nor its namespace alive: both may have gone. The
 //! addresses of an interface are looked up through the namespace's [sockets](super::udp). All
@@ -280,67 +279,5 @@ impl<T: NetdevEvents> PinnedDrop for Notifier<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariant it is registered.
         unsafe { shim::kfabric_shim_netdev_notifier_unregister(self.nb.get()) }
-    }
-}
-
-/// Statistics of one CPU or of all CPUs: operations and bytes, sent and received.
-pub(crate) type DeviceStats = shim::kfabric_shim_traffic;
-
-/// Statistics of a link, counted per CPU.
-///
-/// All endpoints of a host may share one link, so a single counter would be a cache line that all
-/// CPUs contend for. With per-CPU counters an operation accesses memory of its own CPU only,
-/// without a locked instruction. Reading is rare, and adds up the counters.
-///
-/// # Invariants
-///
-/// `percpu` is a result of `kfabric_shim_traffic_alloc`, and is freed in `drop`.
-pub(crate) struct Traffic {
-    percpu: NonNull<shim::kfabric_shim_traffic>,
-}
-
-// SAFETY: Each CPU has its own counters; any CPU may read all of them.
-unsafe impl Send for Traffic {}
-// SAFETY: As above.
-unsafe impl Sync for Traffic {}
-
-impl Traffic {
-    /// Statistics that are all 0. Fails with `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Process context, may sleep.
-        let percpu = unsafe { shim::kfabric_shim_traffic_alloc() };
-        // INVARIANT: Just allocated.
-        Ok(Self {
-            percpu: NonNull::new(percpu).ok_or(ENOMEM)?,
-        })
-    }
-
-    /// Counts an operation of `bytes` that was sent. Any context.
-    #[inline]
-    pub(crate) fn tx(&self, bytes: u64) {
-        // SAFETY: `percpu` is valid by the type invariant.
-        unsafe { shim::kfabric_shim_traffic_tx(self.percpu.as_ptr(), bytes) }
-    }
-
-    /// Counts an operation of `bytes` that arrived. Any context.
-    #[inline]
-    pub(crate) fn rx(&self, bytes: u64) {
-        // SAFETY: `percpu` is valid by the type invariant.
-        unsafe { shim::kfabric_shim_traffic_rx(self.percpu.as_ptr(), bytes) }
-    }
-
-    /// The sums of all CPUs; each value is exact for some moment during the call. Any context.
-    pub(crate) fn sum(&self) -> DeviceStats {
-        let mut sum = DeviceStats::default();
-        // SAFETY: `percpu` is valid by the type invariant; `sum` is valid for the call.
-        unsafe { shim::kfabric_shim_traffic_sum(self.percpu.as_ptr(), &raw mut sum) };
-        sum
-    }
-}
-
-impl Drop for Traffic {
-    fn drop(&mut self) {
-        // SAFETY: `percpu` is valid by the type invariant; nothing counts any more.
-        unsafe { shim::kfabric_shim_traffic_free(self.percpu.as_ptr()) }
     }
 }

@@ -3,7 +3,7 @@
  * The C side of shim/percpu.rs: per-CPU statistics.
  */
 
-#include "percpu.h"
+#include "bindings.h"
 
 #include <linux/gfp.h>
 #include <linux/percpu.h>
@@ -44,31 +44,42 @@ void kfabric_shim_figures_free(u64 *figures)
 
 /**
  * kfabric_shim_figures_add - add to a figure
- * @figures: the result of kfabric_shim_figures_alloc()
- * @which: the index of the figure
+ * @figure: an element of the result of kfabric_shim_figures_alloc()
  * @n: the number to add
  *
  * Context: any; accesses memory of this CPU only.
  */
-void kfabric_shim_figures_add(u64 *figures, u32 which, u64 n)
+void kfabric_shim_figures_add(u64 *figure, u64 n)
 {
-	this_cpu_add(kfabric_shim_figures_percpu(figures)[which], n);
+	this_cpu_add(*kfabric_shim_figures_percpu(figure), n);
+}
+
+/**
+ * kfabric_shim_figures_count - add 1 to a figure and a number to the next one
+ * @figure: the first of the two elements
+ * @n: the number to add to the second one
+ *
+ * Context: any; accesses memory of this CPU only.
+ */
+void kfabric_shim_figures_count(u64 *figure, u64 n)
+{
+	this_cpu_inc(kfabric_shim_figures_percpu(figure)[0]);
+	this_cpu_add(kfabric_shim_figures_percpu(figure)[1], n);
 }
 
 /**
  * kfabric_shim_figures_sum - add up a figure of all CPUs
- * @figures: the result of kfabric_shim_figures_alloc()
- * @which: the index of the figure
+ * @figure: an element of the result of kfabric_shim_figures_alloc()
  *
  * Context: any. Return: the sum, as it is at some moment of the call.
  */
-u64 kfabric_shim_figures_sum(const u64 *figures, u32 which)
+u64 kfabric_shim_figures_sum(const u64 *figure)
 {
 	u64 sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(per_cpu_ptr(kfabric_shim_figures_percpu(figures),
-					     cpu)[which]);
+		sum += READ_ONCE(*per_cpu_ptr(kfabric_shim_figures_percpu(figure),
+					      cpu));
 	return sum;
 }

@@ -2,7 +2,7 @@
 
 //! Per-CPU statistics.
 //!
-//! Many QPs share a link, so a single counter would be a cache line that all CPUs contend for. With
+//! Many endpoints and QPs share a link, so a single counter would be a cache line that all CPUs contend for. With
 //! per-CPU counters, counting accesses memory of this CPU only, without a locked instruction.
 //! Reading is rare, and adds up the counters.
 
@@ -35,12 +35,28 @@ impl<const N: usize> PerCpu<N> {
         })
     }
 
+    /// The per-CPU address of a figure, for the C functions only.
+    #[inline]
+    fn figure(&self, which: usize) -> *mut u64 {
+        self.figures.as_ptr().wrapping_add(which)
+    }
+
     /// Adds `n` to a figure; does nothing if there is no such figure. Any context.
     #[inline]
     pub(crate) fn add(&self, which: usize, n: u64) {
         if which < N {
             // SAFETY: `figures` is valid by the type invariant, and has this index.
-            unsafe { shim::kfabric_shim_figures_add(self.figures.as_ptr(), which as u32, n) }
+            unsafe { shim::kfabric_shim_figures_add(self.figure(which), n) }
+        }
+    }
+
+    /// Adds 1 to a figure and `n` to the next one, for example an event and its bytes; does nothing
+    /// if there are no such figures. Any context.
+    #[inline]
+    pub(crate) fn count(&self, which: usize, n: u64) {
+        if which + 1 < N {
+            // SAFETY: `figures` is valid by the type invariant, and has both indices.
+            unsafe { shim::kfabric_shim_figures_count(self.figure(which), n) }
         }
     }
 
@@ -51,7 +67,7 @@ impl<const N: usize> PerCpu<N> {
             return 0;
         }
         // SAFETY: `figures` is valid by the type invariant, and has this index.
-        unsafe { shim::kfabric_shim_figures_sum(self.figures.as_ptr(), which as u32) }
+        unsafe { shim::kfabric_shim_figures_sum(self.figure(which)) }
     }
 }
 

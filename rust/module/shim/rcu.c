@@ -4,7 +4,7 @@
  * functions for XArrays, RCU and workqueues.
  */
 
-#include "rcu.h"
+#include "bindings.h"
 
 #include <linux/gfp.h>
 #include <linux/rcupdate.h>

@@ -6,17 +6,19 @@ use crate::shim::bindings;
 use kernel::{
     error::to_result,
     prelude::*,
-    task, //
+    task,
+    time::{
+        ClockSource,
+        Monotonic, //
+    }, //
 };
 
 /// The time of `CLOCK_MONOTONIC` in nanoseconds, the clock of all deadlines.
 ///
 /// Any context.
 pub(crate) fn now_ns() -> u64 {
-    // SAFETY: Reads the clock; no requirements.
-    let now = unsafe { kernel::bindings::ktime_get() };
-    // CAST: The monotonic clock is never negative.
-    now as u64
+    // CAST: The clock is never negative.
+    Monotonic::ktime_get() as u64
 }
 
 /// The same clock at the last tick, some milliseconds ago. Reading it is cheap.

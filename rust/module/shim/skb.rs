@@ -52,36 +52,9 @@ impl RxSkb {
     /// # Safety
     ///
     /// `skb` is as the type's invariant says, and nothing else uses it any more.
-    pub(super) unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
+    pub(crate) unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
         // INVARIANT: By the requirements.
         Self { skb }
-    }
-
-    /// A packet as if it was received: `packet` begins with an IP header of `ip_len` bytes. All
-    /// bytes but the headers and `linear` bytes after them are in fragments of `piece` bytes. For
-    /// tests.
-    #[cfg(kfi_kunit)]
-    pub(crate) fn in_pieces(
-        packet: &[u8],
-        ip_len: usize,
-        linear: usize,
-        piece: usize,
-    ) -> Result<Self> {
-        if packet.len() < ip_len.saturating_add(8) || piece == 0 || piece > 4000 {
-            return Err(EINVAL);
-        }
-        // SAFETY: The slice is valid, and long enough for the headers.
-        let skb = unsafe {
-            shim::kfabric_shim_kunit_skb(
-                packet.as_ptr(),
-                u32::try_from(packet.len())?,
-                u32::try_from(ip_len)?,
-                u32::try_from(linear)?,
-                u32::try_from(piece)?,
-            )
-        };
-        // SAFETY: The packet is as the invariant says, and owned here.
-        Ok(unsafe { Self::from_raw(NonNull::new(skb).ok_or(ENOMEM)?) })
     }
 
     fn into_raw(self) -> *mut bindings::sk_buff {

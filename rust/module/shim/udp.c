@@ -363,13 +363,13 @@ int kfabric_shim_route_check(struct kfabric_shim_route *route)
 
 #ifdef KFI_KUNIT
 /**
- * kfabric_shim_kunit_route_look_up - look a route up again, for tests
+ * kfabric_kunit_route_look_up - look a route up again, for tests
  * @route: the route
  *
  * Context: process. Return: 0, or a negative error number: -ENETDOWN if the
  * sockets are closed.
  */
-int kfabric_shim_kunit_route_look_up(struct kfabric_shim_route *route)
+int kfabric_kunit_route_look_up(struct kfabric_shim_route *route)
 {
 	struct dst_entry *dst;
 	struct sock *sk;

@@ -81,7 +81,7 @@ int kfabric_shim_route_send(struct kfabric_shim_route *route,
 			    struct sk_buff *skb);
 
 #ifdef KFI_KUNIT
-int kfabric_shim_kunit_route_look_up(struct kfabric_shim_route *route);
+int kfabric_kunit_route_look_up(struct kfabric_shim_route *route);
 #endif
 
 /* Addresses of interfaces: addr.c. */

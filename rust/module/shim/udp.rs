@@ -292,7 +292,7 @@ impl<T: Receive> Route<T> {
     /// caches a route at the same time. For tests. Does not sleep.
     pub(crate) fn look_up(&self) -> Result {
         // SAFETY: `raw` is valid by the type invariant.
-        to_result(unsafe { shim::kfabric_shim_kunit_route_look_up(self.raw.get()) })
+        to_result(unsafe { shim::kfabric_kunit_route_look_up(self.raw.get()) })
     }
 }
 

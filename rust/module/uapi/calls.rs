@@ -24,12 +24,12 @@ macro_rules! calls {
             0x04 KFABRIC_IOC_LINK_GET(kfabric_link_get: 152) query link::get;
             0x05 KFABRIC_IOC_GETINFO(kfabric_getinfo: 168) query info::getinfo;
             0x06 KFABRIC_IOC_STAT(kfabric_stat: 136) query stat::stat;
-            0x07 KFABRIC_IOC_FIGURES(kfabric_figures: 536) query figures::figures;
+            0x07 KFABRIC_IOC_FIGURES(kfabric_figures: 536) query stat::figures;
 
             0x08 KFABRIC_IOC_CLOSE(kfabric_close: 8) input objects::close;
             0x09 KFABRIC_IOC_GETWAIT(kfabric_getwait: 16) itself wait::getwait;
             0x0a KFABRIC_IOC_OPSFLAG(kfabric_opsflag: 24) consume ep::opsflag;
-            0x0b KFABRIC_IOC_BIND(kfabric_bind: 24) input bind::bind;
+            0x0b KFABRIC_IOC_BIND(kfabric_bind: 24) input objects::bind;
 
             0x10 KFABRIC_IOC_FABRIC_OPEN(kfabric_fabric_open: 16) make fabric::fabric_open;
             0x11 KFABRIC_IOC_DOMAIN_OPEN(kfabric_domain_open: 40) make fabric::domain_open;
@@ -76,9 +76,9 @@ macro_rules! calls {
 
             0x50 KFABRIC_IOC_POST(kfabric_post: 40) report post::post;
 
-            0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make pep::open;
-            0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input pep::listen;
-            0x5a KFABRIC_IOC_PEP_REJECT(kfabric_pep_reject: 24) input pep::reject;
+            0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make ep::pep_open;
+            0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input ep::pep_listen;
+            0x5a KFABRIC_IOC_PEP_REJECT(kfabric_pep_reject: 24) input ep::pep_reject;
             0x5b KFABRIC_IOC_EP_CONNECT(kfabric_ep_connect: 56) input ep::connect;
             0x5c KFABRIC_IOC_EP_ACCEPT(kfabric_ep_accept: 32) input ep::accept;
             0x5d KFABRIC_IOC_EP_SHUTDOWN(kfabric_ep_shutdown: 16) input ep::shutdown;

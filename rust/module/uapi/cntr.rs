@@ -10,8 +10,10 @@ use kernel::{
 use kfi_core::enums::CntrEvents;
 
 use super::{
-    file::OpenFile,
-    mmap,
+    file::{
+        offset_of,
+        OpenFile, //
+    },
     parse::{
         restarted_deadline,
         wait_obj,
@@ -46,7 +48,7 @@ pub(super) fn open(
         wait: wait_obj(file, arg.wait_obj, arg.wait_set)?,
         max_value: arg.max_value,
     };
-    arg.page_offset = mmap::offset_of(ident.fid);
+    arg.page_offset = offset_of(ident.fid);
     Cntr::open(&domain, attr, ident)
 }
 

@@ -18,8 +18,10 @@ use kfi_core::{
 };
 
 use super::{
-    file::OpenFile,
-    mmap,
+    file::{
+        offset_of,
+        OpenFile, //
+    },
     parse::{
         put_text,
         restarted_deadline,
@@ -64,7 +66,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> 
         wait_obj(file, arg.wait_obj, arg.wait_set)?,
         arg.wait_cond,
     )?;
-    let offset = mmap::offset_of(ident.fid);
+    let offset = offset_of(ident.fid);
     let cq = Cq::open(&domain, attr, ident)?;
     arg.entries = cq.entries();
     arg.format = cq.format().to_abi();

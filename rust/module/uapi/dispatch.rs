@@ -34,21 +34,20 @@ use kernel::{
 
 use super::{
     av,
-    bind,
     calls::calls,
     cntr,
     cq,
     ep,
     eq,
     fabric,
-    figures,
     file::OpenFile,
     info,
     link,
     mr,
-    objects,
-    objects::Entry,
-    pep,
+    objects::{
+        self,
+        Entry, //
+    },
     post,
     stat,
     wait, //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calls `KFABRIC_IOC_EP_*` and `KFABRIC_IOC_OPSFLAG`.
+//! The calls `KFABRIC_IOC_EP_*`, `KFABRIC_IOC_PEP_*` and `KFABRIC_IOC_OPSFLAG`.
 
 use core::net::IpAddr;
 
@@ -52,8 +52,12 @@ use crate::{
             Endpoint,
             EpAttr, //
         },
+        fabric::Fabric,
         object::Ident,
-        pep::Pep, //
+        pep::{
+            Pep,
+            PepAttr, //
+        }, //
     },
     shim::{
         bindings::*,
@@ -265,4 +269,31 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
         _ => return Err(EBADF),
     }
     Ok(())
+}
+
+/// `KFABRIC_IOC_PEP_OPEN`.
+pub(super) fn pep_open(
+    file: &OpenFile,
+    arg: &mut kfabric_pep_open,
+    ident: Ident,
+) -> Result<Arc<Pep>> {
+    let attr = PepAttr {
+        addr: own_sockaddr(&arg.addr)?,
+        backlog: arg.backlog,
+    };
+    let pep = Pep::open(&file.object::<Fabric>(arg.fabric)?, attr, ident)?;
+    arg.backlog = pep.backlog();
+    Ok(pep)
+}
+
+/// `KFABRIC_IOC_PEP_LISTEN`.
+pub(super) fn pep_listen(file: &OpenFile, arg: &kfabric_pep_listen) -> Result {
+    file.object::<Pep>(arg.pep)?.listen()
+}
+
+/// `KFABRIC_IOC_PEP_REJECT`.
+pub(super) fn pep_reject(file: &OpenFile, arg: &kfabric_pep_reject) -> Result {
+    let mut room = [0; limits::MAX_REJECT_DATA];
+    let private = private(&mut room, arg.param, arg.param_len)?;
+    file.object::<Pep>(arg.pep)?.reject(arg.connreq, private)
 }

@@ -271,7 +271,7 @@ compare! {
         // uapi/op.rs uses this constant.
         KFABRIC_OP_EXPLICIT = 1;
 
-        // uapi/figures.rs and net/stats.rs use these constants.
+        // uapi/stat.rs and net/stats.rs use these constants.
         KFABRIC_MAX_FIGURES = 64;
         KFABRIC_FIGURES_NETNS = 0;
         KFABRIC_FIGURES_LINK = 1;
@@ -330,7 +330,7 @@ compare! {
         KFABRIC_FIGURE_RX_INLINE = 51;
     }
     texts {
-        // uapi/device.rs registers this name without the directory.
+        // uapi/file.rs registers this name without the directory.
         KFABRIC_DEVICE = b"/dev/kfabric\0";
     }
 }

@@ -6,18 +6,17 @@
 //! implements it. A call goes this way:
 //!
 //! ```text
-//! ioctl(2) -> device -> dispatch: copies the argument in
-//!                         -> link, info, fabric, eq, ... , post: validate, convert to types without
-//!                                                               invalid values, call the provider
-//!                       dispatch: copies the results out, publishes the handle <-
+//! ioctl(2) -> file -> dispatch: copies the argument in
+//!                       -> link, info, fabric, eq, ... , post: validate, convert to types without
+//!                                                              invalid values, call the provider
+//!                     dispatch: copies the results out, publishes the handle <-
 //! ```
 //!
-//! [`device`] is the device node. [`file`] is one open file: its owner and the table of its
-//! [`handles`]. [`objects`] has the classes of objects that a handle can name. When a file is
-//! released, [`teardown`] closes its objects in the order of dependence. [`mmap`] maps CQ rings and
-//! counters. [`parse`] has the checks that several calls share. [`calls`] is the table of calls;
-//! [`header`] compares it, and the numbers of the module, with the header of the interface.
-//! [`debugfs`] shows statistics as text.
+//! [`file`] is the device node and its open files: opening, calls, mapping CQ rings and counters,
+//! release. A file has an owner and a table of [`handles`]. [`objects`] has the classes of objects
+//! that a handle can name. [`parse`] has the checks that several calls share. [`calls`] is the
+//! table of calls; [`header`] compares it, and the numbers of the module, with the header of the
+//! interface. [`debugfs`] shows statistics as text.
 //!
 //! Two rules hold for every call. Input from the program is validated here, once, before anything
 //! is created. A call that fails leaves nothing behind: an object whose handle could not be
@@ -26,17 +25,14 @@
 //! Everything here runs in process context, in the program's own task.
 
 mod av;
-mod bind;
 mod calls;
 mod cntr;
 mod cq;
 mod debugfs;
-mod device;
 mod dispatch;
 mod ep;
 mod eq;
 mod fabric;
-mod figures;
 mod file;
 mod handles;
 // rustc 1.85 does not count a use in an anonymous constant.
@@ -44,21 +40,20 @@ mod handles;
 mod header;
 mod info;
 mod link;
-mod mmap;
 mod mr;
 mod objects;
 mod op;
 mod parse;
-mod pep;
 mod post;
 mod stat;
-mod teardown;
 mod wait;
 
 pub(crate) use self::{
     debugfs::Debugfs,
-    device::register,
-    file::OpenFile, //
+    file::{
+        register,
+        OpenFile, //
+    }, //
 };
 
 #[cfg(kfi_kunit)]

@@ -42,20 +42,18 @@
 //! | [`modify`] | changes of the state |
 //! | [`accepted`] | the addresses of the packets that a QP accepts |
 //! | [`inbox`] | waiting packets, and their charge |
-//! | [`payload`] | the payload of a received packet |
 
 mod accepted;
 mod inbox;
 mod modify;
-mod payload;
 pub(crate) mod rc;
 pub(crate) mod ud;
 
 pub(crate) use self::{
-    payload::Payload,
     rc::Rc,
     ud::Ud, //
 };
+pub(crate) use crate::mem::wire::Payload;
 
 use self::{
     accepted::Accepted,

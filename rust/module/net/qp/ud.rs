@@ -31,7 +31,6 @@ use super::{
     },
     accepted::Accepts,
     inbox,
-    payload::Payload,
     AnyQp,
     Cause,
     Kind,
@@ -40,7 +39,10 @@ use super::{
 };
 use crate::{
     mem::{
-        wire,
+        wire::{
+            self,
+            Payload, //
+        },
         Budget,
         Source, //
     },

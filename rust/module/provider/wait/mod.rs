@@ -35,9 +35,6 @@ pub(super) mod line;
 pub(crate) mod set;
 
 #[cfg(kfi_kunit)]
-#[path = "../../../../kunit/fixture.rs"]
-pub(super) mod fixture;
-#[cfg(kfi_kunit)]
 #[path = "../../../../kunit/wait_set.rs"]
 mod kunit;
 

@@ -2,8 +2,10 @@
 
 //! The trait by which an RC QP calls the layer above.
 
-use super::super::payload::Payload;
-use crate::shim::skb::Room;
+use crate::{
+    mem::wire::Payload,
+    shim::skb::Room, //
+};
 use kfi_roce::{
     headers::{
         AtomicEth,

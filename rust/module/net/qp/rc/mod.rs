@@ -28,8 +28,7 @@
 //! |---|---|
 //! | `consumer.rs` | the trait of the layer above |
 //! | `inline_header.rs` | inline headers |
-//! | `worker.rs` | packets, timers, completions |
-//! | `stats.rs` | statistics |
+//! | `worker.rs` | packets, timers, completions, statistics |
 
 mod consumer;
 mod inline_header;
@@ -39,7 +38,6 @@ mod kunit;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_modify.rs"]
 mod kunit_modify;
-mod stats;
 mod worker;
 
 pub(crate) use self::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A run of an RC QP: packets, the timer, completions.
+//! A run of an RC QP: packets, the timer, completions, statistics.
 
 use super::{
     super::{
@@ -12,7 +12,6 @@ use super::{
                 Stat, //
             }, //
         },
-        payload::Payload,
         Cause,
         Qp, //
     },
@@ -21,7 +20,6 @@ use super::{
         Consumer, //
     },
     inline_header::InlineHeaders,
-    stats,
     Rc,
     Receiving,
     Sending,
@@ -29,7 +27,10 @@ use super::{
 };
 use crate::{
     mem::{
-        wire,
+        wire::{
+            self,
+            Payload, //
+        },
         MemRef, //
     },
     shim::{
@@ -151,7 +152,7 @@ fn serve(
         return (responses, RecvResult::default());
     };
     answer(qp, &mut receiving, consumer, tally, now, inline);
-    stats::responder(&mut receiving, tally);
+    add_responder(&mut receiving, tally);
     let served = RecvResult {
         answers_at: receiving.responder.deadline(),
         refused: receiving.responder.state() == State::Error,
@@ -183,7 +184,7 @@ fn proceed(
         }
         sending.requester.expired(now);
         transmit(qp, &mut sending, &mut tally, now, Some(inline));
-        stats::requester(&mut sending, &tally);
+        add_requester(&mut sending, &tally);
         set_alarm(qp, &mut sending, now, served.answers_at);
         ended.take(&mut sending);
         let kept_waiting = sending.requester.stats().rnr != rnr;
@@ -472,4 +473,54 @@ fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, mut ended: Ended, failed
             consumer.failed();
         }
     }
+}
+
+/// Adds the increase since `settled`.
+macro_rules! add {
+    ($tally:ident, $now:ident, $settled:ident: $($field:ident => $figure:ident,)*) => {
+        $(
+            let grown = $now.$field.wrapping_sub($settled.$field);
+            if grown != 0 {
+                $tally.add(Stat::$figure, grown);
+            }
+        )*
+    };
+}
+
+/// Adds what the requester has counted since the last call.
+fn add_requester(sending: &mut Sending, tally: &PacketCounter<'_>) {
+    let now = *sending.requester.stats();
+    let settled = core::mem::replace(&mut sending.settled, now);
+    add!(tally, now, settled:
+        resent => Resent,
+        retries => Retries,
+        timeouts => Timeouts,
+        probes => Probes,
+        duplicates => Duplicates,
+        strays => Strays,
+        responses => AckRx,
+        nak_sequence => NakSequenceRx,
+        nak_invalid => NakInvalidRx,
+        nak_access => NakAccessRx,
+        nak_operation => NakOperationRx,
+        rnr => RnrRx,
+    );
+}
+
+/// Adds what the responder has counted since the last call.
+fn add_responder(receiving: &mut Receiving, tally: &PacketCounter<'_>) {
+    let now = *receiving.responder.stats();
+    let settled = core::mem::replace(&mut receiving.settled, now);
+    add!(tally, now, settled:
+        duplicates => Duplicates,
+        out_of_sequence => OutOfSequence,
+        too_far => DropPsn,
+        unready => DropState,
+        acks => AckTx,
+        nak_sequence => NakSequenceTx,
+        nak_invalid => NakInvalidTx,
+        nak_access => NakAccessTx,
+        nak_operation => NakOperationTx,
+        rnr => RnrTx,
+    );
 }

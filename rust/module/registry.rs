@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's own provider: endpoints of every type on the links of a network namespace.
+//! The registry: the providers and getinfo.
 //!
-//! It offers the links that are up, in the order in which they were added. Each link is offered at its
-//! first IPv4 and its first IPv6 address, and at another of its addresses if the caller names that as
-//! its own address. At each address reliable datagrams come first. An interface whose MTU is too small
-//! for any path MTU offers only reliable datagrams, to peers on this host.
+//! [`getinfo`] asks the providers in order; each makes the entries that fit the caller's request
+//! and hints. There is one provider, the module's own ([`BuiltinProvider`]). Providers of other
+//! modules, which will register through the C interface, will be asked after it through the same
+//! trait.
+//!
+//! Process context. No lock is held while a provider is asked or an entry is passed on.
 
 use kernel::prelude::*;
 
@@ -22,10 +24,6 @@ use kfi_core::{
 };
 use kfi_roce::mtu::PathMtu;
 
-use super::{
-    Provider,
-    VERSION, //
-};
 use crate::{
     net::{
         self,
@@ -37,8 +35,55 @@ use crate::{
     shim::errno::to_error, //
 };
 
-/// The module's own provider.
-pub(super) struct BuiltinProvider;
+/// `KFI_VERSION(1, 0)`: the version of the module and of its provider.
+pub(crate) const VERSION: u32 = 1 << 16;
+
+/// A provider of endpoints.
+trait Provider: Sync {
+    /// Passes each entry that fits to `found`, best first; stops with the error that `found`
+    /// returns. Sleeps.
+    fn getinfo(
+        &self,
+        netns: NetNsId,
+        request: &Request,
+        hints: &Info,
+        found: &mut dyn FnMut(&Info) -> Result,
+    ) -> Result;
+}
+
+/// The providers, in the order in which they are asked.
+static PROVIDERS: [&dyn Provider; 1] = [&BuiltinProvider];
+
+/// Passes every entry in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
+///
+/// Fails with `ENODATA` if nothing fits, or with the error that `found` returns. Sleeps.
+pub(crate) fn getinfo(
+    netns: NetNsId,
+    request: &Request,
+    hints: &Info,
+    mut found: impl FnMut(&Info) -> Result,
+) -> Result {
+    let mut any = false;
+    for provider in PROVIDERS {
+        provider.getinfo(netns, request, hints, &mut |info| {
+            any = true;
+            found(info)
+        })?;
+    }
+    if any {
+        Ok(())
+    } else {
+        Err(ENODATA)
+    }
+}
+
+/// The module's own provider: endpoints of every type on the links of a network namespace.
+///
+/// It offers the links that are up, in the order in which they were added. Each link is offered at
+/// its first IPv4 and its first IPv6 address, and at another of its addresses if the caller names
+/// that as its own address. At each address reliable datagrams come first. An interface whose MTU
+/// is too small for any path MTU offers only reliable datagrams, to peers on this host.
+struct BuiltinProvider;
 
 impl BuiltinProvider {
     /// The name of the provider.

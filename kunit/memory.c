@@ -2,14 +2,10 @@
 /*
  * Memory of all kinds for the KUnit suites: pages, scatterlists, and an
  * exporter of DMA-BUFs with failures on demand.
- *
- * Empty unless the module is built with its suites (KFI_KUNIT=1), which need a
- * kernel with CONFIG_DMA_SHARED_BUFFER.
+ * Needs a kernel with CONFIG_DMA_SHARED_BUFFER.
  */
 
-#ifdef KFI_KUNIT
-
-#include "bindings.h"
+#include "helpers.h"
 
 #include <linux/dma-buf.h>
 #include <linux/fcntl.h>
@@ -22,54 +18,54 @@
 #include <linux/vmalloc.h>
 
 /**
- * kfabric_shim_kunit_pages - allocate contiguous zeroed pages
+ * kfabric_kunit_pages - allocate contiguous zeroed pages
  * @order: the number of pages is 2^order
  * @compound: allocate one folio, so that each page can be referenced
  *
  * Return: the first page, or NULL.
  */
-struct page *kfabric_shim_kunit_pages(unsigned int order, bool compound)
+struct page *kfabric_kunit_pages(unsigned int order, bool compound)
 {
 	return alloc_pages(GFP_KERNEL | __GFP_ZERO | (compound ? __GFP_COMP : 0),
 			   order);
 }
 
-/** kfabric_shim_kunit_pages_free - free pages of kfabric_shim_kunit_pages() */
-void kfabric_shim_kunit_pages_free(struct page *page, unsigned int order)
+/** kfabric_kunit_pages_free - free pages of kfabric_kunit_pages() */
+void kfabric_kunit_pages_free(struct page *page, unsigned int order)
 {
 	__free_pages(page, order);
 }
 
-/** kfabric_shim_kunit_page_count - the reference count of a page or its folio */
-int kfabric_shim_kunit_page_count(struct page *page)
+/** kfabric_kunit_page_count - the reference count of a page or its folio */
+int kfabric_kunit_page_count(struct page *page)
 {
 	return page_count(page);
 }
 
-/** kfabric_shim_kunit_slab_page - the page of an object of kmalloc() */
-struct page *kfabric_shim_kunit_slab_page(const void *addr)
+/** kfabric_kunit_slab_page - the page of an object of kmalloc() */
+struct page *kfabric_kunit_slab_page(const void *addr)
 {
 	return virt_to_page(addr);
 }
 
-/** kfabric_shim_kunit_sg_alloc - allocate a scatterlist with @entries entries */
-int kfabric_shim_kunit_sg_alloc(struct sg_table *table, unsigned int entries)
+/** kfabric_kunit_sg_alloc - allocate a scatterlist with @entries entries */
+int kfabric_kunit_sg_alloc(struct sg_table *table, unsigned int entries)
 {
 	return sg_alloc_table(table, entries, GFP_KERNEL);
 }
 
-/** kfabric_shim_kunit_sg_set - set an entry; returns the next one, or NULL */
-struct scatterlist *kfabric_shim_kunit_sg_set(struct scatterlist *sg,
-					      struct page *page,
-					      unsigned int offset,
-					      unsigned int len)
+/** kfabric_kunit_sg_set - set an entry; returns the next one, or NULL */
+struct scatterlist *kfabric_kunit_sg_set(struct scatterlist *sg,
+					 struct page *page,
+					 unsigned int offset,
+					 unsigned int len)
 {
 	sg_set_page(sg, page, len, offset);
 	return sg_next(sg);
 }
 
-/** kfabric_shim_kunit_sg_free - free the list of kfabric_shim_kunit_sg_alloc() */
-void kfabric_shim_kunit_sg_free(struct sg_table *table)
+/** kfabric_kunit_sg_free - free the list of kfabric_kunit_sg_alloc() */
+void kfabric_kunit_sg_free(struct sg_table *table)
 {
 	sg_free_table(table);
 }
@@ -172,7 +168,7 @@ static const struct dma_buf_ops kfabric_kunit_dma_ops_unmapped = {
 };
 
 /**
- * kfabric_shim_kunit_dma_new - export memory as a DMA-BUF
+ * kfabric_kunit_dma_new - export memory as a DMA-BUF
  * @len: its length in bytes; they are zero
  * @writable: whether it may be written
  * @map: KFABRIC_KUNIT_MAP_*
@@ -180,8 +176,8 @@ static const struct dma_buf_ops kfabric_kunit_dma_ops_unmapped = {
  *
  * Return: the exporter, for the functions below, or NULL.
  */
-void *kfabric_shim_kunit_dma_new(size_t len, bool writable, unsigned int map,
-				 struct dma_buf **dmabuf)
+void *kfabric_kunit_dma_new(size_t len, bool writable, unsigned int map,
+			    struct dma_buf **dmabuf)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);
 	struct kfabric_kunit_dma *dma = kzalloc(sizeof(*dma), GFP_KERNEL);
@@ -209,8 +205,8 @@ fail:
 	return NULL;
 }
 
-/** kfabric_shim_kunit_dma_memory - the memory of the exporter */
-void *kfabric_shim_kunit_dma_memory(void *exporter)
+/** kfabric_kunit_dma_memory - the memory of the exporter */
+void *kfabric_kunit_dma_memory(void *exporter)
 {
 	struct kfabric_kunit_dma *dma = exporter;
 
@@ -218,12 +214,12 @@ void *kfabric_shim_kunit_dma_memory(void *exporter)
 }
 
 /**
- * kfabric_shim_kunit_dma_fail - set the results of later CPU accesses
+ * kfabric_kunit_dma_fail - set the results of later CPU accesses
  * @exporter: the exporter
  * @begin: the error of beginning an access, or 0
  * @end: the error of ending an access, or 0
  */
-void kfabric_shim_kunit_dma_fail(void *exporter, int begin, int end)
+void kfabric_kunit_dma_fail(void *exporter, int begin, int end)
 {
 	struct kfabric_kunit_dma *dma = exporter;
 
@@ -232,11 +228,11 @@ void kfabric_shim_kunit_dma_fail(void *exporter, int begin, int end)
 }
 
 /**
- * kfabric_shim_kunit_dma_count - read a count of an exporter
+ * kfabric_kunit_dma_count - read a count of an exporter
  * @exporter: the exporter
  * @which: KFABRIC_KUNIT_DMA_*
  */
-unsigned int kfabric_shim_kunit_dma_count(void *exporter, unsigned int which)
+unsigned int kfabric_kunit_dma_count(void *exporter, unsigned int which)
 {
 	struct kfabric_kunit_dma *dma = exporter;
 
@@ -244,21 +240,19 @@ unsigned int kfabric_shim_kunit_dma_count(void *exporter, unsigned int which)
 }
 
 /**
- * kfabric_shim_kunit_dma_put - put the test's reference to a DMA-BUF
+ * kfabric_kunit_dma_put - put the test's reference to a DMA-BUF
  * @exporter: its exporter, which is not freed
  * @dmabuf: the DMA-BUF
  */
-void kfabric_shim_kunit_dma_put(void *exporter, struct dma_buf *dmabuf)
+void kfabric_kunit_dma_put(void *exporter, struct dma_buf *dmabuf)
 {
 	dma_buf_put(dmabuf);
 }
 
-/** kfabric_shim_kunit_dma_free - put the test's reference to an exporter */
-void kfabric_shim_kunit_dma_free(void *exporter)
+/** kfabric_kunit_dma_free - put the test's reference to an exporter */
+void kfabric_kunit_dma_free(void *exporter)
 {
 	struct kfabric_kunit_dma *dma = exporter;
 
 	kref_put(&dma->ref, kfabric_kunit_dma_last);
 }
-
-#endif /* KFI_KUNIT */

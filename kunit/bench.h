@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Benchmarks in the kernel: the time of wake-ups, and the same in C for
- * comparison. Built with the suites only (KFI_KUNIT=1).
+ * comparison. Part of the bindings in a build with the suites.
  */
-#ifndef _KFABRIC_SHIM_BENCH_H
-#define _KFABRIC_SHIM_BENCH_H
+#ifndef _KFABRIC_KUNIT_BENCH_H
+#define _KFABRIC_KUNIT_BENCH_H
 
 #include <linux/types.h>
 
 /**
- * struct kfabric_shim_bench - sleepers that are woken one after another
+ * struct kfabric_bench - sleepers that are woken one after another
  * @data: argument of @wait and @wake
  * @wait: sleeps until a number that begins at 0 has reached @round
  * @wake: adds 1 to that number
@@ -22,7 +22,7 @@
  * task whose turn it was; the median of all rounds
  * @woken: out: how often any of the tasks ran during these rounds
  */
-struct kfabric_shim_bench {
+struct kfabric_bench {
 	void *data;
 	void (*wait)(void *data, u64 round);
 	void (*wake)(void *data);
@@ -33,7 +33,7 @@ struct kfabric_shim_bench {
 	u64 woken;
 };
 
-int kfabric_shim_bench_run(struct kfabric_shim_bench *bench);
-int kfabric_shim_bench_wait_event(struct kfabric_shim_bench *bench);
-u64 kfabric_shim_bench_atomic(u64 count);
+int kfabric_bench_run(struct kfabric_bench *bench);
+int kfabric_bench_wait_event(struct kfabric_bench *bench);
+u64 kfabric_bench_atomic(u64 count);
 #endif

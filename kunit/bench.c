@@ -11,13 +11,9 @@
  * sides, through pointers to functions. Between two rounds it accesses only the
  * sleeper that has just run, because accesses to many others would fill the
  * caches with data that the next wake-up does not use.
- *
- * Empty unless the module is built with its suites (KFI_KUNIT=1).
  */
 
-#ifdef KFI_KUNIT
-
-#include "bindings.h"
+#include "bench.h"
 
 #include <linux/atomic.h>
 #include <linux/completion.h>
@@ -30,7 +26,7 @@
 #include <linux/wait.h>
 
 struct frame {
-	struct kfabric_shim_bench *bench;
+	struct kfabric_bench *bench;
 	/* When the waker began, and the time that the sleeper measured. */
 	u64 began;
 	u64 took;
@@ -47,20 +43,20 @@ struct sleeper {
 };
 
 /* Rounds after which each sleeper has slept once and caches are filled. */
-static u64 warm_up(struct kfabric_shim_bench *bench)
+static u64 warm_up(struct kfabric_bench *bench)
 {
 	return (bench->rotate ? bench->sleepers : 0) + 64;
 }
 
 /* The last round. In the rounds after the measured ones, sleepers exit. */
-static u64 last_round(struct kfabric_shim_bench *bench)
+static u64 last_round(struct kfabric_bench *bench)
 {
 	return warm_up(bench) + bench->rounds + bench->sleepers;
 }
 
 static void give_turns(struct sleeper *sleeper, u32 number)
 {
-	struct kfabric_shim_bench *bench = sleeper->frame->bench;
+	struct kfabric_bench *bench = sleeper->frame->bench;
 	u64 last = last_round(bench);
 
 	sleeper->step = bench->rotate ? bench->sleepers : 1;
@@ -77,7 +73,7 @@ static int sleep_in_turn(void *data)
 {
 	struct sleeper *me = data;
 	struct frame *frame = me->frame;
-	struct kfabric_shim_bench *bench = frame->bench;
+	struct kfabric_bench *bench = frame->bench;
 	u64 round;
 
 	for (round = me->first; round <= me->last; round += me->step) {
@@ -101,7 +97,7 @@ static void let_sleep(struct sleeper *sleepers, u32 count)
 /* The sleeper that waits for a measured round. */
 static struct sleeper *of_round(struct sleeper *sleepers, u64 round)
 {
-	struct kfabric_shim_bench *bench = sleepers->frame->bench;
+	struct kfabric_bench *bench = sleepers->frame->bench;
 
 	return bench->rotate ? &sleepers[(round - 1) % bench->sleepers] : sleepers;
 }
@@ -118,7 +114,7 @@ static u64 runs(struct sleeper *sleepers, u32 count)
 
 static u64 wake_one(struct frame *frame)
 {
-	struct kfabric_shim_bench *bench = frame->bench;
+	struct kfabric_bench *bench = frame->bench;
 
 	frame->began = ktime_get_ns();
 	bench->wake(bench->data);
@@ -136,7 +132,7 @@ static int compare(const void *a, const void *b)
 /* Measures with @count sleepers, and lets all of them exit. */
 static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
 {
-	struct kfabric_shim_bench *bench = frame->bench;
+	struct kfabric_bench *bench = frame->bench;
 	u32 count = bench->sleepers;
 	u64 last = last_round(bench), round, ran = 0;
 
@@ -160,7 +156,7 @@ static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
 }
 
 /**
- * kfabric_shim_bench_run - measure wake-ups, see struct kfabric_shim_bench
+ * kfabric_bench_run - measure wake-ups, see struct kfabric_bench
  * @bench: parameters and results
  *
  * The caller is bound to one CPU, and nothing else uses the number that the
@@ -168,7 +164,7 @@ static void measure(struct frame *frame, struct sleeper *sleepers, u64 *times)
  *
  * Return: 0, or -ENOMEM; then no sleeper waits and the number is unchanged.
  */
-int kfabric_shim_bench_run(struct kfabric_shim_bench *bench)
+int kfabric_bench_run(struct kfabric_bench *bench)
 {
 	struct sleeper *sleepers;
 	struct frame frame = {
@@ -231,12 +227,12 @@ static void number_wake(void *data)
 }
 
 /**
- * kfabric_shim_bench_wait_event - the same with wait_event() and wake_up()
+ * kfabric_bench_wait_event - the same with wait_event() and wake_up()
  * @bench: sleepers and rounds; the rest is filled in
  *
- * Return: as kfabric_shim_bench_run().
+ * Return: as kfabric_bench_run().
  */
-int kfabric_shim_bench_wait_event(struct kfabric_shim_bench *bench)
+int kfabric_bench_wait_event(struct kfabric_bench *bench)
 {
 	struct number number = {};
 
@@ -244,16 +240,16 @@ int kfabric_shim_bench_wait_event(struct kfabric_shim_bench *bench)
 	bench->data = &number;
 	bench->wait = number_wait;
 	bench->wake = number_wake;
-	return kfabric_shim_bench_run(bench);
+	return kfabric_bench_run(bench);
 }
 
 /**
- * kfabric_shim_bench_atomic - time atomic64_add_return()
+ * kfabric_bench_atomic - time atomic64_add_return()
  * @count: number of additions
  *
  * Return: nanoseconds for all of them.
  */
-u64 kfabric_shim_bench_atomic(u64 count)
+u64 kfabric_bench_atomic(u64 count)
 {
 	atomic64_t *value = kzalloc(sizeof(*value), GFP_KERNEL);
 	u64 began = ktime_get_ns(), i;
@@ -266,5 +262,3 @@ u64 kfabric_shim_bench_atomic(u64 count)
 	kfree(value);
 	return began;
 }
-
-#endif /* KFI_KUNIT */

@@ -2,13 +2,9 @@
 /*
  * User memory, threads and files for the KUnit suites, which run in kernel
  * threads without an mm.
- *
- * Empty unless the module is built with its suites (KFI_KUNIT=1).
  */
 
-#ifdef KFI_KUNIT
-
-#include "bindings.h"
+#include "helpers.h"
 
 #include <kunit/test.h>
 #include <linux/fcntl.h>
@@ -26,7 +22,7 @@
 #include <linux/udp.h>
 
 /**
- * kfabric_shim_kunit_map - map anonymous memory for the current test
+ * kfabric_kunit_map - map anonymous memory for the current test
  * @len: bytes
  * @writable: whether it can be written
  *
@@ -34,7 +30,7 @@
  *
  * Return: the address, or a negative error number.
  */
-long kfabric_shim_kunit_map(size_t len, bool writable)
+long kfabric_kunit_map(size_t len, bool writable)
 {
 	int ret = kunit_attach_mm();
 
@@ -45,33 +41,33 @@ long kfabric_shim_kunit_map(size_t len, bool writable)
 }
 
 /**
- * kfabric_shim_kunit_unmap - undo kfabric_shim_kunit_map()
- * @addr: the result of kfabric_shim_kunit_map()
+ * kfabric_kunit_unmap - undo kfabric_kunit_map()
+ * @addr: the result of kfabric_kunit_map()
  * @len: the length passed to it
  */
-void kfabric_shim_kunit_unmap(unsigned long addr, size_t len)
+void kfabric_kunit_unmap(unsigned long addr, size_t len)
 {
 	vm_munmap(addr, len);
 }
 
 /**
- * kfabric_shim_kunit_pinned - number of pages charged to the current mm
+ * kfabric_kunit_pinned - number of pages charged to the current mm
  */
-long kfabric_shim_kunit_pinned(void)
+long kfabric_kunit_pinned(void)
 {
 	return current->mm ? atomic64_read(&current->mm->pinned_vm) : 0;
 }
 
 /**
- * kfabric_shim_kunit_thread - start a kernel thread, holding a reference to it
+ * kfabric_kunit_thread - start a kernel thread, holding a reference to it
  * @fn: its function
  * @data: argument of @fn
  * @name: its name
  *
  * Return: the task, with a reference for kthread_stop_put(), or an ERR_PTR.
  */
-struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
-					      const char *name)
+struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data,
+					 const char *name)
 {
 	struct task_struct *task = kthread_create(fn, data, "%s", name);
 
@@ -83,42 +79,42 @@ struct task_struct *kfabric_shim_kunit_thread(int (*fn)(void *data), void *data,
 }
 
 /**
- * kfabric_shim_kunit_join - wait until a kernel thread has ended
- * @task: the result of kfabric_shim_kunit_thread(); its reference is put
+ * kfabric_kunit_join - wait until a kernel thread has ended
+ * @task: the result of kfabric_kunit_thread(); its reference is put
  */
-void kfabric_shim_kunit_join(struct task_struct *task)
+void kfabric_kunit_join(struct task_struct *task)
 {
 	kthread_stop_put(task);
 }
 
 /**
- * kfabric_shim_kunit_allow_kill - let the current kernel thread be killed
+ * kfabric_kunit_allow_kill - let the current kernel thread be killed
  *
  * A kernel thread ignores all signals by default.
  */
-void kfabric_shim_kunit_allow_kill(void)
+void kfabric_kunit_allow_kill(void)
 {
 	allow_kernel_signal(SIGKILL);
 }
 
 /**
- * kfabric_shim_kunit_kill - send SIGKILL to a kernel thread
- * @task: a thread that has called kfabric_shim_kunit_allow_kill()
+ * kfabric_kunit_kill - send SIGKILL to a kernel thread
+ * @task: a thread that has called kfabric_kunit_allow_kill()
  *
  * The signal is pending afterwards.  The thread ends when its function returns.
  */
-void kfabric_shim_kunit_kill(struct task_struct *task)
+void kfabric_kunit_kill(struct task_struct *task)
 {
 	send_sig(SIGKILL, task, 1);
 }
 
 /**
- * kfabric_shim_kunit_poll - poll a descriptor, without waiting
+ * kfabric_kunit_poll - poll a descriptor, without waiting
  * @fd: the descriptor
  *
  * Return: its events, or 0 for no such descriptor.
  */
-u32 kfabric_shim_kunit_poll(unsigned int fd)
+u32 kfabric_kunit_poll(unsigned int fd)
 {
 	struct file *file = fget(fd);
 	u32 events;
@@ -131,7 +127,7 @@ u32 kfabric_shim_kunit_poll(unsigned int fd)
 }
 
 /**
- * kfabric_shim_kunit_io - read or write a descriptor of an anonymous file
+ * kfabric_kunit_io - read or write a descriptor of an anonymous file
  * @fd: the descriptor
  * @write: write rather than read
  * @nonblock: set O_NONBLOCK first
@@ -140,8 +136,8 @@ u32 kfabric_shim_kunit_poll(unsigned int fd)
  *
  * Return: the result of the operation, or -EBADF.
  */
-long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
-			   unsigned long addr, size_t len)
+long kfabric_kunit_io(unsigned int fd, bool write, bool nonblock,
+		      unsigned long addr, size_t len)
 {
 	struct file *file = fget(fd);
 	char __user *buf = (char __user *)addr;
@@ -158,19 +154,19 @@ long kfabric_shim_kunit_io(unsigned int fd, bool write, bool nonblock,
 }
 
 /**
- * kfabric_shim_kunit_close - close a descriptor
+ * kfabric_kunit_close - close a descriptor
  * @fd: the descriptor
  *
  * Return: 0, or -EBADF.
  */
-int kfabric_shim_kunit_close(unsigned int fd)
+int kfabric_kunit_close(unsigned int fd)
 {
 	return close_fd(fd);
 }
 
 /* Adds bytes @from to @to of @packet, at most @piece of them on each page. */
-static bool kfabric_shim_kunit_frags(struct sk_buff *skb, const u8 *packet,
-				     u32 from, u32 to, u32 piece)
+static bool kfabric_kunit_frags(struct sk_buff *skb, const u8 *packet,
+				u32 from, u32 to, u32 piece)
 {
 	u32 len;
 
@@ -188,7 +184,7 @@ static bool kfabric_shim_kunit_frags(struct sk_buff *skb, const u8 *packet,
 }
 
 /**
- * kfabric_shim_kunit_skb - create a received packet in several fragments
+ * kfabric_kunit_skb - create a received packet in several fragments
  * @packet: its bytes, from the IP header on
  * @len: number of bytes
  * @ip_len: bytes of the IP header
@@ -200,8 +196,8 @@ static bool kfabric_shim_kunit_frags(struct sk_buff *skb, const u8 *packet,
  *
  * Return: the packet, or NULL.
  */
-struct sk_buff *kfabric_shim_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
-				       u32 linear, u32 piece)
+struct sk_buff *kfabric_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
+				  u32 linear, u32 piece)
 {
 	u32 head = min(ip_len + (u32)sizeof(struct udphdr) + linear, len);
 	u32 half = head + (len - head) / 2;
@@ -213,8 +209,8 @@ struct sk_buff *kfabric_shim_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
 	skb_reset_network_header(skb);
 	skb_set_transport_header(skb, ip_len);
 	skb_put_data(skb, packet, head);
-	if (!kfabric_shim_kunit_frags(skb, packet, head, half, piece) ||
-	    !kfabric_shim_kunit_frags(more, packet, half, len, piece))
+	if (!kfabric_kunit_frags(skb, packet, head, half, piece) ||
+	    !kfabric_kunit_frags(more, packet, half, len, piece))
 		goto fail;
 	if (more->len) {
 		skb_shinfo(skb)->frag_list = more;
@@ -233,20 +229,18 @@ fail:
 }
 
 /**
- * kfabric_shim_kunit_may_sleep - whether the caller may sleep
+ * kfabric_kunit_may_sleep - whether the caller may sleep
  *
  * Return: false with interrupts, preemption or bottom halves disabled, as far
  * as the kernel configuration counts these.
  */
-bool kfabric_shim_kunit_may_sleep(void)
+bool kfabric_kunit_may_sleep(void)
 {
 	return !preempt_count() && !irqs_disabled();
 }
 
-/** kfabric_shim_kunit_nice - the nice value of the current task */
-int kfabric_shim_kunit_nice(void)
+/** kfabric_kunit_nice - the nice value of the current task */
+int kfabric_kunit_nice(void)
 {
 	return task_nice(current);
 }
-
-#endif /* KFI_KUNIT */

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The part of the module that only a build with the KUnit suites has (cfg `kfi_kunit`).
+//!
+//! | file | content |
+//! |---|---|
+//! | [`bench`] | benchmarks of counters, in debugfs; `bench.c` is the code that measures |
+//! | [`fixture`] | a fabric and a domain for the suites of the provider |
+//! | [`helpers`] | helpers of the suites of all layers; `helpers.c` and `memory.c` have the C functions |
+//!
+//! The suites themselves are modules of the files that they test, whose private items they use.
+
+pub(crate) mod bench;
+pub(crate) mod fixture;
+pub(crate) mod helpers;
