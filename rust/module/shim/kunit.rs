@@ -120,3 +120,26 @@ pub(crate) fn may_sleep() -> bool {
     // SAFETY: Only reads the state of this CPU and task.
     unsafe { shim::kfabric_shim_kunit_may_sleep() }
 }
+
+/// The kind of interrupt that the caller is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Irq {
+    /// None: a task.
+    None,
+    /// A softirq.
+    Soft,
+    /// A hard interrupt.
+    Hard,
+}
+
+impl Irq {
+    /// The one that the caller is in.
+    pub(crate) fn current() -> Self {
+        // SAFETY: Only reads the state of this CPU and task.
+        match unsafe { shim::kfabric_shim_kunit_irq() } {
+            0 => Self::None,
+            1 => Self::Soft,
+            _ => Self::Hard,
+        }
+    }
+}
