@@ -239,6 +239,18 @@ bool kfabric_kunit_may_sleep(void)
 	return !preempt_count() && !irqs_disabled();
 }
 
+/**
+ * kfabric_kunit_irq - the kind of interrupt that the caller is in
+ *
+ * Return: 0 for none, 1 for a softirq, 2 for a hard interrupt.
+ */
+int kfabric_kunit_irq(void)
+{
+	if (in_hardirq())
+		return 2;
+	return in_serving_softirq() ? 1 : 0;
+}
+
 /** kfabric_kunit_nice - the nice value of the current task */
 int kfabric_kunit_nice(void)
 {

@@ -31,6 +31,7 @@ long kfabric_kunit_io(unsigned int fd, bool write, bool nonblock,
 		      unsigned long addr, size_t len);
 int kfabric_kunit_close(unsigned int fd);
 bool kfabric_kunit_may_sleep(void);
+int kfabric_kunit_irq(void);
 int kfabric_kunit_nice(void);
 struct sk_buff *kfabric_kunit_skb(const u8 *packet, u32 len, u32 ip_len,
 				  u32 linear, u32 piece);

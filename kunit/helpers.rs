@@ -278,6 +278,29 @@ pub(crate) fn may_sleep() -> bool {
     unsafe { shim::kfabric_kunit_may_sleep() }
 }
 
+/// The kind of interrupt that the caller is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Irq {
+    /// None: a task.
+    None,
+    /// A softirq.
+    Soft,
+    /// A hard interrupt.
+    Hard,
+}
+
+impl Irq {
+    /// The one that the caller is in.
+    pub(crate) fn current() -> Self {
+        // SAFETY: Only reads the state of this CPU and task.
+        match unsafe { shim::kfabric_kunit_irq() } {
+            0 => Self::None,
+            1 => Self::Soft,
+            _ => Self::Hard,
+        }
+    }
+}
+
 /// Returns a packet as if it was received: `packet` begins with an IP header of `ip_len` bytes. All
 /// bytes but the headers and `linear` bytes after them are in fragments of `piece` bytes.
 pub(crate) fn rx_skb(packet: &[u8], ip_len: usize, linear: usize, piece: usize) -> Result<RxSkb> {

@@ -82,6 +82,45 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_leaves_with_memory_if_it_brought_some() -> Result {
+        let mut numbers = Numbers(7);
+        for round in 0..200 {
+            let mut line = Due::new(Line::new());
+            let mut list = KVec::new();
+            for who in 0..8 {
+                // Only the first waiter may bring none.
+                let brings = who != 0 || round % 2 == 0;
+                let memory = if brings { Some(Memory::new()?) } else { None };
+                let key = line.insert(numbers.below(5), NewWaiter { who, memory });
+                list.push((key, who), GFP_KERNEL)?;
+            }
+            while !list.is_empty() {
+                let left = if numbers.below(2) == 0 {
+                    let any = numbers.below(list.len() as u64) as usize;
+                    let (key, _) = list.remove(any).map_err(|_| EINVAL)?;
+                    line.remove(&key)
+                } else {
+                    lowest(&mut list).ok_or(EINVAL)?;
+                    line.pop().map(|(_, left)| left)
+                };
+                let left = left.ok_or(ENOENT)?;
+                assert_eq!(left.memory.is_some(), left.who != 0 || round % 2 == 0);
+                // Sometimes a waiter enters again with its memory.
+                if let (0, Some(memory)) = (numbers.below(4), left.memory) {
+                    let enters = NewWaiter {
+                        who: left.who,
+                        memory: Some(memory),
+                    };
+                    let key = line.insert(numbers.below(5), enters);
+                    list.push((key, left.who), GFP_KERNEL)?;
+                }
+            }
+            assert!(line.is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
     fn memory_is_allocated_when_it_is_requested() {
         let mut calls = 0;
         let entered = with_memory(|memory: &mut Option<Memory<u64>>| {

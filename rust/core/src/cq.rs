@@ -31,6 +31,9 @@
 //! whose number is reached are released. A sleeper that then finds the queue emptied by another
 //! reader arms itself again. An error entry and an overrun release all sleepers.
 //!
+//! **Callbacks** wait among the sleepers, for a [`CallbackCondition`]. They are released for the
+//! same reasons, and by each signal, but they are inside no blocking read.
+//!
 //! [`CompletionQueue::signal`] releases every thread inside a blocking read with EAGAIN. A thread
 //! is inside from [`enter`](CompletionQueue::enter) to [`leave`](CompletionQueue::leave), whether
 //! it sleeps or not. The thread compares the number of signals with the number at its entry. If no
@@ -126,7 +129,17 @@ impl BlockingRead {
     }
 }
 
-/// The result of arming a sleeper.
+/// The condition of a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallbackCondition {
+    /// A blocking read that waits for this number of entries would not sleep.
+    Ready(u64),
+    /// Something arrives after the arming: an entry, an error entry, or a completion that is lost.
+    /// Source: ibv_req_notify_cq(3).
+    Next,
+}
+
+/// The result of arming a sleeper or a callback.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Armed<S> {
     /// The condition holds: the thread reads. The slot is returned.
@@ -470,8 +483,20 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         Armed::Waiting(self.sleepers.insert(self.wanted(want), slot))
     }
 
-    /// Removes a sleeper after a timeout or a signal of the system. Returns `None` if it was
-    /// released before. O(log n).
+    /// Arms a callback, unless its condition holds. Returns [`Armed::Ready`] or
+    /// [`Armed::Waiting`]. The reader of a CQ that arms after its last read loses no completion.
+    pub fn arm_callback(&mut self, cond: CallbackCondition, slot: M::Slot) -> Armed<M::Slot> {
+        let threshold = match cond {
+            CallbackCondition::Ready(want) if self.holds(want) => return Armed::Ready(slot),
+            CallbackCondition::Ready(want) => self.wanted(want),
+            // Each entry releases those that wait for a number up to that of the queued entries.
+            CallbackCondition::Next => 0,
+        };
+        Armed::Waiting(self.sleepers.insert(threshold, slot))
+    }
+
+    /// Removes a sleeper after a timeout or a signal of the system, or a callback. Returns `None`
+    /// if it was released before. O(log n).
     pub fn disarm(&mut self, key: &Key) -> Option<M::Token> {
         self.sleepers.remove(key)
     }
@@ -548,7 +573,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         self.ring.overruns()
     }
 
-    /// Returns the number of sleepers.
+    /// Returns the number of sleepers and armed callbacks.
     pub fn sleepers(&self) -> u32 {
         self.sleepers.len()
     }

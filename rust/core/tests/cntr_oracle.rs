@@ -37,7 +37,9 @@ enum Op {
     Add(u64),
     /// The adder is delayed before the lock.
     AddAndHold(u64),
-    /// A delayed adder takes the lock.
+    /// The adder cannot take the lock; another task takes it later.
+    AddUnlocked(u64),
+    /// A delayed adder takes the lock, or another task does in its place.
     Fire(prop::sample::Index),
     /// A thread enters a wait.
     Enter,
@@ -66,7 +68,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => number().prop_map(Op::Add),
         2 => number().prop_map(Op::AddAndHold),
-        3 => index().prop_map(Op::Fire),
+        2 => number().prop_map(Op::AddUnlocked),
+        4 => index().prop_map(Op::Fire),
         2 => Just(Op::Enter),
         5 => (number(), proptest::option::of(index()))
             .prop_map(|(more, which)| Op::Wait(more, which)),
@@ -201,6 +204,19 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                         model.arrives(&adder);
                         waiters.fire(&gate, adder.crossed, release);
                     }
+                }
+            }
+            Op::AddUnlocked(n) => {
+                let wraps = n > model.max - model.value;
+                let crossed = gate.add_unlocked(n);
+                model.add(n);
+                if let Some(crossed) = crossed {
+                    prop_assert_eq!(crossed.has_wrapped(), wraps);
+                    model.held.push(Adder {
+                        crossed: ThresholdReached::of_unlocked(wraps),
+                        to_add: None,
+                        wrapped: wraps,
+                    });
                 }
             }
             Op::Fire(index) => {

@@ -3,7 +3,7 @@
 //! A model test: the CQ against a simple model. Entries are numbered, and each must be read once
 //! and in order, by call or through the mapped ring. The test covers credits, error entries (those
 //! of silent operations included), overruns, threads inside blocking reads and their signals as
-//! specified in fi_cq(3), and a head that the program makes invalid.
+//! specified in fi_cq(3), callbacks, and a head that the program makes invalid.
 
 mod support;
 
@@ -11,6 +11,7 @@ use kfi_core::{
     cq::{
         Armed,
         BlockingRead,
+        CallbackCondition,
         CompletionQueue,
         Credit,
         ErrEntry,
@@ -75,6 +76,10 @@ enum Op {
     /// An awake thread inside would sleep for this many entries.
     Arm(Index, u64),
     Disarm(Index),
+    /// A callback is armed for this number of entries, or for the next completion.
+    ArmCallback(Option<u64>),
+    /// A callback is disarmed.
+    DisarmCallback(Index),
     Signal,
     /// Reads the head of the program.
     Look,
@@ -103,6 +108,8 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (index(), prop_oneof![0..6_u64, any::<u64>()])
             .prop_map(|(which, want)| Op::Arm(which, want)),
         1 => index().prop_map(Op::Disarm),
+        3 => prop::option::of(prop_oneof![0..6_u64, any::<u64>()]).prop_map(Op::ArmCallback),
+        1 => index().prop_map(Op::DisarmCallback),
         1 => Just(Op::Signal),
         2 => Just(Op::Look),
     ]
@@ -145,15 +152,19 @@ struct Model {
     /// A signal came when no thread was inside.
     kept: bool,
     threads: Vec<Thread>,
+    /// The armed callbacks: the number of entries wanted, 0 for the next completion.
+    callbacks: Vec<Asleep>,
 }
+
+/// A waiter: the number of entries wanted, the name, and the key.
+type Asleep = (u64, u32, Key);
 
 /// A thread inside a blocking read.
 struct Thread {
     inside: BlockingRead,
     /// A signal came since the thread entered.
     signalled: bool,
-    /// The number of entries wanted, the name, and the key.
-    asleep: Option<(u64, u32, Key)>,
+    asleep: Option<Asleep>,
 }
 
 impl Model {
@@ -230,6 +241,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
         told: 0,
         kept: false,
         threads: Vec::new(),
+        callbacks: Vec::new(),
     };
     // The slots of a batch have the entries that were written there.
     let check = |batch: Batch, first: u64, count: u64| {
@@ -443,6 +455,29 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     prop_assert_eq!(cq.disarm(&key), None);
                 }
             }
+            Op::ArmCallback(want) => {
+                let (cond, wanted) = match want {
+                    Some(want) => (CallbackCondition::Ready(want), want.clamp(1, model.size)),
+                    None => (CallbackCondition::Next, 0),
+                };
+                let due = want.is_some() && model.holds(wanted);
+                match cq.arm_callback(cond, name) {
+                    Armed::Ready(_) => prop_assert!(due),
+                    Armed::Signalled(_) => prop_assert!(false, "a callback is not signalled"),
+                    Armed::Waiting(key) => {
+                        prop_assert!(!due);
+                        model.callbacks.push((wanted, name, key));
+                    }
+                }
+            }
+            Op::DisarmCallback(index) => {
+                if !model.callbacks.is_empty() {
+                    let at = index.index(model.callbacks.len());
+                    let (_, callback, key) = model.callbacks.remove(at);
+                    prop_assert_eq!(cq.disarm(&key), Some(callback));
+                    prop_assert_eq!(cq.disarm(&key), None);
+                }
+            }
             Op::Signal => {
                 cq.signal(wake);
                 model.kept |= model.threads.is_empty();
@@ -461,8 +496,12 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
 
         let mut expected = Vec::new();
         if ready_at.is_some() || all.is_some() {
+            let due = |wanted: u64| all.is_some() || Some(wanted) <= ready_at;
+            let callbacks = core::mem::take(&mut model.callbacks);
+            let (ready, armed): (Vec<_>, _) = callbacks.into_iter().partition(|c| due(c.0));
+            expected.extend(ready);
+            model.callbacks = armed;
             for thread in &mut model.threads {
-                let due = |wanted: u64| all.is_some() || Some(wanted) <= ready_at;
                 if thread.asleep.is_some_and(|(wanted, ..)| due(wanted)) {
                     expected.extend(thread.asleep.take());
                 }
@@ -484,7 +523,8 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
             .threads
             .iter()
             .filter(|thread| thread.asleep.is_some());
-        prop_assert_eq!(cq.sleepers() as usize, asleep.count());
+        let waiters = asleep.count() + model.callbacks.len();
+        prop_assert_eq!(cq.sleepers() as usize, waiters);
         prop_assert_eq!(tail.load(), model.tail);
         prop_assert_eq!(errors.load(), model.errors.len() as u64);
         prop_assert_eq!(overruns.load(), model.overruns);

@@ -23,10 +23,11 @@
 //! Objects are reference-counted internally ([`Arc`](kernel::sync::Arc)) and closed explicitly by
 //! their owners. [`object`] describes how uses are counted and what a close does.
 //!
-//! All functions run in process context, with two exceptions. The timer of a session expires in
+//! All functions run in process context, with three exceptions. The timer of a session expires in
 //! hard interrupt context and only queues a work item. Memory that a peer reads is copied with
 //! bottom halves disabled, where nothing may sleep
-//! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Spin locks are leaves unless their
+//! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Interrupts may add to a counter
+//! without its lock (`cntr/irq.rs`). Spin locks are leaves unless their
 //! documentation says otherwise. None is held while memory is allocated or a consumer is called, or
 //! while data are copied, except one packet of a granted message (`ep/rdm/remote/session.rs`).
 //!
@@ -39,7 +40,8 @@
 //!   readers of a CQ, an EQ or a poll set -> those of connection management -> spin locks.
 //! - The mutex of a session with another host -> the locks of its QPs and connections, and those of
 //!   a completion. No other mutex is taken under it.
-//! - The spin lock of a CQ, an EQ or a counter -> the locks of wait queues.
+//! - The spin lock of a CQ, an EQ or a counter -> the locks of wait queues. The spin lock of a CQ or
+//!   a counter -> that of a callback.
 //! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
 //!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`queue`] | received packets; drops after a grace period | nothing, because they free memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
-//! | [`slow_queue`] | calls of consumers and listeners | anything, including items of the other two |
+//! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the other two |
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that

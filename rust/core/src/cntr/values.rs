@@ -38,6 +38,23 @@ pub(super) enum AddOutcome {
     ToAdd(u64),
 }
 
+impl ThresholdReached {
+    /// Returns whether the value has passed every threshold.
+    pub fn has_wrapped(&self) -> bool {
+        self.0 == AddOutcome::Wrapped
+    }
+
+    /// Returns the result that stands for all [unlocked adds](CounterValues::add_unlocked) whose
+    /// waiters were not released yet. `wrapped`: whether one of them [wrapped](Self::has_wrapped).
+    pub fn of_unlocked(wrapped: bool) -> Self {
+        Self(if wrapped {
+            AddOutcome::Wrapped
+        } else {
+            AddOutcome::Reached
+        })
+    }
+}
+
 impl<V: Word, D: Word> CounterValues<V, D> {
     /// Makes a counter with the values (0, 0) that wraps after `max`. `max` 0 means 2^64 - 1, like
     /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes all three words.
@@ -98,6 +115,32 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         Self::crossing(old, n, due)
     }
 
+    /// Adds to the success value, for a caller that cannot take the lock. The value has changed when
+    /// it returns. The caller passes the result to [`Waiters::fire`] later, or that of several adds
+    /// as [`ThresholdReached::of_unlocked`]. A waiter that is armed in between may be released
+    /// although the value wrapped before.
+    ///
+    /// Context: any, no lock.
+    #[inline]
+    pub fn add_unlocked(&self, n: u64) -> Option<ThresholdReached> {
+        match self.add(n)? {
+            ThresholdReached(AddOutcome::ToAdd(n)) => self.wrap_unlocked(n),
+            reached => Some(reached),
+        }
+    }
+
+    /// [`Self::add_unlocked`] of a counter with a maximum of its own that wraps. A set sees the
+    /// value either before or after, and releases waiters as for a counter of the full width.
+    #[cold]
+    fn wrap_unlocked(&self, n: u64) -> Option<ThresholdReached> {
+        let wrapped = self.add_modulo(n);
+        // ORDERING: the add is fully ordered, so the value is written before `due` is read.
+        if self.due.load() == NOBODY {
+            return None;
+        }
+        Some(ThresholdReached::of_unlocked(wrapped))
+    }
+
     #[cold]
     fn crossing(old: u64, n: u64, due: u64) -> Option<ThresholdReached> {
         // There was no waiter, and later waiters read the new value.
@@ -132,7 +175,7 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         Self::crossing(old, n, due)
     }
 
-    /// Adds modulo `max + 1` under the lock. Returns whether the value wrapped.
+    /// Adds modulo `max + 1`. Returns whether the value wrapped.
     pub(super) fn add_modulo(&self, n: u64) -> bool {
         let mut old = self.value.load();
         loop {
@@ -239,6 +282,24 @@ mod tests {
         values.due.store(6);
         assert_eq!(values.add(1), None);
         assert_eq!(values.add(1), REACHED);
+    }
+
+    #[test]
+    fn an_unlocked_add_changes_the_value_at_once() {
+        let values = values(9, 7, NOBODY);
+        // Without a waiter there is nothing to release, even if the value wraps.
+        assert_eq!(values.add_unlocked(5), None);
+        assert_eq!(values.read(), 2);
+        values.due.store(4);
+        assert_eq!(values.add_unlocked(1), None);
+        assert_eq!(values.add_unlocked(1), REACHED);
+        assert_eq!(values.add_unlocked(10), WRAPPED);
+        assert_eq!(values.read(), 4);
+        assert!(ThresholdReached::of_unlocked(true).has_wrapped());
+        assert!(!ThresholdReached::of_unlocked(false).has_wrapped());
+        let full = self::values(0, u64::MAX, u64::MAX - 1);
+        assert_eq!(full.add_unlocked(2), WRAPPED);
+        assert_eq!(full.read(), 1);
     }
 
     #[test]

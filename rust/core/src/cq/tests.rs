@@ -210,6 +210,52 @@ mod suite {
     }
 
     #[test]
+    fn a_callback_is_armed_until_its_condition_holds() -> Result {
+        use CallbackCondition::{
+            Next,
+            Ready, //
+        };
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert!(matches!(cq.arm_callback(Ready(2), 2), Armed::Waiting(_)));
+        assert!(matches!(cq.arm_callback(Next, 9), Armed::Waiting(_)));
+        assert_eq!(cq.sleepers(), 2);
+        assert_eq!(complete(&mut cq)?, Log::of(&[(9, Woken::Ready)]));
+        // The entry that is queued counts for a number, and not as the next one.
+        assert_eq!(cq.arm_callback(Ready(0), 1), Armed::Ready(1));
+        assert!(matches!(cq.arm_callback(Next, 9), Armed::Waiting(_)));
+        let both = Log::of(&[(9, Woken::Ready), (2, Woken::Ready)]);
+        assert_eq!(complete(&mut cq)?, both);
+        assert_eq!(complete(&mut cq)?, Log::of(&[]));
+        assert_eq!(read(&mut cq, 9), Ok(3));
+        // An error entry is a reason to call both.
+        let Armed::Waiting(key) = cq.arm_callback(Ready(1), 1) else {
+            return Err(Errno::EINVAL);
+        };
+        assert!(matches!(cq.arm_callback(Ready(4), 4), Armed::Waiting(_)));
+        assert!(matches!(cq.arm_callback(Next, 9), Armed::Waiting(_)));
+        assert_eq!(cq.disarm(&key), Some(1));
+        let both = Log::of(&[(9, Woken::Ready), (4, Woken::Ready)]);
+        assert_eq!(fail(&mut cq)?, both);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_calls_callbacks_and_is_kept_for_a_thread() -> Result {
+        use CallbackCondition::Next;
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert!(matches!(cq.arm_callback(Next, 9), Armed::Waiting(_)));
+        let mut log = Log::new();
+        cq.signal(|name, why| log.push((name, why)));
+        assert_eq!(log, Log::of(&[(9, Woken::Signalled)]));
+        // A callback neither takes nor prevents the signal of a thread.
+        assert!(matches!(cq.arm_callback(Next, 9), Armed::Waiting(_)));
+        assert_eq!(arm(&mut cq, 1, 1), Armed::Signalled(1));
+        Ok(())
+    }
+
+    #[test]
     fn a_read_that_has_copied_entries_ends_with_their_number() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;

@@ -13,18 +13,19 @@
 //!
 //! The values are at the beginning of a page that programs map read-only, so a program reads them
 //! with a load. Waiters are queued under a spin lock in the order of their thresholds. A waiter is
-//! a task in a call or a descriptor ([`Fd`](super::fd::Fd)). Exactly the waiters that are due are
-//! removed and woken, in O(log n) each, however many others wait.
+//! a task in a call, a descriptor ([`Fd`](super::fd::Fd)) or a callback. Exactly the waiters that
+//! are due are removed and woken, in O(log n) each, however many others wait.
 //!
 //! # Context
 //!
 //! Reading and adding: process context, under any lock that is not the counter's. Nothing here
-//! allocates or sleeps unless its documentation says so.
+//! allocates or sleeps unless its documentation says so. Interrupts add without the lock
+//! (`cntr/irq.rs`).
 //!
 //! # Locks
 //!
 //! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its place
-//! in the queue (`FdNotifier::place`), then that of its wait queue.
+//! in the queue (`FdNotifier::place`), then that of its wait queue. So is the lock of a callback.
 
 use core::mem::offset_of;
 
@@ -62,6 +63,10 @@ use super::fd::{
     FdNotifier,
     FdWaiter, //
 };
+#[cfg(kfi_kunit)]
+use super::Cntr;
+#[cfg(kfi_kunit)]
+use crate::provider::wait::callback::Callback;
 use crate::{
     mem::{
         SharedPages,
@@ -95,10 +100,22 @@ pub(super) enum Token {
     Sleeper(Waker),
     /// A descriptor, `Fd`.
     Fd(Arc<FdNotifier>),
+    /// A callback of a kernel consumer.
+    #[cfg(kfi_kunit)]
+    Callback(Arc<Callback<Cntr>>),
 }
 
 /// The waiters of a counter.
 type Line = Waiters<line::Line<Token>>;
+
+/// The reason for which a wait ended.
+#[inline]
+pub(super) fn reason(outcome: Outcome) -> WakeReason {
+    match outcome {
+        Outcome::Reached => WakeReason::Ready,
+        Outcome::ErrorChanged => WakeReason::ErrorChanged,
+    }
+}
 
 /// Wakes the waiters that are due. All but the last descriptor are woken under the lock of the
 /// waiters, the last descriptor after its release.
@@ -120,11 +137,7 @@ impl Due {
         let RemovedWaiter { who, memory } = left;
         match who {
             Token::Sleeper(who) => {
-                let why = match outcome {
-                    Outcome::Reached => WakeReason::Ready,
-                    Outcome::ErrorChanged => WakeReason::ErrorChanged,
-                };
-                who.wake(why.reason());
+                who.wake(reason(outcome).reason());
                 if memory.is_some() {
                     self.memory = memory;
                 }
@@ -135,6 +148,10 @@ impl Due {
                 if let Some(before) = self.bell.replace(bell) {
                     before.wake();
                 }
+            }
+            #[cfg(kfi_kunit)]
+            Token::Callback(callback) => {
+                callback.fire(reason(outcome), |place| place.left(memory));
             }
         }
     }
@@ -151,12 +168,12 @@ impl Due {
 /// The counter primitive.
 #[pin_data]
 pub(crate) struct Counter {
-    gate: CounterValues<SharedWord, AtomicWord>,
+    pub(super) gate: CounterValues<SharedWord, AtomicWord>,
     page: Arc<SharedPages>,
     /// Set under the lock of `line`. No waiter enters afterwards.
     closed: AtomicFlag,
     #[pin]
-    line: SpinLock<Line>,
+    pub(super) line: SpinLock<Line>,
 }
 
 impl Counter {
@@ -210,7 +227,7 @@ impl Counter {
     #[cold]
     #[inline(never)]
     #[link_section = ".text.hot"]
-    fn fire(&self, crossed: ThresholdReached) {
+    pub(super) fn fire(&self, crossed: ThresholdReached) {
         let mut due = Due::default();
         self.line
             .lock()
@@ -438,6 +455,10 @@ impl Counter {
             Token::Fd(bell) => {
                 bell.place().left(left.memory);
                 bell.hang_up();
+            }
+            #[cfg(kfi_kunit)]
+            Token::Callback(callback) => {
+                callback.fire(WakeReason::Closed, |place| place.left(left.memory));
             }
         });
     }

@@ -9,9 +9,15 @@
 //! |---|---|
 //! | [`counter`] | the primitive: values, waiters, waking |
 //! | [`fd`] | a counter as a file descriptor for poll(2), epoll and io_uring |
+//! | `callback` | callbacks of kernel consumers |
+//! | `irq` | adding in interrupts |
 
+#[cfg(kfi_kunit)]
+mod callback;
 mod counter;
 mod fd;
+#[cfg(kfi_kunit)]
+pub(crate) mod irq;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/cntr.rs"]

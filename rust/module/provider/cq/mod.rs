@@ -12,7 +12,10 @@
 //! | [`queue`] | the queue: ring, error entries, credits, waking |
 //! | [`read`] | reads by a call, with and without sleeping |
 //! | [`record`] | memory for the error entries of silent operations |
+//! | `callback` | callbacks of kernel consumers |
 
+#[cfg(kfi_kunit)]
+mod callback;
 mod queue;
 mod read;
 mod record;

@@ -29,8 +29,8 @@
 //!
 //! # Locks
 //!
-//! `Queue::reader` (mutex) -> `Queue::state` (spin lock). The wait queue's lock is not taken under
-//! the spin lock.
+//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback. The wait queue's
+//! lock is not taken under the spin lock.
 
 use core::mem::offset_of;
 
@@ -67,6 +67,10 @@ use super::record::{
     Record,
     Tree, //
 };
+#[cfg(kfi_kunit)]
+use super::Cq;
+#[cfg(kfi_kunit)]
+use crate::provider::wait::callback::Callback;
 use crate::{
     mem::{
         SharedPages,
@@ -76,8 +80,10 @@ use crate::{
         fd::READABLE,
         line::{
             Line,
+            Memory,
             RemovedWaiter, //
         },
+        Wake,
         WakeReason,
         Wakeup, //
     },
@@ -103,9 +109,36 @@ const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
-type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Waker>, Tree>;
+/// A waiter of a queue.
+pub(super) enum Token {
+    /// A task that sleeps in a call.
+    Sleeper(Waker),
+    /// A callback of a kernel consumer.
+    #[cfg(kfi_kunit)]
+    Callback(Arc<Callback<Cq>>),
+}
 
-/// Ring, error entries and sleepers of a CQ.
+impl Wake for Token {
+    #[inline]
+    fn wake(left: RemovedWaiter<Self>, why: WakeReason) -> Option<Memory<Self>> {
+        let RemovedWaiter { who, memory } = left;
+        match who {
+            Self::Sleeper(waker) => {
+                waker.wake(why.reason());
+                memory
+            }
+            #[cfg(kfi_kunit)]
+            Self::Callback(callback) => {
+                callback.fire(why, |place| place.left(memory));
+                None
+            }
+        }
+    }
+}
+
+type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Token>, Tree>;
+
+/// Ring, error entries and waiters of a CQ.
 #[pin_data]
 pub(crate) struct Queue {
     pub(super) format: Format,
@@ -123,8 +156,8 @@ pub(crate) struct Queue {
     readable: WaitQueue,
 }
 
-/// Returns the function that wakes sleepers. It is called under the lock of `state`.
-fn waker(wakeup: &mut Wakeup) -> impl FnMut(RemovedWaiter<Waker>, Woken) + '_ {
+/// Returns the function that wakes waiters. It is called under the lock of `state`.
+fn waker(wakeup: &mut Wakeup<Token>) -> impl FnMut(RemovedWaiter<Token>, Woken) + '_ {
     |left, woken| {
         let why = match woken {
             Woken::Ready => WakeReason::Ready,
@@ -206,7 +239,7 @@ impl Queue {
     /// Queues a completion that has a credit.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         self.state
             .lock()
             .push(credit, |slot| self.store(slot, entry), waker(&mut wakeup));
@@ -215,7 +248,7 @@ impl Queue {
 
     /// Queues an error entry that has a credit.
     pub(crate) fn push_err(&self, credit: Credit, entry: &ErrEntry) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         self.state
             .lock()
             .push_err(credit, *entry, waker(&mut wakeup));
@@ -225,7 +258,7 @@ impl Queue {
     /// Queues the error entry of an operation without a credit: in the error queue if it has room,
     /// otherwise in the operation's record.
     pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         // A record that was not used is dropped outside the lock.
         let mut record = Some(record);
         self.state
@@ -238,7 +271,7 @@ impl Queue {
     /// counted.
     #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         let push = self
             .state
             .lock()
@@ -250,7 +283,7 @@ impl Queue {
     /// Queues an error entry that belongs to no posted operation. If there is no room, it is lost
     /// and counted.
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) -> Push {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         let push = self
             .state
             .lock()
@@ -262,7 +295,7 @@ impl Queue {
     /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
     /// would sleep there does not (kfi_cq_signal).
     pub(crate) fn signal(&self) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         self.state.lock().signal(waker(&mut wakeup));
     }
 
@@ -308,7 +341,7 @@ impl Queue {
     /// Closes the queue by force. All sleepers, and threads that would sleep later, get `EBADF`.
     /// Pollers are woken. Idempotent.
     pub(crate) fn close(&self) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         let mut state = self.state.lock();
         self.closed.store(true, Release);
         state.release_all(|left| wakeup.one(left, WakeReason::Closed));

@@ -26,7 +26,10 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-use super::queue::Queue;
+use super::queue::{
+    Queue,
+    Token, //
+};
 use crate::{
     provider::wait::{
         line::{
@@ -155,7 +158,7 @@ impl Queue {
                 }
             }
             let armed = with_memory(|memory| {
-                let who = sleeper.waker();
+                let who = Token::Sleeper(sleeper.waker());
                 let mut state = self.state.lock();
                 if self.is_closed() {
                     return Err(EBADF);

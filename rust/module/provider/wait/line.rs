@@ -11,9 +11,13 @@
 //! ```
 //!
 //! Nothing is allocated under the lock of a line. A waiter brings the memory of a tree node
-//! ([`Memory`]), unless the line is empty. It gets the memory back when it leaves, unless it was in
-//! the tree. So a single waiter allocates nothing, and a waiter that enters repeatedly can reuse
-//! its memory. [`with_memory`] allocates memory only if it is needed.
+//! ([`Memory`]), unless the line is empty. It leaves with the memory of a node if it has brought
+//! some, and without otherwise. So a single waiter allocates nothing, and a waiter that enters
+//! repeatedly allocates memory once. [`with_memory`] allocates memory only if it is needed.
+//!
+//! `n` waiters need `n - 1` nodes, because the first is not in the tree. At most one of them has
+//! brought no memory: the one that entered the empty line. While it is there, all memory is in the
+//! tree. Otherwise `first` has the memory that is not.
 //!
 //! All operations are O(log n). With one waiter they are O(1) and make no call.
 //!
@@ -39,7 +43,14 @@ use kfi_core::due::{
 };
 
 /// The memory of a waiter in the tree.
-pub(in crate::provider) struct Memory<T>(RBTreeNodeReservation<Key, T>);
+pub(in crate::provider) struct Memory<T>(RBTreeNodeReservation<Key, Option<Waiter<T>>>);
+
+/// A waiter in the line.
+struct Waiter<T> {
+    who: T,
+    /// Whether it has brought memory.
+    brought: bool,
+}
 
 impl<T> Memory<T> {
     /// Allocates it. Fails with `ENOMEM`. Sleeps.
@@ -75,24 +86,27 @@ pub(in crate::provider) struct NewWaiter<T> {
 pub(in crate::provider) struct RemovedWaiter<T> {
     /// The waiter.
     pub(in crate::provider) who: T,
-    /// The memory of its node, if it was not in the tree.
+    /// The memory of a node, if the waiter has brought some.
     pub(in crate::provider) memory: Option<Memory<T>>,
 }
 
 struct First<T> {
     key: Key,
-    left: RemovedWaiter<T>,
+    waiter: Waiter<T>,
+    memory: Option<Memory<T>>,
 }
 
 /// The waiters of an object.
 ///
 /// # Invariants
 ///
-/// The key of `first` is lower than every key in `others`; if there is no `first`, `others` is
-/// empty.
+/// - The key of `first` is lower than every key in `others`; if there is no `first`, `others` is
+///   empty.
+/// - `first` has memory if and only if all waiters have brought some.
+/// - The values in `others` are `Some`.
 pub(in crate::provider) struct Line<T> {
     first: Option<First<T>>,
-    others: RBTree<Key, T>,
+    others: RBTree<Key, Option<Waiter<T>>>,
 }
 
 impl<T> Line<T> {
@@ -105,16 +119,25 @@ impl<T> Line<T> {
         }
     }
 
-    /// Moves the first of the others to `first`.
+    /// Moves the first of the others to `first`, after the previous first has left with `left`.
     #[inline(never)]
-    fn move_up(&mut self) {
-        // INVARIANT: The lowest remaining key, if there is one.
-        self.first = self.others.cursor_front_mut().map(|cursor| {
-            let (key, who) = cursor.remove_current().1.to_key_value();
-            First {
-                key,
-                left: RemovedWaiter { who, memory: None },
-            }
+    fn move_up(&mut self, left: &mut RemovedWaiter<T>, brought: bool) {
+        let Some(mut cursor) = self.others.cursor_front_mut() else {
+            return;
+        };
+        let (key, waiter) = cursor.current_mut();
+        let (key, waiter) = (*key, waiter.take());
+        let mut memory = Some(Memory(cursor.remove_current().1.into_reservation()));
+        // INVARIANT: If the waiter that leaves has no memory although it has brought some, the one
+        // that has brought none is still in the line, and all memory must be in the tree.
+        if brought && left.memory.is_none() {
+            left.memory = memory.take();
+        }
+        // INVARIANT: The lowest remaining key.
+        self.first = waiter.map(|waiter| First {
+            key,
+            waiter,
+            memory,
         });
     }
 }
@@ -126,11 +149,14 @@ impl<T> DueMap for Line<T> {
     #[link_section = ".text.hot"]
     fn insert(&mut self, key: Key, slot: Self::Slot) {
         let NewWaiter { who, memory } = slot;
+        let brought = memory.is_some();
+        let waiter = Waiter { who, brought };
         let Some(first) = &mut self.first else {
             // INVARIANT: `others` is empty.
             self.first = Some(First {
                 key,
-                left: RemovedWaiter { who, memory },
+                waiter,
+                memory,
             });
             return;
         };
@@ -142,22 +168,28 @@ impl<T> DueMap for Line<T> {
         };
         // Keys are unique, so `insert` replaces no node.
         if first.key < key {
-            self.others.insert(memory.0.into_node(key, who));
+            self.others.insert(memory.0.into_node(key, Some(waiter)));
             return;
         }
         // INVARIANT: The key is lower than the first, so lower than all. The previous first is
-        // moved to the others, with one of the two memories.
-        let left = RemovedWaiter { who, memory: None };
-        let before = core::mem::replace(first, First { key, left });
-        let node = match before.left.memory {
+        // moved to the others, with one of the two memories. The other one, if any, stays.
+        let before = core::mem::replace(
+            first,
+            First {
+                key,
+                waiter,
+                memory: None,
+            },
+        );
+        let node = match before.memory {
             Some(its_own) => {
-                first.left.memory = Some(memory);
+                first.memory = Some(memory);
                 its_own
             }
             None => memory,
         };
         self.others
-            .insert(node.0.into_node(before.key, before.left.who));
+            .insert(node.0.into_node(before.key, Some(before.waiter)));
     }
 
     #[inline]
@@ -167,18 +199,31 @@ impl<T> DueMap for Line<T> {
 
     #[inline(always)]
     fn pop_first(&mut self) -> Option<(Key, Self::Token)> {
-        let first = self.first.take()?;
+        let First {
+            key,
+            waiter: Waiter { who, brought },
+            memory,
+        } = self.first.take()?;
+        let mut left = RemovedWaiter { who, memory };
         if !self.others.is_empty() {
-            self.move_up();
+            self.move_up(&mut left, brought);
         }
-        Some((first.key, first.left))
+        Some((key, left))
     }
 
     fn remove(&mut self, key: &Key) -> Option<Self::Token> {
         if self.first()? == *key {
             return self.pop_first().map(|(_, left)| left);
         }
-        let who = self.others.remove(key)?;
-        Some(RemovedWaiter { who, memory: None })
+        let mut entry = self.others.find_mut(key)?;
+        let waiter = entry.get_mut().take();
+        let mut memory = Some(Memory(entry.remove_node().into_reservation()));
+        let Waiter { who, brought } = waiter?;
+        // INVARIANT: The waiter that has brought no memory leaves, so `first` has the memory that
+        // is not in the tree.
+        if let (false, Some(first)) = (brought, &mut self.first) {
+            first.memory = memory.take();
+        }
+        Some(RemovedWaiter { who, memory })
     }
 }

@@ -16,6 +16,10 @@
 //! the line and wakes it, and no other one. The lines are state machines of the core under the
 //! object's spin lock. The memory of a waiter is allocated before the lock is taken.
 //!
+//! There are three kinds of waiters: a task that sleeps, a descriptor, and a callback of a kernel
+//! consumer, which needs no wait object. So far the suites are the only users of callbacks, and
+//! builds without suites leave them out (cfg `kfi_kunit`).
+//!
 //! Two rules make every line safe:
 //!
 //! - A task that removes a sleeper from a line wakes it before it releases the line's lock. So a
@@ -29,7 +33,10 @@
 //! | [`line`] | the line: waiters in the order in which they become due |
 //! | [`set`] | the wait set: one object to wait on for many |
 //! | [`fd`] | a CQ or EQ as a file descriptor for poll(2), epoll and io_uring |
+//! | `callback` | a callback of a kernel consumer |
 
+#[cfg(kfi_kunit)]
+pub(crate) mod callback;
 pub(crate) mod fd;
 pub(super) mod line;
 pub(crate) mod set;
@@ -158,9 +165,9 @@ impl WaitObj {
     }
 }
 
-/// The reason for waking a sleeper.
+/// The reason for waking a sleeper or calling a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WakeReason {
+pub(crate) enum WakeReason {
     /// Its condition holds.
     Ready,
     /// The error value of the counter has changed.
@@ -188,20 +195,39 @@ impl WakeReason {
     }
 }
 
-/// Wakes sleepers that have left a line, under the lock of the line. The memory of the last one is
-/// freed after the lock was released; in most cases there is at most one.
-#[derive(Default)]
-pub(super) struct Wakeup {
-    last: Option<Memory<Waker>>,
+/// A waiter of a line that [`Wakeup`] wakes.
+pub(super) trait Wake: Sized {
+    /// Wakes it, under the lock of the line. Returns the memory that it does not keep.
+    fn wake(left: RemovedWaiter<Self>, why: WakeReason) -> Option<Memory<Self>>;
 }
 
-impl Wakeup {
-    /// Wakes one sleeper.
+impl Wake for Waker {
     #[inline]
-    pub(super) fn one(&mut self, left: RemovedWaiter<Waker>, why: WakeReason) {
+    fn wake(left: RemovedWaiter<Self>, why: WakeReason) -> Option<Memory<Self>> {
         left.who.wake(why.reason());
-        if left.memory.is_some() {
-            self.last = left.memory;
+        left.memory
+    }
+}
+
+/// Wakes waiters that have left a line, under the lock of the line. The memory of the last one is
+/// freed after the lock was released; in most cases there is at most one.
+pub(super) struct Wakeup<T: Wake> {
+    last: Option<Memory<T>>,
+}
+
+impl<T: Wake> Wakeup<T> {
+    /// Has woken nothing yet.
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { last: None }
+    }
+
+    /// Wakes one waiter.
+    #[inline]
+    pub(super) fn one(&mut self, left: RemovedWaiter<T>, why: WakeReason) {
+        let memory = T::wake(left, why);
+        if memory.is_some() {
+            self.last = memory;
         }
     }
 }

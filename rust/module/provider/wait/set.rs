@@ -124,7 +124,7 @@ impl WaitSet {
 
     /// Signals the set. Process context. The caller holds no spin lock of a member or of the set.
     pub(crate) fn signal(&self) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         let mut line = self.line.lock();
         match line.signal() {
             Some(left) => {
@@ -219,7 +219,7 @@ impl Object for WaitSet {
     }
 
     fn teardown(&self) {
-        let mut wakeup = Wakeup::default();
+        let mut wakeup = Wakeup::new();
         self.line
             .lock()
             .release_all(|left| wakeup.one(left, WakeReason::Closed));

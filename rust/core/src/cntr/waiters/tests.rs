@@ -106,6 +106,25 @@ mod suite {
     }
 
     #[test]
+    fn another_task_releases_the_waiters_of_an_unlocked_add() {
+        let mut c = Counter::new(9);
+        assert!(c.wait(3).is_some());
+        assert!(c.wait(8).is_some());
+        let reached = c.gate.add_unlocked(4);
+        assert_eq!(reached.map(|crossed| crossed.has_wrapped()), Some(false));
+        let wrapped = c.gate.add_unlocked(7);
+        assert_eq!(wrapped.map(|crossed| crossed.has_wrapped()), Some(true));
+        assert_eq!(c.gate.read(), 1);
+        assert_eq!(c.log, Log::of(&[]));
+        // One release stands for both adds.
+        let log = &mut c.log;
+        let crossed = ThresholdReached::of_unlocked(true);
+        c.waiters
+            .fire(&c.gate, crossed, |name, why| log.push((name, why)));
+        assert_eq!(c.log, Log::of(&[(3, Reached), (8, Reached)]));
+    }
+
+    #[test]
     fn an_add_below_every_threshold_takes_no_lock() {
         let mut c = Counter::new(0);
         let five = c.wait(5);

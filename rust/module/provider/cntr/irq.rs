@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Adding to a counter where its lock must not be taken: in interrupts.
+//!
+//! The lock of a counter's waiters is taken in process context with interrupts enabled, so that
+//! waking stays fast. An interrupt of the task that holds it would wait for it for ever. An
+//! [`IrqAdder`] adds without the lock. If a threshold is reached, its work item takes the lock in
+//! process context and releases the waiters: tasks, descriptors and callbacks. The error value
+//! changes under the lock only, so in process context.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            AtomicFlag,
+            Full,
+            Release, //
+        },
+        Arc, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use kfi_core::cntr::ThresholdReached;
+
+use super::Cntr;
+use crate::{
+    provider::wait::WaitObj,
+    shim::work, //
+};
+
+/// Adds to a counter in any context. It refers to the counter and is not a use of it: adding to a
+/// closed counter wakes nobody.
+#[pin_data]
+pub(crate) struct IrqAdder {
+    cntr: Arc<Cntr>,
+    /// Whether an add has wrapped whose waiters were not released yet.
+    wrapped: AtomicFlag,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for IrqAdder { self.work }
+}
+
+impl IrqAdder {
+    /// Makes an adder of `cntr`. Fails with `ENOMEM`. Sleeps.
+    pub(crate) fn new(cntr: &Arc<Cntr>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                cntr: cntr.clone(),
+                wrapped: AtomicFlag::new(false),
+                work <- new_work!("kfabric::IrqAdder"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Adds to the success value. The value has changed when this returns; waiters are released
+    /// soon after. Adds one after another may be released together. Any context but NMIs; the
+    /// caller's reference is not the last one.
+    #[inline]
+    pub(crate) fn add(self: &Arc<Self>, n: u64) {
+        let reached = self.cntr.counter.gate.add_unlocked(n);
+        // An add of 0 changes nothing.
+        let signals = n != 0 && matches!(self.cntr.wait, WaitObj::Set(_));
+        if reached.is_some() || signals {
+            self.defer(reached.is_some_and(|reached| reached.has_wrapped()));
+        }
+    }
+
+    #[cold]
+    fn defer(self: &Arc<Self>, wrapped: bool) {
+        if wrapped {
+            self.wrapped.store(true, Release);
+        }
+        // Not queued if it is already. The run that follows sees the value and the flag: queueing
+        // is fully ordered after both, and beginning to run before reading them.
+        let _ = work::queue().enqueue(self.clone());
+    }
+}
+
+impl WorkItem for IrqAdder {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let wrapped = this.wrapped.xchg(false, Full);
+        let counter = &this.cntr.counter;
+        counter.fire(ThresholdReached::of_unlocked(wrapped));
+        this.cntr.wait.signal();
+    }
+}
