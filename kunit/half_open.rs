@@ -173,6 +173,7 @@ impl Target {
             port,
             reads: 1,
             caps: Caps::RMA,
+            cookie: None,
         };
         let mut private = [0; HELLO_LEN];
         hello.put(&mut private).ok_or(EINVAL)?;

@@ -30,6 +30,7 @@ pub(super) fn greeting(epoch: PeerEpoch, port: u16) -> [u8; HELLO_LEN] {
         port,
         reads: 16,
         caps: kfi_core::flags::Caps::MSG | kfi_core::flags::Caps::RECV,
+        cookie: None,
     };
     let mut bytes = [0; HELLO_LEN];
     hello.put(&mut bytes).expect("room");
