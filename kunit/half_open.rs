@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_half_open`: connections that peers have requested from an endpoint for reliable
-//! datagrams, and not confirmed, share a part of the account of the endpoint's owner.
+//! datagrams, and not confirmed, share a part of the account of the endpoint's owner. If there are
+//! many requests, the endpoint makes no connection for one without a cookie.
 //!
 //! The peers are consumers of connection management at another address of the loopback interface.
 //! They have no QP.
@@ -22,10 +23,13 @@ use crate::{
         Part,
         PartAllowance, //
     },
-    net::cm::{
-        Conn,
-        Connect,
-        Consumer, //
+    net::{
+        cm::{
+            Conn,
+            Connect,
+            Consumer, //
+        },
+        Stat, //
     },
     provider::{
         av::{
@@ -37,11 +41,16 @@ use crate::{
             force_close,
             Ident, //
         }, //
-    }, //
+    },
+    shim::sched::now_ns, //
 };
 use core::net::{
     IpAddr,
     Ipv4Addr, //
+};
+use kernel::sync::atomic::{
+    Acquire,
+    Release, //
 };
 use kfi_core::{
     enums::{
@@ -59,6 +68,12 @@ use kfi_core::{
             HELLO_LEN, //
         },
         service_id,
+        times::{
+            COOKIE_PERIOD,
+            UNPROVEN_BURST, //
+        },
+        unproven::Ends,
+        Cookie,
         Hello, //
     }, //
 };
@@ -78,7 +93,10 @@ const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 struct Peers {
     accepted: Arc<Count>,
     busy: Arc<Count>,
+    retry: Arc<Count>,
     others: Arc<Count>,
+    /// The last cookie, 0: none.
+    cookie: Atomic<u64>,
 }
 
 impl Peers {
@@ -86,7 +104,9 @@ impl Peers {
         let peers = Self {
             accepted: Count::new()?,
             busy: Count::new()?,
+            retry: Count::new()?,
             others: Count::new()?,
+            cookie: Atomic::new(0),
         };
         Ok(Arc::new(peers, GFP_KERNEL)?)
     }
@@ -97,15 +117,28 @@ impl Peers {
         eventually(|| (self.accepted.get(), self.busy.get()) == (accepted, busy))
             && self.others.get() == 0
     }
+
+    /// Waits until this many connections were accepted, and this many refused with a cookie.
+    /// Returns the last cookie; `None` if they are not in time.
+    fn were_asked_for_proof(&self, accepted: u32, retry: u32) -> Option<Cookie> {
+        let are_told = || (self.accepted.get(), self.retry.get()) == (accepted, retry);
+        let cookie = eventually(are_told).then(|| self.cookie.load(Acquire))?;
+        Cookie::new(cookie).filter(|_| self.others.get() == 0)
+    }
 }
 
 impl Consumer for Peers {
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
         let count = match event {
             Event::Reply(_) => &self.accepted,
-            Event::Rejected { private, .. } if Refusal::parse(private) == Some(Refusal::Busy) => {
-                &self.busy
-            }
+            Event::Rejected { private, .. } => match Refusal::parse(private) {
+                Some(Refusal::Busy) => &self.busy,
+                Some(Refusal::Retry(cookie)) => {
+                    self.cookie.store(cookie.get(), Release);
+                    &self.retry
+                }
+                _ => &self.others,
+            },
             _ => &self.others,
         };
         count.add(1);
@@ -166,6 +199,11 @@ impl Target {
 
     /// Requests a connection from the peer at `port`.
     fn ask(&self, port: u16) -> Result<Arc<Conn>> {
+        self.ask_with(port, None)
+    }
+
+    /// Requests a connection from the peer at `port`, with a cookie.
+    fn ask_with(&self, port: u16, cookie: Option<Cookie>) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let hello = Hello {
             peer_epoch: PeerEpoch {
@@ -175,6 +213,7 @@ impl Target {
             port,
             reads: 1,
             caps: Caps::RMA,
+            cookie,
         };
         let mut private = [0; HELLO_LEN];
         hello.put(&mut private).ok_or(EINVAL)?;
@@ -197,6 +236,38 @@ impl Target {
             context: 0,
         };
         cm::connect(&connect, self.peers.clone())
+    }
+
+    /// The two ends of a connection with the peer at `port` of `ip`.
+    fn ends(&self, ip: IpAddr, port: u16) -> Result<Ends> {
+        let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
+        Ok(Ends {
+            peer: SockAddr::new(ip, port, 0).map_err(|_| EINVAL)?,
+            port: bound.name.port(),
+        })
+    }
+
+    /// Uses up the requests without a cookie at a time that is a hundred periods ahead, so that no
+    /// further one is handled until then. Returns that time, in ns.
+    fn exhaust(&self) -> Result<u64> {
+        let then = now_ns().saturating_add(100 * COOKIE_PERIOD);
+        let ends = self.ends(THERE, 1)?;
+        for _ in 0..UNPROVEN_BURST {
+            let admitted = self.endpoint.remote.gate.admit(then, &ends, None);
+            admitted.map_err(|_| EINVAL)?;
+        }
+        Ok(then)
+    }
+
+    /// Returns whether the endpoint has a session or a half-open connection.
+    fn has_state(&self) -> bool {
+        self.half_open() != 0 || self.endpoint.remote.any(|_| true)
+    }
+
+    /// Returns the number of requests that were refused with a cookie in this namespace.
+    fn refused(&self) -> u64 {
+        let link = self.domain.domain.link();
+        link.socket().receiver().figures().get(Stat::CmUnproven)
     }
 
     /// Returns the number of bytes that half-open connections use in their part.
@@ -269,6 +340,90 @@ mod tests {
             drop(others);
             assert!(eventually(|| target.half_open() == 0));
         }
+        Ok(())
+    }
+
+    /// A burst of requests is handled without a cookie. A request beyond it makes nothing.
+    #[test]
+    fn a_request_beyond_the_rate_makes_nothing() -> Result {
+        let target = Target::open(&Budget::of(user(112), None)?)?;
+        let before = target.refused();
+        let mut conns = KVec::new();
+        for port in 1..=4 {
+            conns.push(target.ask(port)?, GFP_KERNEL)?;
+        }
+        assert!(target.peers.were_told(4, 0));
+        assert_eq!(target.refused(), before);
+        for conn in conns {
+            conn.close();
+        }
+        assert!(eventually(|| !target.has_state()));
+        target.exhaust()?;
+        for port in 5..=100 {
+            let conn = target.ask(port)?;
+            let refused = u32::from(port - 4);
+            assert!(target.peers.were_asked_for_proof(4, refused).is_some());
+            assert!(!target.has_state());
+            conn.close();
+        }
+        assert!(target.refused() >= before + 96);
+        Ok(())
+    }
+
+    /// The cookie of a refusal makes the next request of that peer acceptable, and of no other one.
+    #[test]
+    fn the_peer_with_the_cookie_is_accepted() -> Result {
+        let target = Target::open(&Budget::of(user(113), None)?)?;
+        target.exhaust()?;
+        let first = target.ask(1)?;
+        let cookie = target.peers.were_asked_for_proof(0, 1);
+        assert!(cookie.is_some());
+        first.close();
+        // A wrong one, and that of another peer.
+        let wrong = cookie.and_then(|cookie| Cookie::new(cookie.get() ^ 1 << 63));
+        let second = target.ask_with(1, wrong)?;
+        assert!(target.peers.were_asked_for_proof(0, 2).is_some());
+        second.close();
+        let third = target.ask_with(2, cookie)?;
+        assert!(target.peers.were_asked_for_proof(0, 3).is_some());
+        assert!(!target.has_state());
+        third.close();
+        let fourth = target.ask_with(1, cookie)?;
+        assert!(target.peers.were_asked_for_proof(1, 3).is_some());
+        assert!(target.half_open() > 0);
+        fourth.close();
+        drop(target);
+        // Another endpoint has another key.
+        let other = Target::open(&Budget::of(user(114), None)?)?;
+        other.exhaust()?;
+        let fifth = other.ask_with(1, cookie)?;
+        assert!(other.peers.were_asked_for_proof(0, 1).is_some());
+        fifth.close();
+        Ok(())
+    }
+
+    /// A cookie is valid in its period and in the next one, for its address.
+    #[test]
+    fn an_old_cookie_is_not_accepted() -> Result {
+        let target = Target::open(&Budget::of(user(115), None)?)?;
+        let then = target.exhaust()?;
+        let gate = &target.endpoint.remote.gate;
+        let ends = target.ends(THERE, 1)?;
+        let begin = then / COOKIE_PERIOD * COOKIE_PERIOD - 3 * COOKIE_PERIOD;
+        let Err(Refusal::Retry(cookie)) = gate.admit(begin, &ends, None) else {
+            return Err(EINVAL);
+        };
+        let cookie = Some(cookie);
+        assert!(gate.admit(begin, &ends, cookie).is_ok());
+        assert!(gate
+            .admit(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie)
+            .is_ok());
+        assert!(gate
+            .admit(begin + 2 * COOKIE_PERIOD, &ends, cookie)
+            .is_err());
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+        let others = target.ends(elsewhere, 1)?;
+        assert!(gate.admit(begin, &others, cookie).is_err());
         Ok(())
     }
 }

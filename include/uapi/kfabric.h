@@ -2160,6 +2160,11 @@ enum {
 	 * on this host, instead of the QP's worker (run to completion)
 	 */
 	KFABRIC_FIGURE_RX_INLINE = 51,
+	/*
+	 * requests for a connection that were refused: too many that may have
+	 * a forged source address; their senders repeat them with a cookie
+	 */
+	KFABRIC_FIGURE_CM_UNPROVEN = 52,
 };
 
 #define KFABRIC_MAX_FIGURES	64

@@ -15,18 +15,27 @@ use kfi_core::{
     },
     rdm::{
         header::Header,
-        hello::Hello,
+        hello::{
+            Hello,
+            Refusal, //
+        },
+        ops::Outgoing,
         session::{
             Manage,
             Reply, //
         },
         times::{
             ANSWERS,
+            BUSY_PAUSE,
             CANCELS_MAX,
             CONNECT_TIME,
             LINGER_TIME,
-            PING_TIME, //
-        }, //
+            PING_TIME,
+            PROMPT_RETRIES,
+            UNPROVEN_BURST, //
+        },
+        Conn,
+        Cookie, //
     }, //
 };
 use rdm_world::{
@@ -526,6 +535,7 @@ fn an_old_request_changes_nothing() {
             port: 1000,
             reads: 1,
             caps: kfi_core::flags::Caps::EMPTY,
+            cookie: None,
         }
     };
     let end = ends[1].as_mut().unwrap();
@@ -564,6 +574,7 @@ fn an_endpoint_does_not_connect_to_itself() {
         port: 1000,
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,
+        cookie: None,
     };
     let reply = end.session(1).requested(now, &own, 10);
     assert!(matches!(reply, Reply::Refuse(_)));
@@ -737,6 +748,7 @@ fn a_request_does_not_replace_a_pending_one() {
         port: 1000,
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,
+        cookie: None,
     };
     let session = world.ends[1].as_mut().unwrap().session(0);
     let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000) else {
@@ -757,4 +769,114 @@ fn a_request_does_not_replace_a_pending_one() {
     session.closed(now, first);
     let again = session.requested(now, &hello(7, 2), 1_007);
     assert!(matches!(again, Reply::Accept(..)));
+}
+
+#[test]
+fn a_thousand_peers_connect_at_once_without_a_pause() {
+    const PEERS: usize = 1_000;
+    let mut world = world(|plan| {
+        plan.ends = PEERS + 1;
+        plan.demands = Some(u64::MAX);
+        (plan.rx_size, plan.unexpected) = (1, 0);
+    });
+    let ops: Vec<u64> = (1..=PEERS)
+        .map(|peer| world.post_write(peer, 0, KEY))
+        .collect();
+    world.run_for(BUSY_PAUSE - 1);
+    assert!(ops.iter().all(|op| world.result(*op) == OK));
+    // Each of the others needed one more round trip.
+    let retries = PEERS as u64 - u64::from(UNPROVEN_BURST);
+    assert_eq!(world.happened("retry"), retries);
+    // The rate of a few peers is not limited.
+    let later = world.post_write(0, 1, KEY);
+    world.run_for(BUSY_PAUSE - 1);
+    assert_eq!(world.result(later), OK);
+    assert_eq!(world.happened("retry"), retries);
+}
+
+#[test]
+fn both_ends_may_demand_a_cookie() {
+    for seed in 0..100 {
+        let mut plan = Plan::peaceful();
+        plan.demands = Some(1 + seed % 2);
+        plan.delay = [1_000, 100_000, MS][seed as usize % 3];
+        let mut world = World::with(plan, Rng::new(seed), false);
+        let ops = [
+            world.post_send(0, 1, SHORT, false),
+            world.post_send(1, 0, SHORT, false),
+        ];
+        world.run_for(BUSY_PAUSE + 500 * MS);
+        assert_eq!(ops.map(|op| world.result(op)), [OK; 2], "seed {seed}");
+        assert_eq!(world.pipes.len(), 2, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_peer_that_always_wants_another_cookie_is_busy() {
+    let mut world = world(|plan| {
+        plan.demands = Some(1);
+        // A cookie is too old when it comes back.
+        plan.cookie_time = 1;
+    });
+    let op = world.post_send(0, 1, SHORT, false);
+    world.run_for(BUSY_PAUSE - MS);
+    assert_eq!(world.happened("retry"), u64::from(PROMPT_RETRIES) + 1);
+    world.run_for(CONNECT_TIME);
+    assert_eq!(world.result(op), failed(Errno::EBUSY));
+    let retries = world.happened("retry");
+    assert!((15..25).contains(&retries), "{retries}");
+}
+
+/// Closes the connections of end 0 to end 1. Returns the request that the end then sends.
+fn next_request(world: &mut World, epoch: u64) -> Option<(Conn, Option<Cookie>)> {
+    let now = world.now;
+    let session = world.ends[0].as_mut().unwrap().session(1);
+    loop {
+        while session.next(now).is_some() {}
+        match session.manage(now, epoch)? {
+            Manage::Close(conn, _) => session.closed(now, conn),
+            Manage::Connect(conn, hello) => return Some((conn, hello.cookie)),
+        }
+    }
+}
+
+#[test]
+fn a_request_is_repeated_at_once_with_the_last_cookie() {
+    let mut world = world(|_| ());
+    let now = world.now;
+    let out = Outgoing {
+        tag: None,
+        data: None,
+        len: SHORT,
+        delivery: false,
+        fence: false,
+    };
+    let session = world.ends[0].as_mut().unwrap().session(1);
+    session.send(now, out, 1, ());
+    let (first, cookie) = next_request(&mut world, 1).expect("a request");
+    assert_eq!(cookie, None);
+    let mut conn = first;
+    for number in 1..10 {
+        let cookie = Cookie::new(number).expect("a cookie");
+        let session = world.ends[0].as_mut().unwrap().session(1);
+        session.rejected(now, conn, Refusal::Retry(cookie));
+        // A REJ that comes again has no effect.
+        let again = Cookie::new(100 + number).expect("a cookie");
+        session.rejected(now, first, Refusal::Retry(again));
+        session.rejected(now, conn, Refusal::Retry(again));
+        let epoch = 1 + number;
+        let request = next_request(&mut world, epoch);
+        if number <= u64::from(PROMPT_RETRIES) {
+            let (next, sent) = request.expect("a request");
+            assert_eq!(sent, Some(cookie));
+            conn = next;
+            continue;
+        }
+        assert_eq!(request, None);
+        world.now += BUSY_PAUSE;
+        let (_, sent) = next_request(&mut world, epoch).expect("a request after the pause");
+        assert_eq!(sent, Some(cookie));
+        return;
+    }
+    panic!("no pause");
 }

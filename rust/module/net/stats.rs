@@ -160,6 +160,9 @@ figures! {
     /// Of `RxPackets`: packets that the sending task or worker of this host processed itself (run to
     /// completion).
     RxInline = KFABRIC_FIGURE_RX_INLINE "rx_inline",
+    /// Requests for a connection that were rejected with a cookie: too many whose source addresses
+    /// may be forged.
+    CmUnproven = KFABRIC_FIGURE_CM_UNPROVEN "cm_unproven",
 }
 
 /// Number of figures.

@@ -26,6 +26,7 @@
 //! | [`deadline`] | has another task do accepted work that does not begin in time |
 //! | [`percpu`] | per-CPU statistics |
 //! | [`random`] | random numbers |
+//! | [`siphash`] | hashes with a secret key |
 //! | [`trace`] | tracepoints |
 //! | [`inline_work`] | run to completion of the receive work that a task's packets cause on this host |
 
@@ -66,6 +67,7 @@ pub(crate) mod percpu;
 pub(crate) mod random;
 pub(crate) mod rcu;
 pub(crate) mod sched;
+pub(crate) mod siphash;
 pub(crate) mod skb;
 pub(crate) mod trace;
 pub(crate) mod udp;

@@ -21,6 +21,7 @@
 #include <linux/sched/rt.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
+#include <linux/siphash.h>
 #include <linux/string.h>
 #include <linux/timer.h>
 #include <linux/uaccess.h>
@@ -190,6 +191,20 @@ void kfabric_shim_pagefault_disable(void)
 void kfabric_shim_pagefault_enable(void)
 {
 	pagefault_enable();
+}
+
+/**
+ * kfabric_shim_siphash - hash four words with a secret key
+ * @key: two words
+ * @words: four words
+ *
+ * Return: the hash.
+ */
+u64 kfabric_shim_siphash(const u64 *key, const u64 *words)
+{
+	siphash_key_t sip_key = { .key = { key[0], key[1] } };
+
+	return siphash_4u64(words[0], words[1], words[2], words[3], &sip_key);
 }
 
 /**

@@ -146,6 +146,9 @@ figures! {
     /// Of `RxPackets`: those that a task or worker of the QP's own user and memory cgroup processed
     /// while it was sending packets on this host, instead of the QP's worker (run to completion).
     RxInline KFABRIC_FIGURE_RX_INLINE "rx_inline",
+    /// Requests for a connection that were refused: too many that may have a forged source address.
+    /// Their senders repeat them with a cookie.
+    CmUnproven KFABRIC_FIGURE_CM_UNPROVEN "cm_unproven",
 }
 
 /// The packets that are counted.

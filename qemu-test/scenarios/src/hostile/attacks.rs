@@ -13,7 +13,7 @@ use super::{
     mutate::Mutations,
     owned,
     packet::{Heard, Way, bad_request, request, to_gsi},
-    peer::{epoch, greeting},
+    peer::{cookie_of, epoch, greeting, with_cookie},
 };
 use crate::rng::Rng;
 use kfi::PacketFigure;
@@ -117,6 +117,7 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
             Box::new(HalfOpen {
                 number,
                 accepted: 0,
+                asked: HashMap::new(),
             })
         },
     ];
@@ -164,24 +165,42 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs.
-fn ask(foe: &mut Foe, rng: &mut Rng, req: Req<'_>, way: Way, guid: u64, qpn: Qpn) {
+/// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs. Returns its communication ID.
+fn ask(foe: &mut Foe, rng: &mut Rng, req: Req<'_>, way: Way, guid: u64, qpn: Qpn) -> CommId {
+    let local_id = CommId(rng.next() as u32);
     let req = Req {
-        local_id: CommId(rng.next() as u32),
+        local_id,
         ca_guid: guid,
         qpn,
         ..req
     };
     let (tid, body) = (rng.next(), Body::Req(req));
     foe.send(&to_gsi(way, 0, &Message { tid, body }));
+    local_id
 }
 
-/// Sends a REQ along `way` that the service may accept, of a device that asks once.
-fn ask_anything(foe: &mut Foe, at: &Facts, rng: &mut Rng, way: Way) {
+/// A REQ that was sent.
+struct Asked {
+    way: Way,
+    service_id: ServiceId,
+    private: Vec<u8>,
+    qpn: Qpn,
+}
+
+/// Sends a REQ along `way` that the service may accept, of a device that asks once. Returns its
+/// communication ID.
+fn ask_anything(foe: &mut Foe, at: &Facts, rng: &mut Rng, way: Way) -> (CommId, Asked) {
     let service_id = any_service(at, rng);
     let private = good_private(way, service_id, rng);
     let (guid, qpn) = (rng.next(), other_qpn(at, rng));
-    ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
+    let id = ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
+    let asked = Asked {
+        way,
+        service_id,
+        private,
+        qpn,
+    };
+    (id, asked)
 }
 
 /// Requests that are rejected, with times as long as possible.
@@ -207,12 +226,18 @@ impl Attack for Rejected {
     }
 }
 
-/// Requests that are accepted and never confirmed.
+/// Requests that are accepted and never confirmed. The sender receives the answers at its addresses,
+/// and repeats a request with the cookie that the endpoint asks for.
 struct HalfOpen {
     number: u8,
     /// Number of REPs received.
     accepted: u32,
+    /// The last requests, by communication ID.
+    asked: HashMap<CommId, Asked>,
 }
+
+/// How many of its requests the sender remembers.
+const REMEMBERED: usize = 1024;
 
 impl Attack for HalfOpen {
     fn name(&self) -> &'static str {
@@ -225,13 +250,38 @@ impl Attack for HalfOpen {
                 0 => A,
                 _ => crowd(self.number, rng),
             };
-            ask_anything(foe, at, rng, Way::new(from, B));
+            let (id, asked) = ask_anything(foe, at, rng, Way::new(from, B));
+            if self.asked.len() == REMEMBERED {
+                self.asked.clear();
+            }
+            self.asked.insert(id, asked);
         }
     }
 
-    fn hear(&mut self, _foe: &mut Foe, heard: &Heard) {
-        let body = heard.message().map(|message| message.body);
-        self.accepted += u32::from(matches!(body, Some(Body::Rep(_))));
+    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+        let Some(message) = heard.message() else {
+            return;
+        };
+        match &message.body {
+            Body::Rep(_) => self.accepted += 1,
+            Body::Rej(rej) => {
+                let cookie = cookie_of(rej.private.get());
+                let asked = self.asked.remove(&rej.remote_id);
+                let (Some(cookie), Some(asked)) = (cookie, asked) else {
+                    return;
+                };
+                let private = with_cookie(&asked.private, cookie);
+                let req = Req {
+                    local_id: CommId(rej.remote_id.0.wrapping_add(1)),
+                    ca_guid: u64::from(rej.remote_id.0),
+                    qpn: asked.qpn,
+                    ..request(asked.way, asked.service_id, &private)
+                };
+                let (tid, body) = (message.tid, Body::Req(req));
+                foe.send(&to_gsi(asked.way, 0, &Message { tid, body }));
+            }
+            _ => {}
+        }
     }
 
     fn end(&mut self) -> Result<(), String> {

@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{raw::now, rng::Rng};
 use kfi_core::rdm::{
+    Cookie, Hello,
     header::{Header, MAX_HEADER},
-    hello::{HELLO_LEN, Hello, PeerEpoch},
+    hello::{HELLO_LEN, PeerEpoch, Refusal},
 };
 use kfi_roce::{
     cm::{self, Body, Event, Message},
@@ -30,10 +31,32 @@ pub(super) fn greeting(epoch: PeerEpoch, port: u16) -> [u8; HELLO_LEN] {
         port,
         reads: 16,
         caps: kfi_core::flags::Caps::MSG | kfi_core::flags::Caps::RECV,
+        cookie: None,
     };
+    bytes_of(&hello)
+}
+
+fn bytes_of(hello: &Hello) -> [u8; HELLO_LEN] {
     let mut bytes = [0; HELLO_LEN];
     hello.put(&mut bytes).expect("room");
     bytes
+}
+
+/// A greeting with a cookie.
+pub(super) fn with_cookie(greeting: &[u8], cookie: Cookie) -> [u8; HELLO_LEN] {
+    let hello = Hello::parse(greeting).expect("a greeting");
+    bytes_of(&Hello {
+        cookie: Some(cookie),
+        ..hello
+    })
+}
+
+/// The cookie of a rejection by an endpoint that asks for it.
+pub(super) fn cookie_of(private: &[u8]) -> Option<Cookie> {
+    match Refusal::parse(private) {
+        Some(Refusal::Retry(cookie)) => Some(cookie),
+        _ => None,
+    }
 }
 
 /// A random epoch, which no other endpoint has.
@@ -48,6 +71,10 @@ pub(super) fn epoch(rng: &mut Rng) -> PeerEpoch {
 pub(super) struct Peer {
     way: Way,
     machine: cm::Connection,
+    /// What it has requested, and its GUID.
+    service_id: cm::ServiceId,
+    private: Vec<u8>,
+    ca_guid: u64,
     qpn: Qpn,
     /// The other end's QP, once it is known.
     theirs: Option<Qpn>,
@@ -72,49 +99,49 @@ impl Peer {
     ) -> Self {
         let any = |rng: &mut Rng| Qpn::new(2 + rng.below(0xff_0000) as u32);
         let (qpn, first) = (any(rng), Psn::new(rng.next() as u32));
-        let device = cm::Device {
-            ca_guid: rng.next(),
-            ip: way.from.into(),
-            mtu: PathMtu::Mtu1024,
-            responder_resources: 16,
-            initiator_depth: 16,
-            timing: cm::Timing::DEFAULT,
-        };
-        let connect = cm::Connect {
-            local_id: cm::CommId(rng.next() as u32 | 1),
-            tid: rng.next(),
-            remote: way.to.into(),
-            service_id,
-            side: cm::Side {
-                qpn,
-                starting_psn: Psn::new(rng.next() as u32),
-                responder_resources: 16,
-                initiator_depth: 16,
-                rnr_retry_count: 7,
-                srq: false,
-            },
-            mtu: PathMtu::Mtu1024,
-            least_mtu: PathMtu::Mtu1024,
-            retry_count: 7,
-            private: cm::Private::new(private).expect("private data"),
-        };
-        let mut machine = cm::Connection::connect(now(), &device, &connect);
-        let mad = machine.transmit().expect("a REQ");
-        let mut message = Message::parse(&mad).expect("a REQ");
-        if let Body::Req(req) = &mut message.body {
-            change(req);
-        }
-        foe.send(&to_gsi(way, 0, &message));
-        Self {
+        let ca_guid = rng.next();
+        let local_id = cm::CommId(rng.next() as u32 | 1);
+        let machine = connect(way, service_id, private, ca_guid, qpn, local_id);
+        let mut peer = Self {
             way,
             machine,
+            service_id,
+            private: private.to_vec(),
+            ca_guid,
             qpn,
             theirs: None,
             first,
             acknowledged: 0,
             heard: Instant::now(),
             dead: false,
+        };
+        peer.send_request(foe, change);
+        peer
+    }
+
+    /// Sends the REQ that the machine has made, as `change` has changed it.
+    fn send_request(&mut self, foe: &mut Foe, change: impl FnOnce(&mut cm::Req<'_>)) {
+        let mad = self.machine.transmit().expect("a REQ");
+        let mut message = Message::parse(&mad).expect("a REQ");
+        if let Body::Req(req) = &mut message.body {
+            change(req);
         }
+        foe.send(&to_gsi(self.way, 0, &message));
+    }
+
+    /// Sends the REQ again, with a cookie, for a new connection.
+    fn ask_again(&mut self, foe: &mut Foe, refused: cm::CommId, cookie: Cookie) {
+        self.private = with_cookie(&self.private, cookie).to_vec();
+        let local_id = cm::CommId(refused.0.wrapping_add(2));
+        self.machine = connect(
+            self.way,
+            self.service_id,
+            &self.private,
+            self.ca_guid,
+            self.qpn,
+            local_id,
+        );
+        self.send_request(foe, |_| ());
     }
 
     /// Whether a packet is for this end.
@@ -149,6 +176,13 @@ impl Peer {
                 self.first = reply.starting_psn;
                 self.heard = Instant::now();
                 let _ = self.machine.confirm(now(), cm::Private::NONE);
+            }
+            Ok(Some(Event::Rejected { private, .. })) => {
+                let (Some(cookie), Body::Rej(rej)) = (cookie_of(private), &message.body) else {
+                    self.dead = true;
+                    return None;
+                };
+                self.ask_again(foe, rej.remote_id, cookie);
             }
             Ok(Some(_)) => self.dead = true,
             Ok(None) | Err(_) => {}
@@ -212,4 +246,42 @@ impl Peer {
         let packet = Packet::new(Bth::new(theirs, to.bth.psn), headers, 0);
         foe.send(&whole(self.way, &packet, &[]));
     }
+}
+
+/// A connection of the device `ca_guid` for its QP `qpn`, which requests a service along `way`.
+fn connect(
+    way: Way,
+    service_id: cm::ServiceId,
+    private: &[u8],
+    ca_guid: u64,
+    qpn: Qpn,
+    local_id: cm::CommId,
+) -> cm::Connection {
+    let device = cm::Device {
+        ca_guid,
+        ip: way.from.into(),
+        mtu: PathMtu::Mtu1024,
+        responder_resources: 16,
+        initiator_depth: 16,
+        timing: cm::Timing::DEFAULT,
+    };
+    let connect = cm::Connect {
+        local_id,
+        tid: local_id.0.into(),
+        remote: way.to.into(),
+        service_id,
+        side: cm::Side {
+            qpn,
+            starting_psn: Psn::new(local_id.0),
+            responder_resources: 16,
+            initiator_depth: 16,
+            rnr_retry_count: 7,
+            srq: false,
+        },
+        mtu: PathMtu::Mtu1024,
+        least_mtu: PathMtu::Mtu1024,
+        retry_count: 7,
+        private: cm::Private::new(private).expect("private data"),
+    };
+    cm::Connection::connect(now(), &device, &connect)
 }

@@ -5,20 +5,25 @@
 use super::{
     A, B,
     packet::{Capture, RawSocket, Way, request, to_gsi},
-    peer::{epoch, greeting},
+    peer::{cookie_of, epoch, greeting, with_cookie},
 };
 use crate::{
     harness::tests,
-    host::{Host, Options},
+    host::{Host, Options, netns_packets, until},
     networks::Wire,
     raw::ip,
     rng::Rng,
 };
-use kfi::Device;
-use kfi_core::rdm::service_id;
+use kfi::{Buffer, CompFlags, Device, PacketFigure};
+use kfi_core::rdm::{
+    Cookie, service_id,
+    times::{UNPROVEN_BURST, UNPROVEN_INTERVAL},
+};
 use kfi_roce::cm::{Attribute, Body, CommId, Message, Private, Reason, Rep, Timeout};
 use std::{
     net::{Ipv4Addr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -26,10 +31,15 @@ tests![
     one_request_brings_five_packets => 60,
     a_repeated_request_is_seldom_answered => 60,
     a_reply_to_the_connection_of_another_host_is_rejected => 60,
+    requests_beyond_a_rate_need_a_cookie => 60,
+    hosts_connect_beside_forged_requests => 120,
 ];
 
 /// Another address of the host of `a`.
 const OTHER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
+
+/// The address of no host.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 99);
 
 /// A little more than the time after which a connection that was not confirmed is given up: 8.1 s.
 const GIVEN_UP: Duration = Duration::from_secs(12);
@@ -65,11 +75,29 @@ impl Scene {
 
     /// Sends a REQ that `b` accepts.
     fn ask(&self) {
-        let service = service_id(self.b.ep.name().expect("name").port());
-        let greeting = greeting(epoch(&mut Rng::new(1)), 7471);
-        let way = Way::new(A, B);
-        let body = Body::Req(request(way, service, &greeting));
-        self.socket.send(&to_gsi(way, 0, &Message { tid: 1, body }));
+        let port = self.b.ep.name().expect("name").port();
+        send_request(&self.socket, (A, 7471), port, 1, None);
+    }
+
+    /// Sends a REQ of the endpoint at `from`, which has not sent any. Returns the cookie that the
+    /// endpoint asks for; `None` if it accepts.
+    fn ask_as(&self, from: (Ipv4Addr, u16), id: u32, cookie: Option<Cookie>) -> Option<Cookie> {
+        let port = self.b.ep.name().expect("name").port();
+        send_request(&self.socket, from, port, id, cookie);
+        let mut demand = None;
+        let answered = self.hear(from.0, Duration::from_secs(10), |message| {
+            match &message.body {
+                Body::Rep(rep) => rep.remote_id == CommId(id),
+                Body::Rej(rej) if rej.remote_id == CommId(id) => {
+                    assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
+                    demand = Some(cookie_of(rej.private.get()).expect("a cookie"));
+                    true
+                }
+                _ => false,
+            }
+        });
+        assert!(answered, "no answer");
+        demand
     }
 
     /// Calls `each` with each message to `to`, until that returns true or the time is over. Returns
@@ -104,6 +132,28 @@ impl Scene {
         });
         id.expect("a REP")
     }
+}
+
+/// Sends a REQ of the endpoint at `from` to the endpoint at `port` of `b`, with communication ID
+/// `id`.
+fn send_request(
+    socket: &RawSocket,
+    from: (Ipv4Addr, u16),
+    port: u16,
+    id: u32,
+    cookie: Option<Cookie>,
+) {
+    let greeting = greeting(epoch(&mut Rng::new(id.into())), from.1);
+    let greeting = match cookie {
+        Some(cookie) => with_cookie(&greeting, cookie),
+        None => greeting,
+    };
+    let way = Way::new(from.0, B);
+    let mut req = request(way, service_id(port), &greeting);
+    req.local_id = CommId(id);
+    req.ca_guid = id.into();
+    let (tid, body) = (id.into(), Body::Req(req));
+    socket.send(&to_gsi(way, id, &Message { tid, body }));
 }
 
 fn one_request_brings_five_packets() {
@@ -180,4 +230,85 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
     // The connection with the other host goes on: its REP is sent again.
     assert_eq!(scene.accepted(), id);
     drop(scene.wire);
+}
+
+fn requests_beyond_a_rate_need_a_cookie() {
+    let scene = Scene::new();
+    let refused = || {
+        let count = || netns_packets().get(PacketFigure::CmUnproven);
+        scene.wire.b.run(count)
+    };
+    let begin = Instant::now();
+    let (mut accepted, mut cookies) = (0, Vec::new());
+    for id in 1..=100 {
+        let from = (A, 1000 + id as u16);
+        match scene.ask_as(from, id, None) {
+            Some(cookie) => cookies.push((from, cookie)),
+            None => accepted += 1,
+        }
+    }
+    let refilled = begin.elapsed().as_nanos() / u128::from(UNPROVEN_INTERVAL);
+    let most = u128::from(UNPROVEN_BURST) + refilled + 1;
+    assert!(
+        (UNPROVEN_BURST..=most as u32).contains(&accepted),
+        "{accepted} accepted, at most {most} expected"
+    );
+    assert_eq!(refused(), cookies.len() as u64);
+    // A cookie is of no use to another host, or to another endpoint of the host. A few of these
+    // requests may need no cookie.
+    let mut ids = 200..;
+    let mut demands = |from, cookie| {
+        let id = ids.next().expect("a number");
+        scene.ask_as(from, id, Some(cookie)).is_some()
+    };
+    let others = |port| [(OTHER, port), (A, port + 1000)];
+    for which in 0..2 {
+        let mut tries = cookies.iter().take(10);
+        assert!(tries.any(|((_, port), cookie)| demands(others(*port)[which], *cookie)));
+    }
+    // It is of use to its own endpoint, whatever the number of other requests.
+    for (from, cookie) in cookies.iter().rev().take(10) {
+        assert!(!demands(*from, *cookie));
+    }
+}
+
+/// A thousand forged requests per second do not keep hosts from connecting.
+fn hosts_connect_beside_forged_requests() {
+    let wire = Wire::new();
+    let b = Wire::host(&wire.b, &Options::default());
+    let port = b.ep.name().expect("name").port();
+    let refused = || {
+        let count = || netns_packets().get(PacketFigure::CmUnproven);
+        wire.b.run(count)
+    };
+    let socket = RawSocket::new(&wire.a);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 1.. {
+                send_request(&socket, (NOBODY, 1 + (id % 50_000) as u16), port, id, None);
+                thread::sleep(Duration::from_millis(1));
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        until("refused requests", || refused() >= 10);
+        let bytes = Buffer::from_bytes(&[7; 64]).expect("buffer");
+        let into = Buffer::new(64).expect("buffer");
+        for context in 0..10 {
+            let before = refused();
+            let a = Wire::host(&wire.a, &Options::default());
+            let to_b = a.meet(&b);
+            let begin = Instant::now();
+            b.ep.recv(&into, 100 + context).expect("recv");
+            a.ep.send(to_b, &bytes, context).expect("send");
+            a.expect(CompFlags::MSG | CompFlags::SEND, context);
+            b.expect(CompFlags::MSG | CompFlags::RECV, 100 + context);
+            let time = begin.elapsed();
+            assert!(time < Duration::from_secs(4), "{time:?}");
+            until("more refused requests", || refused() > before);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }

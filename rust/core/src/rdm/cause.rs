@@ -45,7 +45,7 @@ pub enum Cause {
     Narrow,
     /// The peer has no such endpoint.
     Nobody,
-    /// The peer has too many connections.
+    /// The peer has too many connections, or refuses each cookie that it has sent.
     Busy,
     /// The peer uses another version of the protocol.
     Version,
@@ -99,7 +99,7 @@ impl Cause {
     pub const fn of(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Nobody => Self::Nobody,
-            Refusal::Busy => Self::Busy,
+            Refusal::Busy | Refusal::Retry(_) => Self::Busy,
             Refusal::Version => Self::Version,
         }
     }

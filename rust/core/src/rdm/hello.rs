@@ -10,21 +10,29 @@
 //! | incarnation                                   |
 //! +-----------------------------------------------+
 //! | epoch                                         |
-//! +-----------------------------------------------+ 24
+//! +-----------------------------------------------+
+//! | cookie                                        |
+//! +-----------------------------------------------+ 32
 //!
-//! +-------+-------+
-//! |version| reason|   in a REJ
-//! +-------+-------+ 2
+//! +-------+-------+-------------------------------+
+//! |version| reason| 0                             |   in a REJ
+//! +-------+-------+-------------------------------+
+//! | cookie                                        |
+//! +-----------------------------------------------+ 16
 //! ```
 //!
 //! All fields are big endian. Bytes after them are ignored, because private data has a fixed
 //! length.
+//!
+//! A **cookie** of 0 means that there is none. A REJ has one if its reason is [`Refusal::Retry`],
+//! and the next REQ of its receiver repeats it. See [`unproven`](super::unproven).
 //!
 //! An **incarnation** is a random number that an endpoint has for its lifetime. An endpoint that is
 //! closed and opened again at the same address, or whose host was restarted, has another one. An
 //! **epoch** counts the connections that an endpoint has requested or accepted, with all peers. Of
 //! two epochs of one incarnation the larger is the later.
 
+use super::unproven::Cookie;
 use crate::flags::Caps;
 use kfi_roce::bytes::{
     Reader,
@@ -35,10 +43,10 @@ use kfi_roce::bytes::{
 pub const VERSION: u8 = super::header::VERSION;
 
 /// The length of a [`Hello`] in bytes.
-pub const HELLO_LEN: usize = 24;
+pub const HELLO_LEN: usize = 32;
 
 /// The length of a [`Refusal`] in bytes.
-pub const REFUSAL_LEN: usize = 2;
+pub const REFUSAL_LEN: usize = 16;
 
 /// The capabilities that a peer needs to know: the operations that this endpoint can be the target
 /// of.
@@ -78,6 +86,8 @@ pub struct Hello {
     pub reads: u8,
     /// The operations that it can be the target of: a union of capabilities from [`Caps`].
     pub caps: Caps,
+    /// The cookie of the peer's last REJ. A REQ only.
+    pub cookie: Option<Cookie>,
 }
 
 impl Hello {
@@ -94,7 +104,8 @@ impl Hello {
         writer.put(&self.port.to_be_bytes())?;
         writer.u32(caps)?;
         writer.u64(self.peer_epoch.incarnation)?;
-        writer.u64(self.peer_epoch.epoch)
+        writer.u64(self.peer_epoch.epoch)?;
+        writer.u64(self.cookie.map_or(0, Cookie::get))
     }
 
     /// Parses the greeting at the front of `bytes`. Unknown capabilities are ignored.
@@ -121,31 +132,44 @@ impl Hello {
             .fold(Caps::EMPTY, |caps, (_, has)| caps.union(*has));
         let incarnation = reader.u64()?;
         let epoch = reader.u64()?;
+        let cookie = Cookie::new(reader.u64()?);
         Some(Self {
             peer_epoch: PeerEpoch { incarnation, epoch },
             port,
             reads,
             caps,
+            cookie,
         })
     }
 }
 
 /// The reason for which an endpoint refuses a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum Refusal {
     /// The endpoint does not exist, or is closing.
-    Nobody = 1,
+    Nobody,
     /// The endpoint has too many connections, or no memory, at present.
-    Busy = 2,
+    Busy,
     /// The endpoint does not support this version.
-    Version = 3,
+    Version,
+    /// The endpoint has too many requests whose source addresses may be forged. The peer repeats
+    /// its request with this cookie.
+    Retry(Cookie),
 }
 
 impl Refusal {
     /// Returns the refusal as private data.
-    pub const fn to_bytes(self) -> [u8; REFUSAL_LEN] {
-        [VERSION, self as u8]
+    pub fn to_bytes(self) -> [u8; REFUSAL_LEN] {
+        let (reason, cookie) = match self {
+            Self::Nobody => (1, 0),
+            Self::Busy => (2, 0),
+            Self::Version => (3, 0),
+            Self::Retry(cookie) => (4, cookie.get()),
+        };
+        let [a, b, c, d, e, f, g, h] = u64::to_be_bytes(cookie);
+        [
+            VERSION, reason, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h, //
+        ]
     }
 
     /// Parses the refusal at the front of `bytes`, if there is one.
@@ -156,6 +180,11 @@ impl Refusal {
             [VERSION, 1, ..] => Some(Self::Nobody),
             [VERSION, 2, ..] => Some(Self::Busy),
             [VERSION, 3, ..] => Some(Self::Version),
+            [VERSION, 4, _, _, _, _, _, _, cookie @ ..] => {
+                let cookie = Cookie::new(Reader::new(cookie).u64()?);
+                // Without a cookie, all that the peer can do is to try again later.
+                Some(cookie.map_or(Self::Busy, Self::Retry))
+            }
             _ => None,
         }
     }
@@ -174,19 +203,28 @@ mod tests {
         port: 7471,
         reads: 16,
         caps: Caps::MSG.union(Caps::RECV).union(Caps::TAGGED),
+        cookie: Cookie::new(0x2122_2324_2526_2728),
     };
 
     #[test]
     fn bytes_are_where_they_belong() {
-        let mut bytes = [0xff; 25];
+        let mut bytes = [0xff; 33];
         assert_eq!(HELLO.put(&mut bytes), Some(()));
         let expected = [
             1, 16, 0x1d, 0x2f, 0, 0, 0, 3, //
             1, 2, 3, 4, 5, 6, 7, 8, //
-            0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0xff,
+            0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, //
+            0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0xff,
         ];
         assert_eq!(bytes, expected);
         assert_eq!(Hello::parse(&bytes), Ok(HELLO));
+        let first = Hello {
+            cookie: None,
+            ..HELLO
+        };
+        assert_eq!(first.put(&mut bytes), Some(()));
+        assert_eq!(bytes.get(24..), Some(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff][..]));
+        assert_eq!(Hello::parse(&bytes), Ok(first));
     }
 
     #[test]
@@ -230,12 +268,23 @@ mod tests {
 
     #[test]
     fn refusals_convert_to_bytes_and_back() {
-        for refusal in [Refusal::Nobody, Refusal::Busy, Refusal::Version] {
+        let retry = Cookie::new(0x0102_0304_0506_0708).map(Refusal::Retry);
+        let others = [Refusal::Nobody, Refusal::Busy, Refusal::Version];
+        for refusal in others.into_iter().chain(retry) {
             assert_eq!(Refusal::parse(&refusal.to_bytes()), Some(refusal));
         }
+        let bytes = [1, 4, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+        assert_eq!(Refusal::parse(&bytes), retry);
+        assert_eq!(retry.map(|refusal| refusal.to_bytes().len()), Some(16));
+        for len in 2..REFUSAL_LEN {
+            assert_eq!(Refusal::parse(bytes.get(..len).unwrap_or_default()), None);
+        }
         assert_eq!(Refusal::parse(&[2, 1]), Some(Refusal::Version));
-        assert_eq!(Refusal::parse(&[1, 4]), None);
+        assert_eq!(Refusal::parse(&[1, 5]), None);
         assert_eq!(Refusal::parse(&[1]), None);
+        // A cookie that is none.
+        let empty = [1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(Refusal::parse(&empty), Some(Refusal::Busy));
         // Private data of a peer that gave none.
         assert_eq!(Refusal::parse(&[0; 148]), None);
         assert_eq!(Refusal::parse(&[]), None);

@@ -23,6 +23,7 @@
 //! | [`hello`] | the private data exchanged when connecting |
 //! | [`grant`] | the memory of a message that its receiver reads |
 //! | [`inbound`] | the receiving side: each message once and in order |
+//! | [`unproven`] | requests whose source address may be forged |
 //! | [`service`] | the service ID on which an endpoint listens |
 //! | [`session`] | operations and connections with one peer |
 //! | [`ops`], [`answer`] | the operations of a session; its answers to messages of the peer |
@@ -61,6 +62,7 @@ pub mod service;
 pub mod session;
 pub mod store;
 pub mod times;
+pub mod unproven;
 
 pub use self::{
     answer::Due,
@@ -78,5 +80,9 @@ pub use self::{
     store::{
         Store,
         Stores, //
+    },
+    unproven::{
+        Cookie,
+        Unproven, //
     },
 };

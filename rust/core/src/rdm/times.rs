@@ -17,6 +17,21 @@ pub const BUSY_PAUSE: u64 = 10 * MS;
 /// The longest pause before another request to a busy peer.
 pub const BUSY_PAUSE_MAX: u64 = 500 * MS;
 
+/// The number of times that an end repeats its request without a pause because the peer sends it a
+/// cookie. After that, the pauses are those for a busy peer. A correct peer sends one cookie, and
+/// another one if it was restarted or if the first one arrived too late.
+pub const PROMPT_RETRIES: u32 = 3;
+
+/// The number of requests without a valid cookie that an endpoint handles in a burst.
+pub const UNPROVEN_BURST: u32 = 16;
+
+/// The time in which an endpoint handles one more of them.
+pub const UNPROVEN_INTERVAL: u64 = 1_000 * MS / 16;
+
+/// The time after which an endpoint makes other cookies. A cookie is valid until the end of the
+/// period after its own: at least this time, and at most twice as long.
+pub const COOKIE_PERIOD: u64 = 10_000 * MS;
+
 /// The time without work after which a connection ends.
 pub const IDLE_TIME: u64 = 60_000 * MS;
 
@@ -63,4 +78,6 @@ pub const CANCELS_MAX: u32 = 64;
 const _: () = assert!(DEPTH.is_power_of_two() && CONTROL_SHARE > 1);
 const _: () = assert!(BUSY_PAUSE <= BUSY_PAUSE_MAX && BUSY_PAUSE_MAX < CONNECT_TIME);
 const _: () = assert!(PROOF_TIME < CONNECT_TIME);
+// A cookie is valid as long as operations wait for a connection.
+const _: () = assert!(CONNECT_TIME <= COOKIE_PERIOD && UNPROVEN_BURST > 0);
 const _: () = assert!(HOLD_TIME <= HOLD_TIME_MAX && PING_TIME < IDLE_TIME);

@@ -186,6 +186,7 @@ impl World {
             port: 1000 + from as u16,
             reads: 1,
             caps: Caps::EMPTY,
+            cookie: None,
         };
         let pipe = PipeId(call);
         let body = Body::Req { call, pipe, hello };
@@ -314,6 +315,17 @@ impl World {
         }
         let now = self.now;
         let end = self.ends[to].as_mut().unwrap();
+        if let Some(demands) = self.plan.demands {
+            let demands = !self.draining && self.rng.one_in(demands);
+            let admitted = end.admit(now, &self.plan, from, hello.cookie, demands);
+            if let Err(cookie) = admitted {
+                self.oracle.count("retry");
+                return refuse(self, Refusal::Retry(cookie));
+            }
+            if demands {
+                self.oracle.count("proven");
+            }
+        }
         let epoch = end.next_epoch();
         let reply = end.session(from).requested(now, hello, epoch);
         match reply {

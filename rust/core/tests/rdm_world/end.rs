@@ -7,10 +7,12 @@ use std::{
         BTreeMap,
         BTreeSet, //
     },
+    net::Ipv4Addr,
     sync::Arc, //
 };
 
 use kfi_core::{
+    addr::SockAddr,
     flags::Caps,
     matching::{
         posted::PostedSlot,
@@ -32,10 +34,14 @@ use kfi_core::{
             Send, //
         },
         session::Conn,
+        times::COOKIE_PERIOD,
+        unproven::Ends,
         Config,
+        Cookie,
         Session,
         Store,
-        Stores, //
+        Stores,
+        Unproven, //
     }, //
 };
 
@@ -219,6 +225,8 @@ pub(crate) struct End {
     pub(crate) config: Config,
     pub(crate) epoch: u64,
     pub(crate) sessions: BTreeMap<Addr, Session<Model>>,
+    /// The requests without a valid cookie.
+    unproven: Unproven,
     /// The answers owed to each peer.
     pub(crate) shares: BTreeMap<Addr, Share>,
     pub(crate) pairs: [Pair; 2],
@@ -256,6 +264,7 @@ impl End {
             },
             epoch: 0,
             sessions: BTreeMap::new(),
+            unproven: Unproven::new(),
             shares: BTreeMap::new(),
             pairs: [Pair::new(plan), Pair::new(plan)],
             numbers: BTreeMap::new(),
@@ -280,6 +289,30 @@ impl End {
             let (sends, rmas) = tree();
             Session::new(config, sends, rmas, Answers(BTreeMap::new()))
         })
+    }
+
+    /// Decides whether the request of a peer is handled. If `demands`, the limit is exceeded. The
+    /// error is the cookie that the peer must repeat.
+    pub(crate) fn admit(
+        &mut self,
+        now: u64,
+        plan: &Plan,
+        from: Addr,
+        cookie: Option<Cookie>,
+        demands: bool,
+    ) -> Result<(), Cookie> {
+        let now = now.wrapping_mul(COOKIE_PERIOD / plan.cookie_time);
+        let key = self.incarnation;
+        let hash = |words: [u64; 4]| {
+            let mix = |hash: u64, word: &u64| Rng::new(hash ^ word).next();
+            words.iter().fold(key, mix)
+        };
+        let ends = Ends {
+            peer: SockAddr::v4(Ipv4Addr::from_bits(from as u32), 1000 + from as u16),
+            port: self.config.port,
+        };
+        while demands && self.unproven.admit(now, &ends, None, hash).is_ok() {}
+        self.unproven.admit(now, &ends, cookie, hash)
     }
 
     /// Returns the number of answers owed to a peer.

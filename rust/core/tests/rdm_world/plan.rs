@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The choices of a seed.
 
+use kfi_core::rdm::times::COOKIE_PERIOD;
+
 use super::{
     rng::Rng,
     MS,
@@ -44,6 +46,11 @@ pub(crate) struct Plan {
     pub(crate) busy: u64,
     /// One in this many requests is accepted, but there is no memory for a QP.
     pub(crate) no_memory: u64,
+    /// The number of requests without a valid cookie is limited, and one in this many is refused
+    /// below the limit. `None`: there is no limit.
+    pub(crate) demands: Option<u64>,
+    /// The time after which cookies change. The limit is as many times higher as it is shorter.
+    pub(crate) cookie_time: u64,
 }
 
 impl Plan {
@@ -71,6 +78,8 @@ impl Plan {
             bad_keys: rng.pick(&[8, 1_000_000_000_000]),
             busy: rng.pick(&[2, 1_000_000, 1_000_000]),
             no_memory: 30,
+            demands: rng.pick(&[None, Some(1), Some(2), Some(1_000_000)]),
+            cookie_time: rng.pick(&[50 * MS, COOKIE_PERIOD]),
         }
     }
 
@@ -97,6 +106,8 @@ impl Plan {
             bad_keys: u64::MAX,
             busy: u64::MAX,
             no_memory: u64::MAX,
+            demands: None,
+            cookie_time: COOKIE_PERIOD,
         }
     }
 

@@ -12,7 +12,8 @@ use super::{
             Link,
             LinkState, //
         },
-        path::Path, //
+        path::Path,
+        stats::Stat, //
     },
     service::Cm, //
 };
@@ -252,6 +253,11 @@ impl Conn {
 
     pub(super) fn id(&self) -> CommId {
         self.id
+    }
+
+    /// Counts an event in the figures of the namespace. Any context.
+    pub(super) fn count(&self, figure: Stat) {
+        self.cm.count(figure);
     }
 
     /// The value that the consumer gave it. Any context.

@@ -18,9 +18,11 @@ use super::{
             BUSY_PAUSE_MAX,
             CONNECT_TIME,
             LINGER_TIME,
+            PROMPT_RETRIES,
             PROOF_TIME,
             RETIRE_TIME, //
         },
+        unproven::Cookie,
     },
     Conn,
     ConnectAttempt,
@@ -31,6 +33,26 @@ use super::{
     Session,
     Stage, //
 };
+
+impl ConnectAttempt {
+    /// Sends the next request after a pause, because the peer is busy.
+    fn back_off(&mut self, now: u64) {
+        self.cause = Cause::Busy;
+        self.after = now.saturating_add(self.pause);
+        self.pause = self.pause.saturating_mul(2).min(BUSY_PAUSE_MAX);
+    }
+
+    /// Sends the next request with the cookie of the peer: at once, or after a pause if the peer
+    /// has sent too many cookies.
+    fn retry(&mut self, now: u64, cookie: Cookie) {
+        self.cookie = Some(cookie);
+        if self.retries < PROMPT_RETRIES {
+            self.retries = self.retries.saturating_add(1);
+        } else {
+            self.back_off(now);
+        }
+    }
+}
 
 impl<S: Stores> Session<S> {
     /// Requests a connection if operations are waiting and there is none.
@@ -44,11 +66,13 @@ impl<S: Stores> Session<S> {
             until: now.saturating_add(CONNECT_TIME),
             after: now,
             pause: BUSY_PAUSE,
+            retries: 0,
+            cookie: None,
             cause: Cause::Unanswered,
         });
     }
 
-    fn hello(&self, epoch: u64) -> Hello {
+    fn hello(&self, epoch: u64, cookie: Option<Cookie>) -> Hello {
         Hello {
             peer_epoch: PeerEpoch {
                 incarnation: self.config.incarnation,
@@ -57,6 +81,7 @@ impl<S: Stores> Session<S> {
             port: self.config.port,
             reads: self.config.reads,
             caps: self.config.caps,
+            cookie,
         }
     }
 
@@ -78,7 +103,8 @@ impl<S: Stores> Session<S> {
         }
         let conn = Conn(epoch);
         self.current = Some(Link::new(conn, Stage::Asked));
-        Some(Manage::Connect(conn, self.hello(epoch)))
+        let cookie = self.effort.and_then(|effort| effort.cookie);
+        Some(Manage::Connect(conn, self.hello(epoch, cookie)))
     }
 
     /// Returns whether [`Self::manage`] would return an action.
@@ -108,7 +134,9 @@ impl<S: Stores> Session<S> {
     }
 
     /// Handles a connection request in the name of the peer. The request is known to be the peer's
-    /// only when the connection is established. `epoch` as in [`Self::manage`].
+    /// only when the connection is established. The caller has checked it with
+    /// [`Unproven::admit`](super::super::unproven::Unproven::admit). `epoch` as in
+    /// [`Self::manage`].
     pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64) -> Reply {
         let peer_epoch = hello.peer_epoch;
         if self.leaving || peer_epoch.incarnation == self.config.incarnation {
@@ -147,7 +175,7 @@ impl<S: Stores> Session<S> {
         link.asked = Some(peer_epoch);
         link.trusted = now.saturating_add(PROOF_TIME);
         self.incoming = Some(link);
-        Reply::Accept(conn, self.hello(epoch))
+        Reply::Accept(conn, self.hello(epoch, None))
     }
 
     /// Handles the acceptance by the peer (REP). Returns false if it is too late; the caller then
@@ -217,12 +245,19 @@ impl<S: Stores> Session<S> {
 
     /// Handles the rejection by the peer (REJ).
     pub fn rejected(&mut self, now: u64, conn: Conn, refusal: Refusal) {
+        let is_asked = |link: &Link| link.conn == conn && link.stage == Stage::Asked;
+        let asked = self.current.as_ref().is_some_and(is_asked);
         let cause = match (refusal, &mut self.effort) {
             (Refusal::Busy, Some(effort)) => {
-                effort.cause = Cause::Busy;
-                effort.after = now.saturating_add(effort.pause);
-                effort.pause = effort.pause.saturating_mul(2).min(BUSY_PAUSE_MAX);
+                effort.back_off(now);
                 // The operations continue to wait, for another connection.
+                Cause::Superseded
+            }
+            (Refusal::Retry(cookie), Some(effort)) => {
+                // A REJ to a REP of this end has no cookie.
+                if asked {
+                    effort.retry(now, cookie);
+                }
                 Cause::Superseded
             }
             _ => Cause::of(refusal),

@@ -43,6 +43,11 @@
 //! something to send waits for the confirmation for the same time before it sends a request itself.
 //! Of the two connections, the one that is confirmed first stays.
 //!
+//! *A peer wants proof*: a peer with many requests refuses a request and sends a cookie
+//! ([`Refusal::Retry`]). The session repeats the request with the cookie: up to
+//! [`PROMPT_RETRIES`](super::times::PROMPT_RETRIES) times at once, then with the pauses for a busy
+//! peer. [`unproven`](super::unproven) describes the other end.
+//!
 //! *A request from a peer with an established connection* means that the peer has lost its end. It
 //! is answered, and the new connection replaces the old one only when the peer has confirmed the
 //! answer. An old packet that was delayed in the network therefore does no harm. Requests with an
@@ -105,6 +110,7 @@ use super::{
         Store,
         Stores, //
     },
+    unproven::Cookie,
 };
 use crate::{
     errno::{
@@ -354,6 +360,10 @@ struct ConnectAttempt {
     after: u64,
     /// The pause after the next refusal by a busy peer.
     pause: u64,
+    /// The number of requests that were repeated at once because the peer had sent a cookie.
+    retries: u32,
+    /// The last cookie of the peer, which the next request has.
+    cookie: Option<Cookie>,
     /// The cause if the attempt fails.
     cause: Cause,
 }

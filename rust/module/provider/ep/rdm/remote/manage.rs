@@ -32,6 +32,7 @@ use kfi_core::rdm::{
         Reply, //
     },
     times::READS,
+    unproven::Ends,
     Cause,
     Hello, //
 };
@@ -338,8 +339,11 @@ impl cm::Consumer for Connection {
     }
 }
 
-/// Rejects a request with the reason.
+/// Rejects a request with the reason. No state of it is kept.
 fn refuse(request: cm::Request, refusal: Refusal) {
+    if let Refusal::Retry(_) = refusal {
+        request.count_unproven();
+    }
     request.refuse(Reason::CONSUMER_DEFINED, &refusal.to_bytes());
 }
 
@@ -347,7 +351,8 @@ fn refuse(request: cm::Request, refusal: Refusal) {
 pub(super) struct RdmListener(pub(super) Arc<Endpoint>);
 
 impl RdmListener {
-    /// The session with the peer that sent the request, and the hello of the request.
+    /// The session with the peer that sent the request, and the hello of the request. The session is
+    /// made only after the gate has admitted the request, whose source address may be forged.
     fn answer(
         &self,
         request: &cm::Request,
@@ -363,6 +368,11 @@ impl RdmListener {
         let from = self
             .name_of(request.remote(), hello.port)
             .ok_or(Refusal::Nobody)?;
+        let ends = Ends {
+            peer: from,
+            port: bound.name.port(),
+        };
+        endpoint.remote.gate.admit(now_ns(), &ends, hello.cookie)?;
         let session = self.session(bound, from)?;
         Ok((session, hello))
     }

@@ -24,6 +24,7 @@
 //! | [`conn`] | one connection: its QP |
 //! | [`serve`] | the peer's requests on a connection |
 //! | [`manage`] | making and closing connections |
+//! | [`gate`] | which connection requests of peers are handled |
 //! | [`op`] | operations, and answers to the peer |
 //! | [`owing`] | the count of the answers to the peer |
 //! | [`works`] | work requests of a QP |
@@ -46,6 +47,7 @@
 //! not longer.
 
 pub(super) mod conn;
+mod gate;
 mod manage;
 pub(in crate::provider::ep) mod op;
 mod owing;
@@ -85,6 +87,7 @@ use kfi_core::{
 };
 
 use self::{
+    gate::Gate,
     manage::RdmListener,
     session::Session, //
 };
@@ -129,6 +132,9 @@ pub(in crate::provider::ep) struct Remote {
     incarnation: u64,
     /// The last epoch that was used.
     epoch: Atomic<u64>,
+    /// Decides which connection requests are handled.
+    #[pin]
+    gate: Gate,
     /// A leaf.
     #[pin]
     sessions: SpinLock<Sessions>,
@@ -151,6 +157,7 @@ impl Remote {
         pin_init!(Self {
             incarnation: random_u64(),
             epoch: Atomic::new(0),
+            gate <- Gate::new(),
             sessions <- new_spinlock!(
                 Sessions {
                     tree: RBTree::new(),

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Decides which connection requests of peers an endpoint handles. Their source addresses may be
+//! forged: see [`kfi_core::rdm::unproven`].
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::SpinLock, //
+};
+
+use kfi_core::rdm::{
+    hello::Refusal,
+    unproven::Ends,
+    Cookie,
+    Unproven, //
+};
+
+use crate::shim::siphash::SipKey;
+
+/// The requests without a valid cookie, and the key of the cookies.
+#[pin_data]
+pub(super) struct Gate {
+    key: SipKey,
+    /// A leaf.
+    #[pin]
+    unproven: SpinLock<Unproven>,
+}
+
+impl Gate {
+    /// Makes the gate of a new endpoint, with a random key.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            key: SipKey::random(),
+            unproven <- new_spinlock!(Unproven::new(), "Gate::unproven"),
+        })
+    }
+
+    /// Decides whether a request is handled at time `now` in ns. The error is the refusal if it is
+    /// not: the peer must repeat the request with a cookie. Does not sleep.
+    pub(super) fn admit(
+        &self,
+        now: u64,
+        ends: &Ends,
+        cookie: Option<Cookie>,
+    ) -> core::result::Result<(), Refusal> {
+        let hash = |words: [u64; 4]| self.key.hash(&words);
+        let mut unproven = self.unproven.lock();
+        unproven
+            .admit(now, ends, cookie, hash)
+            .map_err(Refusal::Retry)
+    }
+}
