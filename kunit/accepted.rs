@@ -10,7 +10,7 @@ use super::{
     Accepted,
     Accepts, //
 };
-use crate::shim::aids::thread;
+use crate::kunit::helpers::thread;
 use core::net::{
     IpAddr,
     Ipv4Addr,

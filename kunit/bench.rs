@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Benchmarks of counters in the kernel: debugfs `kfabric-bench/`.
+//! Benchmarks of counters and of posting in the kernel: debugfs `kfabric-bench/`.
 //!
 //! Reading a file runs one benchmark once and returns two numbers: nanoseconds per operation, and
-//! how often a sleeper ran per operation (0 without sleepers). The benchmarks measure the functions
+//! how often a sleeper ran per operation (0 without sleepers). Most benchmarks measure the functions
 //! that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the operations in C to
-//! which they are compared. `qemu-test/bench` reads the files in turn.
+//! which they are compared. Two measure operations that are admitted and started, in process context
+//! and in a softirq. `qemu-test/bench` reads the files in turn.
 //!
 //! The code that measures is C (`bench.c`), so that the same code times C and Rust. The reader
 //! should be bound to one CPU.
@@ -23,22 +24,38 @@ use kernel::{
 
 use kfi_core::{
     enums,
+    flags::CqBind,
     wait::Deadline, //
 };
 
 use super::{
+    contexts::in_softirq,
+    ep_pair::{
+        Pair,
+        Sizes, //
+    },
     fixture::{
         ident,
+        soon,
         wait_obj,
         TestDomain, //
     },
     helpers::thread, //
 };
 use crate::{
+    mem::{
+        Inline,
+        MemRef,
+        Source, //
+    },
     provider::{
         cntr::{
             Cntr,
             CntrAttr, //
+        },
+        ep::admit::{
+            Admitted,
+            Context, //
         },
         object::force_close, //
     },
@@ -59,6 +76,10 @@ const WAKES: u32 = 400;
 
 /// The number of sleepers of which one is woken.
 const CROWD: u32 = 1_000;
+
+/// The number of messages that are admitted and started together, and how often.
+const POSTS: u32 = 256;
+const POST_ROUNDS: u32 = 20;
 
 /// The results of a run.
 struct Figures {
@@ -117,6 +138,10 @@ pub(crate) struct Bench {
     wake_the_same_of_1000: File<Run>,
     #[pin]
     wait_event_1000: File<Run>,
+    #[pin]
+    admit_start: File<Run>,
+    #[pin]
+    from_softirq: File<Run>,
 }
 
 impl Bench {
@@ -149,6 +174,16 @@ impl Bench {
             wait_event_1000 <- dir.read_callback_file(
                 c"wait_event_1000",
                 Run(|| queue_wakes(CROWD)),
+                &show,
+            ),
+            admit_start <- dir.read_callback_file(
+                c"admit_start",
+                Run(|| starts(start_here)),
+                &show,
+            ),
+            from_softirq <- dir.read_callback_file(
+                c"from_softirq",
+                Run(|| starts(start_in_softirq)),
                 &show,
             ),
         })
@@ -262,4 +297,66 @@ fn queue_wakes(sleepers: u32) -> Result<Figures> {
     // SAFETY: The function fills in the rest of `bench`.
     to_result(unsafe { bindings::kfabric_bench_wait_event(&mut bench) })?;
     Ok(Figures::woken(&bench))
+}
+
+/// Admits a SEND of 8 bytes and passes it to `start`.
+fn admit(pair: &Pair, context: Context, start: impl Fn(Admitted)) -> Result {
+    let inline = Inline::from_slice(&[0; 8]).ok_or(EINVAL)?;
+    let mut op = pair.a.send(Source::Inline(&inline), 0);
+    start(pair.a.endpoint.admit(&mut op, context)?);
+    Ok(())
+}
+
+fn start_here(pair: &Arc<Pair>) -> Result {
+    for _ in 0..POSTS {
+        admit(pair, Context::MaySleep, Admitted::start_here)?;
+    }
+    Ok(())
+}
+
+fn start_in_softirq(pair: &Arc<Pair>) -> Result {
+    let pair = pair.clone();
+    in_softirq(move || {
+        for _ in 0..POSTS {
+            // A message that is missing ends the wait for it with an error.
+            let _ = admit(&pair, Context::Atomic, Admitted::start);
+        }
+    })
+}
+
+/// Measures messages that `start` admits and starts, until they have arrived.
+fn starts(start: fn(&Arc<Pair>) -> Result) -> Result<Figures> {
+    let sizes = Sizes {
+        tx: POSTS as usize,
+        rx: POSTS as usize,
+        cq: POSTS,
+        bind: CqBind::SELECTIVE_COMPLETION,
+        ..Sizes::DEFAULT
+    };
+    let loud = Sizes {
+        bind: CqBind::EMPTY,
+        ..sizes
+    };
+    let pair = Arc::new(Pair::sized(enums::EpType::Rdm, sizes, loud)?, GFP_KERNEL)?;
+    let memory = MemRef::buffer(8)?;
+    let mut took = 0;
+    for _ in 0..POST_ROUNDS {
+        for _ in 0..POSTS {
+            pair.b.post(pair.b.receive(memory.clone(), 0))?;
+        }
+        let began = now_ns();
+        start(&pair)?;
+        let all = POSTS as usize;
+        let ignore = |_: &[u64], _: u64| Ok(());
+        let read = pair.b.cq.sread(all, POSTS, soon(), &mut 0, ignore)?;
+        took += now_ns().saturating_sub(began);
+        if read != all {
+            return Err(EIO);
+        }
+    }
+    let count = u64::from(POSTS) * u64::from(POST_ROUNDS);
+    Ok(Figures {
+        ps: per(took.saturating_mul(1000), count),
+        ran: 0,
+    })
 }

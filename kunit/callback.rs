@@ -3,28 +3,30 @@
 //! Suite `kfabric_callback`: callbacks on CQs and counters, their context and their end.
 
 use super::{
-    super::fixture::{
-        a_while,
-        allow_kill,
-        eventually,
-        ident,
-        soon,
-        thread,
-        wait_obj,
-        Count,
-        TestDomain, //
-    },
     Callback,
     Registration,
     WakeReason,
     Watched, //
 };
 use crate::{
-    kunit::helpers::{
-        may_sleep,
-        Join,
-        UserFd,
-        UserMemory, //
+    kunit::{
+        fixture::{
+            a_while,
+            allow_kill,
+            eventually,
+            ident,
+            soon,
+            thread,
+            wait_obj,
+            Count,
+            TestDomain, //
+        },
+        helpers::{
+            may_sleep,
+            Join,
+            UserFd,
+            UserMemory, //
+        }, //
     },
     provider::{
         cntr::{

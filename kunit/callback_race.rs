@@ -3,15 +3,6 @@
 //! Suite `kfabric_callback_race`: callbacks, interrupts and many tasks at the same time.
 
 use super::{
-    super::fixture::{
-        a_while,
-        eventually,
-        soon,
-        thread,
-        within,
-        Count,
-        TestDomain, //
-    },
     kunit::{
         at_least,
         counter,
@@ -25,7 +16,18 @@ use super::{
     Registration, //
 };
 use crate::{
-    kunit::helpers::Irq,
+    kunit::{
+        fixture::{
+            a_while,
+            eventually,
+            soon,
+            thread,
+            within,
+            Count,
+            TestDomain, //
+        },
+        helpers::Irq, //
+    },
     provider::{
         cntr::{
             irq::IrqAdder,

@@ -122,7 +122,7 @@ impl End {
         let flags = OpFlags::COMPLETION;
         let len = LEN as u64;
         self.endpoint
-            .ticket(self.bound()?, OpType::Send, flags, 7, len)
+            .ticket(self.bound()?, OpType::Send, flags, 7, len, &mut None)
     }
 
     /// Makes a waiting send of this endpoint to `target`, which is not queued there yet.

@@ -58,10 +58,10 @@ mod tests {
         let owner = Budget::of(user(300), Some(2 * BYTES))?;
         let queue = queue(1)?;
         queue.push(queue.reserve()?, &Entry::default());
-        let first = Record::new(&owner)?;
-        let second = Record::new(&owner)?;
+        let first = Record::new(&owner, GFP_KERNEL)?;
+        let second = Record::new(&owner, GFP_KERNEL)?;
         assert_eq!(charged(&owner), 2 * BYTES);
-        assert_eq!(Record::new(&owner).err(), Some(ENOMEM));
+        assert_eq!(Record::new(&owner, GFP_KERNEL).err(), Some(ENOMEM));
         queue.push_err_recorded(first, &error(1));
         assert_eq!(charged(&owner), 2 * BYTES);
         // This operation succeeds.
@@ -78,10 +78,10 @@ mod tests {
     fn a_record_is_freed_when_the_cq_has_room() -> Result {
         let owner = Budget::of(user(301), Some(BYTES))?;
         let queue = queue(1)?;
-        queue.push_err_recorded(Record::new(&owner)?, &error(1));
+        queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(1));
         assert_eq!(charged(&owner), 0);
         assert_eq!(queue.reserve().err(), Some(EAGAIN));
-        queue.push_err_recorded(Record::new(&owner)?, &error(2));
+        queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(2));
         assert_eq!(charged(&owner), BYTES);
         assert_eq!(readerr(&queue), Ok(1));
         assert_eq!(readerr(&queue), Ok(2));
@@ -96,10 +96,10 @@ mod tests {
         let queue = queue(2)?;
         let credits = (queue.reserve()?, queue.reserve()?);
         for n in 0..100 {
-            queue.push_err_recorded(Record::new(&owner)?, &error(n));
+            queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(n));
         }
         queue.push_err(credits.0, &error(100));
-        queue.push_err_recorded(Record::new(&owner)?, &error(101));
+        queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(101));
         queue.push_err(credits.1, &error(102));
         for n in 0..103 {
             let refuse = queue.readerr(|_| Err(EINVAL), || Err(EFAULT));
@@ -118,7 +118,7 @@ mod tests {
         let queue = queue(1)?;
         let credit = queue.reserve()?;
         for n in 0..10 {
-            queue.push_err_recorded(Record::new(&owner)?, &error(n));
+            queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(n));
         }
         assert_eq!(charged(&owner), 10 * BYTES);
         queue.unreserve(credit);

@@ -8,6 +8,12 @@ use super::{
     Gsi, //
 };
 use crate::{
+    kunit::helpers::{
+        a_while,
+        eventually,
+        thread,
+        Count, //
+    },
     mem::{
         Inline,
         Source, //
@@ -37,12 +43,6 @@ use crate::{
         NetNs,
         Path,
         Stat, //
-    },
-    shim::aids::{
-        a_while,
-        eventually,
-        thread,
-        Count, //
     }, //
 };
 use kernel::{

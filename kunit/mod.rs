@@ -4,12 +4,16 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`bench`] | benchmarks of counters, in debugfs; `bench.c` is the code that measures |
+//! | [`bench`] | benchmarks of counters and posting, in debugfs; `bench.c` is the code that measures |
+//! | [`contexts`] | closures that run in a softirq and in a hard interrupt |
+//! | [`ep_pair`] | two endpoints that know each other |
 //! | [`fixture`] | a fabric and a domain for the suites of the provider |
 //! | [`helpers`] | helpers of the suites of all layers; `helpers.c` and `memory.c` have the C functions |
 //!
 //! The suites themselves are modules of the files that they test, whose private items they use.
 
 pub(crate) mod bench;
+pub(crate) mod contexts;
+pub(crate) mod ep_pair;
 pub(crate) mod fixture;
 pub(crate) mod helpers;

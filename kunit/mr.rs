@@ -7,28 +7,12 @@
 //! wire.
 
 use super::{
-    av::{
-        Av,
-        AvAttr, //
-    },
-    cq::{
-        Cq,
-        CqAttr, //
-    },
-    ep::{
-        op::{
-            Flags,
-            Op,
-            Read,
-            Receive,
-            Remote,
-            RemoteRange,
-            Send,
-            Write, //
-        },
-        post::Poster,
-        Endpoint,
-        EpAttr, //
+    ep::op::{
+        Op,
+        Read,
+        Remote,
+        RemoteRange,
+        Write, //
     },
     mr::Mr,
     object::{
@@ -38,10 +22,13 @@ use super::{
 };
 use crate::{
     kunit::{
+        ep_pair::{
+            Pair,
+            FLAGS, //
+        },
         fixture::{
             eventually,
             ident,
-            wait_obj,
             TestDomain, //
         },
         helpers::UserMemory, //
@@ -70,18 +57,8 @@ use kernel::{
     sync::Arc, //
 };
 use kfi_core::{
-    enums::{
-        AvType,
-        EpType,
-        WaitObj, //
-    },
-    flags::{
-        Access,
-        Caps,
-        CqBind,
-        OpFlags, //
-    },
-    wait::Deadline, //
+    enums::EpType,
+    flags::Access, //
 };
 
 /// All access rights.
@@ -104,12 +81,6 @@ const LENS: [usize; 9] = [1, 0, 5000, 3, 1, 0, PAGE_SIZE, 900, 1];
 /// The lengths of thousands of pieces, too many for a stack.
 static ONES: [usize; 3000] = [1; 3000];
 
-/// Operations have no flags of their own: each reports its completion.
-const FLAGS: Flags = Flags {
-    own: OpFlags::EMPTY,
-    explicit: false,
-};
-
 /// Registers `memory`, which its owner addresses from 0 on.
 fn reg(domain: &TestDomain, memory: Memory, access: Access, key: u64) -> Result<Arc<Mr>> {
     let ranges = named(memory.len())?;
@@ -123,143 +94,11 @@ fn reg(domain: &TestDomain, memory: Memory, access: Access, key: u64) -> Result<
     )
 }
 
-/// An endpoint with its CQ, in the same domain as another one.
-struct Side {
-    endpoint: Arc<Endpoint>,
-    cq: Arc<Cq>,
-    peer: u64,
-}
-
-impl Side {
-    fn open(domain: &TestDomain, ep_type: EpType, fid: u64) -> Result<Self> {
-        let caps = Caps::MSG
-            .union(Caps::SEND)
-            .union(Caps::RECV)
-            .union(Caps::RMA)
-            .union(Caps::READ)
-            .union(Caps::WRITE)
-            .union(Caps::REMOTE_READ)
-            .union(Caps::REMOTE_WRITE);
-        let attr = EpAttr {
-            ep_type,
-            caps,
-            tx_op_flags: OpFlags::EMPTY,
-            rx_op_flags: OpFlags::EMPTY,
-            tx_size: 8,
-            rx_size: 8,
-            total_buffered_recv: if ep_type == EpType::Rdm { 1 << 20 } else { 0 },
-            src_addr: None,
-        };
-        let endpoint = Endpoint::open(&domain.domain, attr, ident(fid, 0)?)?;
-        let attr = CqAttr::new(64, 1, wait_obj(WaitObj::None)?, 0)?;
-        let cq = Cq::open(&domain.domain, attr, ident(fid + 1, 0)?)?;
-        endpoint.bind_cq(&cq, CqBind::TRANSMIT.union(CqBind::RECV))?;
-        Ok(Self {
-            endpoint,
-            cq,
-            peer: 0,
-        })
-    }
-
-    fn post(&self, op: Op<'_>) -> Result {
-        Poster::new(&self.endpoint).post(op)
-    }
-
-    /// Waits for one completion. Returns its error, if it has one.
-    fn complete(&self) -> Result {
-        let mut failed = None;
-        let done = eventually(|| {
-            let ignore = |_: &[u64], _: u64| Ok(());
-            let found = self.cq.sread(1, 0, Deadline::Poll, &mut 0, ignore);
-            if found == Ok(1) {
-                return true;
-            }
-            let seen = self.cq.readerr(
-                |entry| {
-                    failed = Some(Error::from_errno(-(entry.err as i32)));
-                    Ok(())
-                },
-                || Ok(()),
-            );
-            seen.is_ok()
-        });
-        match failed {
-            Some(error) => Err(error),
-            None if done => Ok(()),
-            None => Err(ETIMEDOUT),
-        }
-    }
-}
-
-impl Drop for Side {
-    fn drop(&mut self) {
-        force_close(&*self.endpoint);
-        force_close(&*self.cq);
-    }
-}
-
-/// Two endpoints that know each other's address.
-struct Pair {
-    a: Side,
-    b: Side,
-    av: Arc<Av>,
-    domain: TestDomain,
-}
-
 impl Pair {
-    fn new(ep_type: EpType) -> Result<Self> {
-        let domain = TestDomain::open()?;
-        let attr = AvAttr {
-            kind: AvType::Table,
-            count: 0,
-            events: false,
-        };
-        let av = Av::open(&domain.domain, attr, ident(3, 0)?)?;
-        let mut pair = Self {
-            a: Side::open(&domain, ep_type, 10)?,
-            b: Side::open(&domain, ep_type, 20)?,
-            av,
-            domain,
-        };
-        let Self { a, b, av, .. } = &mut pair;
-        if ep_type == EpType::Rdm {
-            for side in [&*a, &*b] {
-                side.endpoint.bind_av(av)?;
-                side.endpoint.enable()?;
-            }
-            a.peer = av.insert(b.endpoint.name()?)?;
-            b.peer = av.insert(a.endpoint.name()?)?;
-        } else {
-            a.endpoint.enable()?;
-            b.endpoint.enable()?;
-            for (from, to) in [(&*a, &*b), (&*b, &*a)] {
-                let info = to.endpoint.qp_info()?;
-                let addr = to.endpoint.name()?;
-                let addr = addr.with_qpn(info.qpn).map_err(|_| EINVAL)?;
-                from.endpoint.connect_qp(addr, info.psn)?;
-            }
-        }
-        Ok(pair)
-    }
-
     /// Sends `from` at `a` to `into` at `b`.
     fn message(&self, from: MemRef, into: MemRef) -> Result {
-        self.b.post(Op::Receive(Receive {
-            flags: FLAGS,
-            context: 0,
-            into,
-            addr: 0,
-            peer: u64::MAX,
-            tag: None,
-        }))?;
-        self.a.post(Op::Send(Send {
-            flags: FLAGS,
-            context: 0,
-            from: Source::Mem(from),
-            peer: self.a.peer,
-            data: 0,
-            tag: None,
-        }))?;
+        self.b.post(self.b.receive(into, 0))?;
+        self.a.post(self.a.send(Source::Mem(from), 0))?;
         self.a.complete()?;
         self.b.complete()
     }
@@ -335,14 +174,6 @@ impl Pair {
             close(&*remote)?;
         }
         Ok(())
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        force_close(&*self.a.endpoint);
-        force_close(&*self.b.endpoint);
-        force_close(&*self.av);
     }
 }
 

@@ -4,6 +4,12 @@
 //! queue, and is used again after RESET. kfi_roce tests the transitions themselves.
 
 use crate::{
+    kunit::helpers::{
+        a_while,
+        eventually,
+        rx_skb,
+        user, //
+    },
     mem::Budget,
     net::{
         del,
@@ -23,14 +29,6 @@ use crate::{
         NetNs,
         Path,
         Stat, //
-    },
-    shim::{
-        aids::{
-            a_while,
-            eventually,
-            user, //
-        },
-        skb::RxSkb, //
     }, //
 };
 use core::net::{
@@ -177,7 +175,7 @@ mod tests {
         for (from, valid) in [(ONE, false), (THREE, true)] {
             let path = Path::new(&link.0, from, TWO)?;
             let skb = with_pattern(&path, &send)?;
-            let skb = RxSkb::in_pieces(skb.bytes(), 20, 64, 1000)?;
+            let skb = rx_skb(skb.bytes(), 20, 64, 1000)?;
             assert!(b.qp.inbox.push(skb).is_ok());
             workers.clear();
             b.qp.wake();

@@ -9,6 +9,12 @@ use super::super::{
     Ud, //
 };
 use crate::{
+    kunit::helpers::{
+        a_while,
+        eventually,
+        thread,
+        Count, //
+    },
     mem::{
         Budget,
         Source, //
@@ -28,12 +34,6 @@ use crate::{
         NetNs,
         Path,
         Stat, //
-    },
-    shim::aids::{
-        a_while,
-        eventually,
-        thread,
-        Count, //
     }, //
 };
 use core::net::IpAddr;

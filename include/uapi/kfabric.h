@@ -1978,18 +1978,19 @@ struct kfabric_op {
  * KFI_EP_DGRAM; an atomic with a datatype or op that its opcode does not take;
  * -ENOTCONN a transmit of an endpoint that is not connected yet; -ESHUTDOWN its
  * connection is over; -EAGAIN no room in the transmit or receive queue, in the
- * CQ for an entry, or at the peer for an injected message, or KFI_FENCE while
- * an earlier operation waits there: try again after reading completions; -EMSGSIZE longer
- * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
- * the path MTU of a datagram; an atomic on more than one word; -EKEYREJECTED a
- * key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
+ * CQ for an entry, or at the peer for an injected message, KFI_FENCE while an
+ * earlier operation waits there, or started operations of the endpoint wait for
+ * room: try again after reading completions; -EMSGSIZE longer than
+ * KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than the
+ * path MTU of a datagram; an atomic on more than one word; -EKEYREJECTED a key
+ * of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
  * -EHOSTUNREACH no endpoint at that address of this host, no route to another
  * host (KFI_EP_RDM); -ENETUNREACH no route to it; -ENETDOWN the link's
  * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
  * with KFABRIC_IOC_MR_REG; -ENOMEM no memory, or none left of the user's limit,
  * for the error entry of an operation whose success makes no entry; -EACCES @mr
- * or @result_mr does not allow it; -ENOMSG KFI_CLAIM of a message
- * that was not claimed (KFI_PEEK never: its answer is a completion).
+ * or @result_mr does not allow it; -ENOMSG KFI_CLAIM of a message that was not
+ * claimed (KFI_PEEK never: its answer is a completion).
  */
 struct kfabric_post {
 	__u32	size;

@@ -26,10 +26,15 @@ fn each(count: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(began.elapsed().as_nanos() as f64 / f64::from(count))
 }
 
+/// Nanoseconds of an ioctl that does nothing.
+pub(crate) fn empty_call(device: &Device) -> Result<f64> {
+    each(CALLS, || Ok(device.nop()?))
+}
+
 fn empty(turns: &mut Turns) -> Result<()> {
     process::bind()?;
     let device = Device::open()?;
-    turns.take(&mut || each(CALLS, || Ok(device.nop()?)), &mut || {
+    turns.take(&mut || empty_call(&device), &mut || {
         each(CALLS, || {
             black_box(rustix::process::getppid());
             Ok(())

@@ -9,11 +9,18 @@
 //!   Every add wakes one of them, and each time it is another one: its stack and its task are as
 //!   cold as they are in such a program. The row `(the same)` wakes one of them repeatedly, so that
 //!   it differs from `cntr/wake` by the search only.
+//! - `post/admit_start_8B`: a silent message of 8 bytes to a posted receive of another endpoint is
+//!   admitted, started and posted in one task. The peer is a system call that does nothing.
+//! - `post/from_softirq`: such messages are admitted and started in a softirq, and a worker posts
+//!   them. The peer is the row before: the same in process context. Both are the time until the
+//!   last message of a batch has arrived, for each message.
 
 use crate::{
-    Result, process,
+    Result, calls, process,
     row::{Better, Case, Turns},
 };
+use kfi::Device;
+
 const DIR: &str = "/sys/kernel/debug/kfabric-bench";
 
 /// Runs one benchmark: nanoseconds, and sleepers that ran per operation.
@@ -97,6 +104,29 @@ pub(crate) fn cases() -> Vec<Case> {
                 turns.take(&mut || exactly_one("wake_1_of_1000"), &mut || {
                     ns("wait_event_1000")
                 })
+            },
+        },
+        Case {
+            name: "post/admit_start_8B",
+            unit: "ns",
+            peer: "ioctl/empty",
+            better: Better::Lower,
+            goal: None,
+            measure: |turns: &mut Turns| {
+                let device = Device::open()?;
+                turns.take(&mut || ns("admit_start"), &mut || {
+                    calls::empty_call(&device)
+                })
+            },
+        },
+        Case {
+            name: "post/from_softirq",
+            unit: "ns",
+            peer: "in process context",
+            better: Better::Lower,
+            goal: None,
+            measure: |turns: &mut Turns| {
+                turns.take(&mut || ns("from_softirq"), &mut || ns("admit_start"))
             },
         },
     ]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order of the table.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 27] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -20,6 +20,8 @@ const ORDER: [&str; 25] = [
     "cntr/poll_fd",
     "cq/ring_read",
     "ioctl/empty",
+    "post/admit_start_8B",
+    "post/from_softirq",
     "rdm/local_lat_8B",
     "rdm/local_bw_1MiB",
     "rdm/local_rate_8B",

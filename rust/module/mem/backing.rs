@@ -105,10 +105,10 @@ impl Backing {
     }
 
     /// A buffer of `len` bytes, not 0, whose bytes are not set yet. `flags` are used to allocate
-    /// the [`Arc`]. Sleeps. Fails with `ENOMEM`.
-    pub(super) fn buffer(len: usize, flags: Flags) -> Result<Arc<Self>> {
-        // SAFETY: Allocates memory and may sleep, as the caller may.
-        let memory = unsafe { shim::kfabric_shim_buffer_alloc(len) };
+    /// the [`Arc`]. Process context with `may_sleep`, otherwise any context. Fails with `ENOMEM`.
+    pub(super) fn buffer(len: usize, flags: Flags, may_sleep: bool) -> Result<Arc<Self>> {
+        // SAFETY: Allocates memory, and sleeps only if the caller may.
+        let memory = unsafe { shim::kfabric_shim_buffer_alloc(len, may_sleep) };
         let memory = NonNull::new(memory).ok_or(ENOMEM)?;
         let mut buffer = Self::new(Access::Write, MemoryOwner::Buffer);
         // INVARIANT: The buffer was just allocated, and is freed with the backing.

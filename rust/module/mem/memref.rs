@@ -116,7 +116,7 @@ impl MemRef {
     /// `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn buffer(len: usize) -> Result<Self> {
-        let buffer = Self::buffer_unset(len)?;
+        let buffer = Self::buffer_unset(len, true)?;
         fill(&buffer, 0);
         Ok(buffer)
     }
@@ -124,24 +124,24 @@ impl MemRef {
     /// A buffer of `len` bytes for an incoming message, charged to the current memory control
     /// group. The caller sets all bytes before anything reads them.
     ///
-    /// Process context; may sleep.
+    /// Process context with `may_sleep`, otherwise any context.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn to_be_filled(len: usize) -> Result<Self> {
-        Self::buffer_unset(len)
+    pub(crate) fn to_be_filled(len: usize, may_sleep: bool) -> Result<Self> {
+        Self::buffer_unset(len, may_sleep)
     }
 
     /// A buffer whose bytes are not set yet.
-    fn buffer_unset(len: usize) -> Result<Self> {
+    fn buffer_unset(len: usize, may_sleep: bool) -> Result<Self> {
         if len == 0 {
             return Ok(Self::empty());
         }
         // The charged group may be another user's, which must not have to reclaim memory for this
         // (see `kfabric_shim_buffer_alloc`). If the memory is not available now, the message waits.
         let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
-        Backing::buffer(len, flags).map(Self::new)
+        Backing::buffer(len, flags, may_sleep).map(Self::new)
     }
 
     /// Length in bytes.
@@ -189,6 +189,12 @@ impl MemRef {
         }
     }
 
+    /// Takes the reference, and leaves no bytes. Any context.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::empty())
+    }
+
     /// Copies all bytes to a new buffer.
     ///
     /// Process context; may sleep.
@@ -198,7 +204,7 @@ impl MemRef {
     /// `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn to_buffer(&self) -> Result<Self> {
-        let buffer = Self::buffer_unset(self.len)?;
+        let buffer = Self::buffer_unset(self.len, true)?;
         copy_mem(&buffer, self);
         Ok(buffer)
     }
@@ -326,24 +332,44 @@ impl Source<'_> {
     ///
     /// `ENOMEM`.
     pub(crate) fn to_buffer(&self) -> Result<MemRef> {
-        let buffer = MemRef::buffer_unset(self.len())?;
+        let buffer = MemRef::buffer_unset(self.len(), true)?;
         copy(&buffer, self);
         Ok(buffer)
     }
 
-    /// Memory with these bytes that outlives the call that posts: the memory itself, or a copy of
-    /// the inline bytes.
+    /// Memory with these bytes that outlives the call that posts. Inline bytes are copied to it
+    /// first. The reference stays here until the caller [takes](MemRef::take) it.
     ///
-    /// Process context; may sleep.
+    /// Process context with `may_sleep`, otherwise any context.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn keep(&self) -> Result<MemRef> {
-        match self {
-            Self::Inline(_) => self.to_buffer(),
-            Self::Mem(mem) => Ok(mem.clone()),
+    pub(crate) fn own(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
+        if let Self::Inline(inline) = self {
+            let buffer = MemRef::buffer_unset(inline.len, may_sleep)?;
+            super::wire::store(&buffer, 0, inline.as_slice());
+            *self = Self::Mem(buffer);
         }
+        match self {
+            Self::Mem(mem) => Ok(mem),
+            // Replaced above.
+            Self::Inline(_) => Err(EINVAL),
+        }
+    }
+
+    /// Takes the memory that [`own`](Self::own) has made, and leaves no bytes. Any context.
+    pub(crate) fn take_owned(&mut self) -> Source<'static> {
+        match self {
+            Self::Mem(mem) => Source::Mem(mem.take()),
+            Self::Inline(_) => Source::Mem(MemRef::empty()),
+        }
+    }
+
+    /// Drops the reference to the bytes, and leaves none. May sleep.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        *self = Self::Mem(MemRef::empty());
     }
 
     /// A cursor at byte `skip`.

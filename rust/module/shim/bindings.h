@@ -77,7 +77,7 @@ bool kfabric_shim_is_current(kuid_t uid, u64 user_ns, const void *memcg);
 void *kfabric_shim_memcg_current(void);
 void kfabric_shim_memcg_put(void *memcg);
 void *kfabric_shim_memcg_enter(void *memcg);
-void *kfabric_shim_buffer_alloc(size_t len);
+void *kfabric_shim_buffer_alloc(size_t len, bool may_sleep);
 void kfabric_shim_buffer_free(void *buffer);
 int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
 			struct mm_struct **mm);

@@ -454,16 +454,19 @@ void *kfabric_shim_memcg_enter(void *memcg)
 /**
  * kfabric_shim_buffer_alloc - allocate memory for bytes that a peer has sent
  * @len: number of bytes
+ * @may_sleep: whether the caller may sleep; otherwise @len is at most a page
  *
  * It is charged to the active memory control group. If the group is full, the
  * allocation fails and no process of the group is killed: otherwise any sender
  * could have one killed.
  *
- * Context: process, may sleep. Return: the memory, for
+ * Context: process with @may_sleep, otherwise any. Return: the memory, for
  * kfabric_shim_buffer_free(), or NULL.
  */
-void *kfabric_shim_buffer_alloc(size_t len)
+void *kfabric_shim_buffer_alloc(size_t len, bool may_sleep)
 {
+	if (!may_sleep)
+		return kmalloc(len, GFP_ATOMIC | __GFP_ACCOUNT | __GFP_NOWARN);
 	return kvmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 }
 

@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | [`queue`] | received packets; drops after a grace period | nothing, because they free memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
-//! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the other two |
+//! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of posting calls |
+//! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the others |
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that
@@ -44,6 +45,9 @@ static QUEUE: Atomic<usize> = Atomic::new(0);
 /// The address of [`control_queue`], or 0.
 static CONTROL: Atomic<usize> = Atomic::new(0);
 
+/// The address of [`submit_queue`], or 0.
+static SUBMIT: Atomic<usize> = Atomic::new(0);
+
 /// The address of [`slow_queue`], or 0.
 static SLOW: Atomic<usize> = Atomic::new(0);
 
@@ -78,6 +82,12 @@ pub(crate) fn queue() -> &'static Queue {
 pub(crate) fn control_queue() -> &'static Queue {
     // SAFETY: As above.
     unsafe { Queue::from_raw(raw(&CONTROL)) }
+}
+
+/// The queue for items that post started operations. Any context.
+pub(crate) fn submit_queue() -> &'static Queue {
+    // SAFETY: As above.
+    unsafe { Queue::from_raw(raw(&SUBMIT)) }
 }
 
 /// The queue for items that call consumers, or wait for items of the other queues. Any context.
@@ -166,9 +176,11 @@ impl Drop for Barrier {
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Fields are dropped in this order. A service of connection management ends in the control
+    // Fields are dropped in this order. The items that post operations are those of endpoints that
+    // have been closed; they free them. A service of connection management ends in the control
     // queue, which queues the closing of QP 1 to the slow queue. When QP 1 is closed, packets do
     // not wake the service.
+    _submit: WorkQueue,
     _ended: Flush,
     _slow: WorkQueue,
     _control: WorkQueue,
@@ -183,6 +195,7 @@ impl WorkQueues {
         let queue = WorkQueue::new(c"kfabric", true, &QUEUE)?;
         let control = WorkQueue::new(c"kfabric_cm", false, &CONTROL)?;
         Ok(Self {
+            _submit: WorkQueue::new(c"kfabric_submit", false, &SUBMIT)?,
             _ended: Flush(&CONTROL),
             _slow: WorkQueue::new(c"kfabric_slow", false, &SLOW)?,
             _control: control,

@@ -233,7 +233,10 @@ impl<'a> Reader<'a> {
                 add: operand,
                 result: self.result(op, poster)?,
             },
-            _ => Change::Sum { add: operand },
+            _ => Change::Sum {
+                add: operand,
+                result: None,
+            },
         })
     }
 

@@ -14,14 +14,16 @@
 //!
 //! # Context
 //!
-//! A record is allocated in process context. It is queued under the lock of the CQ. The rest of it
-//! is dropped outside that lock.
+//! A record is allocated in any context, for an operation that is admitted in an interrupt. It is
+//! queued under the lock of the CQ, where the small part that is not the tree's node is freed. The
+//! node and its charge are dropped outside that lock, in process context.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/cq_record.rs"]
 mod kunit;
 
 use kernel::{
+    alloc::Flags,
     new_spinlock,
     prelude::*,
     rbtree::{
@@ -60,12 +62,13 @@ struct Reservation {
 }
 
 impl Record {
-    /// Allocates a record and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
-    pub(crate) fn new(budget: &Budget) -> Result<Self> {
+    /// Allocates a record with `flags` and charges it to `budget`. Fails with `ENOMEM`. Sleeps if
+    /// `flags` allow that.
+    pub(crate) fn new(budget: &Budget, flags: Flags) -> Result<Self> {
         let memory = budget.take(BYTES)?;
-        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNodeReservation::new(flags)?;
         let reservation = Reservation { node, memory };
-        Ok(Self(KBox::new(reservation, GFP_KERNEL_ACCOUNT)?))
+        Ok(Self(KBox::new(reservation, flags)?))
     }
 }
 
@@ -99,7 +102,7 @@ impl RecordPool {
         let unused = self.unused.lock().pop();
         match unused {
             Some(record) => Ok(record),
-            None => Record::new(budget),
+            None => Record::new(budget, GFP_KERNEL_ACCOUNT),
         }
     }
 

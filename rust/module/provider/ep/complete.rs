@@ -80,6 +80,17 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
+    /// The ticket of an admitted operation that fails before it is posted.
+    pub(super) fn of_admitted(kind: OpType, context: u64, record: Option<Record>) -> Self {
+        Self {
+            kind,
+            report: false,
+            context,
+            len: 0,
+            reserved: record.map_or(ReservedRoom::None, ReservedRoom::Record),
+        }
+    }
+
     /// The context of the operation.
     pub(super) fn context(&self) -> u64 {
         self.context
@@ -197,8 +208,9 @@ impl Bound {
 }
 
 impl Endpoint {
-    /// Takes a ticket for an operation that may be kept after its call returns. Fails with `EAGAIN`
-    /// if the CQ has no room for its entry, `ENOMEM`. Sleeps.
+    /// Takes a ticket for an operation that may be kept after its call returns. `spare` is a record
+    /// that is used before others, if there is one. Fails with `EAGAIN` if the CQ has no room for
+    /// its entry, `ENOMEM`. Sleeps.
     #[inline(always)]
     pub(super) fn ticket(
         &self,
@@ -207,9 +219,10 @@ impl Endpoint {
         flags: OpFlags,
         context: u64,
         len: u64,
+        spare: &mut Option<Record>,
     ) -> Result<Ticket> {
         let mut ticket = self.ticket_at_once(bound, kind, flags, context, len)?;
-        self.keep(bound, &mut ticket)?;
+        self.keep(bound, &mut ticket, spare)?;
         Ok(ticket)
     }
 
@@ -245,14 +258,38 @@ impl Endpoint {
     /// Prepares a ticket for the failure of its operation, and for being kept after the call
     /// returns. Fails with `ENOMEM`; the caller then refuses the operation. Sleeps.
     #[inline]
-    pub(super) fn keep(&self, bound: &Bound, ticket: &mut Ticket) -> Result {
+    pub(super) fn keep(
+        &self,
+        bound: &Bound,
+        ticket: &mut Ticket,
+        spare: &mut Option<Record>,
+    ) -> Result {
         if matches!(ticket.reserved, ReservedRoom::None) && bound.cq(ticket.kind.side()).is_some() {
-            ticket.reserved = ReservedRoom::Record(self.records.take(&self.ident.budget)?);
+            let record = match spare.take() {
+                Some(record) => record,
+                None => self.records.take(&self.ident.budget)?,
+            };
+            ticket.reserved = ReservedRoom::Record(record);
         }
         Ok(())
     }
 
-    /// Gives back the ticket of an operation that was refused. Nothing is reported. Does not sleep.
+    /// Keeps an unused record for another operation. Process context, does not sleep.
+    pub(super) fn keep_record(&self, record: Record) {
+        self.records.put(record);
+    }
+
+    /// Gives back the ticket of an operation that is refused in its call. Nothing is reported. A
+    /// record becomes the `spare` one again, for the next attempt. Does not sleep.
+    #[inline]
+    pub(super) fn refuse(&self, bound: &Bound, ticket: Ticket, spare: &mut Option<Record>) {
+        match ticket.reserved {
+            ReservedRoom::Record(record) => *spare = Some(record),
+            _ => self.give_back(bound, ticket),
+        }
+    }
+
+    /// Gives back the ticket of an operation that ends without a report. Does not sleep.
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
         match (bound.cq(ticket.kind.side()), ticket.reserved) {
             (Some(binding), ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
@@ -274,6 +311,8 @@ impl Endpoint {
     /// Does not sleep.
     pub(super) fn complete_uncounted(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
         self.trace(ticket.context, outcome.len, outcome.error.as_ref());
+        // The operation has left room for a started one that waits for it.
+        self.submission.kick();
         let Some(binding) = bound.cq(ticket.kind.side()) else {
             return;
         };
@@ -349,6 +388,7 @@ impl Endpoint {
         bound: &Bound,
         mut ticket: Ticket,
         outcome: Outcome,
+        spare: &mut Option<Record>,
     ) -> Result {
         if let (Some(binding), ReservedRoom::None) =
             (bound.cq(ticket.kind.side()), &ticket.reserved)
@@ -357,7 +397,7 @@ impl Endpoint {
                 ticket.reserved = ReservedRoom::Credit(credit);
             }
         }
-        self.keep(bound, &mut ticket)?;
+        self.keep(bound, &mut ticket, spare)?;
         self.complete(bound, ticket, outcome);
         Ok(())
     }

@@ -52,6 +52,7 @@ use super::{
         Op,
         Send, //
     },
+    post::Poster,
     receive::Message,
     wire::{
         imm_data,
@@ -193,23 +194,39 @@ impl Dgram {
         }
     }
 
-    /// Posts an operation. Errors: see [`Poster::post`](super::post::Poster::post). Sleeps.
-    pub(super) fn post(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: Op<'_>) -> Result {
+    /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
+    /// Sleeps.
+    pub(super) fn post(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        op: &mut Op<'_>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
         match op {
             Op::Send(op) => self.send(endpoint, bound, op),
-            Op::Receive(op) => endpoint.receive(bound, op),
+            Op::Receive(op) => endpoint.receive(bound, op, &mut poster.spare),
             Op::Read(_) | Op::Write(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
         }
     }
 
-    fn send(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: Send<'_>) -> Result {
-        let kind = op.kind();
-        let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
-        let len = op.from.len() as u64;
+    /// Checks a SEND, and returns its flags and its immediate data. Fails with `EINVAL`,
+    /// `EOPNOTSUPP`, `EMSGSIZE`. Any context.
+    pub(super) fn check_send(
+        &self,
+        endpoint: &Endpoint,
+        op: &Send<'_>,
+    ) -> Result<(OpFlags, Option<u32>)> {
+        let flags = endpoint.checked_flags_of(op.kind(), op.flags, op.from.len())?;
         if flags.contains(OpFlags::DELIVERY_COMPLETE) {
             return Err(EOPNOTSUPP);
         }
-        let imm = imm_data(flags, op.data)?;
+        Ok((flags, imm_data(flags, op.data)?))
+    }
+
+    fn send(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: &mut Send<'_>) -> Result {
+        let (kind, len) = (op.kind(), op.from.len() as u64);
+        let (flags, imm) = self.check_send(endpoint, op)?;
         endpoint.check_link()?;
         let addr = bound.av()?.lookup(op.peer)?;
         let to = Destination {
@@ -226,7 +243,7 @@ impl Dgram {
             return Err(error);
         }
         // The memory is released before the completion is visible.
-        drop(op.from);
+        op.from.release();
         endpoint.complete_transmit_at_once(bound, ticket);
         Ok(())
     }

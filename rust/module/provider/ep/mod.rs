@@ -31,6 +31,14 @@
 //! All functions run in process context, with the exceptions in [`provider`](crate::provider).
 //! Functions that copy, allocate or drop pinned memory may sleep.
 
+#[cfg_attr(
+    not(kfi_kunit),
+    expect(
+        dead_code,
+        reason = "counters that start operations, and C consumers, will call it"
+    )
+)]
+pub(crate) mod admit;
 mod bound;
 mod complete;
 mod dgram;
@@ -42,11 +50,15 @@ pub(crate) mod options;
 pub(crate) mod post;
 mod rdm;
 mod receive;
+mod submit;
 pub(crate) mod wire;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/closing.rs"]
 mod kunit;
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/submit.rs"]
+mod kunit_submit;
 
 use kernel::{
     new_mutex,
@@ -56,6 +68,11 @@ use kernel::{
         Arc,
         Mutex,
         SetOnce, //
+    },
+    time::hrtimer::HrTimer,
+    workqueue::{
+        new_work,
+        Work, //
     }, //
 };
 
@@ -86,6 +103,7 @@ use self::{
         Queues,
         RxSide, //
     },
+    submit::Submission,
     wire::Wire, //
 };
 use super::{
@@ -110,6 +128,7 @@ use crate::{
     mem::Allowance,
     net::{EndpointCount, LinkState, Values},
     shim::{
+        alarm::Due,
         errno::to_error,
         word::AtomicWord, //
     }, //
@@ -192,6 +211,15 @@ pub(crate) struct Endpoint {
     /// Memory for the error entries of its next silent operations.
     #[pin]
     records: RecordPool,
+    /// Operations that were started and are not posted yet, and the worker and the timer that post
+    /// them.
+    #[pin]
+    submission: Submission,
+    #[pin]
+    work: Work<Self>,
+    #[pin]
+    retry: HrTimer<Self>,
+    retry_due: Due,
     tally: OpStats,
     place: SetOnce<ObjectListEntry>,
     /// Its memory, charged to the owner's budget.
@@ -246,6 +274,10 @@ impl Endpoint {
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
                 records <- records,
+                submission <- Submission::new(),
+                work <- new_work!("kfabric::Endpoint"),
+                retry <- HrTimer::new(),
+                retry_due: Due::never(),
                 tally: OpStats::new(),
                 place: SetOnce::new(),
                 _memory: memory,
@@ -323,14 +355,17 @@ impl Endpoint {
     /// completes with ECANCELED.
     ///
     /// Fails with `ENOENT` if there is no such operation that can still be cancelled,
-    /// `KFI_EOPBADSTATE` if the endpoint is not enabled. Sleeps.
+    /// `KFI_EOPBADSTATE` if the endpoint is not enabled, `EINTR` if the current task is being
+    /// killed. Sleeps.
     pub(crate) fn cancel(&self, context: u64) -> Result {
         let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         if self.cancel_receive(bound, context)
+            || self.cancel_started(bound, Side::Receive, context)?
             || self.cancel_send(bound, context)
             || self.cancel_remote(context)
+            || self.cancel_started(bound, Side::Transmit, context)?
         {
             Ok(())
         } else {
@@ -344,7 +379,26 @@ impl Endpoint {
     pub(crate) fn farewell(&self) {
         self.stop_listening();
         self.run.shut();
-        self.begin_to_leave();
+        // A task that posts started operations may still be inside. Then it ends the sessions.
+        if !self.submission.is_busy() {
+            self.begin_to_leave();
+        }
+    }
+
+    /// Tears the endpoint down. It is shut, and no operation of the owner is inside. Sleeps.
+    fn teardown_now(&self) {
+        self.submission.drop_all();
+        self.leave_remote();
+        if let Some(bound) = self.bound.as_ref() {
+            if let Some(Wire::Msg(msg)) = &self.wire {
+                msg.drop_all(self, bound);
+            }
+            self.drop_receives(bound);
+            self.fail_unexpected();
+            self.take_back_sends(bound);
+            bound.release();
+        }
+        self.domain.release();
     }
 
     #[inline]
@@ -394,18 +448,11 @@ impl Object for Endpoint {
     }
 
     fn teardown(&self) {
-        // No operation of the owner is inside, and only the owner posts to other hosts.
-        self.leave_remote();
-        if let Some(bound) = self.bound.as_ref() {
-            if let Some(Wire::Msg(msg)) = &self.wire {
-                msg.drop_all(self, bound);
-            }
-            self.drop_receives(bound);
-            self.fail_unexpected();
-            self.take_back_sends(bound);
-            bound.release();
+        // No call of the owner is inside. A close by force does not wait for a task that posts
+        // started operations; that task tears the endpoint down when it ends.
+        if !self.submission.leave_teardown() {
+            self.teardown_now();
         }
-        self.domain.release();
     }
 }
 

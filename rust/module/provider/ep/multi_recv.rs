@@ -153,14 +153,20 @@ impl MultiBuffer {
     /// Closes the buffer for messages. If no part is being filled, releases the memory and returns
     /// the ticket; otherwise the last part does that. Sleeps.
     pub(super) fn cancel(&self) -> Option<Ticket> {
+        let (ticket, memory) = self.take_back()?;
+        drop(memory);
+        Some(ticket)
+    }
+
+    /// The same, and returns the memory. Does not sleep.
+    pub(super) fn take_back(&self) -> Option<(Ticket, MemRef)> {
         let mut state = self.state.lock();
         if !state.room.cancel() {
             return None;
         }
-        let memory = core::mem::replace(&mut state.memory, MemRef::empty());
-        let ticket = state.ticket.take();
+        let (ticket, memory) = (state.ticket.take(), state.memory.take());
+        // Without a ticket the memory is dropped here, outside the lock.
         drop(state);
-        drop(memory);
-        ticket
+        ticket.map(|ticket| (ticket, memory))
     }
 }

@@ -10,7 +10,12 @@ use kernel::prelude::*;
 
 use kfi_core::{
     flags::OpFlags,
-    op::OpType, //
+    limits,
+    op::{
+        OpType,
+        Side,
+        ATOMIC_LEN, //
+    }, //
 };
 
 use crate::mem::{
@@ -78,6 +83,16 @@ pub(crate) struct Receive {
     pub(crate) tag: Option<Tag>,
 }
 
+impl Receive {
+    /// Its kind: RECV or TRECV.
+    pub(super) fn kind(&self) -> OpType {
+        match self.tag {
+            None => OpType::Recv,
+            Some(_) => OpType::TRecv,
+        }
+    }
+}
+
 /// A piece of a peer's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct RemoteRange {
@@ -104,6 +119,16 @@ impl Remote {
             Self::One(piece) => core::slice::from_ref(piece),
             Self::List(list) => list,
         }
+    }
+
+    /// Takes the pieces, and leaves none.
+    pub(super) fn take(&mut self) -> Self {
+        let none = RemoteRange {
+            addr: 0,
+            len: 0,
+            key: 0,
+        };
+        core::mem::replace(self, Self::One(none))
     }
 
     /// The bytes of all pieces; `None`: the sum overflows.
@@ -150,6 +175,8 @@ pub(crate) enum Change {
     Sum {
         /// The summand.
         add: u64,
+        /// A buffer for the old value, which is not read; see [`Change::result`].
+        result: Option<MemRef>,
     },
     /// FETCH_ATOMIC: adds.
     FetchSum {
@@ -179,6 +206,45 @@ pub(crate) struct Atomic {
     pub(crate) change: Change,
     /// The peer's 8 bytes.
     pub(crate) remote: Remote,
+}
+
+impl Change {
+    /// The destination of the old value. For an ATOMIC it is a buffer that is made here, because the
+    /// wire returns the old value in any case. Fails with `ENOMEM`. Sleeps with `may_sleep`.
+    pub(super) fn result(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
+        match self {
+            Self::Sum { result, .. } => {
+                if result.is_none() {
+                    *result = Some(MemRef::to_be_filled(ATOMIC_LEN, may_sleep)?);
+                }
+                result.as_mut().ok_or(ENOMEM)
+            }
+            Self::FetchSum { result, .. } | Self::CompareSwap { result, .. } => Ok(result),
+        }
+    }
+
+    /// Takes the function out, and leaves it without memory.
+    fn take(&mut self) -> Self {
+        match self {
+            Self::Sum { add, result } => Self::Sum {
+                add: *add,
+                result: result.take(),
+            },
+            Self::FetchSum { add, result } => Self::FetchSum {
+                add: *add,
+                result: result.take(),
+            },
+            Self::CompareSwap {
+                compare,
+                swap,
+                result,
+            } => Self::CompareSwap {
+                compare: *compare,
+                swap: *swap,
+                result: result.take(),
+            },
+        }
+    }
 }
 
 impl Atomic {
@@ -213,12 +279,104 @@ impl Op<'_> {
         matches!(self, Self::Read(_) | Self::Write(_) | Self::Atomic(_))
     }
 
+    /// Its side.
+    #[inline]
+    pub(super) fn side(&self) -> Side {
+        match self {
+            Self::Receive(_) => Side::Receive,
+            _ => Side::Transmit,
+        }
+    }
+
+    /// Its flags.
+    pub(super) fn flags(&self) -> Flags {
+        match self {
+            Self::Send(op) => op.flags,
+            Self::Receive(op) => op.flags,
+            Self::Read(op) => op.flags,
+            Self::Write(op) => op.flags,
+            Self::Atomic(op) => op.flags,
+        }
+    }
+
+    /// The length of its local memory in bytes.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Send(op) => op.from.len(),
+            Self::Receive(op) => op.into.len(),
+            Self::Read(op) => op.into.len(),
+            Self::Write(op) => op.from.len(),
+            Self::Atomic(_) => ATOMIC_LEN,
+        }
+    }
+
+    /// Bytes of kernel memory that belong to it and are not charged elsewhere: the lists of its
+    /// pieces and segments, and copied bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let of_source = |from: &Source<'_>| match from {
+            Source::Inline(_) => from.len(),
+            Source::Mem(memory) => memory.heap_bytes() + limits::INJECT_SIZE.min(memory.len()),
+        };
+        let of_list = |remote: &Remote| match remote {
+            Remote::One(_) => 0,
+            Remote::List(list) => list.capacity() * size_of::<RemoteRange>(),
+        };
+        match self {
+            Self::Send(op) => of_source(&op.from),
+            Self::Receive(op) => op.into.heap_bytes(),
+            Self::Read(op) => op.into.heap_bytes() + of_list(&op.remote),
+            Self::Write(op) => of_source(&op.from) + of_list(&op.remote),
+            Self::Atomic(op) => ATOMIC_LEN + of_list(&op.remote),
+        }
+    }
+
+    /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes,
+    /// a buffer for a discarded result. Fails with `ENOMEM`. Sleeps with `may_sleep`, otherwise any
+    /// context.
+    pub(super) fn own(&mut self, may_sleep: bool) -> Result {
+        match self {
+            Self::Send(op) => op.from.own(may_sleep).map(|_| ()),
+            Self::Write(op) => op.from.own(may_sleep).map(|_| ()),
+            Self::Atomic(op) => op.change.result(may_sleep).map(|_| ()),
+            Self::Receive(_) | Self::Read(_) => Ok(()),
+        }
+    }
+
+    /// Takes the operation out, and leaves it without memory. It was made its own before
+    /// ([`own`](Self::own)).
+    pub(super) fn take(&mut self) -> Op<'static> {
+        match self {
+            Self::Send(op) => Op::Send(Send {
+                from: op.from.take_owned(),
+                ..*op
+            }),
+            Self::Receive(op) => Op::Receive(Receive {
+                into: op.into.take(),
+                ..*op
+            }),
+            Self::Read(op) => Op::Read(Read {
+                into: op.into.take(),
+                remote: op.remote.take(),
+                ..*op
+            }),
+            Self::Write(op) => Op::Write(Write {
+                from: op.from.take_owned(),
+                remote: op.remote.take(),
+                ..*op
+            }),
+            Self::Atomic(op) => Op::Atomic(Atomic {
+                change: op.change.take(),
+                remote: op.remote.take(),
+                ..*op
+            }),
+        }
+    }
+
     /// Its kind and its context.
     pub(super) fn name(&self) -> (OpType, u64) {
         match self {
             Self::Send(op) => (op.kind(), op.context),
-            Self::Receive(op) if op.tag.is_some() => (OpType::TRecv, op.context),
-            Self::Receive(op) => (OpType::Recv, op.context),
+            Self::Receive(op) => (op.kind(), op.context),
             Self::Read(op) => (OpType::Read, op.context),
             Self::Write(op) => (OpType::Write, op.context),
             Self::Atomic(op) => (op.kind(), op.context),

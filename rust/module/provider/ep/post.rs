@@ -12,21 +12,29 @@ use kernel::{
     sync::Arc, //
 };
 
-use kfi_core::errno::Errno;
+use kfi_core::{
+    errno::Errno,
+    op::Side, //
+};
 
 use super::{
     bound::Bound,
     op::Op,
     rdm::remote::session::Session,
+    submit::Progress,
     Endpoint, //
 };
 use crate::{
     net::LinkState,
+    provider::cq::Record,
     shim::{
         errno::to_error,
         trace, //
     }, //
 };
+
+/// Bytes of started operations that a call posts before its own operations.
+const FIRST_BUDGET: usize = 16 << 20;
 
 /// The peer of an operation.
 pub(super) enum Peer {
@@ -48,6 +56,10 @@ pub(crate) struct Poster<'a> {
     pub(super) last: LastPeer,
     /// Work to be sent at the end of the call.
     pub(super) unsent: Unsent,
+    /// The record of the started operation that is being posted.
+    pub(super) spare: Option<Record>,
+    /// Whether the operation that is being posted was started.
+    pub(super) started: bool,
     /// Whether an operation of this call has waited for the delay after a refused access.
     has_waited: bool,
 }
@@ -69,8 +81,15 @@ impl<'a> Poster<'a> {
             bound: endpoint.bound.as_ref(),
             last: LastPeer::default(),
             unsent: Unsent::Nothing,
+            spare: None,
+            started: false,
             has_waited: false,
         }
+    }
+
+    /// The endpoint.
+    pub(super) fn endpoint(&self) -> &'a Arc<Endpoint> {
+        self.endpoint
     }
 
     /// Whether the call remembers the peer of its last operation.
@@ -86,29 +105,50 @@ impl<'a> Poster<'a> {
         self.last = LastPeer::default();
     }
 
-    /// Posts an operation, in the caller's process.
+    /// Posts an operation, in the caller's process. Operations of the same side that were started
+    /// before are posted first.
     ///
     /// An accepted operation (`Ok`) ends in exactly one completion, reported as requested. A
     /// refused operation has no effect. `struct kfabric_post` lists the errors. Sleeps.
     #[inline(always)]
-    pub(crate) fn post(&mut self, op: Op<'_>) -> Result {
+    pub(crate) fn post(&mut self, mut op: Op<'_>) -> Result {
         let endpoint = self.endpoint;
-        if op.accesses_memory() && endpoint.ident.is_delayed() {
+        if endpoint.submission.has_started(op.side()) {
+            self.post_started_first(op.side())?;
+        }
+        trace::post(|| {
+            let (kind, context) = op.name();
+            (endpoint.ident.fid, kind as u32, context)
+        });
+        self.run(&mut op)
+    }
+
+    /// Posts the started operations of a side. Fails with `EAGAIN` if that is not possible now.
+    #[cold]
+    fn post_started_first(&mut self, side: Side) -> Result {
+        // The call ends within a bounded time.
+        match self.post_started(side, FIRST_BUDGET) {
+            Progress::Empty => Ok(()),
+            Progress::Blocked | Progress::More | Progress::Busy => Err(EAGAIN),
+        }
+    }
+
+    /// Posts an operation. With `EAGAIN`, `op` still has its memory.
+    #[inline(always)]
+    pub(super) fn run(&mut self, op: &mut Op<'_>) -> Result {
+        let endpoint = self.endpoint;
+        if op.accesses_memory() && endpoint.ident.is_delayed() && endpoint.run.is_open() {
             self.enter_access()?;
         }
         let (Some(_inside), Some(bound)) = (endpoint.run.enter(), self.bound) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
-        trace::post(|| {
-            let (kind, context) = op.name();
-            (endpoint.ident.fid, kind as u32, context)
-        });
         if let Some(wire) = &endpoint.wire {
             return wire.post(endpoint, bound, op, self);
         }
         match op {
             Op::Send(op) => endpoint.send(bound, op, self),
-            Op::Receive(op) => endpoint.receive(bound, op),
+            Op::Receive(op) => endpoint.receive(bound, op, &mut self.spare),
             Op::Read(op) => endpoint.read(bound, op, self),
             Op::Write(op) => endpoint.write(bound, op, self),
             Op::Atomic(_) => Err(EOPNOTSUPP),
@@ -151,7 +191,8 @@ impl<'a> Poster<'a> {
     fn enter_access(&mut self) -> Result {
         self.push();
         self.forget_peer();
-        let may_sleep = !core::mem::replace(&mut self.has_waited, true);
+        // A started operation does not delay those of the other side.
+        let may_sleep = !self.started && !core::mem::replace(&mut self.has_waited, true);
         self.endpoint.ident.enter_access(may_sleep)
     }
 }

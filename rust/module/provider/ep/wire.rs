@@ -85,17 +85,30 @@ impl Wire {
         }
     }
 
-    /// Posts an operation. Errors: see [`Poster::post`]. Sleeps.
+    /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
+    /// Sleeps.
     pub(super) fn post(
         &self,
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
-        op: Op<'_>,
+        op: &mut Op<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
         match self {
             Self::Msg(msg) => msg.post(endpoint, bound, op, poster),
-            Self::Dgram(dgram) => dgram.post(endpoint, bound, op),
+            Self::Dgram(dgram) => dgram.post(endpoint, bound, op, poster),
+        }
+    }
+
+    /// Checks an operation that is not a receive. Fails with the errors of [`Poster::post`] that do
+    /// not depend on the peer or the state of the connection. Any context.
+    pub(super) fn check(&self, endpoint: &Endpoint, op: &Op<'_>) -> Result {
+        match self {
+            Self::Msg(msg) => msg.transmit_of(endpoint, op).map(|_| ()),
+            Self::Dgram(dgram) => match op {
+                Op::Send(op) => dgram.check_send(endpoint, op).map(|_| ()),
+                _ => Err(EOPNOTSUPP),
+            },
         }
     }
 

@@ -54,10 +54,7 @@ use super::{
     Phase, //
 };
 use crate::{
-    mem::{
-        MemRef,
-        Source, //
-    },
+    mem::MemRef,
     net::qp::rc::Request,
     shim::errno::to_error, //
 };
@@ -140,7 +137,7 @@ impl Tickets {
 }
 
 /// The parameters of a transmit besides its memory.
-struct Transmit {
+pub(in crate::provider::ep) struct Transmit {
     kind: OpType,
     flags: OpFlags,
     context: u64,
@@ -148,12 +145,13 @@ struct Transmit {
 }
 
 impl Msg {
-    /// Posts an operation. Errors: see [`Poster::post`]. Sleeps.
+    /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
+    /// Sleeps.
     pub(in crate::provider::ep) fn post(
         &self,
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
-        op: Op<'_>,
+        op: &mut Op<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
         match op {
@@ -161,103 +159,74 @@ impl Msg {
                 if self.phase() == Phase::Over {
                     return Err(ESHUTDOWN);
                 }
-                endpoint.receive(bound, op)?;
+                endpoint.receive(bound, op, &mut poster.spare)?;
                 if self.phase() == Phase::Over {
                     // The connection ended meanwhile, perhaps before it could see this receive.
                     endpoint.cancel_receives(bound);
                 }
                 Ok(())
             }
-            Op::Send(op) => {
-                let kind = op.kind();
-                let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
-                let end = match imm_data(flags, op.data)? {
-                    None => SendEnd::Plain,
-                    Some(imm) => SendEnd::Imm(imm),
-                };
-                let transmit = Transmit {
-                    kind,
-                    flags,
-                    context: op.context,
-                    op: WireOp::Send(end),
-                };
-                self.transmit(endpoint, bound, &transmit, Memory::Of(op.from), poster)
+            op => {
+                let transmit = self.transmit_of(endpoint, op)?;
+                self.transmit(endpoint, bound, &transmit, op, poster)
             }
-            Op::Write(op) => {
-                let kind = OpType::Write;
-                let flags = endpoint.checked_flags_of(kind, op.flags, op.from.len())?;
-                let (va, rkey) = one_piece(&op.remote, op.from.len())?;
-                let transmit = Transmit {
-                    kind,
-                    flags,
-                    context: op.context,
-                    op: WireOp::Write {
-                        va,
-                        rkey,
-                        imm: imm_data(flags, op.data)?,
-                    },
-                };
-                self.transmit(endpoint, bound, &transmit, Memory::Of(op.from), poster)
-            }
-            Op::Read(op) => {
-                let kind = OpType::Read;
-                let flags = endpoint.checked_flags_of(kind, op.flags, op.into.len())?;
-                self.check_rd_atomic()?;
-                let (va, rkey) = one_piece(&op.remote, op.into.len())?;
-                let transmit = Transmit {
-                    kind,
-                    flags,
-                    context: op.context,
-                    op: WireOp::Read { va, rkey },
-                };
-                self.transmit(endpoint, bound, &transmit, Memory::Kept(op.into), poster)
-            }
-            Op::Atomic(op) => self.atomic(endpoint, bound, op, poster),
         }
     }
 
-    fn atomic(
+    /// Checks a transmit, and returns its parameters. Fails with the errors of [`Poster::post`] that
+    /// do not depend on the state of the connection. Does not sleep.
+    pub(in crate::provider::ep) fn transmit_of(
         &self,
-        endpoint: &Arc<Endpoint>,
-        bound: &Bound,
-        op: Atomic,
-        poster: &mut Poster<'_>,
-    ) -> Result {
-        let kind = op.kind();
-        let flags = endpoint.checked_flags_of(kind, op.flags, ATOMIC_LEN)?;
+        endpoint: &Endpoint,
+        op: &Op<'_>,
+    ) -> Result<Transmit> {
+        let (kind, context) = op.name();
+        let len = op.len();
+        let flags = endpoint.checked_flags_of(kind, op.flags(), len)?;
+        let wire_op = match op {
+            Op::Send(op) => WireOp::Send(match imm_data(flags, op.data)? {
+                None => SendEnd::Plain,
+                Some(imm) => SendEnd::Imm(imm),
+            }),
+            Op::Write(op) => {
+                let (va, rkey) = one_piece(&op.remote, len)?;
+                let imm = imm_data(flags, op.data)?;
+                WireOp::Write { va, rkey, imm }
+            }
+            Op::Read(op) => {
+                self.check_rd_atomic()?;
+                let (va, rkey) = one_piece(&op.remote, len)?;
+                WireOp::Read { va, rkey }
+            }
+            Op::Atomic(op) => self.atomic(op)?,
+            // A receive is no transmit.
+            Op::Receive(_) => return Err(EINVAL),
+        };
+        Ok(Transmit {
+            kind,
+            flags,
+            context,
+            op: wire_op,
+        })
+    }
+
+    fn atomic(&self, op: &Atomic) -> Result<WireOp> {
         self.check_rd_atomic()?;
         let (va, rkey) = one_piece(&op.remote, ATOMIC_LEN)?;
         if va % ATOMIC_LEN as u64 != 0 {
             return Err(EINVAL);
         }
-        let (wire_op, result) = match op.change {
-            // The wire returns the old value in any case. This buffer is not read.
-            Change::Sum { add } => {
-                let result = MemRef::to_be_filled(ATOMIC_LEN)?;
-                (WireOp::FetchAdd { va, rkey, add }, result)
+        Ok(match op.change {
+            Change::Sum { add, .. } | Change::FetchSum { add, .. } => {
+                WireOp::FetchAdd { va, rkey, add }
             }
-            Change::FetchSum { add, result } => (WireOp::FetchAdd { va, rkey, add }, result),
-            Change::CompareSwap {
+            Change::CompareSwap { compare, swap, .. } => WireOp::CompareSwap {
+                va,
+                rkey,
                 compare,
                 swap,
-                result,
-            } => {
-                let op = WireOp::CompareSwap {
-                    va,
-                    rkey,
-                    compare,
-                    swap,
-                };
-                (op, result)
-            }
-        };
-        let transmit = Transmit {
-            kind,
-            flags,
-            context: op.context,
-            op: wire_op,
-        };
-        self.transmit(endpoint, bound, &transmit, Memory::Kept(result), poster)
+            },
+        })
     }
 
     /// Checks that READs and atomics may be outstanding, as the owner set and the peer agreed.
@@ -278,7 +247,7 @@ impl Msg {
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
         transmit: &Transmit,
-        memory: Memory<'_>,
+        of: &mut Op<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
         let Transmit {
@@ -294,14 +263,14 @@ impl Msg {
         }
         endpoint.check_link()?;
         let qp = self.qp()?;
-        let memory = memory.keep()?;
-        let len = memory.len() as u64;
-        let ticket = endpoint.ticket(bound, kind, flags, context, len)?;
+        let memory = memory_of(of)?;
+        let (len, spare) = (memory.len() as u64, &mut poster.spare);
+        let ticket = endpoint.ticket(bound, kind, flags, context, len, spare)?;
         let put = self.tickets.lock().put(ticket);
         let place = match put {
             Ok(place) => place,
             Err(ticket) => {
-                endpoint.give_back(bound, ticket);
+                endpoint.refuse(bound, ticket, spare);
                 return Err(EAGAIN);
             }
         };
@@ -311,19 +280,18 @@ impl Msg {
             solicited: false,
         };
         poster.unsent = Unsent::Own;
-        let queued = qp.queue(&request, &[], memory, place as u64);
-        queued.map_err(|error| {
+        let queued = qp.queue(&request, &[], memory.clone(), place as u64);
+        if let Err(error) = queued {
             let ticket = self.tickets.lock().take(place);
             if let Some(ticket) = ticket {
-                endpoint.give_back(bound, ticket);
+                endpoint.refuse(bound, ticket, &mut poster.spare);
             }
             // The state of the QP does not allow it: it has just been closed.
-            if error == EINVAL {
-                ESHUTDOWN
-            } else {
-                error
-            }
-        })
+            return Err(if error == EINVAL { ESHUTDOWN } else { error });
+        }
+        // Nothing is sent before the push, so the QP has the last reference when it completes.
+        drop(memory.take());
+        Ok(())
     }
 
     /// Sends the queued packets. Sleeps.
@@ -364,21 +332,15 @@ pub(super) fn failure(told: Option<(Errno, u32)>) -> Option<Failure> {
     })
 }
 
-/// The memory of a transmit.
-enum Memory<'a> {
-    /// The source of a send or write.
-    Of(Source<'a>),
-    /// The destination of a response.
-    Kept(MemRef),
-}
-
-impl Memory<'_> {
-    /// The memory, to be kept until the transmit completes. Fails with `ENOMEM`. Sleeps.
-    fn keep(self) -> Result<MemRef> {
-        match self {
-            Self::Of(source) => source.keep(),
-            Self::Kept(memory) => Ok(memory),
-        }
+/// The local memory of a transmit, to be kept until it completes: its source, or the destination of
+/// the response. Fails with `ENOMEM`. Sleeps.
+fn memory_of<'m>(op: &'m mut Op<'_>) -> Result<&'m mut MemRef> {
+    match op {
+        Op::Send(op) => op.from.own(true),
+        Op::Write(op) => op.from.own(true),
+        Op::Read(op) => Ok(&mut op.into),
+        Op::Receive(op) => Ok(&mut op.into),
+        Op::Atomic(op) => op.change.result(true),
     }
 }
 

@@ -28,6 +28,7 @@ use kfi_core::{
 use super::super::{
     complete::Outcome,
     op::{
+        Flags,
         Read,
         Remote,
         Write, //
@@ -42,105 +43,153 @@ use super::super::{
 use crate::{
     mem::{
         self,
-        MemRef, //
+        MemRef,
+        Source, //
     },
-    provider::mr::Mr, //
+    provider::{
+        cq::Record,
+        mr::Mr, //
+    }, //
 };
 
 /// The common parameters of a READ and a WRITE.
-pub(super) struct Rma {
+pub(super) struct Rma<'a> {
     pub(super) kind: OpType,
     pub(super) flags: OpFlags,
     pub(super) context: u64,
-    pub(super) remote: Remote,
+    /// A refused operation leaves the pieces here.
+    pub(super) remote: &'a mut Remote,
     pub(super) data: u64,
     pub(super) len: usize,
 }
 
-impl Rma {
-    /// Checks the length of the peer's memory. Fails with `EINVAL` if it differs from that of the
-    /// local memory.
-    fn check_remote(&self) -> Result {
-        if self.remote.len() != Some(self.len as u64) {
-            return Err(EINVAL);
+/// The local memory of an operation.
+enum Local<'a, 'b> {
+    /// The destination of a READ.
+    Into(&'a mut MemRef),
+    /// The bytes of a WRITE.
+    From(&'a mut Source<'b>),
+}
+
+impl Local<'_, '_> {
+    /// Copies the bytes of a piece, from or to byte `offset` on.
+    fn copy(&self, offset: usize, theirs: &MemRef) {
+        match self {
+            Self::Into(into) => {
+                mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
+            }
+            Self::From(from) => {
+                mem::copy_part(theirs, from, offset);
+            }
         }
-        Ok(())
+    }
+
+    /// Drops the reference to the memory. May sleep.
+    fn release(self) {
+        match self {
+            Self::Into(into) => drop(into.take()),
+            Self::From(from) => from.release(),
+        }
     }
 }
 
 impl Endpoint {
-    /// READ. Errors: see [`Poster::post`]. Sleeps.
+    /// Checks a READ and returns its flags. Fails with `EINVAL`, also if the lengths of both sides
+    /// differ; `EOPNOTSUPP`, `EMSGSIZE`. Does not sleep.
+    pub(in crate::provider::ep) fn check_read(&self, op: &Read) -> Result<OpFlags> {
+        self.check_rma(OpType::Read, op.flags, op.into.len(), &op.remote)
+    }
+
+    /// Checks a WRITE and returns its flags. Errors and context as for a READ.
+    pub(in crate::provider::ep) fn check_write(&self, op: &Write<'_>) -> Result<OpFlags> {
+        self.check_rma(OpType::Write, op.flags, op.from.len(), &op.remote)
+    }
+
+    fn check_rma(
+        &self,
+        kind: OpType,
+        flags: Flags,
+        len: usize,
+        remote: &Remote,
+    ) -> Result<OpFlags> {
+        let flags = self.checked_flags_of(kind, flags, len)?;
+        if remote.len() != Some(len as u64) {
+            return Err(EINVAL);
+        }
+        Ok(flags)
+    }
+
+    /// READ. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn read(
         self: &Arc<Self>,
         bound: &Bound,
-        op: Read,
+        op: &mut Read,
         poster: &mut Poster<'_>,
     ) -> Result {
-        let kind = OpType::Read;
-        let into = op.into;
         let rma = Rma {
-            kind,
-            flags: self.checked_flags_of(kind, op.flags, into.len())?,
+            kind: OpType::Read,
+            flags: self.check_read(op)?,
             context: op.context,
-            remote: op.remote,
+            remote: &mut op.remote,
             data: 0,
-            len: into.len(),
+            len: op.into.len(),
         };
-        rma.check_remote()?;
         match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => self.rma(bound, &rma, target, move |offset, theirs| {
-                mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
-            }),
+            Peer::Here(target) => {
+                let local = Local::Into(&mut op.into);
+                self.rma(bound, &rma, target, local, &mut poster.spare)
+            }
             Peer::There(session) => {
                 let session = session.clone();
-                let session = self.rma_remote(bound, session, rma, into)?;
+                let spare = &mut poster.spare;
+                let session = self.rma_remote(bound, session, rma, &mut op.into, spare)?;
                 poster.queued_to(session);
                 Ok(())
             }
         }
     }
 
-    /// WRITE. Errors: see [`Poster::post`]. Sleeps.
+    /// WRITE. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its bytes. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn write(
         self: &Arc<Self>,
         bound: &Bound,
-        op: Write<'_>,
+        op: &mut Write<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
-        let kind = OpType::Write;
-        let from = op.from;
         let rma = Rma {
-            kind,
-            flags: self.checked_flags_of(kind, op.flags, from.len())?,
+            kind: OpType::Write,
+            flags: self.check_write(op)?,
             context: op.context,
-            remote: op.remote,
+            remote: &mut op.remote,
             data: op.data,
-            len: from.len(),
+            len: op.from.len(),
         };
-        rma.check_remote()?;
         match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => self.rma(bound, &rma, target, move |offset, theirs| {
-                mem::copy_part(theirs, &from, offset);
-            }),
+            Peer::Here(target) => {
+                let local = Local::From(&mut op.from);
+                self.rma(bound, &rma, target, local, &mut poster.spare)
+            }
             Peer::There(session) => {
                 let session = session.clone();
-                let session = self.rma_remote(bound, session, rma, from.keep()?)?;
+                let (memory, spare) = (op.from.own(true)?, &mut poster.spare);
+                let session = self.rma_remote(bound, session, rma, memory, spare)?;
                 poster.queued_to(session);
                 Ok(())
             }
         }
     }
 
-    /// Calls `transfer(offset of the piece, its memory)` for each remote piece, to copy its bytes.
-    /// `transfer` owns the local memory and is dropped before the operation completes. Sleeps.
+    /// Copies the bytes of an operation with a peer on this host, and completes it. The local
+    /// memory is released before. Sleeps.
     fn rma(
         &self,
         bound: &Bound,
-        rma: &Rma,
+        rma: &Rma<'_>,
         target: &Arc<Self>,
-        mut transfer: impl FnMut(usize, &MemRef),
+        local: Local<'_, '_>,
+        spare: &mut Option<Record>,
     ) -> Result {
         let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
         else {
@@ -153,10 +202,10 @@ impl Endpoint {
         let mut ticket = self.ticket_at_once(bound, rma.kind, rma.flags, rma.context, len)?;
         if rma.remote.pieces().len() > 1 {
             // The operation may fail after bytes were copied, and then it cannot be refused.
-            self.keep(bound, &mut ticket)?;
+            self.keep(bound, &mut ticket, spare)?;
         }
-        let transferred = target.transfer_all(rma, &mut transfer);
-        drop(transfer);
+        let transferred = target.transfer_all(rma, &local);
+        local.release();
         match transferred {
             Ok(()) => {
                 target.complete_remote(target_bound, rma.kind, rma.flags, rma.data, len);
@@ -167,7 +216,7 @@ impl Endpoint {
                 target.domain.count_refusal();
                 // Counted before the program sees the completion.
                 self.ident.refused();
-                self.fail_at_once(bound, ticket, Outcome::refused(refusal))
+                self.fail_at_once(bound, ticket, Outcome::refused(refusal), spare)
             }
         }
     }
@@ -175,8 +224,8 @@ impl Endpoint {
     /// Copies the bytes of an RMA operation. `self` is the target.
     fn transfer_all(
         &self,
-        rma: &Rma,
-        transfer: &mut impl FnMut(usize, &MemRef),
+        rma: &Rma<'_>,
+        local: &Local<'_, '_>,
     ) -> core::result::Result<(), Refusal> {
         if !self.caps.contains(rma.kind.target_caps()) {
             return Err(Refusal::Rights);
@@ -196,7 +245,7 @@ impl Endpoint {
         for piece in pieces {
             self.with_region(piece.key, |region| {
                 let memory = region.remote(piece.addr, piece.len, access)?;
-                transfer(offset, &memory);
+                local.copy(offset, &memory);
                 Ok(())
             })?;
             // The sum of all lengths is the length of the local memory.

@@ -57,35 +57,50 @@ use super::{
 };
 use crate::{
     mem::Source,
-    net::LinkState, //
+    net::LinkState,
+    provider::cq::Record, //
 };
 
 /// The parameters that a send needs, besides the message, to complete.
-struct SendParams<'a> {
+struct SendParams<'a, 'b> {
     target: &'a Arc<Endpoint>,
     target_bound: &'a Bound,
     context: u64,
-    flags: OpFlags,
+    /// Whether an injected message may wait at the peer, because its bytes belong to the operation.
+    may_wait: bool,
+    /// The bytes. A refused send leaves them here.
+    from: &'a mut Source<'b>,
+    /// See [`Endpoint::ticket`].
+    spare: &'a mut Option<Record>,
 }
 
 impl Endpoint {
-    /// SEND and TSEND. Errors: see [`Poster::post`]. Sleeps.
+    /// Checks a SEND or TSEND and returns its flags. Fails with `EINVAL`, `EOPNOTSUPP`, `EMSGSIZE`.
+    /// Does not sleep.
+    #[inline]
+    pub(in crate::provider::ep) fn check_send(&self, op: &Send<'_>) -> Result<OpFlags> {
+        self.checked_flags_of(op.kind(), op.flags, op.from.len())
+    }
+
+    /// SEND and TSEND. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its bytes.
+    /// Sleeps.
     #[inline]
     #[link_section = ".text.hot"]
     pub(in crate::provider::ep) fn send(
         self: &Arc<Self>,
         bound: &Bound,
-        op: Send<'_>,
+        op: &mut Send<'_>,
         poster: &mut Poster<'_>,
     ) -> Result {
         let kind = op.kind();
-        let flags = self.checked_flags_of(kind, op.flags, op.from.len())?;
+        let flags = self.check_send(op)?;
         let len = op.from.len() as u64;
         let target = match self.peer(bound, op.peer, &mut poster.last)? {
             Peer::Here(target) => target,
             Peer::There(session) => {
                 let session = session.clone();
-                let session = self.send_remote(bound, session, kind, flags, op)?;
+                let spare = &mut poster.spare;
+                let session = self.send_remote(bound, session, kind, flags, op, spare)?;
                 poster.queued_to(session);
                 return Ok(());
             }
@@ -99,7 +114,9 @@ impl Endpoint {
         }
         let ticket = self.ticket_at_once(bound, kind, flags, op.context, len)?;
         if !target.caps.contains(kind.target_caps()) {
-            return self.fail_at_once(bound, ticket, Outcome::failed(Errno::EREMOTEIO));
+            let outcome = Outcome::failed(Errno::EREMOTEIO);
+            op.from.release();
+            return self.fail_at_once(bound, ticket, outcome, &mut poster.spare);
         }
 
         let message = Message {
@@ -112,22 +129,29 @@ impl Endpoint {
             len,
         };
         let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
-        let departure = SendParams {
-            target,
-            target_bound,
-            context: op.context,
-            flags,
-        };
-        match target.offer(&message, eager) {
+        let charged = match target.offer(&message, eager) {
             MatchResult::Taken(place) => {
                 target.place_at_once(target_bound, place, &message, &op.from);
                 // The memory is released before the completion is visible.
-                drop(op.from);
+                op.from.release();
                 self.complete_transmit_at_once(bound, ticket);
-                Ok(())
+                return Ok(());
             }
-            MatchResult::Charged => self.send_eager(bound, departure, message, op.from, ticket),
-            MatchResult::NoRoom => self.send_waiting(bound, departure, message, op.from, ticket),
+            MatchResult::Charged => true,
+            MatchResult::NoRoom => false,
+        };
+        let params = SendParams {
+            target,
+            target_bound,
+            context: op.context,
+            may_wait: poster.started || !flags.contains(OpFlags::INJECT),
+            from: &mut op.from,
+            spare: &mut poster.spare,
+        };
+        if charged {
+            self.send_eager(bound, params, message, ticket)
+        } else {
+            self.send_waiting(bound, params, message, ticket)
         }
     }
 
@@ -136,25 +160,24 @@ impl Endpoint {
     fn send_eager(
         self: &Arc<Self>,
         bound: &Bound,
-        departure: SendParams<'_>,
+        params: SendParams<'_, '_>,
         message: Message,
-        from: Source<'_>,
         ticket: Ticket,
     ) -> Result {
         let SendParams {
             target,
             target_bound,
             ..
-        } = departure;
-        let copy = match target.buffer(&from) {
+        } = params;
+        let copy = match target.buffer(params.from) {
             Ok(Some(copy)) => copy,
             Ok(None) => {
                 target.uncharge(&message);
-                return self.send_waiting(bound, departure, message, from, ticket);
+                return self.send_waiting(bound, params, message, ticket);
             }
             Err(e) => {
                 target.uncharge(&message);
-                self.give_back(bound, ticket);
+                self.refuse(bound, ticket, params.spare);
                 return Err(e);
             }
         };
@@ -162,14 +185,14 @@ impl Endpoint {
             EnqueueResult::Kept => {}
             EnqueueResult::Taken(place) => {
                 target.uncharge(&message);
-                target.place(target_bound, place, &message, &from);
+                target.place(target_bound, place, &message, params.from);
             }
             EnqueueResult::Full => {
                 target.uncharge(&message);
-                return self.send_waiting(bound, departure, message, from, ticket);
+                return self.send_waiting(bound, params, message, ticket);
             }
         }
-        drop(from);
+        params.from.release();
         self.complete_transmit(bound, ticket);
         Ok(())
     }
@@ -179,55 +202,59 @@ impl Endpoint {
     fn send_waiting(
         self: &Arc<Self>,
         bound: &Bound,
-        departure: SendParams<'_>,
+        params: SendParams<'_, '_>,
         message: Message,
-        from: Source<'_>,
         mut ticket: Ticket,
     ) -> Result {
         let SendParams {
             target,
             target_bound,
             context,
-            flags,
-        } = departure;
-        let seat = if flags.contains(OpFlags::INJECT) {
-            Err(EAGAIN)
-        } else {
+            may_wait,
+            from,
+            spare,
+            ..
+        } = params;
+        let slot = if may_wait {
             self.tx.reserve()
+        } else {
+            Err(EAGAIN)
         };
-        let seat = match seat {
-            Ok(seat) => seat,
+        let slot = match slot {
+            Ok(slot) => slot,
             Err(e) => {
-                self.give_back(bound, ticket);
+                self.refuse(bound, ticket, spare);
                 return Err(e);
             }
         };
-        let kept = self.keep(bound, &mut ticket).and_then(|()| from.keep());
-        // Dropped here, so that the party that takes the cargo has the last reference.
-        drop(from);
-        let from = match kept {
-            Ok(from) => from,
+        let kept = self.keep(bound, &mut ticket, spare);
+        let memory = match kept.and_then(|()| from.own(true)) {
+            // The party that takes the pending operation has the last reference.
+            Ok(memory) => memory.take(),
             Err(e) => {
-                self.tx.unreserve(seat);
-                self.give_back(bound, ticket);
+                self.tx.unreserve(slot);
+                self.refuse(bound, ticket, spare);
                 return Err(e);
             }
         };
-        let cargo = PendingOp { from, ticket };
-        let send = match WaitingSend::new(self, target, context, seat.number, cargo) {
+        let pending = PendingOp {
+            from: memory,
+            ticket,
+        };
+        let send = match WaitingSend::new(self, target, context, slot.number, pending) {
             Ok(send) => send,
-            Err((e, cargo)) => {
-                self.tx.unreserve(seat);
-                self.give_back(bound, cargo.ticket);
+            Err((e, pending)) => {
+                self.tx.unreserve(slot);
+                self.refuse(bound, pending.ticket, spare);
                 return Err(e);
             }
         };
         match target.arrive(&message, Held::There(send.clone())) {
             EnqueueResult::Kept => {
-                let number = seat.number;
-                self.tx.seat(seat, send.clone());
+                let number = slot.number;
+                self.tx.enter(slot, send.clone());
                 if !send.is_waiting() {
-                    // The peer or a cancel has taken the cargo already.
+                    // The peer or a cancel has taken the operation already.
                     self.tx.remove(number);
                 } else if self.domain.link().state() == LinkState::Gone {
                     // The link may have been removed after the check above, and its sends failed
@@ -237,18 +264,19 @@ impl Endpoint {
                 Ok(())
             }
             EnqueueResult::Taken(place) => {
-                self.tx.unreserve(seat);
+                self.tx.unreserve(slot);
                 // The send is not visible to others yet.
-                if let Some(cargo) = send.take() {
-                    target.place(target_bound, place, &message, &Source::Mem(cargo.from));
-                    self.complete_transmit(bound, cargo.ticket);
+                if let Some(pending) = send.take() {
+                    target.place(target_bound, place, &message, &Source::Mem(pending.from));
+                    self.complete_transmit(bound, pending.ticket);
                 }
                 Ok(())
             }
             EnqueueResult::Full => {
-                self.tx.unreserve(seat);
-                if let Some(cargo) = send.take() {
-                    self.give_back(bound, cargo.ticket);
+                self.tx.unreserve(slot);
+                if let Some(pending) = send.take() {
+                    *from = Source::Mem(pending.from);
+                    self.refuse(bound, pending.ticket, spare);
                 }
                 Err(EAGAIN)
             }

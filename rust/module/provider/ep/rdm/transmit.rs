@@ -114,7 +114,7 @@ impl TxSide {
     }
 
     /// Returns the place of a send that did not have to wait. Does not sleep.
-    pub(in crate::provider::ep) fn unreserve(&self, _seat: TxSlot) {
+    pub(in crate::provider::ep) fn unreserve(&self, _slot: TxSlot) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
     }
@@ -122,8 +122,8 @@ impl TxSide {
     /// Enters a send that waits at its peer already. Does not sleep.
     ///
     /// Its cargo may have been taken before; the caller checks that, and removes the send.
-    pub(in crate::provider::ep) fn seat(&self, seat: TxSlot, send: Arc<WaitingSend>) {
-        let node = seat.node.into_node(seat.number, send);
+    pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: Arc<WaitingSend>) {
+        let node = slot.node.into_node(slot.number, send);
         self.waiting.lock().sends.insert(node);
     }
 

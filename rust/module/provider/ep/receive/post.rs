@@ -25,7 +25,6 @@ use kfi_core::{
         Criteria,
         Placement, //
     },
-    op::OpType,
     prov_errno, //
 };
 use kfi_roce::rc::Status;
@@ -51,6 +50,7 @@ use super::{
 };
 use crate::{
     mem::Source,
+    provider::cq::Record,
     shim::{
         errno::to_error,
         sched::cond_resched, //
@@ -62,20 +62,43 @@ const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
 
 /// The endpoint as the receiver.
 impl Endpoint {
-    /// RECV and TRECV. Errors: see [`Poster::post`](super::super::post::Poster::post). Sleeps.
-    pub(in crate::provider::ep) fn receive(&self, bound: &Bound, op: Receive) -> Result {
-        let kind = match op.tag {
-            None => OpType::Recv,
-            Some(_) => OpType::TRecv,
-        };
+    /// Checks a receive, without its source, and returns its flags. Fails with `EINVAL`,
+    /// `EOPNOTSUPP`, `EMSGSIZE`; `KFI_ENOCQ` for a search whose result no CQ reports. Does not
+    /// sleep.
+    pub(in crate::provider::ep) fn check_receive(
+        &self,
+        bound: &Bound,
+        op: &Receive,
+    ) -> Result<OpFlags> {
+        let kind = op.kind();
         let flags = self.flags_of(kind, op.flags)?;
-        let len = op.into.len() as u64;
-        let directed = op.peer != KFI_ADDR_UNSPEC && self.caps.contains(Caps::DIRECTED_RECV);
-        kind.check_caps(self.caps, flags, directed)
-            .and_then(|()| kind.check_len(flags, len))
+        kind.check_caps(self.caps, flags, self.is_directed(op))
+            .and_then(|()| kind.check_len(flags, op.into.len() as u64))
             .map_err(to_error)?;
-        // fi_msg(3): without KFI_DIRECTED_RECV the source address is ignored.
-        let src = if directed {
+        if flags.contains(OpFlags::PEEK) && bound.rx_cq.is_none() {
+            // The entry is all that it would tell.
+            return Err(to_error(Errno::KFI_ENOCQ));
+        }
+        Ok(flags)
+    }
+
+    /// Whether a receive takes messages of one source only. fi_msg(3): without KFI_DIRECTED_RECV
+    /// the source address is ignored.
+    fn is_directed(&self, op: &Receive) -> bool {
+        op.peer != KFI_ADDR_UNSPEC && self.caps.contains(Caps::DIRECTED_RECV)
+    }
+
+    /// RECV and TRECV. Errors: see [`Poster::post`](super::super::post::Poster::post). With
+    /// `EAGAIN`, `op` still has its memory. `spare`: see [`ticket`](Self::ticket). Sleeps.
+    pub(in crate::provider::ep) fn receive(
+        &self,
+        bound: &Bound,
+        op: &mut Receive,
+        spare: &mut Option<Record>,
+    ) -> Result {
+        let flags = self.check_receive(bound, op)?;
+        let (kind, len) = (op.kind(), op.into.len() as u64);
+        let src = if self.is_directed(op) {
             Some(bound.av()?.lookup(op.peer)?)
         } else {
             None
@@ -86,32 +109,36 @@ impl Endpoint {
             tag: tag.tag,
             ignore: tag.ignore,
         };
-        let receives = !flags.contains(OpFlags::PEEK);
-        if !receives && bound.rx_cq.is_none() {
-            // The entry is all that it would tell.
-            return Err(to_error(Errno::KFI_ENOCQ));
-        }
-        let ticket = self.ticket(bound, kind, flags, op.context, len)?;
+        let ticket = self.ticket(bound, kind, flags, op.context, len, spare)?;
         if flags.contains(OpFlags::MULTI_RECV) {
-            return self.receive_multi(bound, want, op, ticket);
+            return self.receive_multi(bound, want, op, ticket, spare);
         }
         let single = Single {
-            into: op.into,
+            into: op.into.take(),
             ticket,
         };
-        let search = Search::of(flags);
-        self.receive_single(bound, op.tag.is_some(), search, receives, want, single)
+        match self.receive_single(bound, kind.is_tagged(), flags, want, single) {
+            Ok(()) => Ok(()),
+            Err((error, single)) => {
+                op.into = single.into;
+                self.refuse(bound, single.ticket, spare);
+                Err(error)
+            }
+        }
     }
 
+    /// Posts a receive for one message, or searches. Returns a refused receive. Fails with `EAGAIN`
+    /// if the queue is full, `KFI_ENOMSG` for a KFI_CLAIM without a claimed message. Sleeps.
     fn receive_single(
         &self,
         bound: &Bound,
         tagged: bool,
-        search: Search,
-        receives: bool,
+        flags: OpFlags,
         want: Criteria<SockAddr>,
         single: Single,
-    ) -> Result {
+    ) -> core::result::Result<(), (Error, Single)> {
+        let search = Search::of(flags);
+        let receives = !flags.contains(OpFlags::PEEK);
         let mut single = single;
         loop {
             let answer = {
@@ -130,12 +157,9 @@ impl Endpoint {
             };
             let (answer, receive) = match answer {
                 Ok(found) => found,
-                Err(Waiting::Single(single)) => {
-                    self.give_back(bound, single.ticket);
-                    return Err(EAGAIN);
-                }
+                Err(Waiting::Single(single)) => return Err((EAGAIN, single)),
                 // Unreachable: the receive that was posted is a single one.
-                Err(Waiting::Multi(_)) => return Err(EAGAIN),
+                Err(Waiting::Multi(_)) => return Ok(()),
             };
             single = receive;
             match answer {
@@ -166,10 +190,7 @@ impl Endpoint {
                     self.complete_uncounted(bound, single.into_ticket(), outcome);
                     return Ok(());
                 }
-                Answer::NotClaimed => {
-                    self.give_back(bound, single.ticket);
-                    return Err(to_error(Errno::ENOMSG));
-                }
+                Answer::NotClaimed => return Err((to_error(Errno::ENOMSG), single)),
             }
         }
     }
@@ -179,14 +200,15 @@ impl Endpoint {
         &self,
         bound: &Bound,
         want: Criteria<SockAddr>,
-        op: Receive,
+        op: &mut Receive,
         ticket: Ticket,
+        spare: &mut Option<Record>,
     ) -> Result {
         let min = self.min_multi_recv();
-        let buffer = match MultiBuffer::new(op.into, op.addr, min, ticket) {
+        let buffer = match MultiBuffer::new(op.into.take(), op.addr, min, ticket) {
             Ok(buffer) => buffer,
             Err((e, ticket)) => {
-                self.give_back(bound, ticket);
+                self.refuse(bound, ticket, spare);
                 return Err(e);
             }
         };
@@ -197,8 +219,9 @@ impl Endpoint {
                 let pair = &mut queues.plain;
                 if !used && pair.posted.is_full() {
                     drop(queues);
-                    if let Some(ticket) = buffer.cancel() {
-                        self.give_back(bound, ticket);
+                    if let Some((ticket, memory)) = buffer.take_back() {
+                        op.into = memory;
+                        self.refuse(bound, ticket, spare);
                     }
                     return Err(EAGAIN);
                 }

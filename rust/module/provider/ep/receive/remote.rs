@@ -111,7 +111,7 @@ impl Endpoint {
                 .ident
                 .owner
                 .memcg()
-                .charge(|| MemRef::to_be_filled(len as usize))
+                .charge(|| MemRef::to_be_filled(len as usize, true))
                 .ok()?,
             _memory: memory,
             owed: None,

@@ -50,12 +50,16 @@ use super::{
     },
     store::slot, //
 };
-use crate::mem::MemRef;
+use crate::{
+    mem::MemRef,
+    provider::cq::Record, //
+};
 
 impl Endpoint {
     /// SEND and TSEND. The caller has checked flags, capabilities and length. Returns the session,
     /// which may be a new one; the caller [pushes](Session::push) it soon. Fails with `EAGAIN` if
-    /// `tx_size` transmits are outstanding, or the CQ has no room; `ENOMEM`. Sleeps.
+    /// `tx_size` transmits are outstanding, or the CQ has no room (`op` then has its bytes);
+    /// `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep::rdm) fn send_remote(
         self: &Arc<Self>,
@@ -63,9 +67,10 @@ impl Endpoint {
         session: Arc<Session>,
         kind: OpType,
         flags: OpFlags,
-        op: Send<'_>,
+        op: &mut Send<'_>,
+        spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
-        self.try_send(bound, &session, kind, flags, op)
+        self.try_send(bound, &session, kind, flags, op, spare)
             .inspect_err(|_| session.settle())
     }
 
@@ -75,9 +80,10 @@ impl Endpoint {
         session: &Arc<Session>,
         kind: OpType,
         flags: OpFlags,
-        op: Send<'_>,
+        op: &mut Send<'_>,
+        spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
-        let memory = op.from.keep()?;
+        let memory = op.from.own(true)?;
         let outgoing = Outgoing {
             tag: op.tag.map(|tag| tag.tag),
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
@@ -92,11 +98,11 @@ impl Endpoint {
             Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)
         };
         let slot = slot(())?;
-        let ticket = self.remote_ticket(bound, kind, flags, op.context, &memory)?;
+        let ticket = self.remote_ticket(bound, kind, flags, op.context, memory, spare)?;
         let new = NewSend {
             transmit: Transmit {
                 ticket,
-                memory,
+                memory: memory.take(),
                 target: None,
                 grant: None,
             },
@@ -104,7 +110,7 @@ impl Endpoint {
             grant,
         };
         let post = |to: &Arc<Session>, new| to.send(outgoing, new);
-        self.hand_over(bound, session, new, post, |new| new.transmit)
+        self.hand_over(bound, session, new, post, |new| new.transmit, spare)
     }
 
     /// READ and WRITE of `memory`. Returns the session as a SEND does. Fails with `EAGAIN`,
@@ -114,10 +120,11 @@ impl Endpoint {
         self: &Arc<Self>,
         bound: &Bound,
         session: Arc<Session>,
-        rma: Rma,
-        memory: MemRef,
+        rma: Rma<'_>,
+        memory: &mut MemRef,
+        spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
-        self.try_rma(bound, &session, rma, memory)
+        self.try_rma(bound, &session, rma, memory, spare)
             .inspect_err(|_| session.settle())
     }
 
@@ -125,8 +132,9 @@ impl Endpoint {
         self: &Arc<Self>,
         bound: &Bound,
         session: &Arc<Session>,
-        rma: Rma,
-        memory: MemRef,
+        rma: Rma<'_>,
+        memory: &mut MemRef,
+        spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
         let pieces = rma.remote.pieces();
         if pieces.is_empty() {
@@ -145,10 +153,11 @@ impl Endpoint {
             fence: rma.flags.contains(OpFlags::FENCE),
         };
         let slot = slot(())?;
-        let ticket = self.remote_ticket(bound, rma.kind, rma.flags, rma.context, &memory)?;
+        let (flags, context) = (rma.flags, rma.context);
+        let ticket = self.remote_ticket(bound, rma.kind, flags, context, memory, spare)?;
         if !has_keys {
             // RKEYs have 4 bytes, so no region has this key.
-            drop(memory);
+            drop(memory.take());
             self.tx.give_back_room();
             self.complete(bound, ticket, Outcome::refused(Refusal::Key));
             session.settle();
@@ -157,17 +166,17 @@ impl Endpoint {
         let new = NewRma {
             transmit: Transmit {
                 ticket,
-                memory,
+                memory: memory.take(),
                 target: Some(Target {
                     read: transfer.kind == RmaKind::Read,
-                    remote: rma.remote,
+                    remote: rma.remote.take(),
                 }),
                 grant: None,
             },
             slot,
         };
         let post = |to: &Arc<Session>, new| to.rma(transfer, new);
-        self.hand_over(bound, session, new, post, |new| new.transmit)
+        self.hand_over(bound, session, new, post, |new| new.transmit, spare)
     }
 
     /// Hands `new` to a session. If the session has been removed meanwhile, `post` returns `new`,
@@ -181,6 +190,7 @@ impl Endpoint {
         new: N,
         post: impl Fn(&Arc<Session>, N) -> Option<N>,
         transmit: impl Fn(N) -> Transmit,
+        spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
         let mut session = session.clone();
         let mut back = post(&session, new);
@@ -190,7 +200,8 @@ impl Endpoint {
             session = match self.remote_peer(bound, session.peer()) {
                 Ok(session) => session,
                 Err(error) => {
-                    self.refuse_remote(bound, transmit(new));
+                    self.tx.give_back_room();
+                    self.refuse(bound, transmit(new).ticket, spare);
                     return Err(error);
                 }
             };
@@ -207,16 +218,11 @@ impl Endpoint {
         flags: OpFlags,
         context: u64,
         memory: &MemRef,
+        spare: &mut Option<Record>,
     ) -> Result<Ticket> {
         self.tx.take_room()?;
         let len = memory.len() as u64;
-        self.ticket(bound, kind, flags, context, len)
+        self.ticket(bound, kind, flags, context, len, spare)
             .inspect_err(|_| self.tx.give_back_room())
-    }
-
-    /// Gives back the room and the ticket of a transmit that is refused. Sleeps.
-    fn refuse_remote(&self, bound: &Bound, transmit: Transmit) {
-        self.tx.give_back_room();
-        self.give_back(bound, transmit.ticket);
     }
 }

@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_submit`: admitted operations, started from all contexts, cancelled and dropped.
+
+use super::{
+    admit::{
+        Admitted,
+        Context, //
+    },
+    op::{
+        Flags,
+        Op,
+        Remote,
+        RemoteRange,
+        Tag,
+        Write, //
+    },
+    post::Poster,
+    submit::Progress,
+    *, //
+};
+use crate::{
+    kunit::{
+        contexts::{
+            in_hard_irq,
+            in_softirq, //
+        },
+        ep_pair::{
+            End,
+            Pair,
+            Sizes,
+            FLAGS, //
+        },
+        fixture::{
+            a_while,
+            eventually,
+            ident, //
+        },
+        helpers::user, //
+    },
+    mem::{
+        self,
+        Budget,
+        Inline,
+        MemRef,
+        Part,
+        Source, //
+    },
+    provider::object::{
+        close,
+        force_close, //
+    }, //
+};
+use kernel::{
+    new_spinlock_irq,
+    sync::SpinLockIrq, //
+};
+use kfi_core::flags::CqBind;
+
+/// The length of a message that waits at its peer, in bytes.
+const LONG: usize = 1 << 17;
+
+/// Admits a SEND of `byte` at `end`, with the same context.
+fn admit_byte(end: &End, byte: u8, context: Context) -> Result<Admitted> {
+    let inline = Inline::from_slice(&[byte]).ok_or(EINVAL)?;
+    let mut op = end.send(Source::Inline(&inline), byte.into());
+    end.endpoint.admit(&mut op, context)
+}
+
+/// Admits a SEND of a long message.
+fn admit_long(end: &End, context: u64) -> Result<Admitted> {
+    let mut op = end.send(Source::Mem(MemRef::buffer(LONG)?), context);
+    end.endpoint.admit(&mut op, Context::MaySleep)
+}
+
+/// Posts receives of a byte each at `end`, and returns their memory.
+fn receive_bytes(end: &End, count: u8) -> Result<KVec<MemRef>> {
+    let mut memory = KVec::new();
+    for context in 0..count {
+        let byte = MemRef::buffer(1)?;
+        memory.push(byte.clone(), GFP_KERNEL)?;
+        end.post(end.receive(byte, context.into()))?;
+    }
+    Ok(memory)
+}
+
+/// Returns whether the bytes are 0, 1, 2, ... after both ends have reported them in this order.
+fn arrived_in_order(pair: &Pair, bytes: &[MemRef]) -> Result<bool> {
+    for (context, byte) in (0u8..).zip(bytes) {
+        let want = MemRef::buffer(1)?;
+        mem::memref::fill(&want, context);
+        if pair.b.next()? != (context.into(), Ok(()))
+            || pair.a.next()? != (context.into(), Ok(()))
+            || !mem::memref::equal(byte, &want)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(pair.a.poll().is_none() && pair.b.poll().is_none())
+}
+
+/// Operations for a context that may not sleep.
+#[pin_data]
+struct Batch {
+    #[pin]
+    ops: SpinLockIrq<KVec<Admitted>>,
+}
+
+impl Batch {
+    /// Admits the SENDs of the bytes 0, 1, ... `count - 1`.
+    fn new(end: &End, count: u8) -> Result<Arc<Self>> {
+        let mut ops = KVec::new();
+        // The last one is taken first.
+        for byte in (0..count).rev() {
+            ops.push(admit_byte(end, byte, Context::MaySleep)?, GFP_KERNEL)?;
+        }
+        Arc::pin_init(
+            pin_init!(Self {
+                ops <- new_spinlock_irq!(ops),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts all under the lock, as a counter does.
+    fn start(&self) {
+        let mut ops = self.ops.lock();
+        while let Some(op) = ops.pop() {
+            op.start();
+        }
+    }
+}
+
+/// Sizes of an endpoint whose CQ has entries only for operations that ask for them.
+const SILENT: Sizes = Sizes {
+    bind: CqBind::SELECTIVE_COMPLETION,
+    ..Sizes::DEFAULT
+};
+
+/// Sizes of an endpoint with room for `tx` transmits.
+const fn narrow(tx: usize) -> Sizes {
+    Sizes {
+        tx,
+        ..Sizes::DEFAULT
+    }
+}
+
+#[kunit_tests(kfabric_submit)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_started_in_process_context_are_posted_in_order() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let bytes = receive_bytes(&pair.b, 8)?;
+        for byte in 0..4 {
+            admit_byte(&pair.a, byte, Context::MaySleep)?.start_here();
+        }
+        for byte in 4..8 {
+            admit_byte(&pair.a, byte, Context::MaySleep)?.start();
+        }
+        assert!(arrived_in_order(&pair, &bytes)?);
+        Ok(())
+    }
+
+    #[test]
+    fn operations_started_in_a_softirq_are_posted_in_order() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let bytes = receive_bytes(&pair.b, 8)?;
+        let batch = Batch::new(&pair.a, 8)?;
+        in_softirq(move || batch.start())?;
+        assert!(arrived_in_order(&pair, &bytes)?);
+        Ok(())
+    }
+
+    #[test]
+    fn operations_started_in_a_hard_interrupt_are_posted_in_order() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let bytes = receive_bytes(&pair.b, 8)?;
+        let batch = Batch::new(&pair.a, 8)?;
+        in_hard_irq(move || batch.start())?;
+        assert!(arrived_in_order(&pair, &bytes)?);
+        Ok(())
+    }
+
+    #[test]
+    fn operations_of_a_connection_start_in_a_hard_interrupt() -> Result {
+        let pair = Pair::new(EpType::Msg)?;
+        let bytes = receive_bytes(&pair.b, 8)?;
+        let batch = Batch::new(&pair.a, 8)?;
+        in_hard_irq(move || batch.start())?;
+        assert!(arrived_in_order(&pair, &bytes)?);
+        Ok(())
+    }
+
+    /// Admits and starts a RECV and a SEND where nothing may sleep. Returns whether both complete.
+    fn exchange_in(run: fn(KBox<dyn Fn() + core::marker::Send + Sync>) -> Result) -> Result<bool> {
+        let pair = Arc::new(Pair::new(EpType::Rdm)?, GFP_KERNEL)?;
+        let into = MemRef::buffer(1)?;
+        let start = {
+            let (pair, into) = (pair.clone(), into.clone());
+            move || {
+                let mut receive = pair.b.receive(into.clone(), 7);
+                if let Ok(receive) = pair.b.endpoint.admit(&mut receive, Context::Atomic) {
+                    receive.start();
+                }
+                if let Ok(send) = admit_byte(&pair.a, 5, Context::Atomic) {
+                    send.start();
+                }
+            }
+        };
+        run(KBox::new(start, GFP_KERNEL)?)?;
+        Ok(pair.b.next()? == (7, Ok(())) && pair.a.next()? == (5, Ok(())))
+    }
+
+    #[test]
+    fn operations_are_admitted_in_a_softirq() -> Result {
+        assert!(exchange_in(|run| in_softirq(move || run()))?);
+        Ok(())
+    }
+
+    #[test]
+    fn operations_are_admitted_in_a_hard_interrupt() -> Result {
+        assert!(exchange_in(|run| in_hard_irq(move || run()))?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_without_room_among_transmits_goes_on_later() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(2), Sizes::DEFAULT)?;
+        for context in 0..6 {
+            admit_long(&pair.a, context)?.start();
+        }
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 2));
+        a_while();
+        assert!(pair.a.poll().is_none());
+        for context in 0..6 {
+            pair.b
+                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            assert_eq!(pair.a.next()?, (context, Ok(())));
+            assert_eq!(pair.b.next()?, (context, Ok(())));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_without_room_in_the_cq_goes_on_when_entries_are_read() -> Result {
+        let pair = Pair::sized(
+            EpType::Rdm,
+            Sizes {
+                cq: 2,
+                ..Sizes::DEFAULT
+            },
+            Sizes::DEFAULT,
+        )?;
+        let bytes = receive_bytes(&pair.b, 6)?;
+        let batch = Batch::new(&pair.a, 6)?;
+        batch.start();
+        // Two have room.
+        assert_eq!(pair.b.next()?, (0, Ok(())));
+        assert_eq!(pair.b.next()?, (1, Ok(())));
+        a_while();
+        assert!(pair.b.poll().is_none());
+        for context in 0..6 {
+            assert_eq!(pair.a.next()?, (context, Ok(())));
+        }
+        for context in 2..6 {
+            assert_eq!(pair.b.next()?, (context, Ok(())));
+        }
+        drop(bytes);
+        Ok(())
+    }
+
+    #[test]
+    fn blocked_transmits_do_not_delay_receives() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+        for context in 0..2 {
+            admit_long(&pair.a, context)?.start();
+        }
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        let mut receive = pair.a.receive(MemRef::buffer(1)?, 7);
+        pair.a
+            .endpoint
+            .admit(&mut receive, Context::MaySleep)?
+            .start();
+        admit_byte(&pair.b, 8, Context::MaySleep)?.start();
+        assert_eq!(pair.a.next()?, (7, Ok(())));
+        assert_eq!(pair.b.next()?, (8, Ok(())));
+        Ok(())
+    }
+
+    #[test]
+    fn a_posted_operation_does_not_overtake_started_ones() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+        for context in 0..2 {
+            admit_long(&pair.a, context)?.start();
+        }
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        let short = || pair.a.send(Source::Mem(MemRef::empty()), 9);
+        assert_eq!(pair.a.post(short()), Err(EAGAIN));
+        for context in 0..2 {
+            pair.b
+                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            assert_eq!(pair.a.next()?, (context, Ok(())));
+        }
+        pair.a.post(short())?;
+        assert_eq!(pair.a.next()?, (9, Ok(())));
+        Ok(())
+    }
+
+    #[test]
+    fn an_injected_message_that_was_started_waits_at_its_peer() -> Result {
+        let none = Sizes {
+            buffered: 0,
+            ..Sizes::DEFAULT
+        };
+        let pair = Pair::sized(EpType::Rdm, Sizes::DEFAULT, none)?;
+        let inline = Inline::from_slice(&[3]).ok_or(EINVAL)?;
+        let inject = || {
+            let mut op = pair.a.send(Source::Inline(&inline), 3);
+            if let Op::Send(send) = &mut op {
+                send.flags.own = OpFlags::INJECT | OpFlags::COMPLETION;
+            }
+            op
+        };
+        assert_eq!(pair.a.post(inject()), Err(EAGAIN));
+        pair.a
+            .endpoint
+            .admit(&mut inject(), Context::MaySleep)?
+            .start();
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        let into = receive_bytes(&pair.b, 1)?;
+        assert_eq!(pair.b.next()?, (0, Ok(())));
+        assert_eq!(pair.a.next()?, (3, Ok(())));
+        let want = MemRef::buffer(1)?;
+        mem::memref::fill(&want, 3);
+        assert!(mem::memref::equal(&into[0], &want));
+        Ok(())
+    }
+
+    #[test]
+    fn a_cancelled_operation_completes_with_ecanceled() -> Result {
+        let pair = Pair::sized(EpType::Rdm, SILENT, Sizes::DEFAULT)?;
+        let first = admit_byte(&pair.a, 1, Context::MaySleep)?;
+        let second = admit_byte(&pair.a, 2, Context::MaySleep)?;
+        second.cancel();
+        first.cancel();
+        assert_eq!(pair.a.next()?, (2, Err(ECANCELED)));
+        assert_eq!(pair.a.next()?, (1, Err(ECANCELED)));
+        assert!(pair.a.poll().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_started_operation_is_cancelled_by_its_context() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+        for context in 0..4 {
+            admit_long(&pair.a, context)?.start();
+        }
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        pair.a.endpoint.cancel(2)?;
+        assert_eq!(pair.a.next()?, (2, Err(ECANCELED)));
+        assert_eq!(pair.a.endpoint.cancel(2), Err(ENOENT));
+        for context in [0, 1, 3] {
+            pair.b
+                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            assert_eq!(pair.a.next()?, (context, Ok(())));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_dropped_operation_has_no_completion_and_returns_its_charge() -> Result {
+        let budget = Budget::of(user(90), Some(64 << 20))?;
+        let mut owner = ident(30, 0)?;
+        owner.budget = budget.clone();
+        let sizes = Sizes::DEFAULT;
+        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let before = budget.charged(Part::Peers).0;
+        let mut ops = KVec::new();
+        for _ in 0..1000 {
+            ops.push(admit_byte(&pair.a, 1, Context::MaySleep)?, GFP_KERNEL)?;
+        }
+        let charged = budget.charged(Part::Peers).0 - before;
+        assert!((1000 * 256..1000 * 2048).contains(&charged));
+        // None has taken room in the CQ or among the transmits.
+        assert_eq!(pair.a.cq.figures().values[5], 0);
+        assert_eq!(pair.a.endpoint.tx.waiting(), 0);
+        drop(ops);
+        assert_eq!(budget.charged(Part::Peers).0, before);
+        assert!(pair.a.poll().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn an_operation_beyond_the_budget_is_refused_and_keeps_its_memory() -> Result {
+        let budget = Budget::of(user(91), Some(8 << 20))?;
+        let mut owner = ident(30, 0)?;
+        owner.budget = budget.clone();
+        let sizes = Sizes::DEFAULT;
+        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let mut op = pair.a.send(Source::Mem(MemRef::buffer(100)?), 1);
+        let all = budget.take((8 << 20) - budget.charged(Part::Peers).0)?;
+        assert_eq!(
+            pair.a.endpoint.admit(&mut op, Context::MaySleep).err(),
+            Some(ENOMEM)
+        );
+        assert_eq!(
+            pair.a.endpoint.admit(&mut op, Context::Atomic).err(),
+            Some(ENOMEM)
+        );
+        drop(all);
+        let Op::Send(send) = &op else {
+            return Err(EINVAL);
+        };
+        assert_eq!(send.from.len(), 100);
+        pair.a.post(op)
+    }
+
+    #[test]
+    fn invalid_operations_are_not_admitted() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let refused = |op: &mut Op<'_>| pair.a.endpoint.admit(op, Context::MaySleep).err();
+        let write = |len| {
+            Ok::<_, Error>(Op::Write(Write {
+                flags: FLAGS,
+                context: 0,
+                from: Source::Mem(MemRef::buffer(8)?),
+                peer: pair.a.peer,
+                remote: Remote::One(RemoteRange {
+                    addr: 0,
+                    len,
+                    key: 1,
+                }),
+                data: 0,
+            }))
+        };
+        assert_eq!(refused(&mut write(7)?), Some(EINVAL));
+        assert_eq!(refused(&mut write(8)?), None);
+        let mut search = pair.a.receive(MemRef::empty(), 0);
+        if let Op::Receive(receive) = &mut search {
+            receive.flags.own = OpFlags::PEEK;
+        }
+        assert_eq!(refused(&mut search), Some(EINVAL));
+        let mut long = pair.a.send(Source::Mem(MemRef::buffer(257)?), 0);
+        if let Op::Send(send) = &mut long {
+            send.flags.own = OpFlags::INJECT;
+        }
+        assert_eq!(refused(&mut long), Some(EMSGSIZE));
+        close(&*pair.a.endpoint)?;
+        let bad_state = to_error(Errno::KFI_EOPBADSTATE);
+        assert_eq!(refused(&mut write(8)?), Some(bad_state));
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_after_the_start_is_a_completion() -> Result {
+        // Room for one entry, which the first error takes. The others have records.
+        let sizes = Sizes { cq: 1, ..SILENT };
+        let pair = Pair::sized(EpType::Rdm, sizes, Sizes::DEFAULT)?;
+        for context in 0..3 {
+            let mut op = pair.a.send(Source::Mem(MemRef::empty()), context);
+            if let Op::Send(send) = &mut op {
+                send.peer = 1234;
+            }
+            pair.a.endpoint.admit(&mut op, Context::MaySleep)?.start();
+        }
+        for context in 0..3 {
+            assert_eq!(pair.a.next()?, (context, Err(ENOENT)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_cancelled_search_is_not_counted_and_a_buffer_is_released() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let mut search = pair.a.receive(MemRef::empty(), 1);
+        if let Op::Receive(receive) = &mut search {
+            receive.flags = Flags {
+                own: OpFlags::PEEK,
+                explicit: true,
+            };
+            receive.tag = Some(Tag::default());
+        }
+        pair.a
+            .endpoint
+            .admit(&mut search, Context::MaySleep)?
+            .cancel();
+        assert_eq!(pair.a.next()?, (1, Err(ECANCELED)));
+        let mut buffer = pair.a.receive(MemRef::buffer(100)?, 2);
+        if let Op::Receive(receive) = &mut buffer {
+            receive.flags = Flags {
+                own: OpFlags::MULTI_RECV,
+                explicit: true,
+            };
+        }
+        pair.a
+            .endpoint
+            .admit(&mut buffer, Context::MaySleep)?
+            .cancel();
+        let mut flags = 0;
+        pair.a.cq.readerr(
+            |entry| {
+                flags = entry.flags;
+                Ok(())
+            },
+            || Ok(()),
+        )?;
+        assert_eq!(
+            flags & OpFlags::MULTI_RECV.bits(),
+            OpFlags::MULTI_RECV.bits()
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn started_operations_of_a_closed_endpoint_are_dropped() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+        for context in 0..20 {
+            admit_long(&pair.a, context)?.start();
+        }
+        let late = admit_long(&pair.a, 99)?;
+        let in_irq = Batch::new(&pair.a, 3)?;
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        close(&*pair.a.endpoint)?;
+        assert!(!pair.a.endpoint.submission.has_started(Side::Transmit));
+        late.start();
+        in_hard_irq(move || in_irq.start())?;
+        assert!(eventually(|| !pair
+            .a
+            .endpoint
+            .submission
+            .has_started(Side::Transmit)));
+        assert!(pair.a.poll().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_reference_to_an_endpoint_is_dropped_by_the_worker() -> Result {
+        let budget = Budget::of(user(92), Some(64 << 20))?;
+        let mut owner = ident(30, 0)?;
+        owner.budget = budget.clone();
+        let sizes = Sizes::DEFAULT;
+        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let batch = Batch::new(&pair.a, 2)?;
+        drop(pair);
+        assert!(budget.charged(Part::Peers).0 > 0);
+        in_hard_irq(move || batch.start())?;
+        assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_close_by_force_leaves_the_teardown_to_a_task_that_posts() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let run = pair.a.endpoint.submission.begin(Side::Transmit);
+        assert!(run.is_some());
+        // A second task does not take operations meanwhile.
+        assert!(pair.a.endpoint.submission.begin(Side::Transmit).is_none());
+        let send = pair.a.send(Source::Mem(MemRef::buffer(LONG)?), 1);
+        Poster::new(&pair.a.endpoint).post(send)?;
+        force_close(&*pair.a.endpoint);
+        assert_eq!(pair.a.endpoint.tx.waiting(), 1);
+        let must_teardown = run.is_some_and(|run| run.end(Progress::Empty));
+        assert!(must_teardown);
+        pair.a.endpoint.teardown_now();
+        assert_eq!(pair.a.endpoint.tx.waiting(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn many_started_operations_are_posted_and_freed() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+        admit_long(&pair.a, 0)?.start();
+        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        for _ in 0..20_000 {
+            admit_long_empty(&pair.a)?.start();
+        }
+        // They wait behind one that has no room.
+        a_while();
+        close(&*pair.a.endpoint)?;
+        assert!(!pair.a.endpoint.submission.has_started(Side::Transmit));
+        Ok(())
+    }
+
+    /// Admits a SEND without bytes that has to wait at its peer.
+    fn admit_long_empty(end: &End) -> Result<Admitted> {
+        let mut op = end.send(Source::Mem(MemRef::empty()), 1);
+        if let Op::Send(send) = &mut op {
+            send.flags.own = OpFlags::DELIVERY_COMPLETE;
+        }
+        end.endpoint.admit(&mut op, Context::MaySleep)
+    }
+}

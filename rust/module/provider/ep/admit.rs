@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Admitted operations: operations that are valid and have everything that they need to start.
+//!
+//! [`Endpoint::admit`] checks an operation and acquires its memory, its place in the submission
+//! queue and its way to report an error. Only this can refuse the operation. The result is one
+//! value, [`Admitted`], which its owner keeps as long as it likes: until a counter reaches a
+//! threshold, or until a context in which posting is not possible has ended. Then it is started, or
+//! cancelled, or dropped.
+//!
+//! ```text
+//!   admit ----> Admitted ---- start ----> submission queue ----> posted, completes
+//!     |             |---- cancel ---> completes with ECANCELED
+//!     '- errno      '---- drop -----> no completion
+//! ```
+//!
+//! A start cannot fail: whatever goes wrong later is a completion of the operation. An operation
+//! that waits for its start takes memory, which is charged to the owner of its endpoint, and
+//! nothing else: no room in the CQ, none among `tx_size` or `rx_size`, no timer.
+//!
+//! An admitted operation owns its bytes, also with KFI_INJECT. So an injected message that finds no
+//! receive waits at its peer, where a posted one is refused.
+//!
+//! # Context
+//!
+//! | function | context |
+//! |---|---|
+//! | [`Endpoint::admit`] | any for [`Context::Atomic`]; may sleep for [`Context::MaySleep`] |
+//! | [`Admitted::start`] | any, also under a spin lock and in hard interrupts |
+//! | [`Admitted::start_here`], [`Admitted::cancel`], drop | process, sleeps |
+//!
+//! An owner that has to drop an operation where it may not sleep starts it instead, or leaves the
+//! drop to a worker. On a kernel with `PREEMPT_RT`, hard interrupt context is not possible.
+
+use kernel::{
+    alloc::Flags as AllocFlags,
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    errno::Errno,
+    flags::{
+        CompFlags,
+        OpFlags, //
+    }, //
+};
+
+use super::{
+    bound::Bound,
+    complete::{
+        Outcome,
+        Ticket, //
+    },
+    op::Op,
+    post::Poster,
+    submit,
+    Endpoint, //
+};
+use crate::{
+    mem::Allowance,
+    provider::cq::Record,
+    shim::{
+        errno::{
+            number,
+            to_error, //
+        },
+        trace, //
+    }, //
+};
+
+/// Bytes that the kernel's allocator adds to an entry and its record.
+const OVERHEAD: usize = 128;
+
+/// An admitted operation, as the submission queue has it.
+pub(super) struct Entry {
+    /// The next entry of its list.
+    pub(super) next: Option<KBox<Entry>>,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) op: Op<'static>,
+    /// Memory for its error entry; `None` if its side has no CQ.
+    pub(super) record: Option<Record>,
+    /// Its memory, charged to the owner of the endpoint.
+    _memory: Allowance,
+}
+
+/// Whether an operation is admitted where the caller may sleep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// Process context without a spin lock. Allocations wait for memory.
+    MaySleep,
+    /// Any other context.
+    Atomic,
+}
+
+impl Context {
+    fn alloc(self) -> AllocFlags {
+        match self {
+            Self::MaySleep => GFP_KERNEL_ACCOUNT,
+            Self::Atomic => (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_ATOMIC,
+        }
+    }
+}
+
+/// An operation that has everything it needs to start. See the module documentation.
+#[must_use = "a dropped operation has no completion"]
+pub(crate) struct Admitted(KBox<Entry>);
+
+impl Admitted {
+    /// Starts the operation: a worker posts it after the operations that were started before. Any
+    /// context.
+    pub(crate) fn start(self) {
+        self.enqueue(true);
+    }
+
+    /// Starts the operation and posts it in the caller's context, with the operations that were
+    /// started before. If one of them finds no room, or another task posts them, the worker goes
+    /// on. Process context, sleeps.
+    pub(crate) fn start_here(self) {
+        let (endpoint, side) = (self.0.endpoint.clone(), self.0.op.side());
+        self.enqueue(false);
+        let _ = Poster::new(&endpoint).post_started(side, usize::MAX);
+    }
+
+    fn enqueue(self, wake: bool) {
+        let entry = self.0;
+        trace::post(|| entry.name());
+        let endpoint = entry.endpoint.clone();
+        submit::push(&endpoint, entry, wake);
+        endpoint.put();
+    }
+
+    /// Completes the operation with ECANCELED instead of starting it. Process context, sleeps.
+    pub(crate) fn cancel(self) {
+        let endpoint = self.0.endpoint.clone();
+        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), endpoint.bound.as_ref()) else {
+            // A closed endpoint reports nothing.
+            return;
+        };
+        endpoint.fail_admitted(bound, self.0, ECANCELED);
+    }
+}
+
+impl Entry {
+    /// The endpoint, the kind and the context of the operation, for a trace.
+    fn name(&self) -> (u64, u32, u64) {
+        let (kind, context) = self.op.name();
+        (self.endpoint.ident.fid, kind as u32, context)
+    }
+}
+
+impl Endpoint {
+    /// Admits an operation. It takes the memory out of `op`, unless it fails. With
+    /// [`Context::Atomic`] it neither sleeps nor waits for memory, and can be called in any context.
+    ///
+    /// Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled; `ENOMEM`, also if the owner's
+    /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer, the
+    /// connection, or the room in a queue.
+    pub(crate) fn admit(self: &Arc<Self>, op: &mut Op<'_>, context: Context) -> Result<Admitted> {
+        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        };
+        self.check(bound, op)?;
+        op.own(context == Context::MaySleep)?;
+        let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
+        let memory = self.ident.budget.take(bytes as u64)?;
+        let record = match bound.cq(op.side()) {
+            Some(_) => Some(Record::new(&self.ident.budget, context.alloc())?),
+            None => None,
+        };
+        let entry = KBox::new_uninit(context.alloc())?;
+        Ok(Admitted(KBox::write(
+            entry,
+            Entry {
+                next: None,
+                endpoint: self.clone(),
+                op: op.take(),
+                record,
+                _memory: memory,
+            },
+        )))
+    }
+
+    /// Checks what can be checked before an operation starts. Any context.
+    fn check(&self, bound: &Bound, op: &Op<'_>) -> Result {
+        if let Op::Receive(op) = op {
+            return self.check_receive(bound, op).map(|_| ());
+        }
+        if let Some(wire) = &self.wire {
+            return wire.check(self, op);
+        }
+        match op {
+            Op::Send(op) => self.check_send(op).map(|_| ()),
+            Op::Read(op) => self.check_read(op).map(|_| ()),
+            Op::Write(op) => self.check_write(op).map(|_| ()),
+            Op::Receive(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// Completes an admitted operation with an error. Process context, sleeps.
+    pub(super) fn fail_admitted(&self, bound: &Bound, entry: KBox<Entry>, error: Error) {
+        let Entry { op, record, .. } = KBox::into_inner(entry);
+        let (kind, context) = op.name();
+        let flags = self.flags_of(kind, op.flags()).unwrap_or(OpFlags::EMPTY);
+        // Before the completion: a program that sees the completion finds the memory free.
+        drop(op);
+        let errno = Errno::from_number(number(error)).unwrap_or(Errno::EINVAL);
+        let mut outcome = Outcome::failed(errno);
+        if flags.contains(OpFlags::MULTI_RECV) {
+            // The error is the release of the buffer, too.
+            outcome.flags = CompFlags::MULTI_RECV;
+        }
+        let ticket = Ticket::of_admitted(kind, context, record);
+        if flags.contains(OpFlags::PEEK) {
+            self.complete_uncounted(bound, ticket, outcome);
+        } else {
+            self.complete(bound, ticket, outcome);
+        }
+    }
+
+    /// Drops a reference in any context. The worker drops the last one, because that sleeps.
+    fn put(self: Arc<Self>) {
+        if let Some(last) = Arc::into_unique_or_drop(self) {
+            Arc::from(last).wake_submission();
+        }
+    }
+}
+
+impl Poster<'_> {
+    /// Posts a started operation. With `EAGAIN`, `entry` is as before. Errors: see
+    /// [`post`](Self::post). Sleeps.
+    pub(super) fn post_admitted(&mut self, entry: &mut Entry) -> Result {
+        self.spare = entry.record.take();
+        self.started = true;
+        let result = self.run(&mut entry.op);
+        self.started = false;
+        match (result, self.spare.take()) {
+            // The operation reports its success in a credit, or failed without a ticket.
+            (Ok(()), Some(record)) => self.endpoint().keep_record(record),
+            (_, record) => entry.record = record,
+        }
+        result
+    }
+}

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The submission queues of an endpoint: operations that were started and not posted yet.
+//!
+//! An [`Admitted`](super::admit::Admitted) operation can be started in any context, under a
+//! counter's lock or in an interrupt. Posting copies, allocates and takes mutexes. So a start puts
+//! the operation in a queue, and a task posts it: the caller, if it may sleep, or a worker.
+//!
+//! ```text
+//!   start (any context) --> queue of the side --> worker, or a task that posts --> Poster::run
+//!                                ^                         |
+//!                                '--- EAGAIN: first again -'   a timer, or a completion, tries again
+//! ```
+//!
+//! Each side of the endpoint has a queue, so transmits that wait for room do not delay receives.
+//! Operations are posted in the order of their starts. A call that posts to a side first posts the
+//! started operations of this side. If that is not possible now, the call fails with `EAGAIN`, so it
+//! cannot overtake them.
+//!
+//! # Attempts
+//!
+//! One task at a time takes operations from a queue: a [`Run`]. An operation that finds no room (in
+//! the CQ, among `tx_size` or `rx_size`, at its peer) stays the first one, and the queue is blocked.
+//! The next completion of the endpoint unblocks it. The endpoint does not learn that entries of a CQ
+//! were read or that a peer has room again, so a timer tries again, too: after [`FIRST_DELAY`], then
+//! after twice as long each time, at most [`LAST_DELAY`].
+//!
+//! # Memory
+//!
+//! An operation brings the memory for its place in the queue. It holds a reference to the endpoint,
+//! so the endpoint is not freed before its queues are empty. When the endpoint closes, started
+//! operations are dropped without completions, like posted ones.
+//!
+//! # Locks
+//!
+//! The lock of both queues is taken in any context, with interrupts disabled, under any lock of the
+//! callers. Only the lock of the workqueue and that of the timer are taken under it. It is held for
+//! some instructions. On a kernel with `PREEMPT_RT` it is a sleeping lock, so there an operation is
+//! not started in hard interrupt context.
+
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        SpinLockIrq, //
+    },
+    workqueue::{
+        impl_has_work,
+        WorkItem, //
+    }, //
+};
+
+use kfi_core::op::Side;
+
+use super::{
+    admit::Entry,
+    bound::Bound,
+    post::Poster,
+    Endpoint, //
+};
+use crate::shim::{
+    alarm::{
+        impl_alarm,
+        Alarm, //
+    },
+    sched::{
+        cond_resched,
+        now_ns, //
+    },
+    wait::{
+        new_wait_queue,
+        WaitQueue, //
+    },
+    work, //
+};
+
+/// The time after which a blocked queue is tried again for the first time, and the longest time, in
+/// ns. The longest time bounds the CPU time that a user can take with many blocked endpoints.
+const FIRST_DELAY: u64 = 1_000_000;
+const LAST_DELAY: u64 = 512_000_000;
+
+/// Bytes of operations that a worker posts before it lets the other items of the workqueue run, and
+/// the least that an operation counts.
+const BUDGET: usize = 1 << 20;
+const LEAST: usize = 4 << 10;
+
+/// Operations, linked by the memory that they bring: a stack.
+struct Stack(Option<KBox<Entry>>);
+
+impl Stack {
+    fn push(&mut self, mut entry: KBox<Entry>) {
+        entry.next = self.0.take();
+        self.0 = Some(entry);
+    }
+
+    fn pop(&mut self) -> Option<KBox<Entry>> {
+        let mut entry = self.0.take()?;
+        self.0 = entry.next.take();
+        Some(entry)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // Not by recursion: a stack may have very many entries.
+        while self.pop().is_some() {}
+    }
+}
+
+/// The queue of one side.
+struct Queue {
+    /// Started operations, the newest first.
+    started: Stack,
+    /// Operations that were started before those, the oldest first. A [`Run`] has them meanwhile.
+    ready: Stack,
+    /// A [`Run`] is in progress.
+    busy: bool,
+    /// The first operation has found no room.
+    blocked: bool,
+    /// The time until the next attempt, if the queue is blocked.
+    delay: u64,
+}
+
+impl Queue {
+    const fn new() -> Self {
+        Self {
+            started: Stack(None),
+            ready: Stack(None),
+            busy: false,
+            blocked: false,
+            delay: FIRST_DELAY,
+        }
+    }
+}
+
+struct Inner {
+    transmit: Queue,
+    receive: Queue,
+    /// The endpoint was closed by force during a [`Run`]. The task that ends it tears the endpoint
+    /// down.
+    must_teardown: bool,
+    alarm: Alarm<Endpoint>,
+}
+
+impl Inner {
+    fn queue(&mut self, side: Side) -> &mut Queue {
+        match side {
+            Side::Transmit => &mut self.transmit,
+            Side::Receive => &mut self.receive,
+        }
+    }
+}
+
+/// The submission queues of an endpoint.
+#[pin_data]
+pub(super) struct Submission {
+    #[pin]
+    inner: SpinLockIrq<Inner>,
+    /// The operations of each side that were started and are not posted yet.
+    transmits: Atomic<u64>,
+    receives: Atomic<u64>,
+    /// Whether a queue is blocked.
+    blocked: Atomic<bool>,
+    /// The tasks that wait for the end of a [`Run`].
+    #[pin]
+    idle: WaitQueue,
+}
+
+/// The result of posting the operations of a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The queue is empty.
+    Empty,
+    /// The first operation has found no room.
+    Blocked,
+    /// The budget is used up.
+    More,
+    /// Another task posts them.
+    Busy,
+}
+
+impl Submission {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- new_spinlock_irq!(
+                Inner {
+                    transmit: Queue::new(),
+                    receive: Queue::new(),
+                    must_teardown: false,
+                    alarm: Alarm::new(),
+                },
+                "Submission::inner"
+            ),
+            transmits: Atomic::new(0),
+            receives: Atomic::new(0),
+            blocked: Atomic::new(false),
+            idle <- new_wait_queue!("Submission::idle"),
+        })
+    }
+
+    fn count(&self, side: Side) -> &Atomic<u64> {
+        match side {
+            Side::Transmit => &self.transmits,
+            Side::Receive => &self.receives,
+        }
+    }
+
+    /// Whether operations of a side were started and are not posted yet. Any context.
+    #[inline(always)]
+    pub(super) fn has_started(&self, side: Side) -> bool {
+        self.count(side).load(Relaxed) != 0
+    }
+
+    /// Begins to take operations from the queue of a side; `None` if another task does that. Process
+    /// context.
+    pub(super) fn begin(&self, side: Side) -> Option<Run<'_>> {
+        let mut inner = self.inner.lock();
+        let queue = inner.queue(side);
+        if core::mem::replace(&mut queue.busy, true) {
+            return None;
+        }
+        let ready = core::mem::replace(&mut queue.ready, Stack(None));
+        Some(Run {
+            submission: self,
+            side,
+            ready,
+        })
+    }
+
+    /// Makes a blocked queue try again, because an operation of the endpoint has completed. Any
+    /// context.
+    #[inline(always)]
+    pub(super) fn kick(&self) {
+        if self.blocked.load(Relaxed) {
+            self.unblock();
+        }
+    }
+
+    #[cold]
+    fn unblock(&self) {
+        let mut inner = self.inner.lock();
+        self.blocked.store(false, Relaxed);
+        let inner = &mut *inner;
+        for queue in [&mut inner.transmit, &mut inner.receive] {
+            if !core::mem::replace(&mut queue.blocked, false) {
+                continue;
+            }
+            if let Some(first) = &queue.ready.0 {
+                // The queue keeps its reference, so this one is not the last.
+                first.endpoint.wake_submission();
+            }
+        }
+    }
+
+    /// Leaves the teardown of the endpoint, which is shut, to the task that posts its started
+    /// operations. Returns `false` if there is no such task. Process context.
+    pub(super) fn leave_teardown(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.must_teardown = inner.transmit.busy || inner.receive.busy;
+        inner.must_teardown
+    }
+
+    /// Whether a task posts started operations. Process context.
+    pub(super) fn is_busy(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        inner.transmit.busy || inner.receive.busy
+    }
+
+    /// For teardown: drops the started operations without completions, and ends the timer. Sleeps.
+    pub(super) fn drop_all(&self) {
+        for side in [Side::Transmit, Side::Receive] {
+            let Some(mut run) = self.begin(side) else {
+                continue;
+            };
+            while let Some(entry) = run.next() {
+                drop(entry);
+                run.posted();
+                cond_resched();
+            }
+            run.end(Progress::Empty);
+        }
+        let alarm = core::mem::replace(&mut self.inner.lock().alarm, Alarm::new());
+        // Waits for the callback of the timer, which takes no lock.
+        drop(alarm);
+    }
+
+    /// [`begin`](Self::begin), as soon as no other task takes operations from the queue. Fails with
+    /// `EINTR` if the current task is being killed. Sleeps.
+    fn begin_killable(&self, side: Side) -> Result<Run<'_>> {
+        loop {
+            if let Some(run) = self.begin(side) {
+                return Ok(run);
+            }
+            let is_idle = || !self.inner.lock().queue(side).busy;
+            self.idle.wait_killable(is_idle).map_err(|_| EINTR)?;
+        }
+    }
+}
+
+/// Adds a started operation of `endpoint` to its queue. `wake`: the worker posts it. Any context.
+pub(super) fn push(endpoint: &Arc<Endpoint>, entry: KBox<Entry>, wake: bool) {
+    let (submission, side) = (&endpoint.submission, entry.op.side());
+    let mut inner = submission.inner.lock();
+    submission.count(side).fetch_add(1, Relaxed);
+    let queue = inner.queue(side);
+    queue.started.push(entry);
+    // A run that is in progress finds it, or wakes the worker when it ends.
+    if wake && !queue.busy && !queue.blocked {
+        endpoint.wake_submission();
+    }
+}
+
+/// The right to take operations from the queue of one side. Ends with [`end`](Self::end).
+#[must_use = "the queue stays busy"]
+pub(super) struct Run<'a> {
+    submission: &'a Submission,
+    side: Side,
+    /// The oldest first.
+    ready: Stack,
+}
+
+impl Run<'_> {
+    /// Takes the oldest operation. Process context.
+    fn next(&mut self) -> Option<KBox<Entry>> {
+        if self.ready.0.is_none() {
+            let mut started = {
+                let mut inner = self.submission.inner.lock();
+                core::mem::replace(&mut inner.queue(self.side).started, Stack(None))
+            };
+            // Outside the lock: there may be very many.
+            while let Some(entry) = started.pop() {
+                self.ready.push(entry);
+            }
+        }
+        self.ready.pop()
+    }
+
+    /// Makes an operation the oldest one again.
+    fn put_back(&mut self, entry: KBox<Entry>) {
+        self.ready.push(entry);
+    }
+
+    /// An operation that was taken will not be put back.
+    fn posted(&self) {
+        self.submission.count(self.side).fetch_sub(1, Relaxed);
+    }
+
+    /// Ends the run. Returns whether the caller has to tear the endpoint down. Process context.
+    pub(super) fn end(mut self, progress: Progress) -> bool {
+        let submission = self.submission;
+        let mut guard = submission.inner.lock();
+        let inner = &mut *guard;
+        let queue = match self.side {
+            Side::Transmit => &mut inner.transmit,
+            Side::Receive => &mut inner.receive,
+        };
+        core::mem::swap(&mut queue.ready, &mut self.ready);
+        queue.busy = false;
+        queue.blocked = progress == Progress::Blocked;
+        match (progress, &queue.ready.0) {
+            (Progress::Blocked, Some(first)) => {
+                submission.blocked.store(true, Relaxed);
+                let now = now_ns();
+                let (endpoint, at) = (&first.endpoint, now.saturating_add(queue.delay));
+                inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
+                queue.delay = queue.delay.saturating_mul(2).min(LAST_DELAY);
+            }
+            _ => {
+                queue.delay = FIRST_DELAY;
+                let first = queue.ready.0.as_ref().or(queue.started.0.as_ref());
+                if let Some(first) = first {
+                    first.endpoint.wake_submission();
+                }
+            }
+        }
+        let is_last = !inner.transmit.busy && !inner.receive.busy;
+        let must_teardown = is_last && core::mem::replace(&mut inner.must_teardown, false);
+        drop(guard);
+        submission.idle.wake_all();
+        must_teardown
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Endpoint { self.work }
+}
+
+impl_alarm! {
+    impl Alarm for Endpoint {
+        timer: self.retry, due: self.retry_due, rings: Self::wake_submission
+    }
+}
+
+/// The worker, which posts started operations.
+impl WorkItem for Endpoint {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // Allocations are charged to the owner of the endpoint.
+        this.ident.owner.memcg().charge(|| {
+            for side in [Side::Transmit, Side::Receive] {
+                // If another task posts them, that task wakes the worker again when it ends.
+                let _ = Poster::new(&this).post_started(side, BUDGET);
+            }
+        });
+    }
+}
+
+impl Endpoint {
+    /// Has the worker post started operations. Any context. The caller has another reference that
+    /// is dropped later.
+    pub(super) fn wake_submission(self: &Arc<Self>) {
+        // The queue refuses an item that is queued already.
+        let _ = work::submit_queue().enqueue::<_, 0>(self.clone());
+    }
+
+    /// Cancels the oldest started operation of a side with `context`: it completes with ECANCELED.
+    /// Returns `false` if there is none. Waits while another task posts started operations of this
+    /// side. Fails with `EINTR` if the current task is being killed. Sleeps.
+    pub(super) fn cancel_started(&self, bound: &Bound, side: Side, context: u64) -> Result<bool> {
+        if !self.submission.has_started(side) {
+            return Ok(false);
+        }
+        let mut run = self.submission.begin_killable(side)?;
+        let (mut found, mut before) = (None, Stack(None));
+        while let Some(entry) = run.next() {
+            if entry.op.name().1 == context {
+                run.posted();
+                found = Some(entry);
+                break;
+            }
+            before.push(entry);
+            cond_resched();
+        }
+        while let Some(entry) = before.pop() {
+            run.put_back(entry);
+        }
+        if run.end(Progress::More) {
+            self.teardown_now();
+        }
+        let Some(entry) = found else {
+            return Ok(false);
+        };
+        self.fail_admitted(bound, entry, ECANCELED);
+        Ok(true)
+    }
+}
+
+impl Poster<'_> {
+    /// Posts the started operations of a side in their order, until their bytes exceed `budget` or
+    /// one finds no room. Sleeps.
+    pub(super) fn post_started(&mut self, side: Side, budget: usize) -> Progress {
+        let endpoint = self.endpoint();
+        let Some(mut run) = endpoint.submission.begin(side) else {
+            return Progress::Busy;
+        };
+        let mut left = Some(budget);
+        let progress = loop {
+            let Some(mut entry) = run.next() else {
+                break Progress::Empty;
+            };
+            let bytes = entry.op.len().max(LEAST);
+            let Some(rest) = left else {
+                run.put_back(entry);
+                break Progress::More;
+            };
+            left = rest.checked_sub(bytes);
+            match self.post_admitted(&mut entry) {
+                Err(error) if error == EAGAIN => {
+                    run.put_back(entry);
+                    break Progress::Blocked;
+                }
+                Err(error) => {
+                    run.posted();
+                    match endpoint.bound.as_ref() {
+                        Some(bound) if endpoint.run.is_open() => {
+                            endpoint.fail_admitted(bound, entry, error);
+                        }
+                        // A closed endpoint reports nothing.
+                        _ => drop(entry),
+                    }
+                }
+                Ok(()) => {
+                    run.posted();
+                    drop(entry);
+                }
+            }
+            cond_resched();
+        };
+        if run.end(progress) {
+            endpoint.teardown_now();
+        }
+        progress
+    }
+}
