@@ -104,8 +104,8 @@ pub(crate) trait Watched: Object + Sized + 'static {
     /// Process context, does not sleep.
     fn arm(&self, callback: &Arc<Callback<Self>>, cond: Self::Cond) -> Result<Option<WakeReason>>;
 
-    /// Removes the waiter in `place` from the line, if it is there. `place` is that of `callback`,
-    /// which [`Callback::place`] lends. Process context, does not sleep.
+    /// Removes `callback` from the line, if it is there. Calls [`Callback::last_place`] under the
+    /// lock of the line. Process context, does not sleep.
     fn disarm(&self, callback: &Callback<Self>);
 }
 
@@ -136,7 +136,7 @@ struct State<T: Watched> {
     unregistered: bool,
 }
 
-/// Identifies a task. Only compared.
+/// The address of a task, to be compared only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TaskId(usize);
 
