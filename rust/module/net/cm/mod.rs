@@ -98,7 +98,8 @@ pub(crate) use self::{
         listen,
         listening_bytes,
         Listener,
-        Listening, //
+        Listening,
+        Rejection, //
     },
     request::{
         Params,
