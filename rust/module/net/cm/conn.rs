@@ -12,8 +12,7 @@ use super::{
             Link,
             LinkState, //
         },
-        path::Path,
-        stats::Stat, //
+        path::Path, //
     },
     service::Cm, //
 };
@@ -253,11 +252,6 @@ impl Conn {
 
     pub(super) fn id(&self) -> CommId {
         self.id
-    }
-
-    /// Counts an event in the figures of the namespace. Any context.
-    pub(super) fn count(&self, figure: Stat) {
-        self.cm.count(figure);
     }
 
     /// The value that the consumer gave it. Any context.

@@ -3,8 +3,11 @@
 //! Receives the messages of connection management: datagrams to QP 1.
 //!
 //! The work item of QP 1 processes them one at a time. It does not call consumers or listeners:
-//! their own work items deliver events and requests. It does call the second consumer of QP 1
-//! ([`gsi`](super::gsi)), which must not wait.
+//! their own work items deliver events and requests. It does call [`Listener::screen`], before
+//! anything is allocated for a REQ, and the second consumer of QP 1 ([`gsi`](super::gsi)). Neither
+//! sleeps.
+//!
+//! [`Listener::screen`]: super::Listener::screen
 
 use super::{
     super::{
@@ -20,7 +23,10 @@ use super::{
     conn::Conn,
     entry::Reservation,
     gsi,
-    listen::ListenerEntry,
+    listen::{
+        ListenerEntry,
+        Rejection, //
+    },
     request::{
         Params,
         Request, //
@@ -43,6 +49,7 @@ use kfi_roce::{
         Ignored,
         Mad,
         Message,
+        Private,
         Reason,
         Refusal,
         Req,
@@ -63,6 +70,23 @@ impl ud::Consumer for GsiConsumer {
         }
         // A datagram that is not used was counted above.
         true
+    }
+}
+
+/// The reason for which a REQ does not become a request.
+enum NoRequest {
+    /// The listener has too many undelivered requests. The REQ gets no answer, and the peer repeats
+    /// it.
+    Overloaded,
+    /// It is rejected.
+    Refused(Refusal),
+    /// The listener rejects it.
+    Screened(Rejection),
+}
+
+impl From<Refusal> for NoRequest {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
     }
 }
 
@@ -156,14 +180,23 @@ impl Cm {
                 // rejects it.
                 drop(listener.ask(request));
             }
-            Err(refusal) => self.send(&path, &refusal?.message(tid, req.local_id)),
+            Err(NoRequest::Overloaded) => return None,
+            Err(NoRequest::Refused(refusal)) => {
+                self.send(&path, &refusal.message(tid, req.local_id));
+            }
+            Err(NoRequest::Screened(rejection)) => {
+                if let Some(figure) = rejection.figure {
+                    self.count(figure);
+                }
+                let private = Private::new(&rejection.private).unwrap_or(Private::NONE);
+                let refusal = Refusal::new(Reason::CONSUMER_DEFINED);
+                self.send(&path, &refusal.message_with(tid, req.local_id, private));
+            }
         }
         Some(())
     }
 
-    /// Creates the passive end, and the request for the listener. The error is the REJ to send, or
-    /// `None` for no answer: the listener has too many undelivered requests, and the peer will
-    /// repeat its REQ. Sleeps.
+    /// Creates the passive end, and the request for the listener. Sleeps.
     fn request(
         self: &Arc<Self>,
         way: &AddrPair,
@@ -171,16 +204,16 @@ impl Cm {
         path: &Arc<Path>,
         tid: u64,
         req: &Req<'_>,
-    ) -> core::result::Result<(Arc<ListenerEntry>, KBox<Request>), Option<Refusal>> {
+    ) -> core::result::Result<(Arc<ListenerEntry>, KBox<Request>), NoRequest> {
         let forgotten =
             self.with_deadlines(|table| table.forgotten(now_ns(), req.ca_guid, req.qpn, way.from));
         if let Some(forgotten) = forgotten {
             self.follow(forgotten);
-            return Err(Some(Refusal::new(Reason::STALE_CONN)));
+            return Err(Refusal::new(Reason::STALE_CONN).into());
         }
         let no_room = || {
             self.count(Stat::CmNoRoom);
-            Some(Refusal::new(Reason::NO_RESOURCES))
+            NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
         let (listener, full) = self.with(|table| {
@@ -189,11 +222,14 @@ impl Cm {
         });
         let Some(listener) = listener else {
             self.count(Stat::CmNoListener);
-            return Err(Some(Refusal::new(Reason::INVALID_SERVICE_ID)));
+            return Err(Refusal::new(Reason::INVALID_SERVICE_ID).into());
         };
         if listener.is_overloaded() {
-            return Err(None);
+            return Err(NoRequest::Overloaded);
         }
+        listener
+            .screen(way.from, req.private.get())
+            .map_err(NoRequest::Screened)?;
         let waiting = listener.room().filter(|_| !full).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(way.to, mtu);

@@ -7,7 +7,10 @@
 //! which is allocated when listening begins.
 
 use super::{
-    super::socket::Socket,
+    super::{
+        socket::Socket,
+        stats::Stat, //
+    },
     request::Request,
     service::Cm, //
 };
@@ -36,11 +39,31 @@ use kernel::{
 };
 use kfi_roce::cm::ServiceId;
 
+/// A rejection of a REQ by a listener, with the reason "consumer defined".
+pub(crate) struct Rejection {
+    /// The private data of the REJ.
+    pub(crate) private: [u8; Self::PRIVATE_LEN],
+    /// The statistic in which the REQ is counted.
+    pub(crate) figure: Option<Stat>,
+}
+
+impl Rejection {
+    /// The length of the private data in bytes.
+    pub(crate) const PRIVATE_LEN: usize = 16;
+}
+
 /// The user of a listener: a passive endpoint, or an endpoint for reliable datagrams.
 pub(crate) trait Listener: Send + Sync {
     /// A peer requests a connection. Called in process context without locks; may sleep, and call
     /// every function of [`cm`](super). The requests to one listener come in order, one at a time.
     fn request(&self, request: Request);
+
+    /// Decides whether a REQ becomes a request, from its source address, which may be forged, and
+    /// its private data. No memory has been allocated for the REQ. The error is the rejection.
+    /// Called by the worker of QP 1 under a spin lock: does not sleep, and takes leaf locks only.
+    fn screen(&self, _from: IpAddr, _private: &[u8]) -> core::result::Result<(), Rejection> {
+        Ok(())
+    }
 
     /// The last link of the namespace has gone: no request comes any more. Called like
     /// [`request`](Self::request).
@@ -133,7 +156,7 @@ pub(super) struct ListenerEntry {
     /// The number of unanswered requests. Each of them has a reference to this number and not to
     /// the listener, because the listener may own them.
     waiting: Arc<Atomic<u32>>,
-    /// A leaf lock.
+    /// A leaf lock, except that [`Listener::screen`] is called under it.
     #[pin]
     asked: SpinLock<Asked>,
     #[pin]
@@ -171,6 +194,18 @@ impl ListenerEntry {
         let asked = self.asked.lock();
         let undelivered = asked.requests.len().saturating_add(asked.in_delivery);
         undelivered >= MAX_UNDELIVERED.min(self.backlog as usize)
+    }
+
+    /// See [`Listener::screen`]. Does not sleep.
+    pub(super) fn screen(
+        &self,
+        from: IpAddr,
+        private: &[u8],
+    ) -> core::result::Result<(), Rejection> {
+        match &self.asked.lock().listener {
+            Some(listener) => listener.screen(from, private),
+            None => Ok(()),
+        }
     }
 
     /// Queues a request for the listener. Returns the request if the listener is closed. Does not

@@ -97,7 +97,8 @@ pub(crate) use self::{
         listen,
         listening_bytes,
         Listener,
-        Listening, //
+        Listening,
+        Rejection, //
     },
     request::{
         Params,

@@ -5,8 +5,7 @@
 use super::{
     super::{
         link::Link,
-        path::Path,
-        stats::Stat, //
+        path::Path, //
     },
     conn::{
         Conn,
@@ -183,12 +182,6 @@ impl Request {
         let _ = self.conn.reject(reason, private);
         self.conn.forget();
         self.open = false;
-    }
-
-    /// Counts the request as one that its listener refuses because its source address may be forged
-    /// ([`Stat::CmUnproven`]). Any context.
-    pub(crate) fn count_unproven(&self) {
-        self.conn.count(Stat::CmUnproven);
     }
 
     /// Removes the connection without an answer: the peer's repeated REQ is a new request. Sleeps.

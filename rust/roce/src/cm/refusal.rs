@@ -57,6 +57,11 @@ impl Refusal {
     ///
     /// [`Req::local_id`]: super::Req::local_id
     pub fn message(&self, tid: u64, remote_id: CommId) -> Mad {
+        self.message_with(tid, remote_id, Private::NONE)
+    }
+
+    /// Returns the same datagram with private data.
+    pub fn message_with(&self, tid: u64, remote_id: CommId, private: Private<'_, 148>) -> Mad {
         let info = self.info.get(..self.info_len).unwrap_or(&[]);
         let rej = Rej {
             local_id: CommId(0),
@@ -64,7 +69,7 @@ impl Refusal {
             regarding: Regarding::Req,
             reason: self.reason,
             info: Private::new(info).unwrap_or(Private::NONE),
-            private: Private::NONE,
+            private,
         };
         let body = Body::Rej(rej);
         Message { tid, body }.write()

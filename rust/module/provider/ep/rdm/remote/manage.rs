@@ -63,7 +63,8 @@ use crate::{
     net::{
         cm,
         LinkState,
-        Path, //
+        Path,
+        Stat, //
     },
     shim::sched::now_ns, //
 };
@@ -341,9 +342,6 @@ impl cm::Consumer for Connection {
 
 /// Rejects a request with the reason. No state of it is kept.
 fn refuse(request: cm::Request, refusal: Refusal) {
-    if let Refusal::Retry(_) = refusal {
-        request.count_unproven();
-    }
     request.refuse(Reason::CONSUMER_DEFINED, &refusal.to_bytes());
 }
 
@@ -351,8 +349,7 @@ fn refuse(request: cm::Request, refusal: Refusal) {
 pub(super) struct RdmListener(pub(super) Arc<Endpoint>);
 
 impl RdmListener {
-    /// The session with the peer that sent the request, and the hello of the request. The session is
-    /// made only after the gate has admitted the request, whose source address may be forged.
+    /// The session with the peer that sent the request, and the hello of the request.
     fn answer(
         &self,
         request: &cm::Request,
@@ -361,20 +358,34 @@ impl RdmListener {
         let (Some(_inside), Some(bound)) = (endpoint.run.enter(), endpoint.bound.as_ref()) else {
             return Err(Refusal::Nobody);
         };
-        let hello = Hello::parse(request.private()).map_err(|unknown| match unknown {
+        let (from, hello) = self.sender(request.remote(), request.private())?;
+        let session = self.session(bound, from)?;
+        Ok((session, hello))
+    }
+
+    /// The address of the endpoint that sent a request with this private data from `ip`, and its
+    /// hello. Any context.
+    fn sender(
+        &self,
+        ip: IpAddr,
+        private: &[u8],
+    ) -> core::result::Result<(kfi_core::addr::SockAddr, Hello), Refusal> {
+        let hello = Hello::parse(private).map_err(|unknown| match unknown {
             Unknown::Version => Refusal::Version,
             Unknown::Malformed => Refusal::Nobody,
         })?;
-        let from = self
-            .name_of(request.remote(), hello.port)
-            .ok_or(Refusal::Nobody)?;
-        let ends = Ends {
-            peer: from,
-            port: bound.name.port(),
-        };
-        endpoint.remote.gate.admit(now_ns(), &ends, hello.cookie)?;
-        let session = self.session(bound, from)?;
-        Ok((session, hello))
+        let from = self.name_of(ip, hello.port).ok_or(Refusal::Nobody)?;
+        Ok((from, hello))
+    }
+
+    /// Decides whether a request is handled, before anything is made for it: its source address may
+    /// be forged. Does not sleep.
+    fn admit(&self, ip: IpAddr, private: &[u8]) -> core::result::Result<(), Refusal> {
+        let bound = self.0.bound.as_ref().ok_or(Refusal::Nobody)?;
+        let (peer, hello) = self.sender(ip, private)?;
+        let port = bound.name.port();
+        let ends = Ends { peer, port };
+        self.0.remote.gate.admit(now_ns(), &ends, hello.cookie)
     }
 
     fn name_of(&self, ip: IpAddr, port: u16) -> Option<kfi_core::addr::SockAddr> {
@@ -392,6 +403,13 @@ impl RdmListener {
 }
 
 impl cm::Listener for RdmListener {
+    fn screen(&self, from: IpAddr, private: &[u8]) -> core::result::Result<(), cm::Rejection> {
+        self.admit(from, private).map_err(|refusal| cm::Rejection {
+            private: refusal.to_bytes(),
+            figure: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
+        })
+    }
+
     fn request(&self, request: cm::Request) {
         match self.answer(&request) {
             Ok((session, hello)) => session.requested(request, &hello),
