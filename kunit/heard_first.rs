@@ -230,7 +230,7 @@ mod tests {
             make_ready(&qp, &conn, &told)?;
             let msg = target.endpoint.msg()?;
             assert!(msg.phase() == Phase::Accepting);
-            qp.queue(&plain(op), &[], MemRef::buffer(0)?, 0)?;
+            qp.queue(&plain(op), &[], &mut MemRef::buffer(0)?, 0)?;
             qp.push();
             assert!(target.tells(EqEvent::Connected));
             assert!(msg.phase() == Phase::Connected);

@@ -323,7 +323,7 @@ mod tests {
         let request = plain(SEND);
         let mut posted = 0;
         while posted < MANY {
-            match a.qp.queue(&request, &[], payload.clone(), posted) {
+            match a.qp.queue(&request, &[], &mut payload.clone(), posted) {
                 Ok(()) => posted += 1,
                 Err(error) if error == EAGAIN => {
                     crate::shim::sched::cond_resched();
@@ -355,7 +355,7 @@ mod tests {
         // Softirqs may have been delayed by something else at times.
         let mut done_at_once = 0;
         for round in 0..100 {
-            a.qp.queue(&request, &[], payload.clone(), round)?;
+            a.qp.queue(&request, &[], &mut payload.clone(), round)?;
             a.qp.push();
             // The peer has received the message, and its acknowledgement has arrived.
             let received = u64::from(b.peer.received()) == round + 1;
@@ -376,7 +376,7 @@ mod tests {
     fn run_to_completion_from_one_side() -> Result {
         assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
             let request = plain(SEND);
-            let queued = end.qp.queue(&request, &[], memory.clone(), number);
+            let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
             end.qp.push();
             queued
         })?);
@@ -387,7 +387,7 @@ mod tests {
     fn run_to_completion_from_both_sides() -> Result {
         assert!(posters(2, 500, 250, 1500, |end, memory, number| {
             let request = plain(if number % 2 == 0 { SEND } else { READ });
-            let queued = end.qp.queue(&request, &[], memory.clone(), number);
+            let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
             if queued.is_err() || number % 5 == 4 {
                 end.qp.push();
             }

@@ -49,7 +49,7 @@ mod tests {
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
         for round in 0..100 {
-            a.qp.queue(&plain(SEND), &[], payload.clone(), round)?;
+            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
             a.qp.push();
             assert!(eventually(|| a.peer.ended() as u64 == round + 1));
         }
@@ -70,7 +70,7 @@ mod tests {
         let mut accepted = 0;
         for round in 0..20 {
             let inline = InlineList::new();
-            a.qp.queue(&plain(SEND), &[], payload.clone(), round)?;
+            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
             worker::send(&a.qp, &mut a.qp.kind.sending.lock(), Some(&inline));
             accepted += u32::from(inline.has_work());
             let begin = now_ns();

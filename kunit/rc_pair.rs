@@ -337,7 +337,7 @@ impl End {
     fn post_front(&self, op: Op, inline_header: &[u8], memory: &MemRef) -> Result {
         let context = self.peer.ended() as u64;
         self.qp
-            .queue(&plain(op), inline_header, memory.clone(), context)?;
+            .queue(&plain(op), inline_header, &mut memory.clone(), context)?;
         self.qp.push_only();
         Ok(())
     }

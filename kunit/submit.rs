@@ -12,7 +12,6 @@ use super::{
         Op,
         Remote,
         RemoteRange,
-        Tag,
         Write, //
     },
     post::Poster,
@@ -36,7 +35,10 @@ use crate::{
             eventually,
             ident, //
         },
-        helpers::user, //
+        helpers::{
+            user,
+            MS, //
+        }, //
     },
     mem::{
         self,
@@ -49,11 +51,19 @@ use crate::{
     provider::object::{
         close,
         force_close, //
+    },
+    shim::{
+        sched::now_ns,
+        work, //
     }, //
 };
 use kernel::{
     new_spinlock_irq,
-    sync::SpinLockIrq, //
+    sync::SpinLockIrq,
+    time::{
+        delay::fsleep,
+        Delta, //
+    }, //
 };
 use kfi_core::flags::CqBind;
 
@@ -127,6 +137,22 @@ impl Batch {
         let mut ops = self.ops.lock();
         while let Some(op) = ops.pop() {
             op.start();
+        }
+    }
+}
+
+/// A reference to an endpoint for a context that may not sleep.
+#[pin_data]
+struct Last {
+    #[pin]
+    endpoint: SpinLockIrq<Option<Arc<Endpoint>>>,
+}
+
+impl Last {
+    fn put(&self) {
+        let endpoint = self.endpoint.lock().take();
+        if let Some(endpoint) = endpoint {
+            endpoint.put();
         }
     }
 }
@@ -472,21 +498,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_search_is_not_counted_and_a_buffer_is_released() -> Result {
+    fn a_cancelled_buffer_is_released_with_its_error() -> Result {
         let pair = Pair::new(EpType::Rdm)?;
-        let mut search = pair.a.receive(MemRef::empty(), 1);
-        if let Op::Receive(receive) = &mut search {
-            receive.flags = Flags {
-                own: OpFlags::PEEK,
-                explicit: true,
-            };
-            receive.tag = Some(Tag::default());
-        }
-        pair.a
-            .endpoint
-            .admit(&mut search, Context::MaySleep)?
-            .cancel();
-        assert_eq!(pair.a.next()?, (1, Err(ECANCELED)));
         let mut buffer = pair.a.receive(MemRef::buffer(100)?, 2);
         if let Op::Receive(receive) = &mut buffer {
             receive.flags = Flags {
@@ -542,11 +555,134 @@ mod tests {
         owner.budget = budget.clone();
         let sizes = Sizes::DEFAULT;
         let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
-        let batch = Batch::new(&pair.a, 2)?;
+        let endpoint = pair.a.endpoint.clone();
+        let op = admit_byte(&pair.a, 1, Context::MaySleep)?;
         drop(pair);
+        // The operation and this test have the only references.
+        op.start();
+        assert!(eventually(|| !endpoint
+            .submission
+            .has_started(Side::Transmit)));
+        work::flush(&endpoint.work);
         assert!(budget.charged(Part::Peers).0 > 0);
-        in_hard_irq(move || batch.start())?;
+        let last = Arc::pin_init(
+            pin_init!(Last {
+                endpoint <- new_spinlock_irq!(Some(endpoint)),
+            }),
+            GFP_KERNEL,
+        )?;
+        in_hard_irq(move || last.put())?;
         assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_completion_makes_a_blocked_queue_go_on() -> Result {
+        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+        for context in 0..2 {
+            admit_long(&pair.a, context)?.start();
+        }
+        // The timer's period becomes 512 ms.
+        fsleep(Delta::from_millis(1200));
+        for context in 0..2 {
+            pair.b
+                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+        }
+        let began = now_ns();
+        assert_eq!(pair.a.next()?, (0, Ok(())));
+        assert_eq!(pair.a.next()?, (1, Ok(())));
+        assert!(now_ns() - began < 150 * MS);
+        Ok(())
+    }
+
+    #[test]
+    fn a_small_cq_that_is_read_at_once_does_not_delay_a_queue() -> Result {
+        let small = Sizes {
+            cq: 4,
+            ..Sizes::DEFAULT
+        };
+        let many = Sizes {
+            rx: 256,
+            cq: 512,
+            ..Sizes::DEFAULT
+        };
+        let pair = Pair::sized(EpType::Rdm, small, many)?;
+        drop(receive_bytes(&pair.b, 200)?);
+        let began = now_ns();
+        Batch::new(&pair.a, 200)?.start();
+        for context in 0..200 {
+            assert_eq!(pair.a.next()?, (context, Ok(())));
+        }
+        // Fifty pauses of some ms, and not of 512 ms each.
+        assert!(now_ns() - began < 5_000 * MS);
+        Ok(())
+    }
+
+    #[test]
+    fn an_injected_message_of_other_memory_is_copied() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let (from, into) = (MemRef::buffer(64)?, MemRef::buffer(64)?);
+        mem::memref::fill(&from, 1);
+        let mut op = pair.a.send(Source::Mem(from.clone()), 1);
+        op.set_flags(Flags {
+            own: OpFlags::INJECT,
+            explicit: true,
+        });
+        let op = pair.a.endpoint.admit(&mut op, Context::MaySleep)?;
+        mem::memref::fill(&from, 2);
+        pair.b.post(pair.b.receive(into.clone(), 2))?;
+        op.start();
+        assert_eq!(pair.b.next()?, (2, Ok(())));
+        mem::memref::fill(&from, 1);
+        assert!(mem::memref::equal(&from, &into));
+        Ok(())
+    }
+
+    #[test]
+    fn default_flags_that_change_after_the_admission_have_no_effect() -> Result {
+        let pair = Pair::sized(EpType::Rdm, SILENT, Sizes::DEFAULT)?;
+        let mut op = pair.a.send(Source::Mem(MemRef::buffer(1000)?), 1);
+        let op = pair.a.endpoint.admit(&mut op, Context::MaySleep)?;
+        let injects = OpFlags::INJECT | OpFlags::COMPLETION;
+        pair.a.endpoint.set_op_flags(Side::Transmit, injects)?;
+        pair.b.post(pair.b.receive(MemRef::buffer(1000)?, 2))?;
+        op.start();
+        assert_eq!(pair.b.next()?, (2, Ok(())));
+        a_while();
+        assert!(pair.a.poll().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_close_during_the_work_of_the_worker_ends_all_operations() -> Result {
+        for _ in 0..20 {
+            let pair = Pair::sized(EpType::Rdm, narrow(256), Sizes::DEFAULT)?;
+            for context in 0..100 {
+                admit_long(&pair.a, context)?.start();
+            }
+            close(&*pair.a.endpoint)?;
+            // The CQ is not in use any more, and gets no entry.
+            while pair.a.poll().is_some() {}
+            close(&*pair.a.cq)?;
+            assert_eq!(pair.a.endpoint.tx.waiting(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_close_by_force_during_the_work_of_the_worker_frees_all() -> Result {
+        for _ in 0..20 {
+            let budget = Budget::of(user(93), Some(64 << 20))?;
+            let mut owner = ident(30, 0)?;
+            owner.budget = budget.clone();
+            let sizes = [narrow(256), Sizes::DEFAULT];
+            let pair = Pair::owned(EpType::Rdm, sizes[0], sizes[1], [owner, ident(40, 0)?])?;
+            for context in 0..100 {
+                admit_long(&pair.a, context)?.start();
+            }
+            drop(pair);
+            assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+        }
         Ok(())
     }
 
@@ -561,7 +697,7 @@ mod tests {
         Poster::new(&pair.a.endpoint).post(send)?;
         force_close(&*pair.a.endpoint);
         assert_eq!(pair.a.endpoint.tx.waiting(), 1);
-        let must_teardown = run.is_some_and(|run| run.end(Progress::Empty));
+        let must_teardown = run.is_some_and(|run| run.end(Progress::Empty, false));
         assert!(must_teardown);
         pair.a.endpoint.teardown_now();
         assert_eq!(pair.a.endpoint.tx.waiting(), 0);

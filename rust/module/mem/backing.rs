@@ -83,6 +83,8 @@ pub(super) struct Backing {
     access: Access,
     /// Whether anything was written: then unpinning marks the pages dirty.
     written: Atomic<bool>,
+    /// Whether a region is charged for its lists.
+    charged: Atomic<bool>,
     keeper: MemoryOwner,
 }
 
@@ -100,8 +102,19 @@ impl Backing {
             segments: Segments::new(),
             access,
             written: Atomic::new(false),
+            charged: Atomic::new(false),
             keeper,
         }
+    }
+
+    /// Records that a region is charged for its lists. Any context.
+    pub(super) fn mark_charged(&self) {
+        self.charged.store(true, Relaxed);
+    }
+
+    /// Whether a region is charged for its lists. Any context.
+    pub(super) fn is_charged(&self) -> bool {
+        self.charged.load(Relaxed)
     }
 
     /// A buffer of `len` bytes, not 0, whose bytes are not set yet. `flags` are used to allocate

@@ -119,6 +119,15 @@ impl Memory {
         }
     }
 
+    /// Records that a region is charged for the lists. Any context.
+    pub(crate) fn mark_charged(&self) {
+        match self {
+            Self::Open(memory) => memory.mark_charged(),
+            Self::DmaBuf(_) => {}
+            Self::List(parts) => parts.iter().for_each(Self::mark_charged),
+        }
+    }
+
     /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory; see
     /// [`DmaBuf::open`]. If a part fails, the parts opened before are closed again. For
     /// [`Memory::Open`] the call only takes a reference.

@@ -169,6 +169,21 @@ impl MemRef {
         self.backing().map_or(0, Backing::heap_bytes)
     }
 
+    /// The same, or 0 if a region is charged for them. Any context.
+    pub(crate) fn uncharged_bytes(&self) -> usize {
+        match self.backing() {
+            Some(backing) if !backing.is_charged() => backing.heap_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Records that a region is charged for its lists. Any context.
+    pub(crate) fn mark_charged(&self) {
+        if let Some(backing) = self.backing() {
+            backing.mark_charged();
+        }
+    }
+
     /// Records that the memory is about to be written, or was.
     #[inline]
     pub(super) fn mark_written(&self) {
@@ -346,16 +361,33 @@ impl Source<'_> {
     ///
     /// `ENOMEM`.
     pub(crate) fn own(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
-        if let Self::Inline(inline) = self {
-            let buffer = MemRef::buffer_unset(inline.len, may_sleep)?;
-            super::wire::store(&buffer, 0, inline.as_slice());
-            *self = Self::Mem(buffer);
+        if let Self::Inline(_) = self {
+            self.copy_short(may_sleep)?;
         }
         match self {
             Self::Mem(mem) => Ok(mem),
             // Replaced above.
             Self::Inline(_) => Err(EINVAL),
         }
+    }
+
+    /// Replaces at most [`INLINE_MAX`] bytes by a copy of them, which no one else changes.
+    ///
+    /// Process context with `may_sleep`, otherwise any context.
+    ///
+    /// # Errors
+    ///
+    /// - `EMSGSIZE`: there are more bytes.
+    /// - `ENOMEM`.
+    pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result {
+        if self.len() > INLINE_MAX {
+            return Err(EMSGSIZE);
+        }
+        let buffer = MemRef::buffer_unset(self.len(), may_sleep)?;
+        // So few bytes are copied without a call of `cond_resched()`.
+        copy(&buffer, self);
+        *self = Self::Mem(buffer);
+        Ok(())
     }
 
     /// Takes the memory that [`own`](Self::own) has made, and leaves no bytes. Any context.

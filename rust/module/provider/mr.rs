@@ -151,6 +151,7 @@ impl Mr {
         } else {
             memory
         };
+        memory.mark_charged();
         let mr = Arc::pin_init(
             try_pin_init!(Self {
                 _memory: allowance,

@@ -30,7 +30,8 @@
 //! | [`Admitted::start_here`], [`Admitted::cancel`], drop | process, sleeps |
 //!
 //! An owner that has to drop an operation where it may not sleep starts it instead, or leaves the
-//! drop to a worker. On a kernel with `PREEMPT_RT`, hard interrupt context is not possible.
+//! drop to a worker. The lock of the queue is a `spinlock_t`. So contexts that stay hard interrupts
+//! with `PREEMPT_RT` (`IRQF_NO_THREAD`, timers with a hard mode, a raw spin lock) are not possible.
 
 use kernel::{
     alloc::Flags as AllocFlags,
@@ -52,9 +53,15 @@ use super::{
         Outcome,
         Ticket, //
     },
-    op::Op,
+    op::{
+        Flags,
+        Op, //
+    },
     post::Poster,
-    submit,
+    submit::{
+        self,
+        CALL_BUDGET, //
+    },
     Endpoint, //
 };
 use crate::{
@@ -65,7 +72,8 @@ use crate::{
             number,
             to_error, //
         },
-        trace, //
+        trace,
+        work, //
     }, //
 };
 
@@ -119,7 +127,13 @@ impl Admitted {
     pub(crate) fn start_here(self) {
         let (endpoint, side) = (self.0.endpoint.clone(), self.0.op.side());
         self.enqueue(false);
-        let _ = Poster::new(&endpoint).post_started(side, usize::MAX);
+        match endpoint.submission.begin(side) {
+            Some(run) => {
+                let _ = Poster::new(&endpoint).post_started(run, CALL_BUDGET);
+            }
+            // The task that posts them finds it, or wakes the worker.
+            None => {}
+        }
     }
 
     fn enqueue(self, wake: bool) {
@@ -160,8 +174,8 @@ impl Endpoint {
         let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
-        self.check(bound, op)?;
-        op.own(context == Context::MaySleep)?;
+        let flags = self.check(bound, op)?;
+        op.own(flags, context == Context::MaySleep)?;
         let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
         let memory = self.ident.budget.take(bytes as u64)?;
         let record = match bound.cq(op.side()) {
@@ -169,30 +183,36 @@ impl Endpoint {
             None => None,
         };
         let entry = KBox::new_uninit(context.alloc())?;
+        let mut op = op.take();
+        // The default flags of the endpoint may change before the start.
+        op.set_flags(Flags {
+            own: flags,
+            explicit: true,
+        });
         Ok(Admitted(KBox::write(
             entry,
             Entry {
                 next: None,
                 endpoint: self.clone(),
-                op: op.take(),
+                op,
                 record,
                 _memory: memory,
             },
         )))
     }
 
-    /// Checks what can be checked before an operation starts. Any context.
-    fn check(&self, bound: &Bound, op: &Op<'_>) -> Result {
+    /// Checks what can be checked before an operation starts, and returns its flags. Any context.
+    fn check(&self, bound: &Bound, op: &Op<'_>) -> Result<OpFlags> {
         if let Op::Receive(op) = op {
-            return self.check_receive(bound, op).map(|_| ());
+            return self.check_receive(bound, op);
         }
         if let Some(wire) = &self.wire {
             return wire.check(self, op);
         }
         match op {
-            Op::Send(op) => self.check_send(op).map(|_| ()),
-            Op::Read(op) => self.check_read(op).map(|_| ()),
-            Op::Write(op) => self.check_write(op).map(|_| ()),
+            Op::Send(op) => self.check_send(op),
+            Op::Read(op) => self.check_read(op),
+            Op::Write(op) => self.check_write(op),
             Op::Receive(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
         }
     }
@@ -219,9 +239,10 @@ impl Endpoint {
     }
 
     /// Drops a reference in any context. The worker drops the last one, because that sleeps.
-    fn put(self: Arc<Self>) {
+    pub(super) fn put(self: Arc<Self>) {
         if let Some(last) = Arc::into_unique_or_drop(self) {
-            Arc::from(last).wake_submission();
+            // The queue takes it: an item that is queued already would have another reference.
+            let _ = work::submit_queue().enqueue::<_, 0>(Arc::from(last));
         }
     }
 }

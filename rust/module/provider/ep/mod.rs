@@ -361,16 +361,22 @@ impl Endpoint {
         let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
-        if self.cancel_receive(bound, context)
-            || self.cancel_started(bound, Side::Receive, context)?
-            || self.cancel_send(bound, context)
-            || self.cancel_remote(context)
-            || self.cancel_started(bound, Side::Transmit, context)?
-        {
-            Ok(())
-        } else {
-            Err(ENOENT)
+        // A started operation may be posted between the search for it among the posted ones and the
+        // search among the started ones. Then it is found by a second search.
+        let has_started = [Side::Transmit, Side::Receive]
+            .iter()
+            .any(|side| self.submission.has_started(*side));
+        for _ in 0..1 + usize::from(has_started) {
+            if self.cancel_receive(bound, context)
+                || self.cancel_started(bound, Side::Receive, context)?
+                || self.cancel_send(bound, context)
+                || self.cancel_remote(context)
+                || self.cancel_started(bound, Side::Transmit, context)?
+            {
+                return Ok(());
+            }
         }
+        Err(ENOENT)
     }
 
     /// Begins a close by force: no operation can be posted any more, and peers on other hosts are
@@ -443,6 +449,7 @@ impl Object for Endpoint {
 
     fn wait(&self) -> Result {
         self.run.wait()?;
+        self.submission.settle()?;
         self.begin_to_leave();
         self.wait_for_sessions()
     }

@@ -299,6 +299,18 @@ impl Op<'_> {
         }
     }
 
+    /// Replaces its flags.
+    pub(super) fn set_flags(&mut self, flags: Flags) {
+        let place = match self {
+            Self::Send(op) => &mut op.flags,
+            Self::Receive(op) => &mut op.flags,
+            Self::Read(op) => &mut op.flags,
+            Self::Write(op) => &mut op.flags,
+            Self::Atomic(op) => &mut op.flags,
+        };
+        *place = flags;
+    }
+
     /// The length of its local memory in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -315,7 +327,8 @@ impl Op<'_> {
     pub(super) fn heap_bytes(&self) -> usize {
         let of_source = |from: &Source<'_>| match from {
             Source::Inline(_) => from.len(),
-            Source::Mem(memory) => memory.heap_bytes() + limits::INJECT_SIZE.min(memory.len()),
+            // It may be a copy of so many bytes.
+            Source::Mem(memory) => memory.uncharged_bytes() + limits::INJECT_SIZE.min(memory.len()),
         };
         let of_list = |remote: &Remote| match remote {
             Remote::One(_) => 0,
@@ -323,20 +336,25 @@ impl Op<'_> {
         };
         match self {
             Self::Send(op) => of_source(&op.from),
-            Self::Receive(op) => op.into.heap_bytes(),
-            Self::Read(op) => op.into.heap_bytes() + of_list(&op.remote),
+            Self::Receive(op) => op.into.uncharged_bytes(),
+            Self::Read(op) => op.into.uncharged_bytes() + of_list(&op.remote),
             Self::Write(op) => of_source(&op.from) + of_list(&op.remote),
             Self::Atomic(op) => ATOMIC_LEN + of_list(&op.remote),
         }
     }
 
-    /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes,
-    /// a buffer for a discarded result. Fails with `ENOMEM`. Sleeps with `may_sleep`, otherwise any
-    /// context.
-    pub(super) fn own(&mut self, may_sleep: bool) -> Result {
+    /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes
+    /// and, with KFI_INJECT, of others; a buffer for a discarded result. Fails with `ENOMEM`. Sleeps
+    /// with `may_sleep`, otherwise any context.
+    pub(super) fn own(&mut self, flags: OpFlags, may_sleep: bool) -> Result {
         match self {
-            Self::Send(op) => op.from.own(may_sleep).map(|_| ()),
-            Self::Write(op) => op.from.own(may_sleep).map(|_| ()),
+            Self::Send(Send { from, .. }) | Self::Write(Write { from, .. }) => {
+                if flags.contains(OpFlags::INJECT) {
+                    from.copy_short(may_sleep)
+                } else {
+                    from.own(may_sleep).map(|_| ())
+                }
+            }
             Self::Atomic(op) => op.change.result(may_sleep).map(|_| ()),
             Self::Receive(_) | Self::Read(_) => Ok(()),
         }

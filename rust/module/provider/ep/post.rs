@@ -21,7 +21,10 @@ use super::{
     bound::Bound,
     op::Op,
     rdm::remote::session::Session,
-    submit::Progress,
+    submit::{
+        Progress,
+        CALL_BUDGET, //
+    },
     Endpoint, //
 };
 use crate::{
@@ -32,9 +35,6 @@ use crate::{
         trace, //
     }, //
 };
-
-/// Bytes of started operations that a call posts before its own operations.
-const FIRST_BUDGET: usize = 16 << 20;
 
 /// The peer of an operation.
 pub(super) enum Peer {
@@ -123,13 +123,18 @@ impl<'a> Poster<'a> {
         self.run(&mut op)
     }
 
-    /// Posts the started operations of a side. Fails with `EAGAIN` if that is not possible now.
+    /// Posts the started operations of a side, or waits until another task has. Fails with `EAGAIN`
+    /// if one of them finds no room, or if there are too many for one call; `EINTR` if the current
+    /// task is being killed.
     #[cold]
     fn post_started_first(&mut self, side: Side) -> Result {
-        // The call ends within a bounded time.
-        match self.post_started(side, FIRST_BUDGET) {
+        // Another task may need the peer to go on.
+        self.push();
+        self.forget_peer();
+        let run = self.endpoint.submission.begin_killable(side)?;
+        match self.post_started(run, CALL_BUDGET) {
             Progress::Empty => Ok(()),
-            Progress::Blocked | Progress::More | Progress::Busy => Err(EAGAIN),
+            Progress::Blocked | Progress::More => Err(EAGAIN),
         }
     }
 
@@ -234,6 +239,9 @@ impl Drop for Poster<'_> {
     fn drop(&mut self) {
         if !matches!(self.unsent, Unsent::Nothing) {
             self.push();
+        }
+        if let Some(record) = self.spare.take() {
+            self.endpoint.keep_record(record);
         }
     }
 }

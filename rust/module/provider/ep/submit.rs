@@ -22,14 +22,15 @@
 //! One task at a time takes operations from a queue: a [`Run`]. An operation that finds no room (in
 //! the CQ, among `tx_size` or `rx_size`, at its peer) stays the first one, and the queue is blocked.
 //! The next completion of the endpoint unblocks it. The endpoint does not learn that entries of a CQ
-//! were read or that a peer has room again, so a timer tries again, too: after [`FIRST_DELAY`], then
-//! after twice as long each time, at most [`LAST_DELAY`].
+//! were read or that a peer has room again, so a timer tries again, too: after [`FIRST_DELAY`], and
+//! after twice as long if that was in vain, at most [`LAST_DELAY`].
 //!
 //! # Memory
 //!
 //! An operation brings the memory for its place in the queue. It holds a reference to the endpoint,
 //! so the endpoint is not freed before its queues are empty. When the endpoint closes, started
-//! operations are dropped without completions, like posted ones.
+//! operations are dropped without completions, like posted ones. A close by the owner waits for the
+//! end of a run. A close by force does not; the task of the run then tears the endpoint down.
 //!
 //! # Locks
 //!
@@ -44,6 +45,7 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
+            Full,
             Relaxed, //
         },
         Arc,
@@ -84,9 +86,10 @@ use crate::shim::{
 const FIRST_DELAY: u64 = 1_000_000;
 const LAST_DELAY: u64 = 512_000_000;
 
-/// Bytes of operations that a worker posts before it lets the other items of the workqueue run, and
-/// the least that an operation counts.
+/// Bytes of started operations that a worker posts before it lets the other items of the workqueue
+/// run; those that a call posts before its own; and the least that an operation counts.
 const BUDGET: usize = 1 << 20;
+pub(super) const CALL_BUDGET: usize = 16 << 20;
 const LEAST: usize = 4 << 10;
 
 /// Operations, linked by the memory that they bring: a stack.
@@ -122,6 +125,8 @@ struct Queue {
     busy: bool,
     /// The first operation has found no room.
     blocked: bool,
+    /// An operation of the endpoint has completed during the run.
+    kicked: bool,
     /// The time until the next attempt, if the queue is blocked.
     delay: u64,
 }
@@ -133,6 +138,7 @@ impl Queue {
             ready: Stack(None),
             busy: false,
             blocked: false,
+            kicked: false,
             delay: FIRST_DELAY,
         }
     }
@@ -144,6 +150,9 @@ struct Inner {
     /// The endpoint was closed by force during a [`Run`]. The task that ends it tears the endpoint
     /// down.
     must_teardown: bool,
+    /// The endpoint is shut, and no run was in progress since then. A later one only drops
+    /// operations.
+    settled: bool,
     alarm: Alarm<Endpoint>,
 }
 
@@ -164,8 +173,10 @@ pub(super) struct Submission {
     /// The operations of each side that were started and are not posted yet.
     transmits: Atomic<u64>,
     receives: Atomic<u64>,
-    /// Whether a queue is blocked.
+    /// Whether a queue may be blocked.
     blocked: Atomic<bool>,
+    /// Whether the timer has expired since the last attempt.
+    timed_out: Atomic<bool>,
     /// The tasks that wait for the end of a [`Run`].
     #[pin]
     idle: WaitQueue,
@@ -180,8 +191,6 @@ pub(super) enum Progress {
     Blocked,
     /// The budget is used up.
     More,
-    /// Another task posts them.
-    Busy,
 }
 
 impl Submission {
@@ -192,6 +201,7 @@ impl Submission {
                     transmit: Queue::new(),
                     receive: Queue::new(),
                     must_teardown: false,
+                    settled: false,
                     alarm: Alarm::new(),
                 },
                 "Submission::inner"
@@ -199,6 +209,7 @@ impl Submission {
             transmits: Atomic::new(0),
             receives: Atomic::new(0),
             blocked: Atomic::new(false),
+            timed_out: Atomic::new(false),
             idle <- new_wait_queue!("Submission::idle"),
         })
     }
@@ -224,6 +235,7 @@ impl Submission {
         if core::mem::replace(&mut queue.busy, true) {
             return None;
         }
+        queue.kicked = false;
         let ready = core::mem::replace(&mut queue.ready, Stack(None));
         Some(Run {
             submission: self,
@@ -244,10 +256,16 @@ impl Submission {
     #[cold]
     fn unblock(&self) {
         let mut inner = self.inner.lock();
-        self.blocked.store(false, Relaxed);
         let inner = &mut *inner;
+        if inner.must_teardown {
+            return;
+        }
+        self.blocked
+            .store(inner.transmit.busy || inner.receive.busy, Relaxed);
         for queue in [&mut inner.transmit, &mut inner.receive] {
-            if !core::mem::replace(&mut queue.blocked, false) {
+            // The task of a run tries again.
+            queue.kicked = queue.busy;
+            if queue.busy || !core::mem::replace(&mut queue.blocked, false) {
                 continue;
             }
             if let Some(first) = &queue.ready.0 {
@@ -257,12 +275,35 @@ impl Submission {
         }
     }
 
+    /// Notes that an operation has found no room. It is tried once more after this call: room that is
+    /// freed after that attempt makes a [`kick`](Self::kick) that the end of the run sees. Process
+    /// context.
+    fn expect_kick(&self) {
+        self.blocked.xchg(true, Full);
+    }
+
+    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if the
+    /// current task is being killed. Sleeps.
+    pub(super) fn settle(&self) -> Result {
+        let is_idle = || {
+            let mut inner = self.inner.lock();
+            inner.settled = !inner.transmit.busy && !inner.receive.busy;
+            inner.settled
+        };
+        self.idle.wait_killable(is_idle).map_err(|_| EINTR)
+    }
+
     /// Leaves the teardown of the endpoint, which is shut, to the task that posts its started
-    /// operations. Returns `false` if there is no such task. Process context.
+    /// operations. Returns `false` if there is no such task. Sleeps.
     pub(super) fn leave_teardown(&self) -> bool {
         let mut inner = self.inner.lock();
-        inner.must_teardown = inner.transmit.busy || inner.receive.busy;
-        inner.must_teardown
+        inner.must_teardown = !inner.settled && (inner.transmit.busy || inner.receive.busy);
+        let must_teardown = inner.must_teardown;
+        let alarm = core::mem::replace(&mut inner.alarm, Alarm::new());
+        drop(inner);
+        // Waits for the callback of the timer, which takes no lock.
+        drop(alarm);
+        must_teardown
     }
 
     /// Whether a task posts started operations. Process context.
@@ -272,7 +313,7 @@ impl Submission {
         inner.transmit.busy || inner.receive.busy
     }
 
-    /// For teardown: drops the started operations without completions, and ends the timer. Sleeps.
+    /// For teardown: drops the started operations without completions. Sleeps.
     pub(super) fn drop_all(&self) {
         for side in [Side::Transmit, Side::Receive] {
             let Some(mut run) = self.begin(side) else {
@@ -283,16 +324,25 @@ impl Submission {
                 run.posted();
                 cond_resched();
             }
-            run.end(Progress::Empty);
+            run.end(Progress::Empty, false);
         }
-        let alarm = core::mem::replace(&mut self.inner.lock().alarm, Alarm::new());
-        // Waits for the callback of the timer, which takes no lock.
-        drop(alarm);
+    }
+
+    /// Has the worker run again after a while, because too many workers of the user run. Process
+    /// context.
+    fn try_later(&self, endpoint: &Arc<Endpoint>) {
+        let mut inner = self.inner.lock();
+        if inner.must_teardown || inner.settled {
+            return;
+        }
+        let now = now_ns();
+        let at = now.saturating_add(FIRST_DELAY);
+        inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
     }
 
     /// [`begin`](Self::begin), as soon as no other task takes operations from the queue. Fails with
     /// `EINTR` if the current task is being killed. Sleeps.
-    fn begin_killable(&self, side: Side) -> Result<Run<'_>> {
+    pub(super) fn begin_killable(&self, side: Side) -> Result<Run<'_>> {
         loop {
             if let Some(run) = self.begin(side) {
                 return Ok(run);
@@ -351,8 +401,9 @@ impl Run<'_> {
         self.submission.count(self.side).fetch_sub(1, Relaxed);
     }
 
-    /// Ends the run. Returns whether the caller has to tear the endpoint down. Process context.
-    pub(super) fn end(mut self, progress: Progress) -> bool {
+    /// Ends the run, which has posted operations or not (`moved`). Returns whether the caller has to
+    /// tear the endpoint down. Process context.
+    pub(super) fn end(mut self, progress: Progress, moved: bool) -> bool {
         let submission = self.submission;
         let mut guard = submission.inner.lock();
         let inner = &mut *guard;
@@ -362,23 +413,29 @@ impl Run<'_> {
         };
         core::mem::swap(&mut queue.ready, &mut self.ready);
         queue.busy = false;
-        queue.blocked = progress == Progress::Blocked;
-        match (progress, &queue.ready.0) {
-            (Progress::Blocked, Some(first)) => {
-                submission.blocked.store(true, Relaxed);
+        queue.blocked = progress == Progress::Blocked && !queue.kicked;
+        let timed_out = submission.timed_out.xchg(false, Relaxed);
+        if moved {
+            queue.delay = FIRST_DELAY;
+        } else if timed_out {
+            queue.delay = queue.delay.saturating_mul(2).min(LAST_DELAY);
+        }
+        let first = queue.ready.0.as_ref().or(queue.started.0.as_ref());
+        match first {
+            // The teardown drops them.
+            Some(_) if inner.must_teardown => {}
+            Some(first) if queue.blocked => {
                 let now = now_ns();
                 let (endpoint, at) = (&first.endpoint, now.saturating_add(queue.delay));
                 inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
-                queue.delay = queue.delay.saturating_mul(2).min(LAST_DELAY);
             }
-            _ => {
-                queue.delay = FIRST_DELAY;
-                let first = queue.ready.0.as_ref().or(queue.started.0.as_ref());
-                if let Some(first) = first {
-                    first.endpoint.wake_submission();
-                }
-            }
+            Some(first) => first.endpoint.wake_submission(),
+            None => {}
         }
+        let (transmit, receive) = (&inner.transmit, &inner.receive);
+        // The other side may be about to be blocked.
+        let blocked = transmit.blocked || receive.blocked || transmit.busy || receive.busy;
+        submission.blocked.store(blocked, Relaxed);
         let is_last = !inner.transmit.busy && !inner.receive.busy;
         let must_teardown = is_last && core::mem::replace(&mut inner.must_teardown, false);
         drop(guard);
@@ -393,7 +450,7 @@ impl_has_work! {
 
 impl_alarm! {
     impl Alarm for Endpoint {
-        timer: self.retry, due: self.retry_due, rings: Self::wake_submission
+        timer: self.retry, due: self.retry_due, rings: Self::try_again
     }
 }
 
@@ -402,11 +459,18 @@ impl WorkItem for Endpoint {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        // The worker may sleep until a task of the user releases a lock. So the workers of a user are
+        // limited, like those of QPs.
+        let Some(_running) = this.ident.budget.enter_worker() else {
+            return this.submission.try_later(&this);
+        };
         // Allocations are charged to the owner of the endpoint.
         this.ident.owner.memcg().charge(|| {
             for side in [Side::Transmit, Side::Receive] {
                 // If another task posts them, that task wakes the worker again when it ends.
-                let _ = Poster::new(&this).post_started(side, BUDGET);
+                if let Some(run) = this.submission.begin(side) {
+                    let _ = Poster::new(&this).post_started(run, BUDGET);
+                }
             }
         });
     }
@@ -418,6 +482,12 @@ impl Endpoint {
     pub(super) fn wake_submission(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
         let _ = work::submit_queue().enqueue::<_, 0>(self.clone());
+    }
+
+    /// Handles the expiry of the timer. Hard interrupt context.
+    fn try_again(self: &Arc<Self>) {
+        self.submission.timed_out.store(true, Relaxed);
+        self.wake_submission();
     }
 
     /// Cancels the oldest started operation of a side with `context`: it completes with ECANCELED.
@@ -441,7 +511,7 @@ impl Endpoint {
         while let Some(entry) = before.pop() {
             run.put_back(entry);
         }
-        if run.end(Progress::More) {
+        if run.end(Progress::More, false) {
             self.teardown_now();
         }
         let Some(entry) = found else {
@@ -455,12 +525,9 @@ impl Endpoint {
 impl Poster<'_> {
     /// Posts the started operations of a side in their order, until their bytes exceed `budget` or
     /// one finds no room. Sleeps.
-    pub(super) fn post_started(&mut self, side: Side, budget: usize) -> Progress {
+    pub(super) fn post_started(&mut self, mut run: Run<'_>, budget: usize) -> Progress {
         let endpoint = self.endpoint();
-        let Some(mut run) = endpoint.submission.begin(side) else {
-            return Progress::Busy;
-        };
-        let mut left = Some(budget);
+        let (mut left, mut moved) = (Some(budget), false);
         let progress = loop {
             let Some(mut entry) = run.next() else {
                 break Progress::Empty;
@@ -471,7 +538,13 @@ impl Poster<'_> {
                 break Progress::More;
             };
             left = rest.checked_sub(bytes);
-            match self.post_admitted(&mut entry) {
+            let mut result = self.post_admitted(&mut entry);
+            if result == Err(EAGAIN) {
+                endpoint.submission.expect_kick();
+                result = self.post_admitted(&mut entry);
+            }
+            moved |= result != Err(EAGAIN);
+            match result {
                 Err(error) if error == EAGAIN => {
                     run.put_back(entry);
                     break Progress::Blocked;
@@ -493,7 +566,7 @@ impl Poster<'_> {
             }
             cond_resched();
         };
-        if run.end(progress) {
+        if run.end(progress, moved) {
             endpoint.teardown_now();
         }
         progress

@@ -100,13 +100,13 @@ impl Wire {
         }
     }
 
-    /// Checks an operation that is not a receive. Fails with the errors of [`Poster::post`] that do
+    /// Checks an operation that is not a receive, and returns its flags. Fails with the errors of [`Poster::post`] that do
     /// not depend on the peer or the state of the connection. Any context.
-    pub(super) fn check(&self, endpoint: &Endpoint, op: &Op<'_>) -> Result {
+    pub(super) fn check(&self, endpoint: &Endpoint, op: &Op<'_>) -> Result<OpFlags> {
         match self {
-            Self::Msg(msg) => msg.transmit_of(endpoint, op).map(|_| ()),
+            Self::Msg(msg) => Ok(msg.transmit_of(endpoint, op)?.flags()),
             Self::Dgram(dgram) => match op {
-                Op::Send(op) => dgram.check_send(endpoint, op).map(|_| ()),
+                Op::Send(op) => Ok(dgram.check_send(endpoint, op)?.0),
                 _ => Err(EOPNOTSUPP),
             },
         }

@@ -463,8 +463,8 @@ impl Qp<Rc> {
     }
 
     /// Posts a work request with the inline header `inline_header` and `memory`, which follows it in the
-    /// message: the source of a SEND or WRITE, or the destination of a response.
-    /// [`Consumer::completed`] reports its result with `context`.
+    /// message: the source of a SEND or WRITE, or the destination of a response. It takes the memory,
+    /// unless it fails. [`Consumer::completed`] reports its result with `context`.
     ///
     /// This only queues it: the caller calls [`push`](Self::push) soon, so that work requests
     /// posted together are sent together.
@@ -478,7 +478,7 @@ impl Qp<Rc> {
         self: &Arc<Self>,
         request: &Request,
         inline_header: &[u8],
-        memory: MemRef,
+        memory: &mut MemRef,
         context: u64,
     ) -> Result {
         let len = inline_header
@@ -507,6 +507,7 @@ impl Qp<Rc> {
         sending.next = (place + 1) & places.wrapping_sub(1);
         if let Some(slot) = sending.works.get_mut(place) {
             // The requester had room for the work request, so its place is free.
+            let memory = memory.take();
             *slot = Some(Work { context, memory });
         }
         sending.inline_headers.set(place, inline_header);

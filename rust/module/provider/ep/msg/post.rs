@@ -144,6 +144,13 @@ pub(in crate::provider::ep) struct Transmit {
     op: WireOp,
 }
 
+impl Transmit {
+    /// Its flags.
+    pub(in crate::provider::ep) fn flags(&self) -> OpFlags {
+        self.flags
+    }
+}
+
 impl Msg {
     /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
     /// Sleeps.
@@ -280,7 +287,7 @@ impl Msg {
             solicited: false,
         };
         poster.unsent = Unsent::Own;
-        let queued = qp.queue(&request, &[], memory.clone(), place as u64);
+        let queued = qp.queue(&request, &[], memory, place as u64);
         if let Err(error) = queued {
             let ticket = self.tickets.lock().take(place);
             if let Some(ticket) = ticket {
@@ -289,8 +296,6 @@ impl Msg {
             // The state of the QP does not allow it: it has just been closed.
             return Err(if error == EINVAL { ESHUTDOWN } else { error });
         }
-        // Nothing is sent before the push, so the QP has the last reference when it completes.
-        drop(memory.take());
         Ok(())
     }
 

@@ -408,7 +408,7 @@ impl Connection {
         op: WireOp,
         more: bool,
         inline_header: &[u8],
-        memory: MemRef,
+        mut memory: MemRef,
         context: u64,
     ) -> Result {
         let request = Request {
@@ -417,7 +417,7 @@ impl Connection {
             solicited: more,
         };
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
-        qp.queue(&request, inline_header, memory, context)
+        qp.queue(&request, inline_header, &mut memory, context)
     }
 
     /// Waits until all packets that have come from the peer are processed. Sleeps. The caller holds
