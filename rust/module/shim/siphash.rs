@@ -7,7 +7,7 @@ use super::{
     random::random_u64, //
 };
 
-/// A key. Who does not know it cannot predict a hash, also after having seen others.
+/// A key. The hash of a value cannot be predicted without it, even from many other hashes.
 pub(crate) struct SipKey([u64; 2]);
 
 impl SipKey {

@@ -127,12 +127,9 @@ impl Admitted {
     pub(crate) fn start_here(self) {
         let (endpoint, side) = (self.0.endpoint.clone(), self.0.op.side());
         self.enqueue(false);
-        match endpoint.submission.begin(side) {
-            Some(run) => {
-                let _ = Poster::new(&endpoint).post_started(run, CALL_BUDGET);
-            }
-            // The task that posts them finds it, or wakes the worker.
-            None => {}
+        // If another task posts them, that task finds it, or wakes the worker.
+        if let Some(run) = endpoint.submission.begin(side) {
+            let _ = Poster::new(&endpoint).post_started(run, CALL_BUDGET);
         }
     }
 
