@@ -407,14 +407,14 @@ impl Endpoint {
         self.domain.release();
     }
 
-    #[inline]
+    #[inline(always)]
     fn tally_tx(&self, bytes: u64) {
         self.tally.tx.fetch_add(1);
         self.tally.tx_bytes.fetch_add(bytes);
         self.domain.link().count_tx(bytes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn tally_rx(&self, bytes: u64) {
         self.tally.rx.fetch_add(1);
         self.tally.rx_bytes.fetch_add(bytes);
