@@ -202,6 +202,16 @@ impl Target {
         self.ask_with(port, None)
     }
 
+    /// Requests a connection from the peer at `port`, with a valid cookie.
+    fn ask_proven(&self, port: u16) -> Result<Arc<Conn>> {
+        let ends = self.ends(THERE, port)?;
+        let demand = self.endpoint.remote.gate.admit(now_ns(), &ends, None, true);
+        let Err(Refusal::Retry(cookie)) = demand else {
+            return Err(EINVAL);
+        };
+        self.ask_with(port, Some(cookie))
+    }
+
     /// Requests a connection from the peer at `port`, with a cookie.
     fn ask_with(&self, port: u16, cookie: Option<Cookie>) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
@@ -253,7 +263,7 @@ impl Target {
         let then = now_ns().saturating_add(100 * COOKIE_PERIOD);
         let ends = self.ends(THERE, 1)?;
         for _ in 0..UNPROVEN_BURST {
-            let admitted = self.endpoint.remote.gate.admit(then, &ends, None);
+            let admitted = self.endpoint.remote.gate.admit(then, &ends, None, false);
             admitted.map_err(|_| EINVAL)?;
         }
         Ok(then)
@@ -312,10 +322,10 @@ mod tests {
             assert!(one > 0);
             // Room for another connection, and for all but one byte of a third one.
             let others = target.leave(one + (one - 1))?;
-            let second = target.ask(2)?;
+            let second = target.ask_proven(2)?;
             assert!(target.peers.were_told(2, 0));
             let full = target.half_open();
-            let third = target.ask(3)?;
+            let third = target.ask_proven(3)?;
             assert!(target.peers.were_told(2, 1));
             assert_eq!(target.half_open(), full);
             // The rest of the account is available to the owner.
@@ -324,21 +334,39 @@ mod tests {
             // A confirmed connection is no longer half open.
             first.confirm(&[])?;
             assert!(eventually(|| target.half_open() == full - one));
-            let fourth = target.ask(4)?;
+            let fourth = target.ask_proven(4)?;
             assert!(target.peers.were_told(3, 1));
             assert_eq!(target.half_open(), full);
-            let fifth = target.ask(5)?;
+            let fifth = target.ask_proven(5)?;
             assert!(target.peers.were_told(3, 2));
             // A connection that the peer has given up does not count either.
             second.close();
             assert!(eventually(|| target.half_open() == full - one));
-            let sixth = target.ask(6)?;
+            let sixth = target.ask_proven(6)?;
             assert!(target.peers.were_told(4, 2));
             for conn in [first, third, fourth, fifth, sixth] {
                 conn.close();
             }
             drop(others);
             assert!(eventually(|| target.half_open() == 0));
+        }
+        Ok(())
+    }
+
+    /// Requests whose address may be forged leave a half of the part to the others.
+    #[test]
+    fn unproven_requests_use_half_of_the_part() -> Result {
+        let target = Target::open(&Budget::of(user(116), None)?)?;
+        let others = target.leave(1 << 20)?;
+        let first = target.ask(1)?;
+        assert!(target.peers.were_asked_for_proof(0, 1).is_some());
+        let second = target.ask_proven(1)?;
+        assert!(target.peers.were_asked_for_proof(1, 1).is_some());
+        drop(others);
+        let third = target.ask(2)?;
+        assert!(target.peers.were_asked_for_proof(2, 1).is_some());
+        for conn in [first, second, third] {
+            conn.close();
         }
         Ok(())
     }
@@ -410,20 +438,20 @@ mod tests {
         let gate = &target.endpoint.remote.gate;
         let ends = target.ends(THERE, 1)?;
         let begin = then / COOKIE_PERIOD * COOKIE_PERIOD - 3 * COOKIE_PERIOD;
-        let Err(Refusal::Retry(cookie)) = gate.admit(begin, &ends, None) else {
+        let Err(Refusal::Retry(cookie)) = gate.admit(begin, &ends, None, false) else {
             return Err(EINVAL);
         };
         let cookie = Some(cookie);
-        assert!(gate.admit(begin, &ends, cookie).is_ok());
+        assert!(gate.admit(begin, &ends, cookie, false).is_ok());
         assert!(gate
-            .admit(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie)
+            .admit(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie, false)
             .is_ok());
         assert!(gate
-            .admit(begin + 2 * COOKIE_PERIOD, &ends, cookie)
+            .admit(begin + 2 * COOKIE_PERIOD, &ends, cookie, false)
             .is_err());
         let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
         let others = target.ends(elsewhere, 1)?;
-        assert!(gate.admit(begin, &others, cookie).is_err());
+        assert!(gate.admit(begin, &others, cookie, false).is_err());
         Ok(())
     }
 }

@@ -157,6 +157,25 @@ impl Last {
     }
 }
 
+/// An operation that is admitted and started where nothing may sleep.
+#[pin_data]
+struct Late {
+    endpoint: Arc<Endpoint>,
+    #[pin]
+    op: SpinLockIrq<Option<Op<'static>>>,
+}
+
+impl Late {
+    fn start(&self) {
+        let mut op = self.op.lock();
+        if let Some(op) = &mut *op {
+            if let Ok(admitted) = self.endpoint.admit(op, Context::Atomic) {
+                admitted.start();
+            }
+        }
+    }
+}
+
 /// Sizes of an endpoint whose CQ has entries only for operations that ask for them.
 const SILENT: Sizes = Sizes {
     bind: CqBind::SELECTIVE_COMPLETION,
@@ -572,6 +591,85 @@ mod tests {
             GFP_KERNEL,
         )?;
         in_hard_irq(move || last.put())?;
+        assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+        Ok(())
+    }
+
+    /// The last reference to memory must not be dropped where nothing may sleep.
+    #[test]
+    fn a_hard_interrupt_injects_the_bytes_of_memory_that_nobody_else_has() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let (from, into) = (MemRef::buffer(8)?, MemRef::buffer(8)?);
+        mem::memref::fill(&from, 3);
+        let mut op = pair.a.send(Source::Mem(from), 1);
+        op.set_flags(Flags {
+            own: OpFlags::INJECT | OpFlags::COMPLETION,
+            explicit: true,
+        });
+        let endpoint = pair.a.endpoint.clone();
+        let late = Arc::pin_init(
+            pin_init!(Late {
+                endpoint,
+                op <- new_spinlock_irq!(Some(op.take())),
+            }),
+            GFP_KERNEL,
+        )?;
+        pair.b.post(pair.b.receive(into.clone(), 2))?;
+        let here = late.clone();
+        in_hard_irq(move || here.start())?;
+        assert_eq!(pair.b.next()?, (2, Ok(())));
+        assert_eq!(pair.a.next()?, (1, Ok(())));
+        let want = MemRef::buffer(8)?;
+        mem::memref::fill(&want, 3);
+        assert!(mem::memref::equal(&want, &into));
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_that_stays_blocked_is_tried_less_and_less_often() -> Result {
+        for side in [Side::Transmit, Side::Receive] {
+            let sizes = Sizes { rx: 1, ..narrow(1) };
+            let pair = Pair::sized(EpType::Rdm, sizes, Sizes::DEFAULT)?;
+            for context in 0..2 {
+                let memory = MemRef::buffer(LONG)?;
+                let mut op = match side {
+                    Side::Transmit => pair.a.send(Source::Mem(memory), context),
+                    Side::Receive => pair.a.receive(memory, context),
+                };
+                let endpoint = &pair.a.endpoint;
+                endpoint.admit(&mut op, Context::MaySleep)?.start();
+            }
+            fsleep(Delta::from_millis(1200));
+            let (other, delay) = match side {
+                Side::Transmit => (Side::Receive, 128 * MS),
+                Side::Receive => (Side::Transmit, 128 * MS),
+            };
+            let submission = &pair.a.endpoint.submission;
+            assert!(submission.delay(side) >= delay);
+            assert!(submission.delay(other) < delay);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn operations_of_a_closed_endpoint_are_dropped_without_a_worker_of_the_user() -> Result {
+        let budget = Budget::of(user(94), Some(64 << 20))?;
+        let mut owner = ident(30, 0)?;
+        owner.budget = budget.clone();
+        let sizes = Sizes::DEFAULT;
+        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let mut workers = KVec::new();
+        while let Some(worker) = budget.enter_worker() {
+            workers.push(worker, GFP_KERNEL)?;
+        }
+        let waits = admit_byte(&pair.a, 1, Context::MaySleep)?;
+        let late = admit_byte(&pair.a, 2, Context::MaySleep)?;
+        waits.start();
+        a_while();
+        assert!(pair.a.endpoint.submission.has_started(Side::Transmit));
+        force_close(&*pair.a.endpoint);
+        drop(pair);
+        late.start();
         assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
         Ok(())
     }

@@ -127,6 +127,23 @@ impl Drop for End {
 mod tests {
     use super::*;
 
+    /// The run of a packet that comes during a change is made up for, also if the change fails.
+    #[test]
+    fn a_datagram_that_comes_during_a_change_is_received() -> Result {
+        let link = TestLink::new()?;
+        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        sender.start(None)?;
+        end.start(None)?;
+        let path = Path::new(&link.0, ONE, TWO)?;
+        let change = end.qp.begin_change(true);
+        sender.send(&path, &end.qp, QKEY)?;
+        a_while();
+        assert_eq!(end.got.count(), 0);
+        drop(change);
+        assert!(eventually(|| end.got.count() == 1));
+        Ok(())
+    }
+
     #[test]
     fn a_qp_takes_its_address_by_modify() -> Result {
         let link = TestLink::new()?;

@@ -49,6 +49,7 @@ pub mod rdm;
 pub mod ring;
 pub mod slab;
 pub mod throttle;
+pub mod token_bucket;
 pub mod wait;
 pub mod word;
 

@@ -404,6 +404,11 @@ impl Budget {
         limit / part.share()
     }
 
+    /// Whether half of a part is in use. Any context.
+    pub(crate) fn is_half_used(&self, part: Part) -> bool {
+        self.hold.0.part(part).load(Relaxed) >= self.part_limit(part) / 2
+    }
+
     /// Counts `bytes`, which the caller charges separately, in a part of the limit. Does not sleep.
     /// Fails with `ENOMEM` if the part is full.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
@@ -486,21 +491,25 @@ impl Budget {
     /// Fails with `EAGAIN` if the turn is too far away, or if the access would have to wait and may
     /// not sleep; with `EINTR` if a signal is pending.
     pub(crate) fn enter_access(&self, endpoint: u64, may_sleep: bool) -> Result {
-        let gate = self.hold.0.gate(endpoint);
         let now = now_ns();
-        let turn = {
-            let mut throttle = gate.throttle.lock();
-            if !may_sleep && throttle.until() > now {
-                return Err(EAGAIN);
-            }
-            let turn = throttle.enter(now).map_err(to_error)?;
-            gate.until.store(throttle.until(), Relaxed);
-            turn
-        };
+        if !may_sleep && self.hold.0.gate(endpoint).until.load(Relaxed) > now {
+            return Err(EAGAIN);
+        }
+        let turn = self.access_turn(endpoint)?;
         if turn <= now {
             return Ok(());
         }
         sleep_until(turn)
+    }
+
+    /// Takes a turn for an access of this endpoint to a peer's memory, and returns the time at which
+    /// the access may begin, in ns. Does not sleep. Fails with `EAGAIN` if that is too far away.
+    pub(crate) fn access_turn(&self, endpoint: u64) -> Result<u64> {
+        let gate = self.hold.0.gate(endpoint);
+        let mut throttle = gate.throttle.lock();
+        let turn = throttle.enter(now_ns()).map_err(to_error)?;
+        gate.until.store(throttle.until(), Relaxed);
+        Ok(turn)
     }
 
     /// Counts a worker that runs for the user until the result is dropped. `None`: so many run already

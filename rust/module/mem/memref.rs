@@ -371,7 +371,8 @@ impl Source<'_> {
         }
     }
 
-    /// Replaces at most [`INLINE_MAX`] bytes by a copy of them, which no one else changes.
+    /// Replaces at most [`INLINE_MAX`] bytes by a copy of them, which no one else changes, and
+    /// returns the memory that they were in.
     ///
     /// Process context with `may_sleep`, otherwise any context.
     ///
@@ -379,15 +380,17 @@ impl Source<'_> {
     ///
     /// - `EMSGSIZE`: there are more bytes.
     /// - `ENOMEM`.
-    pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result {
+    pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result<MemRef> {
         if self.len() > INLINE_MAX {
             return Err(EMSGSIZE);
         }
         let buffer = MemRef::buffer_unset(self.len(), may_sleep)?;
         // So few bytes are copied without a call of `cond_resched()`.
         copy(&buffer, self);
-        *self = Self::Mem(buffer);
-        Ok(())
+        match core::mem::replace(self, Self::Mem(buffer)) {
+            Self::Mem(replaced) => Ok(replaced),
+            Self::Inline(_) => Ok(MemRef::empty()),
+        }
     }
 
     /// Takes the memory that [`own`](Self::own) has made, and leaves no bytes. Any context.

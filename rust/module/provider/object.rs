@@ -102,6 +102,11 @@ impl Ident {
         self.budget.enter_access(self.number(), may_sleep)
     }
 
+    /// See [`Budget::access_turn`].
+    pub(crate) fn access_turn(&self) -> Result<u64> {
+        self.budget.access_turn(self.number())
+    }
+
     /// A number that differs between the objects of one owner, and mostly between owners.
     fn number(&self) -> u64 {
         let owner: *const Owner = &*self.owner;

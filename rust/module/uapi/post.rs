@@ -35,10 +35,7 @@ use crate::{
             cond_resched,
             fatal_signal_pending, //
         },
-        user::{
-            read_element,
-            PagefaultDisabled, //
-        }, //
+        user::read_element, //
     }, //
 };
 
@@ -53,11 +50,9 @@ const STRIDE: usize = 64;
 #[inline(always)]
 pub(super) fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
     if poster.keeps_peer() {
-        let no_faults = PagefaultDisabled::new();
         if read().is_ok() {
             return Ok(());
         }
-        drop(no_faults);
         poster.forget_peer();
     }
     read()

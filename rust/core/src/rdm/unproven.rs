@@ -33,14 +33,14 @@ use super::times::{
     UNPROVEN_BURST,
     UNPROVEN_INTERVAL, //
 };
-use crate::addr::SockAddr;
+use crate::{
+    addr::SockAddr,
+    token_bucket::TokenBucket, //
+};
 use core::{
     net::IpAddr,
     num::NonZeroU64, //
 };
-
-/// The time in ns in which an endpoint that has got a full burst may handle another one.
-const BURST_TIME: u64 = UNPROVEN_BURST as u64 * UNPROVEN_INTERVAL;
 
 /// A proof that a peer receives packets at its address. Not 0, which stands for no cookie in a
 /// [`Hello`](super::Hello).
@@ -91,22 +91,28 @@ impl Ends {
     }
 }
 
+/// The proof of the source address of a request that is handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A valid cookie.
+    Cookie,
+    /// None: the address may be forged.
+    None,
+}
+
 /// The unproven requests to an endpoint: a token bucket. See the top of the file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unproven {
-    /// The time at which the bucket is full again. Each unproven request moves it by
-    /// [`UNPROVEN_INTERVAL`].
-    full_at: u64,
-}
+pub struct Unproven(TokenBucket<UNPROVEN_INTERVAL, { UNPROVEN_BURST as u64 }>);
 
 impl Unproven {
     /// Returns the state before the first request.
     pub const fn new() -> Self {
-        Self { full_at: 0 }
+        Self(TokenBucket::new())
     }
 
-    /// Decides whether a request is handled at time `now`: if its cookie is valid, or if there were
-    /// few requests without a valid one. `hash` is a hash with a secret key of the endpoint.
+    /// Decides whether a request is handled at time `now`: if its cookie is valid, or, unless it
+    /// `must_prove` its address, if there were few requests without a valid one. `hash` is a hash
+    /// with a secret key of the endpoint.
     ///
     /// # Errors
     ///
@@ -116,27 +122,21 @@ impl Unproven {
         now: u64,
         ends: &Ends,
         cookie: Option<Cookie>,
+        must_prove: bool,
         hash: impl Fn([u64; 4]) -> u64,
-    ) -> Result<(), Cookie> {
+    ) -> Result<Proof, Cookie> {
         let period = now / COOKIE_PERIOD;
         let is_valid = cookie.is_some_and(|cookie| {
             cookie == ends.cookie(period, &hash)
                 || cookie == ends.cookie(period.wrapping_sub(1), &hash)
         });
-        if is_valid || self.take(now) {
-            return Ok(());
+        if is_valid {
+            Ok(Proof::Cookie)
+        } else if !must_prove && self.0.take(now) {
+            Ok(Proof::None)
+        } else {
+            Err(ends.cookie(period, &hash))
         }
-        Err(ends.cookie(period, &hash))
-    }
-
-    /// Takes a token. Returns false if there is none.
-    fn take(&mut self, now: u64) -> bool {
-        let full_at = self.full_at.max(now).saturating_add(UNPROVEN_INTERVAL);
-        let has_token = full_at.saturating_sub(now) <= BURST_TIME;
-        if has_token {
-            self.full_at = full_at;
-        }
-        has_token
     }
 }
 
@@ -148,6 +148,9 @@ mod tests {
         Ipv4Addr,
         Ipv6Addr, //
     };
+
+    /// The time in ns in which an endpoint that has got a full burst may handle another one.
+    const BURST_TIME: u64 = UNPROVEN_BURST as u64 * UNPROVEN_INTERVAL;
 
     /// The time at which the tests begin: a period begins.
     const START: u64 = 1_000 * COOKIE_PERIOD;
@@ -171,7 +174,11 @@ mod tests {
     /// Returns the number of `count` requests without a cookie that are handled at `now`.
     fn admitted(unproven: &mut Unproven, now: u64, count: u32) -> u32 {
         (0..count)
-            .filter(|_| unproven.admit(now, &ENDS, None, hash_with(1)).is_ok())
+            .filter(|_| {
+                unproven
+                    .admit(now, &ENDS, None, false, hash_with(1))
+                    .is_ok()
+            })
             .fold(0, |sum, _| sum + 1)
     }
 
@@ -179,7 +186,7 @@ mod tests {
     fn exhausted(now: u64) -> (Unproven, Option<Cookie>) {
         let mut unproven = Unproven::new();
         admitted(&mut unproven, now, UNPROVEN_BURST);
-        let demand = unproven.admit(now, &ENDS, None, hash_with(1));
+        let demand = unproven.admit(now, &ENDS, None, false, hash_with(1));
         (unproven, demand.err())
     }
 
@@ -217,11 +224,30 @@ mod tests {
         let (mut unproven, cookie) = exhausted(START);
         assert!(cookie.is_some());
         for _ in 0..1_000 {
-            assert_eq!(unproven.admit(START, &ENDS, cookie, hash_with(1)), Ok(()));
+            assert_eq!(
+                unproven.admit(START, &ENDS, cookie, false, hash_with(1)),
+                Ok(Proof::Cookie)
+            );
         }
         let later = START + UNPROVEN_INTERVAL;
-        assert_eq!(unproven.admit(later, &ENDS, cookie, hash_with(1)), Ok(()));
+        assert_eq!(
+            unproven.admit(later, &ENDS, cookie, false, hash_with(1)),
+            Ok(Proof::Cookie)
+        );
         assert_eq!(admitted(&mut unproven, later, 10), 1);
+    }
+
+    #[test]
+    fn a_request_that_must_prove_its_address_needs_a_cookie() {
+        let mut unproven = Unproven::new();
+        let demand = unproven.admit(START, &ENDS, None, true, hash_with(1));
+        assert!(demand.is_err());
+        let result = unproven.admit(START, &ENDS, demand.err(), true, hash_with(1));
+        assert_eq!(result, Ok(Proof::Cookie));
+        // It has taken no token.
+        assert_eq!(admitted(&mut unproven, START, 1_000), UNPROVEN_BURST);
+        let result = Unproven::new().admit(START, &ENDS, None, false, hash_with(1));
+        assert_eq!(result, Ok(Proof::None));
     }
 
     #[test]
@@ -236,17 +262,20 @@ mod tests {
         ] {
             let (_, cookie) = exhausted(START);
             let (mut unproven, _) = exhausted(START + age);
-            let result = unproven.admit(START + age, &ENDS, cookie, hash_with(1));
+            let result = unproven.admit(START + age, &ENDS, cookie, false, hash_with(1));
             assert_eq!(result.is_ok(), valid);
         }
         // Nor is the cookie of a period that has not begun.
         let (_, cookie) = exhausted(START);
         let (mut unproven, _) = exhausted(START - 1);
-        let result = unproven.admit(START - 1, &ENDS, cookie, hash_with(1));
+        let result = unproven.admit(START - 1, &ENDS, cookie, false, hash_with(1));
         assert!(result.is_err());
         // The first period has none before it.
         let (mut unproven, cookie) = exhausted(0);
-        assert_eq!(unproven.admit(0, &ENDS, cookie, hash_with(1)), Ok(()));
+        assert_eq!(
+            unproven.admit(0, &ENDS, cookie, false, hash_with(1)),
+            Ok(Proof::Cookie)
+        );
     }
 
     #[test]
@@ -266,15 +295,21 @@ mod tests {
             (v6, 7472),
         ] {
             let other = Ends { peer, port };
-            assert!(unproven.admit(START, &other, cookie, hash_with(1)).is_err());
+            assert!(unproven
+                .admit(START, &other, cookie, false, hash_with(1))
+                .is_err());
         }
         // Another endpoint.
-        assert!(unproven.admit(START, &ENDS, cookie, hash_with(2)).is_err());
+        assert!(unproven
+            .admit(START, &ENDS, cookie, false, hash_with(2))
+            .is_err());
         // A wrong one.
         let wrong = cookie.and_then(|cookie| Cookie::new(cookie.get() ^ 1));
-        assert!(unproven.admit(START, &ENDS, wrong, hash_with(1)).is_err());
+        assert!(unproven
+            .admit(START, &ENDS, wrong, false, hash_with(1))
+            .is_err());
         // The cookie that is demanded now.
-        let demand = unproven.admit(START, &ENDS, wrong, hash_with(1));
+        let demand = unproven.admit(START, &ENDS, wrong, false, hash_with(1));
         assert_eq!(demand.err(), cookie);
     }
 
@@ -282,10 +317,16 @@ mod tests {
     fn a_hash_of_0_is_a_cookie() {
         let mut unproven = Unproven::new();
         for _ in 0..UNPROVEN_BURST {
-            assert_eq!(unproven.admit(START, &ENDS, None, |_| 0), Ok(()));
+            assert_eq!(
+                unproven.admit(START, &ENDS, None, false, |_| 0),
+                Ok(Proof::None)
+            );
         }
-        let cookie = unproven.admit(START, &ENDS, None, |_| 0).err();
+        let cookie = unproven.admit(START, &ENDS, None, false, |_| 0).err();
         assert_eq!(cookie, Cookie::new(1));
-        assert_eq!(unproven.admit(START, &ENDS, cookie, |_| 0), Ok(()));
+        assert_eq!(
+            unproven.admit(START, &ENDS, cookie, false, |_| 0),
+            Ok(Proof::Cookie)
+        );
     }
 }

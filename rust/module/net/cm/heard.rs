@@ -205,12 +205,6 @@ impl Cm {
         tid: u64,
         req: &Req<'_>,
     ) -> core::result::Result<(Arc<ListenerEntry>, KBox<Request>), NoRequest> {
-        let forgotten =
-            self.with_deadlines(|table| table.forgotten(now_ns(), req.ca_guid, req.qpn, way.from));
-        if let Some(forgotten) = forgotten {
-            self.follow(forgotten);
-            return Err(Refusal::new(Reason::STALE_CONN).into());
-        }
         let no_room = || {
             self.count(Stat::CmNoRoom);
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
@@ -227,9 +221,16 @@ impl Cm {
         if listener.is_overloaded() {
             return Err(NoRequest::Overloaded);
         }
-        listener
-            .screen(way.from, req.private.get())
+        let peer = (req.ca_guid, req.qpn, way.from);
+        let is_stale = self.with(|table| table.by_peer_qp(peer.0, peer.1, peer.2).is_some());
+        let source = listener
+            .screen(way.from, req.private.get(), is_stale)
             .map_err(NoRequest::Screened)?;
+        let stale = self.with_deadlines(|table| table.end_stale(now_ns(), peer, source));
+        if let Some(stale) = stale {
+            self.follow(stale);
+            return Err(Refusal::new(Reason::STALE_CONN).into());
+        }
         let waiting = listener.room().filter(|_| !full).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(way.to, mtu);

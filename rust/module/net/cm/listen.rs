@@ -52,17 +52,32 @@ impl Rejection {
     pub(crate) const PRIVATE_LEN: usize = 16;
 }
 
+/// What a listener knows about the source address of a REQ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The peer has proven that it receives packets at the address.
+    Proven,
+    /// The address may be forged.
+    Unproven,
+}
+
 /// The user of a listener: a passive endpoint, or an endpoint for reliable datagrams.
 pub(crate) trait Listener: Send + Sync {
     /// A peer requests a connection. Called in process context without locks; may sleep, and call
     /// every function of [`cm`](super). The requests to one listener come in order, one at a time.
     fn request(&self, request: Request);
 
-    /// Decides whether a REQ becomes a request, from its source address, which may be forged, and
-    /// its private data. No memory has been allocated for the REQ. The error is the rejection.
-    /// Called by the worker of QP 1 under a spin lock: does not sleep, and takes leaf locks only.
-    fn screen(&self, _from: IpAddr, _private: &[u8]) -> core::result::Result<(), Rejection> {
-        Ok(())
+    /// Decides whether a REQ becomes a request, from its source address and its private data.
+    /// `must_prove`: the REQ would end another connection of this peer. No memory has been allocated
+    /// for the REQ. The error is the rejection. Called by the worker of QP 1 under a spin lock: does
+    /// not sleep, and takes leaf locks only.
+    fn screen(
+        &self,
+        _from: IpAddr,
+        _private: &[u8],
+        _must_prove: bool,
+    ) -> core::result::Result<Source, Rejection> {
+        Ok(Source::Unproven)
     }
 
     /// The last link of the namespace has gone: no request comes any more. Called like
@@ -201,10 +216,11 @@ impl ListenerEntry {
         &self,
         from: IpAddr,
         private: &[u8],
-    ) -> core::result::Result<(), Rejection> {
+        must_prove: bool,
+    ) -> core::result::Result<Source, Rejection> {
         match &self.asked.lock().listener {
-            Some(listener) => listener.screen(from, private),
-            None => Ok(()),
+            Some(listener) => listener.screen(from, private, must_prove),
+            None => Ok(Source::Unproven),
         }
     }
 

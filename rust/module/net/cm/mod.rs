@@ -98,7 +98,8 @@ pub(crate) use self::{
         listening_bytes,
         Listener,
         Listening,
-        Rejection, //
+        Rejection,
+        Source, //
     },
     request::{
         Params,

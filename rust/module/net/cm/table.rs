@@ -16,7 +16,10 @@ use super::{
         Key,
         Reservation, //
     },
-    listen::ListenerEntry,
+    listen::{
+        ListenerEntry,
+        Source, //
+    },
     MAX_ASKED,
     MAX_ASKED_OF_SOURCE,
     MAX_CONNECTIONS,
@@ -37,6 +40,7 @@ use kernel::{
     },
     sync::Arc, //
 };
+use kfi_core::token_bucket::TokenBucket;
 use kfi_roce::{
     cm::{
         Body,
@@ -112,6 +116,9 @@ pub(super) struct Table {
     rejected: usize,
     sources: RBTree<IpAddr, usize>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<ListenerEntry>>,
+    /// Unproven requests that may end a connection, see [`end_stale`](Self::end_stale). To guess a
+    /// QP number of 24 bits takes months.
+    stale_attempts: TokenBucket<1_000_000_000, 16>,
 }
 
 /// Memory for a listener in the table.
@@ -137,6 +144,7 @@ impl Table {
             rejected: 0,
             sources: RBTree::new(),
             listeners: RBTree::new(),
+            stale_attempts: TokenBucket::new(),
         }
     }
 
@@ -260,15 +268,19 @@ impl Table {
         Some(Received { step, rival })
     }
 
-    /// Ends the established connection of the QP with which the peer at `from` requests another
-    /// one, because the peer has lost its state; `None` if there is none.
-    pub(super) fn forgotten(
+    /// Ends the established connection of the QP with which a peer (GUID, QP number, address)
+    /// requests another one, because the peer has lost its state; `None` if there is none. A host
+    /// that forges the address has to guess the QP number, so the number of attempts is limited;
+    /// beyond the limit, connections are not ended.
+    pub(super) fn end_stale(
         &mut self,
         now: u64,
-        guid: u64,
-        qpn: Qpn,
-        from: IpAddr,
+        (guid, qpn, from): (u64, Qpn, IpAddr),
+        source: Source,
     ) -> Option<Step<()>> {
+        if source == Source::Unproven && !self.stale_attempts.take(now) {
+            return None;
+        }
         let id = self.by_peer_qp(guid, qpn, from)?;
         self.step(id, |entry| entry.stale(now))
     }

@@ -55,21 +55,32 @@ use kernel::{
 };
 use kfi_roce::state::State;
 
-/// The locks of a change of the state.
-pub(super) struct Change<'a> {
+/// The locks of a change of the state. When it is dropped, the worker is woken if no run could begin
+/// meanwhile: tasks may have left their runs to it.
+pub(super) struct Change<'a, K: Kind> {
+    qp: &'a Arc<Qp<K>>,
     _modifying: MutexGuard<'a, ()>,
-    _running: Option<MutexGuard<'a, ()>>,
+    running: Option<MutexGuard<'a, ()>>,
+}
+
+impl<K: Kind> Drop for Change<'_, K> {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            drop(running);
+            self.qp.wake();
+        }
+    }
 }
 
 impl<K: Kind> Qp<K> {
     /// Begins a change of the state. If it `waits`, the current run has ended, and no other begins
-    /// until the result is dropped. The caller wakes the worker afterwards: tasks may have left
-    /// their runs to it. Sleeps.
-    pub(super) fn begin_change(&self, waits: bool) -> Change<'_> {
+    /// until the result is dropped. Sleeps.
+    pub(super) fn begin_change(self: &Arc<Self>, waits: bool) -> Change<'_, K> {
         let running = waits.then(|| self.running.lock());
         Change {
+            qp: self,
             _modifying: self.modifying.lock(),
-            _running: running,
+            running,
         }
     }
 
@@ -90,7 +101,7 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Changes the packets that the QP accepts. Does not sleep.
-    pub(super) fn accept(&self, _change: &Change<'_>, accepts: Accepts) {
+    pub(super) fn accept(&self, _change: &Change<'_, K>, accepts: Accepts) {
         if !self.accepted.is_nothing() {
             // Ordered by the locks of the inbox, which a packet that was accepted before passes.
             self.rebound.store(true, Relaxed);
@@ -99,7 +110,7 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Drops the packets that wait. Sleeps.
-    pub(super) fn empty_inbox(&self, _change: &Change<'_>) {
+    pub(super) fn empty_inbox(&self, _change: &Change<'_, K>) {
         let dropped = self.inbox.take(u32::MAX).map(drop).count() as u64;
         if dropped != 0 {
             self.tally().add(Stat::DropState, dropped);

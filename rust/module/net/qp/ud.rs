@@ -118,7 +118,7 @@ impl Kind for Ud {
     fn started(qp: &Qp<Self>, number: Qpn) {
         let machine = match number {
             Qpn::GSI => {
-                qp.accept(&qp.begin_change(false), Accepts::To(None));
+                qp.accepted.set(Accepts::To(None));
                 ud::Qp::gsi(Psn::new(random_u32()))
             }
             number => ud::Qp::new(number),

@@ -57,7 +57,10 @@ use super::{
         Flags,
         Op, //
     },
-    post::Poster,
+    post::{
+        Origin,
+        Poster, //
+    },
     submit::{
         self,
         CALL_BUDGET, //
@@ -65,7 +68,10 @@ use super::{
     Endpoint, //
 };
 use crate::{
-    mem::Allowance,
+    mem::{
+        Allowance,
+        MemRef, //
+    },
     provider::cq::Record,
     shim::{
         errno::{
@@ -88,6 +94,9 @@ pub(super) struct Entry {
     pub(super) op: Op<'static>,
     /// Memory for its error entry; `None` if its side has no CQ.
     pub(super) record: Option<Record>,
+    origin: Origin,
+    /// Memory of injected bytes that were copied where it cannot be released.
+    _replaced: MemRef,
     /// Its memory, charged to the owner of the endpoint.
     _memory: Allowance,
 }
@@ -172,7 +181,6 @@ impl Endpoint {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         let flags = self.check(bound, op)?;
-        op.own(flags, context == Context::MaySleep)?;
         let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
         let memory = self.ident.budget.take(bytes as u64)?;
         let record = match bound.cq(op.side()) {
@@ -180,6 +188,8 @@ impl Endpoint {
             None => None,
         };
         let entry = KBox::new_uninit(context.alloc())?;
+        // The last step that can fail, because dropping the result may sleep.
+        let replaced = op.own(flags, context == Context::MaySleep)?;
         let mut op = op.take();
         // The default flags of the endpoint may change before the start.
         op.set_flags(Flags {
@@ -193,6 +203,11 @@ impl Endpoint {
                 endpoint: self.clone(),
                 op,
                 record,
+                origin: Origin::Started { turn: None },
+                _replaced: match context {
+                    Context::MaySleep => MemRef::empty(),
+                    Context::Atomic => replaced,
+                },
                 _memory: memory,
             },
         )))
@@ -249,9 +264,9 @@ impl Poster<'_> {
     /// [`post`](Self::post). Sleeps.
     pub(super) fn post_admitted(&mut self, entry: &mut Entry) -> Result {
         self.spare = entry.record.take();
-        self.started = true;
+        self.origin = entry.origin;
         let result = self.run(&mut entry.op);
-        self.started = false;
+        entry.origin = core::mem::replace(&mut self.origin, Origin::Call);
         match (result, self.spare.take()) {
             // The operation reports its success in a credit, or failed without a ticket.
             (Ok(()), Some(record)) => self.endpoint().keep_record(record),

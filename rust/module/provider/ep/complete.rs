@@ -311,11 +311,16 @@ impl Endpoint {
     /// Does not sleep.
     pub(super) fn complete_uncounted(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
         self.trace(ticket.context, outcome.len, outcome.error.as_ref());
+        if let Some(binding) = bound.cq(ticket.kind.side()) {
+            self.report(binding, ticket, outcome);
+        }
         // The operation has left room for a started one that waits for it.
         self.submission.kick();
-        let Some(binding) = bound.cq(ticket.kind.side()) else {
-            return;
-        };
+    }
+
+    /// Reports a completion to the CQ of its side. Does not sleep.
+    #[inline(always)]
+    fn report(&self, binding: &CqBinding, ticket: Ticket, outcome: Outcome) {
         let flags = ticket.kind.comp_flags(false);
         match (outcome.error, ticket.reserved) {
             (None, ReservedRoom::Credit(credit)) if ticket.report => {

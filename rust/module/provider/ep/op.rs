@@ -344,20 +344,22 @@ impl Op<'_> {
     }
 
     /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes
-    /// and, with KFI_INJECT, of others; a buffer for a discarded result. Fails with `ENOMEM`. Sleeps
-    /// with `may_sleep`, otherwise any context.
-    pub(super) fn own(&mut self, flags: OpFlags, may_sleep: bool) -> Result {
+    /// and, with KFI_INJECT, of others; a buffer for a discarded result. Returns memory that a copy
+    /// has replaced. Fails with `ENOMEM`. Sleeps with `may_sleep`, otherwise any context.
+    pub(super) fn own(&mut self, flags: OpFlags, may_sleep: bool) -> Result<MemRef> {
         match self {
             Self::Send(Send { from, .. }) | Self::Write(Write { from, .. }) => {
                 if flags.contains(OpFlags::INJECT) {
-                    from.copy_short(may_sleep)
-                } else {
-                    from.own(may_sleep).map(|_| ())
+                    return from.copy_short(may_sleep);
                 }
+                from.own(may_sleep)?;
             }
-            Self::Atomic(op) => op.change.result(may_sleep).map(|_| ()),
-            Self::Receive(_) | Self::Read(_) => Ok(()),
+            Self::Atomic(op) => {
+                op.change.result(may_sleep)?;
+            }
+            Self::Receive(_) | Self::Read(_) => {}
         }
+        Ok(MemRef::empty())
     }
 
     /// Takes the operation out, and leaves it without memory. It was made its own before

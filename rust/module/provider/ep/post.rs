@@ -32,7 +32,9 @@ use crate::{
     provider::cq::Record,
     shim::{
         errno::to_error,
-        trace, //
+        sched::now_ns,
+        trace,
+        user::PagefaultDisabled, //
     }, //
 };
 
@@ -44,9 +46,18 @@ pub(super) enum Peer {
     There(Arc<Session>),
 }
 
-/// The peer of the last operation of a poster, by its `kfi_addr_t`.
+/// The peer of the last operation of a poster.
 #[derive(Default)]
-pub(super) struct LastPeer(Option<(u64, Peer)>);
+pub(super) struct LastPeer(Option<KnownPeer>);
+
+/// A peer, by its `kfi_addr_t`. Its reference must not be kept while this task waits for memory of
+/// its program, which can take forever: the peer may be closed meanwhile, and the memory of an
+/// endpoint is charged to its owner until the last reference is dropped.
+struct KnownPeer {
+    addr: u64,
+    peer: Peer,
+    _no_faults: PagefaultDisabled,
+}
 
 /// One call that posts operations to an endpoint. Sends the queued packets when it is dropped.
 pub(crate) struct Poster<'a> {
@@ -58,10 +69,20 @@ pub(crate) struct Poster<'a> {
     pub(super) unsent: Unsent,
     /// The record of the started operation that is being posted.
     pub(super) spare: Option<Record>,
-    /// Whether the operation that is being posted was started.
-    pub(super) started: bool,
+    /// The origin of the operation that is being posted.
+    pub(super) origin: Origin,
     /// Whether an operation of this call has waited for the delay after a refused access.
     has_waited: bool,
+}
+
+/// The origin of an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The call that posts it.
+    Call,
+    /// It was started. `turn`: the time at which its delay after refused accesses ends, if it waits
+    /// for that.
+    Started { turn: Option<u64> },
 }
 
 /// Work that operations have queued and that has not been sent.
@@ -82,7 +103,7 @@ impl<'a> Poster<'a> {
             last: LastPeer::default(),
             unsent: Unsent::Nothing,
             spare: None,
-            started: false,
+            origin: Origin::Call,
             has_waited: false,
         }
     }
@@ -98,9 +119,8 @@ impl<'a> Poster<'a> {
         self.last.0.is_some()
     }
 
-    /// Drops the reference to the last peer. To be called before this task waits for memory of its
-    /// program, which can take forever: the peer may be closed meanwhile, and the memory of an endpoint
-    /// is charged to its owner until the last reference is dropped.
+    /// Drops the reference to the last peer. As long as there is one, accesses to user memory that is
+    /// not present fail with `EFAULT`.
     pub(crate) fn forget_peer(&mut self) {
         self.last = LastPeer::default();
     }
@@ -196,9 +216,24 @@ impl<'a> Poster<'a> {
     fn enter_access(&mut self) -> Result {
         self.push();
         self.forget_peer();
-        // A started operation does not delay those of the other side.
-        let may_sleep = !self.started && !core::mem::replace(&mut self.has_waited, true);
-        self.endpoint.ident.enter_access(may_sleep)
+        let ident = &self.endpoint.ident;
+        let Origin::Started { turn } = &mut self.origin else {
+            let may_sleep = !core::mem::replace(&mut self.has_waited, true);
+            return ident.enter_access(may_sleep);
+        };
+        // A started operation does not sleep, because those of the other side would wait, too. Its
+        // turn is kept until the next attempt.
+        let at = match *turn {
+            Some(at) => at,
+            None => ident.access_turn()?,
+        };
+        let has_come = at <= now_ns();
+        *turn = (!has_come).then_some(at);
+        if has_come {
+            Ok(())
+        } else {
+            Err(EAGAIN)
+        }
     }
 }
 
@@ -220,7 +255,8 @@ impl Endpoint {
         }
         let known = matches!(
             &last.0,
-            Some((known, Peer::Here(peer))) if *known == fi_addr && peer.run.is_open()
+            Some(KnownPeer { addr, peer: Peer::Here(peer), .. })
+                if *addr == fi_addr && peer.run.is_open()
         );
         if !known {
             let addr = bound.av()?.lookup(fi_addr)?;
@@ -228,9 +264,14 @@ impl Endpoint {
                 Some(peer) => Peer::Here(peer),
                 None => Peer::There(self.remote_peer(bound, &addr)?),
             };
-            last.0 = Some((fi_addr, peer));
+            last.0 = Some(KnownPeer {
+                addr: fi_addr,
+                peer,
+                _no_faults: PagefaultDisabled::new(),
+            });
         }
-        last.0.as_ref().map(|(_, peer)| peer).ok_or(EHOSTUNREACH)
+        let last = last.0.as_ref();
+        last.map(|last| &last.peer).ok_or(EHOSTUNREACH)
     }
 }
 

@@ -23,7 +23,7 @@
 //! the CQ, among `tx_size` or `rx_size`, at its peer) stays the first one, and the queue is blocked.
 //! The next completion of the endpoint unblocks it. The endpoint does not learn that entries of a CQ
 //! were read or that a peer has room again, so a timer tries again, too: after [`FIRST_DELAY`], and
-//! after twice as long if that was in vain, at most [`LAST_DELAY`].
+//! after twice as long if that was in vain, at most [`LAST_DELAY`]. Each queue has its own delay.
 //!
 //! # Memory
 //!
@@ -57,7 +57,10 @@ use kernel::{
     }, //
 };
 
-use kfi_core::op::Side;
+use kfi_core::{
+    op::Side,
+    word::Word, //
+};
 
 use super::{
     admit::Entry,
@@ -78,6 +81,7 @@ use crate::shim::{
         new_wait_queue,
         WaitQueue, //
     },
+    word::AtomicWord,
     work, //
 };
 
@@ -127,7 +131,8 @@ struct Queue {
     blocked: bool,
     /// An operation of the endpoint has completed during the run.
     kicked: bool,
-    /// The time until the next attempt, if the queue is blocked.
+    /// If the queue is blocked: the time of the next attempt, and the delay that ends then.
+    retry_at: u64,
     delay: u64,
 }
 
@@ -139,8 +144,15 @@ impl Queue {
             busy: false,
             blocked: false,
             kicked: false,
+            retry_at: 0,
             delay: FIRST_DELAY,
         }
+    }
+
+    /// The endpoint, if the queue is not empty.
+    fn endpoint(&self) -> Option<&Arc<Endpoint>> {
+        let first = self.ready.0.as_ref().or(self.started.0.as_ref());
+        first.map(|first| &first.endpoint)
     }
 }
 
@@ -150,9 +162,11 @@ struct Inner {
     /// The endpoint was closed by force during a [`Run`]. The task that ends it tears the endpoint
     /// down.
     must_teardown: bool,
-    /// The endpoint is shut, and no run was in progress since then. A later one only drops
-    /// operations.
-    settled: bool,
+    /// The endpoint is shut, and no task posts to it any more. A later run only drops operations, and
+    /// the timer is not set again: it would keep the endpoint.
+    ended: bool,
+    /// The delay after the next attempt for which too many workers of the user run.
+    worker_delay: u64,
     alarm: Alarm<Endpoint>,
 }
 
@@ -171,12 +185,10 @@ pub(super) struct Submission {
     #[pin]
     inner: SpinLockIrq<Inner>,
     /// The operations of each side that were started and are not posted yet.
-    transmits: Atomic<u64>,
-    receives: Atomic<u64>,
+    transmits: AtomicWord,
+    receives: AtomicWord,
     /// Whether a queue may be blocked.
     blocked: Atomic<bool>,
-    /// Whether the timer has expired since the last attempt.
-    timed_out: Atomic<bool>,
     /// The tasks that wait for the end of a [`Run`].
     #[pin]
     idle: WaitQueue,
@@ -201,36 +213,64 @@ impl Submission {
                     transmit: Queue::new(),
                     receive: Queue::new(),
                     must_teardown: false,
-                    settled: false,
+                    ended: false,
+                    worker_delay: FIRST_DELAY,
                     alarm: Alarm::new(),
                 },
                 "Submission::inner"
             ),
-            transmits: Atomic::new(0),
-            receives: Atomic::new(0),
+            transmits: AtomicWord::new(0),
+            receives: AtomicWord::new(0),
             blocked: Atomic::new(false),
-            timed_out: Atomic::new(false),
             idle <- new_wait_queue!("Submission::idle"),
         })
     }
 
-    fn count(&self, side: Side) -> &Atomic<u64> {
+    fn count(&self, side: Side) -> &AtomicWord {
         match side {
             Side::Transmit => &self.transmits,
             Side::Receive => &self.receives,
         }
     }
 
+    /// The delay of a side's next attempt, in ns.
+    #[cfg(kfi_kunit)]
+    pub(super) fn delay(&self, side: Side) -> u64 {
+        self.inner.lock().queue(side).delay
+    }
+
     /// Whether operations of a side were started and are not posted yet. Any context.
     #[inline(always)]
     pub(super) fn has_started(&self, side: Side) -> bool {
-        self.count(side).load(Relaxed) != 0
+        self.count(side).load() != 0
     }
 
     /// Begins to take operations from the queue of a side; `None` if another task does that. Process
     /// context.
     pub(super) fn begin(&self, side: Side) -> Option<Run<'_>> {
-        let mut inner = self.inner.lock();
+        self.begin_in(&mut self.inner.lock(), side)
+    }
+
+    /// [`begin`](Self::begin), for the worker of `endpoint`: also `None` if the queue is empty, or
+    /// blocked until a later time. Process context.
+    fn begin_due(&self, endpoint: &Arc<Endpoint>, side: Side) -> Option<Run<'_>> {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        inner.worker_delay = FIRST_DELAY;
+        let queue = inner.queue(side);
+        if queue.busy || queue.endpoint().is_none() {
+            return None;
+        }
+        let (now, at) = (now_ns(), queue.retry_at);
+        if queue.blocked && now < at && !inner.must_teardown && !inner.ended {
+            // The timer has expired for the other queue.
+            inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
+            return None;
+        }
+        self.begin_in(inner, side)
+    }
+
+    fn begin_in(&self, inner: &mut Inner, side: Side) -> Option<Run<'_>> {
         let queue = inner.queue(side);
         if core::mem::replace(&mut queue.busy, true) {
             return None;
@@ -287,8 +327,8 @@ impl Submission {
     pub(super) fn settle(&self) -> Result {
         let is_idle = || {
             let mut inner = self.inner.lock();
-            inner.settled = !inner.transmit.busy && !inner.receive.busy;
-            inner.settled
+            inner.ended = !inner.transmit.busy && !inner.receive.busy;
+            inner.ended
         };
         self.idle.wait_killable(is_idle).map_err(|_| EINTR)
     }
@@ -297,8 +337,9 @@ impl Submission {
     /// operations. Returns `false` if there is no such task. Sleeps.
     pub(super) fn leave_teardown(&self) -> bool {
         let mut inner = self.inner.lock();
-        inner.must_teardown = !inner.settled && (inner.transmit.busy || inner.receive.busy);
-        let must_teardown = inner.must_teardown;
+        let must_teardown = !inner.ended && (inner.transmit.busy || inner.receive.busy);
+        inner.must_teardown = must_teardown;
+        inner.ended = !must_teardown;
         let alarm = core::mem::replace(&mut inner.alarm, Alarm::new());
         drop(inner);
         // Waits for the callback of the timer, which takes no lock.
@@ -328,16 +369,21 @@ impl Submission {
         }
     }
 
-    /// Has the worker run again after a while, because too many workers of the user run. Process
-    /// context.
-    fn try_later(&self, endpoint: &Arc<Endpoint>) {
-        let mut inner = self.inner.lock();
-        if inner.must_teardown || inner.settled {
-            return;
+    /// Has the worker run again after a while, because too many workers of the user run. Returns
+    /// `false` if the endpoint is shut: the worker then only drops operations. Process context.
+    fn try_later(&self, endpoint: &Arc<Endpoint>) -> bool {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        if inner.ended {
+            return false;
         }
-        let now = now_ns();
-        let at = now.saturating_add(FIRST_DELAY);
-        inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
+        if !inner.must_teardown {
+            let now = now_ns();
+            let at = now.saturating_add(inner.worker_delay);
+            inner.worker_delay = inner.worker_delay.saturating_mul(2).min(LAST_DELAY);
+            inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
+        }
+        true
     }
 
     /// [`begin`](Self::begin), as soon as no other task takes operations from the queue. Fails with
@@ -357,7 +403,7 @@ impl Submission {
 pub(super) fn push(endpoint: &Arc<Endpoint>, entry: KBox<Entry>, wake: bool) {
     let (submission, side) = (&endpoint.submission, entry.op.side());
     let mut inner = submission.inner.lock();
-    submission.count(side).fetch_add(1, Relaxed);
+    submission.count(side).fetch_add(1);
     let queue = inner.queue(side);
     queue.started.push(entry);
     // A run that is in progress finds it, or wakes the worker when it ends.
@@ -376,7 +422,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Takes the oldest operation. Process context.
+    /// Takes the oldest operation. Sleeps.
     fn next(&mut self) -> Option<KBox<Entry>> {
         if self.ready.0.is_none() {
             let mut started = {
@@ -386,6 +432,7 @@ impl Run<'_> {
             // Outside the lock: there may be very many.
             while let Some(entry) = started.pop() {
                 self.ready.push(entry);
+                cond_resched();
             }
         }
         self.ready.pop()
@@ -398,7 +445,7 @@ impl Run<'_> {
 
     /// An operation that was taken will not be put back.
     fn posted(&self) {
-        self.submission.count(self.side).fetch_sub(1, Relaxed);
+        self.submission.count(self.side).fetch_add(u64::MAX);
     }
 
     /// Ends the run, which has posted operations or not (`moved`). Returns whether the caller has to
@@ -413,24 +460,24 @@ impl Run<'_> {
         };
         core::mem::swap(&mut queue.ready, &mut self.ready);
         queue.busy = false;
+        let was_blocked = queue.blocked;
         queue.blocked = progress == Progress::Blocked && !queue.kicked;
-        let timed_out = submission.timed_out.xchg(false, Relaxed);
-        if moved {
-            queue.delay = FIRST_DELAY;
-        } else if timed_out {
-            queue.delay = queue.delay.saturating_mul(2).min(LAST_DELAY);
-        }
-        let first = queue.ready.0.as_ref().or(queue.started.0.as_ref());
-        match first {
-            // The teardown drops them.
-            Some(_) if inner.must_teardown => {}
-            Some(first) if queue.blocked => {
-                let now = now_ns();
-                let (endpoint, at) = (&first.endpoint, now.saturating_add(queue.delay));
+        if queue.blocked {
+            let now = now_ns();
+            if moved || !was_blocked {
+                queue.delay = FIRST_DELAY;
+                queue.retry_at = now.saturating_add(queue.delay);
+            } else if now >= queue.retry_at {
+                queue.delay = queue.delay.saturating_mul(2).min(LAST_DELAY);
+                queue.retry_at = now.saturating_add(queue.delay);
+            }
+            if let (Some(endpoint), false) = (queue.endpoint(), inner.must_teardown || inner.ended)
+            {
+                let at = queue.retry_at;
                 inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
             }
-            Some(first) => first.endpoint.wake_submission(),
-            None => {}
+        } else if let (Some(endpoint), false) = (queue.endpoint(), inner.must_teardown) {
+            endpoint.wake_submission();
         }
         let (transmit, receive) = (&inner.transmit, &inner.receive);
         // The other side may be about to be blocked.
@@ -438,6 +485,7 @@ impl Run<'_> {
         submission.blocked.store(blocked, Relaxed);
         let is_last = !inner.transmit.busy && !inner.receive.busy;
         let must_teardown = is_last && core::mem::replace(&mut inner.must_teardown, false);
+        inner.ended |= must_teardown;
         drop(guard);
         submission.idle.wake_all();
         must_teardown
@@ -450,7 +498,7 @@ impl_has_work! {
 
 impl_alarm! {
     impl Alarm for Endpoint {
-        timer: self.retry, due: self.retry_due, rings: Self::try_again
+        timer: self.retry, due: self.retry_due, rings: Self::wake_submission
     }
 }
 
@@ -461,14 +509,15 @@ impl WorkItem for Endpoint {
     fn run(this: Arc<Self>) {
         // The worker may sleep until a task of the user releases a lock. So the workers of a user are
         // limited, like those of QPs.
-        let Some(_running) = this.ident.budget.enter_worker() else {
-            return this.submission.try_later(&this);
-        };
+        let running = this.ident.budget.enter_worker();
+        if running.is_none() && this.submission.try_later(&this) {
+            return;
+        }
         // Allocations are charged to the owner of the endpoint.
         this.ident.owner.memcg().charge(|| {
             for side in [Side::Transmit, Side::Receive] {
                 // If another task posts them, that task wakes the worker again when it ends.
-                if let Some(run) = this.submission.begin(side) {
+                if let Some(run) = this.submission.begin_due(&this, side) {
                     let _ = Poster::new(&this).post_started(run, BUDGET);
                 }
             }
@@ -482,12 +531,6 @@ impl Endpoint {
     pub(super) fn wake_submission(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
         let _ = work::submit_queue().enqueue::<_, 0>(self.clone());
-    }
-
-    /// Handles the expiry of the timer. Hard interrupt context.
-    fn try_again(self: &Arc<Self>) {
-        self.submission.timed_out.store(true, Relaxed);
-        self.wake_submission();
     }
 
     /// Cancels the oldest started operation of a side with `context`: it completes with ECANCELED.
@@ -510,6 +553,7 @@ impl Endpoint {
         }
         while let Some(entry) = before.pop() {
             run.put_back(entry);
+            cond_resched();
         }
         if run.end(Progress::More, false) {
             self.teardown_now();

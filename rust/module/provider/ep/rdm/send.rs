@@ -39,6 +39,7 @@ use super::{
         },
         op::Send,
         post::{
+            Origin,
             Peer,
             Poster, //
         },
@@ -144,7 +145,7 @@ impl Endpoint {
             target,
             target_bound,
             context: op.context,
-            may_wait: poster.started || !flags.contains(OpFlags::INJECT),
+            may_wait: poster.origin != Origin::Call || !flags.contains(OpFlags::INJECT),
             from: &mut op.from,
             spare: &mut poster.spare,
         };

@@ -11,12 +11,18 @@ use kernel::{
 
 use kfi_core::rdm::{
     hello::Refusal,
-    unproven::Ends,
+    unproven::{
+        Ends,
+        Proof, //
+    },
     Cookie,
     Unproven, //
 };
 
-use crate::shim::siphash::SipKey;
+use crate::{
+    net::cm::Source,
+    shim::siphash::SipKey, //
+};
 
 /// The requests without a valid cookie, and the key of the cookies.
 #[pin_data]
@@ -36,18 +42,22 @@ impl Gate {
         })
     }
 
-    /// Decides whether a request is handled at time `now` in ns. The error is the refusal if it is
-    /// not: the peer must repeat the request with a cookie. Does not sleep.
+    /// Decides whether a request is handled at time `now` in ns; with `must_prove` only with a valid
+    /// cookie. The error is the refusal if it is not: the peer must repeat the request with a
+    /// cookie. Does not sleep.
     pub(super) fn admit(
         &self,
         now: u64,
         ends: &Ends,
         cookie: Option<Cookie>,
-    ) -> core::result::Result<(), Refusal> {
+        must_prove: bool,
+    ) -> core::result::Result<Source, Refusal> {
         let hash = |words: [u64; 4]| self.key.hash(&words);
         let mut unproven = self.unproven.lock();
-        unproven
-            .admit(now, ends, cookie, hash)
-            .map_err(Refusal::Retry)
+        match unproven.admit(now, ends, cookie, must_prove, hash) {
+            Ok(Proof::Cookie) => Ok(Source::Proven),
+            Ok(Proof::None) => Ok(Source::Unproven),
+            Err(demand) => Err(Refusal::Retry(demand)),
+        }
     }
 }

@@ -60,6 +60,7 @@ use super::{
     works::PostedWork, //
 };
 use crate::{
+    mem::Part,
     net::{
         cm,
         LinkState,
@@ -379,13 +380,21 @@ impl RdmListener {
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
-    /// be forged. Does not sleep.
-    fn admit(&self, ip: IpAddr, private: &[u8]) -> core::result::Result<(), Refusal> {
+    /// be forged. `must_prove`: only with a proof that it is not. Requests without one get at most a
+    /// half of the memory for half-open connections. Does not sleep.
+    fn admit(
+        &self,
+        ip: IpAddr,
+        private: &[u8],
+        must_prove: bool,
+    ) -> core::result::Result<cm::Source, Refusal> {
         let bound = self.0.bound.as_ref().ok_or(Refusal::Nobody)?;
         let (peer, hello) = self.sender(ip, private)?;
         let port = bound.name.port();
         let ends = Ends { peer, port };
-        self.0.remote.gate.admit(now_ns(), &ends, hello.cookie)
+        let must_prove = must_prove || self.0.ident.budget.is_half_used(Part::HalfOpen);
+        let gate = &self.0.remote.gate;
+        gate.admit(now_ns(), &ends, hello.cookie, must_prove)
     }
 
     fn name_of(&self, ip: IpAddr, port: u16) -> Option<kfi_core::addr::SockAddr> {
@@ -403,8 +412,14 @@ impl RdmListener {
 }
 
 impl cm::Listener for RdmListener {
-    fn screen(&self, from: IpAddr, private: &[u8]) -> core::result::Result<(), cm::Rejection> {
-        self.admit(from, private).map_err(|refusal| cm::Rejection {
+    fn screen(
+        &self,
+        from: IpAddr,
+        private: &[u8],
+        must_prove: bool,
+    ) -> core::result::Result<cm::Source, cm::Rejection> {
+        let source = self.admit(from, private, must_prove);
+        source.map_err(|refusal| cm::Rejection {
             private: refusal.to_bytes(),
             figure: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
         })
