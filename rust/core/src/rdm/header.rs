@@ -167,7 +167,7 @@ pub enum Header {
         /// The number of the message.
         id: u64,
         /// The status.
-        fate: FinStatus,
+        status: FinStatus,
     },
     /// A request to withdraw a message.
     Cancel {
@@ -304,8 +304,8 @@ impl Header {
         match self {
             Self::Eager(message) => message.fields(EAGER, None),
             Self::Rts(message, place) => message.fields(RTS, Some(*place)),
-            Self::Fin { id, fate } => Fields {
-                status: *fate as u8,
+            Self::Fin { id, status } => Fields {
+                status: *status as u8,
                 id: *id,
                 ..plain(FIN)
             },
@@ -402,7 +402,7 @@ impl Fields {
             }
             (FIN, _) => Header::Fin {
                 id: self.id,
-                fate: match self.status {
+                status: match self.status {
                     0 => FinStatus::Received,
                     1 => FinStatus::Withdrawn,
                     _ => return Err(Malformed::Status),
@@ -486,13 +486,13 @@ mod tests {
     /// Returns a header of each kind with its length.
     fn all() -> [(Header, usize); 10] {
         let id = 7;
-        let fate = FinStatus::Withdrawn;
+        let status = FinStatus::Withdrawn;
         let finish = true;
         let (len, data) = (5, u64::MAX);
         [
             (Header::Eager(MESSAGE), 40),
             (Header::Rts(MESSAGE, PLACE), 56),
-            (Header::Fin { id, fate }, 16),
+            (Header::Fin { id, status }, 16),
             (Header::Cancel { id, finish }, 16),
             (Header::Note { len, data }, 40),
             (Header::Ping, 16),
@@ -521,7 +521,7 @@ mod tests {
         let mut bytes = [0xff; 17];
         let fin = Header::Fin {
             id: 7,
-            fate: FinStatus::Withdrawn,
+            status: FinStatus::Withdrawn,
         };
         assert_eq!(fin.put(&mut bytes), Some(16));
         let expected = [1, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0xff];

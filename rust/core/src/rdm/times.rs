@@ -45,10 +45,10 @@ pub const RETIRE_TIME: u64 = 500 * MS;
 pub const LINGER_TIME: u64 = 200 * MS;
 
 /// The first interval before a void message is sent again; it doubles after each further refusal.
-pub const HOLD_TIME: u64 = MS;
+pub const BACKOFF_TIME: u64 = MS;
 
 /// The longest interval before a void message is sent again.
-pub const HOLD_TIME_MAX: u64 = 64 * MS;
+pub const BACKOFF_TIME_MAX: u64 = 64 * MS;
 
 /// The time that a peer has to wait after it was told that there is no room.
 pub const RNR_TIME: u64 = MS / 2;
@@ -80,4 +80,4 @@ const _: () = assert!(BUSY_PAUSE <= BUSY_PAUSE_MAX && BUSY_PAUSE_MAX < CONNECT_T
 const _: () = assert!(PROOF_TIME < CONNECT_TIME);
 // A cookie is valid as long as operations wait for a connection.
 const _: () = assert!(CONNECT_TIME <= COOKIE_PERIOD && UNPROVEN_BURST > 0);
-const _: () = assert!(HOLD_TIME <= HOLD_TIME_MAX && PING_TIME < IDLE_TIME);
+const _: () = assert!(BACKOFF_TIME <= BACKOFF_TIME_MAX && PING_TIME < IDLE_TIME);
