@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The answers that a session owes for messages of the peer: it reads the bytes of a message, if
+//! The answers of a session to messages of the peer: it reads the bytes of a message, if
 //! the peer still has them and they are wanted, and then sends a FIN.
 //!
 //! Bytes are read in the order in which messages were matched, in pieces of
@@ -63,7 +63,7 @@ impl<R> Answer<R> {
     }
 }
 
-/// All answers that are owed.
+/// All answers that have not ended.
 #[derive(Debug)]
 pub(super) struct Answers<M> {
     pub(super) map: M,

@@ -66,53 +66,25 @@ const FINISH: u8 = 1 << 2;
 /// The message is void: the receiver ignores it, and it will be sent again.
 const VOID: u8 = 1 << 3;
 
-/// The reason for which bytes are not a valid header, or do not match their SEND.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Malformed {
-    /// The bytes end before the header does.
-    Short,
-    /// The version is another one.
-    Version,
-    /// The kind is unknown.
-    Kind,
-    /// A flag is unknown, or invalid for this kind.
-    Flags,
-    /// The status is unknown.
-    Status,
-    /// A field that this kind does not use is not 0.
-    Reserved,
-    /// The number after which a message comes is not smaller than its own.
-    Order,
-    /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
-    Length,
-}
-
-impl Malformed {
-    /// All reasons; `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 8] = [
-        Self::Short,
-        Self::Version,
-        Self::Kind,
-        Self::Flags,
-        Self::Status,
-        Self::Reserved,
-        Self::Order,
-        Self::Length,
-    ];
-
-    /// Returns the name of the reason in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Short => "rdm_short",
-            Self::Version => "rdm_version",
-            Self::Kind => "rdm_kind",
-            Self::Flags => "rdm_flags",
-            Self::Status => "rdm_status",
-            Self::Reserved => "rdm_reserved",
-            Self::Order => "rdm_order",
-            Self::Length => "rdm_length",
-        }
+kfi_roce::counted_reasons! {
+    /// The reason for which bytes are not a valid header, or do not match their SEND.
+    Malformed {
+        /// The bytes end before the header does.
+        Short = "rdm_short",
+        /// The version is another one.
+        Version = "rdm_version",
+        /// The kind is unknown.
+        Kind = "rdm_kind",
+        /// A flag is unknown, or invalid for this kind.
+        Flags = "rdm_flags",
+        /// The status is unknown.
+        Status = "rdm_status",
+        /// A field that this kind does not use is not 0.
+        Reserved = "rdm_reserved",
+        /// The number after which a message comes is not smaller than its own.
+        Order = "rdm_order",
+        /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
+        Length = "rdm_length",
     }
 }
 

@@ -32,7 +32,7 @@
 //! A message whose sender wants a FIN, and a CANCEL, are answered. An answer uses memory until the
 //! peer has acknowledged it, and a peer that acknowledges nothing could cause any number of
 //! answers. [`Inbound::begin`] therefore refuses a SEND that would need more than [`ANSWERS`]; the
-//! peer is told to wait.
+//! peer has to wait.
 //!
 //! Context: any, under the lock of the QP's responder.
 
@@ -144,7 +144,7 @@ enum Current {
     Other(Header),
 }
 
-/// The number of answers that the peer is owed when a SEND begins.
+/// The outstanding answers to the peer when a SEND begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutstandingAnswers {
     /// The number of messages and CANCELs that are to be answered, or whose FIN was not
@@ -155,7 +155,7 @@ pub struct OutstandingAnswers {
 }
 
 impl OutstandingAnswers {
-    /// Returns whether fewer than [`ANSWERS`] plus `extra` answers are owed.
+    /// Returns whether fewer than [`ANSWERS`] plus `extra` answers are outstanding.
     const fn has_room(&self, extra: u32) -> bool {
         self.total < ANSWERS.saturating_add(self.waiting).saturating_add(extra)
     }
@@ -201,8 +201,8 @@ impl Inbound {
         self.complete
     }
 
-    /// Begins a SEND. `bytes` are those of its first packet; `answers` are the answers that the peer
-    /// is owed.
+    /// Begins a SEND. `bytes` are those of its first packet; `answers` are the outstanding answers to
+    /// the peer.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl Outgoing {
     }
 }
 
-/// The location of a message.
+/// The progress of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendState {
     /// Not posted to the QP.

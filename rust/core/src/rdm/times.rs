@@ -50,7 +50,7 @@ pub const BACKOFF_TIME: u64 = MS;
 /// The longest interval before a void message is sent again.
 pub const BACKOFF_TIME_MAX: u64 = 64 * MS;
 
-/// The time that a peer has to wait after it was told that there is no room.
+/// The time in an RNR NAK: a peer has to wait so long because there is no room.
 pub const RNR_TIME: u64 = MS / 2;
 
 /// The maximum number of work requests of a connection in its QP.
@@ -65,7 +65,7 @@ pub const READS: u8 = 16;
 /// The number of bytes of a message that one READ reads. Other work is done between two such READs.
 pub const READ_SIZE: u32 = 1 << 20;
 
-/// The maximum number of answers that an end owes to its peer, besides those for messages that wait
+/// The maximum number of outstanding answers of an end to its peer, besides those for messages that wait
 /// for a receive. A message that would need one more is refused (RNR NAK) until the peer has
 /// acknowledged a FIN.
 pub const ANSWERS: u32 = 256;

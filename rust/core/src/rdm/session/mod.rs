@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A session: the operations and connections of an endpoint with one peer.
 //!
-//! A session contains the operations to the peer and the answers that the peer is owed, and makes
+//! A session contains the operations to the peer and the answers to the peer, and makes
 //! connections for them. At most one connection is in use. Another one may exist that the peer has
 //! requested and that will replace it.
 //!
