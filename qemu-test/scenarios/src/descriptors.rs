@@ -370,14 +370,14 @@ fn io_uring_gets_its_completion_at_the_event() {
     uring.poll_add(&high, 2);
     uring.poll_add(&cq, 3);
     cntr.add(1).expect("add");
-    assert!(uring.told().is_empty());
+    assert!(uring.completions().is_empty());
     cntr.add(1).expect("add");
     let (who, events) = uring.next();
     assert_eq!((who, events & 1), (1, 1));
     alone.complete(1);
     let (who, events) = uring.next();
     assert_eq!((who, events & 1), (3, 1));
-    assert!(uring.told().is_empty());
+    assert!(uring.completions().is_empty());
     // A descriptor that is readable already is reported at once.
     uring.poll_add(&cq, 4);
     assert_eq!(uring.next().0, 4);

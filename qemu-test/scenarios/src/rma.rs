@@ -9,7 +9,7 @@ use crate::{
 };
 use kfi::{
     Access, AvKind, Buffer, CntrBind, CompFlags, CqBind, CqFormat, Errno, FiAddr, Mr, MrMode, Op,
-    OpFlags, PacketFigure, Remote, RmaIov, Wait,
+    OpFlags, PacketCounter, Remote, RmaIov, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -328,7 +328,7 @@ fn guessing_keys_is_slow_and_counted() {
     const MOST: u64 = 4 * (16 + 12 + 1);
     crate::host::device();
     open_to_all();
-    let before = link_count(PacketFigure::MrRefused);
+    let before = link_count(PacketCounter::MrRefused);
     let time = Duration::from_secs(3);
     let tries: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u64)
@@ -339,7 +339,7 @@ fn guessing_keys_is_slow_and_counted() {
     });
     assert!(tries >= 16, "{tries} tries");
     assert!(tries <= MOST, "{tries} tries in 3 s by 4 threads");
-    assert_eq!(link_count(PacketFigure::MrRefused) - before, tries);
+    assert_eq!(link_count(PacketCounter::MrRefused) - before, tries);
     // Messages of the user are not delayed, nor are accesses of users without a limit.
     as_user(|| {
         let (_fabric, domain) = domain_on(crate::host::LINK);
