@@ -335,7 +335,7 @@ pub(crate) fn parse_qp(words: &str) -> (QpAddr, u32) {
     (QpAddr { host, qpn }, psn.parse().expect("a PSN"))
 }
 
-/// A figure of the packets of the only endpoint of a process.
+/// A packet counter of the only endpoint of a process.
 pub(crate) fn packet_count(process: &Process, counter: PacketCounter) -> u64 {
     let device = Device::open().expect("device");
     let stat = device

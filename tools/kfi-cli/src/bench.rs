@@ -40,7 +40,7 @@ const WINDOW: usize = 8;
 /// Number of messages in one post.
 const BATCH: usize = 64;
 
-/// A figure.
+/// One result.
 #[derive(Debug, Serialize)]
 pub(crate) struct BenchResult {
     name: &'static str,

@@ -170,12 +170,12 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// A figure; 0 if the module does not know it.
+    /// The value of a counter; 0 if the module does not know it.
     pub fn get(&self, counter: PacketCounter) -> u64 {
         self.values.get(counter.number()).copied().unwrap_or(0)
     }
 
-    /// All figures with their values.
+    /// All counters with their values.
     pub fn iter(&self) -> impl Iterator<Item = (PacketCounter, u64)> {
         PacketCounter::ALL
             .iter()

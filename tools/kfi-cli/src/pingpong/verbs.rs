@@ -421,7 +421,7 @@ impl Side {
                 None => {
                     return Err(Error::with_help(
                         format!("the peer has been silent for {:?}", self.timeout),
-                        "was it told the same number of iterations? a datagram may have been lost",
+                        "does it have the same number of iterations? a datagram may have been lost",
                     ));
                 }
             }
@@ -435,7 +435,7 @@ impl Side {
                     "message {turn} came back with {} bytes of {}, or with wrong ones",
                     entry.len, self.size
                 ),
-                "were both told the same size? otherwise it is a defect",
+                "do both have the same size? otherwise it is a defect",
             ));
         }
         self.receive(inbox).doing("post a receive")

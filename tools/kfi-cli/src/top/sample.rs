@@ -111,7 +111,7 @@ impl Sample {
         let mut packets = HashMap::new();
         for class in StatClass::ALL {
             for stat in device.stats(class) {
-                let stat = stat.doing("read live figures")?;
+                let stat = stat.doing("read the statistics")?;
                 // An object that is closed meanwhile has none.
                 if class == StatClass::Endpoint
                     && let Ok(found) = device.packets(PacketsOf::Endpoint(stat.id))
