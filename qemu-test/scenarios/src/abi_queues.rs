@@ -78,29 +78,12 @@ fn wait_objects_of_queues_and_counters() {
     ] {
         let sets = [file.wait_set(fabric), file.wait_set(fabric2)];
         for wait_set in [sets[0], sets[1], domain, u32::MAX] {
-            let eq = file.make(abi::kfabric_eq_open {
-                fabric,
-                wait_obj,
-                wait_set,
-                ..Call::sized()
-            });
-            let cq = file.make(abi::kfabric_cq_open {
-                domain,
-                wait_obj,
-                wait_set,
-                ..Call::sized()
-            });
-            let cntr = file.make(abi::kfabric_cntr_open {
-                domain,
-                wait_obj,
-                wait_set,
-                ..Call::sized()
-            });
+            let objects = file.waitable_objects(fabric, domain, wait_obj, wait_set);
             if sets.contains(&wait_set) {
                 // None of the three is a member.
                 file.close_all(&[wait_set]);
             }
-            file.close_all(&[eq, cq, cntr]);
+            file.close_all(&objects);
         }
     }
     for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_SET, 4, u32::MAX] {

@@ -496,26 +496,9 @@ fn the_descriptor_of_a_member_is_that_of_its_set() {
     let fabric = file.fabric();
     let domain = file.domain(fabric);
     let wait_set = file.wait_set(fabric);
-    let wait_obj = abi::KFI_WAIT_SET;
-    let eq = file.make(abi::kfabric_eq_open {
-        fabric,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    });
-    let cq = file.make(abi::kfabric_cq_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    });
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    });
-    for member in [eq, cq, cntr] {
+    let members @ [eq, cq, cntr] =
+        file.waitable_objects(fabric, domain, abi::KFI_WAIT_SET, wait_set);
+    for member in members {
         let fd = getwait(&file, member);
         assert_eq!(events(&fd), PollFlags::empty());
         file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
