@@ -51,7 +51,7 @@ pub(crate) struct Case {
     /// The largest (times) or least (rates) good ratio of ours to the peer; none: a row that
     /// explains another.
     pub(crate) goal: Option<f64>,
-    /// Calls [`Turns::take`] once.
+    /// Calls [`Measurement::take`] once.
     pub(crate) measure: Measure,
 }
 

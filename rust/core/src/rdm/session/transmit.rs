@@ -260,8 +260,8 @@ impl<S: Stores> Session<S> {
     /// operations before it have completed.
     fn passes_fence(&self, number: u64) -> bool {
         self.fence == Some(number)
-            && !self.sends.map.next(0).is_some_and(|first| first < number)
-            && !self.rmas.map.next(0).is_some_and(|first| first < number)
+            && self.sends.map.next(0).is_none_or(|first| first >= number)
+            && self.rmas.map.next(0).is_none_or(|first| first >= number)
     }
 
     /// Finds the first fence from `from` on. O(n).
